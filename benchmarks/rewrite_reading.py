@@ -55,6 +55,23 @@ REPOSITORIES = {
     "thuml/Time-Series-Library": "4e938a1767",
     "cornellius-gp/gpytorch": "7c4ec80f0f",
     "pytorch/ignite": "de08e799cf",
+    # Of the second reading.
+    "lightly-ai/lightly": "e8d317fc5a",
+    "pytorch/captum": "faac087731",
+    "pytorch/opacus": "4d0ebc8461",
+    "pfnet/pytorch-pfn-extras": "8999d94cf7",
+    "huggingface/trl": "f2cd57710a",
+    "huggingface/peft": "5d602fdbff",
+    "huggingface/pytorch-image-models": "aa4b5850c1",
+    "hiyouga/LLaMA-Factory": "ff6d4d12ee",
+    "FlagOpen/FlagEmbedding": "7ed43d67ec",
+    "open-compass/opencompass": "a5acc4bba3",
+    "RUCAIBox/RecBole": "7b02be5ec8",
+    "KevinMusgrave/pytorch-metric-learning": "216a792c22",
+    "vwxyzjn/cleanrl": "fe8d8a03c4",
+    "skorch-dev/skorch": "5db0ddc962",
+    "kozistr/pytorch_optimizer": "7a076d2f8f",
+    "unslothai/unsloth": "015bdef0d9",
 }
 
 SETUPS = (
@@ -220,6 +237,7 @@ def style_of(root: Path, style: Style) -> dict[str, Any]:
         told = f"{each.path}:{each.line} {each.rule} {each.tier.value}: {each.message}"
         sites.append("\n".join([told, f"  reason: {each.reason}", *near]))
     return {
+        "lines": result.lines,
         "files": len(made),
         "broken": broken,
         "unresolved": lost,

@@ -32,6 +32,98 @@ SUITES = {
     "accelerate": ("huggingface/accelerate", "16cb6eb80d", ["tests/test_utils.py"]),
     "fvcore": ("facebookresearch/fvcore", "3378afe0d7", ["tests"]),
     "skorch": ("skorch-dev/skorch", "5db0ddc962", ["skorch/tests/test_utils.py"]),
+    "torchsde": (
+        "google-research/torchsde",
+        "eb3a00e",
+        ["tests/test_brownian_path.py", "tests/test_brownian_tree.py", "tests/test_adjoint.py"],
+    ),
+    "torchdiffeq": (
+        "rtqichen/torchdiffeq",
+        "657943a",
+        ["tests/api_tests.py", "tests/event_tests.py", "tests/norm_tests.py"],
+    ),
+    "linear_operator": (
+        "cornellius-gp/linear_operator",
+        "386cff7",
+        ["test/utils", "test/functions", "test/operators/test_diag_linear_operator.py"],
+    ),
+    "opacus": (
+        "pytorch/opacus",
+        "4d0ebc84",
+        [
+            "opacus/tests/grad_samples/linear_test.py",
+            "opacus/tests/grad_samples/layer_norm_test.py",
+            "opacus/tests/batch_memory_manager_test.py",
+            "opacus/tests/accountants_test.py",
+            "opacus/tests/poisson_test.py",
+            "opacus/tests/schedulers",
+        ],
+    ),
+    "e3nn": (
+        "e3nn/e3nn",
+        "2aa7f584",
+        ["tests/o3/irreps_test.py", "tests/o3/rotation_test.py", "tests/nn/fc_test.py"],
+    ),
+    "pytorch-pfn-extras": (
+        "pfnet/pytorch-pfn-extras",
+        "8999d94",
+        [
+            "tests/pytorch_pfn_extras_tests/runtime_tests",
+            "tests/pytorch_pfn_extras_tests/handler_tests",
+            "tests/pytorch_pfn_extras_tests/nn_tests/modules_tests",
+            "tests/pytorch_pfn_extras_tests/profiler_tests/test_record.py",
+        ],
+    ),
+    "higher": (
+        "facebookresearch/higher",
+        "15a247a",
+        ["tests/test_patch.py", "tests/test_optim.py"],
+    ),
+    "pytorch_optimizer": (
+        "kozistr/pytorch_optimizer",
+        "7a076d2f",
+        ["tests/test_lr_schedulers.py", "tests/test_utils.py", "tests/test_loss_functions.py"],
+    ),
+    "torchinfo": ("TylerYep/torchinfo", "5c4164f", ["tests/half_precision_test.py"]),
+    "x-transformers": ("lucidrains/x-transformers", "9252ed7", ["tests/test_x_transformers.py"]),
+    "vector-quantize": ("lucidrains/vector-quantize-pytorch", "0d7d1aa", ["tests"]),
+    "captum": (
+        "pytorch/captum",
+        "faac0877",
+        [
+            "tests/attr/test_saliency.py",
+            "tests/attr/test_input_x_gradient.py",
+            "tests/attr/test_data_parallel.py",
+            "tests/attr/test_deconvolution.py",
+            "tests/attr/test_hook_removal.py",
+        ],
+    ),
+    "kornia": (
+        "kornia/kornia",
+        "b4f5a78a13",
+        ["tests/geometry/test_conversions.py", "tests/losses/test_dice.py", "tests/core"],
+    ),
+    "gpytorch": (
+        "cornellius-gp/gpytorch",
+        "7c4ec80f0f",
+        ["test/kernels/rbf_kernel_test.py", "test/kernels/linear_kernel_test.py", "test/utils"],
+    ),
+    "MONAI": (
+        "Project-MONAI/MONAI",
+        "d388d1c6fe",
+        [
+            "tests/losses/test_dice_loss.py",
+            "tests/losses/test_focal_loss.py",
+            "tests/metrics/test_compute_meandice.py",
+            "tests/metrics/test_hausdorff_distance.py",
+            "tests/inferers/test_sliding_window_inference.py",
+        ],
+    ),
+    "pyg": (
+        "pyg-team/pytorch_geometric",
+        "5c6461b230",
+        ["test/utils", "test/nn/conv/test_gcn_conv.py", "test/nn/conv/test_hetero_conv.py"],
+    ),
 }
 
 

@@ -269,7 +269,12 @@ class Questions:
             home = re.escape(PurePosixPath(owner).parent.name if stem == "__init__" else stem)
             star = re.compile(rf"^[ \t]*from[ \t]+[\w.]*\b{home}[ \t]+import[ \t]*\*", re.M)
             word, before = re.compile(rf"\b{name}\b"), re.compile(rf"\b{home}\.$")
-            return lambda text: imported(word, before, text) or star.search(text) is not None
+            alias = re.compile(rf"\b{home}[ \t]+as[ \t]+(\w+)")
+            return lambda text: (
+                imported(word, before, text)
+                or star.search(text) is not None
+                or any(f"{each}.{name}" in text for each in alias.findall(text))
+            )
         return lambda text: pattern.search(text) is not None
 
     def text(self, path: str) -> str:

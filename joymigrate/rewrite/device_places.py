@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from joymigrate.rewrite.device_texts import Text
+from joymigrate.rewrite.device_texts import Text, matched
 from joymigrate.rewrite.module import Module
 
 STRING_METHODS = {
@@ -32,6 +32,7 @@ SHOWN = {
     "reason",
 }
 ANNOTATED = "a type annotation"
+TABLE_KEY = "a dictionary key, perhaps of saved files"
 
 
 def where_available(module: Module, node: ast.expr) -> bool:
@@ -102,11 +103,11 @@ def special_place(module: Module, text: Text, parent: ast.AST | None) -> str | N
     """`silent` for text and the like, a reason for places never rewritten, None for the rest."""
     node = text.whole
     if isinstance(parent, ast.Dict) and node in parent.keys:
-        return "a dictionary key, perhaps of saved files"
+        return TABLE_KEY
     if isinstance(parent, ast.Subscript) and parent.slice is node:
         if annotation(node):
             return ANNOTATED
-        return "a dictionary key, perhaps of saved files"
+        return TABLE_KEY
     if isinstance(parent, (ast.Expr, ast.FormattedValue)):
         return "silent"
     if isinstance(parent, ast.keyword) and parent.arg in SHOWN:
@@ -162,13 +163,42 @@ def compared_with(node: ast.expr) -> ast.expr | None:
         others = [operand for operand in operands if operand is not node]
         return others[0] if others else None
     if isinstance(parent, ast.Call):
-        return searched(parent, node)
+        return asserted(parent, node) or matched(parent, node) or searched(parent, node)
     if isinstance(parent, ast.MatchValue):
-        case: ast.AST | None = parent
-        while case is not None and not isinstance(case, ast.Match):
-            case = getattr(case, "parent", None)
-        return case.subject if case is not None else None
+        return subject(parent)
     return None
+
+
+def subject(pattern: ast.AST) -> ast.expr | None:
+    """What a pattern is matched with; of a sequence, the part that stands where it does."""
+    at: ast.AST | None = pattern
+    places: list[int] = []
+    while at is not None and not isinstance(at, ast.Match):
+        above = getattr(at, "parent", None)
+        if isinstance(above, ast.MatchSequence):
+            places.insert(0, above.patterns.index(at))  # type: ignore[arg-type]
+        at = above
+    found = at.subject if at is not None else None
+    for place in places:
+        parts = found.elts if isinstance(found, (ast.Tuple, ast.List)) else []
+        found = parts[place] if place < len(parts) else None
+    return found
+
+
+ASSERTIONS = frozenset(
+    (
+        *("assertEqual", "assertNotEqual", "assertEquals", "assertIn", "assertNotIn", "assertIs"),
+        "assert_equal",
+    )
+)
+
+
+def asserted(call: ast.Call, argument: ast.expr) -> ast.expr | None:
+    """The other side of `self.assertEqual(x.device.type, "cuda")`; None for other calls."""
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    if name not in ASSERTIONS or argument not in call.args[:2] or len(call.args) < 2:
+        return None
+    return call.args[1 - call.args.index(argument)]
 
 
 def searched(call: ast.Call, argument: ast.expr) -> ast.expr | None:
@@ -186,4 +216,4 @@ def mixed_precision(module: Module, text: Text) -> bool:
     call = getattr(parent, "parent", None) if isinstance(parent, ast.keyword) else parent
     if not isinstance(call, ast.Call):
         return False
-    return (module.names.dotted(call.func) or "") in module.flow.sinks.precision
+    return (module.names.dotted(call.func) or "") in module.sinks.precision

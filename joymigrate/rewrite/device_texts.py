@@ -18,6 +18,12 @@ LITERAL = re.compile(
 # One field of `%` or of `str.format`: what stands for a card's number.
 TEMPLATE = re.compile(r"%(?:\(\w+\))?\d*[dsiu]|\{[\w.\[\]]*(?:![rsa])?(?::\d*[ds]?)?\}")
 
+# Functions of `re`, by the position of the text that is searched.
+EXPRESSIONS = {
+    "match": 1, "fullmatch": 1, "search": 1, "split": 1, "findall": 1, "finditer": 1, "sub": 2,
+    "subn": 2,
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -30,7 +36,8 @@ class Text:
     rule: str
     body: tuple[int, int]  # span of the literal's content
     span: tuple[int, int]  # span of the literal with its quotes
-    shape: str  # exact, index, prefix, template, fstring, composite, tensor, backend, option
+    # exact, index, prefix, template, fstring, composite, tensor, backend, option, expression
+    shape: str
 
 
 def literals(module: Module) -> list[Text]:
@@ -49,6 +56,10 @@ def read_literals(module: Module) -> Iterator[Text]:
         if isinstance(parent, (ast.JoinedStr, ast.FormattedValue)):
             continue
         shape = shape_of(module, node.value)
+        if shape is None and matched(parent, node) is not None:
+            # `re.match(r"cuda:(\d+)", text)`
+            named = re.match(rf"\^?{module.vocabulary.device}(?![\w-])", node.value)
+            shape = "expression" if named else None
         if shape is not None:
             yield from described(module, node, node.value, shape)
     for node in module.names.nodes[ast.JoinedStr]:
@@ -74,6 +85,45 @@ def shape_of(module: Module, value: str) -> str | None:
         return "option"
     if words.device_prefix.match(value):
         return "prefix" if value == f"{words.device}:" else template_shape(value, words.device)
+    return None
+
+
+def matched(call: ast.AST | None, argument: ast.expr) -> ast.expr | None:
+    """The text that an expression is matched with, or that is cut by its length.
+
+    `re.match(r"cuda:(\\d+)", text)`, `text[len("cuda:"):]`; None for other calls.
+    """
+    if not isinstance(call, ast.Call):
+        return None
+    if isinstance(call.func, ast.Name) and call.func.id == "len":
+        cut = getattr(call, "parent", None)
+        whole = getattr(cut, "parent", None)
+        sliced = isinstance(cut, ast.Slice) and isinstance(whole, ast.Subscript)
+        return whole.value if sliced else None  # type: ignore[union-attr]
+    if not isinstance(call.func, ast.Attribute) or getattr(call.func.value, "id", "") != "re":
+        return None
+    if call.func.attr == "compile" and argument is call.args[0]:
+        return compiled(call)
+    at = EXPRESSIONS.get(call.func.attr)
+    return call.args[at] if at and argument is call.args[0] and at < len(call.args) else None
+
+
+def compiled(call: ast.Call) -> ast.expr | None:
+    """The text that the first use of `CARD = re.compile(…)` in the file is matched with."""
+    assign = getattr(call, "parent", None)
+    target = assign.targets[0] if isinstance(assign, ast.Assign) else None
+    if not isinstance(target, ast.Name):
+        return None
+    top: ast.AST = call
+    while getattr(top, "parent", None) is not None:
+        top = top.parent  # type: ignore[attr-defined]
+    for each in ast.walk(top):
+        func = each.func if isinstance(each, ast.Call) else None
+        if isinstance(func, ast.Attribute) and getattr(func.value, "id", "") == target.id:
+            at = EXPRESSIONS.get(func.attr, 0) - 1
+            if 0 <= at < len(each.args):  # type: ignore[attr-defined]
+                text: ast.expr = each.args[at]  # type: ignore[attr-defined]
+                return text
     return None
 
 

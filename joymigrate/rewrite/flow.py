@@ -15,12 +15,16 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
+from joymigrate.rewrite import flow_tables
 from joymigrate.rewrite.flow_graph import SINK, FlowGraph
 from joymigrate.rewrite.flow_sinks import DEVICE, Sinks
 from joymigrate.rewrite.option_calls import OPTION_CALLS, looked_up, option_name
 from joymigrate.rewrite.scopes import COMPREHENSIONS, FUNCTIONS, Names, Scope
 
+# Calls that give a value to a name that is written as a string, and where the value stands.
+NAMING = {"setattr": 2, "parametrize": 1, "setenv": 1, "putenv": 1, "setitem": 2}
 GROWING = ("append", "add", "insert", "extend", "appendleft")
+SEVERAL = ("pytest.param", "zip", "itertools.product", "itertools.chain")  # each argument goes on
 STAND_INS = ("contextlib.nullcontext", "contextlib.suppress")
 Locate = Callable[[str], tuple[str, str] | None]
 
@@ -40,6 +44,7 @@ class Flow(FlowGraph):
         self.device_like: set[str] = set()  # variables assigned from a device expression
         self._stars: list[tuple[str, str]] | None = None  # files of the project, `import *` of them
         self.options: set[str] = set()  # names of options that the module defines
+        self.methods: dict[str, list[str]] = defaultdict(list)  # name → methods of classes here
         for scope in list(names.scopes.values()):
             self._scope(scope)
         for call in names.nodes[ast.Call]:
@@ -48,7 +53,9 @@ class Flow(FlowGraph):
             self._assign(node)
         for node in names.nodes[ast.NamedExpr]:
             self._into_target(node.value, node.target)
-        for node in names.nodes[ast.Return]:
+        for node in (*names.nodes[ast.Return], *names.nodes[ast.Yield]):
+            self._return(node)
+        for node in names.nodes[ast.YieldFrom]:
             self._return(node)
         for node in (*names.nodes[ast.For], *names.nodes[ast.AsyncFor]):
             self._into_target(node.iter, node.target)
@@ -57,6 +64,7 @@ class Flow(FlowGraph):
         for node in names.nodes[ast.Dict]:
             self._dict(node)
         self._spread_device_like()
+        flow_tables.draw(self)
 
     # -- building ----------------------------------------------------------------------------
 
@@ -77,6 +85,10 @@ class Flow(FlowGraph):
             return
         qualified = self.qualified(scope)
         self.functions[qualified] = node
+        if isinstance(node, ast.Lambda):
+            self.into(node.body, f"{qualified}()")
+        elif scope.parent is not None and isinstance(scope.parent.node, ast.ClassDef):
+            self.methods[node.name].append(qualified)
         for name, bindings in scope.names.items():
             for binding in bindings:
                 if binding.kind != "parameter":
@@ -91,7 +103,7 @@ class Flow(FlowGraph):
                     if kind == DEVICE:
                         self.device_like.add(key)
                 if binding.value is not None:
-                    self._into(binding.value, key)
+                    self.into(binding.value, key)
 
     def _assign(self, node: ast.Assign | ast.AnnAssign) -> None:
         if node.value is None:
@@ -100,7 +112,7 @@ class Flow(FlowGraph):
         for target in targets:
             self._into_target(node.value, target)
         if isinstance(node, ast.AnnAssign) and self.is_device_type(node.annotation):
-            self._into(node.value, SINK + DEVICE)
+            self.into(node.value, SINK + DEVICE)
 
     def _into_target(self, value: ast.expr, target: ast.expr) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
@@ -113,7 +125,7 @@ class Flow(FlowGraph):
                 self._into_target(part, item)
             return
         for key in self.target_keys(target):
-            self._into(value, key)
+            self.into(value, key)
 
     def target_keys(self, target: ast.expr) -> list[str]:
         """Keys that an assignment to `target` writes."""
@@ -128,6 +140,8 @@ class Flow(FlowGraph):
             return [*keys, *([SINK + kind] if kind else [])]
         if isinstance(target, ast.Attribute):
             kind = self.sinks.names.get(target.attr)
+            if target.attr == "type" and self.is_device(target.value):
+                kind = DEVICE  # `fake.device.type = "cuda"`
             key = self.key(target)
             return [*([SINK + kind] if kind else []), *([key] if key else [])]
         if not isinstance(target, ast.Subscript):
@@ -143,28 +157,28 @@ class Flow(FlowGraph):
         table = self.key(target.value)
         return [*([SINK + kind] if kind else []), *([table] if table else [])]
 
-    def _return(self, node: ast.Return) -> None:
+    def _return(self, node: ast.Return | ast.Yield | ast.YieldFrom) -> None:
         function = self.names.enclosing(node, (*FUNCTIONS, ast.Lambda))
         if node.value is not None and function is not None:
             key = self.qualified(self.names.scopes[function])
-            self._into(node.value, key + "()")
+            self.into(node.value, key + "()")
             returns = getattr(function, "returns", None)
             if returns is not None and self.is_device_type(returns):
-                self._into(node.value, SINK + DEVICE)
+                self.into(node.value, SINK + DEVICE)
             if any("property" in ast.unparse(d) for d in getattr(function, "decorator_list", ())):
                 # A property is read like an attribute.
                 kind = self.sinks.names.get(function.name)
                 for target in (key, f".{function.name}", *([SINK + kind] if kind else [])):
-                    self._into(node.value, target)
+                    self.into(node.value, target)
 
     def _dict(self, node: ast.Dict) -> None:
         for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
                 kind = self.sinks.keyword(key.value)
                 if kind:
-                    self._into(value, SINK + kind)
+                    self.into(value, SINK + kind)
                 elif key.value.isidentifier() and key.value not in self.sinks.everyday:
-                    self._into(value, f".{key.value}")  # read by `d["key"]`
+                    self.into(value, f".{key.value}")  # read by `d["key"]`
 
     def is_device_type(self, annotation: ast.expr) -> bool:
         """Whether an annotation says `torch.device`, alone or as one of several types."""
@@ -181,19 +195,22 @@ class Flow(FlowGraph):
         self._option(call)
         self._defaulted(call, callee)
         self._named(call)
+        fixture = getattr(call.func, "attr", getattr(call.func, "id", "")) == "fixture"
         for keyword in call.keywords:
+            if fixture and keyword.arg == "params":
+                self.into(keyword.value, ".param")  # read as `request.param`
             if keyword.arg is None:
                 self._forward(call, callee, keyword.value)
                 continue
             if callee is None and getattr(call.func, "id", "") == "dict":
-                self._into(keyword.value, f".{keyword.arg}")
+                self.into(keyword.value, f".{keyword.arg}")
             kind = self.sinks.keyword(keyword.arg)
-            if keyword.arg == "type" and callee == "torch.device":
+            if keyword.arg == "type" and (callee == "torch.device" or self._stands_in(call)):
                 kind = DEVICE
             if kind:
-                self._into(keyword.value, SINK + kind)
+                self.into(keyword.value, SINK + kind)
             for key in self._parameter_keys(call, callee, keyword.arg):
-                self._into(keyword.value, key)
+                self.into(keyword.value, key)
         positions = dict(self.sinks.calls.get(callee or "", {}) or self._alternatives(call.func))
         if callee is not None and callee.startswith(self.sinks.modules):
             # Every text that a function of a device module takes for a device is one.
@@ -206,9 +223,15 @@ class Flow(FlowGraph):
             if isinstance(argument, ast.Starred):
                 break
             if index in positions:
-                self._into(argument, SINK + positions[index])
+                self.into(argument, SINK + positions[index])
             for key in self._parameter_keys(call, callee, index):
-                self._into(argument, key)
+                self.into(argument, key)
+
+    def _stands_in(self, call: ast.Call) -> bool:
+        """Whether a call makes what is given as a device: `device=MagicMock(type="cuda")`."""
+        holder = getattr(call, "parent", None)
+        name = holder.arg if isinstance(holder, ast.keyword) else None
+        return self.sinks.names.get(name or "") == DEVICE
 
     def _forward(self, call: ast.Call, callee: str | None, value: ast.expr) -> None:
         """`f(**kwargs)`: the keywords of a function that go on to another one."""
@@ -229,7 +252,7 @@ class Flow(FlowGraph):
         """`devices.append(f"cuda:{i}")`: what a list takes in."""
         key = self.key(func.value) if isinstance(func.value, (ast.Name, ast.Attribute)) else None
         for argument in call.args if key else ():
-            self._into(argument, key or "")
+            self.into(argument, key or "")
 
     def _alternatives(self, func: ast.expr) -> Mapping[int, str]:
         """Sinks of a callee like `autocast if amp else nullcontext`."""
@@ -265,7 +288,7 @@ class Flow(FlowGraph):
             given += chosen.args[:1]  # click.Choice([…])
         for value in given:
             for target in targets:
-                self._into(value, target)
+                self.into(value, target)
 
     def _parameter_keys(self, call: ast.Call, callee: str | None, which: int | str) -> list[str]:
         """Keys of the parameter that an argument goes to, for functions of this project."""
@@ -291,6 +314,11 @@ class Flow(FlowGraph):
             found = self.locate(callee)
             if found is not None and found[1]:
                 return [f"{found[0]}::{found[1]}{suffix}"]
+            return []
+        if isinstance(call.func, ast.Attribute) and call.func.attr not in self.sinks.everyday:
+            # A method of whatever object: those of this file's classes that are called so.
+            shift = which + 1 if isinstance(which, int) else which
+            return [self.parameter(each, shift) for each in self.methods.get(call.func.attr, ())]
         return []
 
     def _unbound(self, name: ast.Name) -> str | None:
@@ -300,9 +328,13 @@ class Flow(FlowGraph):
     def _local_function(self, name: ast.Name) -> str | None:
         """Qualified name of the function or class of this module that `name` means."""
         found = self.names.lookup(name.id, name)
-        if found is None or len(found[1]) != 1:
+        if found is None:
             return None
-        binding = found[1][0]
+        if len(found[1]) != 1 and any(each.kind != "function" for each in found[1]):
+            return None
+        binding = found[1][-1]  # of several functions of one name: overloads and what they are for
+        if isinstance(binding.value, ast.Lambda) and binding.kind == "assign":
+            return self.qualified(self.names.scopes[binding.value])
         if binding.kind not in ("function", "class"):
             return None
         prefix = self.qualified(found[0])
@@ -326,7 +358,7 @@ class Flow(FlowGraph):
             f"{function}#{positional[which]}" if which < len(positional) else f"{function}@{which}"
         )
 
-    def _into(self, value: ast.expr, target: str) -> None:
+    def into(self, value: ast.expr, target: str) -> None:
         """`value` may become the value of `target`."""
         for leaf in self.leaves(value):
             if isinstance(leaf, str):
@@ -348,6 +380,8 @@ class Flow(FlowGraph):
             if value.values and isinstance(value.values[0], ast.FormattedValue):
                 yield from self.leaves(value.values[0], depth + 1)  # f"{kind}:{index}"
         elif isinstance(value, (ast.Name, ast.Attribute)):
+            if isinstance(value, ast.Attribute) and value.attr == "value":
+                yield from self.leaves(value.value, depth + 1)  # of an enumeration's member
             key = self.key(value)
             if key:
                 yield key
@@ -365,7 +399,10 @@ class Flow(FlowGraph):
                 yield from self.leaves(part, depth + 1)
         elif isinstance(value, COMPREHENSIONS) and not isinstance(value, ast.DictComp):
             yield from self.leaves(value.elt, depth + 1)
-        elif isinstance(value, (ast.NamedExpr, ast.Starred, ast.Await, ast.FormattedValue)):
+        elif isinstance(value, ast.NamedExpr):
+            yield from self.leaves(value.value, depth + 1)
+            yield from self.leaves(value.target, depth + 1)
+        elif isinstance(value, (ast.Starred, ast.Await, ast.FormattedValue)):
             yield from self.leaves(value.value, depth + 1)
         elif isinstance(value, ast.BinOp):
             yield from self.leaves(value.left, depth + 1)
@@ -385,6 +422,10 @@ class Flow(FlowGraph):
 
     def _called(self, call: ast.Call, depth: int) -> Iterable[str | ast.expr]:
         callee = self.names.dotted(call.func) or getattr(call.func, "id", None)
+        if callee in SEVERAL:
+            for argument in call.args:
+                yield from self.leaves(argument, depth + 1)
+            return
         position = self.sinks.through_calls.get(callee or "")
         if position is not None and position < len(call.args):
             yield from self.leaves(call.args[position], depth + 1)
@@ -419,20 +460,30 @@ class Flow(FlowGraph):
     def _named(self, call: ast.Call) -> None:
         """`setattr(o, "device", …)` and `parametrize("device", […])`."""
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-        position = {"setattr": 2, "parametrize": 1}.get(name)
+        position = NAMING.get(name)
         first = call.args[position - 1] if position and position < len(call.args) else None
         named = first.value if isinstance(first, ast.Constant) else None
+        if isinstance(first, (ast.List, ast.Tuple)):
+            named = ",".join(str(getattr(each, "value", "")) for each in first.elts)
         if position is None or not isinstance(named, str):
             return
-        kind = self.sinks.names.get(named)
-        targets = [SINK + kind] if kind else []
-        decorated = getattr(call, "parent", None)
-        if isinstance(decorated, FUNCTIONS):
-            targets.append(f"{self.qualified(self.names.scopes[decorated])}#{named}")
-        elif name == "setattr":
-            targets.append(f".{named}")
-        for target in targets:
-            self._into(call.args[position], target)
+        parameters = [each.strip() for each in named.split(",")]
+        for at, parameter in enumerate(parameters):
+            kind = self.sinks.names.get(parameter)
+            targets = [SINK + kind] if kind else []
+            decorated = getattr(call, "parent", None)
+            if isinstance(decorated, FUNCTIONS):
+                targets.append(f"{self.qualified(self.names.scopes[decorated])}#{parameter}")
+            elif name != "parametrize":
+                targets.append(f".{parameter}")
+            given = [call.args[position]]
+            if len(parameters) > 1:  # `parametrize("device, size", [("cuda", 1), …])`
+                rows = getattr(given[0], "elts", [])
+                columns = (getattr(row, "elts", getattr(row, "args", [])) for row in rows)
+                given = [each[at] for each in columns if at < len(each)]
+            for value in given:
+                for target in targets:
+                    self.into(value, target)
 
     def _defaulted(self, call: ast.Call, callee: str | None) -> None:
         """`cfg.get("device", "cuda")`: the default of an option that is a sink by its name."""
@@ -441,7 +492,7 @@ class Flow(FlowGraph):
             position = self.sinks.default_methods.get(call.func.attr)
         kind = self.sinks.names.get(looked_up(call) or "") if position is not None else None
         if kind and position is not None and 0 < position < len(call.args):
-            self._into(call.args[position], SINK + kind)
+            self.into(call.args[position], SINK + kind)
 
     def _defaults(self, call: ast.Call, position: int, depth: int) -> Iterable[str | ast.expr]:
         """The value of `get(key, default)`: the option `key`, or the default."""
@@ -451,9 +502,13 @@ class Flow(FlowGraph):
         if 0 <= position < len(call.args):
             yield from self.leaves(call.args[position], depth + 1)
         name = looked_up(call)
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         if name is not None:
-            owner = call.func.value if isinstance(call.func, ast.Attribute) else None
             yield self._entry(owner, name)
+        elif isinstance(owner, (ast.Name, ast.Attribute, ast.Dict)) and not isinstance(
+            call.args[0] if call.args else None, (ast.Constant, type(None))
+        ):
+            yield from self.leaves(owner, depth + 1)  # `TABLE.get(device)`: any of its values
 
     def _entry(self, owner: ast.expr | None, name: str) -> str:
         """The key of `owner["name"]`: a keyword of the function for its `**kwargs`."""
@@ -492,7 +547,10 @@ class Flow(FlowGraph):
 
     def _foreign(self, dotted: str) -> str | None:
         found = self.locate(dotted)
-        return f"{found[0]}::#{found[1]}" if found is not None and found[1] else None
+        if found is None or not found[1]:
+            return None
+        _, inside, name = found[1].rpartition(".")
+        return f".{name}" if inside else f"{found[0]}::#{name}"  # an attribute of a class
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -507,6 +565,10 @@ class Flow(FlowGraph):
                 return self.is_device(value.value, depth + 1)
         if isinstance(value, ast.IfExp):
             return self.is_device(value.body, depth + 1) or self.is_device(value.orelse, depth + 1)
+        if isinstance(value, COMPREHENSIONS) and not isinstance(value, ast.DictComp):
+            return self.is_device(value.elt, depth + 1)
+        if isinstance(value, ast.NamedExpr):
+            return self.is_device(value.value, depth + 1)
         if isinstance(value, ast.Call):
             callee = self.names.dotted(value.func) or getattr(value.func, "id", None)
             if callee == "torch.device":

@@ -121,6 +121,16 @@ def is_accel(value):
     return getattr(where, "type", str(where).partition(":")[0]) == accelerator()
 
 
+def __getattr__(name):
+    """`ACCELERATOR`, `ACCELERATOR_0`, `ACCELERATOR_BACKEND`: names for the patterns of `match`."""
+    head, _, rest = name.partition("_")
+    if head != "ACCELERATOR":
+        raise AttributeError(f"module {{__name__!r}} has no attribute {{name!r}}")
+    if rest == "BACKEND":
+        return accelerator_backend()
+    return f"{{accelerator()}}:{{rest}}" if rest else accelerator()
+
+
 def accelerator_backend():
     """Collective backend of the accelerator; the origin's on a machine without one."""
     return PLATFORMS[accelerator()][1]

@@ -29,11 +29,20 @@ def option_name(
 
 def looked_up(call: ast.Call) -> str | None:
     """The key of `get(key, default)` or the attribute of `getattr(o, name, default)`."""
-    for argument in call.args[:2]:
+    method = isinstance(call.func, ast.Attribute) and call.func.attr in ("get", "pop", "setdefault")
+    for argument in call.args[: 1 if method else 2]:
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
             name = argument.value
-            return name if name.isidentifier() and not name.isupper() else None
+            variable = environment(call.func)
+            return name if name.isidentifier() and (variable or not name.isupper()) else None
     return None
+
+
+def environment(node: ast.expr) -> bool:
+    """Whether an expression is the environment, or a function that reads it."""
+    while isinstance(node, ast.Attribute) and node.attr not in ("environ", "getenv"):
+        node = node.value
+    return getattr(node, "attr", getattr(node, "id", "")) in ("environ", "getenv")
 
 
 def offered(node: ast.expr) -> ast.expr | None:

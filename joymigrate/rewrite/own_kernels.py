@@ -143,6 +143,10 @@ def bound(module: Module, dotted: str) -> bool:
 
     if module.project.locate(dotted) is not None:
         return False
+    parts = dotted.split(".")
+    own = re.compile(rf"(?:^|_){re.escape(module.vocabulary.device)}(?:_|$)")
+    if parts[0] not in ("torch", "") and any(own.search(part) for part in parts[:-1]):
+        return True  # `from my_cuda_ext import fused`
     table = patterns(module.context)
     rule = table.names.get(dotted) or lookup(dotted, {}, table.imports)
     return rule in RULES

@@ -17,6 +17,7 @@ from joymigrate.rewrite import guards, own_kernels
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.device_places import (
     ANNOTATED,
+    TABLE_KEY,
     annotation,
     compared_with,
     mixed_precision,
@@ -33,8 +34,9 @@ from joymigrate.rewrite.device_texts import (
 )
 from joymigrate.rewrite.flow_graph import SINK
 from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE
+from joymigrate.rewrite.flow_tables import COMPARED
 from joymigrate.rewrite.module import Module, Pending
-from joymigrate.rewrite.option_calls import offered, offers
+from joymigrate.rewrite.option_calls import environment, offered, offers
 
 UNPROVEN = "not seen to reach a device: {why}"
 
@@ -54,7 +56,7 @@ def with_values(module: Module, item: Finding | Pending) -> Finding | Pending:
     """
     no = item.no if isinstance(item, Pending) else item
     keys, kind, yes = module.doubts.get((no.line, no.column), (frozenset(), "", None))
-    if yes is None or no.edits or no.rule not in ("JM121", "JM111", yes.rule):
+    if yes is None or no.edits or no.rule not in ("JM121", "JM111", "JM123", yes.rule):
         return item
     return yes if keys & connected(module, kind) else item
 
@@ -97,7 +99,13 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     if isinstance(parent, ast.Dict) and text.whole in parent.keys and device_map(module, parent):
         yield fix(module, text, text.rule)
         return
+    if attribute_of_torch(module, text, parent):
+        yield fix(module, text, "JM101", compare=True)
+        return
     special = special_place(module, text, parent)
+    if special == TABLE_KEY:
+        yield from table_key(module, text)
+        return
     if special == "silent":
         return
     writable = module.context.style is Style.DIRECT or held is not None
@@ -124,15 +132,45 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     if text.kind in kinds:
         direct = any(target == SINK + text.kind for target in targets)
         rule = "JM121" if text.rule == "JM120" and not direct else text.rule
-        yield sent(module, text, fix(module, text, rule))
+        yield sent(module, text, fix(module, text, rule, compare=COMPARED in kinds))
         return
     doubt = report(module, text, language.Text(UNPROVEN, why=why(module, text, targets)), "JM121")
-    yes = sent(module, text, fix(module, text, "JM121"), proven=False)
+    fixed = fix(module, text, "JM121", compare=COMPARED in kinds)
+    yes = sent(module, text, fixed, proven=False)
     module.doubts[doubt.line, doubt.column] = (frozenset(targets), text.kind, yes)
     if outside:
         yield Pending(yes, doubt, frozenset(outside), text.kind)
         return
     yield doubt
+
+
+def attribute_of_torch(module: Module, text: Text, parent: ast.AST | None) -> bool:
+    """Whether a literal is the name of the device's module: `getattr(torch, "cuda")`."""
+    if not isinstance(parent, ast.Call) or text.shape != "exact" or text.whole not in parent.args:
+        return False
+    asked = getattr(parent.func, "id", "") in ("getattr", "hasattr")
+    named = asked and parent.args.index(text.whole) == 1
+    return named and module.names.dotted(parent.args[0]) == "torch"
+
+
+def table_key(module: Module, text: Text) -> Iterator[Finding | Pending]:
+    """A key of a table: it moves where the table is looked up by a device, here or elsewhere."""
+    flow = module.flow
+    targets = flow.literals.get(text.node, set())
+    kinds, outside = flow.reach(targets)
+    doubt = report(module, text, TABLE_KEY, "JM123")
+    if text.shape not in ("exact", "index", "fstring", "backend"):
+        yield doubt
+        return
+    if module.context.style is Style.SHIM:
+        yield doubt
+        return
+    if text.kind in kinds:
+        yield fix(module, text, "JM111" if text.kind == DEVICE else text.rule, compare=True)
+        return
+    yes = fix(module, text, "JM111" if text.kind == DEVICE else text.rule, compare=True)
+    module.doubts[doubt.line, doubt.column] = (frozenset(targets), text.kind, yes)
+    yield Pending(yes, doubt, frozenset(outside), text.kind) if outside else doubt
 
 
 def arrives(module: Module, text: Text) -> bool:
@@ -256,6 +294,8 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
 def evident(module: Module, other: ast.expr, kind: str) -> bool:
     """Whether an expression is a device (or a backend) by its own form or name."""
     flow = module.flow
+    if isinstance(other, ast.Subscript) and environment(other.value):
+        return flow.sinks.names.get(last_name(other).lower()) == kind  # `os.environ["DEVICE"]`
     if kind == BACKEND:
         if isinstance(other, ast.Call):
             callee = module.names.dotted(other.func)
@@ -329,8 +369,9 @@ def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
     compare = compare or mixed_precision(module, text)
     device = f"{jm}.accelerator()" if compare else f"{jm}.device_type()"
     if isinstance(getattr(text.node, "parent", None), ast.MatchValue):
-        return report(module, text, "a pattern takes no call; compare before the match", rule)
-    if inside_fstring(module, text.node) or annotation(text.node):
+        return pattern(module, text, rule)
+    quoted = text.shape not in ("exact", "backend")
+    if (quoted and inside_fstring(module, text.node)) or annotation(text.node):
         return report(module, text, "a call can't stand here", rule)
     start, end = text.span
     if text.shape == "exact":
@@ -340,6 +381,13 @@ def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
         written = f'f"{{{device}}}:{index}"' if compare else f"{jm}.device({index})"
     elif text.shape == "option":
         return option(module, text, rule)
+    elif text.shape == "expression":
+        source, (left, right) = module.source.text, text.body
+        head, quote = source[start:left].lower().replace("u", ""), source[right:end]
+        between = re.split(rf"\b{words.device}\b", source[left:right])
+        parts = [f"{head}{each}{quote}" if each else "" for each in between]
+        joined = [part for each in parts for part in (device, each)][1:]
+        written = " + ".join(filter(None, joined))
     elif text.shape == "backend":
         written = f"{jm}.accelerator_backend()" if compare else f"{jm}.dist_backend()"
     elif text.shape == "composite":
@@ -355,6 +403,18 @@ def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
     else:
         written = f'f"{{{device}}}{text.value[len(words.device) :]}"'
     return module.find(rule, text.span, edits=[(start, end, written)], needs="helper")
+
+
+def pattern(module: Module, text: Text, rule: str) -> Finding:
+    """`case "cuda:0":` with a name of the helper's, as a pattern takes no call."""
+    names = {"exact": "ACCELERATOR", "backend": "ACCELERATOR_BACKEND"}
+    name = names.get(text.shape)
+    if text.shape == "index":
+        name = "ACCELERATOR_" + text.value.partition(":")[2]
+    if name is None:
+        return report(module, text, "a pattern takes no call; compare before the match", rule)
+    edits = [(*text.span, f"{module.helper}.{name}")]
+    return module.find(rule, text.span, edits=edits, needs="helper")
 
 
 def option(module: Module, text: Text, rule: str) -> Finding:

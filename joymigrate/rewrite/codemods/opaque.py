@@ -70,26 +70,35 @@ def mocked(module: Module, node: ast.Constant) -> Finding | None:
     words = module.vocabulary
     parent = getattr(node, "parent", None)
     value = node.value if isinstance(node.value, str) else ""
-    found = re.fullmatch(rf"([\w.]+\.)?{re.escape(words.module)}\.(\w+)[\w.]*", value)
+    called = called_name(parent)
+    names = r"(\w+)[\w.]*" if called != "multiple" else "()"
+    dot = r"\." if called != "multiple" else ""
+    found = re.fullmatch(rf"([\w.]+\.)?{re.escape(words.module)}{dot}{names}", value)
     if found is None or not isinstance(parent, ast.Call) or node not in parent.args[:1]:
         return None
-    called = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
     start, end = module.span(node)
     text = module.source.text[start:end]
-    if called not in ("patch", *REPLACING) or text[1:-1] != value:
+    if called not in ("patch", "multiple", *REPLACING) or text[1:-1] != value:
         return None
     if module.context.style is Style.SHIM or module.guarded(node):
         return None
-    advice = words.name(found[2])
-    if advice.to != found[2] or advice.tier is not Tier.SAFE:
+    replaced = [found[2]] if found[2] else [each.arg or "" for each in parent.keywords]
+    moves = (words.name(name) for name in replaced if name not in ("spec", "create", "new"))
+    if any(advice.to != advice.name or advice.tier is not Tier.SAFE for advice in moves):
         return None
-    at = start + 1 + found.start(2) - 1 - len(words.device)
+    at = start + 1 + found.start(2) - len(dot[1:]) - len(words.device)
     if module.context.style is Style.DIRECT:
         edits = [(at, at + len(words.device), words.to_device)]
         return module.find("JM101", node, edits=edits, needs="package")
     device = f"{{{module.helper}.accelerator()}}"
     edits = [(start, start, "f"), (at, at + len(words.device), device)]
     return module.find("JM101", node, edits=edits, needs="helper")
+
+
+def called_name(call: ast.AST | None) -> str:
+    """The last name of what is called; empty for what is no call."""
+    func = getattr(call, "func", None)
+    return str(getattr(func, "attr", getattr(func, "id", "")))
 
 
 def code_like(text: str) -> bool:

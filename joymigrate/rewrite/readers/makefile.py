@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.readers import _commands, _environment, shell
+from joymigrate.rewrite.readers import _commands, _environment, _options, shell
 from joymigrate.rewrite.readers._migration_map import Sites, worth_reading
 from joymigrate.rewrite.source import Source
 
@@ -70,6 +70,15 @@ def variable(sites: Sites, start: int, end: int) -> None:
         _environment.deals_with(sites, match["name"])
         value = _commands.read(sites.source.text, *match.span("value"))
         _environment.uses(sites, value.expansions)
+        kind = sites.moves.sink(match["name"])
+        for command in value.commands if kind else ():
+            floor, doubt = sites.floor, sites.doubt
+            sites.floor, sites.doubt = Tier.UNSAFE, "what make hands it to is not known"
+            for word in command.words:
+                _options.value(
+                    sites, word, 0, kind, key=match["name"], rule=_options.flow_rule(kind)
+                )
+            sites.floor, sites.doubt = floor, doubt
         return
     rule, advice = known
     to = None if sites.moves.agnostic or advice.to == match["name"] else advice.to

@@ -1,0 +1,193 @@
+"""What values are matched with: tables that are looked up by a device, constants compared with one.
+
+`TABLE{}` is the key of a table's keys. A device that finds its entry is equal to one of them, so
+they move with it: `{"cuda": f}[x.device.type]`, `REGISTRY[name] = f`, `x.device.type == C.CARD`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import Protocol
+
+from joymigrate.rewrite.flow_graph import SINK
+from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE, Sinks
+from joymigrate.rewrite.scopes import Names
+
+KEYS = "{}"
+# A kind of sink beside the others: on a machine without a device the value is matched with one.
+COMPARED = "compared"
+LOOKUPS = ("get", "pop", "setdefault")
+MEMBERSHIP = (ast.In, ast.NotIn)
+EQUALITY = (ast.Eq, ast.NotEq)
+
+
+class Values(Protocol):
+    """What is asked of a module's flow of values (see `flow`)."""
+
+    names: Names
+    sinks: Sinks
+    edges: dict[str, set[str]]
+
+    def key(self, node: ast.expr) -> str | None:
+        """The key of a variable or an attribute."""
+
+    def target_keys(self, target: ast.expr) -> list[str]:
+        """Keys that an assignment writes."""
+
+    def leaves(self, value: ast.expr, depth: int = 0) -> Iterable[str | ast.expr]:
+        """Keys and literals that an expression may be."""
+
+    def is_device(self, value: ast.expr, depth: int = 0) -> bool:
+        """Whether an expression is a device by its form."""
+
+    def into(self, value: ast.expr, target: str) -> None:
+        """Draw the edges from an expression to a key."""
+
+
+def draw(flow: Values) -> None:
+    """Add the edges of a module's tables and comparisons to its flow of values."""
+    nodes = flow.names.nodes
+    for node in nodes[ast.Dict]:
+        defined(flow, node)
+    for node in nodes[ast.DictComp]:
+        for table in tables_of(flow, node):
+            flow.into(node.key, table)
+    for node in nodes[ast.Subscript]:
+        looked_up(flow, node.value, node.slice, stored=isinstance(node.ctx, ast.Store))
+    for call in nodes[ast.Call]:
+        func = call.func
+        if isinstance(func, ast.Attribute) and func.attr in LOOKUPS and call.args:
+            looked_up(flow, func.value, call.args[0], stored=False)
+    for node in (*nodes[ast.For], *nodes[ast.AsyncFor], *nodes[ast.comprehension]):
+        iterated(flow, node.iter, node.target)
+    for node in nodes[ast.Compare]:
+        for left, sign, right in zip(
+            (node.left, *node.comparators), node.ops, node.comparators, strict=False
+        ):
+            compared(flow, left, sign, right)
+
+
+def kind_of(flow: Values, node: ast.expr) -> str | None:
+    """The kind of an expression that says by its form or name what it is."""
+    if flow.is_device(node):
+        return DEVICE
+    callee = flow.names.dotted(node.func) if isinstance(node, ast.Call) else None
+    if callee in flow.sinks.backend_calls:
+        return BACKEND
+    name = getattr(node, "attr", getattr(node, "id", ""))
+    return flow.sinks.names.get(name)
+
+
+def table_key(flow: Values, node: ast.expr) -> str | None:
+    """The key of a table's keys; None for a table without a name, and for everyday names."""
+    while isinstance(node, ast.Subscript):
+        node = node.value  # the keys of all levels are one
+    key = flow.key(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
+    if key is None or key.strip(".") in flow.sinks.everyday:
+        return None
+    return key + KEYS
+
+
+def tables_of(flow: Values, node: ast.expr) -> list[str]:
+    """Keys of the tables that a display is assigned to."""
+    parent = getattr(node, "parent", None)
+    while isinstance(parent, ast.Dict) and node in parent.values:
+        node, parent = parent, getattr(parent, "parent", None)
+    if not isinstance(parent, (ast.Assign, ast.AnnAssign)) or parent.value is not node:
+        return []
+    targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+    keys = (key for target in targets for key in flow.target_keys(target))
+    return [
+        key + KEYS
+        for key in keys
+        if not key.startswith(SINK) and key.strip(".") not in flow.sinks.everyday
+    ]
+
+
+def defined(flow: Values, node: ast.Dict) -> None:
+    """`TABLE = {"cuda": …}`: the keys of a table."""
+    for table in tables_of(flow, node):
+        for key in node.keys:
+            if key is not None:
+                flow.into(key, table)
+
+
+def looked_up(flow: Values, table: ast.expr, index: ast.expr, *, stored: bool) -> None:
+    """`TABLE[index]`, `TABLE.get(index)`, `TABLE[index] = …`."""
+    key = table_key(flow, table)
+    if isinstance(index, ast.Constant) or stored:
+        if key is not None and (stored or isinstance(index.value, str)):  # type: ignore[attr-defined]
+            flow.into(index, key)
+        if stored or isinstance(index, ast.Constant):
+            return
+    ends = ends_of(flow, index)
+    if isinstance(table, ast.Dict):
+        for each in table.keys if ends else ():
+            for end in ends if each is not None else ():
+                flow.into(each, end)  # type: ignore[arg-type]
+    elif key is not None and ends:
+        flow.edges[key] |= ends
+
+
+def ends_of(flow: Values, value: ast.expr) -> set[str]:
+    """Where something goes that is equal to a value: its kind's sink, or the value's own keys."""
+    kind = kind_of(flow, value)
+    if kind is not None:
+        return {SINK + kind, SINK + COMPARED}
+    if isinstance(value, ast.Tuple):
+        return {end for each in value.elts for end in ends_of(flow, each)}
+    keys = {leaf for leaf in flow.leaves(value) if isinstance(leaf, str)}
+    return {*keys, SINK + COMPARED} if keys else set()
+
+
+def iterated(flow: Values, table: ast.expr, target: ast.expr) -> None:
+    """`for name in TABLE`, `for name, value in TABLE.items()`."""
+    if isinstance(table, ast.Call) and isinstance(table.func, ast.Attribute):
+        if table.func.attr not in ("items", "keys"):
+            return
+        pair = table.func.attr == "items"
+        table = table.func.value
+        if pair and isinstance(target, ast.Tuple) and target.elts:
+            target = target.elts[0]
+    key = table_key(flow, table)
+    into = flow.key(target) if isinstance(target, ast.Name) else None
+    if key is not None and into is not None:
+        flow.edges[key].add(into)
+
+
+def compared(flow: Values, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> None:
+    """A name that a device is compared with, or a list of names that it is looked for in."""
+    if isinstance(sign, MEMBERSHIP):
+        if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
+            for each in right.elts:
+                matched(flow, each, left)
+            return
+        key = flow.key(right) if isinstance(right, (ast.Name, ast.Attribute)) else None
+        if key is not None and not plain(flow, right):
+            ends = ends_of(flow, left)
+            for end in (key, key + KEYS) if ends else ():
+                flow.edges[end] |= ends - {end}
+        return
+    if isinstance(sign, EQUALITY):
+        matched(flow, left, right)
+        matched(flow, right, left)
+
+
+def matched(flow: Values, constant: ast.expr, device: ast.expr) -> None:
+    """`x.device.type == CARD`: a name of the program's own for a device."""
+    if not isinstance(constant, (ast.Name, ast.Attribute)) or plain(flow, constant):
+        return
+    kind = kind_of(flow, device)
+    if kind is None or kind_of(flow, constant) is not None:
+        return
+    flow.into(constant, SINK + kind)
+    flow.into(constant, SINK + COMPARED)
+
+
+def plain(flow: Values, node: ast.expr) -> bool:
+    """Whether a name is a device by itself, or says nothing."""
+    name = getattr(node, "attr", getattr(node, "id", ""))
+    if name == "value" and isinstance(node, ast.Attribute):
+        return plain(flow, node.value)  # of an enumeration's member
+    return name in flow.sinks.names or name in flow.sinks.everyday

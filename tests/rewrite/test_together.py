@@ -1,0 +1,74 @@
+"""Places of a project that mean one thing move together, or stay together."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from joymigrate import chips
+from joymigrate.model import Style
+from joymigrate.rewrite import patches, scan
+from tests.ledger.trees import write_tree
+
+CASES = yaml.safe_load(Path(__file__).with_name("together.yaml").read_text(encoding="utf-8"))
+RUNS = [
+    pytest.param(case, Style(style), id=f"{case['name']}-{style}")
+    for case in CASES
+    for style in case.get("styles", ["direct", "agnostic"])
+]
+
+
+def rewritten(root: Path, case: dict[str, Any], style: Style) -> dict[str, str]:
+    """The project's files after a rewrite."""
+    write_tree(root, {name: text.encode() for name, text in case["files"].items()})
+    found = scan([root], chip=chips.target("ascend"), origin=chips.origin(), style=style)
+    made = patches(found, unsafe=case.get("unsafe", False))
+    after = {patch.path.relative_to(found.root).as_posix(): patch.after for patch in made}
+    return {
+        name: (after.get(name) or text.encode()).decode() for name, text in case["files"].items()
+    }
+
+
+def problems(case: dict[str, Any], text: str, style: Style) -> list[str]:
+    """What a case's text after the rewrite does wrong."""
+    found = [f"{word} stays" for word in map(str, case.get("move", ())) if word in text]
+    found += [f"{word} went" for word in map(str, case.get("stay", ())) if word not in text]
+    for group in case.get("together", ()):
+        there = [word in text for word in map(str, group)]
+        found += [f"apart: {group}"] * (any(there) and not all(there))
+    if style is Style.DIRECT:
+        found += [f"no {word}" for word in case.get("have", ()) if word not in text]
+        found += [f"{word} stays" for word in case.get("bad", ()) if word in text]
+    return found
+
+
+@pytest.mark.parametrize(("case", "style"), RUNS)
+def test_places_of_one_meaning_go_together(
+    case: dict[str, Any], style: Style, tmp_path: Path
+) -> None:
+    before = "\n".join(case["files"].values())
+    grouped = [word for group in case.get("together", ()) for word in group]
+    words = [*case.get("move", ()), *case.get("stay", ()), *grouped]
+    assert all(str(word) in before for word in words), "the case speaks of what it does not hold"
+    after = rewritten(tmp_path, case, style)
+    for name, text in after.items():
+        if name.endswith(".py"):
+            ast.parse(text)
+    found = problems(case, "\n".join(after.values()), style)
+    assert bool(found) == ("known" in case), found or "no longer weaker: take `known` away"
+
+
+def test_a_second_rewrite_changes_nothing(tmp_path: Path) -> None:
+    for number, run in enumerate(RUNS[::7]):
+        case, style = run.values
+        root = tmp_path / str(number)
+        rewritten(root, case, Style(style))  # type: ignore[arg-type]
+        found = scan([root], chip=chips.target("ascend"), origin=chips.origin(), style=style)  # type: ignore[arg-type]
+        for patch in patches(found):
+            patch.path.write_bytes(patch.after or b"")
+        again = scan([root], chip=chips.target("ascend"), origin=chips.origin(), style=style)  # type: ignore[arg-type]
+        assert not list(patches(again)), case["name"]  # type: ignore[index]
