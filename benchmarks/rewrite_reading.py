@@ -148,7 +148,8 @@ def roots(root: Path, path: Path, tree: ast.AST) -> list[Path]:
             or dotted in (path.stem, *sys.stdlib_module_names)
         ):
             continue
-        if "." not in dotted and not any((f / f"{dotted}.py").is_file() for f in folders):
+        known = (f / each for f in folders for each in (f"{dotted}.py", f"{dotted}/__init__.py"))
+        if "." not in dotted and not any(place.is_file() for place in known):
             continue  # a bare name of a folder proves nothing
         at = next((folder for folder in folders if found_from(folder, dotted)), None)
         if at is not None and at not in needed:
