@@ -3,8 +3,9 @@
     python benchmarks/verify_whole.py [--modes float32,bfloat16,autocast] [--only TEXT] [--every N]
         [--programs lm,cnn,…] [--clean N] [--log FILE]
 
-Every fault is a change of a whole program's source (tests/verify/whole_faults.py and
-more_faults.py): loss, gradients, updates, buffers, copies, modes, decoding, schedules, results.
+Every fault is a change of a whole program's source (tests/verify/whole_faults.py,
+more_faults.py and hunted_faults.py): loss, gradients, updates, buffers, copies, modes, decoding,
+schedules, results.
 The target differs from the baseline by one unit in the last place of every product and reduction,
 as another chip would. Clean runs are the programs themselves with that noise.
 """
@@ -29,6 +30,7 @@ WRITES = ("loader",)  # programs that write files
 def main() -> int:
     from tests.verify import harness
     from tests.verify.harness import SERVER, record, replay
+    from tests.verify.hunted_faults import HUNTED_FAULTS
     from tests.verify.more_faults import MORE_FAULTS
     from tests.verify.whole_faults import PROGRAMS, WHOLE_FAULTS
 
@@ -40,7 +42,7 @@ def main() -> int:
     options.add_argument(
         "--programs",
         default="lm,cnn,ctr,gan,rl,diffusion,functional,loader,speech,"
-        "trainer,accelerate,transforms,einsum,serve,moe,checkpoint",
+        "trainer,accelerate,transforms,einsum,serve,moe,checkpoint,scaler,translate,queue,series,graph",
     )
     options.add_argument("--log", help="a file for one JSON line per run")
     chosen = options.parse_args()
@@ -53,7 +55,9 @@ def main() -> int:
     single: Counter[str] = Counter()
     clean = alarms = 0
     faults = [
-        f for f in (*WHOLE_FAULTS, *MORE_FAULTS) if f.program in names and chosen.only in f.name
+        f
+        for f in (*WHOLE_FAULTS, *MORE_FAULTS, *HUNTED_FAULTS)
+        if f.program in names and chosen.only in f.name
     ]
     for mode in chosen.modes.split(","):
         with tempfile.TemporaryDirectory() as folder:

@@ -29,11 +29,13 @@ from joymigrate.verify.folding import (
     of_other_shape,
     one_failure_per_fault,
     other_modes,
+    overtaken,
 )
 from joymigrate.verify.free_stage import drawing, steps
 from joymigrate.verify.judgement import covered, judge, matches
 from joymigrate.verify.merge import merged
 from joymigrate.verify.model import (
+    Difference,
     Outcome,
     StageResult,
     Status,
@@ -41,7 +43,12 @@ from joymigrate.verify.model import (
 )
 from joymigrate.verify.module_stage import ModuleStage
 from joymigrate.verify.pairing import Pairing, pair
-from joymigrate.verify.process_stage import judge_process_runs, judge_processes, left_out
+from joymigrate.verify.process_stage import (
+    judge_process_prints,
+    judge_process_runs,
+    judge_processes,
+    left_out,
+)
 from joymigrate.verify.rest_cause import cause_of_rest
 from joymigrate.verify.rest_stage import Rest
 from joymigrate.verify.tolerance import Tolerance
@@ -72,6 +79,7 @@ def compare(
     judge_process_runs(baseline, target, found)
     curve(baseline, target, tolerance, replayed, found)
     judge_prints(ours, theirs, watched, found)
+    judge_process_prints(baseline, target, found)
     judge_files(baseline, target, watched, found)
     coverage = covered(baseline, target, pairing, replayed, tolerance, rest)
     verdict = judge(baseline, target, found, replayed, coverage, exit_code, rest)
@@ -114,6 +122,7 @@ def identical(
     a, b = ours.program, theirs.program
     watches = (ours.json("watch.json"), theirs.json("watch.json"))
     rows = list(identity.loads(*watches, replay.get("roots", {}), Display(a)))
+    rows += identity.ties(a, b, pairing.names)
     rows += identity.weights(a, b, pairing.names, replay.get("identity", {}))
     rows += identity.copies(a, b, pairing.names)
     trains = bool(a.get("optimisers"))
@@ -181,13 +190,16 @@ def why_not_taught(ours: Rank) -> Any:
 def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> Rest:
     """S4R: what the program computes outside of its models."""
     rest = rest_stage.judge_rest(ours, theirs, alike)
+    overtaken(found, rest.rows)
     formula = next((r for r in rest.rows if r.status.failed), None)
     if formula is not None:
         # The batch differs because the program computes it otherwise, or did something else in a
-        # step before.
+        # step before; the weights because it has changed them by itself before the first call.
         since = (formula.step or 0) + (formula.phase != "input")
         same = [
-            r.stage == "S1" and r.status.failed and is_batch(r) and (r.step or 0) >= since
+            r.stage == "S1"
+            and r.status.failed
+            and ((r.step or 0) >= since if is_batch(r) else changed_before_call(r, formula))
             for r in found.rows
         ]
         found.rows = [
@@ -205,10 +217,10 @@ def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> Re
             for row in rest.rows
         ]
     wrong = next((r for r in found.rows if r.status.failed and r.stage in ("S3", "S4")), None)
-    if wrong is not None:  # a value that a model keeps beside what it returns
+    if wrong is not None:  # a value that a model keeps beside what it returns, or a choice by it
         rest.rows = [
             replace(row, status=Status.WARN, consequence_of=wrong.module)
-            if row.status.failed and row.op == "given"
+            if row.status.failed and (row.op == "given" or chosen_after(row, wrong))
             else row
             for row in rest.rows
         ]
@@ -226,11 +238,27 @@ def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> Re
     return rest
 
 
+def changed_before_call(weight: Difference, formula: Difference) -> bool:
+    """Whether weights that differ at a model's first call are what the program made of them in a
+    step by a formula that differs itself: a slow copy that is moved before it is asked."""
+    names = [row.module.partition(".")[0] for row in (weight, formula)]
+    whole = str(weight.op).startswith(("parameter ", "buffer "))
+    return whole and formula.phase in ("state", "optimiser") and names[0] == names[1]
+
+
+def chosen_after(row: Difference, wrong: Difference) -> bool:
+    """Whether a value has another shape in a step in which a model computed something wrong, or
+    later: programs choose by what models return."""
+    later = (row.step or 0) >= (wrong.step or 0)
+    return later and row.phase in ("input", "output") and str(row.reason).startswith("shape ")
+
+
 def judge_program(
     ours: Rank, theirs: Rank, replay: Mapping[str, Any], found: Findings, rest: Rest
 ) -> None:
     """Modes and schedules from the first step to the last, where nothing before explains them."""
     rows = rest_stage.judge_log(ours, theirs, replay.get("roots", {}), rest)
+    overtaken(found, rows)
     rows = alone(consequences(rows, found), lambda first, row: True)
     found.rows += rows
     if any(row.status.failed for row in rows):
@@ -247,6 +275,7 @@ def judge_run(
 ) -> watch_stage.Watched:
     """S5W: every step of the run, where nothing before explains what departs."""
     watched = watch_stage.judge_run(ours, theirs, replay.get("roots", {}), alike)
+    overtaken(found, watched.rows)
     watched.rows = consequences(watched.rows, found)
     found.stages.append(stage(watch_stage.STAGE, watched.rows))
     found.rows += watched.rows

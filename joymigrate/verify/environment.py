@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import sys
@@ -47,8 +48,12 @@ def environment() -> dict[str, Any]:
 
 def version(name: str) -> str | None:
     """The installed version of a package, for those that are loaded."""
-    if name not in sys.modules:
-        return None
+    return installed(name) if name in sys.modules else None
+
+
+@functools.cache
+def installed(name: str) -> str:
+    """The version of a package that is loaded."""
     try:
         return metadata.version(name.replace("_", "-"))
     except metadata.PackageNotFoundError:

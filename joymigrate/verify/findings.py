@@ -12,6 +12,7 @@ from joymigrate.verify.model import (
     Outcome,
     StageResult,
 )
+from joymigrate.verify.watch_stage import Watched
 
 
 @dataclass(slots=True)
@@ -24,7 +25,9 @@ class Findings:
     replaced: dict[str, tuple[str, str]] = field(default_factory=dict)  # module → its two classes
     depth: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    # (process, what is not covered) of all processes but the first
+    # of all processes but the first: what was judged of the whole run, by process, and (process,
+    # what is not covered)
+    watched: dict[int, Watched] = field(default_factory=dict)
     elsewhere: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
     def explained_by(self, row: Difference, cause: tuple[str, Any] | None) -> None:

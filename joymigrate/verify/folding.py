@@ -13,6 +13,7 @@ from joymigrate.verify import (
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings, stage
+from joymigrate.verify.identity import LOADED
 from joymigrate.verify.model import (
     Difference,
     Status,
@@ -115,6 +116,24 @@ def of_other_shape(rows: list[JudgedDifference], found: Findings) -> None:
             item.difference = replace(row, status=Status.WARN, consequence_of=given.module)
 
 
+def overtaken(found: Findings, rows: list[Difference]) -> None:
+    """A state of another step that is loaded later in the program follows from what went wrong in
+    an earlier step."""
+    first = min((r.step or 0 for r in rows if r.status.failed), default=None)
+    late = [row.status.failed and row.op == LOADED for row in found.rows]
+    if first is None or not any(late):
+        return
+    culprit = next(r for r in rows if r.status.failed and (r.step or 0) == first)
+    found.rows = [
+        replace(row, status=Status.WARN, consequence_of=culprit.module)
+        if there and (row.step or 0) > first
+        else row
+        for row, there in zip(found.rows, late, strict=True)
+    ]
+    kept = [row for row in found.rows if row.stage == "S1"]
+    found.stages = [stage("S1", kept) if s.stage == "S1" else s for s in found.stages]
+
+
 def alone(rows: list[Difference], same: Any) -> list[Difference]:
     """The first failure stays; those that it explains become warnings."""
     first = next((row for row in rows if row.status.failed), None)
@@ -129,14 +148,16 @@ def alone(rows: list[Difference], same: Any) -> list[Difference]:
 
 
 def under_setting(setting: Difference, found: Findings) -> None:
-    """What an optimiser is told is a fact: gradients and state that differ follow from it."""
+    """What an optimiser is told is a fact: gradients and state that differ follow from it, and what
+    a program chooses by its models in later steps."""
     follows = ("gradients", "state", "optimiser", "schedule")
+    chosen = ("input", "output")
     found.rows = [
         replace(row, status=Status.WARN, consequence_of=setting.module)
         if row.status.failed
         and row.stage == rest_stage.STAGE
-        and (row.phase in follows or row.op == "accumulated")
-        and (row.step or 0) >= (setting.step or 0)
+        and (row.phase in follows or row.op == "accumulated" or row.phase in chosen)
+        and (row.step or 0) >= (setting.step or 0) + (row.phase in chosen)
         else row
         for row in found.rows
     ]

@@ -18,8 +18,10 @@ from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings, stage
 from joymigrate.verify.folding import (
     alone,
+    consequences,
     under_setting,
 )
+from joymigrate.verify.identity import TIE
 from joymigrate.verify.merge import merged
 from joymigrate.verify.model import (
     Difference,
@@ -50,6 +52,8 @@ def steps(
     view = Display(ours.program)
     explained = next((row.module for row in found.rows if row.status.failed), None)
     rows = alone(list(optimisers(ours, theirs, pairing.names)), lambda first, row: True)
+    if any(row.op == TIE and row.status.failed for row in found.rows):
+        rows = consequences(rows, found)  # an optimiser has one weight more, or one less
     code = next((r for r in rows if r.status.failed and r.metric == "update"), None)
     if code is not None:
         found.explained_by(code, first_update_cause(ours, theirs, code.step or 0))

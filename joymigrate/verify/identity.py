@@ -23,6 +23,10 @@ NOW = "the weights of {source} at this moment, which training has moved"
 BASELINE_ALONE = "in the baseline these are the weights of {source} at this moment"
 TARGET_ALONE = "these are the weights of {source} at this moment, in the baseline they are not"
 GROWS = "departs by rounding first, and grows: it may follow from the program's own results"
+LOADED = "loaded state"  # of a model that was called before
+TIE = "shared weight"
+TIED_THERE = "{one} and {other} are one tensor in the baseline, and two here"
+TIED_HERE = "{one} and {other} are one tensor here, and two in the baseline"
 GIVEN = "the target's loader makes other data; the program got the baseline's"
 ROUNDING = 2.0**-20  # a buffer that the device computed may differ by this
 SHOWN = ("packages", "variables", "tf32", "matmul_precision", "deterministic", "default_dtype")
@@ -124,6 +128,37 @@ def copies(
             yield difference(view(place), f"weight {leaf}", Status.FAIL, reason=reason, order=order)
 
 
+def ties(
+    program: Mapping[str, Any], target: Mapping[str, Any], names: Mapping[str, str]
+) -> Iterator[Difference]:
+    """Weights that are one tensor under two names on one side, and two on the other: training then
+    moves them apart, whatever they begin with."""
+    if "ties" not in program or "ties" not in target:
+        return
+    view = Display(program)
+    back: dict[str, str] = {}
+    for name in program.get("weights", {}):
+        place, leaf = owner_of(name)
+        back[joined(names.get(place, place), leaf)] = name
+    forth = {mine: there for there, mine in back.items()}
+    mine, other = program["ties"], target["ties"]
+    pairs = [(a, b) for a, b in mine.items() if a in forth and b in forth]
+    pairs += [(back[a], back[b]) for a, b in other.items() if a in back and b in back]
+    for order, (name, first) in enumerate(dict.fromkeys(pairs)):
+        there = [forth[one] for one in (name, first)]
+        if any(one not in target.get("weights", {}) for one in there):
+            continue
+        ours = mine.get(name, name) == mine.get(first, first)
+        theirs = other.get(there[0], there[0]) == other.get(there[1], there[1])
+        if ours == theirs:
+            yield difference(view(owner_of(name)[0]), TIE, Status.PASS, order=order)
+            continue
+        words = TIED_THERE if ours else TIED_HERE
+        reason = Text(words, one=view(name), other=view(first))
+        where = view(owner_of(name)[0])
+        yield difference(where, TIE, Status.FAIL, reason=reason, order=order)
+
+
 def unequal(
     mine: Mapping[str, Any], other: Mapping[str, Any], known: Mapping[str, Any] | None
 ) -> tuple[Status, float | None, str]:
@@ -203,7 +238,7 @@ def loads(
         there = theirs.get("series", {}).get(f"loaded {names.get(root, root)}", [])
         pairs = list(zip(items, there, strict=False))
         wrong = next(((a, b) for a, b in pairs if a[1] != b[1]), None)
-        what, where = "loaded state", view(f"{root}:")
+        what, where = LOADED, view(f"{root}:")
         if wrong is None:
             yield difference(where, what, Status.PASS if pairs else Status.UNCOMPARED)
             continue

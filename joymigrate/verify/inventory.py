@@ -42,6 +42,7 @@ class Inventory:
         self.names: IdentityMap[str] = IdentityMap()
         self.hashed: IdentityMap[tuple[str, str]] = IdentityMap()  # root and name of first calls
         self.shared: dict[str, str] = {}  # a later model's tensor → the same one's name before
+        self.ties: dict[str, str] = {}  # a name of a tensor → its first name in the same model
         self.known: dict[str, None] = {}  # in the order of first calls
         self.origins: dict[str, dict[str, Any]] = {}  # of weights that training may have made
 
@@ -59,6 +60,8 @@ class Inventory:
             for name, tensor in named:
                 place = f"{root}:{plain(name)}"
                 first, source = self.hashed.setdefault(tensor, (root, place))
+                if first == root and source != place:
+                    self.ties[place] = source
                 if first != root:  # training may have changed it by now
                     self.shared[place] = source
                 elif hashable(tensor):
@@ -89,6 +92,7 @@ class Inventory:
             "graphs": roots.graphs,
             "weights": self.weights,
             "shared": self.shared,
+            "ties": self.ties,
             "origins": self.origins,
             "scalars": self.scalars,
         }

@@ -76,14 +76,15 @@ class Float64Reference:
 
 def content_of(tensor: torch.Tensor) -> str:
     """A hash of values, dtype and shape."""
-    head = f"{tensor.dtype}{tuple(tensor.shape)}".encode()
-    return hashlib.sha256(head + raw_bytes(tensor)).hexdigest()[:32]
+    made = hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+    made.update(raw_bytes(tensor))
+    return made.hexdigest()[:32]
 
 
-def raw_bytes(tensor: torch.Tensor) -> bytes:
-    """The tensor's bytes, row by row."""
+def raw_bytes(tensor: torch.Tensor) -> memoryview:
+    """The tensor's bytes, row by row; on the host and in one piece they are not copied."""
     flat = tensor.detach().to("cpu").contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from joymigrate.verify.shard_map import arrived, distributed
 from joymigrate.verify.signs import WIDTH
-from joymigrate.verify.sketch import Shard, as_float, sketch, statistics
+from joymigrate.verify.sketch import Row, Shard, as_float, sketch, statistics
 
 Meta = tuple[str, int, str, str, str, tuple[int, ...], str]
 
@@ -21,8 +21,8 @@ class Log:
 
     def __init__(self) -> None:
         self.meta: list[Meta] = []
-        self.stats: list[torch.Tensor] = []
-        self.sketches: list[torch.Tensor] = []
+        self.stats: list[Row] = []
+        self.sketches: list[Row] = []
         self.seen: dict[int, tuple[Any, int, int]] = {}  # id → (reference, version, row)
 
     def again(self, tensor: torch.Tensor) -> bool:
@@ -79,14 +79,17 @@ class Log:
         return meta, on_host(stats, 4), on_host(sketches, WIDTH)
 
 
-def on_host(rows: list[torch.Tensor], width: int) -> NDArray[np.float32]:
+def on_host(rows: list[Row], width: int) -> NDArray[np.float32]:
     """Rows as one array: one copy per device."""
     made = np.zeros((len(rows), width), np.float32)
-    places: dict[torch.device, list[int]] = {}
+    places: dict[torch.device, list[tuple[int, torch.Tensor]]] = {}
     for number, row in enumerate(rows):
-        places.setdefault(row.device, []).append(number)
-    for numbers in places.values():
-        made[numbers] = torch.stack([rows[n] for n in numbers]).cpu().numpy()
+        if isinstance(row, torch.Tensor):
+            places.setdefault(row.device, []).append((number, row))
+        else:
+            made[number] = row
+    for held in places.values():
+        made[[n for n, _ in held]] = torch.stack([row for _, row in held]).cpu().numpy()
     return made
 
 

@@ -42,7 +42,7 @@ class Operators(WatchingMode):
         number = self.counts[place, name] = self.counts.get((place, name), -1) + 1
         for index, tensor in enumerate(made if isinstance(made, tuple | list) else (made,)):
             if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
-                recorder.log.add(place, number, "op", f"aten::{name}.{index}", tensor)
+                recorder.values.log.add(place, number, "op", f"aten::{name}.{index}", tensor)
         return made
 
     def kept(self, func: Any, place: str, args: Any, kwargs: Any) -> Any:

@@ -1,5 +1,6 @@
 """Every process of a distributed program but the first, against the baseline's process of the same
-number: data and weights (S1), modules (S3, S4), the rest of the step (S4R), the whole run (S5W).
+number: data and weights (S1), modules (S3, S4), the rest of the step, modes and schedules (S4R),
+the whole run (S5W), printed numbers (S5P).
 
 Data-parallel processes hold whole weights, and each is taught alone. Where the sides have other
 numbers of processes, modules alone are judged: the baseline's first process taught them all. No
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joymigrate.language import Text
-from joymigrate.verify import identity, module_stage, rest_stage, watch_stage
+from joymigrate.verify import identity, module_stage, printed_stage, rest_stage, watch_stage
 from joymigrate.verify.bundle import Bundle, Rank
 from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings
@@ -22,6 +23,7 @@ from joymigrate.verify.folding import in_other_mode, one_failure_per_fault, othe
 from joymigrate.verify.judgement import matches
 from joymigrate.verify.model import Difference, Outcome, StageResult, Status
 from joymigrate.verify.pairing import Pairing
+from joymigrate.verify.rest_stage import Rest
 from joymigrate.verify.tolerance import Tolerance
 
 Cause = tuple[str | None, str]
@@ -58,14 +60,31 @@ def judge_processes(
 
 
 def judge_process_runs(baseline: Bundle, target: Bundle, found: Findings) -> None:
-    """Judge the whole run of all processes but the first, after that of the first."""
+    """Judge the whole run of all processes but the first, after that of the first: modes and
+    schedules, then the numbers of every step. `judge_process_prints` judges what they print."""
     if len(baseline.ranks) != len(target.ranks):
         return
     for theirs in target.ranks[1:]:
         ours = twin_of(theirs, baseline)
         roots = theirs.json("replay.json").get("roots", {})
+        rest = Rest()
+        rows = rest_stage.judge_log(ours, theirs, roots, rest)
+        add(found, ProcessRows(theirs.number, rows, uncovered=rest.uncovered))
         watched = watch_stage.judge_run(ours, theirs, roots, True)
         add(found, ProcessRows(theirs.number, watched.rows, uncovered=watched.uncovered))
+        found.watched[theirs.number] = watched
+
+
+def judge_process_prints(baseline: Bundle, target: Bundle, found: Findings) -> None:
+    """Judge what all processes but the first print, after that of the first."""
+    for theirs in target.ranks[1:]:
+        watched = found.watched.get(theirs.number)
+        if watched is None:
+            continue
+        known = len(watched.uncovered)
+        printed = printed_stage.judge_printed(twin_of(theirs, baseline), theirs, watched)
+        left = watched.uncovered[known:]
+        add(found, ProcessRows(theirs.number, printed.rows, uncovered=left))
 
 
 def twin_of(theirs: Rank, baseline: Bundle) -> Rank:

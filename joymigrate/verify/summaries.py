@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from joymigrate.verify.isolated_pass import content_of
 from joymigrate.verify.signs import WIDTH, signs
@@ -23,13 +22,14 @@ def summary(value: Any) -> dict[str, Any]:
         made["content"] = content_of(value.to(torch.int64).contiguous())
     if value.is_complex():
         value = torch.view_as_real(value)
-    flat: NDArray[np.float64] = value.to(torch.float64).reshape(-1).numpy()
-    rows = -(-max(flat.size, 1) // WIDTH)
-    padded = np.zeros(rows * WIDTH)
-    padded[: flat.size] = flat
-    folded = signs(rows).astype(np.float64) @ padded.reshape(rows, WIDTH)
-    made["sketch"] = [float(v) for v in folded]
-    made["norm"] = float(np.linalg.norm(flat))
+    flat = value.to(torch.float64).reshape(-1)
+    rows, rest = divmod(flat.numel(), WIDTH)
+    known = torch.from_numpy(signs(rows + 1, 0, np.float64))
+    folded = known[:rows] @ flat[: rows * WIDTH].view(rows, WIDTH)  # numpy's BLAS has own threads
+    if rest:
+        folded[:rest] += flat[rows * WIDTH :] * known[rows]
+    made["sketch"] = folded.tolist()
+    made["norm"] = float(torch.linalg.vector_norm(flat))
     return made
 
 

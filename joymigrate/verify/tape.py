@@ -413,6 +413,7 @@ class Tape(TorchFunctionMode):
         Raises RuntimeError where the value of an external is gone, and what torch raises.
         """
         entries, outside, _ = self.needed(sinks)
+        changes = any(is_inplace(entry.name, entry.kwargs) for entry in entries)
         env: dict[int, Any] = {}
         starts: dict[str, torch.Tensor] = {}
         with undisturbed(), exactly(), default_of(torch.float64), torch.enable_grad():
@@ -424,7 +425,7 @@ class Tape(TorchFunctionMode):
                 if gradients and external.differentiable and wide.is_floating_point():
                     wide.requires_grad_(True)
                     starts[f"{external.role}@{external.slot.number}"] = wide
-                    wide = wide.clone()
+                    wide = wide.clone() if changes else wide
                 env[external.slot.number] = wide
             for entry in entries:
                 with torch.set_grad_enabled(entry.gradients):

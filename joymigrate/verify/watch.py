@@ -223,7 +223,7 @@ def watch_placements(recorder: Recorder, undo: list[Callable[[], None]]) -> None
     def to_local(self: Any, *args: Any, **kwargs: Any) -> Any:
         made = real(self, *args, **kwargs)
         if recorder.watches() and recorder.recording:
-            recorder.shard_map.note(self, made)
+            recorder.values.shard_map.note(self, made)
         return made
 
     if not recorder.over:

@@ -30,6 +30,7 @@ for step in range(3):
     x = torch.randn(8, 4)
     loss = (model(x) - x[:, :1]).square().mean()
     optimiser.zero_grad(); loss.backward(); optimiser.step()
+    print("score", 0.5)
 """
 Change = Callable[[Any], None]
 
@@ -92,6 +93,27 @@ def test_a_run_of_another_process_that_departs_fails_its_one_stage(
     assert str(found.first_divergence.evidence).startswith("in process 1: ")
     assert max(Counter(s.stage for s in found.stages).values()) == 1
     assert next(s for s in found.stages if s.stage == "S5W").verdict is Outcome.FAIL
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "stage"),
+    [("log.json", "0.1", "0.2", "S4R"), ("printed.json", "score 0.5", "score 0.9", "S5P")],
+)
+def test_settings_and_prints_of_another_process_are_compared(
+    folder: Path, tmp_path: Path, file: str, old: str, new: str, stage: str
+) -> None:
+    def change(content: Any) -> None:
+        held = json.loads(json.dumps(content).replace(old, new))
+        assert held != content
+        content.update(held)
+
+    found = changed(folder, tmp_path, file, change)
+    assert found.verdict is Outcome.FAIL
+    assert found.first_divergence is not None
+    assert found.first_divergence.stage == stage
+    assert "in process 1: " in str(found.first_divergence.evidence)
+    assert sum(row.status.failed for row in found.records) == 1
+    assert next(s for s in found.stages if s.stage == stage).verdict is Outcome.FAIL
 
 
 def test_a_process_that_could_not_run_a_pass_leaves_a_doubt(folder: Path, tmp_path: Path) -> None:

@@ -73,14 +73,11 @@ def index_bytes(rows: Sequence[Sequence[Any]]) -> bytes:
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
     packed: dict[str, Any] = {"rows": len(rows)}
     for name, column in zip(COLUMNS, columns, strict=True):
-        words = list(dict.fromkeys(map(_hashable, column)))
+        values = [tuple(value) for value in column] if name == "shape" else column
+        words = list(dict.fromkeys(values))
         number = {word: i for i, word in enumerate(words)}
-        packed[name] = {"words": words, "at": [number[_hashable(v)] for v in column]}
+        packed[name] = {"words": words, "at": [number[v] for v in values]}
     return zlib.compress(json.dumps(packed, separators=(",", ":")).encode(), 6)
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list | tuple) else value
 
 
 def read_table(step: int, arrays: dict[str, NDArray[Any]]) -> Table:

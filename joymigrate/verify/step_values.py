@@ -1,0 +1,195 @@
+"""The values of one step: what modules are given and make, gradients, weights, optimiser state."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec
+
+import torch
+
+from joymigrate.verify import pytree
+from joymigrate.verify.identity_map import IdentityMap
+from joymigrate.verify.inventory import hashable
+from joymigrate.verify.log import Log
+from joymigrate.verify.modes import is_training
+from joymigrate.verify.module_names import plain
+from joymigrate.verify.optimisers import probe, settings_of
+from joymigrate.verify.shard_map import ShardMap, Spread
+from joymigrate.verify.sketch import Shard
+
+Given = ParamSpec("Given")
+Work = Callable[Concatenate["StepValues", Given], None]
+
+
+def own(method: Work[Given]) -> Work[Given]:
+    """Calls of torch in this method are ours. The tape can't always be taken off: a mode that the
+    program entered after it lies above."""
+
+    @functools.wraps(method)
+    def work(self: StepValues, /, *args: Given.args, **kwargs: Given.kwargs) -> None:
+        with self.recorder.own_work():
+            method(self, *args, **kwargs)
+
+    return work
+
+
+class StepValues:
+    """What is recorded of the step that runs, until it is written."""
+
+    def __init__(self, recorder: Any) -> None:
+        self.recorder = recorder
+        self.log = Log()
+        self.shard_map = ShardMap()
+        self.probed: IdentityMap[set[str]] = IdentityMap()  # settings by optimiser
+        self.spread: tuple[int, int, int] | None = None  # rank, world, rows of the local batch
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin a step."""
+        self.facts: dict[str, Any] = {}
+        self.inputs: list[tuple[str, int, str, torch.Tensor, bool]] = []
+        self.copies_done = False  # gradients beside copies of parameters are in this step
+
+    @own
+    def arguments_of(self, place: str, number: int, module: Any, given: dict[str, Any]) -> None:
+        """Record what a call was given."""
+        if not self.recorder.stack:
+            self.keep_inputs(place, number, given)
+        if self.recorder.settings.inputs or not self.recorder.stack:
+            for leaf, tensor in pytree.tensors(given):
+                self.add(place, number, "in", leaf, tensor)
+        if self.recorder.step == self.recorder.settings.first and number == 0:
+            self.recorder.inventory.scalars[place] = pytree.scalars(given)
+        self.facts.setdefault("training", {}).setdefault(place, []).append(int(is_training(module)))
+
+    @own
+    def outputs(self, place: str, number: int, made: Any) -> None:
+        """Record what a call made, and the gradients that will come back to it."""
+        for leaf, tensor in pytree.tensors(made):
+            self.add(place, number, "out", leaf, tensor)
+            if not (self.recorder.settings.gradients and tensor.requires_grad and tensor.grad_fn):
+                continue
+            hook = self.coming_back(place, number, leaf, self.shard_map.of(tensor))
+            tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+
+    def coming_back(
+        self, place: str, number: int, leaf: str, spread: Spread | None
+    ) -> Callable[[torch.Tensor | None], None]:
+        """A hook that records the gradient of one output, if it comes within the step.
+
+        torch gives None for an output of a function that another output's gradient alone reaches.
+        """
+        step = self.recorder.step
+
+        def hook(gradient: torch.Tensor | None) -> None:
+            if gradient is not None and self.recorder.step == step and not self.recorder.over:
+                with torch._C.DisableTorchFunction():
+                    self.add(place, number, "gout", leaf, gradient, spread)
+
+        return hook
+
+    def add(
+        self,
+        place: str,
+        number: int,
+        kind: str,
+        leaf: str,
+        tensor: torch.Tensor,
+        spread: Spread | None = None,
+    ) -> None:
+        """Record one tensor of the step."""
+        spread = spread or self.shard_map.of(tensor)
+        if self.spread and tensor.dim() and kind in ("in", "out", "gout"):
+            rank, world, rows = self.spread
+            if rows and tensor.shape[0] % rows == 0:
+                offset = (rank * tensor.shape[0], *([0] * (tensor.dim() - 1)))
+                shape = (world * tensor.shape[0], *tensor.shape[1:])
+                spread = ("batch", Shard(offset, shape))
+                # The processes' gradients are averaged: theirs of a mean loss is `world` times one
+                # process's share.
+                tensor = tensor.detach() / world if kind == "gout" else tensor
+        self.log.add(place, number, kind, leaf, tensor, spread)
+
+    def keep_inputs(self, place: str, number: int, given: dict[str, Any]) -> None:
+        """Copies of a top-level call's inputs: the batch, whose bytes identify it."""
+        for leaf, tensor in pytree.tensors(given, objects=True):
+            if type(tensor) is torch.Tensor and hashable(tensor):
+                kept = tensor.detach().clone()
+                self.inputs.append((place, number, leaf, kept, self.recorder.is_derived(tensor)))
+
+    @own
+    def gradients_of(self, optimiser: Any) -> None:
+        """The gradients of an optimiser's weights, its settings, and what its code does."""
+        names = self.recorder.inventory.parameter_names(self.recorder.module_names)
+        groups: list[dict[str, Any]] = []
+        for group in optimiser.param_groups:
+            held = [names.get(id(p), f"?:{i}") for i, p in enumerate(group["params"])]
+            groups.append({"settings": settings_of(group), "params": held})
+            for name, parameter in zip(held, group["params"], strict=True):
+                if parameter.grad is not None and self.recorder.settings.gradients:
+                    place, _, leaf = name.rpartition(".")
+                    self.log.add(place, 0, "grad", leaf, parameter.grad)
+        if not any(id(p) in names for g in optimiser.param_groups for p in g["params"]):
+            self.copied_gradients()
+        # The learning rate changes at every step of a schedule; the code does not.
+        kind = [{**g["settings"], "lr": None, "initial_lr": None} for g in groups]
+        probed = self.probed.setdefault(optimiser, set())
+        results: list[dict[str, Any]] = []
+        if str(kind) not in probed:
+            probed.add(str(kind))
+            results = probe(optimiser)
+        entry = {"class": type(optimiser).__name__, "groups": groups, "probe": results}
+        self.facts.setdefault("optimisers", []).append(entry)
+
+    def copied_gradients(self) -> None:
+        """Gradients of models whose optimiser works on copies of their parameters."""
+        if not self.recorder.settings.gradients or self.copies_done:
+            return
+        self.copies_done = True
+        for root in sorted(self.recorder.trained):
+            for name, parameter in self.recorder.module_names.modules[root].named_parameters():
+                place, _, leaf = f"{root}:{name}".rpartition(".")
+                place, leaf = (place, leaf) if place else (f"{root}:", name)
+                if parameter.grad is not None:
+                    self.log.add(place, 0, "grad", leaf, parameter.grad)
+
+    @own
+    def results_of(self, optimiser: Any) -> None:
+        """The weights and the state of an optimiser."""
+        names = self.recorder.inventory.parameter_names(self.recorder.module_names)
+        for group in optimiser.param_groups:
+            for index, parameter in enumerate(group["params"]):
+                place, _, leaf = names.get(id(parameter), f"?:{index}").rpartition(".")
+                self.log.add(place, 0, "param", leaf, parameter)
+                for key, value in optimiser.state.get(parameter, {}).items():
+                    if isinstance(value, torch.Tensor) and value.dim():
+                        self.log.add(place, 0, "state", f"{leaf}.{key}", value)
+
+    def add_loss(self, number: int, value: torch.Tensor) -> None:
+        """Record a loss of one element."""
+        if self.spread and self.spread[1] > 1:  # each process has its own mean
+            value = value / self.spread[1]
+            self.log.add("loss:", number, "loss", "", value, ("partial", Shard((0,), (1,))))
+        else:
+            self.log.add("loss:", number, "loss", "", value)
+
+    @own
+    def buffers(self) -> None:
+        """Buffers of trained models as a step ends, also those that nothing reads."""
+        for root in sorted(self.recorder.trained):
+            for name, buffer in self.recorder.module_names.modules[root].named_buffers():
+                place, _, leaf = f"{root}:{plain(name)}".rpartition(".")
+                place, leaf = (place, leaf) if place else (f"{root}:", plain(name))
+                self.log.add(place, 0, "buffer", leaf, buffer)
+
+    @own
+    def own_update(self) -> None:
+        """Parameters of a program that updates them without an optimiser of torch."""
+        for root in sorted(self.recorder.trained):
+            for name, parameter in self.recorder.module_names.modules[root].named_parameters():
+                place, _, leaf = f"{root}:{name}".rpartition(".")
+                place, leaf = (place, leaf) if place else (f"{root}:", name)
+                if parameter.grad is not None and self.recorder.settings.gradients:
+                    self.log.add(place, 0, "grad", leaf, parameter.grad)
+                self.log.add(place, 0, "param", leaf, parameter)

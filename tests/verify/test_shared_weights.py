@@ -1,0 +1,54 @@
+"""Weights that are one tensor on one side and two on the other: training moves them apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from joymigrate.verify.model import Outcome
+from tests.verify.harness import record, replay
+
+PROGRAM = """
+import torch
+from torch import nn
+torch.manual_seed(0); torch.set_num_threads(1)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.mix = nn.Embedding(20, 8), nn.Linear(8, 8)
+        self.head = nn.Linear(8, 20, bias=False)
+        self.head.weight = {weight}
+    def forward(self, ids): return self.head(torch.tanh(self.mix(self.embed(ids))))
+net = Net()
+optimiser = torch.optim.AdamW(net.parameters(), lr=1e-2)
+for step in range(3):
+    ids = torch.randint(0, 20, (4, 6))
+    loss = nn.functional.cross_entropy(net(ids).flatten(0, 1), ids.roll(1, 1).flatten())
+    optimiser.zero_grad(); loss.backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 0.5); optimiser.step()
+"""
+ONE, TWO = "self.embed.weight", "nn.Parameter(self.embed.weight.detach().clone())"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "words"),
+    [
+        (ONE, TWO, "one tensor in the baseline, and two here"),
+        (TWO, ONE, "one tensor here, and two in the baseline"),
+    ],
+)
+def test_a_tie_of_weights_that_one_side_lacks_is_named(
+    ours: str, theirs: str, words: str, tmp_path: Path
+) -> None:
+    for name, weight in (("base", ours), ("target", theirs)):
+        (tmp_path / f"{name}.py").write_text(PROGRAM.format(weight=weight))
+    record(tmp_path / "base.py", tmp_path / "base.jmb")
+    found = replay(tmp_path / "base.jmb", tmp_path / "target.py", tmp_path / "target.jmb")
+    first = found.first_divergence
+    assert found.verdict is Outcome.FAIL
+    assert first is not None
+    assert (first.stage, first.op, first.cause) == ("S1", "shared weight", "shared weights")
+    assert words in str(first.evidence)
+    assert "head.weight" in str(first.evidence)
+    assert sum(row.status.failed for row in found.records) == 1
