@@ -1,12 +1,15 @@
 """Ranking servers side by side: requests per processor-second and p99 over HTTP, one client.
 
-    python -m benchmarks.ranking_peers [--peers aiohttp,ray] [--clients 16] [--requests 1500]
-                                       [--model din.pt2]
+    python -m benchmarks.ranking_peers [--peers aiohttp,ray,torchserve] [--clients 16]
+                                       [--requests 1500] [--model din.pt2] [--torchserve FOLDER]
 
 The same exported model, the same JSON body, one torch thread. Peers: `aiohttp` (a plain loop, one
 request after the other), `ray` (Ray Serve with @serve.batch; its batch is merged by the code that
-we use; needs ray[serve]). Ours: eager, and with its package, which is waited for: without `--model`
-and a package of it in $JOYMIGRATE_CACHE it is compiled first. Processor time is that of the
+we use; needs ray[serve]), `torchserve` (its Java frontend forms batches within 2 ms, merged by the
+same code; needs java, and torchserve with torch-model-archiver, here or in FOLDER, the
+site-packages of another environment). Ours: eager, and with its package, which is waited for:
+without `--model` and a package of it in $JOYMIGRATE_CACHE it is compiled first. Processor time is
+that of the
 server's process and all its children, Ray's own processes included. `queued` is how long the
 server's threads stood ready for a processor that others had, by wall time (Linux: schedstat): on a
 machine that is busy with other work it is what makes p99, and on an idle one it is near 0.
@@ -17,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -86,10 +90,79 @@ serve.run(Ranker.bind(sys.argv[1]), route_prefix="/v1/rank")
 while True:
     time.sleep(1)
 """
+TORCHSERVE = """
+import orjson, torch
+from pathlib import Path
+from joymigrate.run.serve.ranking import wire
+from joymigrate.run.serve.ranking.merge import merge
+from joymigrate.run.serve.ranking.program import load
+from joymigrate.run.serve.ranking.request import check
+held = []
+def handle(rows, context):
+    if not held:
+        torch.set_num_threads(1)
+        held.append(load(Path(context.system_properties["model_dir"]) / "din.pt2"))
+    if not rows:
+        return []
+    program = held[0]
+    asked = []
+    for row in rows:
+        body = row.get("body") or row.get("data")
+        body = body if isinstance(body, dict) else orjson.loads(bytes(body))
+        asked.append(check(program.signature,
+                           wire.read_values(program.signature, body["inputs"])))
+    whole = merge(program.signature, asked)
+    scores = program.run(whole.arrays)[0].numpy()
+    return [orjson.dumps({"outputs": {"score": scores[start:stop].copy()}},
+                         option=orjson.OPT_SERIALIZE_NUMPY) for start, stop in whole.spans]
+"""
+PATHS = {"torchserve": "/predictions/ranker"}
+MODEL = {
+    "ranker": {
+        "1.0": {
+            "marName": "ranker.mar",
+            "minWorkers": 1,
+            "maxWorkers": 1,
+            "batchSize": 128,
+            "maxBatchDelay": 2,
+            "responseTimeout": 120,
+        }
+    }
+}
+
+
+def torchserve(path: Path, port: int) -> list[str]:
+    """An archive of the model, a configuration, and the command that serves them."""
+    folder = Path(tempfile.mkdtemp())
+    (folder / "handler.py").write_text(TORCHSERVE)
+    (folder / "din.pt2").write_bytes(path.read_bytes())
+    archive = "from model_archiver.model_packaging import generate_model_archive as go; go()"
+    subprocess.run(
+        [sys.executable, "-c", archive, "--model-name", "ranker", "--version", "1.0", "--handler",
+         str(folder / "handler.py"), "--extra-files", str(folder / "din.pt2"), "--export-path",
+         str(folder)], check=True,
+    )  # fmt: skip
+    settings = {
+        "inference_address": f"http://127.0.0.1:{port}", "metrics_mode": "prometheus",
+        "management_address": f"http://127.0.0.1:{port + 40}", "enable_metrics_api": "false",
+        "metrics_address": f"http://127.0.0.1:{port + 41}", "model_store": str(folder),
+        "load_models": "ranker.mar", "job_queue_size": "1000",
+        "disable_token_authorization": "true",
+        "disable_system_metrics": "true", "install_py_dep_per_model": "false",
+        "models": json.dumps(MODEL),
+    }  # fmt: skip
+    (folder / "config.properties").write_text(
+        "".join(f"{key}={value}\n" for key, value in settings.items())
+    )
+    return [sys.executable, "-c", "from ts.model_server import start; start()", "--start",
+            "--foreground", "--ncs", "--disable-token-auth", "--ts-config",
+            str(folder / "config.properties")]  # fmt: skip
 
 
 def command(name: str, path: Path, port: int) -> list[str]:
     """How a server is started."""
+    if name == "torchserve":
+        return torchserve(path, port)
     if name in ("aiohttp", "ray"):
         return [sys.executable, "-W", "ignore", "-c", PLAIN if name == "aiohttp" else RAY,
                 str(path), str(port)]  # fmt: skip
@@ -193,7 +266,11 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--requests", type=int, default=1500)
     parser.add_argument("--model", type=Path, help="the DIN-like model; default: a fresh one")
+    parser.add_argument("--torchserve", type=Path, help="site-packages with torchserve")
     options = parser.parse_args()
+    if options.torchserve is not None:
+        before = os.environ.get("PYTHONPATH", "")
+        os.environ["PYTHONPATH"] = f"{before}{os.pathsep}{options.torchserve}"
     path = options.model or example.export(Path(tempfile.mkdtemp()) / "din.pt2")
     program = load(path)
     bodies = [
@@ -205,7 +282,7 @@ def main() -> None:
         port = 18400 + place
         server = subprocess.Popen(command(name, path, port), env=dict(os.environ))
         try:
-            url = f"http://127.0.0.1:{port}/v1/rank"
+            url = f"http://127.0.0.1:{port}{PATHS.get(name, '/v1/rank')}"
             measured = load_of(url, bodies, options.clients, options.requests, server.pid,
                                name == "ours-compiled")  # fmt: skip
             rows[name] = asyncio.run(measured)

@@ -75,3 +75,12 @@ class Following:
     def misfit(self, link: Mapping[str, Any], what: str) -> JoyError:
         """A version that does not fit what is held."""
         return JoyError(f"version {link['version']} does not fit: {what}", where=self.store.where)
+
+    def check_ids(self, link: Mapping[str, Any], name: str, ids: Any) -> None:
+        """Ids of rows are whole numbers in one dimension, each one once. Raises `JoyError`."""
+        import torch
+
+        if ids.dtype != torch.int64 or ids.dim() != 1:
+            raise self.misfit(link, f"the ids of '{name}' are {ids.dtype} {list(ids.shape)}")
+        if len(torch.unique(ids)) != len(ids):  # which of both rows would stay is chance on a GPU
+            raise self.misfit(link, f"an id of '{name}' is there twice")

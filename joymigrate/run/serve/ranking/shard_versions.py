@@ -57,6 +57,9 @@ class ShardVersions(Following):
         import torch
 
         table = self.shard.tables[name]
+        self.check_ids(link, name, ids)
+        if len(rows) != len(ids):
+            raise self.misfit(link, f"'{name}' has {len(ids)} ids and {len(rows)} rows")
         order = torch.argsort(ids)
         ids, rows = ids[order].numpy(), rows[order].contiguous()
         width = rows[:1].numel() * rows.element_size() if len(rows) else table.shape[1]

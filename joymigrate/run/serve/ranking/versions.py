@@ -156,6 +156,8 @@ class Versions(Following):
 
     def check(self, link: Mapping[str, Any], write: Write, held: torch.Tensor) -> None:
         """Shape, rows and finite values of one write."""
+        if write.ids is not None:
+            self.check_ids(link, write.name, write.ids)
         shape = tuple(write.values.shape)
         wanted = tuple(held.shape) if write.ids is None else (len(write.ids), *held.shape[1:])
         if shape != wanted:

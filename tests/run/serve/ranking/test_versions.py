@@ -51,7 +51,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JOYMIGRATE_CACHE", str(tmp_path / "cache"))
 
 
-def publish(folder: Path, number: int, rows: Any = None, level: Any = None) -> None:
+def publish(
+    folder: Path, number: int, rows: Any = None, level: Any = None, ids: Any = None
+) -> None:
     store = published.FolderVersions(folder)
     form = "snapshot" if number == 1 else "delta"
     table = torch.full((ROWS, 4), float(number)) if rows is None else rows
@@ -59,7 +61,7 @@ def publish(folder: Path, number: int, rows: Any = None, level: Any = None) -> N
     content = {
         "dense.safetensors": published.pack({"level": held}),
         "table.item.safetensors": published.pack({
-            "ids": torch.arange(len(table)), "rows": table,
+            "ids": torch.arange(len(table)) if ids is None else ids, "rows": table,
             "removed": torch.zeros(0, dtype=torch.int64),
         }),
     }  # fmt: skip
@@ -107,24 +109,29 @@ def test_versions_are_applied_whole_and_taken_back(model: program.Program, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("rows", "level"),
+    ("rows", "level", "ids"),
     [
-        (torch.full((ROWS + 1, 4), 2.0), None),
-        (torch.full((ROWS, 5), 2.0), None),
-        (torch.full((ROWS, 4), float("nan")), None),
-        (None, torch.zeros(2)),
-        (None, torch.full((1,), float("inf"))),
+        (torch.full((ROWS + 1, 4), 2.0), None, None),
+        (torch.full((ROWS, 5), 2.0), None, None),
+        (torch.full((ROWS, 4), float("nan")), None, None),
+        (None, torch.zeros(2), None),
+        (None, torch.full((1,), float("inf")), None),
+        (None, None, torch.arange(ROWS) + 1),
+        (None, None, torch.arange(ROWS) - 1),
+        (None, None, torch.arange(ROWS) % 4),
+        (None, None, torch.arange(ROWS).float()),
+        (None, None, torch.arange(ROWS)[:, None]),
     ],
 )
 def test_a_version_that_does_not_fit_changes_nothing(
-    model: program.Program, tmp_path: Path, rows: Any, level: Any
+    model: program.Program, tmp_path: Path, rows: Any, level: Any, ids: Any
 ) -> None:
     place = tmp_path / "published"
     publish(place, 1)
     engine = Engine(model)
     following = Versions(engine, str(place))
     following.open()
-    publish(place, 2, rows, level)
+    publish(place, 2, rows, level, ids)
     with pytest.raises(JoyError, match="version 2 does not fit"):
         following.follow()
     assert (engine.version, score(engine), float(model.state["level"])) == ("1", 0.0, 1.0)
