@@ -60,8 +60,8 @@ class Sampling:
             (
                 "repetition_penalty",
                 self.repetition_penalty,
-                0 < self.repetition_penalty <= 100,
-                "in (0, 100]",
+                0.01 <= self.repetition_penalty <= 100,  # below it float32 scores overflow
+                "in [0.01, 100]",
             ),
             (
                 "presence_penalty",

@@ -86,16 +86,18 @@ BAD_LENGTH = 20  # characters before that share is judged
 
 
 class Garbage:
-    """Watches the pieces of one text for output that no model means."""
+    """Watches the pieces of one text for output that no model means. `welcome`: it may be so."""
 
-    __slots__ = ("bad", "bangs", "last", "length", "repeats")
+    __slots__ = ("bad", "bangs", "last", "length", "repeats", "welcome")
 
     def __init__(self) -> None:
-        self.last = ""
+        self.last, self.welcome = "", False
         self.repeats = self.bangs = self.bad = self.length = 0
 
     def add(self, piece: str) -> bool:
         """Take the next piece; True once the text is garbage."""
+        if self.welcome:
+            return False
         self.length += len(piece)
         if piece == self.last:
             self.repeats += 1

@@ -24,6 +24,7 @@ from joymigrate.run.serve.gateway.failures import (
     CONTENT_TYPE,
     EMPTY,
     ENDED_EARLY,
+    GARBAGE,
     NO_BODY,
     ODD,
     OWN,
@@ -120,7 +121,7 @@ class Relay:
             if not self.wants_witness(call, doubts):
                 break
         if doubts:
-            return self.refuse(call, doubts[0])
+            return self.refuse(call, doubts)
         return self.give_up(call, last)
 
     def wants_witness(self, call: Call, doubts: list[Refused]) -> bool:
@@ -141,16 +142,33 @@ class Relay:
         """
         for doubt in doubts:
             attempt = doubt.attempt
-            if attempt is None or attempt.upstream.role == witness:
+            if attempt is None:
                 continue
             role = attempt.upstream.role
-            if role == PRIMARY or (doubt.kind == EMPTY and not call.greedy):
+            if doubt.kind == GARBAGE:
+                attempt.condemn(GARBAGE)
+            elif role == witness:
+                continue
+            elif role == PRIMARY or (doubt.kind == EMPTY and not call.greedy):
                 self.disagreed(role, doubt.kind, witness)
             else:
                 attempt.condemn(doubt.kind)
 
-    def refuse(self, call: Call, doubt: Refused) -> web.StreamResponse:
-        """Nobody answered: the refusal stands, and is evidence against nobody."""
+    def refuse(self, call: Call, doubts: list[Refused]) -> web.StreamResponse:
+        """Nobody answered: the refusal stands, and is evidence against nobody.
+
+        What looks like garbage stands where another backend says the very same: it is what the
+        model says. Nobody else saying it, it was a failure.
+        """
+        garbage = [doubt for doubt in doubts if doubt.kind == GARBAGE]
+        others = [doubt for doubt in doubts if doubt.kind != GARBAGE]
+        if garbage and (others or len(garbage) == 1 or len(set(map(words_of, garbage))) > 1):
+            for one in garbage:
+                if one.attempt is not None:
+                    one.attempt.condemn(GARBAGE)
+            if not others:
+                return self.give_up(call, Refused(GARBAGE))
+        doubt = (others or garbage)[0]
         assert doubt.reply is not None
         self.settle(call, "ok" if doubt.reply.status < 400 else "client_error")
         return doubt.reply
@@ -274,14 +292,20 @@ class Relay:
         until = attempt.started + self.limits.total_seconds
         body = await read_all(answer, ANSWER_BYTES, attempt, until)
         said = whole.json_part(body, answer.headers)
-        parsed = whole.judge(said, strict=call.strict) if call.method == "POST" else {}
-        if call.strict and parsed.get("choices") and (odd := whole.oddity(parsed, call)):
-            self.allow(attempt, ODD, odd)
         reply = web.Response(
             status=answer.status,
             body=body,
             headers=passed_on(answer.headers, attempt.meters.name),
         )
+        try:
+            parsed = whole.judge(said, strict=call.strict) if call.method == "POST" else {}
+        except Broken as broken:
+            if broken.kind != GARBAGE:
+                raise
+            attempt.refused()  # another backend is asked what it says
+            return Refused(GARBAGE, reply, attempt)
+        if call.strict and parsed.get("choices") and (odd := whole.oddity(parsed, call)):
+            self.allow(attempt, ODD, odd)
         if call.wants_words and whole.is_silent(parsed):
             attempt.refused()
             return Refused(EMPTY, reply, attempt)
@@ -365,9 +389,15 @@ class Relay:
             await response.prepare(request)
             failure, block = await pump(answer, stream, response, block, until)
             if failure:
-                attempt.failed(failure)
+                doubted = failure == GARBAGE and call.greedy
+                if doubted:
+                    attempt.refused()  # another backend is asked what it says
+                else:
+                    attempt.failed(failure)
                 again = attempt if failure in ENDED_EARLY else None
                 whole_again = await take_over(self, response, call, stream, tried, again)
+                if doubted and not whole_again:
+                    attempt.condemn(failure)
                 self.settle(call, "ok" if whole_again else "interrupted")
                 await response.write_eof()
                 return response
@@ -427,6 +457,14 @@ class Relay:
             return last.reply
         why = f"the last one failed with {last.kind}" if last else "none may be used"
         return error(502, f"no backend could answer: {why}", last.kind if last else "no_backend")
+
+
+def words_of(doubt: Refused) -> str:
+    """What a whole answer says."""
+    reply = doubt.reply
+    if reply is None or not isinstance(reply.body, bytes):
+        return ""
+    return whole.words_of(orjson.loads(whole.json_part(reply.body, reply.headers)))
 
 
 def is_stream(call: Call, status: int, content: str) -> bool:

@@ -115,7 +115,8 @@ def test_a_lost_shard_is_an_error_or_default_rows_and_its_return_is_seen(
 ) -> None:
     servers = [serving.start(Shard(open_tables(din_path), place, 2)) for place in (0, 1)]
     urls = [[server.url] for server in servers]
-    engines = [Engine(dense(urls, lost)) for lost in ("error", "default")]
+    # A closed port is known at once: the limit is what a busy machine may take for whole answers.
+    engines = [Engine(dense(urls, lost, seconds=30.0)) for lost in ("error", "default")]
     request = draw(engines[0].program.signature, 8, 20)
     for engine in engines:
         engine.start()
@@ -127,7 +128,7 @@ def test_a_lost_shard_is_an_error_or_default_rows_and_its_return_is_seen(
     with pytest.raises(Refusal, match="shard 1 of 2 is lost"):
         ranked(engines[0], request)
     less = ranked(engines[1], request)
-    assert time.monotonic() - began < 2  # 50 ms each; the rest is for a busy machine
+    assert time.monotonic() - began < 30  # nobody waited for the limit
     assert less.degraded == ("shard-1-of-2",)
     assert engines[1].counts.degraded == 1
     assert not np.array_equal(less.outputs[0], whole.outputs[0])

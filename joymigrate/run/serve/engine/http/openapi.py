@@ -36,7 +36,7 @@ SAMPLING: Schema = {
     "min_p": number(0, 1, 0),
     "presence_penalty": number(-2, 2, 0),
     "frequency_penalty": number(-2, 2, 0),
-    "repetition_penalty": {"type": "number", "exclusiveMinimum": 0, "default": 1},
+    "repetition_penalty": {"type": "number", "minimum": 0.01, "maximum": 100, "default": 1},
     "n": {**WHOLE, "minimum": 1, "maximum": 128, "default": 1},
     "use_beam_search": {**FLAG, "default": False},
     "length_penalty": number(-100, 100, 1),
