@@ -42,6 +42,12 @@ def command(
     strict: bool = typer.Option(
         False, "--strict", help="Raise where the chip refuses a call; exit code 1 if swallowed."
     ),
+    cann: str | None = typer.Option(
+        None,
+        "--cann",
+        metavar="VERSION",
+        help="The version of CANN that the package is told (default: what it came out with).",
+    ),
     host_checks: Path | None = typer.Option(
         None,
         "--host-checks",
@@ -113,6 +119,7 @@ def command(
         policy=policy,
         inject=inject or [],
         strict=strict,
+        cann=cann,
     )
     with session.open_session(options, checkouts(host_checks)) as settings:
         if not quiet:

@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -28,14 +29,21 @@ from joymigrate.run.rehearse.releases import (
     choose,
     installed,
     refuse_other_torch,
+    torch_version,
 )
 
 SOURCES = Path(__file__).parent / "shim"
 RUNTIME = "libascendcl.so"  # holds everything; the others only lead to it
-BY_NAME = ("libopapi.so",)  # opened at run time, so no library lists them as needed
+BY_NAME = ("libopapi.so", "libhcomm.so")  # opened at run time, so no library lists them as needed
 # Computed in shim/kernels.c; all others are generated.
-COMPUTED = ("InplaceZero", "InplaceFillScalar", "InplaceCopy", "Cast", "ConstantPadNd")
-C_PREFIXES = ("acl", "rt", "Msprof", "Hccl", "hccl", "_ZN3atb")
+COMPUTED = (
+    *("InplaceZero", "InplaceFillScalar", "InplaceCopy", "Cast", "ConstantPadNd"),
+    *("Triu", "Tril"),
+)
+C_PREFIXES = ("acl", "rt", "Msprof", "Hccl", "hccl")
+# C++ of the chip's graph and acceleration libraries by its mangled namespace: older releases.
+CPP_SYMBOL = re.compile(r"_Z(?:T[VIST])?(?:NK?)?(?:2ge|3atb|4mki|4gert)")
+SWITCH = "libjoydispatch.so"  # see dispatch.py
 SYSTEM = ("libc.", "libm.", "libdl.", "librt.", "libpthread.", "libstdc++.", "libgcc_s.", "ld-")
 INSTALL_COMPILER = (
     "install one: apt-get install gcc libc6-dev (Debian, Ubuntu), "
@@ -92,8 +100,10 @@ def cache_folder(package: Package) -> Path:
     digest = hashlib.sha256(Path(__file__).read_bytes())
     digest.update(Path(symbols.__file__).read_bytes())
     for path in sorted(SOURCES.iterdir()):
-        if path.suffix in (".c", ".h"):
+        if path.suffix in (".c", ".h", ".cpp"):
             digest.update(path.read_bytes())
+    if needs_switch():
+        digest.update(torch_version().encode())
     name = f"{package.version}-{platform.machine()}-{digest.hexdigest()[:16]}"
     return cache_root() / "rehearse" / name
 
@@ -144,14 +154,42 @@ def compile_into(folder: Path, package: Package) -> None:
         run_compiler([*link, *named, str(empty), *leads])
     for path in (empty, *objects):
         path.unlink()
+    if needs_switch():
+        compile_switch(folder / SWITCH)
+
+
+def torch_folder() -> Path:
+    """The folder of the torch that programs here import; nothing is imported."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.origin:
+        raise JoyError("a rehearsal needs torch", help="pip install 'joymigrate[torch]'")
+    return Path(spec.origin).parent
+
+
+def needs_switch() -> bool:
+    """Whether this torch can't hand out a registered kernel, as it can from 2.9 on."""
+    source = torch_folder() / "library.py"
+    return "def get_kernel(" not in source.read_text(encoding="utf-8")
+
+
+def compile_switch(target: Path) -> None:
+    """Compile shim/dispatch.cpp against the headers of this torch (about ten seconds)."""
+    torch = torch_folder()
+    core = symbols.read_library(torch / "lib" / "libc10.so")
+    errors = (name for name in core.defined if name.startswith("_ZN3c105ErrorC"))
+    abi = int(any("__cxx11" in name for name in errors))  # which std::string torch was built with
+    includes = [f"-I{torch / 'include'}"]
+    flags = ["-std=c++17", "-O1", "-fPIC", "-w", "-fno-access-control", "-fvisibility=hidden"]
+    libraries = [f"-L{torch / 'lib'}", "-Wl,--no-as-needed", "-ltorch_cpu", "-lc10"]
+    unresolved = ["-Wl,--allow-shlib-undefined"]  # of torch's other libraries
+    source = str(SOURCES / "dispatch.cpp")
+    options = [*flags, f"-D_GLIBCXX_USE_CXX11_ABI={abi}", *includes, "-shared", source]
+    run_compiler([*options, "-o", str(target), *libraries, *unresolved], compiler_cxx())
 
 
 def needed_libraries(package: Package) -> list[str]:
     """Names of the chip's libraries that the package asks for, without the runtime itself."""
-    torch = importlib.util.find_spec("torch")
-    places = [package.folder / "lib"]
-    if torch is not None and torch.origin:
-        places.append(Path(torch.origin).parent / "lib")
+    places = [package.folder / "lib", torch_folder() / "lib"]
     names = {name for path in package.libraries() for name in symbols.read_library(path).needed}
     own = {name for name in names if any((place / name).exists() for place in places)}
     system = {name for name in names if name.startswith(SYSTEM)}
@@ -200,37 +238,53 @@ def stub_source(package: Package) -> str:
 
 
 def c_symbols(package: Package) -> set[str]:
-    """The runtime's C functions that the package's libraries leave undefined."""
+    """The runtime's functions that the package's libraries leave undefined, by linkage name."""
     undefined: set[str] = set()
     for path in package.libraries():
         undefined |= symbols.read_library(path).undefined
-    return {name for name in undefined if name.startswith(C_PREFIXES)}
+    return {name for name in undefined if name.startswith(C_PREFIXES) or CPP_SYMBOL.match(name)}
 
 
 def compiler() -> list[str]:
     """The C compiler's command: CC, else cc, gcc or clang."""
-    named = os.environ.get("CC")
+    return find_compiler("CC", "cc", "gcc", "clang")
+
+
+def compiler_cxx() -> list[str]:
+    """The C++ compiler's command: CXX, else c++, g++ or clang++."""
+    return find_compiler("CXX", "c++", "g++", "clang++")
+
+
+def find_compiler(variable: str, *names: str) -> list[str]:
+    """The command that the environment variable holds, else the first of these that is there."""
+    named = os.environ.get(variable)
     if named:
         return shlex.split(named)
-    for name in ("cc", "gcc", "clang"):
+    for name in names:
         if shutil.which(name):
             return [name]
+    if variable == "CXX":
+        raise JoyError(
+            f"beside torch {torch_version()} the rehearsal device needs a C++ compiler",
+            help="install one: apt-get install g++ (Debian, Ubuntu), or yum install gcc-c++ "
+            "(openEuler, CentOS); or set CXX. From torch 2.9 on a C compiler is enough",
+        )
     raise JoyError("the rehearsal device is built with a C compiler", help=INSTALL_COMPILER)
 
 
-def run_compiler(arguments: list[str]) -> None:
+def run_compiler(arguments: list[str], command: list[str] | None = None) -> None:
     """Run the compiler; a failure becomes one error with the compiler's first message."""
-    command = [*compiler(), *arguments]
+    command = [*(command or compiler()), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
         raise JoyError(
-            f"cannot run the C compiler '{command[0]}': {error.strerror}", help=INSTALL_COMPILER
+            f"cannot run the compiler '{command[0]}': {error.strerror}", help=INSTALL_COMPILER
         ) from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line] or ["no message"]
         raise JoyError(
-            f"the C compiler failed: {lines[0].strip()}",
+            f"the compiler failed: {lines[0].strip()}",
             where=shlex.join(command),
             help=f"if a header is missing, {INSTALL_COMPILER}",
         )

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from joymigrate.run.rehearse.callsite import call_site
+from joymigrate.run.rehearse.dispatch import KEY, Dispatcher
 from joymigrate.run.rehearse.record import Record
 from joymigrate.run.rehearse.settings import Settings
 from joymigrate.run.rehearse.signatures import Signatures
 from joymigrate.run.rehearse.signatures import fall_back as fall_back_row
 
-KEY = "PrivateUse1"
 # Kernels that any of these keys provides are reached before a fallback is.
 COMPOSITES = (
     "CompositeImplicitAutograd",
@@ -46,12 +46,12 @@ class Fallbacks:
 
     def __init__(
         self,
-        put: Callable[[str, Callable[..., Any]], None],
+        dispatcher: Dispatcher,
         settings: Settings,
         record: Record,
         signatures: Signatures,
     ) -> None:
-        self.put = put
+        self.dispatcher = dispatcher
         self.signatures = signatures
         self.settings = settings
         self.record = record
@@ -59,16 +59,14 @@ class Fallbacks:
 
     def count(self, names: Iterable[str]) -> None:
         """Count the uses of these operators from now on."""
-        get_kernel = getattr(torch.library, "get_kernel", None)
-        if get_kernel is None:
-            return
         for name in names:
             self.known.add(name)
-            try:
-                kernel = get_kernel(name, KEY)
-            except RuntimeError:
+            kernel = self.dispatcher.kernel(name)
+            if kernel is None:
                 continue
-            self.put(name, counting(name, kernel, self.settings, self.record, self.signatures))
+            self.dispatcher.put(
+                name, counting(name, kernel, self.settings, self.record, self.signatures)
+            )
             COUNTED.add(name)
 
     def look_again(self) -> None:

@@ -6,6 +6,7 @@ copies that only move bytes, autograd formulas, autocast lists, streams, process
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 
 from joymigrate.run.rehearse import fallback, observe, traps, triton_kernels
 from joymigrate.run.rehearse.builtin import BUILT_IN
+from joymigrate.run.rehearse.dispatch import AUTOGRAD_KEY, KEY, Dispatcher, find_overload
 from joymigrate.run.rehearse.engine import Engine
 from joymigrate.run.rehearse.limits import Limits
 from joymigrate.run.rehearse.operator import Operator, describe
@@ -24,7 +26,6 @@ from joymigrate.run.rehearse.signatures import Signatures
 from joymigrate.run.rehearse.streams import Streams
 from joymigrate.run.rehearse.vendor import Vendor
 
-KEY = "PrivateUse1"
 # Allocation and metadata: the package's own kernels need no chip for these.
 KEEP = frozenset(
     """_local_scalar_dense _pack_padded_sequence _pad_packed_sequence _pin_memory _reshape_alias
@@ -35,6 +36,7 @@ KEEP = frozenset(
     unsqueeze view get_npu_format get_storage_size npu_change_data_ptr _lazy_clone contiguous
     _copy_from_and_resize npu_format_cast npu_format_cast.Tensor _npu_format_cast
     npu_format_cast_ npu_format_cast_.acl_format
+    to.dtype_layout to.device to.dtype to.other
     """.split()  # noqa: SIM905  a list of quoted names would take four times the lines
 )
 # Registered for autograd with a kernel that calls the chip without dispatching again; they have
@@ -42,58 +44,18 @@ KEEP = frozenset(
 STRAIGHT_TO_CHIP = (
     *("aten::one_hot", "aten::fill_diagonal_", "aten::affine_grid_generator_backward"),
     *("aten::conv_tbc_backward", "aten::max.out", "aten::min.out", "aten::nanmean.out"),
-    "aten::slogdet",
+    *("aten::slogdet", "aten::__ior__.Scalar", "aten::__ior__.Tensor"),
+    *("aten::__xor__.Scalar", "aten::__xor__.Tensor"),
 )
 # Kernels of the package that stay, and are watched in the asynchronous mode.
 MAKING = ("aten::empty.memory_format", "aten::empty_strided")
 COPYING = ("aten::_local_scalar_dense", "npu::copy_memory_")
-_installed: list[Any] = []  # libraries must live as long as their kernels
+_installed: list[Dispatcher] = []  # its libraries must live as long as their kernels
 
 
 def registered(key: str) -> set[str]:
     """Names of the operators that have a kernel for a dispatch key."""
     return set(torch._C._dispatch_get_registrations_for_dispatch_key(key))
-
-
-def find_overload(name: str) -> Any:
-    """The `OpOverload` of `namespace::base.overload`; None where no schema was defined."""
-    namespace, rest = name.split("::")
-    base, _, overload = rest.partition(".")
-    try:
-        return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
-    except (AttributeError, RuntimeError):
-        return None
-
-
-class Installer:
-    """Registers kernels, one library per namespace."""
-
-    def __init__(self) -> None:
-        self.libraries: dict[str, Any] = {}
-
-    def put(self, name: str, kernel: Callable[..., Any]) -> None:
-        """Register `kernel` for the operator `name`, over the package's own where there is one."""
-        namespace, rest = name.split("::")
-        if namespace not in self.libraries:
-            self.libraries[namespace] = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
-        self.libraries[namespace].impl(rest, kernel, KEY, allow_override=True)
-        # torch refuses a second kernel from Python; the program may well bring one of its own.
-        torch.library._impls.discard(f"{namespace}/{rest}/{KEY}")
-        if name in STRAIGHT_TO_CHIP:
-            self.libraries[namespace].impl(
-                rest, torch.library.fallthrough_kernel, "AutogradPrivateUse1", allow_override=True
-            )
-
-
-def vendor_kernel(name: str) -> Any:
-    """The kernel that now answers for `name` on the device; None where torch can't say."""
-    get_kernel = getattr(torch.library, "get_kernel", None)
-    if get_kernel is None:
-        return None
-    try:
-        return get_kernel(name, KEY)
-    except RuntimeError:
-        return None
 
 
 def install(settings: Settings, shim: Shim) -> None:
@@ -104,20 +66,20 @@ def install(settings: Settings, shim: Shim) -> None:
     triton_kernels.keep(record)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that kernels are overridden: on purpose
-        installer = Installer()
+        dispatcher = Dispatcher(settings.libraries)
         falling_back = fallback.falling_back()  # before we register anything
         signatures = Signatures()
-        fallbacks = fallback.Fallbacks(installer.put, settings, record, signatures)
+        fallbacks = fallback.Fallbacks(dispatcher, settings, record, signatures)
         if settings.mode != "dry":
-            install_kernels(installer, settings, shim, record, signatures)
+            install_kernels(dispatcher, settings, shim, record, signatures)
         fallbacks.count(falling_back)
-        watch_casts(installer, record)
+        watch_casts(dispatcher, record)
     fallbacks.watch()
-    _installed.append(installer.libraries)
+    _installed.append(dispatcher)
 
 
 def install_kernels(
-    installer: Installer, settings: Settings, shim: Shim, record: Record, signatures: Signatures
+    dispatcher: Dispatcher, settings: Settings, shim: Shim, record: Record, signatures: Signatures
 ) -> None:
     """Override the package's kernels by the engine's."""
     engine = Engine(
@@ -135,7 +97,8 @@ def install_kernels(
     composites = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
     computable = registered("CPU").union(*map(registered, composites))
     computable |= registered("CompositeExplicitAutogradNonFunctional")
-    for name in sorted(registered(KEY)):
+    names = registered(KEY)
+    for name in sorted(names):
         namespace, rest = name.split("::")
         if namespace not in ("aten", "npu", "atb") or rest in KEEP:
             continue
@@ -144,44 +107,47 @@ def install_kernels(
             continue
         operator = describe(name, overload)
         if namespace != "atb":  # their kernels go into a library of C++ objects: empty here
-            operator.vendor = vendor_kernel(name)
+            operator.vendor = dispatcher.kernel(name)
         if name in BUILT_IN:
-            installer.put(name, engine.kernel(operator, BUILT_IN[name], "reference"))
+            dispatcher.put(name, engine.kernel(operator, BUILT_IN[name], "reference"))
         elif name in references:
-            compute = on_cpu(references[name].function)
+            compute = on_cpu(fitted(overload, references[name].function))
             operator.random |= "dropout" in name or "fusion_attention" in name
-            installer.put(name, engine.kernel(operator, compute, "reference"))
+            dispatcher.put(name, engine.kernel(operator, compute, "reference"))
         elif namespace == "aten" and name in computable:
             kernel = engine.kernel(operator, overload._op, "cpu_alias")
             if streams is not None and name == "aten::copy_":
                 kernel = streams.copying(operator, kernel)
-            installer.put(name, kernel)
+            dispatcher.put(name, kernel)
         elif operator.vendor is not None:
-            installer.put(name, passed_on(operator, record))
+            dispatcher.put(name, passed_on(operator, record))
         elif namespace == "atb":
-            installer.put(name, unsimulated(operator, record))
+            dispatcher.put(name, unsimulated(operator, record))
+    for name in STRAIGHT_TO_CHIP:
+        if name in names:
+            dispatcher.put(name, torch.library.fallthrough_kernel, AUTOGRAD_KEY)
     if streams is not None:
-        watch_memory(installer, streams)
+        watch_memory(dispatcher, streams)
 
 
-def watch_memory(installer: Installer, streams: Streams) -> None:
+def watch_memory(dispatcher: Dispatcher, streams: Streams) -> None:
     """Put watching kernels before those of the package that make memory or copy by themselves."""
     for name in MAKING:
-        real = vendor_kernel(name)
+        real = dispatcher.kernel(name)
         if real is not None:
-            installer.put(name, streams.allocating(real))
+            dispatcher.put(name, streams.allocating(real))
     for name in COPYING:
-        real = vendor_kernel(name)
+        real = dispatcher.kernel(name)
         if real is not None:
-            installer.put(name, streams.passing(name, real))
+            dispatcher.put(name, streams.passing(name, real))
 
 
-def watch_casts(installer: Installer, record: Record) -> None:
+def watch_casts(dispatcher: Dispatcher, record: Record) -> None:
     """Put a watching kernel before the package's `_to_copy`."""
-    real = vendor_kernel("aten::_to_copy")
+    real = dispatcher.kernel("aten::_to_copy")
     if real is not None:
         keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
-        installer.put("aten::_to_copy", traps.watching_casts(real, keys, record))
+        dispatcher.put("aten::_to_copy", traps.watching_casts(real, keys, record))
 
 
 def passed_on(operator: Operator, record: Record) -> Callable[..., Any]:
@@ -215,6 +181,27 @@ def load_references() -> dict[str, Any]:
 
     found: dict[str, Any] = dict(refs.registry())
     return found
+
+
+def fitted(overload: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A reference, written for the newest declaration, as this release declares the operator.
+
+    Arguments go by name where their order differs. Results that the release does not have are left.
+    """
+    wanted = [argument.name for argument in overload._schema.arguments]
+    known = list(inspect.signature(function).parameters)
+    results = len(overload._schema.returns)
+    by_name = known[: len(wanted)] != wanted and set(wanted) <= set(known)
+
+    def fit(*args: Any, **kwargs: Any) -> Any:
+        if by_name:
+            args, kwargs = (), {**dict(zip(wanted, args, strict=False)), **kwargs}
+        made = function(*args, **kwargs)
+        if isinstance(made, tuple) and len(made) > results:
+            return made[:results] if results > 1 else made[0]
+        return made
+
+    return fit
 
 
 def on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from joymigrate import chips
 from joymigrate.chips import calibration
+from joymigrate.chips.versions import number
 from joymigrate.config import load
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.rehearse.settings import (
@@ -44,6 +46,7 @@ def read_options(
     policy: str,
     inject: Sequence[str],
     strict: bool = False,
+    cann: str | None = None,
 ) -> Settings:
     """Settings without a session yet (`session`, `libraries` and `package` are empty)."""
     chip = rehearsable(to or load(Path.cwd())["to"])
@@ -62,8 +65,33 @@ def read_options(
         precision=one_of("--precision", precision, PRECISIONS),
         policy=one_of("--policy", policy, POLICIES),
         strict=strict,
+        cann=cann_version(cann) if cann else "",
         inject=dict(injection(item) for item in inject),
     )
+
+
+def cann_version(text: str) -> str:
+    """A version of the chip's software as its package compares it: `8.3.RC1`, `9.2.0`."""
+    plain = re.sub(r"^CANN[\s_-]*", "", text.strip(), flags=re.IGNORECASE)
+    if re.fullmatch(r"\d+\.\d+(\.[A-Za-z0-9]+)*", plain):
+        return re.sub(r"(?i)\brc(?=\d)", "RC", plain)
+    raise JoyError(f"'{text}' is no version of CANN", help="--cann takes 8.3.RC1 or 9.2.0")
+
+
+def with_cann(settings: Settings, package: str) -> Settings:
+    """The settings with the version that was named, or that this release came out with.
+
+    A build whose version is published nowhere has that of its neighbour for the same torch.
+    """
+    matrix = chips.target(settings.chip).matrix()
+    if settings.cann:
+        return replace(settings, cann_fits=matrix.judge_sdk(package, settings.cann)[0])
+    row = matrix.release(package)
+    rows = [row] if row else []
+    rows += matrix.releases_for(row.torch if row else package.partition(".post")[0])
+    rows += matrix.releases
+    found = next((number(row.sdk) for row in rows if row.sdk), "")
+    return replace(settings, cann=found, cann_fits="")
 
 
 def checkouts(named: Path | None) -> Path | None:

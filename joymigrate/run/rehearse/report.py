@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from joymigrate.chips.versions import UNPROVEN
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.files import write_output
 from joymigrate.language import Language, speaking, tell, with_texts
@@ -42,7 +43,7 @@ def chosen_format(form: str | None, output: Path | None) -> str:
 
 def banner(settings: Settings) -> str:
     """What is printed before the program starts, in the language that is spoken."""
-    return tell(
+    said = tell(
         "rehearsal: simulated {soc} × {devices} with {memory}, torch_npu {package}. No chip is "
         "involved.",
         soc=settings.soc,
@@ -50,6 +51,14 @@ def banner(settings: Settings) -> str:
         memory=gib(settings.memory_bytes),
         package=settings.package,
     )
+    if settings.cann_fits == UNPROVEN:
+        said += "\n" + tell(
+            "rehearsal: no source that was read says that torch_npu {package} works with "
+            "CANN {cann}.",
+            package=settings.package,
+            cann=settings.cann,
+        )
+    return said
 
 
 def write(result: Mapping[str, Any], form: str, output: Path, lang: str = "en") -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from joymigrate.language import restored
 from joymigrate.run.rehearse.build import Package, build, find_package
+from joymigrate.run.rehearse.options import with_cann
 from joymigrate.run.rehearse.presence import refuse_real_chip
 from joymigrate.run.rehearse.releases import choose
 from joymigrate.run.rehearse.settings import ENVIRONMENT, Settings
@@ -31,7 +32,7 @@ def open_session(settings: Settings, host_checks: Path | None = None) -> Iterato
     refuse_real_chip()
     package = find_package()
     libraries = build(package)
-    checked = with_host_checks(settings, host_checks, package)
+    checked = with_host_checks(with_cann(settings, package.version), host_checks, package)
     folder = Path(tempfile.mkdtemp(prefix="joymigrate-rehearsal-"))
     try:
         ready = replace(checked, session=folder, libraries=libraries, package=package.version)

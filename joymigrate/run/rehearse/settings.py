@@ -52,6 +52,8 @@ class Settings:
     session: Path  # folder where the processes leave their records
     libraries: Path  # folder with the simulated runtime
     package: str  # version of torch_npu that it was built for
+    cann: str = ""  # version of the chip's software that the package is told
+    cann_fits: str = ""  # what is known of that pair: see chips/versions.py
     chip: str = "ascend"
     soc: str = "Ascend910B3"
     devices: int = 8

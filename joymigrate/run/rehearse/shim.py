@@ -7,7 +7,7 @@ import functools
 from collections import Counter
 
 from joymigrate.errors import JoyError
-from joymigrate.run.rehearse.build import RUNTIME
+from joymigrate.run.rehearse.build import RUNTIME, SWITCH
 from joymigrate.run.rehearse.limits import UNLIKE_CHIP
 from joymigrate.run.rehearse.settings import HOST_MODELS, Settings
 
@@ -24,10 +24,12 @@ class Shim:
         self.others = [
             ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
             for path in sorted(settings.libraries.glob("*.so"))
+            if path.name != SWITCH  # needs torch's libraries; dispatch.py loads it
         ]
         self.runtime.joy_configure(
             settings.soc.encode(), settings.devices, ctypes.c_uint64(settings.memory_bytes)
         )
+        self.runtime.joy_cann(settings.cann.encode())
         self.runtime.joy_set_dry(settings.mode == "dry")
         if settings.mode == "async":
             self.runtime.joy_order_start()

@@ -32,7 +32,7 @@ def summarise(
         "rehearsal": True,
         "chip": settings.chip,
         "soc": settings.soc,
-        "package": {"torch_npu": settings.package},
+        "package": {"torch_npu": settings.package, "cann": settings.cann},
         "mode": settings.mode,
         "devices": settings.devices,
         "memory_bytes": settings.memory_bytes,

@@ -39,13 +39,53 @@ def start() -> None:
         from joymigrate.run.rehearse.shim import Shim
 
         shim = Shim(settings)
-        with without_home_warning():
+        with without_home_warning(), without_cuda():
             load()
         from joymigrate.run.rehearse.install import install
 
         install(settings, shim)
 
     attach.around_import(PACKAGE, around, who=WHO)
+
+
+@contextmanager
+def set_for_now(name: str, value: str) -> Iterator[None]:
+    """An environment variable with another value."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@contextmanager
+def without_cuda() -> Iterator[None]:
+    """torch as if it was built for the CPU, while torch_npu looks for another accelerator.
+
+    From 2.8 on torch names CUDA when it was built for it, whether there is a GPU or not. Nobody
+    runs such a pair on a chip's machine; here it is what the package index gives.
+    """
+    with set_for_now("TORCH_DEVICE_BACKEND_AUTOLOAD", "0"):  # else torch asks for this package
+        import torch
+
+    real = getattr(torch._C, "_get_accelerator", None)
+    if real is None:
+        yield
+        return
+
+    def get_accelerator(*args: bool) -> torch.device:
+        found: torch.device = real(*args)
+        return torch.device("cpu") if found.type == "cuda" else found
+
+    torch._C._get_accelerator = get_accelerator  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch._C._get_accelerator = real
 
 
 @contextmanager

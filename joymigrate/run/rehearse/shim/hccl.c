@@ -6,6 +6,7 @@
 #include "order.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -140,7 +141,8 @@ JOY_PUBLIC int HcclGetRootInfo(char *info) {
   return HCCL_OK;
 }
 
-static int join(group *g, const char *info) {
+/* `owner`: this rank made the root info, where it was made in this process. */
+static int join(group *g, const char *info, int owner) {
   int pid, file, number;
   char path[64];
   if (sscanf(info, "%d %d %d", &pid, &file, &number) != 3) return HCCL_PARAMETER;
@@ -157,11 +159,11 @@ static int join(group *g, const char *info) {
   atomic_store(&me->started, started(getpid()));
   atomic_store(&me->pid, getpid());
   int status = barrier(g, "the making of the group");
-  if (pid == getpid()) close(file); /* everybody has opened it */
+  if (pid == getpid() && owner) close(file); /* everybody has opened it */
   return status;
 }
 
-JOY_PUBLIC int HcclCommInitRootInfo(uint32_t ranks, const char *info, uint32_t rank, void **out) {
+static int enter(uint32_t ranks, const char *info, uint32_t rank, void **out, int owner) {
   if (ranks > MAX_RANKS) {
     joy_fail("rehearsal: a group of %u ranks; at most %d can be rehearsed", ranks, MAX_RANKS);
     return HCCL_NOT_SUPPORTED;
@@ -169,7 +171,7 @@ JOY_PUBLIC int HcclCommInitRootInfo(uint32_t ranks, const char *info, uint32_t r
   group *g = calloc(1, sizeof *g);
   g->ranks = ranks;
   g->rank = rank;
-  int status = join(g, info);
+  int status = join(g, info, owner);
   if (status == HCCL_UNAVAILABLE)
     joy_fail("rehearsal: rank %u cannot reach the shared memory of the group; all ranks of a "
              "rehearsal run on one machine, as one user", rank);
@@ -177,16 +179,46 @@ JOY_PUBLIC int HcclCommInitRootInfo(uint32_t ranks, const char *info, uint32_t r
   *out = g;
   return HCCL_OK;
 }
+JOY_PUBLIC int HcclCommInitRootInfo(uint32_t ranks, const char *info, uint32_t rank, void **out) {
+  return enter(ranks, info, rank, out, 1);
+}
 JOY_PUBLIC int HcclCommInitRootInfoConfig(uint32_t ranks, const char *info, uint32_t rank,
                                           void *config, void **out) {
   (void)config;
   return HcclCommInitRootInfo(ranks, info, rank, out);
 }
-JOY_PUBLIC int HcclCommInitAll(uint32_t ranks, int32_t *devices, void **out) {
-  (void)ranks; (void)devices; (void)out;
-  joy_fail("rehearsal: one process with several devices in a group is not simulated");
-  return HCCL_NOT_SUPPORTED;
+/* One process with several devices, as in `nn.DataParallel`: its ranks enter at the same time, in
+ * threads of their own, as the package calls them later. */
+typedef struct { pthread_t thread; uint32_t ranks, rank; const char *info; void **out; } entrant;
+static void *enter_one(void *arg) {
+  entrant *e = arg;
+  return (void *)(intptr_t)enter(e->ranks, e->info, e->rank, e->out, e->rank == 0);
 }
+JOY_PUBLIC int HcclCommInitAll(uint32_t ranks, int32_t *devices, void **out) {
+  (void)devices;
+  if (!ranks || ranks > JOY_MAX_DEVICES) return HCCL_PARAMETER;
+  char info[ROOT_INFO_BYTES];
+  entrant all[JOY_MAX_DEVICES];
+  int status = HcclGetRootInfo(info);
+  if (status) return status;
+  for (uint32_t r = 0; r < ranks; r++) {
+    all[r] = (entrant){0, ranks, r, info, &out[r]};
+    if (pthread_create(&all[r].thread, NULL, enter_one, &all[r])) {
+      joy_fail("rehearsal: no thread for rank %u of a group within one process", r);
+      abort(); /* the ranks that entered wait for this one */
+    }
+  }
+  for (uint32_t r = 0; r < ranks; r++) {
+    void *ended;
+    pthread_join(all[r].thread, &ended);
+    if (!status) status = (int)(intptr_t)ended;
+  }
+  return status;
+}
+/* Calls between these two are given to the chip together. Sending does not block here, and
+ * receiving waits in its stream, so that they may begin at once. */
+JOY_PUBLIC int HcclGroupStart(void) { return HCCL_OK; }
+JOY_PUBLIC int HcclGroupEnd(void) { return HCCL_OK; }
 JOY_PUBLIC int HcclCommDestroy(void *handle) {
   group *g = handle;
   if (!g || !g->head) return HCCL_OK;

@@ -286,7 +286,7 @@ static void assign(aclTensor *to, const aclTensor *from, const aclScalar *scalar
 typedef struct { aclTensor *to, *from; aclScalar *scalar; } executor;
 
 extern int joy_number_InplaceZero, joy_number_InplaceFillScalar, joy_number_InplaceCopy,
-    joy_number_Cast, joy_number_ConstantPadNd;
+    joy_number_Cast, joy_number_ConstantPadNd, joy_number_Triu, joy_number_Tril;
 
 static int prepare(int number, aclTensor *to, aclTensor *from, aclScalar *scalar, uint64_t *space,
                    executor **out) {
@@ -372,6 +372,41 @@ static int compute_ConstantPadNd(aclTensor *from, list *padding, aclScalar *valu
 }
 RUN(aclnnConstantPadNd)
 
+/* Up to 2.5 the package makes attention's causal mask with these below the dispatcher. Done in the
+ * first call. */
+static int triangle(int number, int upper, aclTensor *from, int64_t diagonal, aclTensor *to,
+                    uint64_t *space, executor **out) {
+  note(number);
+  *space = 0;
+  *out = NULL;
+  if (dry) return ACL_OK;
+  assign(to, from, NULL);
+  if (to->dims < 2) return ACL_OK;
+  int64_t total = 1, index[MAX_DIMS] = {0};
+  for (uint64_t d = 0; d < to->dims; d++) total *= to->size[d];
+  for (int64_t i = 0; i < total; i++) {
+    int64_t at = to->offset, apart = index[to->dims - 1] - index[to->dims - 2] - diagonal;
+    for (uint64_t d = 0; d < to->dims; d++) at += index[d] * to->stride[d];
+    if (upper ? apart < 0 : apart > 0)
+      memset(to->data + at * width(to->type), 0, (size_t)width(to->type));
+    for (int d = (int)to->dims - 1; d >= 0; d--) {
+      if (++index[d] < to->size[d]) break;
+      index[d] = 0;
+    }
+  }
+  return ACL_OK;
+}
+static int compute_Triu(aclTensor *from, int64_t diagonal, aclTensor *to, uint64_t *space,
+                        executor **out) {
+  return triangle(joy_number_Triu, 1, from, diagonal, to, space, out);
+}
+RUN(aclnnTriu)
+static int compute_Tril(aclTensor *from, int64_t diagonal, aclTensor *to, uint64_t *space,
+                        executor **out) {
+  return triangle(joy_number_Tril, 0, from, diagonal, to, space, out);
+}
+RUN(aclnnTril)
+
 static joy_function computed(int number) {
   const struct { int number; joy_function compute; } all[] = {
       {joy_number_InplaceZero, (joy_function)compute_InplaceZero},
@@ -379,6 +414,8 @@ static joy_function computed(int number) {
       {joy_number_InplaceCopy, (joy_function)compute_InplaceCopy},
       {joy_number_Cast, (joy_function)compute_Cast},
       {joy_number_ConstantPadNd, (joy_function)compute_ConstantPadNd},
+      {joy_number_Triu, (joy_function)compute_Triu},
+      {joy_number_Tril, (joy_function)compute_Tril},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (all[i].number == number) return all[i].compute;

@@ -88,3 +88,30 @@ JOY_PUBLIC int aclprofGetSupportedFeatures(size_t *bytes, void **data) {
 JOY_PUBLIC int aclprofGetSupportedFeaturesV2(size_t *bytes, void **data) {
   return aclprofGetSupportedFeatures(bytes, data);
 }
+
+/* The version of the chip's software, as the package asks for it: `8.3.RC1`, `9.2.0`. */
+static char cann[128];
+JOY_PUBLIC void joy_cann(const char *version) { snprintf(cann, sizeof cann, "%s", version); }
+
+typedef struct {
+  char version[128], major[64], minor[64], release[64], patch[64], reserved[128];
+} cann_package;
+JOY_PUBLIC int aclsysGetCANNVersion(int which, cann_package *out) {
+  (void)which;
+  memset(out, 0, sizeof *out);
+  snprintf(out->version, sizeof out->version, "%s", cann);
+  const char *at = cann;
+  char *parts[] = {out->major, out->minor, out->release, out->patch};
+  for (int i = 0; i < 4 && *at; i++) {
+    size_t length = strcspn(at, ".");
+    snprintf(parts[i], 64, "%.*s", (int)(length < 63 ? length : 63), at);
+    at += length + (at[length] == '.');
+  }
+  return ACL_OK;
+}
+/* Newer releases ask for text; of any part of the software. */
+JOY_PUBLIC int aclsysGetVersionStr(const char *which, char *version) {
+  (void)which;
+  snprintf(version, sizeof cann, "%s", cann);
+  return ACL_OK;
+}

@@ -405,7 +405,7 @@ def odd_tensors():
     empty = torch.empty(0, device=NPU)
     wide = torch.ones(1, device=NPU).expand(1000)
     complex_ = torch.ones(4, dtype=torch.complex64).to(NPU)
-    (empty + 1), wide.sum().item(), complex_.abs().sum().item()
+    (empty + 1), wide.sum().item(), (complex_ + 1).cpu()
     half = torch.ones(64).pin_memory().to(NPU, torch.float16, non_blocking=True)
     back = half.to("cpu", torch.float32, non_blocking=True)
     torch.npu.synchronize()

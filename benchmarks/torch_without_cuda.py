@@ -1,0 +1,65 @@
+"""Make a torch build for CUDA importable without CUDA's libraries, for runs on the CPU.
+
+The package index has no CPU builds of torch for Linux on x86; its builds are linked against some
+3 GB of CUDA libraries, of which nothing is called on a machine without a GPU. Each library gets a
+stand-in beside torch's own ones: the names that torch looks for, and functions that fail.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from joymigrate.run.rehearse.symbols import read_library
+
+CUDA_LIBRARY = re.compile(r"lib(cu|nv|nccl|cupti)")
+CUDA_FUNCTION = re.compile(r"(__cuda|cu|nv|nccl|Nv|cupti)")
+NEEDS = re.compile(r"\s+required from (\S+):")
+VERSION = re.compile(r"\s+0x[0-9a-f]+ 0x[0-9a-f]+ \d+ (\S+)")
+FAILED = 100  # cudaErrorNoDevice, CUDA_ERROR_NO_DEVICE
+
+
+def add_stand_ins(folder: Path) -> None:
+    """Put a stand-in beside the torch in `folder` for each CUDA library that it names."""
+    place = folder / "torch" / "lib"
+    own = [path for path in place.glob("*.so*") if not CUDA_LIBRARY.match(path.name)]
+    libraries = [read_library(path) for path in own]
+    named = {name for library in libraries for name in library.needed if CUDA_LIBRARY.match(name)}
+    undefined = {name for library in libraries for name in library.undefined}
+    defined = {name for library in libraries for name in library.defined}
+    functions = sorted(filter(CUDA_FUNCTION.match, undefined - defined))
+    versions = wanted_versions(own)
+    with tempfile.TemporaryDirectory() as temporary:
+        source = Path(temporary) / "stand_in.c"
+        source.write_text(
+            "".join(f"int {name}(void) {{ return {FAILED}; }}\n" for name in functions)
+        )
+        for name in sorted(named):
+            link = [f"-Wl,-soname,{name}"]
+            if versions[name]:
+                script = Path(temporary) / "versions"
+                first, *others = sorted(versions[name])
+                blocks = [f"{first} {{ global: *; }};", *(f"{one} {{ }};" for one in others)]
+                script.write_text("\n".join(blocks))
+                link.append(f"-Wl,--version-script,{script}")
+            shared = ["cc", "-shared", "-fPIC", "-w", "-fno-builtin", "-o", str(place / name)]
+            subprocess.run([*shared, str(source), *link], check=True)
+
+
+def wanted_versions(paths: list[Path]) -> dict[str, set[str]]:
+    """The symbol versions that libraries ask of each other library."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in paths:
+        told = subprocess.run(
+            ["objdump", "-p", str(path)], capture_output=True, text=True, check=True
+        )
+        library = ""
+        for line in told.stdout.splitlines():
+            if needs := NEEDS.match(line):
+                library = needs[1]
+            elif library and (version := VERSION.match(line)):
+                found[library].add(version[1])
+    return found
