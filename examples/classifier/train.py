@@ -94,6 +94,7 @@ def main() -> None:
     else:
         device = torch.device(args.device)
     if world > 1:
+        import torch.distributed.nn.functional as _  # later, its defaults would keep the group
         dist.init_process_group(backend="nccl" if on_gpu else "gloo")
     torch.manual_seed(args.seed)
 
@@ -134,9 +135,9 @@ def main() -> None:
     if rank == 0:
         state = model.module.state_dict() if world > 1 else model.state_dict()
         torch.save(state, args.out / "model.pt")
-    if world > 1:
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    if dist.is_initialized():  # the model is gone, which held the group
+        dist.destroy_process_group()

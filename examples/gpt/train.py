@@ -52,6 +52,7 @@ def set_up(args: argparse.Namespace) -> tuple[torch.device, int, int]:
     rank = int(os.environ.get("RANK", "0"))
     device = torch.device(args.device)
     if world > 1:
+        import torch.distributed.nn.functional as _  # later, its defaults would keep the group
         dist.init_process_group(args.backend if device.type == "cuda" else "gloo")
     if device.type == "cuda":
         if not torch.cuda.is_available():
@@ -189,9 +190,9 @@ def train(args: argparse.Namespace) -> None:
             print(f"accuracy {accuracy(model, device, args.eval_sums):.2f} on unseen sums")
     if on_gpu:
         torch.cuda.empty_cache()
-    if world > 1:
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     train(parse())
+    if dist.is_initialized():  # the model is gone, which held the group
+        dist.destroy_process_group()

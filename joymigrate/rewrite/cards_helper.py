@@ -19,11 +19,13 @@ to follow. Data without shuffling is not shared out: every process evaluates all
 """
 
 import atexit
+import gc
 import inspect
 import os
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # before a group exists: imported later, it would keep it
 import torch.utils.data as data
 
 # device type -> backend of its collectives
@@ -58,7 +60,14 @@ def setup():
     if kind != "cpu":
         getattr(torch, kind).set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group(BACKENDS.get(kind, "gloo"))
-    atexit.register(dist.destroy_process_group)
+    atexit.register(finish)
+
+
+def finish():
+    """Leave the group, and end its threads while Python still runs: later they may abort it."""
+    gc.collect()  # a model that nobody uses any more holds the group
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 class Parallel(torch.nn.parallel.DistributedDataParallel):

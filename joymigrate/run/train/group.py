@@ -8,6 +8,7 @@ interleave with those of training.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -51,6 +52,9 @@ def open_group(device: Device) -> None:
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
+
+    # Imported later (DDP does it), the defaults of its functions keep the group to the very end.
+    importlib.import_module("torch.distributed.nn.functional")
 
     local = int(os.environ.get("LOCAL_RANK", "0"))
     if not device.is_cpu:
