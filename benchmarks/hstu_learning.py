@@ -102,7 +102,10 @@ def ours(
     sizes = {"model_type": "hstu", "layers": LAYERS, "heads": 1, "dropout": 0.2}
     raw = {
         "model": {"from_config": sizes},
-        "task": {"name": "generative", "negatives": NEGATIVES, "temperature": TEMPERATURE},
+        "task": {
+            **{"name": "generative", "negatives": NEGATIVES, "temperature": TEMPERATURE},
+            **{"negatives_for": "event", "mean_over": "events"},
+        },
         "data": {"train": str(folder / "train.parquet"), "schema": str(folder / "features.yaml")},
         "batch": {"size": ROWS},
         "optimiser": {"lr": RATE, "betas": list(BETAS), "weight_decay": 0.0, "clip": 0},

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joymigrate.errors import Exit, JoyError
+from joymigrate.extras import need
 
 if TYPE_CHECKING:
     from joymigrate.cli._serve_options import RankingOptions, ServerOptions
@@ -33,7 +34,7 @@ def serve(model: Path, server: ServerOptions, ranking: RankingOptions) -> int:
         raise JoyError("there is no such model folder", where=str(model),
                        help="a folder of train export")  # fmt: skip
     if ranking.grpc_port is not None:
-        raise JoyError("a generative recommender answers over HTTP only", where="--grpc-port")
+        need("serve", "grpc", "google.protobuf", what="gRPC")
     logs.open_log(server.log_format, quiet=server.quiet, verbose=server.verbose)
     device, chip = device_of(server.to, server.device)
     if chip is not None and not server.unverified:
@@ -42,5 +43,5 @@ def serve(model: Path, server: ServerOptions, ranking: RankingOptions) -> int:
         model, device, beams=ranking.beams, names=server.names, keys=server.read_keys(),
         limits=server.limits(),
     )  # fmt: skip
-    asyncio.run(start.serve(service, server.host, server.port, server.front()))
+    asyncio.run(start.serve(service, server.host, server.port, server.front(), ranking.grpc_port))
     return Exit.OK

@@ -224,7 +224,12 @@ class RankingOptions:
 
     grpc_port: Annotated[
         int | None,
-        Option("--grpc-port", min=0, max=65535, help="Ranking: KServe over gRPC there, too."),
+        Option(
+            "--grpc-port",
+            min=0,
+            max=65535,
+            help="Ranking and generative: KServe over gRPC there, too.",
+        ),
     ] = None
     beams: Annotated[
         int, Option("--beams", min=1, help="Generative: beams searched at the same time.")

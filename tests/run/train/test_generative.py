@@ -176,6 +176,44 @@ def test_the_loss_is_the_cross_entropy_among_all_items(rings: Path, tmp_path: Pa
     assert float(loss.detach()) == pytest.approx(total, rel=1e-5)
 
 
+def test_each_event_may_have_negatives_of_its_own_and_count_alike(
+    rings: Path, tmp_path: Path
+) -> None:
+    from joymigrate.run.train.assemble import model_of, task_of
+    from joymigrate.run.train.samples.open_rows import open_rows
+    from joymigrate.run.train.samples.position import Piece
+
+    wish = {"negatives": 5, "negatives_for": "event", "mean_over": "events"}
+    job = job_of(rings, tmp_path / "run", task={"name": "generative", **wish})
+    task: Any = task_of(job)
+    model = model_of(job, task).eval()
+    rows = open_rows([rings / "walks.parquet"], task.schema, 0)
+    batch = task.samples_of(rows.read(Piece(0, 0, 8, 0)))
+    torch.manual_seed(3)
+    drawn = task.draw(batch)
+    torch.manual_seed(3)
+    loss = task.loss(model, batch)
+    found = model.look_up(batch)
+    events, mask, _ = found.events[0]
+    assert drawn.shape == (*mask.shape, 5)
+    states = model.dense.states(events, mask, batch["seen.times"])
+    table = model.rows({"item": torch.arange(ITEMS)})["item"]
+    lost = []
+    for row in range(8):
+        count = int(mask[row].sum())
+        following = [*batch["seen.ids"][row, 1:count].tolist(), int(batch["item.ids"][row])]
+        for place, item in enumerate(following):
+            others = [one for one in drawn[row, place].tolist() if one != item]
+            scores = torch.nn.functional.cosine_similarity(
+                states[row, place][None], table[[item, *others]], dim=-1
+            )
+            lost.append(-float((scores.detach() / 0.05).log_softmax(0)[0]))
+    # The loop divides by the rows: eight times the mean over all events.
+    assert float(loss.detach()) == pytest.approx(8 * sum(lost) / len(lost), rel=1e-5)
+    with pytest.raises(JoyError, match="unknown negatives_for 'row'"):
+        task_of(job_of(rings, tmp_path / "b", task={"name": "generative", "negatives_for": "row"}))
+
+
 def test_ranks_leave_out_what_was_seen_and_are_never_kind(
     rings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

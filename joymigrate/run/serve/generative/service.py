@@ -1,7 +1,8 @@
 """HTTP in front of a generative recommender: OpenAI completions, KServe v2 and `/v1/rank`.
 
 A prompt is a history: item ids, the oldest first. A choice is an item; its text is the item's id
-and its tokens are the codes of its semantic id.
+and its tokens are the codes of its semantic id. All items of a history are known at the same time:
+a stream has one event an item, as soon as its history is searched.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from joymigrate.errors import JoyError
 from joymigrate.run.beam import BeamAnswer, BeamRequest
 from joymigrate.run.serve.engine.http.fields import Fields, is_whole
+from joymigrate.run.serve.engine.http.streaming import StreamOptions, guarded, stream_options
 from joymigrate.run.serve.engine.http.triton.tensors import header_of
 from joymigrate.run.serve.generative.loop import BeamLoop
 from joymigrate.run.serve.generative.recommender import ItemRecommender
@@ -26,7 +28,7 @@ from joymigrate.run.serve.web import messages
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.keys import Keys
 from joymigrate.run.serve.web.limits import Limits
-from joymigrate.run.serve.web.messages import Ask, Reply, data
+from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
 
 log = logging.getLogger("joymigrate.serve")
 LEAST_WIDTH = 32  # beams of a request that names none
@@ -85,6 +87,17 @@ class GenerativeService:
             raise Refusal(400, str(error)) from None
         return ranked(answer, (rules or self.served.trie), wanted.answers)
 
+    @property
+    def works(self) -> bool:
+        """Whether the search goes on."""
+        return self.loop.thread.is_alive()
+
+    def count(self, status: int, seconds: float, gone: bool, work: bool = True) -> None:
+        """Count a request, as gRPC has it."""
+        outcome = "client_closed" if gone else "ok" if status < 400 else str(status)
+        if work:
+            self.counts[outcome] = self.counts.get(outcome, 0) + 1
+
     def check_model(self, name: Any) -> str:
         """The model's name; another one is refused."""
         if name not in self.names:
@@ -109,9 +122,7 @@ class GenerativeService:
 
     def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
         """Count a request; mistakes go to the log."""
-        outcome = "client_closed" if gone else "ok" if status < 400 else str(status)
-        if ask.method == "POST":
-            self.counts[outcome] = self.counts.get(outcome, 0) + 1
+        self.count(status, 0.0, gone, ask.method == "POST")
         if status >= 400:
             log.log(
                 logging.ERROR if status >= 500 else logging.INFO,
@@ -135,7 +146,7 @@ async def route(service: GenerativeService, ask: Ask) -> Reply:
     """Find the handler of a path and call it."""
     path = ask.path.rstrip("/") or "/"
     if path in ("/health", "/v2/health/live", "/v2/health/ready"):
-        works = service.loop.thread.is_alive() and not (service.draining and "ready" in path)
+        works = service.works and not (service.draining and "ready" in path)
         return data({"status": "ok" if works else "stopping"}, 200 if works else 503)
     if path == "/metrics":
         return Reply(200, metrics(service), "text/plain; version=0.0.4; charset=utf-8")
@@ -246,27 +257,68 @@ async def completions(service: GenerativeService, ask: Ask) -> Reply:
     assert limit is not None
     if limit < rounds:
         raise Refusal(400, f"an item is {rounds} tokens, max_tokens is {limit}", param="max_tokens")
-    fields.refuse("stream", "all items of a request are known at the same time", unless=(False,))
+    options = stream_options(fields)
+    streamed = fields.flag("stream")
     fields.refuse("temperature", "beam search draws nothing", unless=(0, 1))
     fields.close()
+    head = {"id": f"cmpl-{ask.id}", "object": "text_completion", "created": int(time.time()),
+            "model": model}  # fmt: skip
+    if streamed:
+        pieces = streaming(service, prompts, wanted, logprobs, head, options)
+        return Reply(200, await guarded(pieces), EVENTS)
     found = await asyncio.gather(*(service.rank(prompt, wanted) for prompt in prompts))
     choices = [
-        choice(place * wanted.answers + index, one, index, logprobs)
-        for place, one in enumerate(found)
-        for index in range(len(one.items))
+        made for place, one in enumerate(found) for made in items_of(one, place, wanted, logprobs)
     ]
-    read, written = sum(map(len, prompts)), rounds * len(choices)
-    usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-    return data(
-        {
-            "id": f"cmpl-{ask.id}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": model,
-            "choices": choices,
-            "usage": usage,
-        }
-    )
+    return data({**head, "choices": choices, "usage": usage(prompts, rounds * len(choices))})
+
+
+def usage(prompts: Sequence[Sequence[int]], written: int) -> dict[str, int]:
+    """Tokens of a request."""
+    read = sum(map(len, prompts))
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def items_of(
+    found: Ranked, place: int, wanted: Wanted, logprobs: int | None
+) -> list[dict[str, Any]]:
+    """The choices of one history."""
+    return [
+        choice(place * wanted.answers + index, found, index, logprobs)
+        for index in range(len(found.items))
+    ]
+
+
+async def streaming(
+    service: GenerativeService,
+    prompts: Sequence[list[int]],
+    wanted: Wanted,
+    logprobs: int | None,
+    head: dict[str, Any],
+    options: StreamOptions,
+) -> AsyncGenerator[bytes, None]:
+    """One event an item; histories in the order in which they are ready."""
+
+    async def numbered(place: int, prompt: list[int]) -> tuple[int, Ranked]:
+        return place, await service.rank(prompt, wanted)
+
+    written, rounds = 0, service.served.trie.rounds
+    tasks = [asyncio.ensure_future(numbered(*one)) for one in enumerate(prompts)]
+    try:
+        for ready in asyncio.as_completed(tasks):
+            place, found = await ready
+            for made in items_of(found, place, wanted, logprobs):
+                written += rounds
+                more: dict[str, Any] = {"usage": None} if options.include_usage else {}
+                if options.continuous:
+                    more = {"usage": usage(prompts, written)}
+                yield event({**head, "choices": [made], **more})
+        if options.include_usage:
+            yield event({**head, "choices": [], "usage": usage(prompts, written)})
+        yield DONE
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def choice(number: int, found: Ranked, index: int, logprobs: int | None) -> dict[str, Any]:

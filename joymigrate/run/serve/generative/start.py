@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from joymigrate.run.beam import BeamSearch
 from joymigrate.run.serve.generative.loop import BeamLoop
@@ -36,14 +37,29 @@ def open_service(
 
 
 async def serve(
-    service: GenerativeService, host: str, port: int, front: Front | None = None
+    service: GenerativeService,
+    host: str,
+    port: int,
+    front: Front | None = None,
+    grpc_port: int | None = None,
 ) -> None:
-    """Listen until a signal."""
+    """Listen until a signal; over gRPC, too, with `grpc_port`."""
     server = Server(service, host, port, front)
+    rpc_server: Any = None
+    extra: dict[str, Any] = {}
+    if grpc_port is not None:
+        from joymigrate.run.serve.generative.rpc import CALLS
+        from joymigrate.run.serve.ranking import rpc
+
+        rpc_server, bound = await rpc.start(
+            service, host, grpc_port, front.tls if front is not None else None, CALLS
+        )
+        extra["grpc"] = f"{host}:{bound}"
 
     def listening() -> None:
         fields = {
             "url": server.url,
+            **extra,
             "model": service.names[0],
             "kind": "generative",
             "items": len(service.served.trie.items),
@@ -52,4 +68,8 @@ async def serve(
         }
         log.info("listening on %s", server.url, extra={"fields": fields})
 
-    await run(server, listening)
+    try:
+        await run(server, listening)
+    finally:
+        if rpc_server is not None:
+            await rpc_server.stop(service.limits.drain_seconds)

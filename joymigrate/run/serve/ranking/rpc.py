@@ -1,12 +1,15 @@
-"""The same service over gRPC: KServe's GRPCInferenceService in the server's own event loop."""
+"""The same service over gRPC: KServe's GRPCInferenceService in the server's own event loop.
+
+`calls` are what a kind of service answers; those of ranking models stand here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Protocol
 
 import grpc
 import numpy as np
@@ -21,9 +24,12 @@ from joymigrate.run.serve.ranking.service import (
 )
 from joymigrate.run.serve.web import tls
 from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.keys import Keys
+from joymigrate.run.serve.web.limits import Limits
 from joymigrate.run.serve.web.tls import Tls
 
 log = logging.getLogger("joymigrate.serve")
+INFER = "ModelInfer"
 STREAMED = 64  # requests of one stream that run at the same time
 CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -41,13 +47,28 @@ CONTENTS = {
     "FP32": "fp32_contents", "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }  # fmt: skip
-Call = Callable[[Service, Any, Any], Awaitable[Any]]
+Call = Callable[[Any, Any, Any], Awaitable[Any]]  # service, message, context
+
+
+class Counted(Protocol):
+    """A service that may be behind gRPC."""
+
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def limits(self) -> Limits: ...
+    def count(self, status: int, seconds: float, gone: bool, work: bool = True) -> Any: ...
 
 
 async def start(
-    service: Service, host: str, port: int, secured: Tls | None = None
+    service: Counted,
+    host: str,
+    port: int,
+    secured: Tls | None = None,
+    calls: Mapping[str, Call] | None = None,
 ) -> tuple[Any, int]:
     """Listen; returns the server and its port. Raises `JoyError` when the address is taken."""
+    calls = CALLS if calls is None else calls
     size = service.limits.body_bytes
     server = grpc.aio.server(
         options=[
@@ -59,14 +80,15 @@ async def start(
     kinds = protocol.messages()
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            answering(service, CALLS[name]),
+            answering(service, calls[name], work=name == INFER),
             request_deserializer=kinds[f"{name}Request"].FromString,
             response_serializer=kinds[f"{name}Response"].SerializeToString,
         )
         for name in protocol.METHODS
+        if name in calls
     }
     handlers[protocol.STREAM] = grpc.stream_stream_rpc_method_handler(
-        streaming(service),
+        streaming(service, calls[INFER]),
         request_deserializer=kinds["ModelInferRequest"].FromString,
         response_serializer=kinds["ModelStreamInferResponse"].SerializeToString,
     )
@@ -102,7 +124,7 @@ def credentials(secured: Tls) -> Any:
     )
 
 
-def streaming(service: Service) -> Callable[[Any, Any], AsyncIterator[Any]]:
+def streaming(service: Counted, call: Call) -> Callable[[Any, Any], AsyncIterator[Any]]:
     """ModelStreamInfer: requests of one call run at the same time, answers keep their order."""
 
     async def handler(messages: Any, context: Any) -> AsyncIterator[Any]:
@@ -115,7 +137,9 @@ def streaming(service: Service) -> Callable[[Any, Any], AsyncIterator[Any]]:
 
         async def read() -> None:
             async for message in messages:
-                await running.put(asyncio.create_task(one_of_stream(service, message, context)))
+                await running.put(
+                    asyncio.create_task(one_of_stream(service, call, message, context))
+                )
             await running.put(None)
 
         reader = asyncio.create_task(read())
@@ -132,12 +156,12 @@ def streaming(service: Service) -> Callable[[Any, Any], AsyncIterator[Any]]:
     return handler
 
 
-async def one_of_stream(service: Service, message: Any, context: Any) -> Any:
+async def one_of_stream(service: Counted, call: Call, message: Any, context: Any) -> Any:
     """One request of a stream; a refusal is an answer with an error."""
     began, status = time.perf_counter(), 200
     made = protocol.messages()["ModelStreamInferResponse"]()
     try:
-        made.infer_response.CopyFrom(await infer(service, message, context))
+        made.infer_response.CopyFrom(await call(service, message, context))
     except Exception as error:
         refusal = error
         if not isinstance(refusal, Refusal):
@@ -150,12 +174,11 @@ async def one_of_stream(service: Service, message: Any, context: Any) -> Any:
     return made
 
 
-def answering(service: Service, call: Call) -> Callable[[Any, Any], Awaitable[Any]]:
+def answering(service: Counted, call: Call, *, work: bool) -> Callable[[Any, Any], Awaitable[Any]]:
     """A handler that words refusals as gRPC does and counts what became of requests."""
 
     async def handler(message: Any, context: Any) -> Any:
         began, status, gone = time.perf_counter(), 200, True
-        work = call is infer
         try:
             if work:
                 service.keys.check("/v2/infer", headers(context))

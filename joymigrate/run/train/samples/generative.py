@@ -28,8 +28,9 @@ class GenerativeTask(FeatureTask):
 
     A model with a state after every event (hstu, sasrec) learns at every event: cross entropy of
     the next item's cosine, over `temperature`, among `negatives` random items (0: all items), as
-    the mean over a row's events (Zhai et al., 2024, section 4.1.1; published code takes the
-    mean over all events of a batch, and negatives for each event).
+    the mean over a row's events (Zhai et al., 2024, section 4.1.1). The published code draws
+    negatives for each event (`negatives_for: event`, which costs B x L x N rows) and takes the
+    mean over all events of a batch (`mean_over: events`).
     A model that writes ids (onerec) learns the codes of the row's item.
 
     `train evaluate` ranks the row's item among all items of the table, or of `codes`, and among
@@ -37,7 +38,10 @@ class GenerativeTask(FeatureTask):
     """
 
     MODEL: ClassVar[str] = "hstu"
-    OPTIONS: ClassVar[Mapping[str, Any]] = {"negatives": 128, "temperature": 0.05, "codes": None}
+    OPTIONS: ClassVar[Mapping[str, Any]] = {
+        **{"negatives": 128, "negatives_for": "batch", "mean_over": "row"},
+        **{"temperature": 0.05, "codes": None},
+    }
 
     def check(self) -> None:
         """There is a sequence of items, in a table of known size."""
@@ -64,6 +68,13 @@ class GenerativeTask(FeatureTask):
             raise JoyError(f"temperature is above 0, got {temperature!r}", where="task.temperature")
         if not isinstance(negatives, int) or negatives < 0:
             raise JoyError(f"negatives are 0 or more, got {negatives!r}", where="task.negatives")
+        for name, known in (
+            ("negatives_for", ("batch", "event")),
+            ("mean_over", ("row", "events")),
+        ):
+            if self.options[name] not in known:
+                raise JoyError(f"unknown {name} '{self.options[name]}'", where=f"task.{name}",
+                               help=f"one of {', '.join(known)}")  # fmt: skip
 
     @functools.cached_property
     def semantic(self) -> SemanticIds | None:
@@ -99,12 +110,15 @@ class GenerativeTask(FeatureTask):
         return found
 
     def draw(self, batch: Batch) -> torch.Tensor:
-        """The items that the right one is told from: uniform, or all [N]."""
+        """The items that the right one is told from: uniform [N] or [B, L, N], or all [N]."""
         import torch
 
         device, count = batch["labels"].device, int(self.options["negatives"])
         if not count:
             return torch.arange(self.items, device=device)
+        if self.options["negatives_for"] == "event":
+            shape = batch[f"{self.schema.sequences()[0]}.ids"].shape
+            return torch.randint(self.items, (*shape, count), device=device)
         return torch.randint(self.items, (count,), device=device)
 
     def writes(self, model: Any) -> bool:
@@ -124,6 +138,9 @@ class GenerativeTask(FeatureTask):
         logs = (output.float() / float(self.options["temperature"])).log_softmax(-1)[..., 0]
         # A masked place may be -inf or nan: it is chosen away, not multiplied.
         sums = torch.where(mask, -logs, 0.0).sum(1)
+        if self.options["mean_over"] == "events":  # of a pass; the loop divides by its rows
+            over_all: torch.Tensor = sums.sum() / mask.sum().clamp(min=1) * len(mask)
+            return over_all
         total: torch.Tensor = (sums / mask.sum(1).clamp(min=1)).sum()
         return total
 

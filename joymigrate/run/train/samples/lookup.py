@@ -166,7 +166,7 @@ class Recommender(nn.Module):
             table = self.schema.table_of(name)
             asked.setdefault(table, []).append(batch[f"{name}.ids"].flatten())
         if NEGATIVES in batch:
-            asked[self.schema.table_of(self.sequences[0])].append(batch[NEGATIVES])
+            asked[self.schema.table_of(self.sequences[0])].append(batch[NEGATIVES].flatten())
         return asked
 
     def look_up(self, batch: Mapping[str, Tensor]) -> RowInputs:
@@ -269,7 +269,8 @@ class Recommender(nn.Module):
     def among(self, found: RowInputs, batch: Mapping[str, Tensor], others: Tensor) -> Tensor:
         """After every event, cosines with the next item and with N others [B, L, 1 + N].
 
-        An item that is the right one itself does not stand against it.
+        The others are the batch's [N], or each event's own [B, L, N]. An item that is the right
+        one itself does not stand against it.
         """
         states_BLD, mask_BL = self.states(found), found.events[0][1]
         name, target = self.sequences[0], self.targets[0]
@@ -278,7 +279,12 @@ class Recommender(nn.Module):
         unit = torch.nn.functional.normalize
         states_BLD = unit(states_BLD, dim=-1)
         right_BL = (states_BLD * unit(next_BLD, dim=-1)).sum(-1, keepdim=True)
-        wrong_BLN = states_BLD @ unit(others, dim=-1).T
+        unlike = unit(others, dim=-1)
+        if batch[NEGATIVES].dim() == 1:
+            wrong_BLN = states_BLD @ unlike.T
+        else:
+            own_BLND = unlike.view(*batch[NEGATIVES].shape, -1)
+            wrong_BLN = (own_BLND @ states_BLD[..., None]).squeeze(-1)
         same_BLN = ids_BL[..., None] == batch[NEGATIVES]
         return torch.cat([right_BL, wrong_BLN.masked_fill(same_BLN, -torch.inf)], -1)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -134,6 +136,117 @@ def test_many_at_once_answer_as_alone(running: Running) -> None:
     assert [[c["item"] for c in one] for one in together] == [[c["item"] for c in a] for a in alone]
 
 
+def read_events(url: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of a stream, whose last is [DONE]."""
+    asked = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode())
+    with urllib.request.urlopen(asked, timeout=30) as reply:
+        assert reply.headers["Content-Type"].startswith("text/event-stream")
+        lines = [line for line in reply.read().decode().split("\n\n") if line]
+    assert lines[-1] == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+
+
+def test_a_stream_has_an_event_an_item(running: Running) -> None:
+    body = {"model": "shop", "prompt": [[3, 4], [9]], "n": 3, "logprobs": 1}
+    _, whole = running.post("/v1/completions", body)
+    more = {"stream": True, "stream_options": {"include_usage": True}}
+    *events, last = read_events(running.server.url, {**body, **more})
+    choices = [one for event in events for one in event["choices"]]
+    assert sorted(choices, key=lambda one: one["index"]) == whole["choices"]
+    assert all(event["usage"] is None and event["id"] == last["id"] for event in events)
+    assert (last["choices"], last["usage"]) == ([], whole["usage"])
+
+
+def test_grpc_gives_the_same(running: Running) -> None:
+    grpc = pytest.importorskip("grpc")
+    from joymigrate.run.serve.generative.rpc import CALLS
+    from joymigrate.run.serve.ranking import protocol, rpc
+
+    server, port = running.call(rpc.start(running.service, "127.0.0.1", 0, None, CALLS))
+    kinds = protocol.messages()
+
+    def call(channel: Any, name: str, message: Any) -> Any:
+        return channel.unary_unary(
+            f"/{protocol.SERVICE}/{name}", kinds[f"{name}Request"].SerializeToString,
+            kinds[f"{name}Response"].FromString,
+        )(message, timeout=30)  # fmt: skip
+
+    _, want = running.post("/v1/rank", {"inputs": {"history": [9, 8, 7]}, "n": 4})
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            asked = kinds["ModelInferRequest"](model_name="shop", id="a")
+            one = asked.inputs.add(name="history", datatype="INT64", shape=[3])
+            one.contents.int64_contents.extend([9, 8, 7])
+            asked.parameters["n"].int64_param = 4
+            got = call(channel, "ModelInfer", asked)
+            item, score = got.raw_output_contents
+            assert got.id == "a"
+            assert (
+                torch.frombuffer(bytearray(item), dtype=torch.int64).tolist()
+                == want["outputs"]["item"]
+            )
+            found = torch.frombuffer(bytearray(score), dtype=torch.float32).tolist()
+            assert found == pytest.approx(want["outputs"]["score"])
+            described = call(channel, "ModelMetadata", kinds["ModelMetadataRequest"](name="shop"))
+            assert [one.name for one in described.inputs] == ["history", "candidate"]
+            assert call(channel, "ServerReady", kinds["ServerReadyRequest"]()).ready
+            asked.parameters["width"].int64_param = 4
+            with pytest.raises(grpc.RpcError, match=r"width") as refused:
+                call(channel, "ModelInfer", asked)
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            asked.model_name = "other"
+            with pytest.raises(grpc.RpcError, match="unknown model"):
+                call(channel, "ModelInfer", asked)
+            with pytest.raises(grpc.RpcError) as refused:
+                call(channel, "ModelStatistics", kinds["ModelStatisticsRequest"](name="shop"))
+            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    finally:
+        running.call(server.stop(1))
+
+
+@pytest.mark.slow
+def test_the_command_answers_a_load_as_it_answers_one(exported: Path) -> None:
+    """Four kinds of requests from 16 threads; SIGTERM lets the last ones end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "joymigrate", "serve", str(exported), "--port", "0",
+         "--log-format", "json", "--beams", "512"],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        url = next(
+            found["url"] for line in process.stderr
+            if line.startswith("{") and (found := json.loads(line)).get("url")
+        )  # fmt: skip
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+
+        def ask(number: int) -> Any:
+            history = [number % 50, (number * 7) % 50, 3][: 1 + number % 3]
+            kind = number % 3
+            if kind == 0:
+                body = {"model": "shop", "prompt": history, "n": 4, "stream": True}
+                events = read_events(url, body)
+                return [one["item"] for event in events for one in event["choices"]]
+            path = "/v1/completions" if kind == 1 else "/v1/rank"
+            body = {"model": "shop", "prompt": history, "n": 4}
+            if kind == 2:
+                body = {"inputs": {"history": history}, "n": 4}
+            asked = urllib.request.Request(url + path, json.dumps(body).encode())
+            with urllib.request.urlopen(asked, timeout=60) as reply:
+                found = json.loads(reply.read())
+            if kind == 2:
+                return found["outputs"]["item"]
+            return [one["item"] for one in found["choices"]]
+
+        alone = [ask(number) for number in range(60)]
+        with ThreadPoolExecutor(16) as pool:
+            together = list(pool.map(ask, list(range(60)) * 5))
+        assert together == alone * 5
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "says"),
     [
@@ -144,7 +257,8 @@ def test_many_at_once_answer_as_alone(running: Running) -> None:
         ("/v1/completions", {"model": "shop", "prompt": [1], "n": 0}, 400, "n"),
         ("/v1/completions", {"model": "shop", "prompt": [1], "n": 300}, 400, "n"),
         ("/v1/completions", {"model": "shop", "prompt": [1], "n": 9, "beam_width": 2}, 400, "9"),
-        ("/v1/completions", {"model": "shop", "prompt": [1], "stream": True}, 400, "stream"),
+        ("/v1/completions", {"model": "shop", "prompt": [600], "stream": True}, 400, "item 600"),
+        ("/v1/completions", {"model": "shop", "prompt": [1], "stream_options": {}}, 400, "stream"),
         ("/v1/completions", {"model": "shop", "prompt": [1], "max_tokens": 1}, 400, "max_tokens"),
         ("/v1/completions", {"model": "shop", "prompt": [1], "widht": 3}, 400, "widht"),
         ("/v1/completions", [1], 400, "JSON object"),
