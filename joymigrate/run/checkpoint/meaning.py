@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 BLOCKS = (64, 128, 256, 512, 1024, 2048, 4096)  # block sizes of bitsandbytes
+WRAPPED = "__bnb_optimizer_quant_state__"  # what state_dict of bitsandbytes' optimisers puts around
 RANDOM = ("rng", "random_state", "cuda_rng")
 
 
@@ -51,6 +52,8 @@ def is_eight_bit(value: Mapping[Any, Any]) -> bool:
 def dequantise(state: Any) -> Any:
     """The state with 8-bit moments as float32: `qmap[code] * absmax[block]`, block by block."""
     if isinstance(state, Mapping):
+        if isinstance(state.get(WRAPPED), Mapping):
+            state = {**{k: v for k, v in state.items() if k != WRAPPED}, **state[WRAPPED]}
         if is_eight_bit(state):
             return eight_bit(state)
         made = {key: dequantise(item) for key, item in state.items()}

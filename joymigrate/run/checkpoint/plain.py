@@ -6,12 +6,14 @@ numbers. Tensors that share memory are written each by itself, and are separate 
 
 from __future__ import annotations
 
+import base64
 import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,8 +41,17 @@ def part(value: Any, place: str, found: Plain) -> Any:
     """One value of a skeleton."""
     if isinstance(value, Tensor):
         return tensor(value, place, found)
+    if isinstance(value, np.ndarray | np.generic):
+        return numpy_value(value, place, found)
     if isinstance(value, PLAIN):
         return value
+    if isinstance(value, bytes):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if isinstance(value, complex):
+        return {"$complex": [repr(value.real), repr(value.imag)]}
+    if isinstance(value, (set, frozenset)):
+        items = [part(one, f"{place}.{number}", found) for number, one in enumerate(value)]
+        return {"$set": items, "frozen": isinstance(value, frozenset)}
     if isinstance(value, float):
         return value if math.isfinite(value) else {"$float": repr(value)}
     if isinstance(value, torch.dtype):
@@ -53,6 +64,9 @@ def part(value: Any, place: str, found: Plain) -> Any:
         return mapping(value, place, found)
     if isinstance(value, (list, tuple)):
         items = [part(one, f"{place}.{number}", found) for number, one in enumerate(value)]
+        if type(value) not in (tuple, list):
+            plainly = "tuple" if isinstance(value, tuple) else "list"
+            found.lost.append(f"{place}: {type(value).__qualname__} becomes a {plainly}")
         if isinstance(value, tuple):
             return {"$tuple": items}
         return items
@@ -63,9 +77,21 @@ def part(value: Any, place: str, found: Plain) -> Any:
     return {"$lost": f"{type(value).__module__}.{type(value).__qualname__}"}
 
 
+def numpy_value(value: Any, place: str, found: Plain) -> Any:
+    """An array or number of numpy, as torch holds it; lost where torch has no such dtype."""
+    array = np.ascontiguousarray(value)
+    try:
+        facts = tensor(torch.from_numpy(array.copy()), place, found)
+    except TypeError:
+        found.lost.append(f"{place}: {type(value).__qualname__} of {array.dtype}")
+        return {"$lost": f"numpy.{array.dtype}"}
+    shape = list(np.shape(value))
+    return {"$numpy": facts["$tensor"], "shape": shape, "scalar": isinstance(value, np.generic)}
+
+
 def tensor(value: Tensor, place: str, found: Plain) -> Any:
     """A tensor by its name. Its device is not kept: a platform's devices are its own."""
-    name = place.lstrip(".") or "value"
+    name = place.lstrip(".").encode("utf-8", "backslashreplace").decode() or "value"
     while name in found.tensors:
         name += "'"
     plain = value.detach()
@@ -107,6 +133,16 @@ def put_together(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
         if "parameter" in skeleton:
             return torch.nn.Parameter(plain, requires_grad=skeleton["parameter"])
         return plain
+    if "$numpy" in skeleton:
+        array = tensors[skeleton["$numpy"]].numpy().reshape(skeleton["shape"])
+        return array[()] if skeleton["scalar"] else array
+    if "$bytes" in skeleton:
+        return base64.b64decode(skeleton["$bytes"])
+    if "$complex" in skeleton:
+        return complex(*map(float, skeleton["$complex"]))
+    if "$set" in skeleton:
+        made = {put_together(one, tensors) for one in skeleton["$set"]}
+        return frozenset(made) if skeleton["frozen"] else made
     if "$tuple" in skeleton:
         return tuple(put_together(one, tensors) for one in skeleton["$tuple"])
     if "$float" in skeleton:

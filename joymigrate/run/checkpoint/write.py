@@ -60,7 +60,7 @@ def write_plain(state: Any, folder: Path) -> list[str]:
     taken = plain.take_apart(state)
     save_file(taken.tensors, folder / TENSORS)
     document = {"schema": SCHEMA, "state": taken.skeleton, "lost": taken.lost}
-    replace_file(folder / STATE, (json.dumps(document, ensure_ascii=False) + "\n").encode())
+    replace_file(folder / STATE, (json.dumps(document) + "\n").encode())
     return taken.lost
 
 

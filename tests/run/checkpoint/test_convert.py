@@ -215,8 +215,50 @@ def test_eight_bit_states_and_apex_are_named_and_translated() -> None:
     assert any("apex" in line for line in told)
     wide = meaning.dequantise(state)["optimizer"]["state"][0]
     assert wide["step"] == 3
+    wrapped = {"step": 3, meaning.WRAPPED: {k: v for k, v in moments.items() if k != "step"}}
+    assert list(meaning.dequantise({0: wrapped})[0]) == ["step", "exp_avg"]  # as its files have it
     assert wide["exp_avg"][1] == qmap[1] * 2
     assert wide["exp_avg"][299] == qmap[299 % 256] * 4
     scaler = torch.amp.GradScaler("cpu")
     scaler.load_state_dict(meaning.with_scaler(state)["scaler"])
     assert scaler.get_scale() == 512.0
+
+
+def test_random_states_of_numpy_and_python_come_back_bit_for_bit(tmp_path: Path) -> None:
+    import random
+
+    import numpy as np
+
+    state = {
+        "python": random.getstate(), "numpy": np.random.get_state(), "step": np.int64(7),
+        "bytes": b"\x00\xff", "z": 1 - 2j, "seen": {1, 2}, "odd\ud800": torch.ones(2),
+    }  # fmt: skip
+    assert write.write(state, tmp_path / "plain", "plain") == []
+    back, _, _ = read.read(tmp_path / "plain")
+    np.random.set_state(back["numpy"])
+    random.setstate(back["python"])
+    assert (np.random.rand(), random.random()) == (drawn(np, state), drawn(random, state))
+    assert type(back["step"]) is np.int64
+    rest = {key: back[key] for key in ("step", "bytes", "z", "seen")}
+    assert rest == {key: state[key] for key in rest}
+    assert torch.equal(back["odd\ud800"], state["odd\ud800"])
+
+
+def drawn(library: Any, state: dict[str, Any]) -> float:
+    """The next number of a library's generator from a saved state."""
+    if library.__name__ == "random":
+        library.setstate(state["python"])
+        return float(library.random())
+    library.random.set_state(state["numpy"])
+    return float(library.random.rand())
+
+
+def test_kinds_that_change_are_named() -> None:
+    import numpy as np
+
+    best = torch.tensor([3.0, 1.0]).max(0)
+    odd = np.array(["a"], dtype=object)
+    lost = plain.take_apart({"best": best, "odd": odd, "deep": [best]}).lost
+    assert lost == [
+        ".best: max becomes a tuple", ".odd: ndarray of object", ".deep.0: max becomes a tuple",
+    ]  # fmt: skip
