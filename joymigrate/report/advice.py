@@ -9,6 +9,7 @@ from urllib.parse import quote
 from joymigrate import __version__
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
+from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import tell, tidied, with_texts
 from joymigrate.profile.advice import Advice, Hit
 from joymigrate.report.fields import fields
@@ -44,8 +45,17 @@ def document(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> dic
         "to": chip.name,
         "traces": list(traces),
         "advice": [entry(one) for one in advice],
-        "summary": {**levels, "rules": sorted({one.rule.id for one in advice})},
+        "summary": {
+            **levels,
+            "rules": sorted({one.rule.id for one in advice}),
+            "grades": count_grades(map(grade_of, advice)),
+        },
     }
+
+
+def grade_of(one: Advice) -> str:
+    """How well it is known: from a profile of the chip, else from what the rule's source says."""
+    return "measured" if one.basis == "chip_profile" else "documented"
 
 
 def entry(one: Advice) -> dict[str, Any]:
@@ -54,6 +64,7 @@ def entry(one: Advice) -> dict[str, Any]:
     return {
         **fields(rule, "id title level"),
         **fields(one, "trace basis"),
+        "grade": grade_of(one),
         **fields(rule, "problem action"),
         **{key: value or None for key, value in fields(rule, "gain before after").items()},
         **fields(rule, "api limits source"),
@@ -106,6 +117,8 @@ def text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
         lines += [*snippet("-", rule.before), *snippet("+", rule.after), ""]
     if any(one.basis == "structural" for one in advice):
         lines += [tell(STRUCTURAL), ""]
+    if advice:
+        lines += [grade_line(count_grades(map(grade_of, advice))), ""]
     found = len({one.rule.id for one in advice})
     kinds = "{number} kind of advice" if found == 1 else "{number} kinds of advice"
     lines.append(

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import columns
 from joymigrate.report.fields import fields
 from joymigrate.run.kernels import Kernel
-from joymigrate.run.kernels.bench import Timing
+from joymigrate.run.kernels.bench import Timing, rehearsed
 from joymigrate.run.kernels.check import Row
 from joymigrate.run.kernels.operator import Call, Implementation
 from joymigrate.run.kernels.select import why_not
@@ -70,7 +71,18 @@ def list_text(kernels: Sequence[Kernel], rows: Sequence[dict[str, Any]]) -> str:
 
 def check_document(rows: Sequence[Row], about: dict[str, Any]) -> dict[str, Any]:
     """The contract of `kernels check --format json`."""
-    return {"schema": SCHEMA, **about, "kernels": [asdict(row) for row in rows]}
+    grades = list(filter(None, map(grade_of, rows)))
+    return {
+        "schema": SCHEMA, **about, "grades": count_grades(grades),
+        "kernels": [{**asdict(row), "grade": grade_of(row)} for row in rows],
+    }  # fmt: skip
+
+
+def grade_of(row: Row) -> str | None:
+    """How well a result is known of the chip; None for what did not run, or ran on the CPU."""
+    if row.status == "skipped" or row.device == "cpu":
+        return None
+    return "rehearsed" if rehearsed(row.device) else "measured"
 
 
 def check_text(rows: Sequence[Row]) -> str:
@@ -90,7 +102,9 @@ def check_text(rows: Sequence[Row]) -> str:
             notes.insert(0, f"FAILED {row.op} {row.implementation} {row.dtype}: {row.reason}")
     counts = Counter(row.status for row in rows)
     total = ", ".join(f"{counts.get(name, 0)} {name}" for name in ("pass", "fail", "skipped"))
-    return "\n".join([*columns(cells), "", *notes, total, ""])
+    grades = list(filter(None, map(grade_of, rows)))
+    last = [grade_line(count_grades(grades))] if grades else []
+    return "\n".join([*columns(cells), "", *notes, total, *last, ""])
 
 
 def bench_document(timings: Sequence[Timing], about: dict[str, Any]) -> dict[str, Any]:

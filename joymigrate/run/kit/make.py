@@ -81,7 +81,10 @@ def drop_uncalled(kit: dict[str, Any]) -> None:
         case for case in kit["cases"]
         if case["section"] == "kernel" and case["prediction"].get("outcome") == "skipped"
     ]  # fmt: skip
-    kit["left_out"] |= {case["id"]: case["prediction"].get("message", "") for case in gone}
+    kit["left_out"] |= {
+        f"{case['op']}: {case.get('sample', case['id'])}": case["prediction"].get("message", "")
+        for case in gone
+    }
     kit["cases"] = [case for case in kit["cases"] if case not in gone]
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from joymigrate.run.kit import cases, make, sealed
-from joymigrate.run.kit.runner import operators, tensors
+from joymigrate.run.kit.runner import main, operators, tensors
 from joymigrate.run.rehearse.signatures import Signatures
 
 
@@ -112,11 +115,56 @@ def test_calls_that_joymigrate_would_not_make_are_left_out_with_the_reason() -> 
     kit = {
         "left_out": {},
         "cases": [
-            {"id": "a", "section": "kernel", "prediction": {"outcome": "skipped", "message": "no"}},
+            {
+                "id": "a",
+                "op": "x",
+                "section": "kernel",
+                "prediction": {"outcome": "skipped", "message": "no"},
+            },
             {"id": "b", "section": "kernel", "prediction": {"outcome": "accepted"}},
             {"id": "c", "section": "memory", "prediction": {"outcome": "skipped"}},
         ],
     }
     make.drop_uncalled(kit)
     assert [case["id"] for case in kit["cases"]] == ["b", "c"]
-    assert kit["left_out"] == {"a": "no"}
+    assert kit["left_out"] == {"x: a": "no"}
+
+
+def test_a_new_worker_is_not_taken_for_one_that_hangs_at_the_last_ones_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash `current` named the old case, and a slow start was ended again and again."""
+    (tmp_path / "current").write_text("a")
+    begun = []
+
+    class Worker:
+        returncode = 0
+
+        def __init__(self, *words: object, **more: object) -> None:
+            begun.append((tmp_path / "current").read_text())
+            for name in ("a", "b"):
+                main.append(tmp_path, {"id": name, "outcome": "accepted"})
+
+        def poll(self) -> int:
+            return 0
+
+    monkeypatch.setattr(main.subprocess, "Popen", Worker)
+    kit = {"cases": [{"id": name, "section": "operator"} for name in ("a", "b")]}
+    given = Namespace(state=tmp_path, section=None, patience=0.0, until=math.inf)
+    main.supervise(kit, "cpu", given)
+    assert begun == [""]
+
+
+def test_after_the_given_minutes_no_case_begins(tmp_path: Path) -> None:
+    kit = {"cases": [{"id": "a", "section": "operator"}, {"id": "c", "section": "collective"}]}
+    main.supervise(kit, "cpu", Namespace(state=tmp_path, section=None, patience=0.0, until=0.0))
+    assert not main.read_results(tmp_path)
+    kit |= {"id": "1", "chip": "ascend", "package": ""}
+    assert main.build_score(kit, {}, "cpu", 0.0)["not_run"] == ["a", "c"]
+
+
+def test_a_message_names_neither_machine_nor_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USER", "alice")
+    monkeypatch.setattr(main.socket, "gethostname", lambda: "node-17")
+    said = main.scrubbed("alice on node-17 (10.0.0.3, fe80:0:0:0:1:2:3:4) in /home/alice/x/y.py: E")
+    assert said == "<user> on <host> (<address>, <address>) in …/: E"

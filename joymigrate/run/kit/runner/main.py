@@ -20,6 +20,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]
 PATIENCE_S = 120.0  # one case; a kernel that is compiled at first use takes a while
+START_S = 900.0  # a worker: to import the chip's package on a busy machine
 JOIN_S, COLLECTIVE_S = 300.0, 30.0  # to join the group; for the collective itself
 PATHS = re.compile(r"(/[\w.\-+]+){2,}/?")
 ADDRESSES = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{0,4}\b")
@@ -112,6 +113,7 @@ def supervise(kit: dict[str, Any], device: str, given: argparse.Namespace) -> No
     while left := [one for one in plain if one not in read_results(given.state)]:
         if time.time() > given.until:
             break
+        (given.state / "current").write_text("")  # a new worker is not yet at the last one's case
         with (given.state / "worker.log").open("ab") as log:
             worker = subprocess.Popen(command, stdout=log, stderr=log)
             outcome = watch(worker, given.state, given.patience)
@@ -119,6 +121,8 @@ def supervise(kit: dict[str, Any], device: str, given: argparse.Namespace) -> No
         current = (given.state / "current").read_text() if outcome else ""
         if outcome and current in left and current not in done:
             append(given.state, {"id": current, "outcome": outcome, "message": tail(given.state)})
+        elif outcome and not current:
+            raise SystemExit(f"the kit does not start on {device}: {tail(given.state)}")
         elif not outcome and left[0] not in done and worker.returncode:
             raise SystemExit(f"the kit can't run on {device}: {tail(given.state)}")
     for case in kit["cases"]:
@@ -131,7 +135,10 @@ def supervise(kit: dict[str, Any], device: str, given: argparse.Namespace) -> No
 
 
 def watch(worker: subprocess.Popen[bytes], state: Path, patience: float) -> str:
-    """Wait for the worker: empty when it ended by itself and well, else `hung` or `crashed`."""
+    """Wait for the worker: empty when it ended by itself and well, else `hung` or `crashed`.
+
+    `patience` counts from the start of a case, START_S until the first one begins.
+    """
     mark, since = "", time.monotonic()
     while worker.poll() is None:
         time.sleep(0.2)
@@ -139,7 +146,7 @@ def watch(worker: subprocess.Popen[bytes], state: Path, patience: float) -> str:
         now = path.read_text() if path.is_file() else ""
         if now != mark:
             mark, since = now, time.monotonic()
-        if mark and time.monotonic() - since > patience:
+        if time.monotonic() - since > (patience if mark else START_S):
             worker.kill()
             worker.wait()
             return "hung"
