@@ -28,6 +28,7 @@ NAME = "ascend"  # of triton-ascend's backend
 # A core of the models that are sold most (910B, 910_93): 24 cubes with two vector units each;
 # triton-ascend counts so as well (third_party/ascend/backend/driver.py, get_device_properties).
 CUBES = 24
+EXPERIMENTAL = "triton.experimental"
 _record: list[Record] = []
 
 
@@ -55,7 +56,7 @@ def prepare() -> None:
     for kind in (interpreter.ReduceOps, interpreter.ScanOps):
         refuse_bfloat16(kind)
     extend()
-    jit.mangle_type(1)  # imports its helpers now: vLLM's plug-in puts a stand-in over them later
+    resolve_helpers(jit.mangle_type)
     run = interpreter.GridExecutor.__call__
 
     @functools.wraps(run)
@@ -65,6 +66,16 @@ def prepare() -> None:
         return run(self, *args, **kwargs)
 
     interpreter.GridExecutor.__call__ = launch
+
+
+def resolve_helpers(mangle_type: Callable[[object], str]) -> None:
+    """Let Triton import what it needs for arguments now, from itself: vLLM's plug-in puts a
+    stand-in over `triton.experimental.gluon`, which triton-ascend lacks."""
+    put = {name: sys.modules[name] for name in sys.modules if name.startswith(EXPERIMENTAL)}
+    for name in put:
+        del sys.modules[name]
+    mangle_type(1)
+    sys.modules |= put
 
 
 class Utils:
