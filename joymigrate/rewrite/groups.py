@@ -35,9 +35,11 @@ from joymigrate.rewrite.expressions import (
 )
 from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.proof import label
 
 # Back ends that are no chip of ours but that programs have branches for.
 OTHERS = ("xpu", "hpu", "mps", "xla", "hip", "tpu", "cpu")
+DEVICE = "JM120"  # a text that is seen to arrive at a device
 STAYS = "it goes with `{text}` (line {line}), which stays"
 DOUBTED = "it goes with `{text}` (line {line}), which needs a look"
 PATCHED = "a name of torch is replaced here; decide what that means on the target"
@@ -60,6 +62,7 @@ class Groups:
         self.stay: dict[int, str] = {}  # finding → why it is not written
         self.doubtful: dict[int, str] = {}  # finding → why it needs a look
         self.unsure: list[OriginMention] = []  # places that only an unsafe edit moves
+        self.moved: list[tuple[OriginMention, int]] = []  # hard places and the findings over them
         self.mentions = list(self._mentions())
 
     # -- places --------------------------------------------------------------------------------
@@ -77,19 +80,22 @@ class Groups:
         """Places that name the origin and that no edit touches."""
         source = self.module.source
         spans = sorted(
-            (edit.start, edit.end, finding.tier is Tier.UNSAFE)
-            for finding in self.findings
+            (edit.start, edit.end, number)
+            for number, finding in enumerate(self.findings)
             for edit in finding.edits
         )
         starts = [start for start, _, _ in spans]
         for mention in mentions(self.module):
             first, last = source.to_bytes(mention.start), source.to_bytes(mention.end)
             left = bisect.bisect_left(starts, first)
-            over = [unsafe for start, _, unsafe in spans[left : left + 1] if start < last]
-            over += [unsafe for _, end, unsafe in spans[max(0, left - 1) : left] if end > first]
+            over = [number for start, _, number in spans[left : left + 1] if start < last]
+            over += [number for _, end, number in spans[max(0, left - 1) : left] if end > first]
             if not over:
                 yield mention
-            elif all(over) and mention.hard:
+                continue
+            hard = mention.hard or any(self.findings[number].rule == DEVICE for number in over)
+            self.moved += [(mention, number) for number in over if hard]
+            if mention.hard and all(self.findings[n].tier is Tier.UNSAFE for n in over):
                 self.unsure.append(mention)
 
     # -- groups --------------------------------------------------------------------------------
@@ -99,20 +105,40 @@ class Groups:
         self._patches()
         self._foreign_branches()
         self._held()
+        decided = set(self.stay)
         for mention in self.mentions:
             at = self.expression_at(mention.start)
-            if at is not None and not self._mixed_before(at):
+            if at is not None and not self._mixed_before(at) and not labels(mention.node):
                 self._leave(self.members.get(at, ()), self._why(mention))
             if mention.hard:
                 self._release_guard(mention)
             if at is not None and decisive(mention):
                 self._keep_behind(at, self._why(mention))
+        self._release_guards_of_left(decided)
         for mention in self.unsure:
             for number in self._with_guard(mention, hold=False):
                 self.doubtful.setdefault(number, self._why(mention, DOUBTED))
         done = self._written()
         self._guarding()
         return done
+
+    def _release_guards_of_left(self, decided: set[int]) -> None:
+        """What stays for the sake of its expression needs its guard to stay, and so on.
+
+        `decided` are findings that were left alone for other reasons: not the target's matter.
+        """
+        seen = set(decided)
+        while True:
+            for numbers in self.members.values():
+                reason = next((self.stay[n] for n in numbers if n in self.stay), None)
+                if reason is not None:
+                    self._leave(numbers, reason)
+            left = [(place, n) for place, n in self.moved if n in self.stay and n not in seen]
+            if not left:
+                return
+            for place, number in left:
+                seen.add(number)
+                self._leave(self._with_guard(place, hold=True), self.stay[number])
 
     def _keep_behind(self, at: int, reason: str) -> None:
         """Where a condition stays the origin's, so does what runs under it."""
@@ -323,6 +349,12 @@ class Groups:
             if name in self._guard_names(node.test):
                 found += node.orelse if negative(node.test) else node.body
         return found
+
+
+def labels(node: ast.AST) -> bool:
+    """Whether a text is the name under which a table gets a value."""
+    parent = getattr(node, "parent", None)
+    return parent is not None and label(parent) and parent.slice is node
 
 
 def bind(module: Module, findings: list[Finding]) -> list[Finding]:

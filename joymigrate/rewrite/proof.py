@@ -160,8 +160,7 @@ def mixed(source: Source, tree: ast.Module, edits: list[Edit], devices: Devices)
         names = set(named(node, devices))
         if len(names) < 2:
             continue
-        start = source.to_bytes(source.offset(node.lineno, node.col_offset))
-        end = source.to_bytes(source.offset(node.end_lineno or 1, node.end_col_offset or 0))
+        start, end = bytes_of(source, node)
         inside = [edit for at, edit in places if start <= at <= end]
         if not inside:
             continue
@@ -171,8 +170,33 @@ def mixed(source: Source, tree: ast.Module, edits: list[Edit], devices: Devices)
         written = sum(edit.text.count(target) for edit in inside)
         if not devices.agnostic and source.data[start:end].count(target) > written:
             continue  # the program's author wrote both
-        return Problem(Text("an expression of the result would name both devices"), (start, end))
+        reason = Text("an expression of the result would name both devices")
+        return Problem(reason, with_guard(source, tree, (start, end), [at for at, _ in places]))
     return None
+
+
+def with_guard(
+    source: Source, tree: ast.Module, span: tuple[int, int], places: list[int]
+) -> tuple[int, int]:
+    """The outermost `if` around a place whose condition is rewritten as well: a guard that moves
+    without what it guards would lead the target into it. The place itself where there is none."""
+    around = [span]
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.If):
+            continue
+        start, end = bytes_of(source, node)
+        first, last = bytes_of(source, node.test)
+        if start <= span[0] and span[1] <= end and any(first <= at <= last for at in places):
+            around.append((start, end))
+    return min(around)
+
+
+def bytes_of(source: Source, node: ast.expr | ast.stmt) -> tuple[int, int]:
+    """Where a node stands in the file."""
+    return (
+        source.to_bytes(source.offset(node.lineno, node.col_offset)),
+        source.to_bytes(source.offset(node.end_lineno or 1, node.end_col_offset or 0)),
+    )
 
 
 def whole_expressions(tree: ast.Module, lines: list[int]) -> Iterator[ast.expr | ast.stmt]:
@@ -201,6 +225,13 @@ def whole_expressions(tree: ast.Module, lines: list[int]) -> Iterator[ast.expr |
         todo += ast.iter_child_nodes(node)
 
 
+def label(node: ast.AST) -> bool:
+    """Whether a place of a table gets a value under a name: `devices["cuda"] = …`. The name is the
+    program's own; where tables are looked up by a device it moves with the lookups."""
+    stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+    return stored and isinstance(node.slice, ast.Constant)  # type: ignore[attr-defined]
+
+
 def named(node: ast.AST, devices: Devices) -> Iterator[str]:
     """The devices that an expression names: as `torch.<device>`, a method, or a string."""
     todo = [node]
@@ -220,6 +251,9 @@ def named(node: ast.AST, devices: Devices) -> Iterator[str]:
                 yield from (d for d in (devices.origin, devices.target) if d == each.func.attr)
             elif isinstance(each.func, ast.Attribute) and each.func.attr == devices.origin:
                 yield devices.origin
+            continue
+        if label(each):
+            todo.append(each.value)  # type: ignore[attr-defined]
             continue
         if isinstance(each, ast.Attribute):
             owner = each.value

@@ -95,7 +95,9 @@ def agnostic(module: Module, node: ast.Constant, name: str, rule: str, advice: A
         start, end = module.span(statement)
         quote = module.source.text[module.span(node)[0]]
         twin = f"; {module.text(owner)}.pop({quote}{advice.to}{quote}, None)"
-        return module.find(rule, statement, edits=[(end, end, twin)], tier=advice.tier)
+        # Another mapping's keys are the program's own: they move together or not at all.
+        tier = advice.tier if "env" in module.text(owner).lower() else Tier.UNSAFE
+        return module.find(rule, statement, edits=[(end, end, twin)], tier=tier)
     if rule == "JM170" and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
         written = f"{module.helper}.visible_devices_variable()"
         return module.find(
