@@ -7,6 +7,7 @@ optimiser, with the next call of the same outermost module. Nothing in a step wa
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import sys
 import threading
@@ -300,6 +301,29 @@ class Recorder:
         self.updating = True
         if self.recording:
             self.values.gradients_of(optimiser)
+
+    def in_closure(self, optimiser: Any, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """A closure that an optimiser's step calls: the program's own work, and its gradients are
+        there after the first call."""
+        self.log_of_program.update(optimiser)
+        self.updating, first = True, True
+
+        @functools.wraps(closure)
+        def call() -> Any:
+            nonlocal first
+            self.updating = False
+            try:
+                made = closure()
+                if first and self.watches():
+                    self.tape.before_update(optimiser)
+            finally:
+                self.updating = True
+            if first and self.watches() and self.recording:
+                self.values.gradients_of(optimiser)
+            first = False
+            return made
+
+        return call
 
     def after_update(self, optimiser: Any) -> None:
         """Parameters and state after the update; the step's end is near."""

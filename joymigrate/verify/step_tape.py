@@ -114,10 +114,10 @@ class StepTape:
         """`root:path` as the baseline calls it."""
         session = self.recorder.replay_session.baseline
         root, _, path = place.partition(":")
-        if session is None:
-            return place
-        aligned = session.alignments.get(root)
         path = path.lstrip(".")
+        if session is None:
+            return f"{root}:{path}"
+        aligned = session.alignments.get(root)
         if aligned is not None:
             owner, _, leaf = path.rpartition(".")
             path = f"{aligned.baseline_names.get(owner, owner)}.{leaf}".lstrip(".")

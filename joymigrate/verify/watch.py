@@ -110,7 +110,20 @@ def watch_optimisers(recorder: Recorder, undo: list[Callable[[], None]]) -> None
         real(self, *args, **kwargs)
 
     replace(undo, torch.optim.Optimizer, "__init__", made)
-    before = register_optimizer_step_pre_hook(lambda o, a, k: recorder.before_update(o))
+
+    def begins(optimiser: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            recorder.before_update(optimiser)
+            return None
+        if not recorder.watches() or recorder.updating:  # one step that calls another one
+            return None
+        closure = recorder.in_closure(optimiser, closure)
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": closure}
+        return (args[0], closure, *args[2:]), kwargs
+
+    before = register_optimizer_step_pre_hook(begins)
     after = register_optimizer_step_post_hook(lambda o, a, k: recorder.after_update(o))
     undo.extend((before.remove, after.remove))
 
