@@ -239,6 +239,11 @@ def loads(
         pairs = list(zip(items, there, strict=False))
         wrong = next(((a, b) for a, b in pairs if a[1] != b[1]), None)
         what, where = LOADED, view(f"{root}:")
+        missing = next(iter(items[len(there) :]), None)
+        if wrong is None and missing is not None and missing[0] < theirs.get("steps", 0):
+            reason = "the baseline loads a state here, and the target does not"
+            yield difference(where, what, Status.FAIL, reason=reason, step=missing[0])
+            continue
         if wrong is None:
             yield difference(where, what, Status.PASS if pairs else Status.UNCOMPARED)
             continue

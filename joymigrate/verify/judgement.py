@@ -15,7 +15,7 @@ from joymigrate.verify.bundle import Bundle
 from joymigrate.verify.curve_stage import losses
 from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings
-from joymigrate.verify.identity import TIE
+from joymigrate.verify.identity import LOADED, TIE
 from joymigrate.verify.model import (
     Coverage,
     Difference,
@@ -147,8 +147,7 @@ def divergence(row: Difference, found: Findings) -> FirstDivergence:
         cause = {"S1": "other weights" if "batch" not in (row.op or "") else "other data"}.get(
             row.stage
         )
-        if row.op == TIE:
-            cause = "shared weights"
+        cause = {TIE: "shared weights", LOADED: LOADED}.get(row.op or "", cause)
         if row.stage == "S1" and (row.op or "").startswith("data loader"):
             cause = "other data"
         if row.stage == "S6" and row.status is Status.NAN_MISMATCH:

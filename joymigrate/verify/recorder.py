@@ -237,6 +237,16 @@ class Recorder:
             if steps is not None:
                 self.run_watch.note(f"loaded {found[0]}", self.step, max(steps, default=-1))
 
+    def loaded_optimiser(self, optimiser: Any) -> None:
+        """A state was loaded into an optimiser that has stepped: how many updates it has seen."""
+        name = self.log_of_program.order.get(optimiser)
+        if name is None or not self.watches():
+            return
+        with self.own_work():
+            counts = [held["step"] for held in optimiser.state.values() if "step" in held]
+            number = max((int(count) for count in counts), default=-1)
+            self.run_watch.note(f"loaded {name}", self.step, number)
+
     def see(self, root: str) -> None:
         """Note a model's modules and weights, the first time, and what training made of them."""
         roots, kept = self.module_names, self.inventory
@@ -331,6 +341,8 @@ class Recorder:
             return
         self.updating = False
         self.stepped = True
+        with self.own_work():
+            self.run_watch.updated(self.step)
         if self.recording:
             self.values.results_of(optimiser)
 

@@ -143,6 +143,12 @@ class RunWatch:
         self.note(f"batch {name}", number, total)
         return name, number
 
+    def updated(self, step: int) -> None:
+        """An optimiser has stepped: what its weights are, before the program changes them by hand
+        (an average that is swapped in before validation)."""
+        for name, (parameter, _) in self.sampled.items():
+            self.later(f"{MARK}{name}", step, mark(strided(parameter.detach(), SAMPLED).float()))
+
     def end_of_step(
         self, step: int, trained: Mapping[str, torch.nn.Module], exact: bool = True
     ) -> None:

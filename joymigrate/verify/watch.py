@@ -87,7 +87,7 @@ def watch_modules(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
 
 
 def watch_loads(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
-    """States that are loaded into models."""
+    """States that are loaded into models and optimisers."""
     real = torch.nn.Module.load_state_dict
 
     @functools.wraps(real)
@@ -97,6 +97,15 @@ def watch_loads(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
         return made
 
     replace(undo, torch.nn.Module, "load_state_dict", load)
+    plain = torch.optim.Optimizer.load_state_dict
+
+    @functools.wraps(plain)
+    def load_optimiser(optimiser: Any, *args: Any, **kwargs: Any) -> Any:
+        made = plain(optimiser, *args, **kwargs)
+        recorder.loaded_optimiser(optimiser)
+        return made
+
+    replace(undo, torch.optim.Optimizer, "load_state_dict", load_optimiser)
 
 
 def watch_optimisers(recorder: Recorder, undo: list[Callable[[], None]]) -> None:

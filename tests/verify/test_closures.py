@@ -1,4 +1,4 @@
-"""What a program computes in the closure that its optimiser calls: losses and gradients of there."""
+"""What a program computes in the closure that its optimiser calls: its losses and gradients."""
 
 from __future__ import annotations
 

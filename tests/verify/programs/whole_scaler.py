@@ -111,7 +111,7 @@ for epoch in range(EPOCHS):
     with torch.no_grad():
         for n, p in net.named_parameters():
             p.copy_(kept[n])
-    if epoch == 1:
+    if epoch == 0:
         buffer = io.BytesIO()
         torch.save({"net": net.state_dict(), "optimiser": optimiser.state_dict()}, buffer)
         saved = buffer.getvalue()
