@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+ROOT = Path(__file__).parents[1]
 TOOLS = {
     "compiler": (("cc", "gcc", "clang"), "apt-get install gcc libc6-dev"),
     "chromium": (("chromium", "chromium-browser", "google-chrome"), "apt-get install chromium"),
@@ -34,8 +36,10 @@ REQUIRED = os.environ.get("JOYMIGRATE_REQUIRE_TOOLS") == "1"
 # without the files that do.
 STARTS_PROGRAMS = re.compile(
     r"\bsubprocess\b|\bmultiprocessing\b|\btorchrun\b|\bPopen\b|\bimport ray\b|\bbrowser\b"
-    r"|\bTestServer\b|\bpages\.|\bclassroom\b|\bdistributed\b"
+    r"|\bTestServer\b|\bpages\.|\bdistributed\b"
 )
+IMPORTS = re.compile(r"^from (tests[\w.]*) import ([\w, ]+)", re.MULTILINE)
+FIXTURES = re.compile(r"^@pytest\.fixture.*\n(?:async )?def (\w+)", re.MULTILINE)
 
 
 # Collecting imports ten thousand modules: the collector of garbage would look at them again and
@@ -65,8 +69,36 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @cache
 def starts_programs(path: Path) -> bool:
-    """Whether a file of tests starts programs, by its text."""
-    return STARTS_PROGRAMS.search(path.read_text(encoding="utf-8")) is not None
+    """Whether a file of tests starts programs, by its text, by that of the helpers that it imports
+    and of the fixtures that it takes."""
+    text = path.read_text(encoding="utf-8")
+    if STARTS_PROGRAMS.search(text):
+        return True
+    if any(STARTS_PROGRAMS.search(one.read_text(encoding="utf-8")) for one in helpers(text)):
+        return True
+    taken = dear_fixtures(path.parent)
+    return any(re.search(rf"def \w+\([^)]*\b{name}\b[:,)]", text) for name in taken)
+
+
+def helpers(text: str) -> Iterator[Path]:
+    """The modules of `tests` that a file imports."""
+    for module, names in IMPORTS.findall(text):
+        base = ROOT.joinpath(*module.split("."))
+        for path in (base, *(base / name.strip() for name in names.split(","))):
+            if path.with_suffix(".py").is_file():
+                yield path.with_suffix(".py")
+
+
+@cache
+def dear_fixtures(folder: Path) -> tuple[str, ...]:
+    """Fixtures of the `conftest.py` files from a folder upwards that start programs."""
+    if not folder.is_relative_to(ROOT / "tests") or folder == ROOT / "tests":
+        return ()
+    text = ""
+    if (folder / "conftest.py").is_file():
+        text = (folder / "conftest.py").read_text(encoding="utf-8")
+    own = FIXTURES.findall(text) if STARTS_PROGRAMS.search(text) else []
+    return (*own, *dear_fixtures(folder.parent))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
