@@ -151,6 +151,7 @@ def torchserve(path: Path, port: int) -> list[str]:
         "disable_system_metrics": "true", "install_py_dep_per_model": "false",
         "models": json.dumps(MODEL),
     }  # fmt: skip
+    os.environ["LOG_LOCATION"] = os.environ["METRICS_LOCATION"] = str(folder)
     (folder / "config.properties").write_text(
         "".join(f"{key}={value}\n" for key, value in settings.items())
     )

@@ -22,9 +22,10 @@ from joymigrate.run.serve.gateway.events import Plan
 from joymigrate.run.serve.gateway.evidence import EProcess
 
 STATUS, EMPTY, REFUSAL, SHORTER, LONGER = "status", "empty", "refusal", "shorter", "longer"
-TEXT, TASK, FORMAT, LEAK = "text", "task", "format", "leak"
+TEXT, TASK, FORMAT, LEAK, BROKEN = "text", "task", "format", "leak", "broken"
 SLOW, FIRST, BETWEEN, TAIL = "slow", "first", "between", "tail"
-MARKS = (STATUS, EMPTY, REFUSAL, FORMAT, LEAK, TASK)  # seen on one answer: its side is wrong
+# Seen on one answer: its side is wrong.
+MARKS = (STATUS, EMPTY, REFUSAL, FORMAT, LEAK, BROKEN, TASK)
 OPEN = (SHORTER, LONGER, TEXT)  # the two differ: either may be wrong
 TIMES = (SLOW, FIRST, BETWEEN, TAIL)  # they pause a rollout
 ASPECTS = (*MARKS, *OPEN, *TIMES)
@@ -34,6 +35,7 @@ WORDS = {
     REFUSAL: "declined where the other helps",
     FORMAT: "had another shape than was asked for (JSON, fields) where the other's were right",
     LEAK: "show marks of the model's template (<|im_end|>, </s>) where the other's do not",
+    BROKEN: "have characters that could not be decoded (U+FFFD) where the other's have none",
     TASK: "failed the task that the other's passed",
     SHORTER: "had less than half the primary's length",
     LONGER: "had more than twice the primary's length",
@@ -63,6 +65,8 @@ DECLINES = re.compile(
 )
 LEAKS = re.compile(r"<\|\w+\|>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]")
 
+REPLACED = "\ufffd"
+FILTERED = "content_filter"  # why a declined answer ends, by the API
 FIRST_PLACES = 10  # of two rankings that are compared
 
 
@@ -133,12 +137,14 @@ def marks(said: Said, expect: str | None, wants_json: bool) -> frozenset[str]:
     found = {FORMAT} if said.odd else set()
     if not said.text.strip():
         return frozenset((*found, EMPTY))
-    if DECLINES.match(said.spoken):
+    if DECLINES.match(said.spoken) or said.finish == FILTERED:
         found.add(REFUSAL)
     if wants_json and said.finish == "stop" and not is_json(said.spoken):
         found.add(FORMAT)
     if LEAKS.search(said.text):
         found.add(LEAK)
+    if REPLACED in said.text.rstrip(REPLACED):  # the end may lie in the middle of a character
+        found.add(BROKEN)
     if expect is not None and expect not in said.text:
         found.add(TASK)
     return frozenset(found)

@@ -259,6 +259,19 @@ class Relay:
         if call.strict and plain and usual not in plain:
             self.allow(attempt, CONTENT_TYPE, plain)
 
+    def sound_calls(self, call: Call, attempt: Attempt, stream: Stream) -> bool:
+        """False for whole tool calls that no program could follow, where only the standby has
+        them. The client has them already."""
+        odd = None
+        if stream.functions and stream.finish[:1] and stream.finish[0] in whole.CALLED:
+            odd = whole.odd_calls(stream.functions, call)
+        try:
+            if odd:
+                self.allow(attempt, ODD, odd)
+        except Broken:
+            return False
+        return True
+
     def allow(self, attempt: Attempt, kind: str, what: str) -> None:
         """Take something odd from the primary, whose clients live with it, and from then on from
         the standby, too. Raises `Broken` of `kind` where the primary was never seen to do so."""
@@ -406,7 +419,11 @@ class Relay:
             thoughts, comparable = stream.thoughts, not stream.tools
             text = thoughts + "".join(stream.pieces)
             self.tell(call, attempt, text, finish, comparable=comparable, thoughts=len(thoughts))
-            attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
+            if self.sound_calls(call, attempt, stream):
+                attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
+            else:
+                attempt.answer = None  # its end is read below
+                attempt.failed(ODD)
             if call.strict and not stream.done:
                 block += DONE  # some servers forget it; some clients wait for it
             try:

@@ -353,13 +353,18 @@ class Shadow:
         gaps = (now - first) / (stream.tokens - 1) if first and stream.tokens > 1 else None
         thoughts = stream.thoughts
         text = thoughts + "".join(stream.pieces)
+        calls = stream.functions
+        odd = None
+        if calls and stream.finish[:1] and stream.finish[0] in whole.CALLED:
+            odd = whole.odd_calls(calls, call)
         return Said(
             200,
-            text or ("tool calls" if stream.tools else ""),
+            text or whole.words_of_calls(calls) or ("tool calls" if stream.tools else ""),
             stream.finish[0] if stream.finish else None,
             now - started,
             first - started if first else None,
             gaps,
+            odd=odd is not None,
             thoughts=len(thoughts),
         )
 

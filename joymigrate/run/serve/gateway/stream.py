@@ -444,6 +444,11 @@ class Stream:
         return True
 
     @property
+    def functions(self) -> list[tuple[Any, Any]]:
+        """Name and arguments of the first choice's tool calls, as far as they can be followed."""
+        return [(call.name, call.arguments) for call in (self.calls or {}).get(0, ())]
+
+    @property
     def thoughts(self) -> str:
         """What was said beside the answer itself: reasoning."""
         return "".join(piece for pieces in self.channels.values() for piece in pieces)

@@ -5,7 +5,7 @@ What is read here was written by a server that may be any: every value may be of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -21,6 +21,7 @@ from joymigrate.run.serve.gateway.failures import (
     is_garbage,
 )
 
+CALLED = ("tool_calls", "stop")  # how an answer with whole tool calls ends
 COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
@@ -75,6 +76,10 @@ def oddity(parsed: dict[str, Any], call: Call) -> str | None:
             content = message.get("content")
             if content is not None and not isinstance(content, str):
                 return f"content is a {type(content).__name__}"
+            if choice.get("finish_reason") in CALLED:
+                odd = odd_calls(functions_of(message), call)
+                if odd:
+                    return odd
         elif not isinstance(choice.get("text"), str):
             return "no text"
     usage = parsed.get("usage")
@@ -82,6 +87,38 @@ def oddity(parsed: dict[str, Any], call: Call) -> str | None:
         return f"usage is a {type(usage).__name__}"
     if any(name in (usage or {}) and count_of(usage, name) is None for name in COUNTS):
         return "usage without counts"
+    return None
+
+
+def functions_of(message: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    """Name and arguments of each tool call of a message."""
+    calls = message.get("tool_calls")
+    found = []
+    for one in calls if isinstance(calls, list) else ():
+        function = one.get("function") if isinstance(one, dict) else None
+        if isinstance(function, dict):
+            found.append((function.get("name"), function.get("arguments")))
+    return found
+
+
+def odd_calls(functions: Sequence[tuple[Any, Any]], call: Call) -> str | None:
+    """What no program could do with whole tool calls; None: nothing is odd."""
+    tools = (call.parsed or {}).get("tools")
+    known = {
+        tool["function"].get("name")
+        for tool in (tools if isinstance(tools, list) else ())
+        if isinstance(tool, dict) and isinstance(tool.get("function"), dict)
+    }
+    for name, arguments in functions:
+        if known and name not in known:
+            return "a call of a tool that was not offered"
+        try:
+            if not isinstance(arguments, dict | str):
+                return f"arguments of a tool call are a {type(arguments).__name__}"
+            if arguments and isinstance(arguments, str):
+                orjson.loads(arguments)
+        except ValueError:
+            return "a tool call whose arguments are no JSON"
     return None
 
 
@@ -129,10 +166,12 @@ def thoughts_of(parsed: dict[str, Any]) -> str:
 
 def words_of(parsed: dict[str, Any]) -> str:
     """All that the first choice says, its tool calls included: what two answers are compared by."""
-    calls = first_of(parsed)[1].get("tool_calls")
-    listed = calls if isinstance(calls, list) else ()
-    named = [call.get("function") for call in listed if isinstance(call, dict)]
-    return thoughts_of(parsed) + text_of(parsed) + (orjson.dumps(named).decode() if named else "")
+    return thoughts_of(parsed) + text_of(parsed) + words_of_calls(functions_of(first_of(parsed)[1]))
+
+
+def words_of_calls(functions: Sequence[tuple[Any, Any]]) -> str:
+    """Tool calls as one text; empty without any."""
+    return orjson.dumps(functions).decode() if functions else ""
 
 
 def scores_of(parsed: dict[str, Any]) -> tuple[float, ...]:

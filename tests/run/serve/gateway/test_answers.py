@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import pytest
 
 from joymigrate.run.serve.gateway.answers import TIMES, Said, compare
+from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.events import PRIMARY, SECOND, Compared, Gate, Health, Plan, Tick
 from joymigrate.run.serve.gateway.rollout import Rollout
+from joymigrate.run.serve.gateway.whole import odd_calls, oddity
 
 
 def ramping() -> Rollout:
@@ -39,6 +42,53 @@ def test_each_time_is_an_aspect_of_its_own(ours: Said, aspect: str) -> None:
     assert not any(fine.values())
     assert set(TIMES) <= set(fine)
     assert not set(TIMES) & set(compare(said(), ours, Plan(max_slowdown=0), greedy=False))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "wrong"),
+    [
+        ("caf\u00e9 au lait", "caf\ufffd au lait", True),
+        ("caf\ufffd au lait", "caf\u00e9 au lait", False),
+        ("caf\ufffd au lait", "caf\ufffd au lait", None),  # both: the question's own characters
+        ("au lait caf\u00e9", "au lait caf\ufffd", None),  # the end of a cut text
+    ],
+)
+def test_characters_that_could_not_be_decoded_are_a_mark_of_their_side(
+    theirs: str, ours: str, wrong: bool | None
+) -> None:
+    told = compare(said(text=theirs), said(text=ours), Plan(), greedy=False)
+    assert told.get("broken") is wrong
+
+
+TOOLS = {"tools": [{"type": "function", "function": {"name": "weigh"}}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "odd"),
+    [
+        ("weigh", '{"what": "tea"}', None),
+        ("weigh", "", None),
+        ("weigh", '{"what": "tea"', "no JSON"),
+        ("wiegh", "{}", "not offered"),
+        ("weigh", None, "NoneType"),
+    ],
+)
+def test_tool_calls_that_no_program_can_follow_are_odd(
+    name: str, arguments: Any, odd: str | None
+) -> None:
+    call = Call("chat", "POST", "/v1/chat/completions", {}, b"", TOOLS, started=0.0)
+    found = odd_calls([(name, arguments)], call)
+    assert (found is None) if odd is None else (odd in str(found))
+    message = {"tool_calls": [{"function": {"name": name, "arguments": arguments}}]}
+    whole = {"choices": [{"message": message, "finish_reason": "tool_calls"}]}
+    assert oddity(whole, call) == found
+    cut = {"choices": [{"message": message, "finish_reason": "length"}]}
+    assert oddity(cut, call) is None  # the limit of tokens ended it
+
+
+def test_a_filtered_answer_declines() -> None:
+    filtered = Said(200, "good", "content_filter")
+    assert compare(said(), filtered, Plan(), greedy=True) == {"refusal": True}
 
 
 def test_a_slow_tail_pauses_where_the_middle_is_fine() -> None:
