@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import ipaddress
 import ssl
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -333,3 +334,29 @@ def test_a_certificate_that_cannot_be_used_is_one_clear_error(tmp_path: Path) ->
     (tmp_path / "bad.pem").write_text("nothing")
     with pytest.raises(JoyError, match="cannot be used"):
         tls.of_server(tls.Tls(tmp_path / "bad.pem"))
+
+
+def test_free_memory_is_given_back_while_a_server_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from joymigrate.run.serve.web import memory
+
+    calls: list[int] = []
+    monkeypatch.setattr(memory, "trim", lambda: calls.append)
+
+    async def until_called() -> None:
+        task = asyncio.ensure_future(memory.give_back(seconds=0.001))
+        while len(calls) < 2:
+            await asyncio.sleep(0.001)
+        task.cancel()
+
+    asyncio.run(asyncio.wait_for(until_called(), 60))
+    assert calls[:2] == [0, 0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux's")
+def test_the_c_library_is_asked() -> None:
+    from joymigrate.run.serve.web import memory
+
+    found = memory.trim()
+    if found is None:
+        pytest.skip("this C library has no malloc_trim")
+    assert found(0) in (0, 1)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.web import body, messages
+from joymigrate.run.serve.web import body, memory, messages
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.keys import Keys
 from joymigrate.run.serve.web.limits import Limits
@@ -185,6 +185,7 @@ async def run(
     async with until_ended(reload_of(server)) as (ended, hurried):
         await server.start()
         opened()
+        trimming = asyncio.ensure_future(memory.give_back())
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(ended.wait())]
         if failed is not None:
             waits.append(asyncio.ensure_future(failed()))
@@ -197,7 +198,7 @@ async def run(
                 )
             log.info("stopping: running requests may end, new ones are refused")
         finally:
-            for wait in waits:
+            for wait in (*waits, trimming):
                 wait.cancel()
             began = time.monotonic()
             await server.stop(hurried)
