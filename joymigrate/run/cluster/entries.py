@@ -25,9 +25,9 @@ class Settings:
     and none starves; "short" measures the wait by the square of the run time, so that queues under
     load are served more alike and long jobs wait longer; "submission" takes them as they came.
     `patience`: after it a waiting job goes first, where no run time is stated or the order is that
-    of submission. `hold`: keep cards for the first job that fits nowhere; where nobody knows when running jobs end, only after
-    `hold_blind_after`. `predict`: jobs that state no run time are ordered, and let go before held
-    cards, by what their like has run.
+    of submission. `hold`: keep cards for the first job that fits nowhere; where nobody knows when
+    running jobs end, only after `hold_blind_after`. `predict`: jobs that state no run
+    time are ordered, and let go before held cards, by what their like has run.
     `elastic`: jobs with `min_pods` run on fewer pods too; saving and starting anew is taken to cost
     `resize_cost`.
     """
