@@ -103,6 +103,12 @@ class ModuleIndex:
             return f"{main}/{HELPER}.py", f"from {main.rpartition('/')[2]} import {HELPER} as jm"
         root, bases = self.namespace_root(path), self.bases(path)
         if root is not None and (not bases or PurePosixPath(root).parent.parts in bases):
+            for length in range(len(PurePosixPath(root).parts), len(parts) + 1):
+                folder = "/".join(parts[:length])
+                if folder in self.scripted and not package:
+                    return f"{folder}/{HELPER}.py", EITHER.format(
+                        package=folder.replace("/", "."), helper=HELPER
+                    )
             return f"{root}/{HELPER}.py", f"from {root.rpartition('/')[2]} import {HELPER} as jm"
         if package:
             top = parts[: len(parts) - len(package) + 1]

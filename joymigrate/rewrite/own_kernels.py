@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from joymigrate.language import Text
+from joymigrate.rewrite.context import Context, once_per_rules
 from joymigrate.rewrite.guards import branches, negative
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ PORTABLE = (
     "aten", "prim", "prims", "_prims", "c10d", "_c10d_functional", "c10d_functional", "quantized",
     "higher_order", "profiler", "inductor", "torchvision", "mkldnn", "sparse", "image", "video",
 )  # fmt: skip
+# Libraries that run on the CPU as well, and on a device with the origin's kernels.
+LIBRARIES = frozenset(("faiss",))
+SHORT = frozenset(("k2", "awq", "hqq", "cuda", "numba", "optimum"))  # too common in other names
 LEAVES = (ast.Return, ast.Raise, ast.Continue)
 
 
@@ -42,6 +46,9 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
         isinstance(parent, ast.IfExp) and child is parent.test
     ):
         child, parent = parent, getattr(parent, "parent", None)
+    named = named_for(module, node)
+    if named is not None:
+        return Text("it decides about {name}, which is made for the origin", name=named)
     if not isinstance(parent, (ast.If, ast.IfExp)) or child is not parent.test:
         return None
     parts = behind(parent)
@@ -58,6 +65,50 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
                     chip=module.context.chip.name,
                 )
     return None
+
+
+def named_for(module: Module, node: ast.AST) -> str | None:
+    """A name of the origin's vendor, or of a library with its kernels, that a test is for.
+
+    `is_nvidia = platform == "cuda"`, `FaissIndex(gpu=x.device.type == "cuda")`, and an assertion
+    that says what needs the device: `assert torch.cuda.is_available(), "apex needs it"`.
+    """
+    libraries = kernel_libraries(module)
+    at: ast.AST | None = node
+    while at is not None and not isinstance(at, ast.stmt):
+        above = getattr(at, "parent", None)
+        if isinstance(above, ast.Call) and at is not above.func:
+            name = str(getattr(above.func, "attr", getattr(above.func, "id", "")))
+            if libraries.search(name.lower()):
+                return name
+        at = above
+    if isinstance(at, ast.Assert) and isinstance(at.msg, ast.Constant):
+        found = libraries.search(str(at.msg.value).lower())
+        return found.group() if found else None
+    targets = at.targets if isinstance(at, ast.Assign) else []
+    vendor = module.context.origin.name
+    for target in targets:
+        name = str(getattr(target, "attr", getattr(target, "id", "")))
+        if re.search(rf"(?:^|_){re.escape(vendor)}(?:_|$)", name.lower()):
+            return name
+    return None
+
+
+@once_per_rules
+def kernels_of(context: Context) -> re.Pattern[str]:
+    """Names of libraries that come with kernels of the origin's, in lower case."""
+    from joymigrate.rewrite.codemods.patterns import patterns
+
+    table = patterns(context)
+    names = {
+        name.partition(".")[0].lower() for name, rule in table.imports.items() if rule in RULES
+    }
+    return re.compile("|".join(sorted(map(re.escape, {*names, *LIBRARIES} - SHORT), key=len)))
+
+
+def kernel_libraries(module: Module) -> re.Pattern[str]:
+    """The same for a module's move."""
+    return kernels_of(module.context)
 
 
 def behind(branch: ast.If | ast.IfExp) -> list[ast.AST]:

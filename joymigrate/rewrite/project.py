@@ -144,11 +144,21 @@ def index_of(texts: Mapping[str, str]) -> module_index.ModuleIndex:
     """The index of a project from the texts of its Python files."""
     tree = module_index.ModuleIndex.of(list(texts))
     imports = {path: frozenset(ABSOLUTE.findall(text)) for path, text in texts.items()}
-    tree = replace(tree, imports=imports, scripted=scripted(texts, imports, tree))
+    tree = replace(tree, imports=imports)
+    tree = replace(tree, imported_roots=imported_roots(texts, imports, tree))
+    return replace(tree, scripted=scripted(texts, imports, tree))
+
+
+def imported_roots(
+    texts: Mapping[str, str],
+    imports: Mapping[str, frozenset[str]],
+    tree: module_index.ModuleIndex,
+) -> dict[str, str]:
+    """Top folders without `__init__.py` that files of the project import from."""
     loose = {path.split("/")[0] for path in texts if "/" in path}
     candidates = loose - set(tree.packages)
     if not candidates:
-        return tree
+        return {}
     pattern = re.compile(
         rf"^[ \t]*(?:from|import)[ \t]+({'|'.join(map(re.escape, sorted(candidates)))})\.", re.M
     )
@@ -156,7 +166,7 @@ def index_of(texts: Mapping[str, str]) -> module_index.ModuleIndex:
     for path, text in texts.items():
         if {name.partition(".")[0] for name in imports[path]} & candidates:
             roots.update((name, name) for name in pattern.findall(text))
-    return replace(tree, imported_roots=roots)
+    return roots
 
 
 ABSOLUTE = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)", re.M)
@@ -176,7 +186,9 @@ def scripted(
     found = set()
     for path, text in texts.items():
         folder = str(PurePosixPath(path).parent)
-        package = tree.package(path)
+        package = tree.package(path) or tuple(
+            root for root in path.split("/")[:1] if root in tree.imported_roots
+        )
         if not package or folder in found:
             continue
         names = {name.partition(".")[0] for name in imports[path]}

@@ -43,6 +43,8 @@ def problems(case: dict[str, Any], text: str, style: Style) -> list[str]:
     if style is Style.DIRECT:
         found += [f"no {word}" for word in case.get("have", ()) if word not in text]
         found += [f"{word} stays" for word in case.get("bad", ()) if word in text]
+    if style is Style.AGNOSTIC:
+        found += [f"no {word}" for word in case.get("have_agnostic", ()) if word not in text]
     return found
 
 

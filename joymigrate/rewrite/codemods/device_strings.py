@@ -132,7 +132,8 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     if text.kind in kinds:
         direct = any(target == SINK + text.kind for target in targets)
         rule = "JM121" if text.rule == "JM120" and not direct else text.rule
-        yield sent(module, text, fix(module, text, rule, compare=COMPARED in kinds))
+        listed = COMPARED in kinds or beside_host(text.whole)
+        yield sent(module, text, fix(module, text, rule, compare=listed))
         return
     doubt = report(module, text, language.Text(UNPROVEN, why=why(module, text, targets)), "JM121")
     fixed = fix(module, text, "JM121", compare=COMPARED in kinds)
@@ -142,6 +143,20 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         yield Pending(yes, doubt, frozenset(outside), text.kind)
         return
     yield doubt
+
+
+def beside_host(node: ast.expr) -> bool:
+    """Whether a literal is one of several devices, the host among them: `["cpu", "cuda"]`.
+
+    A program that goes through them skips the device where there is none.
+    """
+    outer = getattr(node, "parent", None)
+    if isinstance(outer, ast.Call) and getattr(outer.func, "attr", "") == "param":
+        outer = getattr(outer, "parent", None)
+    if not isinstance(outer, (ast.List, ast.Tuple, ast.Set)):
+        return False
+    parts = [part for each in outer.elts for part in (each, *getattr(each, "args", ())[:1])]
+    return any(isinstance(part, ast.Constant) and part.value == "cpu" for part in parts)
 
 
 def attribute_of_torch(module: Module, text: Text, parent: ast.AST | None) -> bool:
