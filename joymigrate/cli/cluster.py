@@ -112,9 +112,7 @@ def simulate(
         None, "--queues", help="A jobs file to take queues and reservations from."
     ),
     order: str = typer.Option(
-        "response",
-        "--order",
-        help="Jobs of one class: response (short ones pass), short (they pass more) or submission.",
+        "response", "--order", help="Jobs of one class: response (short ones pass) or submission."
     ),
     checkpoint: float | None = typer.Option(
         None, "--checkpoint-minutes", help="What a stopped job keeps; default: nothing."

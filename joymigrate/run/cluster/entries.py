@@ -13,7 +13,7 @@ from joymigrate.run.cluster.state import Ints, Placement
 NEVER = float("inf")
 ASSUMED_MINUTES = 24 * 60.0  # run time of a job that states none, where an order needs one
 SHORTEST_S = 60.0  # run times below this count as this
-ORDERS = ("response", "short", "submission")
+ORDERS = ("response", "submission")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,11 @@ class Settings:
 
     `order` is that of jobs of one class: "response" takes the one first that waits longest for its
     run time (highest response ratio next, Brinch Hansen 1971), so that short jobs pass long ones
-    and none starves; "short" measures the wait by the square of the run time, so that queues under
-    load are served more alike and long jobs wait longer; "submission" takes them as they came.
-    `patience`: after it a waiting job goes first, where no run time is stated or the order is that
-    of submission. `hold`: keep cards for the first job that fits nowhere; where nobody knows when
-    running jobs end, only after `hold_blind_after`. `predict`: jobs that state no run
-    time are ordered, and let go before held cards, by what their like has run.
+    and none starves; "submission" takes them as they came. `patience`: after it a waiting job goes
+    first, where no run time is stated or the order is that of submission. `hold`: keep cards for
+    the first job that fits nowhere; where nobody knows when running jobs end, only after
+    `hold_blind_after`. `predict`: jobs that state no run time are ordered, and let go before held
+    cards, by what their like has run.
     `elastic`: jobs with `min_pods` run on fewer pods too; saving and starting anew is taken to cost
     `resize_cost`.
     """

@@ -58,8 +58,7 @@ class Line:
     def _urgency(self, now: float) -> Floats:
         """E values, the largest goes first: too late, promised, then the response ratio."""
         submitted, run_s, late_after, _ = self._known()
-        weight = np.maximum(run_s, 1e-9) ** (2 if self.settings.order == "short" else 1)
-        urgency: Floats = np.where(run_s > 0, (now - submitted) / weight, NEVER)
+        urgency: Floats = np.where(run_s > 0, (now - submitted) / np.maximum(run_s, 1e-9), NEVER)
         if self.settings.order == "submission":
             urgency = np.where(run_s > 0, 0.0, NEVER)
         return np.where(now > late_after, NEVER, urgency)

@@ -6,7 +6,6 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import inventory, jobs, plan, policies
-from joymigrate.run.cluster.entries import Settings
 from joymigrate.run.cluster.events import (
     Cancelled,
     CardsFailed,
@@ -16,7 +15,6 @@ from joymigrate.run.cluster.events import (
     NodeLost,
     Start,
     Submitted,
-    Tick,
 )
 from joymigrate.run.cluster.foresight import Enough, foresee
 from joymigrate.run.cluster.scheduler import Scheduler
@@ -166,21 +164,6 @@ def test_the_waiting_head_gets_its_cards_and_short_jobs_fill_the_gap() -> None:
         assert started(run.on(Ended(name, at))) == []
     assert started(run.on(Ended("long", 6000.0))) == ["head"]
     assert started(run.on(Ended("head", 6600.0))) == ["slow"]
-
-
-@pytest.mark.parametrize(("order", "first"), [("response", "old"), ("short", "new")])
-def test_short_jobs_pass_more_where_the_wait_is_measured_by_the_square(
-    order: str, first: str
-) -> None:
-    cluster = nodes("[{name: a, kind: gpu-8}]")
-    run = Scheduler(
-        cluster, (), policies.get("topology"), settings=Settings(order=order, hold=False)
-    )
-    submit(run, job("now", cards_per_pod=8, minutes=10))
-    submit(run, job("old", cards_per_pod=8, minutes=40))
-    run.on(Tick(400.0))
-    submit(run, job("new", cards_per_pod=8, minutes=20))
-    assert started(run.on(Ended("now", 700.0)))[:1] == [first]
 
 
 def held_for_a_guest() -> Scheduler:
