@@ -55,6 +55,7 @@ def prepare() -> None:
         mend(interpreter.InterpreterBuilder, name)
     for kind in (interpreter.ReduceOps, interpreter.ScanOps):
         refuse_bfloat16(kind)
+    allow_any_size()
     extend()
     resolve_helpers(jit.mangle_type)
     run = interpreter.GridExecutor.__call__
@@ -192,6 +193,27 @@ def refuse_bfloat16(kind: type) -> None:
         return compute(self, given)
 
     kind.apply_impl = checked  # type: ignore[attr-defined]
+
+
+def allow_any_size() -> None:
+    """Blocks of any size: triton-ascend asks for powers of 2 only in its SIMT mode (`arange` of
+    python/triton/language/semantic.py), and its kernels use others."""
+    from triton import _utils
+    from triton.language.semantic import TritonSemantic
+
+    strict = TritonSemantic.arange
+
+    @functools.wraps(strict)
+    def arange(self: Any, start: int, end: int, *, ret_ty: Any = None) -> Any:
+        from triton import language as tl
+
+        if not isinstance(start, int) or not isinstance(end, int) or not 0 <= start < end < 2**31:
+            return strict(self, start, end, ret_ty=ret_ty)  # says what is wrong
+        kind = ret_ty or tl.block_type(tl.int32, [end - start])
+        return self.tensor(self.builder.create_make_range(kind, start, end), kind)
+
+    TritonSemantic.arange = arange
+    _utils.is_power_of_two = lambda size: size > 0
 
 
 def extend() -> None:
