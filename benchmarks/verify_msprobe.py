@@ -10,8 +10,8 @@ products and reductions, clean ones too.
 msprobe runs as its guide says: level "mix", task "statistics", three steps, `msprobe compare` on
 the two dumps. It sees a fault if `Result` of any row is "error" or "warning" and the clean noisy
 run of that program has no such row of the same name. It names the place if the first of these rows
-belongs to the module (for faults inside), or to no module and to its forward or backward pass (for
-faults outside): more than a user could tell by it. `verify` is counted as in verify_whole.py.
+lies in the module (for faults inside; by `construct.json`), or in no module (for faults outside):
+more than a user could tell by it. `verify` is counted as in verify_whole.py.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import csv
 import json
 import multiprocessing
 import os
+import re
 import runpy
 import sys
 import tempfile
@@ -179,15 +180,23 @@ def ours(found: Any, fault: Any) -> tuple[bool, bool]:
     return True, any(part in fault.where.split() for part in word.split())
 
 
-def theirs(rows: list[tuple[int, str]], fault: Any) -> tuple[bool, bool]:
-    """(seen, named) of its rows."""
+def theirs(rows: list[tuple[int, str]], fault: Any, dump: Path) -> tuple[bool, bool, str]:
+    """(seen, named, module) of its rows: an operator's module stands in `construct.json`."""
     if not rows:
-        return False, False
-    name = rows[0][1]
+        return False, False, ""
+    step, name = rows[0]
+    call = re.sub(r"\.(input|output|parameters|parameters_grad|kwargs)\b.*", "", name)
+    parents: dict[str, Any] = {}
+    for file in (dump / f"step{step}").rglob("construct.json"):
+        parents = json.loads(file.read_text())
+    above = parents.get(call)
+    above = above[0] if isinstance(above, list) else above
+    place = call if call.startswith("Module.") else str(above or "")
     if hasattr(fault, "module"):
-        inside = name.startswith("Module.") and f".{fault.module.split(':')[-1]}." in name
-        return True, inside and (".backward." in name) == (fault.phase == "backward")
-    return True, not name.startswith(("Module.", "Parameter.")) or "parameters_grad" in name
+        inside = f".{fault.module.split(':')[-1]}." in place
+        return True, inside and (".backward" in call) == (fault.phase == "backward"), place
+    outside = not place.startswith("Module.") or "parameters_grad" in name
+    return True, outside, place
 
 
 def main() -> None:
@@ -280,7 +289,7 @@ class Bench:
             inside=inside,
             ran=ran,
             first=rows[:1],
-            msprobe=theirs(rows, fault),
+            msprobe=theirs(rows, fault, dump),
             verify=mine,
         )
 

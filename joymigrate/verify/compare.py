@@ -161,6 +161,12 @@ def judge_replay(
     for item in judged:
         if item.cause is not None:
             found.causes[id(item.difference)] = item.cause
+    lessons = replay.get("lessons", [])
+    shaped = {(one["root"], one["step"]) for one in lessons if one.get("other_shapes")}
+    for item in judged:
+        where = item.place.partition(":")[0], item.difference.step
+        if item.difference.status.failed and where in shaped:
+            found.shaped.append(item.difference)
     for name in ("S3", "S4"):
         rows = [item.difference for item in judged if item.difference.stage == name]
         reason = None if table else why_not_taught(ours)
@@ -191,6 +197,7 @@ def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> Re
     """S4R: what the program computes outside of its models."""
     rest = rest_stage.judge_rest(ours, theirs, alike)
     overtaken(found, rest.rows)
+    found.follow_shapes(rest.rows)
     formula = next((r for r in rest.rows if r.status.failed), None)
     if formula is not None:
         # The batch differs because the program computes it otherwise, or did something else in a
@@ -276,6 +283,8 @@ def judge_run(
     """S5W: every step of the run, where nothing before explains what departs."""
     watched = watch_stage.judge_run(ours, theirs, replay.get("roots", {}), alike)
     overtaken(found, watched.rows)
+    if all(any(row is one for one in found.shaped) for row in found.rows if row.status.failed):
+        found.follow_shapes(watched.rows)
     watched.rows = consequences(watched.rows, found)
     found.stages.append(stage(watch_stage.STAGE, watched.rows))
     found.rows += watched.rows

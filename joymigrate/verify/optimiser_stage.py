@@ -96,6 +96,11 @@ def first_parameter(found: Sequence[Mapping[str, Any]], view: Display) -> str:
     return ""
 
 
+def unnamed(side: Mapping[str, Any]) -> int:
+    """How many tensors an optimiser updates that are in no model."""
+    return sum(name.startswith("?") for group in side["groups"] for name in group["params"])
+
+
 def groups(
     mine: Mapping[str, Any],
     other: Mapping[str, Any],
@@ -126,6 +131,13 @@ def groups(
             told.add(label)
             reason = f"{key}: {a} → {b}"
             yield entry(module, f"{mine['class']}.{key}", Status.FAIL, step, reason=reason)
+    loose = [unnamed(side) for side in (mine, other)]
+    same = {(names.get(p, p), leaf) for p, leaf in ours if not p.startswith("?")}
+    if not told and loose[0] != loose[1] and same == {k for k in theirs if k[0][:1] != "?"}:
+        told.add("loose")
+        words = "it updates {have} tensors that are in no model, {want} in the baseline"
+        reason = Text(words, have=loose[1], want=loose[0])
+        yield entry(str(mine["class"]), "tensors", Status.FAIL, step, reason=reason)
     if not told:
         first = first_parameter(mine["groups"], view)
         yield entry(first, f"{mine['class']} settings", Status.IDENTICAL, step, value=0.0)

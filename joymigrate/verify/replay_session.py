@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as save_torch
 
 from joymigrate.language import Text
-from joymigrate.verify import origins
+from joymigrate.verify import origins, pytree
 from joymigrate.verify.align import Alignment, align, read_map
 from joymigrate.verify.bundle import Rank, open_bundle
 from joymigrate.verify.bundle.write import RankWriter
@@ -340,6 +340,7 @@ class Baseline:
             or any(fnmatch.fnmatchcase(path, pattern) for pattern in aligned.ignored)
         )
         made = []
+        shaped = given_other_shapes(isolated, reference, start)
         passes: list[torch.dtype | None] = [torch.float32]
         if reference.native or not isolated.is_native_float32():
             passes.append(None)
@@ -358,6 +359,7 @@ class Baseline:
                     "scalars": outcome.scalars,
                     "failures": outcome.failures,
                     "error": outcome.error,
+                    "other_shapes": shaped,
                 }
             )
         return made
@@ -403,6 +405,14 @@ class Baseline:
             "identity": self.identity,
             "alignment": {root: found.to_json() for root, found in self.alignments.items()},
         }
+
+
+def given_other_shapes(isolated: IsolatedPass, reference: Float64Reference, start: str) -> bool:
+    """Whether the target's call is given tensors of other shapes than the baseline's: what its
+    modules are handed then are their own values."""
+    given = pytree.tensors(pytree.arguments(isolated.args, dict(isolated.kwargs)))
+    rows = [(reference.rows.get((start, 0, ARGUMENTS, leaf)), tensor) for leaf, tensor in given]
+    return any(row is not None and row.shape != tuple(t.shape) for row, t in rows)
 
 
 def first_wrong_row(

@@ -208,7 +208,7 @@ class StepTape:
         self.grown = [t for t in held if t is not None and t.requires_grad and t.is_leaf]
         given = tensors if isinstance(tensors, list | tuple) else [tensors]
         sinks = {f"loss {i}".removesuffix(" 0"): t for i, t in enumerate(given) if is_tensor(t)}
-        kept = any(bool(g.detach().count_nonzero()) for _, _, g in self.grads())
+        kept = any(has_values(g.detach()) for _, _, g in self.grads())
         if sinks:
             self.event("loss", sinks, gradients=True, accumulates=kept)
 
@@ -500,6 +500,13 @@ class StepTape:
 def moment(event: Mapping[str, Any]) -> tuple[str, int, int, str]:
     """Which moment of the program an event is; inputs go by the model and its call."""
     return event["kind"], event["step"], event["number"], str(event.get("where", ""))
+
+
+def has_values(gradient: torch.Tensor) -> bool:
+    """Whether a gradient is anything but zeros; a sparse one by the rows that it holds."""
+    if gradient.layout is torch.sparse_coo:
+        gradient = gradient._values()
+    return bool(gradient.count_nonzero())
 
 
 def unique(label: str, taken: Mapping[str, Any]) -> str:

@@ -1,0 +1,104 @@
+"""Programs and their optimisers: closures, sparse gradients, tensors that are in no model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from joymigrate.verify.model import Outcome
+from tests.verify.harness import record, replay
+
+PROGRAM = """
+import torch
+from torch import nn
+torch.manual_seed(0); torch.set_num_threads(1)
+net = nn.Linear(6, 3)
+optimiser = torch.optim.{optimiser}
+for step in range(3):
+    x, y = torch.randn(12, 6), torch.randint(0, 3, (12,))
+    def closure():
+        optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), y) + 0.01 * net.weight.square().sum()
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 0.2)
+        return loss
+    optimiser.step({keyword}closure)
+"""
+STEPS = {
+    "LBFGS": ("LBFGS(net.parameters(), lr=0.5, max_iter=3)", ""),
+    "SGD": ("SGD(net.parameters(), lr=0.1)", "closure="),
+}
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "old", "new", "phase"),
+    [
+        ("LBFGS", "", "", None),
+        ("LBFGS", "0.01 *", "0.001 *", "loss"),
+        ("SGD", "", "", None),
+        ("SGD", "0.01 *", "0.001 *", "loss"),
+        ("SGD", "), 0.2)", "), 0.15)", "gradients"),
+    ],
+)
+def test_a_closure_is_the_programs_own_work(
+    optimiser: str, old: str, new: str, phase: str | None, tmp_path: Path
+) -> None:
+    made, keyword = STEPS[optimiser]
+    text = PROGRAM.format(optimiser=made, keyword=keyword)
+    (tmp_path / "base.py").write_text(text)
+    (tmp_path / "target.py").write_text(text.replace(old, new))
+    record(tmp_path / "base.py", tmp_path / "base.jmb")
+    there = tmp_path / "target.jmb"
+    found = replay(tmp_path / "base.jmb", tmp_path / "target.py", there, noise=1.0)
+    first = found.first_divergence
+    assert found.verdict is (Outcome.FAIL if phase else Outcome.PASS), first
+    assert (first.phase if first is not None else None) == phase
+    assert sum(row.status.failed for row in found.records) == bool(phase)
+
+
+SPARSE = """
+import torch
+from torch import nn
+torch.manual_seed(0); torch.set_num_threads(1)
+table, net = nn.Embedding(20, 4, sparse=True), nn.Linear(4, 2)
+rows = torch.optim.SparseAdam(table.parameters(), lr=1e-2)
+dense = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    for part in range(2):
+        net(table(torch.randint(0, 20, (6,)))).square().mean().backward()
+    rows.step(); dense.step()
+    rows.zero_grad(); dense.zero_grad()
+"""
+
+
+def test_sparse_gradients_may_be_there_as_a_backward_pass_begins(tmp_path: Path) -> None:
+    (tmp_path / "base.py").write_text(SPARSE)
+    record(tmp_path / "base.py", tmp_path / "base.jmb")
+    found = replay(tmp_path / "base.jmb", tmp_path / "base.py", tmp_path / "t.jmb", noise=1.0)
+    assert found.verdict is Outcome.PASS, found.first_divergence
+
+
+LOOSE = """
+import torch
+from torch import nn
+torch.manual_seed(0); torch.set_num_threads(1)
+net, balance = nn.Linear(4, 2), nn.Parameter(torch.zeros(2))
+optimiser = torch.optim.Adamax([*net.parameters(), balance], lr=5e-3)
+for step in range(3):
+    parts = net(torch.randn(6, 4)).square().mean(0)
+    loss = ((-balance).exp() * parts + balance).sum()
+    optimiser.zero_grad(); loss.backward(); optimiser.step()
+"""
+
+
+@pytest.mark.parametrize("trained", ["*net.parameters(), balance", "*net.parameters()"])
+def test_a_tensor_of_no_model_that_is_not_trained_is_a_failure(
+    trained: str, tmp_path: Path
+) -> None:
+    (tmp_path / "base.py").write_text(LOOSE)
+    (tmp_path / "target.py").write_text(LOOSE.replace("*net.parameters(), balance", trained))
+    record(tmp_path / "base.py", tmp_path / "base.jmb")
+    found = replay(tmp_path / "base.jmb", tmp_path / "target.py", tmp_path / "t.jmb", noise=1.0)
+    failed = [(row.stage, row.phase) for row in found.records if row.status.failed]
+    assert failed == ([] if "balance" in trained else [("S5", "optimiser")])
