@@ -33,6 +33,9 @@ MODELS: Mapping[str, Mapping[str, str]] = {
     "Ascend310P": {"bfloat16": "Atlas inference series has no BFLOAT16 (kernel documents)"},
     "Ascend310B": {"bfloat16": "Atlas 200I/500 A2 has no BFLOAT16 (kernel documents)"},
 }
+# Every one but the 950 series: aclnnCast and aclnnInplaceCopy list no eight-bit floats for them.
+EIGHT_BITS = ("float8_e5m2", "float8_e4m3fn", "hifloat8")
+NO_EIGHT_BITS = "no float8 before Atlas 350 (documents of aclnnCast, aclnnInplaceCopy)"
 # These make or move bytes, or are refused by the package itself. A dropout mask is drawn by shape
 # alone, and is packed bits (uint8) on the chip, where ours is one bool per element.
 SILENT = (
@@ -164,7 +167,7 @@ class Limits:
         self.answers = answers_for(read_answers(answers or rules_root() / ANSWERS), model)
         absent = read_absent(rules_root() / ABSENT)
         self.absent = {kernel: source for kernel, (on, source) in absent.items() if model in on}
-        self.model: dict[str, str] = {}
+        self.model: dict[str, str] = dict.fromkeys(EIGHT_BITS, NO_EIGHT_BITS)
         for beginning, lacking in MODELS.items():
             if soc.startswith(beginning):
                 self.model.update(lacking)

@@ -1,4 +1,4 @@
-"""Relations of shapes that the chip's tiling refuses, which no list of dtypes can say.
+"""Relations of shapes and dtypes that the chip refuses, which no list of dtypes can say.
 
 Each rule names where the limit is published or was met. What is not listed is not judged.
 """
@@ -26,7 +26,12 @@ Arguments = Mapping[str, Any]
 FLASH_TILING = "ops-transformer c29bc10, flash_attention_score_tiling_general.cpp"
 INFER_TILING = "ops-transformer c29bc10, fused_infer_attention_score_tiling; vllm-ascend 9632"
 CONVOLUTION = 'Ascend/pytorch 85: "Conv3dv2 only supports groups = 1 or groups = cin"'
+FLASH_HEADS = 'host code of ops-transformer 9.1.0: "Head dim must <= 768"'
+FLASH_DOCUMENT = "document of aclnnFlashAttentionScore (CANN 8.2): query, key, value of one dtype"
+ADD_RMS_NORM = 'host code of ops-nn 9.1.0: "Expected both tensors to have same dtype"'
+QUANT_SCALE = "documents of aclnnQuantMatmulV3, V4 (ops-nn e5c3fa9); vllm-ascend 12907, 6636"
 TND_HEAD_SIZES = (64, 128, 192)
+MOST_HEAD_SIZE = 768
 
 
 def refused(name: str, arguments: Arguments) -> ShapeRefusal | None:
@@ -54,6 +59,58 @@ def attention_mask(arguments: Arguments) -> ShapeRefusal | None:
         takes=", ".join(str(list(one)) for one in dict.fromkeys(shapes)),
     )
     return ShapeRefusal("aclnnFlashAttentionScore", said, FLASH_TILING)
+
+
+def training_attention(arguments: Arguments) -> ShapeRefusal | None:
+    """Head sizes, one dtype for all three, and the mask."""
+    query, layout, heads = (arguments.get(n) for n in ("query", "input_layout", "head_num"))
+    kernel = "aclnnFlashAttentionScore"
+    if query is None:
+        return None
+    hidden = layout in ("BSH", "SBH")
+    size = query.size(-1) // (heads or 1) if hidden else query.size(-1)
+    if size > MOST_HEAD_SIZE:
+        said = Text(
+            "head size {size}; the kernel takes at most {most}", size=size, most=MOST_HEAD_SIZE
+        )
+        return ShapeRefusal(kernel, said, FLASH_HEADS)
+    others = [arguments[name] for name in ("key", "value") if arguments.get(name) is not None]
+    unlike = next((one.dtype for one in others if one.dtype != query.dtype), None)
+    if unlike is not None:
+        said = Text(
+            "the query is {one} and key or value {other}; the kernel takes one dtype for all",
+            one=plain(query.dtype),
+            other=plain(unlike),
+        )
+        return ShapeRefusal(kernel, said, FLASH_DOCUMENT, plain(unlike))
+    return attention_mask(arguments)
+
+
+def add_rms_norm(arguments: Arguments) -> ShapeRefusal | None:
+    """Both addends have one dtype."""
+    one, other = arguments.get("x1"), arguments.get("x2")
+    if one is None or other is None or one.dtype == other.dtype:
+        return None
+    said = Text(
+        "x1 is {one} and x2 {other}; the kernel takes one dtype for both",
+        one=plain(one.dtype),
+        other=plain(other.dtype),
+    )
+    return ShapeRefusal("aclnnAddRmsNorm", said, ADD_RMS_NORM, plain(other.dtype))
+
+
+def quantised_scale(arguments: Arguments) -> ShapeRefusal | None:
+    """The scale of the weights is never float16, whatever comes out."""
+    scale = arguments.get("scale")
+    if scale is None or plain(scale.dtype) != "float16":
+        return None
+    said = Text("the scale is float16; the kernel takes bfloat16, float32, int64, uint64")
+    return ShapeRefusal("aclnnQuantMatmul", said, QUANT_SCALE, "float16")
+
+
+def plain(dtype: Any) -> str:
+    """A dtype's name without `torch.`."""
+    return str(dtype).removeprefix("torch.")
 
 
 def infer_head_size(arguments: Arguments) -> ShapeRefusal | None:
@@ -86,11 +143,13 @@ def convolution_groups(arguments: Arguments) -> ShapeRefusal | None:
 
 
 RULES: dict[str, Callable[[Arguments], ShapeRefusal | None]] = {
-    "npu::npu_fusion_attention": attention_mask,
-    "npu::npu_fusion_attention_v2": attention_mask,
-    "npu::npu_fusion_attention_v3": attention_mask,
+    "npu::npu_fusion_attention": training_attention,
+    "npu::npu_fusion_attention_v2": training_attention,
+    "npu::npu_fusion_attention_v3": training_attention,
     "npu::npu_fused_infer_attention_score": infer_head_size,
     "npu::npu_fused_infer_attention_score_v2": infer_head_size,
+    "npu::npu_add_rms_norm": add_rms_norm,
+    "npu::npu_quant_matmul": quantised_scale,
     "aten::convolution": convolution_groups,
     "aten::_convolution": convolution_groups,
     "aten::conv3d": convolution_groups,
