@@ -7,6 +7,7 @@ stand-in beside torch's own ones: the names that torch looks for, and functions 
 
 from __future__ import annotations
 
+import mmap
 import re
 import subprocess
 import tempfile
@@ -19,6 +20,9 @@ CUDA_LIBRARY = re.compile(r"lib(cu|nv|nccl|cupti)")
 CUDA_FUNCTION = re.compile(r"(__cuda|cu|nv|nccl|Nv|cupti)")
 NEEDS = re.compile(r"\s+required from (\S+):")
 VERSION = re.compile(r"\s+0x[0-9a-f]+ 0x[0-9a-f]+ \d+ (\S+)")
+# Both torch's CUDA part and torch_npu from 2.10 on register these settings of an allocator, and one
+# process can't do both. The names in the CUDA part, which nothing uses here, get another end.
+SETTINGS = (b"pinned_reserve_segment_size_mb",)
 FAILED = 100  # cudaErrorNoDevice, CUDA_ERROR_NO_DEVICE
 
 
@@ -26,6 +30,9 @@ def add_stand_ins(folder: Path) -> None:
     """Put a stand-in beside the torch in `folder` for each CUDA library that it names."""
     place = folder / "torch" / "lib"
     own = [path for path in place.glob("*.so*") if not CUDA_LIBRARY.match(path.name)]
+    for path in own:
+        if "cuda" in path.name:
+            rename_settings(path)
     libraries = [read_library(path) for path in own]
     named = {name for library in libraries for name in library.needed if CUDA_LIBRARY.match(name)}
     undefined = {name for library in libraries for name in library.undefined}
@@ -47,6 +54,16 @@ def add_stand_ins(folder: Path) -> None:
                 link.append(f"-Wl,--version-script,{script}")
             shared = ["cc", "-shared", "-fPIC", "-w", "-fno-builtin", "-o", str(place / name)]
             subprocess.run([*shared, str(source), *link], check=True)
+
+
+def rename_settings(path: Path) -> None:
+    """Give the settings in a library another name of the same length."""
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
+        for name in SETTINGS:
+            at = data.find(name)
+            while at >= 0:
+                data[at + len(name) - 1 : at + len(name)] = b"_"
+                at = data.find(name, at)
 
 
 def wanted_versions(paths: list[Path]) -> dict[str, set[str]]:

@@ -93,3 +93,39 @@ def npu_recurrent_gated_delta_rule_functional(
         gk=gk,
     )
     return output, states
+
+
+@reference("npu_chunk_gated_delta_rule", source="torch_npu _op_plugin_docs.py")
+def npu_chunk_gated_delta_rule(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    beta: Maybe = None,
+    initial_state: Maybe = None,
+    actual_seq_lengths: Maybe = None,
+    scale: float | None = None,
+    g: Maybe = None,
+) -> tuple[Tensor, Tensor]:
+    """[T, Nv, Dv], and the states [B, Nv, Dv, Dk] after each sequence; each has its own to begin
+    with. The same as token by token: chunks are how the chip computes it."""
+    assert initial_state is not None
+    states = initial_state.clone()
+    lengths = [len(value)] if actual_seq_lengths is None else actual_seq_lengths.tolist()
+    parts, start = [], 0
+    for number, length in enumerate(lengths):
+        part = slice(start, start + length)
+        start += length
+        # Every token writes the one block that the sequence has.
+        own = working(states[number : number + 1]).clone()
+        parts.append(
+            npu_recurrent_gated_delta_rule(
+                *(query[part], key[part], value[part], own),
+                beta=None if beta is None else beta[part],
+                scale=scale,
+                ssm_state_indices=torch.zeros(length, dtype=torch.int64),
+                g=None if g is None else g[part],
+            )
+        )
+        states[number] = own[0].to(states.dtype)
+    return torch.cat(parts), states

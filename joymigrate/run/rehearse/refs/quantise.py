@@ -256,3 +256,31 @@ def npu_convert_weight_to_int4pack(weight: Tensor, inner_k_tiles: int = 0) -> Te
     if weight.dtype != torch.int32:
         raise Unsimulated("npu_convert_weight_to_int4pack", f"weights of {weight.dtype}")
     return pack_int4(weight)
+
+
+@reference("npu_dynamic_block_quant", source="torch_npu _op_plugin_docs.py")
+def npu_dynamic_block_quant(
+    x: Tensor,
+    *,
+    min_scale: float = 0.0,
+    round_mode: str = "rint",
+    dst_type: int = 1,
+    row_block_size: int = 1,
+    col_block_size: int = 128,
+    dst_type_max: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Quantised x, and a scale (float32) for each block of rows and columns."""
+    dtype = torch_dtype(dst_type, torch.int8, "npu_dynamic_block_quant")
+    if dtype is not torch.int8 or round_mode != "rint":
+        raise Unsimulated("npu_dynamic_block_quant", f"dst_type {dst_type}, {round_mode}")
+    wide = working(x)
+    rows, columns = x.shape[-2:]
+    gaps = (0, -columns % col_block_size, 0, -rows % row_block_size)
+    blocks = (
+        F.pad(wide, gaps).unflatten(-1, (-1, col_block_size)).unflatten(-3, (-1, row_block_size))
+    )
+    scale = (blocks.abs().amax((-3, -1)) / (dst_type_max or LARGEST[dtype])).clamp(min=min_scale)
+    each = scale.repeat_interleave(row_block_size, -2).repeat_interleave(col_block_size, -1)
+    each = each[..., :rows, :columns]
+    scaled = torch.where(each > 0, wide / each, torch.zeros_like(wide))
+    return saturate(scaled, dtype), scale

@@ -140,3 +140,20 @@ for name in ("npu_recurrent_gated_delta_rule", "npu_recurrent_gated_delta_rule_f
         num_accepted_tokens=torch.tensor([1, 2], dtype=torch.int32),
         g=-p(5, 4),
     )
+add(
+    "npu_chunk_gated_delta_rule",
+    *(r(5, 2, 8, dtype=BF16), r(5, 2, 8, dtype=BF16), r(5, 4, 6, dtype=BF16)),
+    beta=p(5, 4, dtype=BF16),
+    initial_state=r(2, 4, 6, 8, dtype=BF16),
+    actual_seq_lengths=torch.tensor([2, 3], dtype=torch.int32),
+    scale=0.3,
+    g=-p(5, 4),
+)
+add(
+    "npu_lightning_indexer",
+    *(r(2, 3, 4, 8, dtype=BF16), r(2, 6, 1, 8, dtype=BF16), r(2, 3, 4, dtype=BF16)),
+    actual_seq_lengths_query=torch.tensor([3, 2], dtype=torch.int32),
+    actual_seq_lengths_key=torch.tensor([6, 4], dtype=torch.int32),
+    sparse_count=4,
+)
+add("npu_dynamic_block_quant", r(3, 200, dtype=HALF))
