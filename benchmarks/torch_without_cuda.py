@@ -21,8 +21,12 @@ CUDA_FUNCTION = re.compile(r"(__cuda|cu|nv|nccl|Nv|cupti)")
 NEEDS = re.compile(r"\s+required from (\S+):")
 VERSION = re.compile(r"\s+0x[0-9a-f]+ 0x[0-9a-f]+ \d+ (\S+)")
 # Both torch's CUDA part and torch_npu from 2.10 on register these settings of an allocator, and one
-# process can't do both. The names in the CUDA part, which nothing uses here, get another end.
-SETTINGS = (b"pinned_reserve_segment_size_mb",)
+# process can't do both. The names in the CUDA part, which nothing uses here, get another end. A
+# compiler may have cut a name into overlapping pieces of 16 bytes.
+SETTINGS = re.compile(
+    rb"pinned_reserve_s(?:_segment_size_m|egment_size_m)b"
+    rb"|per_process_memo(?:_memory_fractio|ry_fractio)n"
+)
 FAILED = 100  # cudaErrorNoDevice, CUDA_ERROR_NO_DEVICE
 
 
@@ -59,11 +63,8 @@ def add_stand_ins(folder: Path) -> None:
 def rename_settings(path: Path) -> None:
     """Give the settings in a library another name of the same length."""
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
-        for name in SETTINGS:
-            at = data.find(name)
-            while at >= 0:
-                data[at + len(name) - 1 : at + len(name)] = b"_"
-                at = data.find(name, at)
+        for found in list(SETTINGS.finditer(data)):
+            data[found.end() - 1 : found.end()] = b"_"
 
 
 def wanted_versions(paths: list[Path]) -> dict[str, set[str]]:

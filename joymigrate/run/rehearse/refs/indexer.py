@@ -88,9 +88,10 @@ def chosen(
 ) -> tuple[Tensor, Tensor]:
     """Positions and values [S1, N2, at most `count`] of one sequence; -1 behind the last key."""
     heads = key.shape[1]
-    grouped = working(query).unflatten(1, (heads, -1))  # S1, N2, group, D
+    grouped = working(query).unflatten(1, (heads, -1))  # type: ignore[no-untyped-call]
     score = torch.einsum("sngd,tnd->sngt", grouped, working(key)).relu()
-    score = (score * working(weights).unflatten(1, (heads, -1))[..., None]).sum(2)
+    strength = working(weights).unflatten(1, (heads, -1))  # type: ignore[no-untyped-call]
+    score = (score * strength[..., None]).sum(2)
     if causal:
         last = torch.arange(len(query)) + len(key) - len(query)
         hidden = torch.arange(len(key))[None, :] > last[:, None]

@@ -276,9 +276,9 @@ def npu_dynamic_block_quant(
     wide = working(x)
     rows, columns = x.shape[-2:]
     gaps = (0, -columns % col_block_size, 0, -rows % row_block_size)
-    blocks = (
-        F.pad(wide, gaps).unflatten(-1, (-1, col_block_size)).unflatten(-3, (-1, row_block_size))
-    )
+    padded = F.pad(wide, gaps)
+    down, across = padded.shape[-2] // row_block_size, padded.shape[-1] // col_block_size
+    blocks = padded.reshape(*x.shape[:-2], down, row_block_size, across, col_block_size)
     scale = (blocks.abs().amax((-3, -1)) / (dst_type_max or LARGEST[dtype])).clamp(min=min_scale)
     each = scale.repeat_interleave(row_block_size, -2).repeat_interleave(col_block_size, -1)
     each = each[..., :rows, :columns]
