@@ -277,6 +277,8 @@ def out_of_bounds(value: Any, meta: Mapping[str, Any]) -> str:
         return ""
     if isinstance(value, float) and value != value:
         return ", not a number"
+    if isinstance(value, float) and abs(value) == float("inf"):
+        return ", not a finite number"
     least, most, above = meta.get("least"), meta.get("most"), meta.get("above")
     if least is not None and value < least:
         return f", the least is {least:g}"

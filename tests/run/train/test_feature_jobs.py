@@ -24,6 +24,8 @@ from joymigrate.run.train import job as jobs
 from joymigrate.run.train.formats import versions
 from joymigrate.run.train.samples import histories
 from joymigrate.run.train.samples.generate import Clicks, generate
+from joymigrate.run.train.samples.open_rows import open_rows
+from joymigrate.run.train.samples.position import Piece
 
 torch = pytest.importorskip("torch")
 from safetensors.torch import load_file  # noqa: E402
@@ -352,6 +354,28 @@ def test_an_entry_that_is_no_row_is_one_clear_error(
     start = launch.LaunchOptions(quiet=True, unverified=True)
     assert launch.launch(jobs.load(path), start, lambda line: None) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("task", "label", "message"),
+    [
+        ("ctr", 2, "a label is 2; this task takes 0 to 1"),
+        ("ctr", -1, "a label is -1"),
+        ("ranking", -1, "a label is -1; this task takes 0 to inf"),
+        ("multitask", -2, "a label is -2; this task takes -1 to 1"),
+    ],
+)
+def test_a_label_that_a_task_cannot_learn_is_one_clear_error(
+    clicks: Path, tmp_path: Path, task: str, label: int, message: str
+) -> None:
+    made = job_of(clicks, tmp_path / "run", task=task)
+    known: Any = assemble.task_of(made)
+    rows = open_rows(sorted(clicks.glob("clicks-*.parquet"))[:1], known.schema, 0)
+    batch = rows.read(Piece(0, 0, 8, 0))
+    batch.labels[3] = label
+    with pytest.raises(JoyError) as caught:
+        known.samples_of(batch)
+    assert message in str(caught.value)
 
 
 def test_bad_entries_are_skipped_and_counted_by_request(tmp_path: Path, redis_server: str) -> None:

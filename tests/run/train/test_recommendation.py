@@ -396,3 +396,19 @@ def test_unknown_models_and_settings_name_the_nearest() -> None:
         recommendation.sizes_of({"model_type": "depfm"})
     with pytest.raises(JoyError, match="Did you mean 'hidden'"):
         recommendation.sizes_of({"model_type": "din", "hiden": [3]})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"hidden": [0]}, "'hidden' is 0; it is a whole number from 1"),
+        ({"hidden": ["a"]}, "'hidden' is 'a'"),
+        ({"dropout": 1.0}, "a share from 0, below 1"),
+        ({"dropout": float("nan")}, "a share from 0, below 1"),
+        ({"attention": True}, "'attention' is True"),
+    ],
+)
+def test_a_size_that_makes_no_model_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(JoyError) as caught:
+        recommendation.sizes_of({"model_type": "din", **settings})
+    assert message in str(caught.value)

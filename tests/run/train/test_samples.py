@@ -227,6 +227,16 @@ def test_hashes_do_not_change_between_versions() -> None:
             {"t": [[1], [2, 7]], "y": [0, 0]},
             "'t' has an id beyond its table of 5 rows",
         ),
+        (
+            {"features": {"p": {"type": "number"}}},
+            {"p": [1e300, 1.0], "y": [0, 0]},
+            "'p' does not fit float32",
+        ),
+        (
+            {"features": {"t": {"type": "id", "rows": 5}}},
+            {"t": np.array([2**63 + 5, 1], np.uint64), "y": [0, 0]},
+            "'t' does not fit int64",
+        ),
     ],
 )
 def test_bad_rows_are_one_clear_error(
@@ -253,6 +263,7 @@ def test_bad_rows_are_skipped_and_counted_by_request() -> None:
     ("features", "message"),
     [
         ({"a": {"type": "cross", "of": ["b", "c"]}}, "unknown feature 'b'"),
+        ({"a": {"type": "number", "column": "y"}}, "the label 'y' is a feature too"),
         ({"a": {"type": "idd"}}, "does not know 'idd'. Did you mean 'id'"),
         ({"a": {"type": "number", "buckets": [3, 1]}}, "rising borders"),
         ({"a": {"type": "sequence", "history": "item"}}, "needs `histories`"),

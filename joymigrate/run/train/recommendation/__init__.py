@@ -8,6 +8,7 @@ folder is found without any list.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -48,4 +49,26 @@ def sizes_of(settings: Mapping[str, Any]) -> dict[str, Any]:
                 where="model.from_config",
                 help=f"its settings are {', '.join(known)}",
             )
+        check_size(key, given[key], known[key])
     return {"model_type": name, **known, **given}
+
+
+def check_size(key: str, value: Any, default: Any) -> None:
+    """A value of the kind that its default has: counts from 1 (or 0, where that is the default),
+    shares below 1. `JoyError` for others."""
+    if isinstance(default, list):
+        for one in value if isinstance(value, list | tuple) else [value]:
+            check_size(key, one, 1)
+        return
+    numbers = not isinstance(value, bool) and isinstance(value, int | float)
+    if isinstance(default, bool) or not isinstance(default, int | float):
+        fits, wanted = isinstance(value, type(default)), f"like {default!r}"
+    elif isinstance(default, int):
+        least = min(default, 1)
+        fits, wanted = numbers and value == int(value) >= least, f"a whole number from {least}"
+    elif key == "dropout":
+        fits, wanted = numbers and 0 <= value < 1, "a share from 0, below 1"
+    else:
+        fits, wanted = numbers and math.isfinite(value), "a number"
+    if not fits:
+        raise JoyError(f"'{key}' is {value!r}; it is {wanted}", where=f"model.from_config.{key}")

@@ -145,7 +145,9 @@ class EncodePass:
         self.refuse(~np.isfinite(values), f"'{column}' is not finite", values)
         if feature.scale == "log1p":
             values = np.sign(values) * np.log1p(np.abs(values))
-        return values
+        large = np.abs(values) > np.finfo(np.float32).max
+        self.refuse(large, f"'{column}' does not fit float32", values)
+        return np.where(large, 0.0, values)
 
     def single(self, name: str, feature: Feature) -> Array:
         """One id per row."""
@@ -172,8 +174,16 @@ class EncodePass:
                 )
             array = array.fill_null(int(feature.default or 0))
         return self.remember(
-            name, self.ids(column, array.to_numpy().astype(np.int64), feature, rows)
+            name, self.ids(column, self.fitting(column, array, feature), feature, rows)
         )
+
+    def fitting(self, column: str, array: Any, feature: Feature) -> Array:
+        """Whole numbers as int64; those that don't fit are bad rows."""
+        values = array.to_numpy()
+        if values.dtype == np.uint64 and not feature.hash:
+            self.refuse(values > np.iinfo(np.int64).max, f"'{column}' does not fit int64", values)
+        found: Array = values.astype(np.int64)
+        return found
 
     def remember(self, name: str, ids: Array) -> Array:
         """Keep the hashes of ids that a cross needs."""

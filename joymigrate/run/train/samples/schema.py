@@ -176,6 +176,9 @@ def check(schema: FeatureSchema) -> None:
     """What one key cannot say about another."""
     if not schema.features:
         raise JoyError("a schema needs a feature", where="features")
+    twice = [name for name in schema.label if schema.label.count(name) > 1]
+    if twice:
+        raise JoyError(f"the label '{twice[0]}' stands twice", where="label")
     for name, feature in schema.features.items():
         check_feature(schema, name, feature)
     known = schema.histories
@@ -191,6 +194,14 @@ def check(schema: FeatureSchema) -> None:
 def check_feature(schema: FeatureSchema, name: str, feature: Feature) -> None:
     """One feature's keys go with its type."""
     where = f"features.{name}"
+    if feature.type != "cross" and feature.history is None:
+        columns = {schema.column(name), feature.times}
+        if told := columns & set(schema.label):
+            raise JoyError(
+                f"the label '{told.pop()}' is a feature too: the model would read the answer",
+                where=where,
+                help="leave the feature out, or name another label",
+            )
     if feature.type == "cross":
         for part in feature.of:
             if part not in schema.features:

@@ -6,6 +6,7 @@ are those of `lookup.collate`. B rows, T targets.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,6 +28,7 @@ class FeatureTask(Task):
 
     TOKENIZER: ClassVar[bool] = False
     MODEL: ClassVar[str] = "deepfm"  # where from_config names none
+    LABELS: ClassVar[tuple[float, float]] = (-math.inf, math.inf)  # what a label may be
     schema: FeatureSchema
     tables: TableSettings
 
@@ -52,6 +54,15 @@ class FeatureTask(Task):
         """Rows of the sample engine as tensors."""
         from joymigrate.run.train.samples.lookup import collate
 
+        least, most = self.LABELS
+        labels = batch.labels
+        if labels.size and not (least <= labels.min() and labels.max() <= most):
+            wrong = labels[(labels < least) | (labels > most)][0]
+            raise JoyError(
+                f"a label is {wrong:g}; this task takes {least:g} to {most:g}",
+                where="data",
+                help="mend the column of the label, or take task: ranking for degrees of relevance",
+            )
         return collate(self.schema, batch)
 
     def build(self, source: Any) -> Any:
@@ -122,7 +133,9 @@ class FeatureTask(Task):
 
 
 class ClickTask(FeatureTask):
-    """Whether there is a click."""
+    """Whether there is a click; a label between 0 and 1 is a probability."""
+
+    LABELS: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
 
 class ListTask(FeatureTask):
@@ -132,6 +145,8 @@ class ListTask(FeatureTask):
     rows in one batch (ListNet, Cao et al., 2007); keep a group's rows together in the files and
     switch shuffling off, or a batch sees parts of groups.
     """
+
+    LABELS: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     def check(self) -> None:
         """Rows are grouped."""
@@ -256,6 +271,7 @@ class MultiTask(FeatureTask):
     """Several labels at once; a label that is -1 is not known and teaches nothing."""
 
     MODEL: ClassVar[str] = "mmoe"
+    LABELS: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     OPTIONS: ClassVar[Mapping[str, Any]] = {"weights": None}
 
     def check(self) -> None:
