@@ -280,7 +280,7 @@ def width(text: str) -> int:
     )
 
 
-def padded(text: str, columns: int) -> str:
+def pad(text: str, columns: int) -> str:
     """The text with spaces behind it up to a width in columns of a terminal."""
     return text + " " * max(columns - width(text), 0)
 
@@ -290,7 +290,7 @@ def columns(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        cells = [padded(cell, wide) for cell, wide in zip(row, widths, strict=True)]
+        cells = [pad(cell, wide) for cell, wide in zip(row, widths, strict=True)]
         if right:
             cells[1:] = [cell.strip().rjust(len(cell)) for cell in cells[1:]]
         lines.append("  ".join(cells).rstrip())
@@ -368,7 +368,7 @@ def tell(text: str, /, **fields: object) -> str:
     return Text(text, **fields) if fields else text
 
 
-def tidied(text: str) -> str:
+def tidy(text: str) -> str:
     """Text of several parts, with full-width colons behind words of a language that has them."""
     if not traits(current_language()).wide:
         return text

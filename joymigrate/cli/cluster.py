@@ -238,9 +238,9 @@ def validate(
     from joymigrate.run.cluster.kubernetes import validate as checking
 
     found = checking.validate(files, crd_dir)
-    data = report.checked_data(found)
+    data = report.manifest_document(found)
     talk([f"note: {text}" for text in found.notes])
-    show(data, form, report.checked(data), output)
+    show(data, form, report.manifest_text(data), output)
     return Exit.FOUND if found.problems else Exit.OK
 
 

@@ -275,13 +275,13 @@ def sarif(journey: Journey) -> str:
     from joymigrate.journey.entry import script_of
     from joymigrate.journey.model import to_json
     from joymigrate.ledger import Ledger
-    from joymigrate.report.journey_sarif import merged
+    from joymigrate.report.journey_sarif import merge
 
     project = journey.request.project
     ledger = Ledger.of(project)
     steps = original.rewrites(ledger, project)
     scan = journey.folder / "scan" / "scan.sarif"
-    log = merged(
+    log = merge(
         json.loads(scan.read_text(encoding="utf-8")),
         to_json(journey),
         lambda path, line: original.line_before(ledger, steps, project, path, line),

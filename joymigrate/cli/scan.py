@@ -160,11 +160,11 @@ def baseline_file(settings: Config) -> Path:
 
 def save_baseline(scan: Scan, path: Path) -> int:
     """Write all findings as known ones."""
-    from joymigrate.report.result import counted
+    from joymigrate.report.result import count_words
     from joymigrate.rewrite import baseline
 
     emit(baseline.render(scan, path.resolve().parent), path)
-    talk([f"wrote {counted(len(scan.findings), 'site')} to {path}"])
+    talk([f"wrote {count_words(len(scan.findings), 'site')} to {path}"])
     return Exit.OK
 
 
@@ -178,7 +178,7 @@ def show(result: Result, view: ScanView) -> None:
     color = use_color(sys.stderr)
     lines = text.warnings(result, color=color)
     if view.verbose:
-        lines += text.skipped(result)
+        lines += text.skipped_lines(result)
     if view.format == "text" and not terminal:
         lines += text.readiness(result, color=color).splitlines()
     elif view.output is not None:

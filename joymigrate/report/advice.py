@@ -10,7 +10,7 @@ from joymigrate import __version__
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.evidence import count_grades, grade_line
-from joymigrate.language import tell, tidied, with_texts
+from joymigrate.language import tell, tidy, with_texts
 from joymigrate.profile.advice import Advice, Hit
 from joymigrate.report.fields import fields
 from joymigrate.report.json_ import dumps
@@ -129,7 +129,7 @@ def text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
             traces=", ".join(traces),
         )
     )
-    return tidied("\n".join(lines)) + "\n"
+    return tidy("\n".join(lines)) + "\n"
 
 
 def share_of(one: Advice) -> str:

@@ -60,7 +60,7 @@ def simulations(results: Sequence[Mapping[str, Any]]) -> str:
                 value = len(result[key])
             row.append("-" if value is None else form.format(value))
         rows.append(row)
-    return aligned(rows) + "".join(f"{line}\n" for line in reasons(results[0]["unplaced"]))
+    return align(rows) + "".join(f"{line}\n" for line in reasons(results[0]["unplaced"]))
 
 
 def reasons(unplaced: Sequence[Mapping[str, str]]) -> list[str]:
@@ -73,7 +73,7 @@ def reasons(unplaced: Sequence[Mapping[str, str]]) -> list[str]:
     return ["", "Never placed under the first policy:", *lines] if lines else []
 
 
-def checked_data(found: Checked) -> dict[str, Any]:
+def manifest_document(found: Checked) -> dict[str, Any]:
     """Problems of manifests as plain data (schema `joymigrate.manifests/1`)."""
     return {
         "schema": "joymigrate.manifests/1",
@@ -83,7 +83,7 @@ def checked_data(found: Checked) -> dict[str, Any]:
     }
 
 
-def checked(data: Mapping[str, Any]) -> str:
+def manifest_text(data: Mapping[str, Any]) -> str:
     """One problem a line with its remedy, and the count."""
     lines = []
     for item in data["problems"]:
@@ -199,13 +199,13 @@ def usage(uses: Sequence[Mapping[str, Any]], shares: Sequence[Mapping[str, Any]]
     rows = [[title for title, _, _ in USAGE]]
     rows += [[form.format(use[key]) for _, key, form in USAGE] for use in uses]
     if not shares:
-        return aligned(rows)
+        return align(rows)
     counts = [["user", "queue", "counts card-hours", "half-life h"]]
     counts += [
         [one["user"], one["queue"], f"{one['counts_card_h']:.2f}", f"{one['half_life_h']:g}"]
         for one in shares
     ]
-    return f"{aligned(rows)}\nFair queues, who goes first among equals:\n{aligned(counts)}"
+    return f"{align(rows)}\nFair queues, who goes first among equals:\n{align(counts)}"
 
 
 def quotas(data: Mapping[str, Any]) -> str:
@@ -224,14 +224,14 @@ def quotas(data: Mapping[str, Any]) -> str:
                     str(queue["waiting"]),
                 ]
             )
-    return aligned(rows)
+    return align(rows)
 
 
 def users(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line per user."""
     lines = [["user", "role", "queues"]]
     lines += [[row["user"], row["role"], ", ".join(row["queues"]) or "all"] for row in rows]
-    return aligned(lines) if rows else "No users: everybody may do everything.\n"
+    return align(lines) if rows else "No users: everybody may do everything.\n"
 
 
 def audit(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -256,7 +256,7 @@ def reservations(rows: Sequence[Mapping[str, Any]], now: float) -> str:
         lines.append(
             [row["name"], begin, end, row["queue"] or "nobody", "; ".join(parts), row["why"]]
         )
-    return aligned(lines) if rows else "No reservations.\n"
+    return align(lines) if rows else "No reservations.\n"
 
 
 def quota_change(data: Mapping[str, Any]) -> str:
@@ -267,7 +267,7 @@ def quota_change(data: Mapping[str, Any]) -> str:
     return "\n".join(lines or ["No difference."]) + "\n"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
+def align(rows: Sequence[Sequence[str]]) -> str:
     """Rows of words as columns, the first one to the left."""
     return "\n".join(columns(rows, right=True)) + "\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.evidence import grade_line
-from joymigrate.language import mark, padded, tell, tidied, with_texts
+from joymigrate.language import mark, pad, tell, tidy, with_texts
 from joymigrate.profile.attribute import REASONS
 from joymigrate.profile.coverage import LOOSE, Coverage, Covered, weight
 from joymigrate.profile.support import Status
@@ -80,14 +80,14 @@ def text(coverage: Coverage) -> str:
         order = "the most called first" if coverage.basis == "none" else "the longest first"
         lines.append(tell("Supported, {order}:", order=order))
     for op in supported[:SUPPORTED_SHOWN]:
-        lines.append(f"  {padded(tell(op.status.value), 13)} {op.name}  {figures(op, coverage)}")
+        lines.append(f"  {pad(tell(op.status.value), 13)} {op.name}  {figures(op, coverage)}")
     if len(supported) > SUPPORTED_SHOWN:
         number = len(supported) - SUPPORTED_SHOWN
         lines.append("  " + tell("… and {number} more", number=number))
     lines += unattributed_lines(coverage)
     lines += phase_lines(coverage)
     lines += [grade_line(coverage.grades()), closing(coverage)]
-    return tidied("\n".join(lines)) + "\n"
+    return tidy("\n".join(lines)) + "\n"
 
 
 def attribution_lines(coverage: Coverage) -> list[str]:
@@ -141,9 +141,7 @@ def gap_lines(op: Covered, coverage: Coverage) -> list[str]:
     """One operator that does not stay on the chip."""
     dtypes = f"  {' '.join(op.dtypes)}" if op.dtypes else ""
     where = f"  {op.where}" if op.where else ""
-    lines = [
-        f"{padded(tell(op.status.value), 12)} {op.name}  {figures(op, coverage)}{dtypes}{where}"
-    ]
+    lines = [f"{pad(tell(op.status.value), 12)} {op.name}  {figures(op, coverage)}{dtypes}{where}"]
     if op.note:
         lines.append(f"    {tell('note')}: {tell(op.note)}")
     if op.alternative:

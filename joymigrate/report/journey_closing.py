@@ -9,7 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from joymigrate.language import Language
 from joymigrate.report.journey.evidence import Evidence, steps
-from joymigrate.report.journey_text import folded, not_reached, title
+from joymigrate.report.journey_text import fold, not_reached, title
 from joymigrate.report.journey_words import say
 
 MOST_HELP = 14  # lines of one step's advice
@@ -26,7 +26,7 @@ def closing(document: Mapping[str, Any], report: str, lang: str = "en") -> str:
             lines += ["", say("next_of", lang, step=step.name), *advice(step.step_text("help"))]
     lines += todo_lines(document, lang)
     lines += [truncate(line) for line in not_reached(document, lang)]
-    lines += ["", *folded(say(document["grade"], lang), WIDTH)]
+    lines += ["", *fold(say(document["grade"], lang), WIDTH)]
     if document.get("rewrite_step"):
         lines.append(say("back", lang, step=document["rewrite_step"]))
     return "\n".join([*lines, say("report", lang, path=report)]) + "\n"
@@ -40,17 +40,17 @@ def doubtful(one: Mapping[str, Any]) -> bool:
 def advice(text: str) -> list[str]:
     """A step's advice, cut to what a screen takes."""
     lines = text.strip().splitlines()
-    shown = [part for line in lines[:MOST_HELP] for part in broken(line)]
+    shown = [part for line in lines[:MOST_HELP] for part in break_line(line)]
     return [*shown, "  …"] if len(lines) > MOST_HELP else shown
 
 
-def broken(line: str) -> list[str]:
+def break_line(line: str) -> list[str]:
     """One line of advice, indented; a command stays whole, to be copied."""
     text = line.strip()
     indent = " " * (2 + len(line) - len(line.lstrip()))
     if "joymigrate " in text and len(indent) > 2:
         return [indent + text]
-    return [indent + part for part in folded(text, WIDTH - len(indent))] or [""]
+    return [indent + part for part in fold(text, WIDTH - len(indent))] or [""]
 
 
 def todo_lines(document: Mapping[str, Any], lang: str) -> Iterator[str]:

@@ -76,7 +76,7 @@ def urgent(step: Step) -> bool:
     return step.raw["status"] in ("failed", "stopped") or step.doubtful
 
 
-def undecided(step: Step) -> bool:
+def needs_own_words(step: Step) -> bool:
     """Whether the step's own words hold a reason that our sentences don't."""
     return step.raw["status"] == "done" and step.raw["verdict"] in ("fail", "inconclusive")
 
@@ -104,6 +104,6 @@ def result(step: Step, lang: str) -> Html:
     if step.name == "scan":
         phrases.append(effort(step, lang))
     shown = [one.html(lang, at) for one in phrases if one.whole]
-    if not shown or (status == "stopped" and held is None) or undecided(step):
+    if not shown or (status == "stopped" and held is None) or needs_own_words(step):
         shown = [sentence(closing_words(step), lang), *shown]
     return Html((" " if lang == "en" else "").join(shown))

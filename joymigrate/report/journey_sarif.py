@@ -30,7 +30,7 @@ class SarifFinding:
     where: str = ""
 
 
-def merged(
+def merge(
     scan: Mapping[str, Any], document: Mapping[str, Any], before: Before, entry: str | None
 ) -> dict[str, Any]:
     """`scan` is the scan's log; `before` tells a rewritten file's line in the file as it was.

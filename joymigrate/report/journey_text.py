@@ -45,7 +45,7 @@ def text(document: Mapping[str, Any], lang: str = "en", *, color: bool = False) 
             lines += ["", paint(say("next_of", lang, step=step_name(step, lang)), "bold")]
             lines += [f"  {part}" for part in step.step_text("help").splitlines()]
     lines += not_reached(document, lang)
-    lines += ["", *folded(say(document["grade"], lang), WIDTH)]
+    lines += ["", *fold(say(document["grade"], lang), WIDTH)]
     if any((document.get("grades") or {}).values()):
         lines.append(grade_line(document["grades"], Language(lang)))
     if document.get("rewrite_step"):
@@ -62,7 +62,7 @@ def row(step: Step, names: int, lang: str, paint: Paint) -> list[str]:
     head = f"  {paint(MARKS[status], style)}  {name}{' ' * (names - cell_len(name))}  "
     indent = 10 + names
     room = WIDTH - indent - 10
-    first, *rest = folded(in_short(step, lang), room) or [""]
+    first, *rest = fold(in_short(step, lang), room) or [""]
     first += " " * (room - cell_len(first))
     made = f"{head}{first}{paint(took.rjust(10), 'dim')}".rstrip()
     return [made, *(" " * indent + part for part in rest)]
@@ -76,7 +76,7 @@ def in_short(step: Step, lang: str) -> str:
     return phrase.text(lang)
 
 
-def folded(text: str, width: int) -> list[str]:
+def fold(text: str, width: int) -> list[str]:
     """Text in lines of at most `width` columns; a wide character takes two of them and may end a
     line, other words stay whole."""
     lines, line = [], ""
@@ -104,11 +104,11 @@ def not_reached(document: Mapping[str, Any], lang: str) -> list[str]:
     rest = ran.get("not_run") or []
     if rest:
         count, entry = ran["places"] - ran["places_run"], shlex.join(document["entry"])
-        lines += ["", *folded(say("not_run", lang, entry=entry, count=count), WIDTH)]
+        lines += ["", *fold(say("not_run", lang, entry=entry, count=count), WIDTH)]
         lines += [f"  {one['path']}:{one['line']}  {one['text']}" for one in rest[:MOST_PLACES]]
         lines += ["  …"] * (len(rest) > MOST_PLACES)
     if ran.get("not_python"):
-        lines += ["", *folded(say("not_python", lang, files=", ".join(ran["not_python"])), WIDTH)]
+        lines += ["", *fold(say("not_python", lang, files=", ".join(ran["not_python"])), WIDTH)]
     return lines
 
 

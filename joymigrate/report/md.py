@@ -11,7 +11,7 @@ from joymigrate.language import HAN, bracket
 from joymigrate.model import Finding, Tier
 from joymigrate.report.changes import hunks
 from joymigrate.report.labels import Labels
-from joymigrate.report.result import Result, counted
+from joymigrate.report.result import Result, count_words
 from joymigrate.rewrite.readiness import Item
 
 LIMIT = 60_000  # characters; GitHub refuses a comment of more than 65,536
@@ -91,7 +91,7 @@ def details(result: Result, say: Labels) -> Iterator[str]:
         findings = list(group)
         lines = [
             f"<details><summary><code>{html.escape(path)}</code>: "
-            f"{counted(len(findings), 'site', say.tell)}</summary>",
+            f"{count_words(len(findings), 'site', say.tell)}</summary>",
             "",
         ]
         for finding in findings:
@@ -102,11 +102,11 @@ def details(result: Result, say: Labels) -> Iterator[str]:
 def finding_lines(result: Result, finding: Finding, say: Labels) -> Iterator[str]:
     """One finding as a list item, with its difference below it."""
     cell = "" if finding.cell is None else f"{say('cell')} {finding.cell + 1}, "
-    reason = bracket(escaped(finding.reason), say.tell) if finding.reason else ""
+    reason = bracket(escape(finding.reason), say.tell) if finding.reason else ""
     tier = say(finding.tier.value) if finding.tier is not Tier.REPORT else say("by_hand")
     yield (
         f"- {cell}{say('line')} {finding.line}: **{finding.rule}** ({tier}) "
-        f"{escaped(finding.message)}{reason}"
+        f"{escape(finding.message)}{reason}"
     )
     if finding.tier is Tier.REPORT:
         return
@@ -136,10 +136,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str
 
 def cell_text(cell: object) -> str:
     """One cell: thousands set off, text escaped."""
-    return f"{cell:,}" if isinstance(cell, int) else escaped(str(cell)).replace("|", "\\|")
+    return f"{cell:,}" if isinstance(cell, int) else escape(str(cell)).replace("|", "\\|")
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Text in which nothing is markup, except `code` in pairs of backticks."""
     text = " ".join(text.split())
     parts = text.split("`")

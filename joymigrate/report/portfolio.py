@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from joymigrate import __version__
-from joymigrate.language import Text, padded, width
+from joymigrate.language import Text, pad, width
 from joymigrate.model import Tier
 from joymigrate.report import json_, md
 from joymigrate.report.fields import fields
 from joymigrate.report.labels import Labels
-from joymigrate.report.result import counted
+from joymigrate.report.result import count_words
 from joymigrate.rewrite import readiness
 from joymigrate.rewrite.portfolio import Portfolio, Row
 
@@ -24,12 +24,12 @@ def text(portfolio: Portfolio, lang: str = "en") -> str:
     name = say.tell("repository")
     columns = max(width(name), *(width(row.repository.name) for row in portfolio.rows))
     heads = zip(("auto", "sites", "by hand"), (6, 8, 9), strict=True)
-    titles = "".join(padded("", n - width(say.tell(one))) + say.tell(one) for one, n in heads)
-    lines = [f"    {padded(name, columns)} {titles}  {say.tell('effort')}"]
+    titles = "".join(pad("", n - width(say.tell(one))) + say.tell(one) for one, n in heads)
+    lines = [f"    {pad(name, columns)} {titles}  {say.tell('effort')}"]
     for number, row in enumerate(portfolio.rows, 1):
         found = row.readiness
         lines.append(
-            f"{number:>3} {padded(row.repository.name, columns)}  {share(found.automatic):>5} "
+            f"{number:>3} {pad(row.repository.name, columns)}  {share(found.automatic):>5} "
             f"{found.sites:>7} {found.tiers[Tier.REPORT]:>8}  {effort(row, say)}"
         )
     if portfolio.shared:
@@ -71,7 +71,7 @@ def last_line(portfolio: Portfolio, say: Labels) -> str:
     repositories = "{number} repository" if number == 1 else "{number} repositories"
     return say.tell(
         "Found {sites} in {repositories} ({share} automatic, {effort} of work).",
-        sites=counted(sites, "site", say.tell),
+        sites=count_words(sites, "site", say.tell),
         repositories=Text(repositories, number=number),
         share=share(portfolio.automatic),
         effort=say.duration(portfolio.minutes),
@@ -149,7 +149,7 @@ def markdown_lines(portfolio: Portfolio, say: Labels) -> Iterator[str]:
         yield ""
     for row in portfolio.rows:
         if row.readiness.manual:
-            yield f"<details><summary>{md.escaped(row.repository.name)}: {say('manual')}</summary>"
+            yield f"<details><summary>{md.escape(row.repository.name)}: {say('manual')}</summary>"
             yield ""
             head = [say("rule"), say("what"), say("sites"), say("files"), say("effort")]
             items = [

@@ -118,9 +118,9 @@ def github(document: Mapping[str, Any], notes: Sequence[RehearsalNote]) -> Itera
 
 def markdown(document: Mapping[str, Any], notes: Sequence[RehearsalNote]) -> Iterator[str]:
     """A summary for the page of a job."""
-    yield f"### {md.escaped(headline(document))}"
+    yield f"### {md.escape(headline(document))}"
     yield ""
-    yield "No chip took part. " + md.escaped(closing(document, notes))
+    yield "No chip took part. " + md.escape(closing(document, notes))
     yield ""
     rows: list[Sequence[object]] = [
         (SINGULAR[note.ground], f"`{note.place}`" if note.place else "", note.title, note.message)

@@ -58,10 +58,10 @@ class Result:
         Files of followed packages have no path below the root; theirs stays as the scan names it.
         """
         if path.startswith(INSTALLED):
-            return spelled(path)
+            return spell(path)
         prefix = self.prefix()
         whole = f"{prefix}{path}" if prefix is not None else (self.scan.root / path).as_posix()
-        return spelled(whole)
+        return spell(whole)
 
     def by_rule(self) -> dict[str, int]:
         """Number of findings per rule id, in order of id."""
@@ -72,8 +72,8 @@ class Result:
         scan = self.scan
         if not scan.findings:
             return nothing_to_do(self)
-        sites = counted(len(scan.findings), "site", self.say)
-        files = counted(len({finding.path for finding in scan.findings}), "file", self.say)
+        sites = count_words(len(scan.findings), "site", self.say)
+        files = count_words(len({finding.path for finding in scan.findings}), "file", self.say)
         fixable = self.say("{number} fixable with joymigrate rewrite", number=scan.count(Tier.SAFE))
         unsafe = scan.count(Tier.UNSAFE)
         more = self.say(", {number} more with --unsafe", number=unsafe) if unsafe else ""
@@ -135,26 +135,26 @@ def nothing_to_do(result: Result) -> str:
     """The closing line where there is no finding; says so, and what it is based on."""
     scan = result.scan
     say = result.say
-    read = say("{files} read", files=counted(scan.scanned, "file", say))
+    read = say("{files} read", files=count_words(scan.scanned, "file", say))
     if result.base is not None:
         since = "Nothing to do: no site on lines new since {base} ({read})."
         return say(since, base=result.base, read=read)
     if result.known:
-        sites = counted(result.known, "site", say)
+        sites = count_words(result.known, "site", say)
         return say("Nothing new: {sites} of the baseline remain ({read}).", sites=sites, read=read)
     if scan.scanned == 0:
         return say("Nothing to do: no file that joymigrate reads.")
     return say("Nothing to do: no {origin} site ({read}).", origin=scan.origin, read=read)
 
 
-def spelled(path: str) -> str:
+def spell(path: str) -> str:
     """A path on one line: line ends and other control characters as escapes."""
     if path.isprintable():
         return path
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)
 
 
-def counted(number: int, noun: str, say: Language | None = None) -> str:
+def count_words(number: int, noun: str, say: Language | None = None) -> str:
     """`1 site`, `2 sites`."""
     words = Text(f"{{number}} {noun}{{number_s}}", number=number)
     return say(words) if say is not None else words

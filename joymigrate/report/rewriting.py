@@ -8,12 +8,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from joymigrate.language import Language, bracket, padded, with_texts
+from joymigrate.language import Language, bracket, pad, with_texts
 from joymigrate.ledger import sha256
 from joymigrate.model import Finding, Patch, Tier
 from joymigrate.report.fields import fields
 from joymigrate.report.json_ import SPAN
-from joymigrate.report.result import counted
+from joymigrate.report.result import count_words
 from joymigrate.rewrite.outcome import Outcome, why_left
 
 SCHEMA = "joymigrate.rewrite/1"
@@ -37,7 +37,7 @@ def file_lines(outcome: Outcome, say: Language) -> list[str]:
     """One line per file: how many sites, which rules."""
     rows = [(outcome.name_of(patch), what_happened(patch, say)) for patch in outcome.patches]
     columns = min(max((len(name) for name, _ in rows), default=0), 60)
-    return [f"{padded(name, columns)}  {happened}" for name, happened in rows]
+    return [f"{pad(name, columns)}  {happened}" for name, happened in rows]
 
 
 def what_happened(patch: Patch, say: Language) -> str:
@@ -50,7 +50,7 @@ def what_happened(patch: Patch, say: Language) -> str:
         return say("changed")
     rules = Counter(finding.rule for finding in patch.findings)
     names = ", ".join(f"{rule} x{n}" if n > 1 else rule for rule, n in sorted(rules.items()))
-    return f"{counted(len(patch.findings), 'site', say)}: {names}"
+    return f"{count_words(len(patch.findings), 'site', say)}: {names}"
 
 
 def left_lines(outcome: Outcome, say: Language, verbose: bool) -> list[str]:
@@ -59,7 +59,7 @@ def left_lines(outcome: Outcome, say: Language, verbose: bool) -> list[str]:
     if not left:
         return []
     shown = left if verbose else left[:SHOWN]
-    sites = counted(len(left), "site", say)
+    sites = count_words(len(left), "site", say)
     lines = ["", say("Left as they are: {sites}.", sites=sites)]
     lines += [f"  {site(finding)}: {finding.rule} {say(why_left(finding))}" for finding in shown]
     if len(shown) < len(left):
@@ -94,9 +94,9 @@ def last_line(outcome: Outcome, say: Language, *, wrote: bool) -> str:
         done = "Nothing to rewrite in {files}{more}."
         if outcome.output:
             done = "Copied to {output}; nothing to rewrite in {files}{more}."
-        read = counted(outcome.scan.scanned, "file", say)
+        read = count_words(outcome.scan.scanned, "file", say)
         return say(done, output=outcome.output, files=read, more=more)
-    parts = {"sites": counted(sites, "site", say), "files": counted(files, "file", say)}
+    parts = {"sites": count_words(sites, "site", say), "files": count_words(files, "file", say)}
     amount = say("{sites} in {files}", **parts) + more
     if not wrote:
         return say("Would rewrite {amount}.", amount=amount)

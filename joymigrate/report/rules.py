@@ -253,17 +253,17 @@ def markdown_lines(found: Explanation, say: Labels, level: int) -> Iterator[str]
     rule = found.rule
     yield f"{'#' * level} {rule.id}"
     yield ""
-    yield f"**{md.escaped(rule.title)}** (`{rule.name}`)"
+    yield f"**{md.escape(rule.title)}** (`{rule.name}`)"
     yield ""
     yield (
         f"{say('tier')}: **{rule.tier.value}**, {say('note_' + rule.tier.value)}. "
         f"{say('area')}: {say.area(rule.area)}; {say('weight')} {say.duration(rule.weight)}."
     )
     yield ""
-    yield capital(md.escaped(sentence(rule.message)))
+    yield capital(md.escape(sentence(rule.message)))
     yield ""
     if rule.why:
-        yield capital(md.escaped(sentence(rule.why)))
+        yield capital(md.escape(sentence(rule.why)))
         yield ""
     if any(one.after for one in found.writings):
         rows = [(one.chip, one.tier.value, change(one)) for one in found.writings]
@@ -273,7 +273,7 @@ def markdown_lines(found: Explanation, say: Labels, level: int) -> Iterator[str]
         for title, part in parts(case, say):
             yield f"{title}:"
             yield ""
-            yield from fenced(part, language(case.file))
+            yield from fence_lines(part, language(case.file))
             yield ""
     if rule.reference:
         yield f"{say('reference')}: {rule.reference}"
@@ -296,7 +296,7 @@ def writing_table(rows: Sequence[tuple[str, str, str]], say: Labels) -> Iterator
         yield f"| {chip} | {tier} | {shown} |"
 
 
-def fenced(code: str, name: str) -> Iterator[str]:
+def fence_lines(code: str, name: str) -> Iterator[str]:
     """A block of code whose fence is longer than any run of backticks inside."""
     fence = "`" * max(3, 1 + md.longest_run(code, "`"))
     yield f"{fence}{name}"

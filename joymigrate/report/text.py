@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 
 from joymigrate.evidence import count_grades, grade_line
-from joymigrate.language import Language, bracket, padded, traits, width
+from joymigrate.language import Language, bracket, pad, traits, width
 from joymigrate.model import Finding, Tier
 from joymigrate.report.changes import hunks
 from joymigrate.report.labels import Labels
-from joymigrate.report.result import Result, counted
+from joymigrate.report.result import Result, count_words
 
 MARKS = {Tier.SAFE: "[*] ", Tier.UNSAFE: "[~] ", Tier.REPORT: ""}
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -107,7 +107,7 @@ def excerpt(result: Result, finding: Finding, paint: Paint) -> Iterator[str]:
     if lines:
         yield f"{' ' * margin} {bar}"
     for number, line in lines:
-        yield f"{paint(f'{number:>{margin}}', 'cyan')} {bar} {expanded(line)}".rstrip()
+        yield f"{paint(f'{number:>{margin}}', 'cyan')} {bar} {expand(line)}".rstrip()
         yield f"{' ' * margin} {bar} {paint(carets(finding, number, line), 'red')}".rstrip()
     yield from suggestion(result, finding, margin, paint)
 
@@ -116,11 +116,11 @@ def carets(finding: Finding, number: int, line: str) -> str:
     """`^^^` below the finding's part of one line, by the width that a terminal gives it."""
     first = finding.column - 1 if number == finding.line else len(line) - len(line.lstrip())
     last = finding.end_column - 1 if number == finding.end_line else len(line)
-    lead = cell_len(expanded(line[:first]))
-    return " " * lead + "^" * max(1, cell_len(expanded(line[:last])) - lead)
+    lead = cell_len(expand(line[:first]))
+    return " " * lead + "^" * max(1, cell_len(expand(line[:last])) - lead)
 
 
-def expanded(line: str) -> str:
+def expand(line: str) -> str:
     """The line with tabs as blanks and control characters as `?`."""
     return "".join(c if c.isprintable() else "?" for c in line.expandtabs(TAB))
 
@@ -145,7 +145,7 @@ def suggestion(result: Result, finding: Finding, margin: int, paint: Paint) -> I
         for sign, lines, colour in (("-", hunk.before, "red"), ("+", hunk.after, "green")):
             for offset, line in enumerate(lines):
                 number = f"{hunk.line + offset:>{margin}}"
-                yield f"{paint(number, 'cyan')} {paint(f'{sign} {expanded(line)}', colour)}"
+                yield f"{paint(number, 'cyan')} {paint(f'{sign} {expand(line)}', colour)}"
 
 
 def statistics(result: Result, paint: Paint) -> list[str]:
@@ -157,7 +157,7 @@ def statistics(result: Result, paint: Paint) -> list[str]:
     return [
         f"{item.sites:>{digits},} {paint(item.rule, 'bold', 'red')} "
         f"{paint(MARKS[item.tier].strip() or '[ ]', 'green')} {item.name:<{names}} "
-        f"{counted(item.files, 'file', result.say)}, {say.duration(item.minutes)}"
+        f"{count_words(item.files, 'file', result.say)}, {say.duration(item.minutes)}"
         for item in items
     ]
 
@@ -185,7 +185,7 @@ def warnings(result: Result, *, color: bool = False) -> list[str]:
     return [*unused, *stale]
 
 
-def skipped(result: Result) -> list[str]:
+def skipped_lines(result: Result) -> list[str]:
     """Files that were not read, one line each."""
     say = result.say
     return [
@@ -212,23 +212,23 @@ def readiness(result: Result, *, color: bool = False) -> str:
         head += say.tell("; {number} files not read", number=summary.unread)
     first, _, rest = head.partition(" ")
     heads = zip(("sites", "safe", "unsafe", "by hand"), (7, 7, 8, 9), strict=True)
-    titles = "".join(padded("", n - width(say.tell(one))) + say.tell(one) for one, n in heads)
+    titles = "".join(pad("", n - width(say.tell(one))) + say.tell(one) for one, n in heads)
     lines = [
         f"{paint(first, 'bold')} {rest}",
         "",
-        f"  {padded(say.tell('area'), 14)}{titles}   {say.tell('effort')}",
+        f"  {pad(say.tell('area'), 14)}{titles}   {say.tell('effort')}",
     ]
     for area in summary.areas:
         safe, unsafe, by_hand = (area.tiers[tier] for tier in Tier)
         lines.append(
-            f"  {padded(say.area(area.name), 14)}{area.sites:>7,}{safe:>7,}{unsafe:>8,}"
+            f"  {pad(say.area(area.name), 14)}{area.sites:>7,}{safe:>7,}{unsafe:>8,}"
             f"{by_hand:>9,}   {say.duration(area.minutes)}"
         )
     colon = traits(say.lang).marks["colon"]
     if summary.manual:
         lines += ["", f"  {say.tell('by hand, the heaviest first:')}"]
     for item in summary.manual[:MANUAL_SHOWN]:
-        sites = f"{counted(item.sites, 'site', say.tell)}, {say.duration(item.minutes)}"
+        sites = f"{count_words(item.sites, 'site', say.tell)}, {say.duration(item.minutes)}"
         shown = ", ".join(text for text, _ in item.samples)
         what = one_line(item.title) + (colon + one_line(shown) if shown else "")
         lines.append(f"  {item.rule} {what}{bracket(sites, say.tell)}")

@@ -45,7 +45,7 @@ def as_json(runs: Sequence[Status]) -> str:
     return json.dumps({"schema": SCHEMA, "runs": [run.as_dict() for run in runs]}, indent=1) + "\n"
 
 
-def thinned(
+def thin(
     steps: Sequence[int], losses: Sequence[float], most: int
 ) -> tuple[list[float], list[float]]:
     """At most `most` points: the mean of neighbours."""
@@ -62,13 +62,13 @@ def terminal_curve(run: Status) -> str:
     steps, losses = run.curve()
     if not steps:
         return "no losses yet\n"
-    x, y = thinned(steps, losses, COLUMNS * 2)
+    x, y = thin(steps, losses, COLUMNS * 2)
     low, high = min(y), max(y)
     grid = [[0] * COLUMNS for _ in range(ROWS)]
     before: int | None = None
     for across in range(COLUMNS * 2):
         loss = between(x, y, x[0] + (x[-1] - x[0]) * across / (COLUMNS * 2 - 1))
-        down = ROWS * 4 - 1 - scaled(loss, low, high, ROWS * 4 - 1)
+        down = ROWS * 4 - 1 - scale(loss, low, high, ROWS * 4 - 1)
         before = down if before is None else before
         for dot in range(min(before, down), max(before, down) + 1):  # steep parts have no gaps
             grid[dot // 4][across // 2] |= DOTS[dot % 4][across % 2]
@@ -93,7 +93,7 @@ def between(x: Sequence[float], y: Sequence[float], at: float) -> float:
     return y[left] + (y[right] - y[left]) * min(1.0, max(0.0, share))
 
 
-def scaled(value: float, low: float, high: float, size: int) -> int:
+def scale(value: float, low: float, high: float, size: int) -> int:
     """Where a value falls on 0 … size."""
     return 0 if high <= low else min(size, max(0, round((value - low) / (high - low) * size)))
 
@@ -102,7 +102,7 @@ def picture(run: Status) -> Html:
     """The loss over the steps, thinned out where the picture could not show more points."""
     steps, losses = run.curve()
     label = f"loss of {run.path.name} over {len(steps)} steps"
-    points = list(zip(*thinned(steps, losses, WIDTH), strict=True))
+    points = list(zip(*thin(steps, losses, WIDTH), strict=True))
     return lines([Curve("loss", points)], label, "step", "loss")
 
 

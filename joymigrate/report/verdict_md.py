@@ -13,7 +13,7 @@ from joymigrate.report.verdict_words import (
     counts,
     figure,
     headline,
-    listed,
+    join_parts,
     part_of,
     place,
     remarks,
@@ -88,7 +88,7 @@ def records(document: Mapping[str, Any]) -> Iterator[str]:
         yield tell("Compared {share}.", share=share)
     parts = counts(document)
     if parts:
-        numbers = listed(f"{n:,} {escape(s)}" for s, n in parts.items())
+        numbers = join_parts(f"{n:,} {escape(s)}" for s, n in parts.items())
         yield tell("Records: {numbers}.", numbers=numbers)
     for name in list(found.get("uncompared", ()))[:SHOWN]:
         yield f"- {tell('not compared')}: {escape(name)}"
@@ -122,16 +122,16 @@ def sides(document: Mapping[str, Any]) -> Iterator[str]:
 
 def side_rows(baseline: Mapping[str, Any], target: Mapping[str, Any]) -> list[list[str]]:
     """The two sides key by key, nested ones by their dotted path."""
-    flat = [dict(flattened(side)) for side in (baseline, target)]
+    flat = [dict(flatten(side)) for side in (baseline, target)]
     keys = dict.fromkeys([*flat[0], *flat[1]])
     return [[key, *(figure(side.get(key)) for side in flat)] for key in keys]
 
 
-def flattened(side: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(side: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """Leaves of nested mappings; lists as text."""
     for key, value in side.items():
         if isinstance(value, Mapping):
-            yield from flattened(value, f"{before}{key}.")
+            yield from flatten(value, f"{before}{key}.")
         elif isinstance(value, list | tuple):
             yield f"{before}{key}", ", ".join(map(str, value))
         else:

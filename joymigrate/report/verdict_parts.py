@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from joymigrate.language import padded, tell
+from joymigrate.language import pad, tell
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Section
 
@@ -49,7 +49,7 @@ class VerdictPart:
 
     def text(self) -> list[str]:
         """Lines for the terminal: two columns."""
-        return [f"{padded(tell(name), self.WIDTH)} {tell(value)}" for name, value in self.rows()]
+        return [f"{pad(tell(name), self.WIDTH)} {tell(value)}" for name, value in self.rows()]
 
     def markdown(self) -> list[str]:
         """Lines of Markdown."""

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from joymigrate.language import mark, padded, tell, tidied
+from joymigrate.language import mark, pad, tell, tidy
 from joymigrate.report.verdict_kinds import parts_of
-from joymigrate.report.verdict_words import counts, figure, headline, listed, part_of, place, worst
+from joymigrate.report.verdict_words import (
+    counts,
+    figure,
+    headline,
+    join_parts,
+    part_of,
+    place,
+    worst,
+)
 
 SHOWN = 12
 
@@ -29,7 +37,7 @@ def render(document: Mapping[str, Any], *, verbose: bool = False) -> str:
     lines += stages(document)
     lines += records(document, verbose)
     lines.append(coverage(document))
-    return tidied("\n".join(lines)) + "\n"
+    return tidy("\n".join(lines)) + "\n"
 
 
 def colon() -> str:
@@ -43,7 +51,7 @@ def stages(document: Mapping[str, Any]) -> Iterator[str]:
     for stage in found if len(found) > 1 else ():
         why = f"{colon()}{tell(stage['reason'])}" if stage.get("reason") else ""
         share = f" {stage['compared']}/{stage['recorded']}" if stage.get("recorded") else ""
-        outcome, title = padded(tell(stage["verdict"]), 12), tell(stage["title"])
+        outcome, title = pad(tell(stage["verdict"]), 12), tell(stage["title"])
         yield f"{stage['stage']} {outcome} {title}{share}{why}"
 
 
@@ -54,7 +62,7 @@ def records(document: Mapping[str, Any], verbose: bool) -> Iterator[str]:
             continue
         where = place(record)
         why = f" ({tell(record['reason'])})" if record.get("reason") else ""
-        yield f"{padded(tell(record['status']), 12)} {where}: {describe_metric(record)}{why}"
+        yield f"{pad(tell(record['status']), 12)} {where}: {describe_metric(record)}{why}"
 
 
 def describe_metric(record: Mapping[str, Any]) -> str:
@@ -68,7 +76,7 @@ def describe_metric(record: Mapping[str, Any]) -> str:
 def coverage(document: Mapping[str, Any]) -> str:
     """The last line: what was compared."""
     found = document["coverage"]
-    parts = listed(f"{number} {tell(status)}" for status, number in counts(document).items())
+    parts = join_parts(f"{number} {tell(status)}" for status, number in counts(document).items())
     share = part_of(found["compared"], found["recorded"])
     if document.get("covered"):  # the share is of one stage's records, the counts are of all
         words = "Compared {share} of the tensors in recorded steps; all stages: {parts}."

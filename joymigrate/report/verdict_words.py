@@ -57,7 +57,7 @@ def place(first: Mapping[str, Any]) -> str:
         parts.append(tell(str(first["phase"])))
     if first.get("step") is not None:
         parts.append(tell("step {number}", number=first["step"]))
-    return listed(parts)
+    return join_parts(parts)
 
 
 CONTENTS = (
@@ -82,7 +82,7 @@ def content(op: str) -> str:
     return tell("operator {op}", op=op)
 
 
-def listed(parts: Iterable[str]) -> str:
+def join_parts(parts: Iterable[str]) -> str:
     """Parts with commas between them."""
     return mark("clause").join(parts)
 

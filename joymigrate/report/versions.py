@@ -71,7 +71,7 @@ def words(line: Line) -> tuple[str, str, str]:
 
 def as_json(chip: Chip, today: datetime.date) -> dict[str, Any]:
     """The document `version-matrix/1`."""
-    matrix = required(chip)
+    matrix = require_matrix(chip)
     lines = [
         {"kind": kind, "name": name, "goes_with": text, "source": line.source, "date": line.date,
          "stale": matrix.is_stale(line, today)}
@@ -88,7 +88,7 @@ def as_json(chip: Chip, today: datetime.date) -> dict[str, Any]:
 
 def table(chip: Chip, today: datetime.date) -> str:
     """All lines by kind; those that are too old are marked and counted."""
-    matrix = required(chip)
+    matrix = require_matrix(chip)
     text, kind, stale = [f"{chip.title}: assumed version {chip.default_version}"], "", 0
     for one, name, goes_with, line in rows(matrix):
         if one != kind:
@@ -105,7 +105,7 @@ def table(chip: Chip, today: datetime.date) -> str:
 
 def page(chip: Chip) -> str:
     """docs/versions.md: it does not depend on the day."""
-    matrix = required(chip)
+    matrix = require_matrix(chip)
     text = [
         "# Versions that go together",
         "",
@@ -125,7 +125,7 @@ def page(chip: Chip) -> str:
     return "\n".join(text) + "\n"
 
 
-def required(chip: Chip) -> Matrix:
+def require_matrix(chip: Chip) -> Matrix:
     """The chip's matrix; JoyError where it has none."""
     matrix = chip.matrix()
     if not matrix.releases:

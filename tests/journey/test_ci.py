@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 from joymigrate.report.journey_comment import MOST, comment
-from joymigrate.report.journey_sarif import merged
+from joymigrate.report.journey_sarif import merge
 from joymigrate.report.journey_text import junit
 from tests.report.sarif_schema import LOG
 
@@ -85,7 +85,7 @@ def found(document: Any) -> Any:
 
 def test_sarif_tells_what_only_running_the_program_could_tell(project: Path) -> None:
     scan = json.loads((project.parent / "ci" / "scan.sarif").read_text())
-    log = merged(scan, found(the_journey(project)), lambda path, line: line - 1, "train.py")
+    log = merge(scan, found(the_journey(project)), lambda path, line: line - 1, "train.py")
     jsonschema.validate(log, LOG)
     rules = log["runs"][0]["tool"]["driver"]["rules"]
     found_by_scan = len(scan["runs"][0]["results"])

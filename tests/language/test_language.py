@@ -14,7 +14,7 @@ from joymigrate.language import (
     Language,
     Text,
     marked,
-    padded,
+    pad,
     sidecar,
     traits,
     width,
@@ -94,8 +94,8 @@ def test_any_template_can_be_pickled_and_said(template: str, fields: dict[str, s
 
 def test_chinese_takes_two_columns() -> None:
     assert width("算子 aten::add") == 4 + 1 + 9
-    assert padded("处", 4) == "处  "
-    assert padded("sites", 4) == "sites"
+    assert pad("处", 4) == "处  "
+    assert pad("sites", 4) == "sites"
 
 
 def test_punctuation_between_chinese_parts_is_full_width() -> None:

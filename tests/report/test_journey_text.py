@@ -66,7 +66,7 @@ def test_a_long_reason_is_folded_below_its_own_column(tmp_path: Path) -> None:
 
 @given(st.text(st.sampled_from("ab 漢字，（x）"), max_size=80), st.integers(8, 40))
 def test_folding_keeps_every_character_and_the_width(text: str, width: int) -> None:
-    folded = journey_text.folded(text, width)
+    folded = journey_text.fold(text, width)
     assert "".join("".join(folded).split()) == "".join(text.split())
     words = re.findall(r"[a-z]+", text)
     room = max([width, *map(len, words)])

@@ -77,7 +77,7 @@ def test_what_is_left_alone_has_no_changed_line() -> None:
 
 
 def test_code_with_fences_gets_a_longer_one() -> None:
-    assert next(iter(rules.fenced("a\n```\n", "python"))) == "````python"
+    assert next(iter(rules.fence_lines("a\n```\n", "python"))) == "````python"
 
 
 def test_files_have_the_language_of_their_kind() -> None:

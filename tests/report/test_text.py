@@ -139,7 +139,7 @@ def test_warnings_name_dead_ignores_and_dead_entries(tmp_path: Path) -> None:
 
 def test_files_not_read_have_their_reason(tmp_path: Path) -> None:
     found = result_of(tmp_path, skipped=(Skipped("a.bin", "binary content"),))
-    assert text.skipped(found) == ["a.bin: not read: binary content"]
+    assert text.skipped_lines(found) == ["a.bin: not read: binary content"]
 
 
 def test_kept_mentions_are_shown_on_request(tmp_path: Path) -> None:

@@ -55,17 +55,17 @@ def parts(title: str, value: Any) -> Iterator[Block]:
 
 def table(title: str, rows: Sequence[Mapping[str, Any]]) -> Block:
     """One row per object; nested objects become columns of their own."""
-    flat = [dict(flattened(row)) for row in rows]
+    flat = [dict(flatten(row)) for row in rows]
     head = tuple(dict.fromkeys(key for row in flat for key in row))
     cells = tuple(tuple(cell(row.get(key, "")) for key in head) for row in flat)
     return Block(title, tuple(map(name, head)), cells)
 
 
-def flattened(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """Fields of nested objects under their dotted path."""
     for key, value in row.items():
         if isinstance(value, Mapping) and value and not before:
-            yield from flattened(value, f"{key}.")
+            yield from flatten(value, f"{key}.")
         else:
             yield f"{before}{key}", value
 

@@ -137,7 +137,7 @@ def chart(ops: Sequence[Covered], coverage: Coverage) -> Html:
     """Bars with names and figures; the colour is the status."""
     rows = [
         Bar(
-            shortened(op.name),
+            shorten(op.name),
             [(f"{TONES[op.status]}-fill", value(op, coverage))],
             f"{value(op, coverage):,.0f} {tell(op.status.value)}",
         )
@@ -155,7 +155,7 @@ def chart(ops: Sequence[Covered], coverage: Coverage) -> Html:
     )
 
 
-def shortened(name: str, limit: int = 40) -> str:
+def shorten(name: str, limit: int = 40) -> str:
     """A name that fits beside its bar."""
     return name if len(name) <= limit else f"{name[: limit - 1]}…"
 
@@ -165,7 +165,7 @@ def gap_table(ops: Sequence[Covered], coverage: Coverage) -> Html:
     head = ("Operator", "Status", "Calls", "µs", "Dtypes", "Where", "Why and what instead")
     rows = [
         (
-            code(f"`{shortened(op.name, 60)}`"),
+            code(f"`{shorten(op.name, 60)}`"),
             badge(op.status.value, TONES[op.status]),
             op.calls,
             (f"{weight(op, coverage.basis):,.1f}", f"{weight(op, coverage.basis):.3f}"),
@@ -211,7 +211,7 @@ def loose_table(coverage: Coverage) -> Html:
     """Device work that is not known to belong to an operator, the longest first."""
     rows = [
         (
-            code(f"`{shortened(one.name, 60)}`"),
+            code(f"`{shorten(one.name, 60)}`"),
             REASONS[one.reason],
             one.calls,
             (f"{one.device_us:,.1f}", f"{one.device_us:.3f}"),

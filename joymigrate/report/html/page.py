@@ -207,7 +207,7 @@ def table(
         for index, title in enumerate(head)
     )
     body = "".join(
-        f"<tr{'' if key is None else keyed(key)}>"
+        f"<tr{'' if key is None else key_attribute(key)}>"
         f"{''.join(cell(value, index in right) for index, value in enumerate(row))}</tr>"
         for row, key in zip_longest(rows, keys)
     )
@@ -217,7 +217,7 @@ def table(
     )
 
 
-def keyed(key: str) -> str:
+def key_attribute(key: str) -> str:
     """The attribute by which a page that changes knows an element again."""
     return f' data-key="{escape(key)}"'
 

@@ -102,7 +102,7 @@ def lines(
     x = x_scale(curves, left_of([y]), style.log_x)
     parts = [*panel(curves, limits, style, x, y, y_title), foot(x, HEIGHT, x_title)]
     if mark is not None and math.isfinite(mark.y):
-        parts.append(drawn_mark(mark, x, y))
+        parts.append(draw_mark(mark, x, y))
     return Html(svg(parts, f"{label} {describe(curves)}") + legend(curves, limits))
 
 
@@ -191,7 +191,7 @@ def panel(
             f'style="stroke: var(--{tone_of(limits, value)})" stroke-width="1.4" '
             'stroke-dasharray="2 3"/>'
         )
-    parts += [drawn(curve, index, style, x, y) for index, curve in enumerate(curves)]
+    parts += [draw_curve(curve, index, style, x, y) for index, curve in enumerate(curves)]
     return parts + limit_names(limits, x, y)
 
 
@@ -217,7 +217,7 @@ def foot(x: Scale, height: float, title: str) -> str:
     return numbers + text((x.first + x.last) / 2, height - 5, translate(title), "middle", "soft")
 
 
-def drawn(curve: Curve, index: int, style: Style, x: Scale, y: Scale) -> str:
+def draw_curve(curve: Curve, index: int, style: Style, x: Scale, y: Scale) -> str:
     """One curve, interrupted where it has no value."""
     runs: list[list[tuple[float, float]]] = [[]]
     for at, value in curve.points:
@@ -248,7 +248,7 @@ def drawn(curve: Curve, index: int, style: Style, x: Scale, y: Scale) -> str:
     return "".join(parts)
 
 
-def drawn_mark(mark: Mark, x: Scale, y: Scale) -> str:
+def draw_mark(mark: Mark, x: Scale, y: Scale) -> str:
     """A ring around a point, and its word beside it, on the side with more room."""
     at, level = x.at(mark.x), y.at(mark.y)
     anchor, shift = ("end", -9) if at > WIDTH / 2 else ("start", 9)
@@ -389,7 +389,7 @@ def interval_plot(
     rows: Sequence[tuple[str, float, float, float]], margin: float, title: str
 ) -> Html:
     """(name, value, low, high) as points with whiskers, the margin and zero as lines."""
-    finite = [v for _, *values in rows for v in values if known(v)]
+    finite = [v for _, *values in rows for v in values if is_drawable(v)]
     low, high = min([margin, 0.0, *finite]), max([margin, 0.0, *finite])
     room = (high - low) * 0.08 or 1.0
     x = Scale(low - room, high + room, 10, WIDTH - 60)
@@ -404,7 +404,7 @@ def interval_plot(
         )
     for index, (name, value, start, end) in enumerate(rows):
         level = 38 + 30 * index
-        ends = [v if known(v) else e for v, e in ((start, low), (end, high))]
+        ends = [v if is_drawable(v) else e for v, e in ((start, low), (end, high))]
         a, b = x.at(ends[0]), x.at(ends[1])
         parts.append(
             f'<line x1="{a:.1f}" x2="{b:.1f}" y1="{level}" y2="{level}" '
@@ -415,7 +415,7 @@ def interval_plot(
     return Html(svg([*parts, foot(x, height, title)], title, height))
 
 
-def known(value: object) -> bool:
+def is_drawable(value: object) -> bool:
     """Whether an end of an interval is a number that can be drawn."""
     return isinstance(value, int | float) and math.isfinite(value)
 

@@ -34,7 +34,7 @@ def render(portfolio: Portfolio, lang: str = "en", when: str = "") -> str:
         Section("order", say("ranking"), ranking(portfolio, say), len(portfolio.rows)),
     ]
     if portfolio.shared:
-        body = shared(portfolio, say)
+        body = shared_work(portfolio, say)
         sections.append(Section("shared", say("shared"), body, len(portfolio.shared)))
     by_hand = Html("".join(manual(row, say) for row in portfolio.rows if row.readiness.manual))
     if by_hand:
@@ -95,7 +95,7 @@ def ranking(portfolio: Portfolio, say: Labels) -> Html:
     return Html(note + table(head, rows, right=(0, 3, 4, 5, 7, 8)))
 
 
-def shared(portfolio: Portfolio, say: Labels) -> Html:
+def shared_work(portfolio: Portfolio, say: Labels) -> Html:
     """Work by hand that several repositories have; solving it once helps them all."""
     rows = []
     for one in portfolio.shared:

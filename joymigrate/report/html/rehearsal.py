@@ -86,12 +86,12 @@ def overview(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         (
             tell("How they were checked"),
-            checked(ways),
+            check_words(ways),
         ),
     ]
 
 
-def checked(ways: Mapping[str, float]) -> str:
+def check_words(ways: Mapping[str, float]) -> str:
     """How the results were checked, in one sentence."""
     return tell(
         "{vendor} by the vendor's C++, {reference} computed by our reference, {alias} by torch's "

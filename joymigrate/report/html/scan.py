@@ -141,7 +141,7 @@ def work(result: Result, items: tuple[Item, ...], say: Labels) -> Html:
         link = Html(f'<a href="#findings" data-rule="{escape(item.rule)}">{escape(item.rule)}</a>')
         what = Html(code(item.title) + samples(item))
         if rule is not None and rule.why:
-            reference = f"<p>{linked(rule.reference)}</p>" if rule.reference else ""
+            reference = f"<p>{link_reference(rule.reference)}</p>" if rule.reference else ""
             body = Html(f"<p>{code(' '.join(rule.why.split()))}</p>{reference}")
             what = Html(what + details(say("why"), body))
         effort = (say.duration(item.minutes), round(item.minutes, 2))
@@ -175,7 +175,7 @@ def samples(item: Item) -> str:
     return f'<div class="samples">{shown}</div>' if shown else ""
 
 
-def linked(reference: str) -> Html:
+def link_reference(reference: str) -> Html:
     """A reference, as a link when it is an address."""
     if reference.startswith(("https://", "http://")) and " " not in reference.strip():
         return Html(f'<a href="{escape(reference)}" rel="noreferrer">{escape(reference)}</a>')
@@ -301,8 +301,8 @@ def finding_data(
         finding.end_column,
         texts(finding.message),
         texts(finding.reason or ""),
-        [[one.line, clipped(one.before), clipped(one.after)] for one in changes],
-        clipped(lines),
+        [[one.line, clip(one.before), clip(one.after)] for one in changes],
+        clip(lines),
     ]
 
 
@@ -310,6 +310,6 @@ LONGEST_LINE = 400  # minified sources have lines of megabytes
 MOST_LINES = 12
 
 
-def clipped(lines: Any) -> list[str]:
+def clip(lines: Any) -> list[str]:
     """A few lines of bearable length."""
     return [line[:LONGEST_LINE] for line in lines[:MOST_LINES]]

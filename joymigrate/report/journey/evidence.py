@@ -152,7 +152,7 @@ def follow(document: Any, pointer: str) -> Any:
     return document
 
 
-def escaped(key: str) -> str:
+def escape_key(key: str) -> str:
     """A key as one part of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")
 
@@ -193,7 +193,7 @@ class Step:
 
     def place(self, *keys: str) -> tuple[str, str]:
         """A place in this step's part of `journey.json`."""
-        return JOURNEY, "/".join(["", "journey", str(self.index), *map(escaped, keys)])
+        return JOURNEY, "/".join(["", "journey", str(self.index), *map(escape_key, keys)])
 
     def own(self, form: Form | Callable[[Any], str], *keys: str) -> Figure | None:
         """A figure of this step's part of `journey.json`."""

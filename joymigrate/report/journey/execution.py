@@ -12,9 +12,9 @@ from joymigrate.report.journey.figures import (
     MOST_LISTED,
     Cell,
     Table,
-    listed,
     plot,
     side_by_side,
+    titled_table,
 )
 from joymigrate.report.journey.memory import memory
 from joymigrate.report.journey.sentences import LOSS as LOSSES
@@ -47,7 +47,7 @@ def traps(step: Step, lang: str) -> Iterator[Html]:
         for index, one in enumerate(known[:MOST_LISTED])
     ]
     head = [say(key, lang) for key in ("where", "refused")]
-    yield from listed(step, say("traps", lang), head, rows)
+    yield from titled_table(step, say("traps", lang), head, rows)
 
 
 def not_run(step: Step, lang: str) -> Iterator[Html]:
@@ -62,7 +62,7 @@ def not_run(step: Step, lang: str) -> Iterator[Html]:
         count = figures["places"] - figures["places_run"]
         entry = shlex.join(step.evidence.document["entry"])
         title = say("not_run", lang, entry=entry, count=count).rstrip(":：")
-        yield from listed(step, title, [say("where", lang), say("statement", lang)], rows)
+        yield from titled_table(step, title, [say("where", lang), say("statement", lang)], rows)
     if figures.get("not_python"):
         text = say("not_python", lang, files=", ".join(figures["not_python"]))
         yield Html(f"<p>{page.escape(text)}</p>")
@@ -82,7 +82,7 @@ def fallbacks(step: Step, lang: str) -> Iterator[Html]:
         for index, one in enumerate((at.at(REHEARSE, "/fallbacks") or [])[:MOST_LISTED])
     ]
     head = [say(key, lang) for key in ("operator", "calls", "where")]
-    yield from listed(step, say("fell_back", lang), head, rows, (1,))
+    yield from titled_table(step, say("fell_back", lang), head, rows, (1,))
 
 
 def train(step: Step, lang: str) -> Iterator[Html]:

@@ -77,7 +77,7 @@ def side_by_side(*figures: Html) -> Html:
     return Html(f'<div class="plots">{"".join(figures)}</div>') if figures else Html("")
 
 
-def listed(
+def titled_table(
     step: Step,
     title: str,
     head: Sequence[str],

@@ -36,7 +36,7 @@ def over_time(step: Step, lang: str) -> Iterator[Html]:
         return
     curves, table = [], []
     for index, one in drawn:
-        name = named(one, lang)
+        name = process_name(one, lang)
         curves.append(plots.Curve(name, [(s, b / 2**20) for s, b in one["timeline"]]))
         for point, _ in enumerate(one["timeline"]):
             place = f"{base}/{index}/timeline/{point}"
@@ -67,7 +67,7 @@ def over_time(step: Step, lang: str) -> Iterator[Html]:
     )  # fmt: skip
 
 
-def named(one: Any, lang: str) -> str:
+def process_name(one: Any, lang: str) -> str:
     """What a process is called."""
     if one["rank"] is None:
         return say("program", lang)
@@ -94,7 +94,7 @@ def by_category(step: Step, lang: str) -> Iterator[Html]:
     allocator = at.figure(MIB, (MEMORY, f"{base}/held/allocator_peak_bytes"))
     note = [say("held_note", lang, allocator=allocator.text if allocator else "–")]
     if len(at.at(MEMORY, "/processes")) > 1:
-        note.append(say("held_note_of", lang, name=named(one, lang), device=held["device"]))
+        note.append(say("held_note_of", lang, name=process_name(one, lang), device=held["device"]))
     title = say("held_plot", lang)
     axis = say("steps_axis" if held["unit"] == "step" else "events_axis", lang)
     yield plot(

@@ -12,10 +12,10 @@ from joymigrate.report.journey.figures import (
     MOST_LISTED,
     Cell,
     Table,
-    listed,
     note,
     plot,
     side_by_side,
+    titled_table,
 )
 from joymigrate.report.journey.sentences import ADVICE, COVERAGE, recorded_on
 from joymigrate.report.journey_words import say
@@ -48,7 +48,7 @@ def coverage(step: Step, lang: str) -> Iterator[Html]:
         if one["status"] in LACKING
     ][:MOST_LISTED]
     head = [say(key, lang) for key in ("operator", "runs", "calls", "where", "instead")]
-    yield from listed(step, say("lacking", lang), head, lacking, (2,))
+    yield from titled_table(step, say("lacking", lang), head, lacking, (2,))
 
 
 def shares_plot(step: Step, shares: list[tuple[str, Figure]], lang: str) -> Html:
@@ -124,6 +124,6 @@ def advice(step: Step, lang: str) -> Iterator[Html]:
             ]
         )
     head = [say(key, lang) for key in ("weight", "hint", "share_of_time", "where")]
-    yield from listed(step, say("hints", lang), head, rows, (2,))
+    yield from titled_table(step, say("hints", lang), head, rows, (2,))
     if len(hints) > MOST_LISTED:
         yield note(say("more_in", lang, file="advice/advice.html"))

@@ -146,7 +146,7 @@ def short_advice(step: Step) -> Phrase:
     return Phrase("short_advice", {"advice": step.figure(COUNT, "advice")})
 
 
-def compared(step: Step) -> dict[str, Figure | None]:
+def comparison(step: Step) -> dict[str, Figure | None]:
     names = ("compared", "recorded")
     figures = {
         name: step.figure(COUNT, f"coverage/{name}", VERDICT, f"/coverage/{name}") for name in names
@@ -166,7 +166,7 @@ def against(step: Step) -> list[Phrase]:
 
 
 def short_verify(step: Step) -> Phrase:
-    return Phrase("short_verify", compared(step))
+    return Phrase("short_verify", comparison(step))
 
 
 def short_train(step: Step) -> Phrase:
@@ -177,7 +177,7 @@ def short_train(step: Step) -> Phrase:
     return Phrase("short_train", figures)
 
 
-def served(step: Step) -> dict[str, Figure | None]:
+def serving(step: Step) -> dict[str, Figure | None]:
     return {
         "ready": step.figure(SECONDS, "ready_s"),
         "tokens": step.figure(COUNT, "tokens", ANSWER, "/usage/completion_tokens"),
@@ -186,10 +186,10 @@ def served(step: Step) -> dict[str, Figure | None]:
 
 
 def short_serve(step: Step) -> Phrase:
-    return Phrase("short_serve", served(step))
+    return Phrase("short_serve", serving(step))
 
 
-def found_scan(step: Step) -> list[Phrase]:
+def describe_scan(step: Step) -> list[Phrase]:
     at = step.evidence
     figures = {
         "sites": step.figure(COUNT, "sites", SCAN, "/readiness/sites"),
@@ -216,7 +216,7 @@ def effort(step: Step, lang: str) -> Phrase:
     return Phrase("found_effort", {"minutes": minutes})
 
 
-def found_baseline(step: Step) -> list[Phrase]:
+def describe_baseline(step: Step) -> list[Phrase]:
     if step.raw["figures"].get("failure") == NEEDS_GPU:
         return [Phrase("found_needs_gpu")]
     if step.raw["figures"].get("of") != "original":
@@ -227,7 +227,7 @@ def found_baseline(step: Step) -> list[Phrase]:
     return [Phrase("found_baseline", figures)]
 
 
-def found_rewrite(step: Step) -> list[Phrase]:
+def describe_rewrite(step: Step) -> list[Phrase]:
     if not step.raw["figures"].get("edits"):
         return [Phrase("found_nothing")]
     style = (
@@ -236,7 +236,7 @@ def found_rewrite(step: Step) -> list[Phrase]:
     return [Phrase("found_rewrite", edits(step)), *style]
 
 
-def found_rehearse(step: Step) -> list[Phrase]:
+def describe_rehearsal(step: Step) -> list[Phrase]:
     at = step.evidence
     if "fallbacks" not in step.raw["figures"]:
         chip = [Phrase("found_chip", {"code": step.figure(COUNT, "exit_code")})]
@@ -254,7 +254,7 @@ def found_rehearse(step: Step) -> list[Phrase]:
     return [Phrase("found_rehearse", figures), *held(step), Phrase("found_checked", ways)]
 
 
-def found_coverage(step: Step) -> list[Phrase]:
+def describe_coverage(step: Step) -> list[Phrase]:
     where = recorded_on(step)
     names = ("ops", "calls") if where == "_simulated" else ("ops", "calls", "time")
     figures = {name: share(step, name) for name in names}
@@ -262,16 +262,16 @@ def found_coverage(step: Step) -> list[Phrase]:
     return [Phrase(f"found_coverage{where}", {**figures, "operators": operators})]
 
 
-def found_advice(step: Step) -> list[Phrase]:
+def describe_advice(step: Step) -> list[Phrase]:
     levels = (("errors", "error"), ("warnings", "warning"), ("notes", "note"))
     figures = {a: step.evidence.figure(COUNT, (ADVICE, f"/summary/{b}")) for a, b in levels}
     return [Phrase("found_advice", figures)]
 
 
-def found_verify(step: Step) -> list[Phrase]:
+def describe_verdict(step: Step) -> list[Phrase]:
     at = step.evidence
     modules = step.figure(PERCENT, "coverage/modules", VERDICT, "/coverage/modules")
-    phrases = [Phrase("found_verify", {**compared(step), "modules": modules}), *against(step)]
+    phrases = [Phrase("found_verify", {**comparison(step), "modules": modules}), *against(step)]
     first = step.raw["figures"].get("first_divergence")
     if first:
         figures = {
@@ -288,7 +288,7 @@ def found_verify(step: Step) -> list[Phrase]:
     return phrases
 
 
-def found_train(step: Step) -> list[Phrase]:
+def describe_training(step: Step) -> list[Phrase]:
     at = step.evidence
     values = "/curve/values/loss"
     phrases = []
@@ -313,8 +313,8 @@ def found_train(step: Step) -> list[Phrase]:
     return phrases
 
 
-def found_serve(step: Step) -> list[Phrase]:
-    return [Phrase("found_serve", served(step))]
+def describe_serving(step: Step) -> list[Phrase]:
+    return [Phrase("found_serve", serving(step))]
 
 
 SHORT: dict[str, Callable[[Step], Phrase]] = {
@@ -329,13 +329,13 @@ SHORT: dict[str, Callable[[Step], Phrase]] = {
     "serve": short_serve,
 }
 FOUND: dict[str, Callable[[Step], list[Phrase]]] = {
-    "scan": found_scan,
-    "baseline": found_baseline,
-    "rewrite": found_rewrite,
-    "rehearse": found_rehearse,
-    "coverage": found_coverage,
-    "advice": found_advice,
-    "verify": found_verify,
-    "train": found_train,
-    "serve": found_serve,
+    "scan": describe_scan,
+    "baseline": describe_baseline,
+    "rewrite": describe_rewrite,
+    "rehearse": describe_rehearsal,
+    "coverage": describe_coverage,
+    "advice": describe_advice,
+    "verify": describe_verdict,
+    "train": describe_training,
+    "serve": describe_serving,
 }

@@ -12,10 +12,10 @@ from joymigrate.report.journey.figures import (
     MOST_LISTED,
     Cell,
     Table,
-    listed,
     note,
     plot,
     side_by_side,
+    titled_table,
 )
 from joymigrate.report.journey.sentences import REWRITE, SCAN
 from joymigrate.report.journey_words import say
@@ -82,7 +82,7 @@ def by_hand(step: Step, lang: str) -> Iterator[Html]:
     more = len(manual) > MOST_LISTED
     tail = note(say("more_in", lang, file="scan/scan.html")) if more else ""
     head = [say(key, lang) for key in ("what", "sites_head", "estimate")]
-    yield from listed(step, say("for_people", lang), head, rows, (1, 2))
+    yield from titled_table(step, say("for_people", lang), head, rows, (1, 2))
     yield Html(tail)
 
 
@@ -103,7 +103,7 @@ def rewrite(step: Step, lang: str) -> Iterator[Html]:
         for index, one in enumerate((at.at(REWRITE, "/files") or [])[:MOST_LISTED])
     ]
     head = [say(key, lang) for key in ("file", "change", "edits")]
-    yield from listed(step, say("changed_files", lang), head, rows, (2,))
+    yield from titled_table(step, say("changed_files", lang), head, rows, (2,))
     change = step.raw["figures"].get("step")
     patch = f"../steps/{change}/change.patch"
     if change and at.folder is not None and (at.folder / patch).is_file():

@@ -55,13 +55,13 @@ class Curves:
             except OSError:
                 continue
             if points:
-                found.append((side, thinned(points)))
+                found.append((side, thin(points)))
         return tuple(found)
 
     def runs(self) -> tuple[Run, ...]:
         """Runs with a `metrics.jsonl`, the newest first."""
         if time.monotonic() - self.searched > AGAIN_S:
-            self.folders = sorted(run_folders(self.root), key=changed, reverse=True)[:MOST_RUNS]
+            self.folders = sorted(run_folders(self.root), key=change_time, reverse=True)[:MOST_RUNS]
             self.searched = time.monotonic()
         read = (read_run(self.root, folder) for folder in self.folders)
         return tuple(run for run in read if run is not None)
@@ -80,7 +80,7 @@ def run_folders(root: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
-def changed(folder: Path) -> float:
+def change_time(folder: Path) -> float:
     """When a run wrote last; 0 where its file is gone."""
     try:
         return (folder / METRICS).stat().st_mtime
@@ -107,7 +107,7 @@ def read_run(root: Path, folder: Path) -> Run | None:
         if state in ALIVE and not alive(document):
             state = "died"
     name = folder.relative_to(root).as_posix()
-    return Run(name, state, thinned(points))
+    return Run(name, state, thin(points))
 
 
 def has_loss(row: dict[str, object]) -> bool:
@@ -115,7 +115,7 @@ def has_loss(row: dict[str, object]) -> bool:
     return all(isinstance(row.get(name), int | float) for name in ("step", "loss"))
 
 
-def thinned(points: Iterable[tuple[float, float]]) -> Points:
+def thin(points: Iterable[tuple[float, float]]) -> Points:
     """At most `MOST_POINTS` points, evenly spread; the last one is always there."""
     kept = [(float(x), float(y)) for x, y in points]
     if len(kept) <= MOST_POINTS:

@@ -44,7 +44,7 @@ def resolve_file(root: Path, path: str, named: Iterable[str]) -> Path | None:
     return real
 
 
-def opened(path: Path) -> BinaryIO | None:
+def open_evidence(path: Path) -> BinaryIO | None:
     """A regular file that is open for reading; None for anything else. Follows no link."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     try:

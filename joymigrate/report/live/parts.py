@@ -85,7 +85,7 @@ def journey(seen: ProjectView, lang: str) -> Html:
     found = steps(Evidence(seen.journey, lang=lang)) if seen.journey is not None else []
     taken = {one.name: one for one in found}
     names = {
-        name: step_name(taken[name], lang) if name in taken else named(name, lang)
+        name: step_name(taken[name], lang) if name in taken else name_of(name, lang)
         for name, _, _ in stops
     }
     if not stops:
@@ -110,7 +110,7 @@ def tone(status: str, one: Mapping[str, Any] | None) -> str:
     return TONES.get(status, "plain")
 
 
-def named(step: str, lang: str) -> str:
+def name_of(step: str, lang: str) -> str:
     """What a step that found nothing yet is called; one without words keeps its own name."""
     key = f"step_{step}"
     return say(key, lang) if key in journey_words.WORDS else step

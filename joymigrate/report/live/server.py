@@ -148,7 +148,7 @@ class Handler(BaseHTTPRequestHandler):
         project = self.server.feed.seen
         named = [file for row in project.rows for file in row.evidence]
         real = files.resolve_file(Path(project.root), path, named)
-        handle = None if real is None else files.opened(real)
+        handle = None if real is None else files.open_evidence(real)
         if real is None or handle is None:
             self.refuse(HTTPStatus.NOT_FOUND, "no such evidence")
             return

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from joymigrate.evidence import count_grades, grade_line
-from joymigrate.language import tell, tidied
+from joymigrate.language import tell, tidy
 from joymigrate.run.rehearse.settings import Settings
 
 SCHEMA = "joymigrate.rehearsal/1"
@@ -362,7 +362,7 @@ def as_text(result: Mapping[str, Any]) -> str:
     for trap in result["traps"]:
         lines.append(f"  {trap['where']}: {tell(trap['message'])}")
         lines.append(f"    {tell('help:')} {tell(trap['remedy'])}")
-    return tidied("\n".join(lines))
+    return tidy("\n".join(lines))
 
 
 RACES_SHOWN = 20

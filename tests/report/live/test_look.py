@@ -18,7 +18,7 @@ from joymigrate.journey.running import mark_running
 from joymigrate.language import languages
 from joymigrate.ledger import Change, FileHash, Ledger, Step, Subject
 from joymigrate.report.live import Project, files, parts
-from joymigrate.report.live.curves import MOST_POINTS, thinned
+from joymigrate.report.live.curves import MOST_POINTS, thin
 from joymigrate.report.live.look import tail
 from joymigrate.report.live.words import WORDS, say
 
@@ -152,7 +152,7 @@ def test_a_damaged_ledger_is_shown_as_trouble(project: Path) -> None:
 
 def test_curves_are_thinned_and_keep_their_end() -> None:
     points = [(float(n), 1.0 / (n + 1)) for n in range(10_000)]
-    kept = thinned(points)
+    kept = thin(points)
     assert len(kept) <= MOST_POINTS + 1
     assert kept[0] == points[0]
     assert kept[-1] == points[-1]
