@@ -60,11 +60,28 @@ class Calibration:
 
     def of_operators(self, names: Iterable[str]) -> list[Mapping[str, Any]]:
         """Deviating rows of the operators that a program called (`aten::gelu`)."""
-        wanted = {name.partition("::")[2].partition(".")[0].rstrip("_") for name in names}
+        wanted = {name for called in names for name in functions_of(called)}
         return [
             row for row in self.rows.values()
             if row["deviations"] and base(str(row["op"])) in wanted
         ]  # fmt: skip
+
+
+# torch's functions (as the kit calls them) that end in an operator of another name.
+FUNCTIONS = {
+    "convolution": ("conv1d", "conv2d"), "convolution_overrideable": ("conv1d", "conv2d"),
+    "addmm": ("linear",), "max_pool2d_with_indices": ("max_pool2d",),
+    "nll_loss_forward": ("cross_entropy",), "mm": ("matmul",),
+}  # fmt: skip
+
+
+def functions_of(operator: str) -> set[str]:
+    """The names under which a kit may know an operator that a program called: `aten::_softmax` is
+    `softmax` there, `aten::upsample_nearest2d` `interpolate`."""
+    name = operator.partition("::")[2].partition(".")[0].rstrip("_")
+    plain = name.lstrip("_").removeprefix("native_")
+    more = ("interpolate",) if plain.startswith("upsample_") else FUNCTIONS.get(plain, ())
+    return {name, plain, *more}
 
 
 def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:

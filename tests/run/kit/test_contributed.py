@@ -69,6 +69,21 @@ def test_a_contributed_score_is_known_to_every_installation(
 
 
 @pytest.mark.parametrize(
+    ("called", "function"),
+    [
+        ("aten::_softmax", "torch.softmax"), ("aten::gelu.out", "torch.nn.functional.gelu"),
+        ("aten::upsample_nearest2d", "torch.nn.functional.interpolate"),
+        ("aten::native_layer_norm", "torch.nn.functional.layer_norm"),
+        ("aten::convolution", "torch.nn.functional.conv2d"), ("aten::add_.Tensor", "torch.add"),
+    ],
+)  # fmt: skip
+def test_what_a_kit_calls_a_function_is_known_by_its_operator(called: str, function: str) -> None:
+    row = {"op": function, "deviations": ["result"]}
+    known = Calibration("ascend", {"a": row, "b": {**row, "op": "torch.exp"}})
+    assert known.of_operators([called]) == [row]
+
+
+@pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"message": "at C:\\\\Users\\\\me"}, "a path"),

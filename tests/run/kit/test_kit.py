@@ -212,6 +212,18 @@ def test_a_program_that_fails_with_an_operator_is_no_finding_of_its_own() -> Non
     assert [row.get("because") for row in rows] == [None, ["cat"], None]
 
 
+def test_our_call_of_a_function_that_deviates_is_no_finding_of_its_own() -> None:
+    norm = {"op": "torch_npu.npu_rms_norm", "section": "vendor", "dtype": "float16"}
+    ours = {"op": "npu_rms_norm", "section": "kernel", "deviations": ["result"]}
+    rows: list[dict[str, Any]] = [
+        {"id": "norm", **norm, "deviations": ["result"]},
+        {"id": "rms_norm", **ours, "dtype": "float16"},
+        {"id": "rms_norm wide", **ours, "dtype": "float32"},
+    ]
+    attribute(rows)
+    assert [row.get("because") for row in rows] == [None, ["norm"], None]
+
+
 def result(outcome: str, **more: Any) -> dict[str, Any]:
     return {
         "id": GELU, "section": "operator", "op": "torch.nn.functional.gelu", "dtype": "float16",

@@ -27,8 +27,9 @@ def deviations(case: dict[str, Any], said: dict[str, Any], found: dict[str, Any]
 
 
 def attribute(rows: list[dict[str, Any]]) -> None:
-    """Programs that fail with the words of an operator that deviates by itself: `because` names
-    the operator's cases, and the program is no finding of its own."""
+    """Programs that fail with the words of an operator that deviates by itself, and kernels of ours
+    that call a vendor's function that deviates in their dtype: `because` names the operator's
+    cases, and the row is no finding of its own."""
     operators = [r for r in rows if r["deviations"] and r["section"] in ("operator", "vendor")]
     for row in rows:
         row.pop("because", None)
@@ -36,6 +37,11 @@ def attribute(rows: list[dict[str, Any]]) -> None:
             continue
         named = set(re.findall(r"\b\w+::(\w+)", str(row.get("message", ""))))
         because = [one["id"] for one in operators if one["op"].rpartition(".")[2] in named]
+        if row["section"] == "kernel":
+            because += [
+                one["id"] for one in operators
+                if (one["op"].rpartition(".")[2], one["dtype"]) == (row["op"], row["dtype"])
+            ]  # fmt: skip
         if because:
             row["because"] = because
 

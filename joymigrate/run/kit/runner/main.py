@@ -21,7 +21,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parents[1]
 PATIENCE_S = 120.0  # one case; a kernel that is compiled at first use takes a while
 START_S = 900.0  # a worker: to import the chip's package on a busy machine
-JOIN_S, COLLECTIVE_S = 300.0, 30.0  # to join the group; for the collective itself
+JOIN_S, COLLECTIVE_S = 300.0, 120.0  # to join the group; for the collective itself
 PATHS = re.compile(r"(/[\w.\-+]+){2,}/?")
 ADDRESSES = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{0,4}\b")
 MINUTES = 60.0  # a run begins no case after them; a second start goes on

@@ -130,7 +130,7 @@ def rate(name: str, dtype: str, device: str) -> dict[str, Any]:
     kind = device.split(":")[0]
     module = getattr(torch, kind)
     best, largest, length = 0.0, 0, 256 if name == "matmul" else 1 << 20
-    while length <= (1 << 13 if name == "matmul" else 1 << 30):
+    while length <= (1 << 13 if name == "matmul" else 1 << 28):
         shape = (length, length) if name == "matmul" else (length,)
         source = torch.ones(shape, dtype=getattr(torch, dtype), device=device)
         target = torch.empty_like(source)
@@ -146,7 +146,7 @@ def rate(name: str, dtype: str, device: str) -> dict[str, Any]:
         work = 2 * length**3 / 1e12 if name == "matmul" else 2 * source.nbytes / 1e9
         if work / min(taken[1:]) > best:
             best, largest = work / min(taken[1:]), length
-        if min(taken[1:]) > LONGEST_S:
+        if min(taken[1:]) > LONGEST_S or sum(taken) > 20 * LONGEST_S:
             break
         length *= 2 if name == "matmul" else 4
     unit = "TFLOP/s" if name == "matmul" else "GB/s"
