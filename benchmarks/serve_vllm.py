@@ -1,7 +1,7 @@
 """Our engine and vLLM on a CPU, one thread each, same model, same client: tokens per CPU-second.
 
-    python -m benchmarks.serve_vllm --vllm /path/to/venv/bin/vllm --make FOLDER
-    python -m benchmarks.serve_vllm --vllm /path/to/venv/bin/vllm --model FOLDER [--w8a8 FOLDER]
+    python -m benchmarks.serve_vllm --vllm /path/to/venv/bin/python --make FOLDER
+    python -m benchmarks.serve_vllm --vllm /path/to/venv/bin/python --model FOLDER [--w8a8 FOLDER]
                                     [--concurrency 1,8,32] [-- more options of serve_load]
 
 `--make` writes the model of `engine_speed` with a tokenizer, and stops. `--w8a8` serves a quantised
@@ -46,7 +46,7 @@ def make(folder: Path) -> None:
 def servers(options: argparse.Namespace) -> dict[str, tuple[list[str], int]]:
     """Command and port by name."""
     ours = [sys.executable, "-W", "ignore", "-m", "joymigrate", "serve"]
-    theirs = [str(options.vllm), "serve"]
+    theirs = [str(options.vllm), "-m", "vllm.entrypoints.openai.api_server", "--model"]
     found = {}
     for place, folder in enumerate(filter(None, (options.model, options.w8a8))):
         kind = "-w8a8" if place else ""
@@ -104,8 +104,9 @@ def main() -> int:
         return subprocess.run(line, check=False).returncode
     finally:
         for one in running:
-            for child in psutil.Process(one.pid).children(recursive=True):
-                child.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for child in psutil.Process(one.pid).children(recursive=True):
+                    child.kill()
             one.kill()
             one.wait()
 
