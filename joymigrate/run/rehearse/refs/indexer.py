@@ -71,7 +71,7 @@ def npu_lightning_indexer(
     values = torch.zeros(shape, dtype=query.dtype)
     start = 0
     for number, (q, k, w) in enumerate(zip(queries, keys, strengths, strict=True)):
-        best, scores = chosen(q, k, w, sparse_count, causal=sparse_mode == CAUSAL)
+        best, scores = best_keys(q, k, w, sparse_count, causal=sparse_mode == CAUSAL)
         count = best.shape[-1]
         if layout_query == "TND":
             place = (slice(start, start + len(q)), slice(None), slice(count))
@@ -83,7 +83,7 @@ def npu_lightning_indexer(
     return positions, values if return_value else values.new_empty(0)
 
 
-def chosen(
+def best_keys(
     query: Tensor, key: Tensor, weights: Tensor, count: int, *, causal: bool
 ) -> tuple[Tensor, Tensor]:
     """Positions and values [S1, N2, at most `count`] of one sequence; -1 behind the last key."""
