@@ -128,7 +128,7 @@ REHEARSAL = {
     "operators": 2, "calls": 5, "peak_memory_bytes": {"npu:0": 1 << 20},
     "checked_by": {"vendor_cpp": 1.0, "reference": 0.0, "cpu_alias": 0.0},
     "fallbacks": [{"op": "aten::lgamma", "calls": 1, "where": ["train.py:3"]}],
-    "unsimulated": [], "kernels": {"aclnnAdd": 1},
+    "unsimulated": [], "triton_kernels": [], "kernels": {"aclnnAdd": 1},
     "documented": [{"where": "train.py:4", "kernel": "aclnnAdd", "dtype": "BFLOAT16",
                     "op": "aten::add",
                     "source": "Atlas training series has no BFLOAT16 (kernel documents)"}],
