@@ -2,10 +2,11 @@
 
     python -m benchmarks.predicted_fallbacks -o ROWS.jsonl [MODEL …]
 
-Each model of `benchmarks.public_models` is recorded once on the CPU (`profile record`, `profile
-coverage`) and rehearsed once. Rows are appended, and a model with a row is not run again: the
-whole can be made in pieces. Without models it prints the table of all rows. Exits 1 below a recall
-of 99 % or a precision of 95 %. An operator counts by its name without overload and `_out`.
+`opinfo_K_N` is the K-th of N parts of `benchmarks.opinfo_steps`: every operator that torch has
+samples of. Each model of `benchmarks.public_models` is recorded once on the CPU (`profile record`,
+`profile coverage`) and rehearsed once. Rows are appended, and a model with a row is not run again:
+the whole can be made in pieces. Without models it prints the table of all rows. Exits 1 below a
+recall of 99 % or a precision of 95 %. An operator counts by its name without overload and `_out`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ def run(command: list[str], device: str) -> str:
 def row(model: str, folder: Path) -> dict[str, Any]:
     """What is predicted and what is rehearsed of one model."""
     program = [sys.executable, "-m", "benchmarks.public_models", model]
+    if model.startswith("opinfo_"):
+        program = [sys.executable, "-m", "benchmarks.opinfo_steps", *model.split("_")[1:]]
     trace, coverage, rehearsal = (folder / f"{model}.{kind}" for kind in ("jsonl", "cov", "reh"))
     found: dict[str, Any] = {"model": model}
     error = run(["profile", "record", "-q", "-o", str(trace), "--", *program], "cpu")

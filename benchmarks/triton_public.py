@@ -24,6 +24,7 @@ import yaml
 
 from joymigrate import chips
 from joymigrate.profile import port
+from joymigrate.profile.port import prove as proving
 from joymigrate.profile.port.find import kernels
 from joymigrate.profile.port.prove import Job, prove
 from joymigrate.profile.port.rewrite import port_source
@@ -38,10 +39,12 @@ def main() -> int:
     parser.add_argument("--no-prove", action="store_true")
     parser.add_argument("--only")
     parser.add_argument("--cases", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=600, help="of one case")
     parser.add_argument("--fresh", type=int, default=0)
     parser.add_argument("--seed", type=int, default=20261125)
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
+    proving.SECONDS = arguments.seconds
     data = yaml.safe_load(LABELS.read_text(encoding="utf-8"))
     known = port.load(chips.target("ascend"))
     rows: list[dict[str, Any]] = []
