@@ -1,4 +1,6 @@
-"""What does recording cost a step? Process time per step, plain, timed and exact, side by side.
+"""What does recording cost a step? Process time per step, plain and recorded, side by side.
+
+`watched` are the steps behind the exact one, where only first calls are recorded.
 
 The loop is the GPT of tests/profile/programs/models.py on one thread. Rounds alternate between a
 plain step and a recorded one, so that a busy machine slows both; the median of the ratios counts.
@@ -53,13 +55,15 @@ def main(rounds: int) -> int:
     """Print the table; 1 when the timed steps cost more than 30 %."""
     from joymigrate.profile.recorder.operators import Context, Recording
     from joymigrate.profile.recorder.timing import Timer
+    from joymigrate.profile.recorder.whole import WholeRun
 
     step = steps()
     for _ in range(5):
         step()
     gc.disable()
     plain: list[float] = []
-    ratios: dict[str, list[float]] = {"timed": [], "timed, with stacks": [], "exact": []}
+    ratios: dict[str, list[float]] = {"timed": [], "timed, with stacks": [], "exact": [],
+                                    "watched": []}  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(rounds):
             for name, stack in (("timed", False), ("timed, with stacks", True)):
@@ -78,6 +82,14 @@ def main(rounds: int) -> int:
             costs = [spent(step) for _ in range(3)]
             recording.end()
             ratios["exact"].append(statistics.median(costs) / base)
+            base = statistics.median(spent(step) for _ in range(5))
+            run = WholeRun(Context(), Path(folder))
+            run.start([])
+            for _ in range(2):  # what is new is recorded here
+                spent(step)
+            costs = [spent(step) for _ in range(5)]
+            run.stop("exit")
+            ratios["watched"].append(statistics.median(costs) / base)
     print(f"plain step: {statistics.median(plain):.1f} ms of process time, {rounds} rounds")
     print("| kind of step | overhead |\n|---|---|")
     for name, found in ratios.items():

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from joymigrate import attach
@@ -47,10 +48,21 @@ class CallWatch(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        # This stands before every call of torch: no function of ours where a comparison will do.
+        run = self.run
+        key: Any = (
+            func,
+            run.evaluating,
+            run.context.phase,
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            *[a.dtype if type(a) is Tensor else kind_of(a) for a in args],
+        )
+        if kwargs:
+            key += tuple(map(kind_of, kwargs.values()))
+        if key in self.known or run.busy:
+            return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
-        key = (func, self.run.phase(), tuple(map(kind_of, args)), *map(kind_of, kwargs.values()))
-        if key in self.known or self.run.busy:
-            return func(*args, **kwargs)
         if len(self.known) < KEYS:
             self.known.add(key)
         with self.run.exactly("call", around=getattr(func, "__name__", "")):
