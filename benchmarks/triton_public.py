@@ -29,6 +29,7 @@ from joymigrate.profile.port.find import kernels
 from joymigrate.profile.port.prove import Job, prove
 from joymigrate.profile.port.rewrite import port_source
 
+TOGETHER = 9  # kernels that one process of the interpreter runs
 LABELS = Path(__file__).with_name("triton_labels.yaml")
 
 
@@ -54,12 +55,12 @@ def main() -> int:
     listed = [one for one in data["kernels"] if arguments.only in (None, one["project"])]
     if arguments.fresh:
         listed = drawn(data, arguments)
-    for one in listed:
-        if (one["file"], one["kernel"]) in done:
-            continue
-        root = arguments.sources / data["projects"][one["project"]]["folder"]
-        rows.append(row(one, arguments.sources / one["file"], root, known, arguments))
-        print(line(rows[-1]), flush=True)
+    left = [one for one in listed if (one["file"], one["kernel"]) not in done]
+    for start in range(0, len(left), TOGETHER):
+        made = judged(left[start : start + TOGETHER], data, known, arguments)
+        for one in made:
+            print(line(one), flush=True)
+        rows += made
         if arguments.output:
             arguments.output.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return summary(rows, proved=not arguments.no_prove)
@@ -93,23 +94,30 @@ def stores(function: ast.FunctionDef) -> bool:
     return ".store(" in ast.unparse(function) or "atomic_" in ast.unparse(function)
 
 
-def row(
-    listed: dict[str, Any], path: Path, root: Path, known: dict[str, Any], arguments: Any
-) -> dict[str, Any]:
-    """One kernel: its verdict with the first reason, and its variant's proof."""
-    checked = port.check([path], known, roots=[root, root.parent])
-    one = next(c for c in checked if c.kernel == listed["kernel"])
-    reason = one.notes[0].message if one.notes and one.notes[0].level != "note" else ""
-    found = {**listed, "verdict": one.verdict, "reason": reason, "port": "", "proof": ""}
-    source = path.read_bytes()
-    text, ports = port_source(source, known)
-    made = next(p for p in ports if p.kernel == listed["kernel"])
-    found["port"] = made.refused or "written"
-    if not made.refused and not arguments.no_prove:
-        job = Job(path, source, text, made.kernel)
-        proof = prove([job], [root, root.parent], known, cases=arguments.cases)[0]
-        found["proof"] = proof.result + (f": {proof.reason}" if proof.reason else "")
-    return found
+def judged(
+    listed: list[dict[str, Any]], data: dict[str, Any], known: dict[str, Any], arguments: Any
+) -> list[dict[str, Any]]:
+    """Some kernels: each with its verdict and the first reason, and with its variant's proof."""
+    rows, jobs, roots = [], [], []
+    for one in listed:
+        root = arguments.sources / data["projects"][one["project"]]["folder"]
+        path = arguments.sources / one["file"]
+        checked = port.check([path], known, roots=[root, root.parent])
+        verdict = next(c for c in checked if c.kernel == one["kernel"])
+        notes = [note.message for note in verdict.notes if note.level != "note"]
+        source = path.read_bytes()
+        text, ports = port_source(source, known)
+        made = next(p for p in ports if p.kernel == one["kernel"])
+        rows.append({**one, "verdict": verdict.verdict, "reason": notes[0] if notes else "",
+                     "port": made.refused or "written", "proof": ""})  # fmt: skip
+        if not made.refused and not arguments.no_prove:
+            jobs.append((rows[-1], Job(path, source, text, made.kernel)))
+            roots += [root, root.parent]
+    unique = list(dict.fromkeys(roots))
+    proofs = prove([job for _, job in jobs], unique, known, cases=arguments.cases)
+    for (row, _), proof in zip(jobs, proofs, strict=True):
+        row["proof"] = proof.result + (f": {proof.reason}" if proof.reason else "")
+    return rows
 
 
 def line(row: dict[str, Any]) -> str:
