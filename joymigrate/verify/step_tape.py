@@ -393,6 +393,7 @@ class StepTape:
             entry["sinks"][name] = summary(value)
             if name in actual:
                 entry["sinks"][name]["native"] = apart(summary(actual[name]), summary(value))
+                entry["sinks"][name]["dtype"] = str(actual[name].dtype).removeprefix("torch.")
         for name, gradient in made.gradients.items():
             label = f"gradient at {name.rpartition('@')[0]}"
             if gradient is not None:
@@ -458,6 +459,7 @@ class StepTape:
             for name, value in zip(actual, own.values, strict=True):
                 if name not in returned:
                     rows[name]["native"] = apart(summary(actual[name]), summary(value))
+                    rows[name]["dtype"] = str(actual[name].dtype).removeprefix("torch.")
 
     def from_returned(self, role: str, given: torch.Tensor) -> float:
         """How far an input is from what the model returned, which the baseline gives back as it
