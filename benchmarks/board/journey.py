@@ -330,9 +330,12 @@ def run(
         "HF_HUB_OFFLINE": "1",
         **program.environment,
     }
+    if plain:  # as on a machine without the chip's package
+        environment["JOYMIGRATE_SWITCH"] = "joymigrate.chips.presence:hide_driverless"
     added = str(packages.folder(program.packages)) if program.packages else ""
     own, outer = environment.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")
-    paths = (own, added, str(HIDDEN), str(ROOT), outer)
+    starts = str(ROOT / "joymigrate" / "run" / "rehearse" / "start") if plain else ""
+    paths = (starts, own, added, str(HIDDEN), str(ROOT), outer)
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return limited.run(
         words if plain else [*JOYMIGRATE, *words],
