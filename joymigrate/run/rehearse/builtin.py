@@ -13,9 +13,12 @@ from torch import Tensor
 
 
 def matmul_backward(
-    grad: Tensor, self: Tensor, other: Tensor, mask: Sequence[bool]
+    grad: Tensor | None, self: Tensor, other: Tensor, mask: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of `self @ other` for what `mask` asks for (aten::matmul_backward)."""
+    """Gradients of `self @ other` for what `mask` asks for (aten::matmul_backward); none where
+    none comes in."""
+    if grad is None:
+        return None, None
     if self.dim() == 1 and other.dim() == 1:
         return (grad * other if mask[0] else None, grad * self if mask[1] else None)
     left = self.unsqueeze(0) if self.dim() == 1 else self

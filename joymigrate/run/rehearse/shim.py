@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections import Counter
 
 from joymigrate.errors import JoyError
@@ -11,6 +12,7 @@ from joymigrate.run.rehearse.build import RUNTIME, SWITCH
 from joymigrate.run.rehearse.limits import UNLIKE_CHIP
 from joymigrate.run.rehearse.settings import HOST_MODELS, Settings
 
+VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 SEQUENCE_LIMIT = 1 << 20  # as in shim/kernels.c
 HOST_OUTCOMES = ("asked", "refused", "unknown", "absent", "crashed", "skipped")  # shim/host.c
 
@@ -27,7 +29,7 @@ class Shim:
             if path.name != SWITCH  # needs torch's libraries; dispatch.py loads it
         ]
         self.runtime.joy_configure(
-            settings.soc.encode(), settings.devices, ctypes.c_uint64(settings.memory_bytes)
+            settings.soc.encode(), visible(settings.devices), ctypes.c_uint64(settings.memory_bytes)
         )
         self.runtime.joy_cann(settings.cann.encode())
         self.runtime.joy_set_dry(settings.mode == "dry")
@@ -97,6 +99,22 @@ class Shim:
         The switch for convolutions is on by default, so it doesn't say what the program wants.
         """
         return bool(self.runtime.joy_hf32().endswith(b"1"))
+
+
+def visible(devices: int) -> int:
+    """How many of the devices this process sees: `ASCEND_RT_VISIBLE_DEVICES` lists some by number,
+    in ascending order (rules/ascend, JM170). From the first entry on that is none, it counts no
+    more; an empty list is taken as none given."""
+    asked = os.environ.get(VISIBLE, "").strip()
+    if not asked:
+        return devices
+    count, last = 0, -1
+    for part in asked.split(","):
+        number = int(part) if part.strip().isdigit() else -1
+        if not last < number < devices:
+            break
+        count, last = count + 1, number
+    return count
 
 
 class HostDoor:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.run.rehearse import build, symbols
+from joymigrate.run.rehearse import build, shim, symbols
 
 SYSTEM = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0")
 SYSTEM += ("libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")
@@ -88,3 +88,16 @@ def test_processes_that_start_together_share_one_build(tmp_path: Path) -> None:
     libraries = {path.name for path in Path(folders.pop()).iterdir()}
     assert {"libascendcl.so", "libhccl.so", "libopapi.so"} <= libraries
     assert not list((tmp_path / "rehearse").glob(".build-*"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "seen"),
+    [(None, 8), ("", 8), ("0", 1), ("2,5,7", 3), ("0,1,9", 2), ("3,1", 1), ("x", 0)],
+)
+def test_a_process_sees_the_devices_that_are_listed(
+    asked: str | None, seen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(shim.VISIBLE, raising=False)
+    if asked is not None:
+        monkeypatch.setenv(shim.VISIBLE, asked)
+    assert shim.visible(8) == seen
