@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # Not inside of a word, a path, a version or a time of day.
 NUMBER = re.compile(
@@ -20,6 +20,9 @@ MEASURES = re.compile(
     r"|it/s|tok|flops|date|\bpid\b|port|addr|host|version|device|\w*[gn]pu|cuda|seed|path|file|cpu",
     re.IGNORECASE,
 )
+# float32's rounding. A number that is the difference of others carries theirs: the margin of two
+# rewards of 1e-6, made of log probabilities of -50. Never more than this, our own choice.
+ROUNDING, HIGHEST_FLOOR = 2.0**-23, 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Printed:
     value: float
     unit: float
     whole: bool
+    floor: float = 0.0  # below which it is rounding of the numbers beside it
 
 
 def read(text: str) -> Printed:
@@ -65,12 +69,16 @@ def columns(lines: Iterable[str]) -> dict[Column, list[Printed]]:
     for line in map(without_places, lines):
         numbers = list(NUMBER.finditer(line))
         template = NUMBER.sub("#", line).strip()
-        end = 0
+        end, known = 0, []
         for index, match in enumerate(numbers):
             before, end = line[end : match.start()][-24:], match.end()
             words = f"{before} {unit_of(line, before, end)}"
             column = Column(template, index, NUMBER.sub("#", words))
-            found.setdefault(column, []).append(read(match.group()))
+            known.append((column, read(match.group())))
+        sizes = (abs(n.value) for c, n in known if not n.whole and not c.measures)
+        floor = min(ROUNDING * max(filter(math.isfinite, sizes), default=0.0), HIGHEST_FLOOR)
+        for column, number in known:
+            found.setdefault(column, []).append(replace(number, floor=floor))
     return found
 
 
@@ -120,6 +128,6 @@ def errors(
             same = a.value == b.value or (math.isnan(a.value) and math.isnan(b.value))
             made.append(0.0 if same else math.inf)
             continue
-        gap = max(0.0, abs(a.value - b.value) - 1.01 * unit)
+        gap = max(0.0, abs(a.value - b.value) - 1.01 * unit - a.floor)
         made.append(gap / max(abs(a.value), typical, 1e-12) if gap else 0.0)
     return made

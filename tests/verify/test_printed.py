@@ -9,7 +9,7 @@ import pytest
 
 from joymigrate.verify.model import Difference, Status
 from joymigrate.verify.printed_stage import judge_printed
-from joymigrate.verify.text_numbers import columns
+from joymigrate.verify.text_numbers import columns, errors
 from joymigrate.verify.watch_stage import Watched
 
 
@@ -68,3 +68,14 @@ def test_lines_of_source_files_are_no_numbers() -> None:
     assert columns(ours) == columns(theirs)
     assert [one[0].value for one in columns(ours).values()] == [3.5]
     assert columns(["epoch.py 3"]) != columns(["epoch.py 4"])
+
+
+def test_a_difference_of_other_numbers_carries_their_rounding() -> None:
+    line = "{{'logps/chosen': '-52.71', 'logps/rejected': '-49.3', 'rewards/margins': '{}'}}"
+    apart = {}
+    for ours, theirs in (("8.488e-06", "8.297e-06"), ("0.0849", "0.083")):
+        a, b = (columns([line.format(one)]) for one in (ours, theirs))
+        column = next(one for one in a if "margins" in one.words)
+        (apart[ours],) = errors(a[column], b[column])
+    assert apart["8.488e-06"] == 0.0
+    assert apart["0.0849"] > 0.02
