@@ -120,3 +120,19 @@ def test_a_size_of_run_time_is_a_condition() -> None:
     assert "how large BLOCK is, is only known at run time" in " ".join(
         note.message for note in found.notes
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        source(launch="grid = grid\n    kernel[grid](x, y, n, BLOCK=64)"),
+        source(launch="one = two\n    two = one\n    kernel[one](x, y, n, BLOCK=64)"),
+        source(jit=TUNED.format("[triton.Config({'BLOCK': 1 << i}) for i in range(0)]")),
+        source(jit=TUNED.format("[triton.Config({'BLOCK': 0 ** i}) for i in range(0)]")),
+        source("a = BLOCK ** 63\nb = a ** 63\nc = b ** 63\nd = c ** 63\ne = d ** 63\n" + STORE),
+        source("a = tl.expand_dims(at, 0)\ntl.load(X + a + at[None, :])\n" + STORE,
+               launch="kernel[(4,)](x, y, n, BLOCK=4096)"),
+    ],
+)  # fmt: skip
+def test_odd_sizes_are_read_to_an_end(text: str) -> None:
+    assert verdicts(text) == {"kernel": "works"}

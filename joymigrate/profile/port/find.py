@@ -10,7 +10,7 @@ from pathlib import Path
 
 from joymigrate.profile.port.dotted import dotted
 from joymigrate.profile.port.project import Files
-from joymigrate.profile.port.values import Scope, assigned, greatest
+from joymigrate.profile.port.values import DEEP, Scope, assigned, greatest
 
 # Projects hand these names on from a module of their own.
 REEXPORTED = {"tl": "triton.language", "triton": "triton"}
@@ -236,14 +236,16 @@ def numbers_in(table: ast.AST | None, scope: Scope, held: dict[str, int]) -> dic
     return found
 
 
-def programs_of(grid: ast.expr | None, scope: Scope, inside: ast.FunctionDef | None) -> int | None:
+def programs_of(
+    grid: ast.expr | None, scope: Scope, inside: ast.FunctionDef | None, deep: int = DEEP
+) -> int | None:
     """How many programs a grid has at most; None where the source does not say it."""
     if isinstance(grid, ast.Name) and inside is not None:
         values = [value for value, place in assigned(grid.id, inside) if place is None]
-        counts = [programs_of(one, scope, inside) for one in values]
-        return counts[0] if len(counts) == 1 else None
+        alone = len(values) == 1 and deep
+        return programs_of(values[0], scope, inside, deep - 1) if alone else None
     if isinstance(grid, ast.Lambda):
-        return programs_of(grid.body, scope, inside)
+        return programs_of(grid.body, scope, inside, deep)
     if not isinstance(grid, (ast.Tuple, ast.List)):
         return greatest(grid, scope, inside)
     counts = [greatest(one, scope, inside) for one in grid.elts]

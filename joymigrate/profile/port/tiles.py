@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.values import LARGEST
 
 Shape = tuple[int, ...]
 REDUCES = frozenset(("sum", "max", "min", "argmax", "argmin", "reduce", "xor_sum"))
@@ -143,7 +144,9 @@ class Tiles:
         if base in REDUCES:
             return self.reduced(node, shapes[0] if shapes else (), inputs[1:])
         if base == "expand_dims" and shapes:
-            return (*shapes[0], 1)
+            axis = number_of(named(node, "axis", len(node.args) - 1), self.numbers)
+            at = len(shapes[0]) if axis is None else axis
+            return (*shapes[0][:at], 1, *shapes[0][at:])
         if base == "trans" and shapes:
             return shapes[0][::-1]
         return broadcast(shapes[:1] if base in KEEPS else shapes) if name or method else ()
@@ -226,7 +229,7 @@ def number_of(node: ast.expr | None, numbers: Mapping[str, int]) -> int | None:
     if not isinstance(node, ast.BinOp):
         return None
     left, right = number_of(node.left, numbers), number_of(node.right, numbers)
-    if left is None or right is None:
+    if left is None or right is None or max(abs(left), abs(right)) > LARGEST:
         return None
     if isinstance(node.op, ast.FloorDiv) and right:
         return left // right

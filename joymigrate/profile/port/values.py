@@ -10,6 +10,7 @@ from pathlib import Path
 from joymigrate.profile.port.dotted import dotted
 from joymigrate.profile.port.project import Files
 
+LARGEST = 1 << 64  # no size is larger; numbers that grow without end are not followed
 DEEP = 6  # calls and assignments that are followed
 ELEMENT_BYTES = 2  # of `x.element_size()`: the shortest floating point type that kernels are for
 
@@ -105,7 +106,7 @@ def combined(
             return left // by.value
         return None
     right = greatest(node.right, scope, function, deep)
-    if left is None or right is None or right > 1 << 20:
+    if left is None or right is None or not 0 <= right <= 1 << 20 or abs(left) > LARGEST:
         return None
     if isinstance(node.op, ast.Mult):
         return left * right
