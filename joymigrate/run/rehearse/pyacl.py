@@ -14,9 +14,10 @@ from collections.abc import Callable
 from ctypes import c_char_p, c_int, c_int32, c_size_t, c_uint32, c_void_p
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from joymigrate.run.rehearse.settings import Settings
 
 NAME = "acl"
 # function: (C function, arguments, what it writes back)
@@ -34,16 +35,16 @@ RUNTIME: dict[str, tuple[str, tuple[type, ...], tuple[type, ...]]] = {
 FIRST = {"aclrtMalloc"}  # write to their first argument
 
 
-def provide(library: Path) -> None:
+def provide(settings: Settings) -> None:
     """Offer `acl` and `acl.rt` to this process's imports, after everything that is installed."""
-    sys.meta_path.append(Offer(library))
+    sys.meta_path.append(Offer(settings))
 
 
 class Offer(MetaPathFinder, Loader):
     """Makes the two modules when they are asked for and CANN's own are not there."""
 
-    def __init__(self, library: Path) -> None:
-        self.library = library
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if name not in (NAME, f"{NAME}.rt"):
@@ -54,7 +55,9 @@ class Offer(MetaPathFinder, Loader):
         return Part(spec.name)
 
     def exec_module(self, module: Any) -> None:
-        simulated = ctypes.CDLL(str(self.library), mode=ctypes.RTLD_GLOBAL)
+        from joymigrate.run.rehearse.shim import load_runtime
+
+        simulated = load_runtime(self.settings)
         if module.__name__ == NAME:
             simulated.aclrtGetSocName.restype = c_char_p
             module.get_soc_name = lambda: simulated.aclrtGetSocName().decode()

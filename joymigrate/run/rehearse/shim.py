@@ -17,20 +17,26 @@ SEQUENCE_LIMIT = 1 << 20  # as in shim/kernels.c
 HOST_OUTCOMES = ("asked", "refused", "unknown", "absent", "crashed", "skipped")  # shim/host.c
 
 
+def load_runtime(settings: Settings) -> ctypes.CDLL:
+    """The simulated runtime, with the chip that was asked for; whoever comes first loads it."""
+    runtime = ctypes.CDLL(str(settings.libraries / RUNTIME), mode=ctypes.RTLD_GLOBAL)
+    runtime.joy_configure(
+        settings.soc.encode(), visible(settings.devices), ctypes.c_uint64(settings.memory_bytes)
+    )
+    return runtime
+
+
 class Shim:
     """One loaded runtime. The libraries stay loaded as long as the process lives."""
 
     def __init__(self, settings: Settings) -> None:
         # torch_npu's own libraries find these by name, because they are already loaded.
-        self.runtime = ctypes.CDLL(str(settings.libraries / RUNTIME), mode=ctypes.RTLD_GLOBAL)
+        self.runtime = load_runtime(settings)
         self.others = [
             ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
             for path in sorted(settings.libraries.glob("*.so"))
             if path.name != SWITCH  # needs torch's libraries; dispatch.py loads it
         ]
-        self.runtime.joy_configure(
-            settings.soc.encode(), visible(settings.devices), ctypes.c_uint64(settings.memory_bytes)
-        )
         self.runtime.joy_cann(settings.cann.encode())
         self.runtime.joy_set_dry(settings.mode == "dry")
         if settings.mode == "async":
@@ -114,7 +120,7 @@ def visible(devices: int) -> int:
         return devices
     count, last = 0, -1
     for part in asked.split(","):
-        number = int(part) if part.strip().isdigit() else -1
+        number = int(part) if part.strip().isdecimal() else -1
         if not last < number < devices:
             break
         count, last = count + 1, number

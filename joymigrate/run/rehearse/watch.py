@@ -14,7 +14,6 @@ from contextlib import contextmanager, redirect_stdout
 
 from joymigrate import attach
 from joymigrate.run.rehearse import pyacl, triton_kernels
-from joymigrate.run.rehearse.build import RUNTIME
 from joymigrate.run.rehearse.settings import read_settings
 
 PACKAGE = "torch_npu"
@@ -33,7 +32,7 @@ def start() -> None:
     os.environ["TASK_QUEUE_ENABLE"] = "0"
 
     triton_kernels.start()
-    pyacl.provide(settings.libraries / RUNTIME)
+    pyacl.provide(settings)
 
     def around(load: Callable[[], None]) -> None:
         from joymigrate.run.rehearse.shim import Shim

@@ -92,7 +92,7 @@ def test_processes_that_start_together_share_one_build(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "seen"),
-    [(None, 8), ("", 8), ("0", 1), ("2,5,7", 3), ("0,1,9", 2), ("3,1", 1), ("x", 0)],
+    [(None, 8), ("", 8), ("0", 1), ("2,5,7", 3), ("0,1,9", 2), ("3,1", 1), ("x", 0), ("²", 0)],
 )
 def test_a_process_sees_the_devices_that_are_listed(
     asked: str | None, seen: int, monkeypatch: pytest.MonkeyPatch

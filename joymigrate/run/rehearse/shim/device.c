@@ -31,11 +31,11 @@ static void keep_host_memory(void) {
 #endif
 }
 
-/* Called once, before torch_npu is loaded. */
+/* Called before torch_npu is loaded, and by who asks the runtime earlier. A process may see none. */
 JOY_PUBLIC void joy_configure(const char *soc, int devices, uint64_t bytes) {
   keep_host_memory();
   snprintf(soc_name, sizeof soc_name, "%s", soc);
-  device_count = devices < 1 ? 1 : devices > JOY_MAX_DEVICES ? JOY_MAX_DEVICES : devices;
+  device_count = devices < 0 ? 0 : devices > JOY_MAX_DEVICES ? JOY_MAX_DEVICES : devices;
   device_bytes = bytes;
 }
 
