@@ -76,7 +76,7 @@ MESSAGES = (
     ),
     Trap(
         "triton",
-        r"0 active drivers \(\[\]\)",
+        r"0 active drivers \(\[\]\)|0 compatible backends for target",
         "a Triton kernel that was compiled: on the chip that needs triton-ascend; "
         "rehearsed it runs where TRITON_INTERPRET is not set to 0",
     ),

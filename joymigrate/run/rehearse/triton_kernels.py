@@ -45,13 +45,23 @@ def keep(record: Record) -> None:
 
 
 def prepare() -> None:
-    """Stand in for the driver, mend bfloat16, and count launches; called after Triton's import."""
+    """Called after Triton's import. A release whose inside is another is left as it is, and its
+    kernels are compiled, which fails here: the program may never launch one."""
+    try:
+        change_interpreter()
+    except (ImportError, AttributeError) as error:
+        os.environ["TRITON_INTERPRET"] = "0"
+        said = f"rehearsal: kernels of this release of Triton can't be computed here ({error})"
+        print(said, file=sys.stderr)
+
+
+def change_interpreter() -> None:
+    """Stand in for the driver, mend bfloat16, and count launches."""
     from triton.backends import Backend, backends
     from triton.runtime import interpreter, jit
 
-    backends[NAME] = Backend(compiler=backends[next(iter(backends))].compiler, driver=Driver)
     mend_casts(interpreter.InterpreterBuilder)
-    for name in ("binary_op", "unary_op", "ternary_op", "create_dot"):
+    for name in ("binary_op", "unary_op", "ternary_op", "create_dot", "create_fma"):
         mend(interpreter.InterpreterBuilder, name)
     for kind in (interpreter.ReduceOps, interpreter.ScanOps):
         refuse_bfloat16(kind)
@@ -67,6 +77,10 @@ def prepare() -> None:
         return run(self, *args, **kwargs)
 
     interpreter.GridExecutor.__call__ = launch
+    compiler = backends[next(iter(backends))].compiler
+    for name, other in backends.items():  # a GPU of this machine takes no part
+        backends[name] = Backend(compiler=other.compiler, driver=Absent)
+    backends[NAME] = Backend(compiler=compiler, driver=Driver)
 
 
 def resolve_helpers(mangle_type: Callable[[object], str]) -> None:
@@ -85,6 +99,14 @@ class Utils:
     def get_device_properties(self, device: int) -> dict[str, int]:
         """Units of a core, as triton-ascend names them."""
         return {"max_shared_mem": 1, "num_aicore": CUBES, "num_vectorcore": 2 * CUBES}
+
+
+class Absent:
+    """The driver of a device that a rehearsal does not have."""
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return False
 
 
 class Driver:
@@ -117,6 +139,15 @@ class Driver:
 
         return torch.get_device_module("npu")
 
+    def get_empty_cache_for_benchmark(self) -> Any:
+        """What `do_bench` clears between two runs; nothing is cached here."""
+        import torch
+
+        return torch.empty(1, dtype=torch.int32, device="npu")
+
+    def clear_cache(self, cache: Any) -> None:
+        cache.zero_()
+
     def get_benchmarker(self) -> Callable[..., Sequence[float]]:
         """Tuning takes the first configuration: times of an interpreter would say nothing."""
         return lambda call, quantiles=(0.5, 0.2, 0.8), **_: [0.0] * len(quantiles)
@@ -138,6 +169,12 @@ def mend_casts(builder: type) -> None:
         return TensorHandle(narrow(source.data.astype("float32")), tl.bfloat16)
 
     builder.cast_impl = rightly  # type: ignore[attr-defined]
+    if not hasattr(builder, "get_bf16"):  # releases before 3.9 know no constant of bfloat16
+        import numpy
+
+        builder.get_bf16 = lambda _, value: TensorHandle(  # type: ignore[attr-defined]
+            narrow(numpy.array([value], "float32")), tl.bfloat16
+        )
 
 
 def wide(bits: Any) -> Any:
@@ -197,9 +234,13 @@ def refuse_bfloat16(kind: type) -> None:
 
 def allow_any_size() -> None:
     """Blocks of any size: triton-ascend asks for powers of 2 only in its SIMT mode (`arange` of
-    python/triton/language/semantic.py), and its kernels use others."""
-    from triton import _utils
-    from triton.language.semantic import TritonSemantic
+    python/triton/language/semantic.py), and its kernels use others. Before 3.4 Triton has no place
+    to say so: there the interpreter refuses them."""
+    try:
+        from triton import _utils
+        from triton.language.semantic import TritonSemantic
+    except ImportError:
+        return
 
     strict = TritonSemantic.arange
 

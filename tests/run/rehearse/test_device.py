@@ -47,10 +47,11 @@ def test_the_boost_library_loads_and_is_computed(rehearse: Run) -> None:
 
 
 def test_pyacl_reaches_the_simulated_runtime(rehearse: Run) -> None:
-    done = rehearse("python", str(PROGRAMS / "pyacl.py"))
+    options = ("--soc", "910B4", "--devices", "2")
+    done = rehearse("python", str(PROGRAMS / "pyacl.py"), options=options)
     assert done.code == 0, done.err[-3000:]
     assert done.out.strip().splitlines() == [
-        "Ascend910B3 (0, 0) (8, 0)",
+        "Ascend910B4 (0, 0) (2, 0)",
         "sixteen bytes up 0",
         "2.0",
         "rehearsal device: acl.rt.launch_kernel has no simulation",
@@ -61,15 +62,16 @@ def test_triton_kernels_run_in_the_interpreter_and_are_named(rehearse: Run) -> N
     pytest.importorskip("triton")
     done = rehearse("python", str(PROGRAMS / "triton_kernel.py"))
     assert done.code == 0, done.err[-3000:]
-    single, half, odd, swapped, refused = done.out.strip().splitlines()
+    single, half, odd, swapped, refused, fused = done.out.strip().splitlines()
     assert single == "torch.float32 True 0.0"
     assert half == "torch.bfloat16 True 0.0"  # rounded to nearest after every operation
     assert odd == "True"  # blocks of 25
     assert json.loads(swapped) == [0, 1, 2, 3, 0, 1, 2, 3]
     assert "reduces bfloat16 by its bits" in refused
+    assert fused == "True"
     assert done.report is not None
     kernels = {row["kernel"].split(".")[-1]: row["calls"] for row in done.report["triton_kernels"]}
-    assert kernels == {"scaled_sum": 3, "halves": 1, "summed": 2}
+    assert kernels == {"scaled_sum": 3, "halves": 1, "summed": 2, "fused": 1}
     assert "triton-ascend judged none of them" in done.err
 
 

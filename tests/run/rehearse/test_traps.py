@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import pytest
 
-from joymigrate.run.rehearse import limits, symbols
+from joymigrate.run.rehearse import limits, symbols, traps, triton_kernels
 from joymigrate.run.rehearse.build import find_package
 from tests.run.rehearse.conftest import Run
 
@@ -55,6 +57,29 @@ def test_an_error_that_ends_the_program_is_a_trap(rehearse: Run, tmp_path: Path)
     (trap,) = done.report["traps"]
     assert trap["trap"] == "no_cuda"
     assert trap["where"].endswith("left.py:3")
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["0 active drivers ([]). There should only be one.",
+     "0 compatible backends for target (npu) ([]). There should only be one."],
+)  # fmt: skip
+def test_a_compiled_triton_kernel_is_a_trap(said: str) -> None:
+    found = [trap.name for trap in traps.MESSAGES if re.search(trap.pattern, said)]
+    assert found == ["triton"]
+
+
+def test_another_release_of_triton_leaves_the_programs_import_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def change() -> None:
+        raise ImportError("cannot import name 'GridExecutor'")
+
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(triton_kernels, "change_interpreter", change)
+    triton_kernels.prepare()
+    assert os.environ["TRITON_INTERPRET"] == "0"
+    assert "GridExecutor" in capsys.readouterr().err
 
 
 LIMITED = """

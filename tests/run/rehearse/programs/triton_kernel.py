@@ -17,6 +17,13 @@ def scaled_sum(x, y, out, size, factor, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def fused(x, out, BLOCK: tl.constexpr):
+    places = tl.arange(0, BLOCK)
+    value = tl.load(x + places)
+    tl.store(out + places, tl.fma(value, value, value) / (value * value + 1.0))
+
+
+@triton.jit
 def summed(x, out, BLOCK: tl.constexpr):
     tl.store(out, tl.sum(tl.load(x + tl.arange(0, BLOCK)), 0))
 
@@ -46,3 +53,11 @@ try:
     summed[(1,)](torch.randn(8).bfloat16().npu(), out, 8)
 except Exception as error:
     print(error)
+row = torch.randn(16).bfloat16()
+out = torch.empty_like(row).npu()
+fused[(1,)](row.npu(), out, 16)
+above = (row.float() * row.float() + row.float()).bfloat16()
+print(torch.equal(out.cpu(), above / (row * row + 1.0)))
+# What `triton.testing.do_bench` asks the driver.
+driver = triton.runtime.driver.active
+driver.clear_cache(driver.get_empty_cache_for_benchmark())
