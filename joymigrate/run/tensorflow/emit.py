@@ -238,7 +238,7 @@ class Writer:
         """Say what of a body runs on the host: a loop's variable that stays there, step by step."""
         on_host = [self.stays(node.inputs[slot]) for slot in node.slots]
         while True:
-            results = []
+            ends = []
             for body in node.bodies:
                 for ref, stays in zip(body.arguments, on_host, strict=True):
                     (self.host.add if stays else self.host.discard)(ref[0])
@@ -246,14 +246,15 @@ class Writer:
                     self.host.discard(one.name)
                 for one in body.nodes:
                     self.place(one)
-                results = [self.stays(ref) for ref in body.results]
+                ends.append([self.stays(ref) for ref in body.results])
             if node.op not in LOOPS:
                 break
-            kept = [a and b for a, b in zip(on_host, results, strict=True)]
+            kept = [a and b for a, b in zip(on_host, ends[-1], strict=True)]
             if kept == on_host:
                 break
             on_host = kept
-        if results and all(results):
+        # Any branch may run, and a loop may hand on what it was given.
+        if all(one and all(one) for one in ([on_host] if node.op in LOOPS else ends)):
             self.host.add(node.name)
 
     def stays(self, ref: Ref) -> bool:

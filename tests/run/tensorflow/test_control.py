@@ -12,7 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 tf = pytest.importorskip("tensorflow", reason="the extra tf is not installed")
-from joymigrate.run.tensorflow import convert  # noqa: E402
+from joymigrate.run.tensorflow import convert, emit  # noqa: E402
+from joymigrate.run.tensorflow.graph import BRANCHES, read_graph  # noqa: E402
 from joymigrate.run.tensorflow.operators import control  # noqa: E402
 
 
@@ -63,6 +64,9 @@ class Controlled(tf.Module):  # type: ignore[misc]
                 tf.cast(tf.reduce_max(self.cities.lookup(town)), tf.int32),
                 [lambda: deep, lambda: -deep, lambda: deep + 1.0],
             ),
+            "sized": tf.cond(
+                warm, lambda: tf.reduce_sum(x), lambda: tf.cast(tf.size(x), tf.float32)
+            ),
             "steps": tf.while_loop(lambda n: n * n < tf.size(x), lambda n: [n + 1], [0])[0],
         }
 
@@ -85,10 +89,24 @@ def test_every_branch_and_loop_gives_what_the_original_gives(
     assert made.first is None
     assert made.passed
     assert set(made.outputs) == {
-        "deep", "nested", "chosen", "known", "mapped", "scanned", "switched", "steps",
+        "deep", "nested", "chosen", "known", "mapped", "scanned", "switched", "sized", "steps",
     }  # fmt: skip
     kinds = {one.removeprefix("Stateless") for one in made.document("saved")["operators"]}
     assert {"While", "If", "Case"} <= kinds
+
+
+def test_what_any_branch_takes_to_the_device_is_not_on_the_host(saved: Path) -> None:
+    graph = read_graph(saved, "serving_default")
+    writer = emit.Writer(graph, {})
+    for node in graph.nodes:
+        writer.place(node)
+    branches = [node for node in graph.nodes if node.op in BRANCHES]
+    mixed = [
+        node for node in branches
+        if len({writer.stays(ref) for body in node.bodies for ref in body.results}) == 2
+    ]  # fmt: skip
+    assert mixed
+    assert not [node.name for node in mixed if node.name in writer.host]
 
 
 def test_gradients_go_through_loops_and_branches(saved: Path, tmp_path: Path) -> None:
