@@ -104,11 +104,11 @@ def functions_of(message: Mapping[str, Any]) -> list[tuple[Any, Any]]:
 def odd_calls(functions: Sequence[tuple[Any, Any]], call: Call) -> str | None:
     """What no program could do with whole tool calls; None: nothing is odd."""
     tools = (call.parsed or {}).get("tools")
-    known = {
+    known = [
         tool["function"].get("name")
         for tool in (tools if isinstance(tools, list) else ())
         if isinstance(tool, dict) and isinstance(tool.get("function"), dict)
-    }
+    ]
     for name, arguments in functions:
         if known and name not in known:
             return "a call of a tool that was not offered"

@@ -71,6 +71,7 @@ TOOLS = {"tools": [{"type": "function", "function": {"name": "weigh"}}]}
         ("weigh", '{"what": "tea"', "no JSON"),
         ("wiegh", "{}", "not offered"),
         ("weigh", None, "NoneType"),
+        (["weigh"], "{}", "not offered"),
     ],
 )
 def test_tool_calls_that_no_program_can_follow_are_odd(
