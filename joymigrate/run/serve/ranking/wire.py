@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from joymigrate.run.serve.engine.http.triton.tensors import BYTES, NUMBERS, flat, unpacked
+from joymigrate.run.serve.engine.http.triton.tensors import BYTES, NUMBERS, unpacked
 from joymigrate.run.serve.ranking.signature import BFLOAT16, Input, Signature
 from joymigrate.run.serve.web.errors import Refusal
 
@@ -35,7 +35,7 @@ def kind_of(name: str, datatype: Any) -> np.dtype[Any]:
     """The array type of a KServe datatype; texts are objects."""
     if datatype == BYTES:
         return np.dtype(object)
-    kind = TYPES["FP32"] if datatype == BF16 else TYPES.get(datatype)
+    kind = TYPES["FP32"] if datatype == BF16 else TYPES.get(str(datatype))
     if kind is None:
         raise refuse(name, f"datatype is {', '.join((*TYPES, BF16, BYTES))}, got {datatype!r}")
     return kind
@@ -70,7 +70,7 @@ def from_bytes(
 def from_values(name: str, kind: np.dtype[Any], shape: Sequence[int] | None, values: Any) -> Array:
     """Numbers of a JSON list, nested or in row order, of the type that the input has."""
     if kind.hasobject:
-        return text_array(name, flat(values) or [], shape)
+        return text_array(name, unnested(name, values)[1], shape)
     try:
         found = np.array(values)
     except ValueError:
@@ -115,16 +115,24 @@ def text_of(name: str, raw: bytes) -> str:
 
 def nested_texts(name: str, values: Sequence[Any]) -> Array | None:
     """Nested lists of texts as an array; None for anything else."""
-    shape, row = [len(values)], values
+    row = values
     while row and isinstance(row[0], list):
-        shape.append(len(row[0]))
         row = row[0]
     if not row or not isinstance(row[0], str):
         return None
-    texts = flat(list(values))
-    if texts is None or len(texts) != math.prod(shape):
-        raise refuse(name, "the rows have different lengths")
+    shape, texts = unnested(name, values)
     return text_array(name, texts, shape)
+
+
+def unnested(name: str, values: Sequence[Any]) -> tuple[list[int], Sequence[Any]]:
+    """The shape of nested lists, and their elements in row order."""
+    shape = [len(values)]
+    while values and all(isinstance(row, list) for row in values):
+        if len(set(map(len, values))) > 1:
+            raise refuse(name, "the rows have different lengths")
+        shape.append(len(values[0]))
+        values = list(itertools.chain.from_iterable(values))
+    return shape, values
 
 
 def flagged(values: Any) -> bool:

@@ -99,6 +99,7 @@ def test_ids_are_taken_where_texts_are(serve: Callable[..., Any], model: Program
     [
         ({"words": [["a", 1]]}, "words", "no text"),
         ({"words": [["a", "b"], ["c"]]}, "words", "different lengths"),
+        ({"words": [["a", "b"], ["c"], ["d", "e", "f"]]}, "words", "different lengths"),
         ({"words": [["a", "b", "c"]]}, "words", "2 columns"),
         ({"words": [["a", None]]}, "words", "no text"),
         ({"words": ["a"]}, "words", ""),
