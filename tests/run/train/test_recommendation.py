@@ -406,6 +406,10 @@ def test_unknown_models_and_settings_name_the_nearest() -> None:
         ({"dropout": 1.0}, "a share from 0, below 1"),
         ({"dropout": float("nan")}, "a share from 0, below 1"),
         ({"attention": True}, "'attention' is True"),
+        ({"attention": 64}, "'attention' is 64; it is a list"),
+        ({"hidden": [64.0]}, "'hidden' is 64.0; it is a whole number from 1"),
+        ({"hidden": [float("nan")]}, "'hidden' is nan"),
+        ({"hidden": [float("inf")]}, "'hidden' is inf"),
     ],
 )
 def test_a_size_that_makes_no_model_is_refused(settings: dict[str, Any], message: str) -> None:

@@ -57,7 +57,10 @@ def check_size(key: str, value: Any, default: Any) -> None:
     """A value of the kind that its default has: counts from 1 (or 0, where that is the default),
     shares below 1. `JoyError` for others."""
     if isinstance(default, list):
-        for one in value if isinstance(value, list | tuple) else [value]:
+        if not isinstance(value, list | tuple):
+            raise JoyError(f"'{key}' is {value!r}; it is a list of whole numbers",
+                           where=f"model.from_config.{key}", help=f"{key}: {default}")  # fmt: skip
+        for one in value:
             check_size(key, one, 1)
         return
     numbers = not isinstance(value, bool) and isinstance(value, int | float)
@@ -65,10 +68,11 @@ def check_size(key: str, value: Any, default: Any) -> None:
         fits, wanted = isinstance(value, type(default)), f"like {default!r}"
     elif isinstance(default, int):
         least = min(default, 1)
-        fits, wanted = numbers and value == int(value) >= least, f"a whole number from {least}"
+        fits = numbers and isinstance(value, int) and value >= least
+        wanted = f"a whole number from {least}"
     elif key == "dropout":
         fits, wanted = numbers and 0 <= value < 1, "a share from 0, below 1"
     else:
-        fits, wanted = numbers and math.isfinite(value), "a number"
+        fits, wanted = numbers and -math.inf < value < math.inf, "a number"
     if not fits:
         raise JoyError(f"'{key}' is {value!r}; it is {wanted}", where=f"model.from_config.{key}")
