@@ -212,7 +212,7 @@ def test_the_buckets_are_those_of_the_published_code() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("processes", [1, 2, 3])
 def test_processes_share_a_sequence(tmp_path: Path, processes: int) -> None:
     """Random masks, biases and ways; three processes never divide 1, 2 or 4 heads."""
     program = Path(__file__).parent / "programs" / "context_parallel.py"
