@@ -91,7 +91,7 @@ def started(job: Job, start: LaunchOptions, tell: Callable[[str], None]) -> int:
     if job.task.options.get("rollouts") == "actors":
         from joymigrate.run.train.reinforcement.actors import control
 
-        return control(job, folder, int(job.task.options.get("writers", 1)), restarts, tell)
+        return control(job, folder, restarts, tell)
     if job.layout.world == 1 and restarts == 0:
         return worker.main(folder.path, tell)
     return agent(job, start, restarts, folder, tell)

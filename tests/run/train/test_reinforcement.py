@@ -19,7 +19,7 @@ pytest.importorskip("transformers")
 from joymigrate.errors import JoyError  # noqa: E402
 from joymigrate.run.train import assemble, launch  # noqa: E402
 from joymigrate.run.train import job as jobs  # noqa: E402
-from joymigrate.run.train.reinforcement import policy, rewards, rollouts  # noqa: E402
+from joymigrate.run.train.reinforcement import actors, policy, rewards, rollouts  # noqa: E402
 from tests.run.train.jobs import TINY, document  # noqa: E402
 
 REWARD = "def low(tokens):\n    return sum(t < 64 for t in tokens) / max(1, len(tokens))\n"
@@ -85,6 +85,37 @@ def test_who_writes_is_checked(tmp_path: Path) -> None:
     ):
         with pytest.raises(JoyError, match=said):
             assemble.task_of(jobs.load(job_of(tmp_path, **options)))
+
+
+@pytest.mark.parametrize("writers", ["two", 0, True])
+def test_writers_that_are_no_count_start_no_actors(tmp_path: Path, writers: Any) -> None:
+    job = jobs.load(job_of(tmp_path, rollouts="actors", writers=writers))
+    with pytest.raises(JoyError, match="writers"):
+        launch.launch(job, launch.LaunchOptions(unverified=True), print)
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert status["state"] == "failed"
+
+
+def test_what_a_writer_cannot_do_is_an_error_of_ours(tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray")
+    job = jobs.load(job_of(tmp_path, rollouts="actors", reward="reward.py:high"))
+    launch.RunFolder(job.run_folder).begin(job, fresh=False)
+    writer = actors.WriterActor(str(job.run_folder))
+    with pytest.raises(JoyError, match="no function 'high'") as caught:
+        writer.process()
+    wrapped = ray.exceptions.RayTaskError("process", "traceback", caught.value)
+    assert str(actors.ours(wrapped)) == str(caught.value)
+    other = ray.exceptions.RayTaskError("process", "traceback", ValueError("x"))
+    assert actors.ours(other) is other
+
+
+def test_too_few_cards_are_told() -> None:
+    said: list[str] = []
+    actors.wait_for({"NPU": 2.0}, {"resources": {"NPU": 1}}, 3, said.append)
+    actors.wait_for({"CPU": 2.0}, {"num_cpus": 0}, 3, said.append)
+    actors.wait_for({"GPU": 3.0}, {"num_gpus": 1}, 3, said.append)
+    assert len(said) == 1
+    assert "take 3 NPU of Ray, which has 2" in said[0]
 
 
 def test_our_engine_writes_with_the_newest_weights() -> None:

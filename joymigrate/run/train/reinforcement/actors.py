@@ -40,17 +40,26 @@ class WriterActor:
     """One engine with the rewards of a job, as a Ray actor."""
 
     def __init__(self, folder: str) -> None:
-        from joymigrate.run.train import assemble, group
-
-        job = RunFolder(Path(folder)).job()
-        self.device = group.choose(job.device, print)
-        self.task = assemble.task_of(job)
-        self.task.load_rewards()  # type: ignore[attr-defined]
+        self.folder = folder
+        self.device: Any = None
+        self.task: Any = None
         self.version: Any = None
         self.writer: Any = None
 
+    def open(self) -> None:
+        """Load the rewards. Not in the constructor: Ray keeps no error of it."""
+        from joymigrate.run.train import assemble, group
+
+        if self.task is None:
+            job = RunFolder(Path(self.folder)).job()
+            self.device = group.choose(job.device, print)
+            task: Any = assemble.task_of(job)
+            task.load_rewards()
+            self.task = task
+
     def process(self) -> int:
-        """The process that this is."""
+        """The process that this is, when it can write."""
+        self.open()
         return os.getpid()
 
     def answers(
@@ -68,16 +77,17 @@ class WriterActor:
         """
         import ray
 
+        self.open()
         if self.version != version:
             tensors = ray.get(weights[0])
             where = self.device.at()
             placed = {name: tensor.to(where) for name, tensor in tensors.items()}
             if self.writer is None:
-                self.writer = self.task.engine_writer(config, self.device)  # type: ignore[attr-defined]
+                self.writer = self.task.engine_writer(config, self.device)
             self.writer.load(placed)
             self.version = version
-        found = self.task.written(self.writer, batch, seed, first)  # type: ignore[attr-defined]
-        values = self.task.rewarded(batch, found, self.device.at())  # type: ignore[attr-defined]
+        found = self.task.written(self.writer, batch, seed, first)
+        values = self.task.rewarded(batch, found, self.device.at())
         return found, values
 
 
@@ -179,16 +189,32 @@ class Writers:
                 time.sleep(0.2)
                 reference = again()
             except errors.RayTaskError as error:
-                cause = getattr(error, "cause", None)
-                if isinstance(cause, JoyError):
-                    raise JoyError(cause.what, where=cause.where, help=cause.help) from None
-                raise
+                raise ours(error) from None
 
 
-def control(
-    job: Job, folder: RunFolder, writers: int, restarts: int, tell: Callable[[str], None]
-) -> int:
+def ours(error: Any) -> Exception:
+    """The user's mistake that an actor met, as it was raised there; any other error as it is."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, JoyError):
+        return JoyError(cause.what, where=cause.where, help=cause.help)
+    found: Exception = error
+    return found
+
+
+def control(job: Job, folder: RunFolder, restarts: int, tell: Callable[[str], None]) -> int:
     """Start the actors and watch them until the run has ended; its exit code."""
+    try:
+        return controlled(job, folder, restarts, tell)
+    except JoyError as error:
+        folder.report(state="failed", message=str(error))
+        raise
+
+
+def controlled(job: Job, folder: RunFolder, restarts: int, tell: Callable[[str], None]) -> int:
+    """Look at the task's options first, then ask Ray."""
+    from joymigrate.run.train import assemble
+
+    writers: int = assemble.task_of(job).options["writers"]
     need("cluster", "ray", what="task.rollouts: actors")
     import ray
 
@@ -220,6 +246,7 @@ def watched(
 ) -> int:
     """Writers for the whole run, trainers for every attempt."""
     asks = resources(job)
+    wait_for(ray.cluster_resources(), asks, writers + job.layout.world, tell)
     made = [
         ray.remote(WriterActor)
         .options(name=f"writer-{number}", namespace=space, max_restarts=-1, max_task_retries=-1,
@@ -227,8 +254,10 @@ def watched(
         .remote(str(folder.path))
         for number in range(writers)
     ]  # fmt: skip
-    pids = ray.get([one.process.remote() for one in made])
-    folder.report(writers=pids)
+    try:
+        folder.report(writers=ray.get([one.process.remote() for one in made]))
+    except ray.exceptions.RayTaskError as error:
+        raise ours(error) from None
     for attempt in range(restarts + 1):
         world = job.layout.world
         trainers = [ray.remote(TrainerActor).options(**asks).remote() for _ in range(world)]
@@ -244,7 +273,8 @@ def watched(
         }
         if world > 1:
             given |= {"MASTER_ADDR": host, "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
-        ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} if world > 1 else {}
+        # Ray shows each actor its own card alone, the first of those that it sees.
+        ranks = [{"RANK": str(rank), "LOCAL_RANK": "0"} if world > 1 else {}
                  for rank in range(world)]  # fmt: skip
         running = [
             one.train.remote(str(folder.path), {**given, **mine})
@@ -259,7 +289,6 @@ def watched(
                 return Exit.ERROR
             why = f"a trainer died: {str(error).splitlines()[0][:160]}"
             if attempt == restarts:
-                folder.report(state="failed", message=why)
                 raise JoyError(
                     why,
                     where=str(folder.path),
@@ -295,3 +324,14 @@ def resources(job: Job) -> dict[str, Any]:
     assert device.chip is not None
     name = get(device.chip).launch.get("ray_resource", "GPU")
     return {"num_gpus": 1} if name == "GPU" else {"resources": {name: 1}}
+
+
+def wait_for(
+    held: Mapping[str, float], asks: Mapping[str, Any], actors: int, tell: Callable[[str], None]
+) -> None:
+    """Say what the actors wait for, where Ray has fewer cards than they take."""
+    cards = {"GPU": asks.get("num_gpus", 0), **asks.get("resources", {})}
+    for name, each in cards.items():
+        if actors * each > held.get(name, 0):
+            tell(f"note: writers and trainers take {actors * each} {name} of Ray, which has "
+                 f"{held.get(name, 0):g}: the run waits for the others")  # fmt: skip
