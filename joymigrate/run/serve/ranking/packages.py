@@ -134,8 +134,9 @@ class Packages:
                 log.warning("the package in %s cannot be loaded, it is compiled again: %s",
                             self.folder, first_line(error))  # fmt: skip
                 self.discard()
-                self.work()  # now something is compiled: not a third time
-                return
+                if not (self.folder / FACTS).exists():  # else the folder takes no change
+                    self.work()
+                    return
             self.fail("failed", first_line(error))
 
     def discard(self) -> None:

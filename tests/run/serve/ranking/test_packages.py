@@ -92,6 +92,23 @@ def test_a_package_that_cannot_be_loaded_is_compiled_again(
     assert "none here" in compiling.reason
 
 
+def test_a_package_that_can_be_neither_loaded_nor_replaced_is_tried_once(
+    din: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiling = Packages(Engine(din), tmp_path)
+    compiling.folder.mkdir(parents=True)
+    (compiling.folder / "model.pt2").write_bytes(b"of another torch")
+    known = {**compiling.facts, "files": packages.digests(compiling.folder)}
+    (compiling.folder / "facts.json").write_text(json.dumps(known))
+    monkeypatch.setattr(compiling, "discard", lambda: None)  # as in a folder that is only read
+    tried: list[int] = []
+    swap = compiling.swap
+    monkeypatch.setattr(compiling, "swap", lambda: (tried.append(1), swap()))
+    compiling.work()
+    assert compiling.state == "failed"
+    assert len(tried) == 1
+
+
 def test_other_weights_have_another_folder(din: Program, tmp_path: Path) -> None:
     other = Program(din.name, din.path, din.signature, din.eager, digest="other")
     assert Packages(Engine(din), tmp_path).folder != Packages(Engine(other), tmp_path).folder
