@@ -112,20 +112,20 @@ def npu_chunk_gated_delta_rule(
     assert initial_state is not None
     states = initial_state.clone()
     lengths = [len(value)] if actual_seq_lengths is None else actual_seq_lengths.tolist()
-    parts, start = [], 0
+    output, start = torch.zeros_like(value, dtype=torch.bfloat16), 0
     for number, length in enumerate(lengths):
         part = slice(start, start + length)
         start += length
+        if not length:
+            continue
         # Every token writes the one block that the sequence has.
         own = working(states[number : number + 1]).clone()
-        parts.append(
-            npu_recurrent_gated_delta_rule(
-                *(query[part], key[part], value[part], own),
-                beta=None if beta is None else beta[part],
-                scale=scale,
-                ssm_state_indices=torch.zeros(length, dtype=torch.int64),
-                g=None if g is None else g[part],
-            )
+        output[part] = npu_recurrent_gated_delta_rule(
+            *(query[part], key[part], value[part], own),
+            beta=None if beta is None else beta[part],
+            scale=scale,
+            ssm_state_indices=torch.zeros(length, dtype=torch.int64),
+            g=None if g is None else g[part],
         )
         states[number] = own[0].to(states.dtype)
-    return torch.cat(parts), states
+    return output, states

@@ -121,6 +121,18 @@ def test_chunks_of_the_delta_rule_are_its_tokens() -> None:
             near(states[number, head], s)
 
 
+def test_chunks_of_no_tokens_leave_their_state_alone() -> None:
+    q, k, v = numbers(5, 2, 4), numbers(5, 2, 4, seed=1), numbers(5, 4, 3, seed=2)
+    state = numbers(3, 4, 3, 4, seed=3)
+    given = {"beta": torch.ones(5, 4), "scale": 1.0, "g": None}
+    lengths = torch.tensor([2, 0, 2])
+    name = "npu_chunk_gated_delta_rule"
+    output, states = call(name, q, k, v, initial_state=state, actual_seq_lengths=lengths, **given)
+    assert output.shape == v.shape  # a token behind the last sequence has a row as well
+    assert torch.equal(states[1], state[1])
+    assert not torch.equal(states[2], state[2])
+
+
 @pytest.mark.parametrize("layout", ["BSND", "TND", "PA_BSND"])
 @pytest.mark.parametrize("mode", [0, 3])
 def test_the_indexer_names_the_best_keys(layout: str, mode: int) -> None:
