@@ -60,6 +60,10 @@ def result_lines(result: Conversion, source: Path, output: Path) -> list[str]:
     lines += [
         f"output {name}: largest difference {gap:.2e}" for name, gap in result.outputs.items()
     ]
+    if result.not_run:
+        lines.append(
+            f"not reached by this batch, and not compared: {', '.join(result.not_run)} of model.py"
+        )
     first = result.first
     if first is None:
         lines.append(

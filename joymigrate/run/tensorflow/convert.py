@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import shutil
 import sys
 from collections import Counter
@@ -21,7 +22,7 @@ import numpy as np
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file
 from joymigrate.run.tensorflow import batch, emit
-from joymigrate.run.tensorflow.graph import Graph, read_graph
+from joymigrate.run.tensorflow.graph import Graph, Node, read_graph
 from joymigrate.run.tensorflow.load import load_in_order
 from joymigrate.run.tensorflow.operators import OPERATORS as KNOWN
 from joymigrate.run.tensorflow.original import Original
@@ -55,6 +56,7 @@ class Conversion:
     rows: int
     guessed: tuple[str, ...]
     parameters: int
+    not_run: tuple[str, ...] = ()  # methods of branches and loops that the batch did not reach
 
     @property
     def limit(self) -> float:
@@ -87,6 +89,7 @@ class Conversion:
             "parameters": self.parameters,
             "rows": self.rows,
             "guessed": list(self.guessed),
+            "not_run": list(self.not_run),
             "compared": len(self.tensors),
             "limit": LIMIT,
             "passed": self.passed,
@@ -132,9 +135,13 @@ def convert(
         theirs = original.run(drawn)
     finally:
         original.close()
-    ours = run_watched(output, written, drawn)
+    ours, not_run = run_watched(output, written, drawn)
     compared = tuple(compare(graph, theirs, ours))
-    by_ref = {f"{each.node}": each.difference for each in compared}
+    by_ref = {each.node: each.difference for each in compared}
+    # An input or a constant that is handed out has no operator; another one was not reached.
+    for node in computed(graph):
+        by_ref.update({f"{node.name}:{n}": math.inf for n in node.computed
+                       if f"{node.name}:{n}" not in by_ref})  # fmt: skip
     result = Conversion(
         graph,
         compared,
@@ -142,6 +149,7 @@ def convert(
         rows=len(next(iter(drawn.values()))) if drawn else 0,
         guessed=tuple(guessed),
         parameters=sum(written.weights[name].size for name in written.parameters),
+        not_run=not_run,
     )
     document = json.dumps(result.document(folder.name), indent=1) + "\n"
     replace_file(output / "conversion.json", document.encode())
@@ -199,16 +207,32 @@ def copy_operators(folder: Path) -> None:
         (folder / path.name).write_text(source, encoding="utf-8")
 
 
-def run_watched(output: Path, written: emit.Written, drawn: Mapping[str, Any]) -> dict[str, Any]:
-    """Every tensor of the module for a batch, by node and output."""
+def run_watched(
+    output: Path, written: emit.Written, drawn: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Every tensor of the module for a batch, by node and output, and the methods of branches and
+    loops that did not run."""
     import torch
 
     seen: dict[str, Any] = {}
+    reached: set[str] = set()
+
+    def noted(name: str) -> Any:
+        method = getattr(module, name)
+
+        def call(*given: Any) -> Any:
+            reached.add(name)
+            return method(*given)
+
+        return call
 
     def note(name: str, value: Any) -> None:
         seen[name] = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
 
     module = load_watched(output, written)
+    names = [method.name for method in written.methods]
+    for name in names:
+        setattr(module, name, noted(name))
     given = {
         written.inputs[name]: value if value.dtype == object else torch.from_numpy(value)
         for name, value in drawn.items()
@@ -218,7 +242,7 @@ def run_watched(output: Path, written: emit.Written, drawn: Mapping[str, Any]) -
             module(**given, seen=note)
     except Exception as error:  # an operator's: the comparison says where it stopped
         seen["error"] = f"{type(error).__name__}: {error}"
-    return seen
+    return seen, tuple(name for name in names if name not in reached)
 
 
 def load_watched(output: Path, written: emit.Written) -> Any:
@@ -240,11 +264,14 @@ def load_watched(output: Path, written: emit.Written) -> Any:
             del sys.modules[name]
 
 
+def computed(graph: Graph) -> list[Node]:
+    """The nodes that compute something."""
+    return [node for node in graph.nodes if node.op in KNOWN or node.bodies]
+
+
 def compare(graph: Graph, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Any:
     """Each tensor of the original beside ours, in order."""
-    for node in graph.nodes:
-        if node.op not in KNOWN and not node.bodies:
-            continue
+    for node in computed(graph):
         for number in node.computed:
             key = f"{node.name}:{number}"
             if key not in ours:

@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 tf = pytest.importorskip("tensorflow", reason="the extra tf is not installed")
+from joymigrate.cli._convert_savedmodel import result_lines  # noqa: E402
 from joymigrate.run.tensorflow import convert, emit  # noqa: E402
 from joymigrate.run.tensorflow.graph import BRANCHES, read_graph  # noqa: E402
 from joymigrate.run.tensorflow.operators import control  # noqa: E402
@@ -91,6 +92,10 @@ def test_every_branch_and_loop_gives_what_the_original_gives(
     assert set(made.outputs) == {
         "deep", "nested", "chosen", "known", "mapped", "scanned", "switched", "sized", "steps",
     }  # fmt: skip
+    told = made.document("saved")
+    assert len([name for name in told["not_run"] if name.endswith(("_then", "_else"))]) == 3
+    assert len([name for name in told["not_run"] if "_branch_" in name]) == 2
+    assert "not reached by this batch" in "".join(result_lines(made, saved, tmp_path / "out"))
     kinds = {one.removeprefix("Stateless") for one in made.document("saved")["operators"]}
     assert {"While", "If", "Case"} <= kinds
 
