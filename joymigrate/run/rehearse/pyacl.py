@@ -92,6 +92,6 @@ def caller(
         back: list[Any] = [kind() for kind in gives]
         places = [ctypes.byref(one) for one in back]
         code = function(*places, *values) if first else function(*values, *places)
-        return (*(one.value for one in back), code) if back else code
+        return (*(one.value or 0 for one in back), code) if back else code  # no None for null
 
     return call

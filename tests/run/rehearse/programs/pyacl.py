@@ -17,6 +17,8 @@ assert acl.rt.memcpy(ctypes.addressof(back), 16, there, 16, 2) == 0
 print(back.raw.decode(), acl.rt.free(there))
 free, total, code = acl.rt.get_mem_info(1)
 assert 0 < free <= total and code == 0
+nowhere, code = acl.rt.malloc(1 << 50, 0)  # more than the device has
+assert nowhere == 0 and code != 0
 import torch  # noqa: E402
 import torch_npu  # noqa: E402, F401
 
