@@ -2,7 +2,7 @@
 
 A file with a word of the origin (`cuda`, `nccl`) is always analysed. Any other one is when it
 imports a package that a rule lists, writes a listed name under the name that it imported it by, or
-holds one of the other signs. A name that is broken over lines is not seen here.
+holds one of the other signs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,15 @@ NUMBERS = tuple(
     re.compile(text)
     for text in (r"device\s*=\s*\d", r"map_location\s*=\s*\d", r"\.to\(\s*\d", r"device\(\s*\d")
 )
-COMPARED = re.compile(r"\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*?(?:[=!<>]=|(?<!-)>|<)")
-FROM = re.compile(r"from[ \t]+([\w.]+)[ \t]+$")
-IMPORTED = re.compile(r"([\w.]+)(?:[ \t]+as[ \t]+(\w+))?")
+COMPARED = re.compile(r"\[(?:[^\[\]]|\[[^\[\]]*\])*?(?:[=!<>]=|(?<!-)>|<)")
+# An import, which brackets or backslashes take over several lines, with comments between.
+FROM = re.compile(r"from[ \t]+([\w.]+)(?:[ \t]|\\\r?\n)+$")
+NAMES_OF_IMPORT = re.compile(r"[ \t]*(?:\((?:[^()#]|#[^\n]*)*|(?:\\\r?\n|[^\n])*)")
+IMPORTED = re.compile(r"(\*|[\w.]+)(?:[\s\\]+as[\s\\]+(\w+))?")
+LONGEST = 300  # characters that are looked back for the `from` of an import
+# A chain of names over lines: looked for at the start of a line, then joined.
+CHAINED = re.compile(r"\n[ \t]*\.[A-Za-z_]")
+BROKEN = re.compile(r"[ \t]*\\?\r?\n[ \t]*\.(?=[A-Za-z_])|\.[ \t]*\\\r?\n[ \t]*(?=[A-Za-z_])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +110,8 @@ def prefilter(
     if any(word in lower for word in Vocabulary.of(context).words):
         return True
     known = clues(context)
+    if CHAINED.search(text) or ".\\\n" in text:
+        text = BROKEN.sub(".", text)
     if any(sign in text for sign in known.texts):
         return True
     if any(word in text for word in known.tool_words) and known.tools and known.tools.search(text):
@@ -119,6 +127,8 @@ def imports_listed(text: str, known: Clues, outside: Callable[[str], bool]) -> b
     """Whether a file imports a listed package, or writes a listed name of one that it imports."""
     bound = {(package, package) for package in known.names if quoted(package, text)}
     for base, name, alias in imported(text):
+        if name == "*" and starred(text, known, base):
+            return True
         dotted = f"{base}.{name}" if base else name
         for each in {base, dotted} - {""}:
             if (each in known.modules or not known.modules.isdisjoint(above(each))) and outside(
@@ -132,6 +142,14 @@ def imports_listed(text: str, known: Clues, outside: Callable[[str], bool]) -> b
     return any(written(text, known, name, dotted) for name, dotted in bound)
 
 
+def starred(text: str, known: Clues, dotted: str) -> bool:
+    """Whether a text writes a listed name that `from dotted import *` may have given it."""
+    package, _, inside = dotted.partition(".")
+    head = f"{inside}." if inside else ""
+    below = (rest[len(head) :] for rest in known.names.get(package, ()) if rest.startswith(head))
+    return any(name.partition(".")[0] in text for name in below)
+
+
 def written(text: str, known: Clues, name: str, dotted: str) -> bool:
     """Whether a text writes a listed name below `dotted`, which it calls `name`."""
     package, _, inside = dotted.partition(".")
@@ -141,9 +159,10 @@ def written(text: str, known: Clues, name: str, dotted: str) -> bool:
         below = rest.removeprefix(f"{inside}.") if inside else rest
         if (below != rest or not inside) and f"{name}.{below}" in text:
             return True
-    if package in known.names and (f"= {name}" in text or f"={name}" in text):
+    if package in known.names and any(f"{sign}{name}" in text for sign in ("= ", "=", ", ")):
         # `jit = torch.jit`: a name of its own for a part of the package.
-        for found in re.findall(rf"=[ \t]*{re.escape(name)}((?:\.\w+)*)[ \t]*$", text, re.M):
+        own = rf"=(?:[^=\n(]*,)?[ \t]*{re.escape(name)}((?:\.\w+)*)[ \t]*(?=$|[,;#])"
+        for found in re.findall(own, text, re.M):
             part = f"{inside}{found}".lstrip(".")
             if not part or any(rest.startswith(f"{part}.") for rest in known.names[package]):
                 return True
@@ -159,12 +178,12 @@ def quoted(package: str, text: str) -> bool:
 
 def imported(text: str) -> Iterator[tuple[str, str, str]]:
     """What a text imports: module (empty for `import x`), name, and the name it gets (or none)."""
-    at = text.find("import ")
+    at = text.find("import")
     while at >= 0:
-        line = text.rfind("\n", 0, at) + 1
-        base = FROM.search(text, line, at)
-        start = at + len("import ")
-        end = text.find(")" if text.startswith("(", start) else "\n", start)
-        for name, alias in IMPORTED.findall(text, start, end if end >= 0 else len(text)):
-            yield base.group(1) if base else "", name, alias
-        at = text.find("import ", start)
+        start = at + len("import")
+        if text[start : start + 1] in (" ", "\t", "(", "*", "\\"):
+            base = FROM.search(text, max(0, at - LONGEST), at)
+            names = NAMES_OF_IMPORT.match(text, start)
+            for name, alias in IMPORTED.findall(names.group() if names else ""):
+                yield base.group(1) if base else "", name, alias
+        at = text.find("import", start)

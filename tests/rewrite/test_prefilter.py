@@ -36,6 +36,20 @@ LOOKED_AT = [
     "import torch\nx = torch.zeros(1, dtype=torch.float64)\n",
     "import torch.distributed as d\nimport torch\nd.all_reduce(x.to(torch.uint8))\n",
 ]
+# Imports, chains and comparisons that other lines, comments or brackets divide.
+LOOKED_AT += [
+    "from torch import (  # see docs (a)\n    nn,\n    jit,\n)\nf = jit.script(f)\n",
+    "from torch import nn, \\\n    jit\nf = jit.script(f)\n",
+    "from torch \\\n    import jit as j\nf = j.script(f)\n",
+    "import torch\njit = torch.jit  # short\nf = jit.script(f)\n",
+    "import torch\njit, nn = torch.jit, torch.nn\nf = jit.script(f)\n",
+    "import \\\n  deepspeed\n",
+    "from deepspeed import(zero)\n",
+    "from apex import *\n",
+    "import torch\nm = (torch.nn\n  .DataParallel(m))\n",
+    "import torch\nx = torch.\\\n  load(p)\n",
+    "import torch\nx = m[\n  a > 0\n]\n",
+]
 PASSED_OVER = [
     "import json\nx = json.load(f)\n",
     "import torch\nx: list[int] = f()\ndef g(a: list[int]) -> list[int]: return a\n",
