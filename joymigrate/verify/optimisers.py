@@ -34,6 +34,15 @@ def jsonable(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | type(None)) else repr(value)
 
 
+def updates_of(optimiser: Any) -> list[int]:
+    """How many updates an optimiser's parameters have seen, where its state counts them. Programs
+    keep values of their own beside those of parameters."""
+    held = (state for state in optimiser.state.values() if isinstance(state, dict))
+    counts = (state["step"] for state in held if "step" in state)
+    single = (c for c in counts if not isinstance(c, torch.Tensor) or c.numel() == 1)
+    return [int(c) for c in single if isinstance(c, int | float | torch.Tensor)]
+
+
 def probe(optimiser: Any) -> list[dict[str, Any]]:
     """For each distinct group: what three steps do to known tensors, as sketches."""
     made: dict[str, dict[str, Any]] = {}

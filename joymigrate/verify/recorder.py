@@ -24,6 +24,7 @@ from joymigrate.verify.inventory import Inventory, hashable, tensor_hash
 from joymigrate.verify.modes import is_training, mode_of
 from joymigrate.verify.module_names import ModuleNames, unwrapped
 from joymigrate.verify.module_replay import ModuleReplay
+from joymigrate.verify.optimisers import updates_of
 from joymigrate.verify.printing import Printing
 from joymigrate.verify.program_log import ProgramLog
 from joymigrate.verify.ranks import data_parallel, holds_whole
@@ -243,8 +244,7 @@ class Recorder:
         if name is None or not self.watches():
             return
         with self.own_work():
-            counts = [held["step"] for held in optimiser.state.values() if "step" in held]
-            number = max((int(count) for count in counts), default=-1)
+            number = max(updates_of(optimiser), default=-1)
             self.run_watch.note(f"loaded {name}", self.step, number)
 
     def see(self, root: str) -> None:
@@ -322,12 +322,10 @@ class Recorder:
         def call() -> Any:
             nonlocal first
             self.updating = False
-            try:
-                made = closure()
-                if first and self.watches():
-                    self.tape.before_update(optimiser)
-            finally:
-                self.updating = True
+            made = closure()  # where it raises, no update is under way any more
+            if first and self.watches():
+                self.tape.before_update(optimiser)
+            self.updating = True
             if first and self.watches() and self.recording:
                 self.values.gradients_of(optimiser)
             first = False
