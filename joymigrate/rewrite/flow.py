@@ -43,6 +43,7 @@ class Flow(FlowGraph):
         self.literals: dict[ast.expr, set[str]] = defaultdict(set)
         self.device_like: set[str] = set()  # variables assigned from a device expression
         self._stars: list[tuple[str, str]] | None = None  # files of the project, `import *` of them
+        self.loaded: set[str] = set()  # tables that are read from files
         self.options: set[str] = set()  # names of options that the module defines
         self.methods: dict[str, list[str]] = defaultdict(list)  # name → methods of classes here
         for scope in list(names.scopes.values()):

@@ -18,6 +18,8 @@ KEYS = "{}"
 # A kind of sink beside the others: on a machine without a device the value is matched with one.
 COMPARED = "compared"
 LOOKUPS = ("get", "pop", "setdefault")
+# Calls that read a table from a file: its keys are what another run wrote.
+LOADS = ("load", "loads", "safe_load", "full_load", "unsafe_load", "load_file", "read_json")
 MEMBERSHIP = (ast.In, ast.NotIn)
 EQUALITY = (ast.Eq, ast.NotEq)
 
@@ -28,6 +30,7 @@ class Values(Protocol):
     names: Names
     sinks: Sinks
     edges: dict[str, set[str]]
+    loaded: set[str]
 
     def key(self, node: ast.expr) -> str | None:
         """The key of a variable or an attribute."""
@@ -48,6 +51,10 @@ class Values(Protocol):
 def draw(flow: Values) -> None:
     """Add the edges of a module's tables and comparisons to its flow of values."""
     nodes = flow.names.nodes
+    for assign in (*nodes[ast.Assign], *nodes[ast.AnnAssign]):
+        if assign.value is not None and from_file(assign.value):
+            targets = assign.targets if isinstance(assign, ast.Assign) else [assign.target]
+            flow.loaded.update(key for target in targets for key in flow.target_keys(target))
     for node in nodes[ast.Dict]:
         defined(flow, node)
     for node in nodes[ast.DictComp]:
@@ -68,6 +75,14 @@ def draw(flow: Values) -> None:
             compared(flow, left, sign, right)
 
 
+def from_file(value: ast.expr) -> bool:
+    """Whether a value is read from a file, or is a part of what is: `torch.load(path)["rng"]`."""
+    while isinstance(value, ast.Subscript):
+        value = value.value
+    func = value.func if isinstance(value, ast.Call) else None
+    return getattr(func, "attr", getattr(func, "id", "")) in LOADS
+
+
 def kind_of(flow: Values, node: ast.expr) -> str | None:
     """The kind of an expression that says by its form or name what it is."""
     if flow.is_device(node):
@@ -80,11 +95,12 @@ def kind_of(flow: Values, node: ast.expr) -> str | None:
 
 
 def table_key(flow: Values, node: ast.expr) -> str | None:
-    """The key of a table's keys; None for a table without a name, and for everyday names."""
+    """The key of a table's keys; None for a table without a name or from a file, and for everyday
+    names."""
     while isinstance(node, ast.Subscript):
         node = node.value  # the keys of all levels are one
     key = flow.key(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
-    if key is None or key.strip(".") in flow.sinks.everyday:
+    if key is None or key in flow.loaded or key.strip(".") in flow.sinks.everyday:
         return None
     return key + KEYS
 
@@ -164,7 +180,7 @@ def compared(flow: Values, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> 
                 matched(flow, each, left)
             return
         key = flow.key(right) if isinstance(right, (ast.Name, ast.Attribute)) else None
-        if key is not None and not plain(flow, right):
+        if key is not None and key not in flow.loaded and not plain(flow, right):
             ends = ends_of(flow, left)
             for end in (key, key + KEYS) if ends else ():
                 flow.edges[end] |= ends - {end}

@@ -83,7 +83,8 @@ def named_for(module: Module, node: ast.AST) -> str | None:
                 return name
         at = above
     if isinstance(at, ast.Assert) and isinstance(at.msg, ast.Constant):
-        found = libraries.search(str(at.msg.value).lower())
+        vendor = module.context.origin.name  # "needs an NVIDIA GPU" names the device alone
+        found = libraries.search(str(at.msg.value).lower().replace(vendor, ""))
         return found.group() if found else None
     targets = at.targets if isinstance(at, ast.Assign) else []
     vendor = module.context.origin.name

@@ -9,6 +9,7 @@ from joymigrate.model import Finding, Style
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.flow_sinks import DEVICE
 from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.scopes import COMPREHENSIONS
 
 
 def find(module: Module) -> Iterator[Finding]:
@@ -32,8 +33,19 @@ def find(module: Module) -> Iterator[Finding]:
 
 
 def is_text(module: Module, node: ast.expr) -> bool:
-    """Whether an expression is a device's text: `str(x.device)`, or a name for a device."""
+    """Whether an expression is a device's text: `str(x.device)`, or a name for a device.
+
+    A name is what it is given: a list of devices is no text, and `name = str(x.device)` is one.
+    """
     if isinstance(node, ast.Call):
         return getattr(node.func, "id", "") == "str" and module.flow.is_device(node)
+    found = module.names.lookup(node.id, node) if isinstance(node, ast.Name) else None
+    given = [each.value for each in found[1] if each.value is not None] if found else []
+    if any(isinstance(each, (ast.List, ast.Tuple, ast.Dict, *COMPREHENSIONS)) for each in given):
+        return False
+    if found and given and len(given) == len(found[1]):
+        texts = [isinstance(each, ast.Call) and is_text(module, each) for each in given]
+        if all(texts):
+            return True
     name = getattr(node, "attr", getattr(node, "id", ""))
     return module.sinks.names.get(name) == DEVICE

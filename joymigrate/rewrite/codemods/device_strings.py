@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from joymigrate import language
 from joymigrate.model import Finding, Style, Tier
@@ -277,13 +278,13 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
         yield report(module, text, kernel, "JM111")
         return
     if evident(module, other, text.kind):
-        yield fix(module, text, "JM111" if text.kind == DEVICE else text.rule, compare=True)
+        yield matching(module, text, other)
         return
     keys = {leaf for leaf in flow.leaves(other) if isinstance(leaf, str)}
     kinds, outside = flow.reach(keys)
     if text.kind in kinds:
         module.proven.setdefault(text.kind, set()).update(keys)
-        yield fix(module, text, "JM111" if text.kind == DEVICE else text.rule, compare=True)
+        yield matching(module, text, other)
         return
     rule = "JM111" if text.kind == DEVICE else text.rule
     doubt = report(
@@ -296,7 +297,7 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
         ),
         rule,
     )
-    yes = fix(module, text, rule, compare=True)
+    yes = matching(module, text, other)
     module.doubts[doubt.line, doubt.column] = (frozenset(keys), text.kind, yes)
     waiting = Pending(
         yes, doubt, frozenset(outside), text.kind, frozenset(flow.sources(keys) if keys else ())
@@ -304,6 +305,26 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
     if waiting.sources:
         module.watched.append(waiting)
     yield waiting if outside else doubt
+
+
+def matching(module: Module, text: Text, other: ast.expr) -> Finding:
+    """The rewritten literal of a comparison, with the number of letters that a text is cut to for
+    it: `device[:4] == "cuda"`."""
+    rule = "JM111" if text.kind == DEVICE else text.rule
+    fixed = fix(module, text, rule, compare=True)
+    cut = other.slice if isinstance(other, ast.Subscript) else None
+    end = cut.upper if isinstance(cut, ast.Slice) else None
+    begins = getattr(cut, "lower", None) is None or getattr(cut.lower, "value", None) == 0  # type: ignore[union-attr]
+    if not fixed.edits or not begins or getattr(end, "value", None) != len(text.value):
+        return fixed
+    edit = fixed.edits[0]
+    written = edit.text.decode(module.source.encoding)
+    if module.context.style is Style.AGNOSTIC:
+        to = f"len({written})"
+    else:
+        to = str(len(text.value) + len(written) - (edit.end - edit.start))
+    at = module.source.edit(*module.span(end), to)  # type: ignore[arg-type]
+    return replace(fixed, edits=tuple(sorted((*fixed.edits, at), key=lambda e: e.start)))
 
 
 def evident(module: Module, other: ast.expr, kind: str) -> bool:
