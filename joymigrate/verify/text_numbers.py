@@ -20,6 +20,12 @@ MEASURES = re.compile(
     r"|it/s|tok|flops|date|\bpid\b|port|addr|host|version|device|\w*[gn]pu|cuda|seed|path|file|cpu",
     re.IGNORECASE,
 )
+# What a program is told is no result, and carries no rounding of the numbers beside it.
+SETTINGS = re.compile(
+    r"(?<![a-z])(?:lr|wd|eps|tol)(?![a-z])|learning.?rate|decay|epsilon|beta|coef|momentum"
+    r"|temperature|dropout|threshold",
+    re.IGNORECASE,
+)
 # float32's rounding. A number that is the difference of others carries theirs: the margin of two
 # rewards of 1e-6, made of log probabilities of -50. Never more than this, our own choice.
 ROUNDING, HIGHEST_FLOOR = 2.0**-23, 1e-5
@@ -37,6 +43,11 @@ class Column:
     def measures(self) -> bool:
         """Whether it tells of the machine: time, memory, names."""
         return bool(MEASURES.search(self.words))
+
+    @property
+    def is_setting(self) -> bool:
+        """Whether it tells what the program was told: a learning rate."""
+        return bool(SETTINGS.search(self.words))
 
     @property
     def named(self) -> bool:
@@ -78,7 +89,8 @@ def columns(lines: Iterable[str]) -> dict[Column, list[Printed]]:
         sizes = (abs(n.value) for c, n in known if not n.whole and not c.measures)
         floor = min(ROUNDING * max(filter(math.isfinite, sizes), default=0.0), HIGHEST_FLOOR)
         for column, number in known:
-            found.setdefault(column, []).append(replace(number, floor=floor))
+            own = 0.0 if column.is_setting else floor
+            found.setdefault(column, []).append(replace(number, floor=own))
     return found
 
 

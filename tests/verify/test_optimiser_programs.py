@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from joymigrate.verify.bundle import open_bundle
 from joymigrate.verify.model import Outcome
 from tests.verify.harness import record, replay
 
@@ -102,3 +103,38 @@ def test_a_tensor_of_no_model_that_is_not_trained_is_a_failure(
     found = replay(tmp_path / "base.jmb", tmp_path / "target.py", tmp_path / "t.jmb", noise=1.0)
     failed = [(row.stage, row.phase) for row in found.records if row.status.failed]
     assert failed == ([] if "balance" in trained else [("S5", "optimiser")])
+
+
+STUBBORN = """
+import torch
+from torch import nn
+torch.manual_seed(0); torch.set_num_threads(1)
+class Counting(torch.optim.SGD):
+    def step(self, closure=None):
+        made = super().step(closure)
+        self.state["calls"] = self.state.get("calls", 0) + 1  # beside those of parameters
+        return made
+net = nn.Linear(6, 3)
+optimiser = Counting(net.parameters(), lr=0.1, momentum=0.9)
+for step in range(4):
+    def closure():
+        optimiser.zero_grad()
+        loss = net(torch.randn(12, 6)).square().mean()
+        loss.backward()
+        if step == 1:
+            raise FloatingPointError("an overflow")
+        return loss
+    try:
+        optimiser.step(closure)
+    except FloatingPointError:
+        continue
+    optimiser.load_state_dict(optimiser.state_dict())
+"""
+
+
+def test_a_closure_may_raise_and_a_state_may_hold_values_of_no_parameter(tmp_path: Path) -> None:
+    (tmp_path / "base.py").write_text(STUBBORN)
+    record(tmp_path / "base.py", tmp_path / "base.jmb")
+    rank = open_bundle(tmp_path / "base.jmb").ranks[0]
+    (updates,) = rank.json("log.json")["updates"].values()
+    assert updates == 3  # the last of four, one of which raised

@@ -79,3 +79,10 @@ def test_a_difference_of_other_numbers_carries_their_rounding() -> None:
         (apart[ours],) = errors(a[column], b[column])
     assert apart["8.488e-06"] == 0.0
     assert apart["0.0849"] > 0.02
+
+
+@pytest.mark.parametrize("name", ["lr", "train/learning_rate", "weight_decay"])
+def test_a_setting_carries_no_rounding_of_what_stands_beside_it(name: str) -> None:
+    a, b = (columns([f"ppl 5423.1, {name}: {one}"]) for one in ("1.0e-06", "5.0e-06"))
+    column = next(one for one in a if name[-4:] in one.words)
+    assert errors(a[column], b[column])[0] > 1
