@@ -128,7 +128,7 @@ class Tape(TorchFunctionMode):
             return made
         for tensor in given:  # before the call may change them
             self.slot(tensor)
-        if is_inplace(name, kwargs):
+        if is_inplace(name, kwargs, args):
             self.keep(given)
         versions = [version(tensor) for tensor in given]
         groups = [self.group(tensor) for tensor in given]
@@ -413,7 +413,7 @@ class Tape(TorchFunctionMode):
         Raises RuntimeError where the value of an external is gone, and what torch raises.
         """
         entries, outside, _ = self.needed(sinks)
-        changes = any(is_inplace(entry.name, entry.kwargs) for entry in entries)
+        changes = any(is_inplace(e.name, e.kwargs, e.args) for e in entries)
         env: dict[int, Any] = {}
         starts: dict[str, torch.Tensor] = {}
         with undisturbed(), exactly(), default_of(torch.float64), torch.enable_grad():

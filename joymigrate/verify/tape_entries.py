@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -141,13 +142,26 @@ def widened(value: torch.Tensor) -> torch.Tensor:
     return value.clone()
 
 
-def is_inplace(name: str, kwargs: Mapping[str, Any]) -> bool:
+def is_inplace(name: str, kwargs: Mapping[str, Any], args: Sequence[Any] = ()) -> bool:
     """Whether a call may change its arguments."""
     if kwargs.get("out") is not None or name == "__setitem__" or name.startswith("apply "):
+        return True
+    at = inplace_position(name)
+    if kwargs.get("inplace") or (at is not None and at < len(args) and args[at] is True):
         return True
     if name.startswith("__"):
         return name.startswith("__i") and name not in ("__int__", "__index__", "__invert__")
     return name.endswith("_") or "batch_norm" in name
+
+
+@functools.cache
+def inplace_position(name: str) -> int | None:
+    """Which argument tells a function of torch.nn.functional to work in place: `relu(x, True)`."""
+    function = getattr(torch.nn.functional, name, None)
+    try:
+        return list(inspect.signature(function).parameters).index("inplace")  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
 
 
 def written_by(name: str, args: Sequence[Any]) -> list[torch.Tensor]:

@@ -50,6 +50,21 @@ def test_a_change_in_place_starts_from_the_value_before_it(tape: Tape) -> None:
     assert [e.tensor is average for e in tape.changed.values()] == [True]
 
 
+@pytest.mark.parametrize(("name", "args"), [("relu", ()), ("relu", (True,)), ("elu", (1.0, True))])
+def test_a_function_that_works_in_place_has_gradients(
+    tape: Tape, name: str, args: tuple[float, ...]
+) -> None:
+    tape.inside = True  # what a model returns
+    returned = given(3.0, 2.0).requires_grad_() * 2
+    tape.inside = False
+    made = getattr(F, name)(returned, *args, **({} if args else {"inplace": True}))
+    loss = (made * made).sum()
+    tape.inside = True
+    found = tape.rerun([tape.slot(loss)], {}, gradients=True)
+    assert found.values[0].item() == 52.0
+    assert [gradient.tolist() for gradient in found.gradients.values()] == [[12.0, 8.0]]
+
+
 def test_a_list_of_tensors_that_is_changed_in_place(tape: Tape) -> None:
     gradients = [given(3.0, 4.0), given(0.0)]
     torch._foreach_mul_(gradients, 0.5)
