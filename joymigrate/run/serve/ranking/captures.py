@@ -10,6 +10,7 @@ Not run on a card: padding and buffers are tested with a capture that computes.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections import Counter
@@ -23,7 +24,7 @@ from joymigrate.run.serve.ranking.merge import Batch, merge
 from joymigrate.run.serve.ranking.padding import Key, blank, needed, pad_batch
 from joymigrate.run.serve.ranking.program import Program, first_line
 from joymigrate.run.serve.ranking.results import Gate
-from joymigrate.run.serve.ranking.signature import FIXED, PADDED, SEQUENCE
+from joymigrate.run.serve.ranking.signature import FIXED, JAGGED, PADDED, SEQUENCE
 from joymigrate.run.serve.ranking.tensors import as_arrays, outputs_of
 from joymigrate.run.serve.ranking.trial import close
 
@@ -99,6 +100,7 @@ class Captures:
         self.traffic = [Traffic(BUDGET) for _ in Key._fields]
         self.seen: Counter[Key] = Counter()
         self.slots: dict[Key, Slot] = {}
+        self.unproven: set[Key] = set()
         self.failed = ""
         self.lock = threading.Lock()
         self.wake = threading.Event()
@@ -177,27 +179,36 @@ class Captures:
     def extend(self) -> bool:
         """Capture the most frequent combination that is wanted; False: there is none."""
         with self.lock:
+            known = self.slots.keys() | self.unproven
             wanted = [(count, key) for key, count in self.seen.items()
-                      if count >= OFTEN and key not in self.slots]  # fmt: skip
+                      if count >= OFTEN and key not in known]  # fmt: skip
             if not wanted or len(self.slots) >= MOST:
                 return False
             key = max(wanted)[1]
         with self.gate.change():  # no batch runs while the device records
             slot = self.make(key)
         trouble = self.disagreement(key, slot)
+        if trouble is None:
+            log.info("batches of %s stay eager: none could be compared", tuple(key))
+            self.unproven.add(key)
+            return True
         if trouble:
             raise RuntimeError(trouble)
         with self.lock:
             self.slots[key] = slot
         return True
 
-    def disagreement(self, key: Key, slot: Slot) -> str:
-        """Where a replay answers otherwise than eager on a random batch; empty: nowhere."""
-        signature = self.program.signature
-        for users in {1, max(1, min(3, key.users - 1, key.candidates - 1))}:
-            each = max(1, (key.candidates - 1) // users)
-            length = min(key.length, max(0, (key.tokens - 1) // users)) if key.tokens > 1 else (
-                key.length)  # fmt: skip
+    def disagreement(self, key: Key, slot: Slot) -> str | None:
+        """Where a replay answers otherwise than eager on a random batch; empty: nowhere. None
+        where no batch could be compared."""
+        signature, compared = self.program.signature, 0
+        jagged = any(one.layout == JAGGED for one in signature.inputs)
+        most = max(1, min(3, key.users - 1, key.candidates - 1))
+        # Candidates with tokens of their own: one a user, or their tokens are too many.
+        for users, several in itertools.product(sorted({1, most}), (True, False)):
+            each = max(1, (key.candidates - 1) // users) if several else 1
+            tokens = max((key.tokens - 1) // users, min(1, key.tokens // users))
+            length = min(key.length, tokens) if jagged else key.length
             batch = merge(signature, [draw(signature, each, length, seed) for seed in range(users)])
             wanted = needed(signature, batch)
             if any(mine > size for mine, size in zip(wanted, key, strict=True)):
@@ -210,7 +221,8 @@ class Captures:
                 found = self.replayed(batch, key, slot)
             if not all(close(left, right) for left, right in zip(expected, found, strict=True)):
                 return f"a captured batch of {tuple(key)} answers otherwise than eager"
-        return ""
+            compared += 1
+        return "" if compared else None
 
     def make(self, key: Key) -> Slot:
         """Buffers and the captured computation of one combination."""

@@ -214,3 +214,25 @@ def test_a_capture_that_answers_otherwise_is_not_used(
     held.stop()
     assert "answers otherwise than eager" in held.failed
     assert not held.slots
+
+
+def test_a_capture_that_compares_with_nothing_is_not_used(
+    din: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Captures(din, Engine(din).gate, computing)
+    key = Key(4, 2, 8, 1)
+    slot = held.make(key)
+    assert held.disagreement(key, slot) == ""
+    monkeypatch.setattr(captures, "needed", lambda signature, batch: Key(5, 2, 8, 1))
+    assert held.disagreement(key, slot) is None
+    held.seen[key] = captures.OFTEN
+    assert held.extend()
+    assert not held.slots
+    assert not held.extend()
+    assert not held.failed
+
+
+def test_jagged_captures_of_few_tokens_are_compared(jagged: Program) -> None:
+    held = Captures(jagged, Engine(jagged).gate, computing)
+    for key in (Key(6, 4, 3, 3), Key(6, 4, 9, 30)):
+        assert held.disagreement(key, held.make(key)) == ""
