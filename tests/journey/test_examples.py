@@ -68,7 +68,7 @@ CASES = {
         "python train.py --steps 3 --batch-size 4",
         up_to("rehearse"),
         NEEDS_GPU,
-        said=("train.py:106", "drop memory_format=torch.channels_last", "JM212"),
+        said=("train.py:107", "drop memory_format=torch.channels_last", "JM212"),
     ),
     "finetune_qwen": Case(
         "python finetune.py --tiny --steps 3 --batch-size 4",

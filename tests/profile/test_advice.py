@@ -533,7 +533,7 @@ def test_advice_without_the_chip_s_times_says_that_it_is_structural(
 # What the simulated chip does not compute, and how it says so.
 UNSIMULATED = {
     "FUSE-MM-ALLREDUCE": "561000", "FUSE-ALLGATHER-MM": "561000",
-    "FUSE-MM-REDUCE-SCATTER": "561000", "FUSE-GRAD-ACCUMULATION": "OSError",
+    "FUSE-MM-REDUCE-SCATTER": "561000",
 }  # fmt: skip
 
 
@@ -550,4 +550,4 @@ def test_every_example_of_the_chip_s_package_runs_on_the_simulated_chip(tmp_path
     subprocess.run([*command, program, str(given_), str(out)], check=True, timeout=240)
     raised = {rule: text for rule, text in json.loads(out.read_text()).items() if text}
     assert set(raised) == set(UNSIMULATED), raised
-    assert all(part in raised[rule] for rule, part in UNSIMULATED.items())
+    assert {rule: text for rule, text in raised.items() if UNSIMULATED[rule] not in text} == {}

@@ -32,7 +32,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("lmdb")
-from pyarrow import parquet  # noqa: E402
+from pyarrow import compute, parquet  # noqa: E402
 
 SMALL = Clicks(rows=700, users=50, items=200, history=20, length=8, row_group=64, files=2)
 
@@ -111,7 +111,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(clicks: Path, tmp_pa
     ("name", "model", "labels"),
     [
         ("ctr", "dlrm", "click"),
-        ("multitask", "ple", ["click", "click"]),
+        ("multitask", "ple", ["click", "left"]),
         ("sequence", "sasrec", "click"),
     ],
 )
@@ -121,7 +121,11 @@ def test_every_task_trains(
     schema = yaml.safe_load((clicks / "features.yaml").read_text()) | {"label": labels}
     schema["histories"]["store"] = str(clicks / "histories")
     (tmp_path / "features.yaml").write_text(yaml.safe_dump(schema))
-    data = {"train": str(clicks / "clicks-*.parquet"), "schema": str(tmp_path / "features.yaml")}
+    for path in clicks.glob("clicks-*.parquet"):
+        rows = parquet.read_table(path)
+        left = compute.subtract(pa.scalar(1, rows["click"].type), rows["click"])
+        parquet.write_table(rows.append_column("left", left), tmp_path / path.name)
+    data = {"train": str(tmp_path / "clicks-*.parquet"), "schema": str(tmp_path / "features.yaml")}
     config = {"from_config": {"model_type": model}}
     job = job_of(clicks, tmp_path / "run", task=name, model=config, data=data, steps=5, epochs=None)
     assert all(np.isfinite(line["loss"]) for line in train(job))
