@@ -15,6 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A slow machine is no failure: an example, and drawing it, may take as long as it takes.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 # With torch_npu installed and no CANN a plain `import torch` fails (see docs/limits.md).
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
