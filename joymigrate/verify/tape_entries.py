@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from joymigrate.chips import all_chips
-from joymigrate.verify.transforms import tensors_in
+from joymigrate.verify.transforms import found_in, tensors_in
 
 FLAGS = ("requires_grad_", "share_memory_", "detach_", "rename_")
 
@@ -175,14 +175,7 @@ def written_by(name: str, args: Sequence[Any]) -> list[torch.Tensor]:
 
 def slots_in(value: Any) -> Iterable[Slot]:
     """Slots in stored arguments."""
-    if isinstance(value, Slot):
-        yield value
-    elif isinstance(value, list | tuple):
-        for member in value:
-            yield from slots_in(member)
-    elif isinstance(value, dict):
-        for member in value.values():
-            yield from slots_in(member)
+    return found_in(Slot, value)
 
 
 def version(tensor: torch.Tensor) -> int:

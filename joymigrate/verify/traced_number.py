@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from joymigrate.verify.tape_entries import Slot
+from joymigrate.verify.transforms import found_in
 
 
 class Number(float):
@@ -62,11 +63,4 @@ class Number(float):
 
 def numbers_in(value: Any) -> Iterable[Number]:
     """Traced numbers in arguments."""
-    if isinstance(value, Number):
-        yield value
-    elif isinstance(value, list | tuple):
-        for member in value:
-            yield from numbers_in(member)
-    elif isinstance(value, dict):
-        for member in value.values():
-            yield from numbers_in(member)
+    return found_in(Number, value)

@@ -8,12 +8,13 @@ again as a whole on another side's values.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+T = TypeVar("T")
 FACTORIES = ("grad", "grad_and_value", "jacrev", "jacfwd", "hessian", "vmap")
 DIRECT = ("jvp",)
 DIFFERENTIATE = ("grad", "grad_and_value", "jacrev", "vjp")
@@ -83,16 +84,21 @@ class Again:
             return self.call(*args, **kwargs)
 
 
-def tensors_in(value: Any) -> Iterable[torch.Tensor]:
-    """Tensors in arguments: lists, tuples and dictionaries."""
-    if isinstance(value, torch.Tensor):
+def found_in(kind: type[T], value: Any) -> Iterator[T]:
+    """Values of one kind in arguments: lists, tuples and dictionaries."""
+    if isinstance(value, kind):
         yield value
     elif isinstance(value, list | tuple):
         for member in value:
-            yield from tensors_in(member)
+            yield from found_in(kind, member)
     elif isinstance(value, dict):
         for member in value.values():
-            yield from tensors_in(member)
+            yield from found_in(kind, member)
+
+
+def tensors_in(value: Any) -> Iterable[torch.Tensor]:
+    """Tensors in arguments: lists, tuples and dictionaries."""
+    return found_in(torch.Tensor, value)
 
 
 def plain_tensors(value: Any) -> list[torch.Tensor]:
