@@ -242,7 +242,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, help="default: what the servers say")
     parser.add_argument("--text", action="store_true", help="words instead of token ids")
     parser.add_argument("--cancel", type=float, default=0.0, metavar="MINUTES")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     servers = dict(item.split("=", 1) for item in asked.servers)
     if asked.vocabulary is None and not asked.text:
         asked.vocabulary = vocabulary_of(servers.values())
