@@ -17,9 +17,20 @@ ADDRESS = typer.Option(None, "--address", help="Ray cluster; default: RAY_ADDRES
 FORMAT = typer.Option("text", "--format", help="text or json.")
 OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to stdout.")
 WHY = typer.Option("", "--why", help="A reason, for those who ask later.")
-NODE = typer.Argument(..., help="A node's name, as `cluster status` says it.")
-JOB = typer.Argument(..., help="A job's name.")
 
+
+def filled(name: str) -> str:
+    """A name as it is given; an empty one is a slip of a script."""
+    if not name.strip():
+        raise JoyError("a name is empty", help="joymigrate cluster status shows names")
+    return name
+
+
+NODE = typer.Argument(..., help="A node's name, as `cluster status` says it.", callback=filled)
+JOB = typer.Argument(..., help="A job's name.", callback=filled)
+LINES = typer.Option(200, "--lines", help="How many of the last lines; 0: all.", min=0)
+
+MOST_DAYS = 36_500  # a century
 cards_app = group("Take cards out of use and back.")
 quota_app = group("Look at the queues' limits, compare others, and put them into force.")
 
@@ -150,14 +161,14 @@ def priority(
 def execute(
     job: str = JOB,
     command: list[str] = typer.Argument(..., help="After `--`: what is run."),
-    rank: int = typer.Option(0, "--rank", help="Beside which pod."),
+    rank: int = typer.Option(0, "--rank", help="Beside which pod.", min=0),
     limit: float = typer.Option(60.0, "--timeout", help="Seconds until it is killed."),
     address: str | None = ADDRESS,
 ) -> int:
     """Run a command beside a pod of a running job, in its environment: nvidia-smi, py-spy, ls."""
     import sys
 
-    if limit <= 0:
+    if not limit > 0:
         raise JoyError(f"--timeout is {limit:g}", help="seconds above 0")
     code, output = ask(address, "execute", job, rank, command, limit, user())
     sys.stdout.buffer.write(output)
@@ -178,7 +189,7 @@ def explain(job: str = JOB, address: str | None = ADDRESS, form: str = FORMAT) -
 
 def history(
     job: str = typer.Argument("", help="A job's name; default: everything."),
-    lines: int = typer.Option(200, "--lines", help="How many of the last lines; 0: all."),
+    lines: int = LINES,
     address: str | None = ADDRESS,
     form: str = FORMAT,
     output: Path | None = OUTPUT,
@@ -205,6 +216,8 @@ def usage(
     from joymigrate.report import tables
 
     one_of(form, ("text", "json", *tables.FORMATS), "--format")
+    if not 0 < days <= MOST_DAYS:
+        raise JoyError(f"--days is {days:g}", help=f"above 0 and at most {MOST_DAYS}")
     until = time.time()
     since = until - days * 86400
     uses, shares = ask(address, "usage", since, until), ask(address, "shares")
@@ -261,4 +274,11 @@ def queues_of(file: Path) -> Any:
 
     from joymigrate.run.cluster import jobs as work
 
-    return replace(work.load(file), jobs=())
+    workload = work.load(file)
+    if not workload.queues:
+        raise JoyError(
+            "the file names no queues: all limits would go",
+            where=str(file),
+            help="to lift the limits, list the queues without `min`, `max` and `deserved`",
+        )
+    return replace(workload, jobs=())

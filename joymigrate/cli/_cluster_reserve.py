@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 
 import typer
 
-from joymigrate.cli._cluster_orders import ADDRESS, FORMAT, WHY, ask, give
+from joymigrate.cli._cluster_orders import ADDRESS, FORMAT, WHY, ask, filled, give
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of
 from joymigrate.errors import Exit, JoyError
 
-NAME = typer.Argument(..., help="The reservation's name.")
+NAME = typer.Argument(..., help="The reservation's name.", callback=filled)
 
 reserve_app = group("Reserve cards for a window of time: for a queue, or for maintenance.")
 
@@ -123,7 +123,10 @@ def moment(text: str, now: float) -> float:
         return now
     try:
         if wanted.startswith("+"):
-            return now + float(wanted[1:-1]) * UNITS[wanted[-1]]
+            later = float(wanted[1:-1]) * UNITS[wanted[-1]]
+            if not 0 <= later < float("inf"):
+                raise ValueError(text)
+            return now + later
         return datetime.fromisoformat(wanted.replace("Z", "+00:00")).timestamp()
     except (ValueError, KeyError, IndexError, OverflowError, OSError) as error:
         raise JoyError(

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._cluster_orders import ADDRESS, FORMAT, OUTPUT, ask
+from joymigrate.cli._cluster_orders import ADDRESS, FORMAT, LINES, OUTPUT, ask, filled
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, user
 from joymigrate.errors import Exit
 
-NAME = typer.Argument(..., help="The user's name.")
+NAME = typer.Argument(..., help="The user's name.", callback=filled)
 
 users_app = group("Give tokens and roles; from the first user on every request needs a token.")
 
@@ -59,7 +59,7 @@ def show(address: str | None = ADDRESS, form: str = FORMAT) -> int:
 
 
 def audit(
-    lines: int = typer.Option(200, "--lines", help="How many of the last lines; 0: all."),
+    lines: int = LINES,
     address: str | None = ADDRESS,
     form: str = FORMAT,
     output: Path | None = OUTPUT,

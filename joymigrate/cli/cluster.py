@@ -339,7 +339,7 @@ def status(address: str | None = ADDRESS, form: str = FORMAT) -> int:
 
 
 @app.command("cancel")
-def cancel(job: str = typer.Argument(...), address: str | None = ADDRESS) -> int:
+def cancel(job: str = _cluster_orders.JOB, address: str | None = ADDRESS) -> int:
     """Stop a job on a Ray cluster for good."""
     from joymigrate.run.cluster.on_ray import connect
 
@@ -351,11 +351,13 @@ def cancel(job: str = typer.Argument(...), address: str | None = ADDRESS) -> int
 
 @app.command("logs")
 def logs(
-    job: str = typer.Argument(...),
+    job: str = _cluster_orders.JOB,
     address: str | None = ADDRESS,
-    lines: int = typer.Option(200, "--lines", help="How many of the last lines per pod."),
+    lines: int = typer.Option(200, "--lines", help="How many of the last lines per pod.", min=1),
     whole: bool = typer.Option(False, "--all", help="All that is kept, from the beginning."),
-    attempt: int = typer.Option(0, "--attempt", help="An earlier start; default: the last one."),
+    attempt: int = typer.Option(
+        0, "--attempt", help="An earlier start; default: the last one.", min=0
+    ),
     output: Path | None = OUTPUT,
 ) -> int:
     """Show the output of every pod of a job on a Ray cluster: its last lines, or all of it."""

@@ -183,3 +183,46 @@ def test_mistakes_are_named(
     assert (code, out) == (2, "")
     assert words in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("usage --days -3", "--days is -3"),
+        ("usage --days nan", "--days is nan"),
+        ("usage --days inf", "--days is inf"),
+        ("history --lines -1", "--lines"),
+        ("audit --lines -1", "--lines"),
+        ("logs j --lines 0", "--lines"),
+        ("logs j --attempt -1", "--attempt"),
+        ("exec j --rank -1 -- ls", "--rank"),
+        ("exec j --timeout nan -- ls", "--timeout is nan"),
+        ("reserve add n --hours 1 --node a --start +nanh", "--start is '+nanh'"),
+        ("reserve add n --hours 1 --node a --start +-2h", "--start is '+-2h'"),
+    ],
+)
+def test_a_number_that_means_nothing_is_refused_before_a_cluster_is_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: str, says: str
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    code, _, said = run(capsys, *words.split(" "))
+    assert (code, says in said, "Ray" in said) == (2, True, False), said
+
+
+@pytest.mark.parametrize(
+    "words", [["hold", ""], ["drain", " "], ["users", "add", ""], ["cancel", ""], ["logs", " "]]
+)
+def test_an_empty_name_is_refused_before_a_cluster_is_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    code, _, said = run(capsys, *words)
+    assert (code, "a name is empty" in said) == (2, True), said
+
+
+def test_quotas_of_a_file_without_queues_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "j.yaml").write_text("jobs: [{name: a, kind: gpu-8, command: x}]\n")
+    code, _, said = run(capsys, "quota", "apply", tmp_path / "j.yaml")
+    assert (code, "all limits would go" in said) == (2, True), said

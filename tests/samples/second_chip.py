@@ -1,8 +1,7 @@
 """A second chip: the rehearsed one with deviations that the file SECOND_CHIP_PLANTS lists.
 
 A process that calls `deviate` gets them: operators below autograd, collectives, memory. A plant is
-{"op": "aten::gelu", "dtype": "float16", "kind": "refused", "case": …}, {"collective": …} or
-{"memory": …}; `case` is the case of the kit that must name it.
+{"op": "aten::gelu", "dtype": "float16", "kind": "refused", "case": …}, {"collective": …} {"memory": …} or {"memory_taken": …}; `case` is the case of the kit that must name it.
 """
 
 from __future__ import annotations
@@ -61,6 +60,9 @@ def deviate() -> None:
                 time.sleep(10_000)
             if kind == "crashed":
                 os._exit(139)
+            if kind == "native":  # a kernel where none was predicted: no word of the CPU
+                moved = [one.cpu() if isinstance(one, torch.Tensor) else one for one in args]
+                return func(*moved, **kwargs).to(args[0].device)
             result = func(*args, **kwargs)
             if kind == "fallback":
                 os.write(2, f"CAUTION: The operator '{name}' is not currently supported on the NPU "
@@ -70,6 +72,10 @@ def deviate() -> None:
                 first = result[0] if many else result
                 wrong = first * 1.5 + 0.1 if first.is_floating_point() else first + 1
                 result = type(result)([wrong, *result[1:]]) if many else wrong
+            if kind == "nan":
+                result = torch.full_like(result, float("nan"))
+            if kind == "shape":
+                result = result.unsqueeze(0)
             if kind == "layout":
                 result = result.transpose(-1, -2).contiguous().transpose(-1, -2)
             if kind == "dtype":
@@ -85,6 +91,13 @@ def deviate() -> None:
                 return int(free * share), int(total * share)
 
             torch.npu.mem_get_info = torch_npu.npu.mem_get_info = less
+        if "memory_taken" in plant:
+            known = torch.npu.memory_allocated
+
+            def taken(*args, times=plant["memory_taken"], known=known):
+                return int(known(*args) * times)
+
+            torch.npu.memory_allocated = torch_npu.npu.memory_allocated = taken
         if "collective" in plant:
             plant_collective(plant)
     Chip().__enter__()

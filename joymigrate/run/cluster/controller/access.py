@@ -123,6 +123,8 @@ def grant(
             f"{caller.name} is {caller.role}: jobs of others are an operator's",
             help=f"job '{job}' is not yours",
         )
+    if method == "order" and order.verb == "release" and caller.role == "user":
+        check_release(ledger, caller, job)
     if ROLES.index(caller.role) < ROLES.index(need):
         raise JoyError(
             f"{caller.name} is {caller.role}: this takes the role {need}",
@@ -136,6 +138,17 @@ def owns(ledger: Ledger, caller: Caller, job: str) -> bool:
     records = ledger.records.get(job)
     members = [records] if records else [r for r in ledger.records.values() if r.job.array == job]
     return all(record.by == caller.name for record in members)
+
+
+def check_release(ledger: Ledger, caller: Caller, job: str) -> None:
+    """Refuse a job's owner what somebody else's hold keeps from starting, as Slurm does."""
+    members = [r for r in ledger.records.values() if job in (r.job.name, r.job.array)]
+    for record in members:
+        if record.state == "held" and record.held_by != caller.name:
+            raise JoyError(
+                f"job '{record.job.name}' is held by {record.held_by}, not by you",
+                help="an operator releases it",
+            )
 
 
 def check_queues(caller: Caller, jobs: Sequence[Any]) -> None:
@@ -167,10 +180,11 @@ def new_user(
     make: Callable[[], str] = lambda: secrets.token_urlsafe(TOKEN_BYTES),
 ) -> tuple[User, str]:
     """A user and their token, which nobody can read again; `JoyError` for what cannot be."""
+    name = name.strip()
     if role not in ROLES:
         raise JoyError(f"no role '{role}'.{did_you_mean(role, ROLES)}", help=", ".join(ROLES))
-    if not name.strip() or name in ledger.users:
-        taken = f"a user called '{name}' is there" if name.strip() else "a user needs a name"
+    if not name or name in ledger.users:
+        taken = f"a user called '{name}' is there" if name else "a user needs a name"
         raise JoyError(taken, help="`cluster users remove` takes a token back")
     if not ledger.users and role != "admin":
         raise JoyError(

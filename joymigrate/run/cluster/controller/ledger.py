@@ -78,6 +78,7 @@ class Record:
     exit_codes: tuple[int, ...] = ()
     pods: tuple[PodPlace, ...] = ()
     note: str = ""
+    held_by: str = ""  # who holds it, where it is held
     whole: Job | None = None  # as it was submitted, while it runs in another size
     ran_s: float = 0.0  # in other sizes, before this attempt
 
@@ -120,7 +121,9 @@ class Ledger:
     def record(self, name: str) -> Record:
         """A job by name; `JoyError` when there is none."""
         if name not in self.records:
-            raise JoyError(f"no job '{name}'", help="joymigrate cluster status")
+            members = [one.job.name for one in self.records.values() if one.job.array == name]
+            several = f"it is an array: name a member, such as {members[0]}" if members else ""
+            raise JoyError(f"no job '{name}'", help=several or "joymigrate cluster status")
         return self.records[name]
 
     def named(self, name: str) -> list[Record]:
@@ -260,6 +263,7 @@ class Ledger:
         record, why = self.records[fact.job], fact.data.get("why", "")
         record.state, record.promised = "held", False
         record.note = f"held by {fact.by}" + (f": {why}" if why else "")
+        record.held_by = fact.by
 
     def _released(self, fact: Fact) -> None:
         record = self.records[fact.job]

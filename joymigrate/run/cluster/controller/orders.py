@@ -19,6 +19,7 @@ from joymigrate.run.cluster.controller.restore import restore
 from joymigrate.run.cluster.events import Action, Evict, Start
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, PodAllocation, Queue
+from joymigrate.run.cluster.kinds import MAX_CARDS
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.scheduler import Scheduler
 
@@ -91,7 +92,8 @@ def decide(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
 def cordon(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
     """Nothing new starts on a node; what runs there runs on."""
     check_node(order.node, ledger, inventory)
-    return [order.fact("cordoned", node=order.node, why=order.why)]
+    why = order.why or ledger.cordoned.get(order.node, "")  # of the order before it
+    return [order.fact("cordoned", node=order.node, why=why)]
 
 
 def drain(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
@@ -143,6 +145,8 @@ def heal_cards(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]
 def requeue(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
     """A running job stops and waits again, in its place; with `hold` until it is released."""
     record = ledger.record(order.job)
+    if order.hold and record.state == "waiting":  # of an array some members run, others wait
+        return hold(order, ledger, inventory)
     if record.state != "running":
         raise JoyError(
             f"job '{order.job}' is {record.state}", help="only a running job can wait again"
@@ -309,25 +313,58 @@ def check_node(name: str, ledger: Ledger, inventory: Inventory) -> None:
 def check_cards(order: Order, ledger: Ledger, inventory: Inventory) -> None:
     """Refuse cards that the node does not have."""
     check_node(order.node, ledger, inventory)
-    width = {node.name: node.kind.cards for node in inventory.nodes}.get(order.node, 16)
+    there = {*range(MAX_CARDS)}  # of a node that is away nobody knows
+    for node in inventory.nodes:
+        if node.name == order.node:
+            there = {*range(node.kind.cards)} - {*node.absent}
     for card in order.cards:
-        if not 0 <= card < width:
-            raise JoyError(f"node {order.node} has no card {card}", help=f"0 to {width - 1}")
+        if card not in there:
+            known = ", ".join(map(str, sorted(there))) or "none"
+            raise JoyError(f"node {order.node} has no card {card}", help=f"its cards: {known}")
     if not order.cards:
         raise JoyError("no card is named", help="for example: cards fail n1 3,5")
+
+
+def check_names(ledger: Ledger, new: Sequence[Job]) -> None:
+    """Refuse an array and a job of one name: an order about it would be about both."""
+    live = [*(record.job for record in ledger.live(*LIVE)), *new]
+    both = {job.name for job in live} & {job.array for job in live}
+    for job in new:
+        if {job.name, job.array} & both:
+            raise JoyError(
+                f"an array and a job are both called '{job.array or job.name}'",
+                help="rename one, or cancel the one that is there",
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
     """What other limits would do: which keys differ, and who would start or be stopped at once.
 
-    `notes` name queues that use more than their new MAX.
+    `notes` name queues that use more than their new MAX, and waiting jobs that never start by them.
     """
 
     changes: tuple[str, ...]
     starts: tuple[str, ...]
     stops: tuple[str, ...]
     notes: tuple[str, ...] = ()
+
+
+def without_queue(ledger: Ledger, queues: Sequence[Queue], at: float) -> None:
+    """Refuse queues that leave a live job, or a reservation that is not over, without its own."""
+    names = {queue.name for queue in queues} | {DEFAULT_QUEUE}
+    for record in ledger.live(*LIVE):
+        if record.job.queue not in names:
+            raise JoyError(
+                f"queue '{record.job.queue}' is missing and job '{record.job.name}' is in it",
+                help="keep the queue until its jobs are over",
+            )
+    for booking in ledger.bookings.values():
+        if booking.queue and booking.queue not in names and booking.end > at:
+            raise JoyError(
+                f"queue '{booking.queue}' is missing and reservation '{booking.name}' is for it",
+                help=f"keep the queue, or joymigrate cluster reserve cancel {booking.name}",
+            )
 
 
 def compare_quotas(
@@ -339,23 +376,27 @@ def compare_quotas(
 ) -> QuotaChange:
     """The effect of other queues, tried on a copy; `JoyError` where they cannot hold."""
     Scheduler(inventory, queues, None, weights)  # refuses limits that cannot hold
-    names = {queue.name for queue in queues} | {DEFAULT_QUEUE}
-    for record in ledger.live(*LIVE):
-        if queues and record.job.queue not in names:
-            raise JoyError(
-                f"queue '{record.job.queue}' is missing and job '{record.job.name}' is in it",
-                help="keep the queue until its jobs are over",
-            )
+    if queues:
+        without_queue(ledger, queues, at)
     twin = copy.deepcopy(ledger)
-    before = restore(twin, inventory, at)[1]
+    old, before = restore(twin, inventory, at)
     twin.queues, twin.weights = tuple(queues), dict(weights)
     scheduler, after = restore(twin, inventory, at)
     return QuotaChange(
         changes=tuple(differences(ledger, queues, weights)),
         starts=tuple(names_of(after, Start, without=names_of(before, Start))),
         stops=tuple(names_of(after, Evict, without=names_of(before, Evict))),
-        notes=tuple(above_max(scheduler)),
+        notes=(*above_max(scheduler), *never_more(old, scheduler)),
     )
+
+
+def never_more(old: Scheduler, new: Scheduler) -> list[str]:
+    """Waiting jobs that could start by the old limits and never can by the new ones."""
+    return [
+        f"job {name} can never start then: {refusal.reason}"
+        for name, refusal in new.refused.items()
+        if name not in old.refused
+    ]
 
 
 def above_max(scheduler: Scheduler) -> list[str]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
 from joymigrate.run.cluster.controller.ledger import Attempt, Ledger, started
 from joymigrate.run.cluster.controller.orders import compare_quotas
@@ -77,7 +78,10 @@ class Answers:
 
     async def history(self, job: str = "", count: int = 0) -> list[dict[str, Any]]:
         """The log, all of it or one job's; with `count` its last lines."""
-        return await asyncio.to_thread(read_history, self.store.folder, job, count)
+        facts = await asyncio.to_thread(read_history, self.store.folder, job, count)
+        if job and not facts:
+            self.ledger.record(job)  # refuses an unknown name
+        return facts
 
     async def usage(self, since: float, until: float) -> list[dict[str, Any]]:
         """Use by user, queue and kind of server between two times."""
@@ -113,6 +117,11 @@ class Answers:
             for one in self.store.facts(after=number - 1, job=name):
                 if one.number == number and one.kind == "started":
                     found = started(one)
+        if found is None and attempt:
+            raise JoyError(
+                f"job '{name}' has no attempt {attempt}",
+                help=f"the last one: {record.attempt or 'none'}; `cluster history {name}` has all",
+            )
         return [] if found is None else [(found, pod.rank) for pod in found.pods]
 
     async def _remote(

@@ -23,7 +23,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
 from joymigrate.run.cluster.controller import limits
 from joymigrate.run.cluster.controller.ledger import LIVE, Attempt, Fact
-from joymigrate.run.cluster.controller.orders import Order, decide
+from joymigrate.run.cluster.controller.orders import Order, check_names, decide
 from joymigrate.run.cluster.controller.restore import lost, restore, submission
 from joymigrate.run.cluster.controller.store import Store
 from joymigrate.run.cluster.dependencies import check_order
@@ -91,6 +91,7 @@ class Controller(Answers):
         if request and request in self.ledger.requests:
             return await self.status(names)
         check_order(new)
+        check_names(self.ledger, new)
         for job in new:
             self._check(job)
         new = [dataclasses.replace(job, user=by) for job in new]
@@ -106,7 +107,7 @@ class Controller(Answers):
         """Refuse a job that cannot be taken in."""
         declared = {queue.name for queue in self.ledger.queues}
         old = self.ledger.records.get(job.name)
-        if old is not None and old.state in ("waiting", "held", "running"):
+        if old is not None and old.state in LIVE:
             raise JoyError(f"a job called '{job.name}' is {old.state}", help="cancel it first")
         if declared and job.queue not in declared and job.queue != jobs.DEFAULT_QUEUE:
             raise JoyError(

@@ -177,3 +177,17 @@ def test_users_and_windows_outlive_a_restart_and_no_digest_is_shown(tmp_path: Pa
     assert access.find_caller(after, token, "").queues == ("q",)
     assert after.bookings == {"w": Booking("w", (PodAllocation("n", (0,)),), 1.0, 9.0)}
     assert token not in (tmp_path / "cluster.db").read_bytes().decode("latin-1")
+
+
+def test_an_owner_does_not_undo_what_an_operator_holds() -> None:
+    book, tokens = company()
+    for by, allowed in (("op", False), ("ann", True)):
+        book.write(Fact("held", 1.0, "a", by))
+        assert may(book.ledger, tokens["ann"], "order", order("release", job="a")) is allowed
+        assert may(book.ledger, tokens["op"], "order", order("release", job="a"))
+
+
+def test_blanks_around_a_name_make_no_other_user() -> None:
+    book, _ = company()
+    with pytest.raises(JoyError, match="'ann' is there"):
+        access.new_user(book.ledger, " ann ", "user", ())

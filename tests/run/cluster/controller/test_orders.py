@@ -11,7 +11,13 @@ import pytest
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
 from joymigrate.run.cluster.controller.ledger import Fact
-from joymigrate.run.cluster.controller.orders import Order, compare_quotas, decide
+from joymigrate.run.cluster.controller.orders import (
+    Order,
+    Window,
+    check_names,
+    compare_quotas,
+    decide,
+)
 from joymigrate.run.cluster.controller.restore import restore
 from joymigrate.run.cluster.controller.usage import tally
 from tests.run.cluster.cases import job, nodes, queue
@@ -146,7 +152,7 @@ def test_other_quotas_are_tried_before_they_are_in_force() -> None:
     )
     assert made.ledger.records["g"].state == "running"
     less = [queue("own", max=4), queue("guest", eviction="over-deserved")]
-    (note,) = compare_quotas(made.ledger, made.cluster, less, {}, 60.0).notes
+    note, _ = compare_quotas(made.ledger, made.cluster, less, {}, 60.0).notes
     assert note.startswith("queue own uses 8 of 4 (cards)")
     with pytest.raises(JoyError, match="guarantee 17"):
         compare_quotas(made.ledger, made.cluster, [queue("own", min=17), queues[1]], {}, 60.0)
@@ -194,3 +200,51 @@ def test_use_is_counted_by_user_queue_and_kind_between_two_times() -> None:
     assert dataclasses.astuple(bob) == ("bob", "q", "gpu-8", 1, 1, 2.0, 0.0, 0.0)
     (late,) = (use for use in tally(facts, 5 * 3600.0, 5.5 * 3600.0) if use.user == "ann")
     assert (late.card_h, late.starts) == (1.0, 0)
+
+
+def test_a_card_that_a_smaller_node_lacks_cannot_fail() -> None:
+    made = book(cluster="[{name: n, kind: gpu-8, cards: 4}]")
+    with pytest.raises(JoyError, match="no card 6"):
+        give(made, "fail", node="n", cards=(6,))
+
+
+def test_a_second_order_without_a_reason_keeps_the_first_one() -> None:
+    made = book()
+    give(made, "drain", node="a", why="fan")
+    give(made, "cordon", node="a")
+    assert made.ledger.cordoned["a"] == "fan"
+
+
+def test_an_array_that_is_sent_back_and_held_is_held_whole() -> None:
+    item = {"name": "t", "kind": "gpu-8", "cards_per_pod": 8, "array": "0-2"}
+    made = book(*jobs.from_data({"jobs": [item]}).jobs)
+    give(made, "requeue", job="t", hold=True)
+    assert {made.ledger.records[f"t-{number}"].state for number in range(3)} == {"held"}
+
+
+def test_a_held_job_learns_how_the_one_before_it_ended() -> None:
+    made = book(job("a"), job("b", after=["a"]), job("c", after=["a"]))
+    give(made, "hold", job="b")
+    made.end("a", 100.0)
+    give(made, "release", at=200.0, job="b")
+    assert made.ledger.records["b"].state == made.ledger.records["c"].state == "running"
+
+
+def test_other_quotas_name_what_they_leave_behind() -> None:
+    big = [job(name, cards_per_pod=8, pods=2, queue="q") for name in ("r", "w")]
+    made = book(*big, queues=[queue("q", max=16), queue("p")])
+    change = compare_quotas(made.ledger, made.cluster, [queue("q", max=8), queue("p")], {}, 50.0)
+    assert any(note.startswith("job w can never start then") for note in change.notes)
+    give(made, "reserve", window=Window("night", 1e3, 2e3, "p", ("a",), stop=True))
+    with pytest.raises(JoyError, match="reservation 'night' is for it"):
+        compare_quotas(made.ledger, made.cluster, [queue("q", max=16)], {}, 50.0)
+
+
+def test_an_array_and_a_job_have_different_names() -> None:
+    array = jobs.from_data({"jobs": [{"name": "t", "kind": "gpu-8", "array": "0-1"}]}).jobs
+    for there, new in ((array, [job("t")]), ([job("t")], array), ([], [*array, job("t")])):
+        with pytest.raises(JoyError, match="an array and a job are both called 't'"):
+            check_names(book(*there).ledger, new)
+    with pytest.raises(JoyError, match="no job 't'") as found:
+        book(*array).ledger.record("t")
+    assert "t-0" in str(found.value.help)
