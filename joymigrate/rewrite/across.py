@@ -5,6 +5,7 @@ Files are analysed one by one; what a file leaves open is asked here.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +17,7 @@ from joymigrate.language import Text
 from joymigrate.rewrite import analyse
 from joymigrate.rewrite.discover import File
 
+STAR = re.compile(r"^[ \t]*from[ \t]+[\w.]+[ \t]+import[ \t]*\*", re.M)
 STEPS = 8  # files that a value is followed through on its way to a comparison
 # Every byte that stands in no name becomes a space; a letter beyond ASCII is several bytes.
 APART = bytes(at if at > 127 or chr(at).isalnum() or at == ord("_") else 32 for at in range(256))
@@ -28,11 +30,13 @@ def settle(
     waiting = [result for result in results if result.open]
     asked = Questions(files, job)
     asked.explore({key for r in waiting for item in r.open for key in owned(item.keys, r.path)})
+    conditions = Conditions(files, job)
     decided: dict[str, analyse.Result] = {}
     answers: dict[str, dict[str, bool]] = {}
     for result in waiting:
         answers[result.path] = {
             analyse.place(item): asked.reaches(owned(item.keys, result.path), item.kind)
+            or any(conditions.chain(key) for key in item.asked)
             for item in result.open
         }
         decided[result.path] = analyse.settled(files[result.path], job, answers[result.path])
@@ -51,7 +55,7 @@ def settle(
         if moved:
             answers[result.path] = answers.get(result.path, {}) | moved
             results[number] = analyse.settled(files[result.path], job, answers[result.path])
-    return launched(hold(results, files, job, answers), files, job)
+    return launched(hold(results, files, job, answers, conditions), files, job)
 
 
 def hold(
@@ -59,13 +63,13 @@ def hold(
     files: dict[str, File],
     job: analyse.Job,
     answers: Mapping[str, Mapping[str, bool]],
+    asking: Conditions,
 ) -> list[analyse.Result]:
     """Leave conditions of the project as they are where code behind them can't move.
 
     `if is_cuda_available(): torch.cuda.only_there()`: the function stays, and with it all that
     other files do behind it. What stays then may hold further conditions.
     """
-    asking = Conditions(files, job)
     for _ in range(STEPS):
         fresh = {
             each: reason_in(result.path, reason)
@@ -186,6 +190,7 @@ class Questions:
         self.texts: dict[str, str] = {}
         self.kinds: dict[str, set[str]] = defaultdict(set)
         self.links: dict[str, set[str]] = defaultdict(set)
+        self._aliases: dict[str, frozenset[str]] = {}
         self._origins: dict[str, set[str]] = {}  # key → where its values come from
 
     def explore(self, keys: set[str]) -> None:
@@ -246,7 +251,15 @@ class Questions:
             name = local.strip(".#(){}").rpartition(".")[2]
             named = (path for path, words in self.words.items() if name.encode() in words)
             found += [p for p in named if p != owner and uses(self.text(p))]
-        return sorted(found)
+            if not local.startswith(".") and "." not in local:
+                star = star_of(owner)
+                found += [p for p in self.starring if p != owner and star.search(self.text(p))]
+        return sorted(set(found))
+
+    @cached_property
+    def starring(self) -> list[str]:
+        """Files with a `from … import *`: they hand on names that do not stand in them."""
+        return [path for path in self.files if STAR.search(self.text(path))]
 
     @cached_property
     def words(self) -> dict[str, set[bytes]]:
@@ -265,23 +278,43 @@ class Questions:
         elif local.endswith("()"):
             pattern = re.compile(rf"\b{name}\s*\(")
         else:
-            stem = PurePosixPath(owner).stem
-            home = re.escape(PurePosixPath(owner).parent.name if stem == "__init__" else stem)
-            star = re.compile(rf"^[ \t]*from[ \t]+[\w.]*\b{home}[ \t]+import[ \t]*\*", re.M)
+            home, star = re.escape(module_name(owner)), star_of(owner)
             word, before = re.compile(rf"\b{name}\b"), re.compile(rf"\b{home}\.$")
-            alias = re.compile(rf"\b{home}[ \t]+as[ \t]+(\w+)")
+            called = self.aliases(home)
             return lambda text: (
                 imported(word, before, text)
                 or star.search(text) is not None
-                or any(f"{each}.{name}" in text for each in alias.findall(text))
+                or any(f"{each}.{name}" in text for each in called)
             )
         return lambda text: pattern.search(text) is not None
+
+    def aliases(self, home: str) -> frozenset[str]:
+        """What files of the project call a module: `from . import config as cfg`."""
+        if home not in self._aliases:
+            alias = re.compile(rf"\b{home}[ \t]+as[ \t]+(\w+)")
+            texts = map(self.text, self.files)
+            found = (alias.findall(text) for text in texts if f"{home} as " in text)
+            self._aliases[home] = frozenset(each for several in found for each in several)
+        return self._aliases[home]
 
     def text(self, path: str) -> str:
         """Text of a file, kept while questions are asked."""
         if path not in self.texts:
             self.texts[path] = read_text(self.files[path].path)
         return self.texts[path]
+
+
+def module_name(path: str) -> str:
+    """The last name of the module that a file is."""
+    place = PurePosixPath(path)
+    return place.parent.name if place.stem == "__init__" else place.stem
+
+
+@functools.cache
+def star_of(owner: str) -> re.Pattern[str]:
+    """`from … import *` of a file, in another file's text."""
+    home = re.escape(module_name(owner))
+    return re.compile(rf"^[ \t]*from[ \t]+[\w.]*\b{home}[ \t]+import[ \t]*\*", re.M)
 
 
 def imported(name: re.Pattern[str], home: re.Pattern[str], text: str) -> bool:

@@ -272,6 +272,9 @@ def condition(file: File, job: Job, key: str) -> tuple[bool, set[str]]:
         binding = module.names.root.names.get(name, [])
         dotted = binding[0].dotted if binding and binding[0].kind == "import" else None
         place = module.project.locate(dotted) if dotted else None
+        home = starred(module, name)
+        if place is None and home:
+            place = (home, name)
         module.names.release()
         if place is None or not place[1]:
             return False, set()
@@ -323,7 +326,24 @@ def reexported(module: Module, path: str, key: str) -> set[str]:
             if place == wanted:
                 called = suffix == "()"
                 found.add(f"{path}::{name}()" if called else f"{path}::#{name}{suffix}")
+    shown = local.strip("#(){}")
+    if path != owner and starred(module, shown, owner):
+        found.add(f"{path}::{local}")
     return found
+
+
+def starred(module: Module, name: str, owner: str | None = None) -> str | None:
+    """The file of the project that gives a module this name by `import *`; None for none.
+
+    With `owner`, only that file counts.
+    """
+    if not name or name.startswith("_") or "." in name or name in module.names.root.names:
+        return None
+    for node in module.names.star_imports:
+        place = module.project.locate(module.names.absolute(node))
+        if place is not None and not place[1] and owner in (None, place[0]):
+            return place[0]
+    return None
 
 
 def entries(module: Module, local: str) -> list[str]:
@@ -335,17 +355,27 @@ def entries(module: Module, local: str) -> list[str]:
         if binding and binding[0].kind == "import" and binding[0].dotted:
             foreign = module.project.locate(binding[0].dotted)
             return [f"{foreign[0]}::#{foreign[1]}{keys}"] if foreign and foreign[1] else [local]
-        return [local]
+        home = None if binding else starred(module, local[1:].removesuffix("{}"))
+        return [f"{home}::{local}"] if home else [local]
     head = re.split(r"[#(@]", local)[0]
     binding = module.names.root.names.get(head.split(".")[0], [])
     if binding and binding[0].kind == "import" and binding[0].dotted:
         foreign = module.project.locate(binding[0].dotted)
         if foreign and foreign[1]:
             return [f"{foreign[0]}::{foreign[1]}{local[len(head.split('.')[0]) :]}"]
+    home = None if binding else starred(module, head.split(".")[0])
+    if home:
+        return [f"{home}::{local}"]
     name, separator, rest = local.partition("@")
-    if separator and rest.isdigit():
-        return [flow.parameter(name, int(rest))]
     function, hash_, parameter = local.partition("#")
-    if hash_ and function:
-        return [flow.parameter(function, parameter)]
-    return [local]
+    which: int | str = int(rest) if separator and rest.isdigit() else parameter
+    function = name if separator and rest.isdigit() else function
+    if not function or not (hash_ or isinstance(which, int)):
+        return [local]
+    if function in flow.classes and f"{function}.__init__" not in flow.functions:
+        at = which + 1 if isinstance(which, int) else which
+        return [flow.parameter(function, which), *flow.of_class(function, "__init__", at)]
+    owner, dot, method = function.rpartition(".")
+    if dot and owner in flow.classes and function not in flow.functions:
+        return flow.of_class(owner, method, which) or [flow.parameter(function, which)]
+    return [flow.parameter(function, which)]

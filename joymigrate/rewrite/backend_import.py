@@ -21,7 +21,8 @@ def find(module: Module, findings: list[Finding], helper_import: str) -> Finding
     if module.context.style is Style.AGNOSTIC:
         statement = helper_import
         if module.helper != "jm":
-            statement = statement.replace(" as jm", "")
+            name = "" if module.helper == HELPER else f" as {module.helper}"
+            statement = statement.replace(" as jm", name)
         if any(name == HELPER for name in imported(module)):
             return None
     else:

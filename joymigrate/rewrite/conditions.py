@@ -39,8 +39,12 @@ def key_of(module: Module, name: ast.Name | ast.Attribute, *, called: bool) -> s
     dotted = module.names.dotted(name)
     if dotted is not None:
         place = module.project.locate(dotted)
-        if place is None or not place[1] or "." in place[1]:
+        if place is None or not place[1]:
             return None
+        if "." in place[1]:  # of a class: `Env.has_gpu()`
+            return (
+                method_of(module, name, called=called) if isinstance(name, ast.Attribute) else None
+            )
         return f"{place[0]}::{place[1]}()" if called else f"{place[0]}::#{place[1]}"
     if isinstance(name, ast.Attribute):
         return method_of(module, name, called=called)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from joymigrate.rewrite import conditions
 from joymigrate.rewrite.device_texts import Text, matched
 from joymigrate.rewrite.module import Module
 
@@ -51,6 +52,49 @@ def where_available(module: Module, node: ast.expr) -> bool:
         return False
     block = getattr(parent, "parent", None)
     return isinstance(block, ast.If) and parent in block.body and asks(module, block.test)
+
+
+def conditions_of(module: Module, node: ast.expr) -> set[str]:
+    """Conditions of the project's other files that choose between this device and the host.
+
+    `"cuda" if has_gpu() else "cpu"`; see `conditions` for their keys.
+    """
+    parent = getattr(node, "parent", None)
+    if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return)):
+        parent = getattr(parent, "parent", None)
+        if not isinstance(parent, ast.If) or node.parent not in parent.body:  # type: ignore[attr-defined]
+            return set()
+    elif not isinstance(parent, ast.IfExp) or node is parent.test:
+        return set()
+    denied = isinstance(parent.test, ast.UnaryOp) and isinstance(parent.test.op, ast.Not)
+    test = parent.test.operand if isinstance(parent.test, ast.UnaryOp) else parent.test
+    if isinstance(parent, ast.IfExp):
+        chosen, other = (parent.orelse, parent.body) if denied else (parent.body, parent.orelse)
+        if node is not chosen or not any(names_host(each) for each in ast.walk(other)):
+            return set()
+    elif denied or not any(names_host(each) for part in instead(parent) for each in ast.walk(part)):
+        return set()
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    return {
+        key
+        for part in parts
+        if isinstance(part, (ast.Call, ast.Name, ast.Attribute))
+        for key in conditions.keys_in(module, part)
+    }
+
+
+def names_host(node: ast.AST) -> bool:
+    """Whether a node is the name of what a program uses without the origin's device."""
+    return isinstance(node, ast.Constant) and node.value in ("cpu", "mps", "xpu")
+
+
+def instead(branch: ast.If) -> list[ast.stmt]:
+    """The statements that run where a condition does not hold: its `else`, or what follows."""
+    block = getattr(getattr(branch, "parent", None), "body", [])
+    if branch.orelse or not isinstance(block, list) or branch not in block:
+        return branch.orelse
+    at = block.index(branch)
+    return [*block[max(0, at - 1) : at], *block[at + 1 : at + 2]]
 
 
 def asks(module: Module, test: ast.expr, depth: int = 0) -> bool:

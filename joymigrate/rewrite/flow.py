@@ -25,6 +25,7 @@ from joymigrate.rewrite.scopes import COMPREHENSIONS, FUNCTIONS, Names, Scope
 NAMING = {"setattr": 2, "parametrize": 1, "setenv": 1, "putenv": 1, "setitem": 2}
 GROWING = ("append", "add", "insert", "extend", "appendleft")
 SEVERAL = ("pytest.param", "zip", "itertools.product", "itertools.chain")  # each argument goes on
+STEPS = 8  # classes that an inherited method is looked for in
 STAND_INS = ("contextlib.nullcontext", "contextlib.suppress")
 Locate = Callable[[str], tuple[str, str] | None]
 
@@ -46,6 +47,7 @@ class Flow(FlowGraph):
         self.loaded: set[str] = set()  # tables that are read from files
         self.options: set[str] = set()  # names of options that the module defines
         self.methods: dict[str, list[str]] = defaultdict(list)  # name → methods of classes here
+        self.classes: dict[str, ast.ClassDef] = {}
         for scope in list(names.scopes.values()):
             self._scope(scope)
         for call in names.nodes[ast.Call]:
@@ -54,6 +56,9 @@ class Flow(FlowGraph):
             self._assign(node)
         for node in names.nodes[ast.NamedExpr]:
             self._into_target(node.value, node.target)
+        for node in names.nodes[ast.AugAssign]:
+            if isinstance(node.op, (ast.Add, ast.BitOr)) and not text(node.value):
+                self._into_target(node.value, node.target)  # `devices += ["cuda:1"]`
         for node in (*names.nodes[ast.Return], *names.nodes[ast.Yield]):
             self._return(node)
         for node in names.nodes[ast.YieldFrom]:
@@ -82,6 +87,8 @@ class Flow(FlowGraph):
 
     def _scope(self, scope: Scope) -> None:
         node = scope.node
+        if isinstance(node, ast.ClassDef):
+            self.classes[self.qualified(scope)] = node
         if not isinstance(node, (*FUNCTIONS, ast.Lambda)):
             return
         qualified = self.qualified(scope)
@@ -163,6 +170,8 @@ class Flow(FlowGraph):
         if node.value is not None and function is not None:
             key = self.qualified(self.names.scopes[function])
             self.into(node.value, key + "()")
+            if isinstance(getattr(function, "parent", None), ast.ClassDef):
+                self.into(node.value, f".{function.name}()")
             returns = getattr(function, "returns", None)
             if returns is not None and self.is_device_type(returns):
                 self.into(node.value, SINK + DEVICE)
@@ -235,10 +244,27 @@ class Flow(FlowGraph):
         return self.sinks.names.get(name or "") == DEVICE
 
     def _forward(self, call: ast.Call, callee: str | None, value: ast.expr) -> None:
-        """`f(**kwargs)`: the keywords of a function that go on to another one."""
+        """`f(**kwargs)`: the keywords of a function, or a table of this file, that go on."""
+        for name, entry in self._written_table(value):
+            for key in self._parameter_keys(call, callee, name):
+                self.into(entry, key)
         function = self.rest_of(value)
         for key in self._parameter_keys(call, callee, "") if function is not None else ():
             self.forwards[function or ""].add(key.removesuffix("#"))
+
+    def _written_table(self, value: ast.expr) -> Iterable[tuple[str, ast.expr]]:
+        """Keys and values of a table that is written out here, or in what a name stands for."""
+        tables = [value]
+        if isinstance(value, ast.Name):
+            found = self.names.lookup(value.id, value)
+            tables = [each.value for each in found[1] if each.value is not None] if found else []
+        for table in tables:
+            if isinstance(table, ast.Dict):
+                for key, entry in zip(table.keys, table.values, strict=True):
+                    if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                        yield key.value, entry
+            elif isinstance(table, ast.Call) and getattr(table.func, "id", "") == "dict":
+                yield from ((k.arg, k.value) for k in table.keywords if k.arg is not None)
 
     def rest_of(self, value: ast.expr) -> str | None:
         """The function whose `**kwargs` a name is; None for other values."""
@@ -297,7 +323,11 @@ class Flow(FlowGraph):
         if isinstance(call.func, ast.Name):
             local = self._local_function(call.func)
             if local is not None:
-                return [self.parameter(local, which)]
+                owner = (
+                    self.classes.get(local) if f"{local}.__init__" not in self.functions else None
+                )
+                inherited = self._inherited(owner, "__init__", which) if owner is not None else []
+                return [self.parameter(local, which), *inherited]
             starred = self._unbound(call.func)
             if starred is not None:
                 return [f"{starred}{suffix}"]
@@ -316,11 +346,44 @@ class Flow(FlowGraph):
             if found is not None and found[1]:
                 return [f"{found[0]}::{found[1]}{suffix}"]
             return []
+        if isinstance(call.func, ast.Attribute) and called(call.func.value) == "super":
+            owner = self.names.enclosing(call, (ast.ClassDef,))
+            return self._inherited(owner, call.func.attr, which) if owner is not None else []
         if isinstance(call.func, ast.Attribute) and call.func.attr not in self.sinks.everyday:
             # A method of whatever object: those of this file's classes that are called so.
             shift = which + 1 if isinstance(which, int) else which
             return [self.parameter(each, shift) for each in self.methods.get(call.func.attr, ())]
         return []
+
+    def _inherited(
+        self, owner: ast.ClassDef, method: str, which: int | str, depth: int = 0
+    ) -> list[str]:
+        """Keys of a parameter of the method that the bases of a class give it."""
+        which = which + 1 if isinstance(which, int) else which
+        suffix = f"#{which}" if isinstance(which, str) else f"@{which}"
+        keys = []
+        for base in owner.bases:
+            local = self._local_function(base) if isinstance(base, ast.Name) else None
+            if local is not None:
+                keys += self.of_class(local, method, which, depth + 1)
+                continue
+            dotted = self.names.dotted(base)
+            found = self.locate(dotted) if dotted is not None else None
+            if found is not None and found[1]:
+                keys.append(f"{found[0]}::{found[1]}.{method}{suffix}")
+        return keys
+
+    def of_class(self, name: str, method: str, which: int | str, depth: int = 0) -> list[str]:
+        """Keys of a parameter of a class's method, its own or an inherited one.
+
+        `which` counts from the method's `self`.
+        """
+        if f"{name}.{method}" in self.functions:
+            return [self.parameter(f"{name}.{method}", which)]
+        owner = self.classes.get(name)
+        if owner is None or depth > STEPS:
+            return []
+        return self._inherited(owner, method, which - 1 if isinstance(which, int) else which, depth)
 
     def _unbound(self, name: ast.Name) -> str | None:
         """A function that a name bound nowhere here stands for, through `import *`."""
@@ -398,8 +461,9 @@ class Flow(FlowGraph):
         elif isinstance(value, ast.Dict):
             for part in value.values:
                 yield from self.leaves(part, depth + 1)
-        elif isinstance(value, COMPREHENSIONS) and not isinstance(value, ast.DictComp):
-            yield from self.leaves(value.elt, depth + 1)
+        elif isinstance(value, COMPREHENSIONS):
+            part = value.value if isinstance(value, ast.DictComp) else value.elt
+            yield from self.leaves(part, depth + 1)
         elif isinstance(value, ast.NamedExpr):
             yield from self.leaves(value.value, depth + 1)
             yield from self.leaves(value.target, depth + 1)
@@ -446,8 +510,13 @@ class Flow(FlowGraph):
             if isinstance(call.func.value, ast.Name) and call.func.value.id in ("self", "cls"):
                 owner = self.names.enclosing(call, (ast.ClassDef,))
                 if owner is not None:
-                    yield f"{self.qualified(self.names.scopes[owner])}.{call.func.attr}()"
+                    method = f"{self.qualified(self.names.scopes[owner])}.{call.func.attr}"
+                    yield f"{method}()"
+                    if method not in self.functions and call.func.attr not in self.sinks.everyday:
+                        yield f".{call.func.attr}()"  # inherited
                 return
+            if callee is None and call.func.attr not in self.sinks.everyday:
+                yield f".{call.func.attr}()"  # a method of whatever object
         if isinstance(call.func, ast.Name):
             local = self._local_function(call.func) or self._unbound(call.func)
             if local is not None:
@@ -500,6 +569,12 @@ class Flow(FlowGraph):
         for keyword in call.keywords:
             if keyword.arg in ("default", "default_value"):
                 yield from self.leaves(keyword.value, depth + 1)
+            elif keyword.arg == "default_factory":
+                made = keyword.value.body if isinstance(keyword.value, ast.Lambda) else None
+                named = keyword.value if isinstance(keyword.value, ast.Name) else None
+                local = self._local_function(named) if named is not None else None
+                yield from self.leaves(made, depth + 1) if made is not None else ()
+                yield from (f"{local}()",) if local is not None else ()
         if 0 <= position < len(call.args):
             yield from self.leaves(call.args[position], depth + 1)
         name = looked_up(call)
@@ -593,6 +668,16 @@ class Flow(FlowGraph):
                 if target not in self.device_like and not target.startswith(SINK):
                     self.device_like.add(target)
                     todo.append(target)
+
+
+def text(value: ast.expr) -> bool:
+    """Whether an expression is a text by its form, as what is added to a text."""
+    return isinstance(value, (ast.Constant, ast.JoinedStr, ast.BinOp))
+
+
+def called(value: ast.expr) -> str:
+    """The plain name that is called here; empty for any other expression."""
+    return str(getattr(value.func, "id", "")) if isinstance(value, ast.Call) else ""
 
 
 def listed(value: ast.expr) -> bool:

@@ -62,6 +62,7 @@ class Groups:
         self.stay: dict[int, str] = {}  # finding → why it is not written
         self.doubtful: dict[int, str] = {}  # finding → why it needs a look
         self.unsure: list[OriginMention] = []  # places that only an unsafe edit moves
+        self.questioned: list[OriginMention] = []  # of them, those that may decide what runs
         self.moved: list[tuple[OriginMention, int]] = []  # hard places and the findings over them
         self.mentions = list(self._mentions())
 
@@ -95,8 +96,11 @@ class Groups:
                 continue
             hard = mention.hard or any(self.findings[number].rule == DEVICE for number in over)
             self.moved += [(mention, number) for number in over if hard]
-            if mention.hard and all(self.findings[n].tier is Tier.UNSAFE for n in over):
-                self.unsure.append(mention)
+            if all(self.findings[n].tier is Tier.UNSAFE for n in over):
+                if mention.hard:
+                    self.unsure.append(mention)
+                if decisive(mention):
+                    self.questioned.append(mention)
 
     # -- groups --------------------------------------------------------------------------------
 
@@ -117,6 +121,10 @@ class Groups:
         self._release_guards_of_left(decided)
         for mention in self.unsure:
             for number in self._with_guard(mention, hold=False):
+                self.doubtful.setdefault(number, self._why(mention, DOUBTED))
+        for mention in self.questioned:
+            at = self.expression_at(mention.start)
+            for number in self._behind(at) if at is not None else ():
                 self.doubtful.setdefault(number, self._why(mention, DOUBTED))
         done = self._written()
         self._guarding()
@@ -142,13 +150,19 @@ class Groups:
 
     def _keep_behind(self, at: int, reason: str) -> None:
         """Where a condition stays the origin's, so does what runs under it."""
+        self._leave(self._behind(at), reason)
+
+    def _behind(self, at: int) -> list[int]:
+        """Findings in what runs where a condition holds, written out or kept in a variable."""
+        found: list[int] = []
         node = self.expressions[at].node
         parent = getattr(node, "parent", None)
         if isinstance(parent, ast.If) and parent.test is node and not negative(node):
-            self._leave(self._inside(parent.body), reason)
+            found += self._inside(parent.body)
         for name, sources in self._assignments.items():
             if at in sources:
-                self._leave(self._inside(self._guarded_by(name)), reason)
+                found += self._inside(self._guarded_by(name))
+        return found
 
     def _written(self) -> list[Finding]:
         names: dict[int, str] = {}
@@ -214,6 +228,7 @@ class Groups:
         device = re.escape(self.module.vocabulary.device)
         ours = re.compile(rf"torch\.(?!backends\b).*\b(is_)?{device}\b")
         nodes = self.module.names.nodes
+        replaced = set()
         for node in (*nodes[ast.Assign], *nodes[ast.AugAssign]):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
@@ -221,6 +236,11 @@ class Groups:
                 dotted = self.module.names.dotted(target) if chain else None
                 if dotted and ours.match(dotted):
                     self._leave(self._inside([node]), Text(PATCHED))
+                    replaced.add(dotted)
+        for top, dotted in self.module.names.imported_chains() if replaced else ():
+            if any(dotted == each or dotted.startswith(f"{each}.") for each in replaced):
+                at = self.expression_at(self.module.span(top)[0])
+                self._leave(self.members.get(at, ()) if at is not None else (), Text(PATCHED))
 
     def _foreign_branches(self) -> None:
         """Leave what stands in the branch of another back end."""

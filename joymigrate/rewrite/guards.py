@@ -38,6 +38,10 @@ def guarded(module: Module, node: ast.AST) -> str | None:
                 kind=kind,
                 chip=module.context.chip.name,
             )
+        if isinstance(parent, ast.Dict) and entry_beside(module, parent, child):
+            return Text(
+                "another entry of this table already serves {chip}", chip=module.context.chip.name
+            )
         twin = twin_of(module, child)
         if twin is not None:
             return Text("`{twin}` does this for {chip}", twin=twin, chip=module.context.chip.name)
@@ -51,6 +55,17 @@ def guarded(module: Module, node: ast.AST) -> str | None:
             )
         child, parent = parent, getattr(parent, "parent", None)
     return None
+
+
+def entry_beside(module: Module, table: ast.Dict, child: ast.AST) -> bool:
+    """Whether `child` is the origin's entry in a table that has one for the target as well."""
+    if child not in table.values:
+        return False
+    own = table.keys[table.values.index(child)]
+    if not isinstance(own, ast.Constant) or own.value != module.vocabulary.device:
+        return False
+    others: list[ast.AST] = [key for key in table.keys if key is not None and key is not own]
+    return mentioned(module, others, module.vocabulary.target_string)
 
 
 def listed(module: Module, node: ast.AST) -> bool:

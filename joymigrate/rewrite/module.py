@@ -19,6 +19,8 @@ from joymigrate.rewrite.source import Source, Unreadable
 from joymigrate.rewrite.vocabulary import Vocabulary
 
 HELPER = "joymigrate_device"
+# What a module may call the helper: the first of these that it does not use itself.
+HELPER_NAMES = ("jm", HELPER, "jm_device", "joymigrate_accelerator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Pending:
     """A site whose proof lies in another file: `yes` when a key flows to a `kind` sink.
 
     `sources` are keys that other files give values to: `yes` also where such a value is rewritten.
+    `asked` are conditions of the project behind which the value stands: `yes` also where one of
+    them asks for the origin's device.
     """
 
     yes: Finding
@@ -49,6 +53,7 @@ class Pending:
     keys: frozenset[str]
     kind: str
     sources: frozenset[str] = frozenset()
+    asked: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -133,7 +138,8 @@ class Module:
         if self._alias is None:
             bound = set().union(*(scope.names for scope in self.names.scopes.values()))
             found = self._imported_helper()
-            self._alias = found or ("jm" if "jm" not in bound else HELPER)
+            free = (name for name in HELPER_NAMES if name not in bound)
+            self._alias = found or next(free, HELPER_NAMES[-1])
         return self._alias
 
     def _imported_helper(self) -> str | None:

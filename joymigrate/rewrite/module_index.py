@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -10,6 +11,8 @@ from joymigrate.rewrite.module import HELPER
 
 # Folders of projects are often called like these, which programs import from elsewhere.
 DISTRIBUTIONS = frozenset(("datasets", "evaluate", "tokenizers", "tests", "models", "transformers"))
+RENAMING = re.compile(r"^[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+([^\n(]+)", re.M)
+RENAMED = re.compile(r"(\w+)[ \t]+as[ \t]+(\w+)")
 EITHER = """\
 try:
     from {package} import {helper} as jm
@@ -28,6 +31,8 @@ class ModuleIndex:
     imports: Mapping[str, frozenset[str]] = field(default_factory=dict)  # file → dotted names
     packages: Mapping[str, int] = field(default_factory=dict)  # top packages' folders → files
     words: frozenset[str] = frozenset()  # names of all files and folders, without endings
+    # `__init__.py` → what it calls modules of the project: `from . import config as cfg`
+    aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     _found: dict[tuple[str, str], tuple[str, str] | None] = field(default_factory=dict)
 
     @classmethod
@@ -80,8 +85,28 @@ class ModuleIndex:
             stem = "/".join(parts[:length] if base == "." else (base, *parts[:length]))
             for candidate in (f"{stem}.py", f"{stem}/__init__.py"):
                 if candidate in self.paths:
+                    known = self.aliases.get(candidate, {}) if length < len(parts) else {}
+                    if known and parts[length] in known:
+                        return known[parts[length]], ".".join(parts[length + 1 :])
                     return candidate, ".".join(parts[length:])
         return None
+
+    def called_by(self, path: str, text: str) -> dict[str, str]:
+        """Modules that a package's `__init__.py` gives another name: the name, and the file."""
+        found = {}
+        folder = PurePosixPath(path).parent
+        for dots, base, names in RENAMING.findall(text) if " as " in text else ():
+            home = folder
+            for _ in range(len(dots) - 1):
+                home = home.parent
+            below = "/".join(["" if str(home) == "." or not dots else f"{home}", *base.split(".")])
+            below = below.strip("/")
+            for name, alias in RENAMED.findall(names):
+                stem = f"{below}/{name}".strip("/")
+                for place in (f"{stem}.py", f"{stem}/__init__.py"):
+                    if place in self.paths:
+                        found[alias] = place
+        return found
 
     def helper_home(self, path: str) -> tuple[str, str]:
         """Path of the helper for a file, and the statement that imports it there.

@@ -144,7 +144,9 @@ def index_of(texts: Mapping[str, str]) -> module_index.ModuleIndex:
     """The index of a project from the texts of its Python files."""
     tree = module_index.ModuleIndex.of(list(texts))
     imports = {path: frozenset(ABSOLUTE.findall(text)) for path, text in texts.items()}
-    tree = replace(tree, imports=imports)
+    packages = ((path, text) for path, text in texts.items() if path.endswith("__init__.py"))
+    aliases = {path: found for path, text in packages if (found := tree.called_by(path, text))}
+    tree = replace(tree, imports=imports, aliases=aliases)
     tree = replace(tree, imported_roots=imported_roots(texts, imports, tree))
     return replace(tree, scripted=scripted(texts, imports, tree))
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from joymigrate.language import Text
 from joymigrate.model import Edit, Finding
 from joymigrate.rewrite.device_places import SHOWN, TALK
-from joymigrate.rewrite.module import HELPER
+from joymigrate.rewrite.module import HELPER_NAMES
 from joymigrate.rewrite.source import Source, Unreadable, apply_edits, decode
 
 PYTHON = (".py", ".pyi", ".pyw")
@@ -140,13 +140,13 @@ def uses_unbound_helper(tree: ast.Module) -> bool:
     """Whether a module uses the helper's name without any statement that binds it."""
     used = bound = False
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in ("jm", HELPER):
+        if isinstance(node, ast.Name) and node.id in HELPER_NAMES:
             if not isinstance(node.ctx, ast.Load):
                 return False
             used = True
         elif isinstance(node, ast.alias):
-            bound = bound or (node.asname or node.name) in ("jm", HELPER)
-        elif isinstance(node, ast.arg) and node.arg in ("jm", HELPER):
+            bound = bound or (node.asname or node.name) in HELPER_NAMES
+        elif isinstance(node, ast.arg) and node.arg in HELPER_NAMES:
             return False
     return used and not bound
 
@@ -259,7 +259,7 @@ def named(node: ast.AST, devices: Devices) -> Iterator[str]:
             owner = each.value
             if isinstance(owner, ast.Name) and owner.id == "torch":
                 yield from (d for d in (devices.origin, devices.target) if d == each.attr)
-        elif isinstance(each, ast.Name) and devices.agnostic and each.id in ("jm", HELPER):
+        elif isinstance(each, ast.Name) and devices.agnostic and each.id in HELPER_NAMES:
             yield devices.target
         elif isinstance(each, ast.Constant) and isinstance(each.value, str):
             for device in (devices.origin, devices.target):

@@ -21,6 +21,7 @@ from joymigrate.rewrite.device_places import (
     TABLE_KEY,
     annotation,
     compared_with,
+    conditions_of,
     mixed_precision,
     special_place,
     where_available,
@@ -140,8 +141,9 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     fixed = fix(module, text, "JM121", compare=COMPARED in kinds)
     yes = sent(module, text, fixed, proven=False)
     module.doubts[doubt.line, doubt.column] = (frozenset(targets), text.kind, yes)
-    if outside:
-        yield Pending(yes, doubt, frozenset(outside), text.kind)
+    asked = frozenset(conditions_of(module, text.whole)) if text.kind == DEVICE else frozenset()
+    if outside or asked:
+        yield Pending(yes, doubt, frozenset(outside), text.kind, asked=asked)
         return
     yield doubt
 
