@@ -23,7 +23,7 @@ from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.model import Skipped
 from joymigrate.rewrite import readers
-from joymigrate.rewrite.git import tracked
+from joymigrate.rewrite.git import tracked, tracked_though_ignored
 
 PYTHON = (".py", ".pyi", ".pyw")
 NOT_SOURCE = (
@@ -45,6 +45,13 @@ COUNTED = 10_000  # files of a folder that was left out are counted up to here
 ENVIRONMENT_MARKS = frozenset(("pyvenv.cfg", "conda-meta"))
 MB = 1024 * 1024
 LIMIT = 50 * MB
+# Code that no reader reads. Where it names the device it is listed: nobody is to believe it seen.
+FOREIGN = (
+    *(".pyx", ".pxd", ".pxi", ".j2", ".jinja", ".jinja2", ".tmpl", ".tpl", ".template", ".mako"),
+    *(".rs", ".go", ".java", ".scala", ".kt", ".lua", ".jl", ".r", ".m", ".mm", ".swift", ".js"),
+    *(".ts", ".cs", ".bat", ".cmd", ".ps1", ".bzl", ".bazel", ".gradle", ".groovy", ".nix", ".tf"),
+    *(".pth", ".pyt", ".slurm", ".sbatch", ".pbs", ".lsf", ".sub", ".ipy", ".in", ".bak", ".orig"),
+)
 PYTHON_LIMIT = 5 * MB
 DATA_LIMIT = 1 * MB
 # Written by programs, for programs; a device never stands in them.
@@ -83,14 +90,15 @@ class Ignored:
 
 
 def files(
-    paths: Iterable[Path], root: Path, exclude: Iterable[str] = ()
+    paths: Iterable[Path], root: Path, exclude: Iterable[str] = (), words: Iterable[str] = ()
 ) -> tuple[list[File], list[Skipped]]:
     """The files below `paths` in stable order, each once, and what was left out with a reason.
 
-    `exclude` are patterns as in `.gitignore`, relative to `root`. A PATH that does not exist
-    raises `JoyError`.
+    `exclude` are patterns as in `.gitignore`, relative to `root`. `words` name what is looked for:
+    code of a kind that no reader reads is listed where one of them stands in it. A PATH that does
+    not exist raises `JoyError`.
     """
-    walk = FileWalk(root.resolve(), exclude)
+    walk = FileWalk(root.resolve(), exclude, words)
     for path in paths:
         walk.enter(path)
     return walk.found, walk.skipped
@@ -99,8 +107,10 @@ def files(
 class FileWalk:
     """One walk over the PATHs of a command."""
 
-    def __init__(self, root: Path, exclude: Iterable[str]) -> None:
+    def __init__(self, root: Path, exclude: Iterable[str], words: Iterable[str] = ()) -> None:
         self.root = root
+        self._words = tuple(word.encode() for word in words)
+        self._sources: dict[str, frozenset[str]] = {}  # top of a repository → what git tracks
         self.found: list[File] = []
         self.skipped: list[Skipped] = []
         self._seen: set[str] = set()
@@ -170,20 +180,22 @@ class FileWalk:
             if entry.name in BUILT and not has_sources(entry.path):
                 self._left_out(entry.path, "a folder of build results, not tracked by git")
                 return False
-            if is_ignored(f"{entry.path}/", ignored):
+            if self._ignored(f"{entry.path}/", ignored):
                 self._left_out(entry.path, "left out by .gitignore or --exclude")
                 return False
             return True
         if entry.is_symlink():
-            if kind_of_link(entry) and not is_ignored(entry.path, ignored):
+            if kind_of_link(entry) and not self._ignored(entry.path, ignored):
                 target = os.path.relpath(os.path.realpath(entry.path), self.root)
                 self._skip(entry.path, Text("a symbolic link (to {target})", target=target))
             return False
         regular = entry.is_file(follow_symlinks=False)
         kind = kind_of(entry.path, look_inside=regular)
         if kind is None:
+            if regular and not self._ignored(entry.path, ignored):
+                self._pass_over(entry)
             return False
-        if is_ignored(entry.path, ignored):
+        if self._ignored(entry.path, ignored):
             if kind == "python":
                 self._skip(entry.path, "left out by .gitignore or --exclude")
             return False
@@ -192,6 +204,37 @@ class FileWalk:
         else:
             self._skip(entry.path, "not a regular file")
         return False
+
+    def _ignored(self, path: str, ignored: list[Ignored]) -> bool:
+        """What the patterns say, but for files that git tracks all the same: they are sources."""
+        if not is_ignored(path, ignored):
+            return False
+        if self._exclude and is_ignored(path, self._exclude):
+            return True
+        bare = path.rstrip("/")
+        top = next((up for up in Path(bare).parents if os.path.exists(f"{up}/.git")), None)
+        if top is None:
+            return True
+        if str(top) not in self._sources:
+            self._sources[str(top)] = tracked_though_ignored(top)
+        return bare not in self._sources[str(top)]
+
+    def _pass_over(self, entry: os.DirEntry[str]) -> None:
+        """List code of a kind that no reader reads, where it names the device."""
+        lower = entry.name.lower()
+        if not self._words or not lower.endswith((*FOREIGN, *PYTHON)):
+            return
+        try:
+            if entry.stat().st_size > DATA_LIMIT:
+                return
+            with open(entry.path, "rb") as file:
+                text = file.read().lower()
+        except OSError:
+            return
+        word = next((word for word in self._words if word in text), None)
+        if word is not None:
+            reason = Text("no reader for this kind of file; it names `{word}`", word=word.decode())
+            self._skip(entry.path, reason)
 
     def _take(self, path: str, kind: str) -> None:
         """Add one file unless it is too large, unreadable, or there already."""

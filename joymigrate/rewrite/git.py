@@ -43,6 +43,25 @@ def tracked(root: Path, folder: str) -> bool:
     return bool(answer([*command, "ls-files", "-z", "--", folder]))
 
 
+def tracked_though_ignored(root: Path) -> frozenset[str]:
+    """Files that git tracks below `root` (a repository's top) in spite of `.gitignore`, absolute.
+
+    The folders that they lie in are there as well.
+    """
+    git = shutil.which("git")
+    if git is None:
+        return frozenset()
+    command = [git, "-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-C", str(root)]
+    asked = [*command, "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"]
+    found: set[str] = set()
+    for name in (answer(asked) or b"").split(b"\0"):
+        path = name.decode("utf-8", "surrogateescape")
+        while path and f"{root}/{path}" not in found:
+            found.add(f"{root}/{path}")
+            path = path.rpartition("/")[0]
+    return frozenset(found)
+
+
 def answer(command: list[str]) -> bytes | None:
     """What git prints, or None when it refuses (no repository, a bare one)."""
     done = subprocess.run(command, capture_output=True, check=False)

@@ -27,6 +27,7 @@ from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import GUARD, entries
 from joymigrate.rewrite.files_together import leave_together
 from joymigrate.rewrite.readers import kernels
+from joymigrate.rewrite.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from joymigrate.rewrite.codemod import Codemod
@@ -65,7 +66,7 @@ def scan(
         )
     context = Context.between(chip, origin, style, chip_version, codemods)
     root = common_root(paths)
-    files, skipped = discover.files(paths, root, exclude)
+    files, skipped = discover.files(paths, root, exclude, Vocabulary.of(context).words)
     dependencies = [f for name in follow_imports for f in installed(name, root)]
     texts = {f.relative: read_text(f.path) for f in [*files, *dependencies] if f.kind == "python"}
     tree = index_of(texts)

@@ -209,3 +209,27 @@ def test_git_agrees_on_what_is_ignored(tmp_path: Path) -> None:
         check=True,
     ).stdout.split()
     assert sorted(found(tmp_path)) == sorted(listed)
+
+
+def test_what_git_tracks_in_spite_of_its_ignore_file_is_read(tmp_path: Path) -> None:
+    lay(tmp_path, "pkg/data/load.py", "pkg/data/cache.py", "gen.py", "data/other.py")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    tracked = ["pkg/data/load.py", "gen.py"]
+    subprocess.run(["git", "-C", str(tmp_path), "add", "-f", *tracked], check=True)
+    (tmp_path / ".gitignore").write_text("data/\ngen.py\n")
+    assert found(tmp_path) == ["gen.py", "pkg/data/load.py"]
+    assert found(tmp_path, exclude=("data/",)) == ["gen.py"]
+    told = reasons(tmp_path)
+    assert told["pkg/data/cache.py"] == "left out by .gitignore or --exclude"
+    assert told["data"].endswith("Python files inside: 1")
+
+
+def test_code_that_no_reader_reads_is_listed_where_it_names_the_device(tmp_path: Path) -> None:
+    lay(tmp_path, "fast.pyx", "train.py.j2", "notes.md", text="x.to('cuda')\n")
+    lay(tmp_path, "plain.pyx")
+    _, skipped = discover.files([tmp_path], tmp_path, words=("cuda",))
+    reason = "no reader for this kind of file; it names `cuda`"
+    assert {each.path: each.reason for each in skipped} == {
+        "fast.pyx": reason,
+        "train.py.j2": reason,
+    }
