@@ -33,6 +33,8 @@ from joymigrate.run.serve.gateway.server import Gateway
 MISTAKES = (
     "status_404", "status_401", "status_400", "redirect", "html", "no_body", "no_content",
     "bare_object", "wrong_type", "silent", "refusing", "short", "other_text", "slow", "busy",
+    "no_usage", "zero_usage", "other_name", "no_model", "no_logprobs", "flat_logprobs", "no_role",
+    "other_finish",
 )  # fmt: skip
 UNSEEN = ("garbage", "short", "other_text", "refusing", "silent")  # the text itself is wrong
 TOKENS = 12
@@ -46,7 +48,9 @@ TRIES = 5
 async def ask(session: aiohttp.ClientSession, url: str, number: int) -> str:
     """One request; `ok`, `error` before the first byte, `interrupted`, `cut` or `wrong`."""
     stream, chat = number % 4 != 0, number % 3 != 0
-    body: dict[str, Any] = {"model": "m", "stream": stream, "temperature": 0}
+    body: dict[str, Any] = {"model": "fake", "stream": stream, "temperature": 0}
+    if number % 5 == 0:
+        body["logprobs"] = True if chat else 1
     body |= (
         {"messages": [{"role": "user", "content": f"q{number}"}]}
         if chat

@@ -14,37 +14,47 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from joymigrate.run.serve.gateway.account import (
+    Account,
+    counts_otherwise,
+    lacks,
+    names_another,
+    points_elsewhere,
+    scores_otherwise,
+)
+from joymigrate.run.serve.gateway.aspects import (
+    ACCOUNTS,
+    ASPECTS,
+    BETWEEN,
+    BROKEN,
+    COUNTS,
+    EMPTY,
+    FIELDS,
+    FINISH,
+    FIRST,
+    FORMAT,
+    LEAK,
+    LONGER,
+    MARKS,
+    NAME,
+    OPEN,
+    REFUSAL,
+    SCORES,
+    SHORTER,
+    SLOW,
+    STATUS,
+    TAIL,
+    TASK,
+    TEXT,
+    WORDS,
+)
 from joymigrate.run.serve.gateway.bounds import log_evidence, requests_needed
 from joymigrate.run.serve.gateway.events import Plan
 from joymigrate.run.serve.gateway.evidence import EProcess
 
-STATUS, EMPTY, REFUSAL, SHORTER, LONGER = "status", "empty", "refusal", "shorter", "longer"
-TEXT, TASK, FORMAT, LEAK, BROKEN = "text", "task", "format", "leak", "broken"
-SLOW, FIRST, BETWEEN, TAIL = "slow", "first", "between", "tail"
-# Seen on one answer: its side is wrong.
-MARKS = (STATUS, EMPTY, REFUSAL, FORMAT, LEAK, BROKEN, TASK)
-OPEN = (SHORTER, LONGER, TEXT)  # the two differ: either may be wrong
-TIMES = (SLOW, FIRST, BETWEEN, TAIL)  # they pause a rollout
-ASPECTS = (*MARKS, *OPEN, *TIMES)
-WORDS = {
-    STATUS: "refused what the other backend answers",
-    EMPTY: "were empty where the other's had text",
-    REFUSAL: "declined where the other helps",
-    FORMAT: "had another shape than was asked for (JSON, fields) where the other's were right",
-    LEAK: "show marks of the model's template (<|im_end|>, </s>) where the other's do not",
-    BROKEN: "have characters that could not be decoded (U+FFFD) where the other's have none",
-    TASK: "failed the task that the other's passed",
-    SHORTER: "had less than half the primary's length",
-    LONGER: "had more than twice the primary's length",
-    TEXT: "differ from the primary's early in the text",
-    SLOW: "took much longer than the primary's",
-    FIRST: "began much later than the primary's",
-    BETWEEN: "had much longer pauses between tokens than the primary's",
-    TAIL: "took much longer than the primary's slowest hundredth",
-}
 ALPHA = 0.005
 HALF = 0.5
 # Share of the standby's answers that may take `max_slowdown` times as long as the primary's 99th
@@ -83,6 +93,7 @@ class Said:
     scores: tuple[float, ...] = ()  # of a ranking answer
     odd: bool = False  # JSON of another shape than this API's
     thoughts: int = 0  # characters at the text's beginning that are reasoning
+    account: Account | None = None  # what it says beside the text
 
     @property
     def spoken(self) -> str:
@@ -112,12 +123,13 @@ def compare(
     answer contains, where the client says so. `wants_json`: JSON was asked for. `tail_seconds`:
     the primary's 99th percentile, once it is known.
     """
+    theirs, ours = without_echo(theirs), without_echo(ours)
     other, own = marks(theirs, expect, wants_json), marks(ours, expect, wants_json)
     if other != own:
         return {mark: mark in own for mark in MARKS if mark in own ^ other}
     if not theirs.good:
         return {}
-    told = {}
+    told = beside(theirs, ours, greedy=greedy)
     lengths = len(theirs.text), len(ours.text)
     if max(lengths) >= ENOUGH_TEXT and max(lengths) > TWICE * min(lengths):
         told[SHORTER] = lengths[1] < lengths[0]
@@ -126,8 +138,31 @@ def compare(
         place = divergence(theirs.text, ours.text)
         told[TEXT] = place is not None and place < plan.early_characters
     if theirs.scores or ours.scores:
-        told[TEXT] = ranks_otherwise(theirs.scores, ours.scores)
+        ranked = ranks_otherwise(theirs.scores, ours.scores)
+        told |= {} if ranked is None else {TEXT: ranked}
     return told | times(theirs, ours, plan.max_slowdown, tail_seconds)
+
+
+def without_echo(said: Said) -> Said:
+    """An answer without the prompt that it repeats because it was asked to."""
+    echoed = said.account.echoed if said.account is not None else 0
+    return replace(said, text=said.text[echoed:]) if echoed else said
+
+
+def beside(theirs: Said, ours: Said, *, greedy: bool) -> dict[str, bool]:
+    """What the accounts of two answers say; nothing where one has none."""
+    one, two = theirs.account, ours.account
+    if one is None or two is None:
+        return {}
+    same = greedy and theirs.text != "" and theirs.text == ours.text
+    judged = {
+        NAME: names_another(one, two),
+        COUNTS: counts_otherwise(one, two, same_text=same),
+        SCORES: scores_otherwise(one, two),
+        FINISH: theirs.finish != ours.finish if same else None,
+        TEXT: points_elsewhere(one, two),
+    }
+    return lacks(one, two) | {name: other for name, other in judged.items() if other is not None}
 
 
 def marks(said: Said, expect: str | None, wants_json: bool) -> frozenset[str]:
@@ -164,20 +199,21 @@ def is_json(text: str) -> bool:
 def is_another(said: Said, before: Said, plan: Plan) -> bool:
     """Whether a backend's answer to a question is another one than it gave before."""
     told = compare(before, said, plan, greedy=True)
-    return any(told.get(name) for name in OPEN) or any(name in told for name in MARKS)
+    other = any(told.get(name) for name in (*OPEN, *FIELDS))
+    return other or any(name in told for name in MARKS)
 
 
-def ranks_otherwise(theirs: tuple[float, ...], ours: tuple[float, ...]) -> bool:
+def ranks_otherwise(theirs: tuple[float, ...], ours: tuple[float, ...]) -> bool | None:
     """Whether less than half of the standby's first places are among the primary's.
 
     Another version of a model ranks a little otherwise, and may; this looks for a broken one.
-    Equal scores share a place.
+    Equal scores share a place. None: one candidate alone has no rank.
     """
     if len(theirs) != len(ours):
         return True
     many = min(FIRST_PLACES, len(theirs) // 2)
     if not many:
-        return False
+        return None
     least = sorted(theirs)[-many]
     first = sorted(range(len(ours)), key=lambda place: -ours[place])[:many]
     return 2 * sum(theirs[place] >= least for place in first) < many
@@ -232,7 +268,9 @@ class Answers:
     def restart(self) -> None:
         """Let the tests begin again; the counts stay."""
         self.block = 0
-        own = {TEXT: self.plan.max_different, TAIL: TAIL_SHARE}
+        own = dict.fromkeys((TEXT, *ACCOUNTS, *FIELDS), self.plan.max_different) | {
+            TAIL: TAIL_SHARE
+        }
         self.tests = {name: EProcess(own.get(name, HALF), ALPHA) for name in ASPECTS}
         self.primary_tests = {name: EProcess(HALF, ALPHA) for name in MARKS}
         self.of_primary = {}
@@ -245,6 +283,8 @@ class Answers:
             self.restart()
         tripped = []
         for name, worse in told.items():
+            if name in self.plan.unjudged or name not in self.tests:  # of a newer gateway
+                continue
             self.judged[name] = self.judged.get(name, 0) + 1
             test = self.tests[name]
             if paired and name in MARKS:

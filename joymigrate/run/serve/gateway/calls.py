@@ -18,8 +18,15 @@ NOT_SENT_ON = HOP_BY_HOP | {"content-encoding", "x-request-id"}
 # What a client shows to the gateway alone, and what `forward` calls it.
 PRIVATE = {"authorization": "authorization", "x-api-key": "authorization", "cookie": "cookie"}
 
-CHAT, TEXT, TRITON, RANK, OTHER = "chat", "text", "triton", "rank", "other"
-KINDS = {"/v1/chat/completions": CHAT, "/v1/completions": TEXT, "/v1/rank": RANK}
+CHAT, TEXT, RESPONSES, EMBEDDINGS = "chat", "text", "responses", "embeddings"
+TRITON, RANK, OTHER = "triton", "rank", "other"
+KINDS = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": TEXT,
+    "/v1/responses": RESPONSES,
+    "/v1/embeddings": EMBEDDINGS,
+    "/v1/rank": RANK,
+}
 STRICT = (CHAT, TEXT)
 USER_HEADERS = ("X-User-Id", "X-User")
 SESSION_HEADERS = ("X-Session-Id", "X-Conversation-Id")

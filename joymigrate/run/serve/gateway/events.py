@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from joymigrate.run.serve.gateway.aspects import TOLERABLE
 from joymigrate.schema import setting
 
 STANDBY, RAMPING, PROMOTED = "standby", "ramping", "promoted"
@@ -49,6 +50,9 @@ class Plan:
     early_characters: int = setting(32, "what early means", least=0)
     max_slowdown: float = setting(
         3.0, "the standby's time over the primary's, in most pairs; 0 is any", least=0
+    )
+    unjudged: tuple[str, ...] = setting(
+        (), "aspects of compared answers that do not count", choices=TOLERABLE
     )
 
 

@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from joymigrate.run.serve.gateway.account import joined
 from joymigrate.run.serve.gateway.faults import Schedule
 
 VOCABULARY = 50_000
@@ -211,6 +212,8 @@ class Fake:
             choice["finish_reason"] = "length" if place == count - 1 else None
             if ids:
                 choice["token_ids"] = [token]
+            if body.get("logprobs"):
+                choice["logprobs"] = logprobs_of(token, text, chat=chat)
             made.append(envelope(chat, prompt, choice))
         if chat:
             role = {"index": 0, "delta": {"role": "assistant", "content": ""}}
@@ -224,6 +227,8 @@ class Fake:
         }
         if (body.get("stream_options") or {}).get("include_usage") or not body.get("stream"):
             made.append({**envelope(chat, prompt, None), "usage": usage})
+        for event in made:
+            misreport(event, kind)
         return made
 
     async def stream(
@@ -302,23 +307,17 @@ class Fake:
         kind: str | None,
     ) -> None:
         """Send the same answer in one piece."""
-        chat = "chat" in path
-        choices = [event["choices"][0] for event in events if event.get("choices")]
-        parts = [c["delta"]["content"] if chat else c["text"] for c in choices]
-        finish = choices[-1]["finish_reason"]
-        text = "".join(parts)
+        answer = joined(events)
         if kind == "error_after_200":
             await whole(writer, 200, {"error": {"message": "injected"}})
             return
-        if kind == "missing_finish":
-            finish = None
-        if kind == "garbage":
-            text = text[:20] + BANG * 40
-        content = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-        answer = {
-            **envelope(chat, [], {"index": 0, **content, "finish_reason": finish}),
-            "usage": events[-1]["usage"],
-        }
+        for choice in answer["choices"]:
+            place = choice.get("message", choice)
+            field = "content" if "message" in choice else "text"
+            if kind == "missing_finish":
+                choice["finish_reason"] = None
+            if kind == "garbage":
+                place[field] = place[field][:20] + BANG * 40
         data = json.dumps(answer).encode()
         if kind in ("invalid_json", "error_midway"):
             data = data[: len(data) // 2]
@@ -339,6 +338,43 @@ class Fake:
 STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 )
+
+
+def logprobs_of(token: int, text: str, *, chat: bool) -> dict[str, Any]:
+    """The log probability of one token, as its API shows it."""
+    value = -0.5 - token % 7 / 4
+    if chat:
+        return {"content": [{"token": text, "logprob": value, "top_logprobs": []}]}
+    return {"tokens": [text], "token_logprobs": [value], "top_logprobs": [{text: value}]}
+
+
+def misreport(event: dict[str, Any], kind: str | None) -> None:
+    """What a server says wrongly beside its text, in an event of its stream."""
+    if kind == "no_usage":
+        event.pop("usage", None)
+    elif kind == "zero_usage" and "usage" in event:
+        event["usage"] |= {"prompt_tokens": 0, "total_tokens": event["usage"]["completion_tokens"]}
+    elif kind == "other_name":
+        event["model"] = "another"
+    elif kind == "no_model":
+        del event["model"]
+    for choice in event["choices"]:
+        if kind == "no_logprobs":
+            choice.pop("logprobs", None)
+        elif kind == "no_role":
+            choice.get("delta", {}).pop("role", None)
+        elif kind == "other_finish" and choice["finish_reason"]:
+            choice["finish_reason"] = "stop"
+        elif kind == "flat_logprobs" and "logprobs" in choice:
+            flatten(choice["logprobs"])
+
+
+def flatten(said: dict[str, Any]) -> None:
+    """Log probabilities as another temperature would give them."""
+    for one in said.get("content", ()):
+        one["logprob"] *= 0.1
+    if "token_logprobs" in said:
+        said["token_logprobs"] = [value * 0.1 for value in said["token_logprobs"]]
 
 
 def envelope(chat: bool, prompt: list[int], choice: dict[str, Any] | None) -> dict[str, Any]:

@@ -41,6 +41,14 @@ KINDS: dict[str, str] = {
     "short": "the text ends after its first token",
     "other_text": "another model answers",
     "slow": "the answer comes late, but whole",
+    "no_usage": "counts of tokens are left out",
+    "zero_usage": "the prompt's tokens are counted as 0",
+    "other_name": "the answer names another model",
+    "no_logprobs": "log probabilities that were asked for are left out",
+    "flat_logprobs": "log probabilities are those of another temperature",
+    "no_role": "a chat's message does not say whose it is",
+    "no_model": "the answer names no model",
+    "other_finish": "the answer ends for another reason",
 }
 HARMLESS = ("drip", "busy", "slow")  # what the gateway must not count as a failure
 MIDWAY = (

@@ -259,12 +259,12 @@ class Relay:
         if call.strict and plain and usual not in plain:
             self.allow(attempt, CONTENT_TYPE, plain)
 
-    def sound_calls(self, call: Call, attempt: Attempt, stream: Stream) -> bool:
-        """False for whole tool calls that no program could follow, where only the standby has
-        them. The client has them already."""
-        odd = None
+    def is_sound(self, call: Call, attempt: Attempt, stream: Stream) -> bool:
+        """False for a stream with too few choices, or whole tool calls that no program could
+        follow, where only the standby's are so. The client has it already."""
+        odd = "fewer choices" if call.strict and len(stream.opened) < call.choices else None
         if stream.functions and stream.finish[:1] and stream.finish[0] in whole.CALLED:
-            odd = whole.odd_calls(stream.functions, call)
+            odd = odd or whole.odd_calls(stream.functions, call)
         try:
             if odd:
                 self.allow(attempt, ODD, odd)
@@ -419,7 +419,7 @@ class Relay:
             thoughts, comparable = stream.thoughts, not stream.tools
             text = thoughts + "".join(stream.pieces)
             self.tell(call, attempt, text, finish, comparable=comparable, thoughts=len(thoughts))
-            if self.sound_calls(call, attempt, stream):
+            if self.is_sound(call, attempt, stream):
                 attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
             else:
                 attempt.answer = None  # its end is read below

@@ -15,7 +15,8 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.gateway import saving
-from joymigrate.run.serve.gateway.answers import MARKS, OPEN, Answers
+from joymigrate.run.serve.gateway.answers import Answers
+from joymigrate.run.serve.gateway.aspects import FIELDS, MARKS, OPEN
 from joymigrate.run.serve.gateway.blame import SHARED, UNKNOWN, blame
 from joymigrate.run.serve.gateway.bounds import requests_needed, upper_bound
 from joymigrate.run.serve.gateway.events import (
@@ -127,7 +128,7 @@ class Rollout:
         if self.state == ROLLED_BACK:
             return []
         why = "; ".join(self.answers.describe(name) for name in tripped)
-        if set(tripped) & set(MARKS):
+        if set(tripped) & {*MARKS, *FIELDS}:
             return [self.roll_back(now, f"wrong answers: {why}")]
         if wrong := self.answers.wrong_primary():
             return self.blame_primary(now, wrong)

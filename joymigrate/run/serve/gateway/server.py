@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+import orjson
 from aiohttp import web
 
 from joymigrate.errors import JoyError
@@ -304,7 +305,7 @@ class Gateway:
         if settings.shared is None:
             return None
         url, _, name = settings.shared.partition("#")
-        plan = {**asdict(settings.plan), "steps": list(settings.plan.steps)}
+        plan = orjson.loads(orjson.dumps(asdict(settings.plan)))  # tuples come back as lists
         whose = {**identity(settings), "plan": plan, "rule": settings.rule().describe()}
         return Shared(
             url, name or settings.path.stem, self.rollout, whose, self.changed,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,9 +19,8 @@ from typing import Any
 import orjson
 
 from joymigrate.run.serve.gateway import whole
+from joymigrate.run.serve.gateway.account import account_of, joined
 from joymigrate.run.serve.gateway.answers import (
-    ASPECTS,
-    STATUS,
     TAIL_PAIRS,
     Answers,
     Said,
@@ -29,9 +28,10 @@ from joymigrate.run.serve.gateway.answers import (
     divergence,
     is_another,
 )
+from joymigrate.run.serve.gateway.aspects import ASPECTS, STATUS
 from joymigrate.run.serve.gateway.attempt import Report
 from joymigrate.run.serve.gateway.backend import Answer, is_ping
-from joymigrate.run.serve.gateway.calls import CHAT, Call, forwarded
+from joymigrate.run.serve.gateway.calls import CHAT, RANK, RESPONSES, TRITON, Call, forwarded
 from joymigrate.run.serve.gateway.events import (
     PRIMARY,
     ROLLED_BACK,
@@ -66,9 +66,11 @@ PAIR_TOKENS = 48  # of a paired answer: enough to tell two models apart, and soo
 PAIRS_AT_ONCE = 4
 REMEMBERED = 32  # questions whose answers are kept, to be asked again in doubt
 REMEMBERED_BYTES = 64 * 1024  # longer questions are not kept
+KIND_PAIRS = 8  # of each kind of question, whatever its share of the traffic
+KINDS = 64  # kinds that are told apart
 SAMPLING = frozenset(
-    ("seed", "top_p", "top_k", "min_p", "logprobs", "top_logprobs", "best_of", "n", "user",
-     "stream_options", "prompt_logprobs", "echo", "use_beam_search", "return_token_ids")
+    ("seed", "top_p", "top_k", "min_p", "best_of", "n", "user", "prompt_logprobs",
+     "use_beam_search", "return_token_ids")
 )  # fmt: skip
 
 
@@ -114,6 +116,7 @@ class Shadow:
     same_finish: int = 0
     pairs: deque[Pair] = field(default_factory=lambda: deque(maxlen=KEPT_PAIRS))
     remembered: list[PastQuestion] = field(default_factory=list)  # a fair sample of all pairs
+    kinds: Counter[str] = field(default_factory=Counter)  # pairs by kind of question
     asked: int = 0  # pairs that could have been remembered
     attempt: Answers | None = None  # the evidence of the attempt that they belong to
     random: random.Random = field(default_factory=random.Random)
@@ -146,10 +149,27 @@ class Shadow:
             return False
         if self.pairing >= PAIRS_AT_ONCE:
             return False
-        if self.rollout.wants_pairs:
+        if self.rollout.wants_pairs or self.is_new(call):
             return True
         self.pair_point = (self.pair_point + GOLDEN) % 100
         return self.pair_point < plan.pair_percent
+
+    def is_new(self, call: Call) -> bool:
+        """Whether questions of this kind were compared too seldom: what a few clients alone ask
+        for (tools, log probabilities) is wrong at their requests alone."""
+        self.begin()
+        kind = kind_of_question(call)
+        if self.kinds[kind] >= KIND_PAIRS or (kind not in self.kinds and len(self.kinds) >= KINDS):
+            return False
+        self.kinds[kind] += 1
+        return True
+
+    def begin(self) -> None:
+        """Forget what belongs to an earlier attempt: the standby may be another one by now."""
+        if self.attempt is not self.rollout.answers:
+            self.attempt, self.asked = self.rollout.answers, 0
+            self.remembered.clear()
+            self.kinds.clear()
 
     def start(self, work: Any) -> None:
         """Run something beside the traffic."""
@@ -199,7 +219,7 @@ class Shadow:
                 self.compare(
                     theirs, ours, greedy=True, expect=expected(call), wants_json=wants_json
                 )
-                kept = call.strict and len(asked.body) <= REMEMBERED_BYTES
+                kept = keeps_its_answer(call) and len(asked.body) <= REMEMBERED_BYTES
                 if kept and theirs.good and ours.good:
                     self.remember(PastQuestion(asked, {PRIMARY: theirs, SECOND: ours}))
             if self.rollout.doubt is not None and self.remembered:
@@ -218,9 +238,7 @@ class Shadow:
         doubt."""
         if self.rollout.doubt is not None:
             return
-        if self.attempt is not self.rollout.answers:  # the standby may be another one by now
-            self.attempt, self.asked = self.rollout.answers, 0
-            self.remembered.clear()
+        self.begin()
         self.asked += 1
         if len(self.remembered) < REMEMBERED:
             self.remembered.append(asked)
@@ -325,7 +343,7 @@ class Shadow:
         return Said(
             200, whole.words_of(parsed), whole.finish_of(parsed), time.perf_counter() - started,
             scores=whole.scores_of(parsed), odd=odd is not None,
-            thoughts=len(whole.thoughts_of(parsed)),
+            thoughts=len(whole.thoughts_of(parsed)), account=account_of(parsed, call),
         )  # fmt: skip
 
     async def streamed(
@@ -333,7 +351,7 @@ class Shadow:
     ) -> Said:
         """An answer in pieces, with its times."""
         chat = call.kind == CHAT if call.strict else None
-        stream, first = Stream(strict=call.strict, chat=chat), None
+        stream, first = Stream(strict=call.strict, chat=chat, keep=call.strict), None
         until = started + upstream.limits.total_seconds
         while not stream.done:
             received = await answer.read()
@@ -366,6 +384,7 @@ class Shadow:
             gaps,
             odd=odd is not None,
             thoughts=len(thoughts),
+            account=account_of(joined(stream.events), call) if call.strict else None,
         )
 
     # Telling
@@ -432,6 +451,24 @@ def expected(call: Call) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
+def kind_of_question(call: Call) -> str:
+    """The path, the names of the fields, and who and what speaks in the messages."""
+    body = call.parsed or {}
+    messages = body.get("messages")
+    parts = {name if value is not False else f"no {name}" for name, value in body.items()}
+    for message in messages if isinstance(messages, list) else ():
+        if isinstance(message, dict):
+            content = message.get("content")
+            parts.add(f"{message.get('role')} {type(content).__name__}"[:40])
+    return " ".join([call.path.partition("?")[0], *sorted(parts)])
+
+
+def keeps_its_answer(call: Call) -> bool:
+    """Whether a server that stays the same says the same again. New weights of a ranking model
+    come while it answers."""
+    return call.kind not in (RANK, TRITON)
+
+
 def asks_for_json(call: Call) -> bool:
     """Whether the client wants JSON and nothing else."""
     form = (call.parsed or {}).get("response_format")
@@ -442,6 +479,10 @@ def asks_for_json(call: Call) -> bool:
 def short(call: Call) -> Call:
     """A greedy, short version of a question, in a stream or not as the client asked; what cannot be
     shortened stays as it is. One with a task keeps its length: the solution may be at the end."""
+    if call.kind == RESPONSES and call.parsed is not None:
+        most = min(call.parsed.get("max_output_tokens") or PAIR_TOKENS, PAIR_TOKENS)
+        body = {**call.parsed, "temperature": 0, "max_output_tokens": most, "stream": False}
+        return replace(call, parsed=body, body=orjson.dumps(body))
     if not call.strict or call.parsed is None:
         return call
     body = {key: value for key, value in call.parsed.items() if key not in SAMPLING}

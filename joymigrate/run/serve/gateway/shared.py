@@ -29,6 +29,7 @@ from joymigrate.run.serve.gateway.events import (
     Gate,
     Health,
     Order,
+    Plan,
     Served,
     Tick,
 )
@@ -112,7 +113,7 @@ class Shared:
         """Take up the snapshot and every event behind it; leave one where there is none."""
         saved = await self.client.hgetall(self.state)
         if saved:
-            known = orjson.loads(saved[b"identity"])
+            known = completed(orjson.loads(saved[b"identity"]))
             if known != self.identity:
                 raise JoyError(
                     f"'{self.name}' is the rollout of other gateways: {known}", where=self.url,
@@ -288,3 +289,13 @@ def same_success(one: Served, other: Served) -> bool:
         one.failure is None
         and (one.role, one.instance, one.shadow) == (other.role, other.instance, other.shadow)
     )  # fmt: skip
+
+
+def completed(identity: dict[str, Any]) -> dict[str, Any]:
+    """An identity as this version would write it: what an older gateway's plan did not name is the
+    default, so that gateways can be renewed one after another."""
+    plan = identity.get("plan")
+    if not isinstance(plan, dict):
+        return identity
+    defaults = orjson.loads(orjson.dumps(asdict(Plan())))
+    return {**identity, "plan": {**defaults, **plan}}

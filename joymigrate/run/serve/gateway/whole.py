@@ -142,7 +142,21 @@ def text_of(parsed: dict[str, Any]) -> str:
     """The text of the first choice, or of a Triton answer."""
     choice, message = first_of(parsed)
     text = message.get("content") if message else choice.get("text", parsed.get("text_output"))
-    return text if isinstance(text, str) else ""
+    return text if isinstance(text, str) else text_of_items(parsed.get("output"))
+
+
+def text_of_items(items: Any) -> str:
+    """The text of the items of an answer of /v1/responses: words, reasoning and calls."""
+    found: list[str] = []
+    for item in items if isinstance(items, list) else ():
+        if not isinstance(item, dict):
+            continue
+        for part in item.get("content") or ():
+            text = part.get("text") if isinstance(part, dict) else None
+            found += [text] if isinstance(text, str) else []
+        if item.get("type") == "function_call":
+            found.append(f"{item.get('name')}({item.get('arguments')})")
+    return "".join(found)
 
 
 def is_silent(parsed: dict[str, Any]) -> bool:
@@ -175,7 +189,11 @@ def words_of_calls(functions: Sequence[tuple[Any, Any]]) -> str:
 
 
 def scores_of(parsed: dict[str, Any]) -> tuple[float, ...]:
-    """The first output of a ranking answer in JSON (/v1/rank, KServe v2); empty: it has none."""
+    """The first output of a ranking answer in JSON (/v1/rank, KServe v2), or the scores of
+    /v1/score and /v1/rerank in the order of what was asked; empty: it has none."""
+    for rows, name in (("data", "score"), ("results", "relevance_score")):
+        if scores := scores_by_index(parsed.get(rows), name):
+            return scores
     outputs = parsed.get("outputs")
     if isinstance(outputs, dict):
         found = next(iter(outputs.values()), None)
@@ -185,6 +203,17 @@ def scores_of(parsed: dict[str, Any]) -> tuple[float, ...]:
     if not isinstance(found, list) or not all(type(one) in (int, float) for one in found):
         return ()
     return tuple(float(one) for one in found)
+
+
+def scores_by_index(rows: Any, name: str) -> tuple[float, ...]:
+    """Scores of rows that say which text they belong to, in the order of the texts."""
+    found = []
+    for row in rows if isinstance(rows, list) else ():
+        score = row.get(name) if isinstance(row, dict) else None
+        if not isinstance(score, int | float) or not isinstance(row.get("index"), int):
+            return ()
+        found.append((row["index"], float(score)))
+    return tuple(score for _, score in sorted(found))
 
 
 def finish_of(parsed: dict[str, Any]) -> str | None:

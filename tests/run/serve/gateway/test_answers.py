@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from joymigrate.run.serve.gateway.answers import TIMES, Said, compare
+from joymigrate.run.serve.gateway.answers import Said, compare
+from joymigrate.run.serve.gateway.aspects import TIMES
 from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.events import PRIMARY, SECOND, Compared, Gate, Health, Plan, Tick
 from joymigrate.run.serve.gateway.rollout import Rollout

@@ -1,0 +1,52 @@
+"""The aspects in which two answers to one question are compared, and what they are in words."""
+
+from __future__ import annotations
+
+STATUS, EMPTY, REFUSAL, SHORTER, LONGER = "status", "empty", "refusal", "shorter", "longer"
+TEXT, TASK, FORMAT, LEAK, BROKEN = "text", "task", "format", "leak", "broken"
+SLOW, FIRST, BETWEEN, TAIL = "slow", "first", "between", "tail"
+NAME, COUNTS, FINISH, SCORES = "name", "counts", "finish", "scores"
+# Seen on one answer: its side is wrong.
+MARKS = (STATUS, EMPTY, REFUSAL, FORMAT, LEAK, BROKEN, TASK)
+# The fields of a chat or completion answer that clients read, and what their lack is. The primary's
+# answers are the measure: what they have, the standby's have to have.
+FIELDS = {
+    "id": "have no identifier",
+    "object": "do not say what kind of object they are",
+    "created": "have no time",
+    "model": "name no model",
+    "usage": "count no tokens, or none where there are some, or add them up wrongly",
+    "index": "number their choices wrongly",
+    "role": "are not said to be the assistant's",
+    "logprobs": "leave out log probabilities that were asked for, or have impossible ones",
+    "top_logprobs": "leave out the likeliest tokens that were asked for",
+    "call_ids": "have tool calls without identifiers, or with one identifier twice",
+    "reasoning": "have no reasoning beside the answer",
+    "echo": "do not repeat the prompt, which was asked for",
+}
+ACCOUNTS = (NAME, COUNTS, FINISH, SCORES)  # the two differ in what they say beside the text
+OPEN = (SHORTER, LONGER, TEXT, *ACCOUNTS)  # the two differ: either may be wrong
+TIMES = (SLOW, FIRST, BETWEEN, TAIL)  # they pause a rollout
+ASPECTS = (*MARKS, *FIELDS, *OPEN, *TIMES)
+TOLERABLE = (*FIELDS, *ACCOUNTS)  # what a plan may leave out of the judgement
+WORDS = {
+    STATUS: "refused what the other backend answers",
+    EMPTY: "were empty where the other's had text",
+    REFUSAL: "declined where the other helps",
+    FORMAT: "had another shape than was asked for (JSON, fields) where the other's were right",
+    LEAK: "show marks of the model's template (<|im_end|>, </s>) where the other's do not",
+    BROKEN: "have characters that could not be decoded (U+FFFD) where the other's have none",
+    TASK: "failed the task that the other's passed",
+    SHORTER: "had less than half the primary's length",
+    LONGER: "had more than twice the primary's length",
+    TEXT: "differ from the primary's early in the text",
+    SLOW: "took much longer than the primary's",
+    FIRST: "began much later than the primary's",
+    BETWEEN: "had much longer pauses between tokens than the primary's",
+    TAIL: "took much longer than the primary's slowest hundredth",
+    NAME: "name another model than was asked for, and than the primary names",
+    COUNTS: "count the tokens of the same prompt or text otherwise than the primary",
+    FINISH: "end for another reason than the primary's equal texts",
+    SCORES: "give equal tokens log probabilities that are far from the primary's",
+    **{name: f"{words}, unlike the primary's" for name, words in FIELDS.items()},
+}

@@ -1,0 +1,256 @@
+"""What answers say beside their text: counts, names, log probabilities, fields, vectors."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import copy
+import struct
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from joymigrate.run.serve.gateway import shared, whole
+from joymigrate.run.serve.gateway.account import account_of, joined
+from joymigrate.run.serve.gateway.answers import Answers, Said, compare
+from joymigrate.run.serve.gateway.calls import CHAT, EMBEDDINGS, RESPONSES, TEXT, Call
+from joymigrate.run.serve.gateway.events import Plan
+from joymigrate.run.serve.gateway.shadow import kind_of_question, short
+from tests.run.serve.gateway.conftest import Bench, Table
+
+USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+
+
+def call(kind: str = CHAT, **body: Any) -> Call:
+    path = {CHAT: "/v1/chat/completions", TEXT: "/v1/completions", EMBEDDINGS: "/v1/embeddings"}
+    return Call(kind, "POST", path.get(kind, "/"), {}, b"{}", {"model": "m", **body}, 0.0)
+
+
+ASKED = call(logprobs=True, top_logprobs=1, tools=[])
+
+
+def answer() -> dict[str, Any]:
+    top = [{"token": "hi", "logprob": -0.5}]
+    scored = {"content": [{"token": "hi", "logprob": -0.5, "top_logprobs": top}]}
+    calls = [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    message = {"role": "assistant", "content": "hi", "tool_calls": calls, "reasoning": "hm"}
+    choice = {"index": 0, "message": message, "logprobs": scored, "finish_reason": "stop"}
+    return {"id": "x", "object": "o", "created": 1, "model": "m", "choices": [choice],
+            "usage": dict(USAGE)}  # fmt: skip
+
+
+def said(parsed: dict[str, Any], asked: Call = ASKED) -> Said:
+    return Said(
+        200, whole.words_of(parsed), whole.finish_of(parsed), scores=whole.scores_of(parsed),
+        account=account_of(parsed, asked),
+    )  # fmt: skip
+
+
+def first(parsed: dict[str, Any]) -> dict[str, Any]:
+    return parsed["choices"][0]
+
+
+def test_equal_answers_lack_nothing() -> None:
+    told = compare(said(answer()), said(answer()), Plan(), greedy=True)
+    assert not any(told.values())
+    assert {"usage", "logprobs", "top_logprobs", "call_ids", "role", "name", "counts"} <= set(told)
+
+
+@pytest.mark.parametrize(
+    ("change", "aspect"),
+    [
+        (lambda a: a.pop("usage"), "usage"),
+        (lambda a: a["usage"].update(prompt_tokens=0, total_tokens=2), "usage"),
+        (lambda a: a["usage"].update(total_tokens=4), "usage"),
+        (lambda a: a["usage"].update(completion_tokens=0, total_tokens=3), "usage"),
+        (lambda a: a["usage"].update(prompt_tokens=4, total_tokens=6), "counts"),
+        (lambda a: a["usage"].update(completion_tokens=9, total_tokens=12), "counts"),
+        (lambda a: a.update(model="other"), "name"),
+        (lambda a: a.update(model=None), "model"),
+        (lambda a: a.update(id=""), "id"),
+        (lambda a: first(a).pop("logprobs"), "logprobs"),
+        (lambda a: first(a)["logprobs"].update(content=[]), "logprobs"),
+        (lambda a: first(a)["logprobs"]["content"][0].update(logprob=None), "logprobs"),
+        (lambda a: first(a)["logprobs"]["content"][0].update(logprob=0.5), "logprobs"),
+        (lambda a: first(a)["logprobs"]["content"][0].update(logprob=-3.0), "scores"),
+        (lambda a: first(a)["logprobs"]["content"][0].update(top_logprobs=[]), "top_logprobs"),
+        (lambda a: first(a)["message"]["tool_calls"][0].pop("id"), "call_ids"),
+        (lambda a: first(a)["message"]["tool_calls"].append({"id": "a"}), "call_ids"),
+        (lambda a: first(a)["message"].update(role="user"), "role"),
+        (lambda a: first(a).update(index=1), "index"),
+        (lambda a: first(a).update(finish_reason="length"), "finish"),
+        (
+            lambda a: first(a)["message"].update(reasoning=None, content="hmhi"),
+            "reasoning",
+        ),
+    ],
+)
+def test_what_a_standby_says_otherwise_is_an_aspect(change: Any, aspect: str) -> None:
+    wrong = answer()
+    change(wrong)
+    assert compare(said(answer()), said(wrong), Plan(), greedy=True)[aspect] is True
+    # The other way round nothing is lacking, and a plan may pass over it.
+    turned = compare(said(wrong), said(answer()), Plan(), greedy=True)
+    assert turned.get(aspect) is not True or aspect in ("counts", "scores", "finish")
+    tolerant = Answers(Plan(unjudged=(aspect,)))
+    assert not any(aspect in tolerant.add({aspect: True}) for _ in range(50))
+
+
+def test_an_answer_may_take_its_name_from_the_primary_or_from_the_request() -> None:
+    own = {**answer(), "model": "m-v1"}
+    assert compare(said(own), said(answer()), Plan(), greedy=True)["name"] is False
+    assert compare(said(own), said(own), Plan(), greedy=True)["name"] is False
+
+
+def test_a_stream_makes_the_answer_that_it_is() -> None:
+    def event(delta: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return {**answer(), "usage": None, "choices": [{"index": 0, "delta": delta, **more}]}
+
+    call_begun = {"index": 0, **first(answer())["message"]["tool_calls"][0]}
+    events = [
+        event({"role": "assistant", "content": ""}),
+        event({"reasoning": "hm"}),
+        event({"content": "hi"}, logprobs=first(answer())["logprobs"]),
+        event({"tool_calls": [call_begun]}),
+        event({"tool_calls": [{"index": 0, "function": {"arguments": "}"}}]}),
+        event({}, finish_reason="stop"),
+        {**answer(), "choices": []},
+    ]
+    streamed = replace(ASKED, parsed={**(ASKED.parsed or {}), "stream": True})
+    account = account_of(joined(events), streamed)
+    assert account_of(answer(), ASKED).fields - account.fields == {"usage"}  # it was not asked for
+    assert account.logprobs == (("hi", -0.5),)
+
+
+def test_a_repeated_prompt_is_no_part_of_the_answer() -> None:
+    asked = call(TEXT, prompt="a long prompt that is repeated as it stands", echo=True)
+
+    def text(words: str) -> Said:
+        choice = {"index": 0, "text": words, "finish_reason": "stop"}
+        return said({**answer(), "choices": [choice]}, asked)
+
+    prompt = (asked.parsed or {})["prompt"]
+    told = compare(text(prompt + " one"), text(prompt + " other"), Plan(), greedy=True)
+    assert told["text"] is True
+    told = compare(text(prompt + " one"), text(" one"), Plan(), greedy=True)
+    assert told["echo"] is True
+    assert told["text"] is False
+
+
+def vectors(*rows: Any) -> Said:
+    parsed = {"model": "m", "data": [{"index": 0, "embedding": row} for row in rows]}
+    return said(parsed, call(EMBEDDINGS))
+
+
+def test_vectors_are_compared_by_number_size_and_direction() -> None:
+    one, two = [1.0, 0.0, 0.1], [0.0, 1.0, 0.1]
+    right = vectors(one, two)
+    packed = base64.b64encode(struct.pack("<3f", *two)).decode()
+    for ours, differs in (
+        (right, False),
+        (vectors([2.0, 0.0, 0.21], two), False),
+        (vectors(one, packed), False),
+        (vectors(one, one), True),
+        (vectors(one), True),
+        (vectors(one[:2], two[:2]), True),
+        (vectors([0.0] * 3, two), True),
+        (vectors(one, "no base64"), True),
+    ):
+        assert compare(right, ours, Plan(), greedy=True)["text"] is differs
+    zeros = vectors([0.0] * 3)
+    assert compare(zeros, zeros, Plan(), greedy=True)["text"] is False
+
+
+@pytest.mark.parametrize(("rows", "name"), [("data", "score"), ("results", "relevance_score")])
+def test_scores_and_reranked_documents_are_ranks(rows: str, name: str) -> None:
+    def scores(*values: float) -> Said:
+        listed = [{"index": place, name: value} for place, value in enumerate(values)]
+        return said({rows: sorted(listed, key=lambda row: -row[name])}, call(EMBEDDINGS))
+
+    right = scores(0.9, 0.1, 0.5, 0.2)
+    assert compare(right, scores(0.8, 0.2, 0.6, 0.3), Plan(), greedy=True)["text"] is False
+    assert compare(right, scores(0.1, 0.9, 0.5, 0.8), Plan(), greedy=True)["text"] is True
+    assert "text" not in compare(scores(0.9), scores(0.1), Plan(), greedy=True)
+
+
+def test_responses_are_asked_greedily_and_read() -> None:
+    asked = short(call(RESPONSES, input="q", stream=True, max_output_tokens=1000))
+    assert (asked.parsed or {}) == {
+        "model": "m", "input": "q", "stream": False, "temperature": 0, "max_output_tokens": 48,
+    }  # fmt: skip
+    item = {"type": "message", "content": [{"type": "output_text", "text": "hello"}, None]}
+    assert whole.words_of({"output": [item, {"type": "function_call", "name": "f"}, 7]}) == (
+        "hellof(None)"
+    )
+
+
+def test_kinds_of_questions_are_told_apart_by_what_is_asked() -> None:
+    kinds = {
+        kind_of_question(call(**body))
+        for body in (
+            {"messages": [{"role": "user", "content": "q"}]},
+            {"messages": [{"role": "user", "content": "another"}]},
+            {"messages": [{"role": "user", "content": "q"}], "stream": True},
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]},
+            {"messages": "none", "tools": []},
+        )
+    }
+    assert len(kinds) == 5
+
+
+def test_a_plan_of_an_older_gateway_is_completed() -> None:
+    old = {"primary": "gpu", "plan": {"limit": 0.01}}
+    plan = shared.completed(copy.deepcopy(old))["plan"]
+    assert plan["limit"] == 0.01
+    assert plan["unjudged"] == []
+    assert plan["steps"] == [1, 5, 20, 50, 100]
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "why"),
+    [
+        ("zero_usage", "rolled_back", "count no tokens"),
+        ("no_usage", "rolled_back", "count no tokens"),
+        ("no_logprobs", "rolled_back", "leave out log probabilities"),
+        ("flat_logprobs", "paused", "log probabilities that are far"),
+        ("other_name", "paused", "name another model"),
+        ("no_role", "rolled_back", "the assistant's"),
+        ("other_finish", "paused", "another reason"),
+    ],
+)
+def test_a_standby_that_is_right_but_for_one_thing_is_not_promoted(
+    table: Table, kind: str, state: str, why: str
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        for wave in range(80):
+            asked = (
+                bench.ask(f"{wave} {i}", model="fake", stream=i % 2 == 0, logprobs=True)
+                for i in range(8)
+            )
+            await asyncio.gather(*asked)
+            if bench.gateway.rollout.state in ("promoted", "rolled_back", "paused"):
+                break
+        assert bench.gateway.rollout.state == state
+        assert why in bench.gateway.rollout.changes[-1].text
+
+    plan = {"min_step_pairs": 10, "min_step_seconds": 0.02, "limit": 0.02, "start": "auto",
+            "steps": [20, 100], "max_slowdown": 0}  # fmt: skip
+    table.run(scenario, npu={kind: 1.0}, rollout=plan)
+
+
+def test_what_few_clients_ask_for_is_compared_all_the_same(table: Table) -> None:
+    async def scenario(bench: Bench) -> None:
+        for number in range(400):
+            rare = {"logprobs": True} if number % 40 == 0 else {}
+            await bench.ask(f"{number}", stream=False, **rare)
+            while bench.gateway.shadow.running:
+                await asyncio.sleep(0.001)
+            if bench.gateway.rollout.state == "rolled_back":
+                break
+        assert "log probabilities" in bench.gateway.rollout.changes[-1].text
+        assert bench.gateway.shadow.compared < 100
+
+    plan = {"min_step_pairs": 10, "min_step_seconds": 3600, "steps": [20, 100]}
+    table.run(scenario, npu={"no_logprobs": 1.0}, rollout=plan)
