@@ -56,7 +56,7 @@ class Document:
         """The table: one row per finding, edit, operator, record or fallback."""
         from joymigrate.report import tables
 
-        return tables.frame(tables.rows_of(self.document))
+        return tables.frame_of(self.document)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ def test_operators_and_simulations_are_tables_too(
 
 def test_a_cell_of_csv_is_one_line_and_comes_back_whole() -> None:
     rows = [{"name": 'a "b", c\nd', "words": ["x", "y"], "deep": [{"a": 1}]}, {"name": None}]
-    data = tables.encode(rows, "csv").decode()
+    data = tables.encode(tables.frame(rows), "csv").decode()
     table = pandas.read_csv(io.StringIO(data))
     assert table["name"][0] == 'a "b", c\nd'
     assert table["words"][0] == "x y"
@@ -136,10 +136,31 @@ def test_a_cell_of_csv_is_one_line_and_comes_back_whole() -> None:
 def test_without_pyarrow_parquet_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "has_pyarrow", lambda: False)
     with pytest.raises(JoyError, match="Parquet needs pyarrow") as error:
-        tables.encode([{"a": 1}], "parquet")
+        tables.encode(tables.frame([{"a": 1}]), "parquet")
     assert "joymigrate[" in str(error.value.help)
 
 
 def test_a_document_without_a_table_is_refused() -> None:
     with pytest.raises(JoyError, match="has no table"):
         tables.rows_of({"schema": "joymigrate.doctor/1"})
+
+
+@pytest.mark.parametrize("kind", tables.ROWS)
+def test_a_table_without_rows_has_its_columns(kind: str) -> None:
+    document = {"schema": f"joymigrate.{kind}/1"}
+    key = tables.ROWS[kind]
+    assert len(tables.columns_of(document)) >= 2
+    if key:
+        table = tables.frame_of(document | {key: []})
+        assert len(table) == 0
+        assert list(table.columns) == tables.columns_of(document)
+        assert tables.encode(table, "csv").decode().startswith(f"{table.columns[0]},")
+        assert pandas.read_parquet(io.BytesIO(tables.encode(table, "parquet"))).shape[0] == 0
+
+
+def test_a_clean_project_can_be_grouped_like_any_other(project: Path) -> None:
+    full = api.scan(project)
+    assert set(tables.columns_of(full.document)) <= set(full.frame().columns)
+    (project / "a.py").write_text("x = 1\n")
+    assert api.scan(project).frame().groupby("rule").size().empty
+    assert list(api.rewrite(project).frame()["path"]) == []

@@ -221,11 +221,11 @@ def usage(
     until = time.time()
     since = until - days * 86400
     uses, shares = ask(address, "usage", since, until), ask(address, "shares")
-    if form in tables.FORMATS:
-        tables.write(uses, form, output)
-        return Exit.OK
     data = {"schema": "joymigrate.usage/1", "since": since, "until": until, "uses": uses}
     data["shares"] = shares
+    if form in tables.FORMATS:
+        tables.write(tables.frame_of(data), form, output)
+        return Exit.OK
     text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
     emit(text if form == "json" else report.usage(uses, shares), output)
     return Exit.OK

@@ -105,7 +105,7 @@ def command(
         calls = distinct_calls(read, oplist)
         sealing.write(sealing.of_coverage(documents.document(coverage), calls), seal)
     if form in tables.FORMATS:
-        tables.write(tables.rows_of(documents.document(coverage)), form, output)
+        tables.write(tables.frame_of(documents.document(coverage)), form, output)
     else:
         with speaking(speaker("en" if form in ("json", "trace") else lang)):
             told = marked(read, oplist) if form == "trace" else rendered(coverage, form)

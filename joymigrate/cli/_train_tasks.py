@@ -64,7 +64,7 @@ def evaluate(
         "metrics": evaluating.clean(found.metrics),
     }
     if chosen in tables.FORMATS:
-        tables.write(tables.rows_of(document), chosen, None)
+        tables.write(tables.frame_of(document), chosen, None)
         return Exit.OK
     if chosen == "json":
         emit(json.dumps(document, indent=2) + "\n")

@@ -160,7 +160,7 @@ def simulate(
         emit(html.render(results, runs, str(inventory), str(trace)), output)
         return Exit.OK
     if form in tables.FORMATS:
-        tables.write(tables.rows_of(data), form, output)
+        tables.write(tables.frame_of(data), form, output)
         return Exit.OK
     show(data, form, report.simulations(results), output)
     return Exit.OK

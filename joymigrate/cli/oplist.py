@@ -106,7 +106,7 @@ def show(
         if (not wanted or row[2].status.value in wanted) and named(row[0], row[1], names or [])
     ]
     if form in tables.FORMATS:
-        tables.write(tables.rows_of(report.document(found, rows)), form, output)
+        tables.write(tables.frame_of(report.document(found, rows)), form, output)
         return Exit.OK
     data = dumps(report.document(found, rows)) if form == "json" else report.text(found, rows)
     emit(data, output)

@@ -139,7 +139,7 @@ def status(
     runs = [status_of(run) for folder in folders or [Path("runs")] for run in runs_below(folder)]
     if chosen in tables.FORMATS:
         steps = [{"run": str(one.path), **line} for one in runs for line in one.metrics]
-        tables.write(steps, chosen, output)
+        tables.write(tables.frame(steps, ("run", "step")), chosen, output)
         return Exit.OK
     if chosen in ("svg", "html"):
         if len(runs) != 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,18 +62,44 @@ def rows_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(row) for row in (several if isinstance(several, list) else [document])]
 
 
-def frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
-    """Rows as a frame: columns in the order of their first row, objects as `a.b`."""
+def columns_of(document: Mapping[str, Any]) -> list[str]:
+    """The columns that every row of a document has, as its schema says: also where it has none."""
+    from joymigrate.schema import find, json_schema
+
+    key = ROWS[noun(document)]
+    schema = json_schema(find(noun(document)))
+    return list(required(schema["properties"][key]["items"] if key else schema))
+
+
+def required(schema: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """The keys that an object must have, those of objects inside as `a.b`."""
+    for key in schema.get("required", ()):
+        inside = schema["properties"].get(key, {})
+        if inside.get("type") == "object" and inside.get("required"):
+            yield from required(inside, f"{before}{key}.")
+        else:
+            yield f"{before}{key}"
+
+
+def frame_of(document: Mapping[str, Any]) -> pandas.DataFrame:
+    """The table of a document. Raises JoyError for one that has none."""
+    rows = rows_of(document)
+    return frame(rows, () if rows else columns_of(document))
+
+
+def frame(rows: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> pandas.DataFrame:
+    """Rows as a frame: columns in the order of their first row, objects as `a.b`; `columns` where
+    there is no row."""
     import pandas
 
-    return pandas.json_normalize([dict(row) for row in rows])
+    listed = [dict(row) for row in rows]
+    return pandas.json_normalize(listed) if listed else pandas.DataFrame(columns=list(columns))
 
 
-def encode(rows: Iterable[Mapping[str, Any]], form: str) -> bytes:
-    """Rows as CSV (UTF-8, one head line) or Parquet. Raises JoyError without pyarrow."""
+def encode(table: pandas.DataFrame, form: str) -> bytes:
+    """A frame as CSV (UTF-8, one head line) or Parquet. Raises JoyError without pyarrow."""
     if form == "parquet" and not has_pyarrow():
         raise JoyError("Parquet needs pyarrow", help=how_to_get("pyarrow"))
-    table = frame(rows)
     if form == "csv":
         text = table.map(plain).to_csv(index=False, lineterminator="\n")
         return str(text).encode("utf-8", "backslashreplace")
@@ -109,12 +135,12 @@ def as_json(value: Any) -> Any:
     )
 
 
-def write(rows: Iterable[Mapping[str, Any]], form: str, output: Path | None) -> None:
-    """Write rows to a file in one step, or to stdout. Parquet is binary: it goes to a file."""
+def write(table: pandas.DataFrame, form: str, output: Path | None) -> None:
+    """Write a frame to a file in one step, or to stdout. Parquet is binary: it goes to a file."""
     to_stdout = output is None or str(output) == "-"
     if to_stdout and form == "parquet" and sys.stdout.isatty():
         raise JoyError("Parquet is not text", help="name a file with -o")
-    data = encode(rows, form)
+    data = encode(table, form)
     if output is not None and not to_stdout:
         write_output(output, data)
         return
