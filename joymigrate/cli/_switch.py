@@ -7,10 +7,13 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from joymigrate.chips import Chip
+from joymigrate.cli._program import resolve
 from joymigrate.errors import JoyError
+from joymigrate.extras import install
 
 SWITCHES = ("rules", "vendor")
 HOOK = "joymigrate.rewrite.switch.load:start"
@@ -72,7 +75,10 @@ def no_chip(chip: Chip, command: Sequence[str]) -> list[str]:
     """What to say after a program failed on a machine that has none of the chip's device files.
 
     Nothing where one is there, or where they are not known: then the failure is the program's.
+    Our own Python without torch comes first: no chip would help there.
     """
+    if command and resolve(command)[0] == sys.executable and find_spec("torch") is None:
+        return ["switch: this Python has no torch", f"  help: {install('torch')}"]
     nodes = [str(node) for node in chip.launch.get("device_nodes") or ()]
     if not nodes or any(os.path.exists(node) for node in nodes):
         return []

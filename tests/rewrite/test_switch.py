@@ -123,6 +123,18 @@ def test_a_failure_on_a_machine_without_the_chip_says_so(tmp_path: Path) -> None
     assert _switch.no_chip(replace(chip, launch={}), ["python"]) == []
 
 
+def test_a_failure_in_a_python_without_torch_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_switch, "find_spec", lambda name: None)
+    chip = replace(chips.target(None), launch={"device_nodes": ["/nowhere"]})
+    assert _switch.no_chip(chip, ["python", "a.py"]) == [
+        "switch: this Python has no torch",
+        "  help: pip install 'joymigrate[torch]'",
+    ]
+    assert "there is no /nowhere" in _switch.no_chip(chip, ["sh", "a.sh"])[0]
+
+
 def test_tracebacks_name_the_users_file_and_line(tmp_path: Path) -> None:
     write(
         tmp_path,

@@ -25,6 +25,8 @@ __all__ = ["detect", "kinds", "read", "read_all", "read_captures"]
 PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 HELP = "docs/profile.md lists what is read; joymigrate profile record makes a recording"
 JSONL = re.compile(r".*\.jsonl(\.gz)?").fullmatch
+OURS = re.compile(r'\{\s*"schema":\s*"joymigrate\.[\w-]+/').match
+RECORDED = re.compile(r'\{\s*"schema":\s*"joymigrate\.trace/').match
 CAPTURES = "capture_traces"
 IN_FOLDERS = ("*.json", "*.json.gz", "*.jsonl", "*.jsonl.gz", "*.sqlite")
 
@@ -54,6 +56,11 @@ FOREIGN = (
         "a pickle (torch's memory snapshots are pickles)",
         "it holds allocations; torch.profiler's export_chrome_trace writes the operators",
         lambda path, start, text: start.startswith(PICKLE),
+    ),
+    Foreign(
+        "another document of joymigrate",
+        "joymigrate report FILE shows it; joymigrate profile record makes a trace",
+        lambda path, start, text: bool(OURS(text)) and not RECORDED(text),
     ),
     Foreign(
         "rocprofiler's own JSON",

@@ -165,7 +165,10 @@ def read(path: Path) -> Iterable[Document]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise JoyError(f"cannot read: {error}", where=str(path)) from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise JoyError(
+            f"cannot read: {why}", where=str(path), help="name a YAML or JSON file of objects"
+        ) from error
     try:
         raw = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.YAMLError as error:
