@@ -132,8 +132,8 @@ SUITES = {
 }
 
 
-def outcomes(python: str, root: Path, tests: list[str], limit: int) -> dict[str, str]:
-    """Outcome of each test by its name; empty where none could be collected."""
+def outcomes(python: str, root: Path, tests: list[str], limit: int) -> tuple[dict[str, str], str]:
+    """Outcome of each test by its name, none where none could be collected, and the last words."""
     report = root.parent / f"{root.name}.xml"
     # `-p no:cacheprovider` and a report outside: the copies differ by the rewrite alone.
     command = [python, "-m", "pytest", "-q", "-x", "--maxfail=200", *tests]
@@ -141,16 +141,18 @@ def outcomes(python: str, root: Path, tests: list[str], limit: int) -> dict[str,
     places = os.pathsep.join([str(root), str(root / "src")])
     environment = {**os.environ, "PYTHONPATH": places, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     try:
-        subprocess.run(
+        done = subprocess.run(
             command, cwd=root, env=environment, capture_output=True, timeout=limit, check=False
         )
     except subprocess.TimeoutExpired:
-        return {}
+        return {}, f"no end after {limit} s"
+    lines = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
+    errors = [line for line in lines if line.startswith(("E ", "ERROR", "ModuleNotFound"))]
     found = {}
     for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
         kinds = [each.tag for each in case if each.tag in ("failure", "error", "skipped")]
         found[f"{case.get('classname')}::{case.get('name')}"] = kinds[0] if kinds else "passed"
-    return found
+    return found, " ".join((errors or lines or ["nothing"])[0].split())[:200]
 
 
 def suite(name: str, mirrors: Path, folder: Path, python: str, limit: int) -> list[str]:
@@ -166,13 +168,13 @@ def suite(name: str, mirrors: Path, folder: Path, python: str, limit: int) -> li
         patch.path.write_bytes(patch.after or b"")
     with ThreadPoolExecutor(2) as both:
         runs = [both.submit(outcomes, python, root, tests, limit) for root in (before, after)]
-        first, second = (run.result() for run in runs)
+        (first, words), (second, _) = (run.result() for run in runs)
     counts = Counter(first.values())
     differ = [test for test in {**first, **second} if first.get(test) != second.get(test)]
     shown = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     said = f"{len(differ)} differ: {', '.join(sorted(differ)[:4])}" if differ else "the same"
     if not counts["passed"]:
-        said = "not run here"
+        said = f"not run here: {words}"
     return [f"{repository} {commit}", " ".join(tests), str(len(made)), shown, said]
 
 

@@ -111,6 +111,7 @@ def command(
         else:
             proven = rewrite.patches(scan, unsafe=unsafe)
     kept, notes = project_python.checked(proven, ledger.root)
+    notes = [*notes, *(scripts_that_stay(scan) if multi_card else ())]
     made = [p for p in kept if p.before != p.after]
     if diff and format == "text":
         return show_diff(scan, made, ledger, lang, notes)
@@ -141,6 +142,18 @@ def for_many_cards(
             help="name the script that trains",
         )
     return scan, multi_card(scan)
+
+
+def scripts_that_stay(scan: Scan) -> list[str]:
+    """What `--multi-card` did not understand, and where."""
+    from joymigrate.language import Text
+
+    told = Text("{place} stays as it is: {reason}")
+    return [
+        told.filled(place=f"{each.path}:{each.line}", reason=str(each.reason))
+        for each in scan.findings
+        if not each.edits
+    ]
 
 
 def split_command(words: list[Path]) -> tuple[list[Path], list[str]]:

@@ -165,9 +165,10 @@ def optimisers(module: Module) -> Iterator[tuple[ast.Call, str]]:
             continue
         for part in ast.walk(call):
             if isinstance(part, ast.Attribute) and part.attr in ("parameters", "named_parameters"):
-                if not isinstance(part.value, ast.Name):
+                name = variable(part.value)
+                if name is None:
                     raise Stays(call, "the model is no variable of its own")
-                yield call, part.value.id
+                yield call, name
 
 
 def single_card(module: Module) -> None:
@@ -204,7 +205,7 @@ def training_loaders(module: Module) -> Iterator[ast.Call]:
         if any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in ast.walk(loop))
     ]  # fmt: skip
     parts = [node for loop in loops for node in ast.walk(loop.iter)]
-    read = {node.id for node in parts if isinstance(node, ast.Name)}
+    read = {name for node in parts if (name := variable(node))}
     for call in module.names.nodes[ast.Call]:
         if module.names.dotted(call.func) not in LOADERS:
             continue
@@ -215,7 +216,7 @@ def training_loaders(module: Module) -> Iterator[ast.Call]:
         )
         statement = statement_of(call)
         targets = statement.targets if isinstance(statement, ast.Assign) else []
-        named = {target.id for target in targets if isinstance(target, ast.Name)}
+        named = {name for target in targets if (name := variable(target))}
         if not shuffles and not named & read and call not in parts:
             continue
         if None in given or {"sampler", "batch_sampler"} & set(given) or len(call.args) > 3:
@@ -245,7 +246,7 @@ def bound(statement: ast.stmt, name: str) -> bool:
     if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
         return False
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    return any(isinstance(n, ast.Name) and n.id == name for t in targets for n in ast.walk(t))
+    return any(variable(node) == name for target in targets for node in ast.walk(target))
 
 
 def moves(statement: ast.stmt, name: str) -> bool:
@@ -254,7 +255,15 @@ def moves(statement: ast.stmt, name: str) -> bool:
     func = getattr(value, "func", None)
     owner = getattr(func, "value", None)
     moved = isinstance(func, ast.Attribute) and func.attr in ("to", "cuda", "half", "bfloat16")
-    return moved and isinstance(owner, ast.Name) and owner.id == name
+    return moved and owner is not None and variable(owner) == name
+
+
+def variable(node: ast.AST) -> str | None:
+    """The text of a plain name or of an attribute of `self`; None for other expressions."""
+    if isinstance(node, ast.Name):
+        return node.id
+    own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    return f"self.{node.attr}" if own and node.value.id == "self" else None  # type: ignore[attr-defined]
 
 
 def beginning(scope: Scope, maker: ast.stmt) -> ast.stmt:

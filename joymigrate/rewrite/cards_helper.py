@@ -126,10 +126,10 @@ class DataLoader(data.DataLoader):
         return super().__iter__()
 
 
-def save(*args, **kwargs):
-    """torch.save in the first process; the others have the same state."""
+def save(obj, *args, **kwargs):
+    """torch.save in the first process; the others have the same state. A model goes as its own."""
     if rank() == 0:
-        torch.save(*args, **kwargs)
+        torch.save(obj.module if isinstance(obj, Parallel) else obj, *args, **kwargs)
 '''
 
 LAUNCHER = """\

@@ -156,6 +156,26 @@ def test_what_is_not_understood_stays_as_a_whole(text: str, told: str, tmp_path:
     assert not found.edits
 
 
+def test_a_trainer_class_keeps_its_model_in_an_attribute(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    body = (LINE.replace("import torch\n", "") + OPT).replace("net", "self.net").splitlines()
+    lines = ["import torch", "class T:", "  def __init__(self):", *(f"    {one}" for one in body)]
+    lines += [
+        "  def fit(self):",
+        *(f"    {one}" for one in DATA.replace("net", "self.net").split("\n")),
+    ]
+    (tmp_path / "train.py").write_text("\n".join(lines) + "\n")
+    assert run(["rewrite", "--multi-card", "--diff", str(tmp_path)]) == 1
+    assert "+    self.net = joymigrate_cards.parallel(self.net)" in capfd.readouterr().out
+
+
+def test_a_diff_says_why_a_script_stays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text(LINE + OPT)
+    assert run(["rewrite", "--multi-card", "--diff", str(tmp_path)]) == 0
+    assert "train.py:3 stays as it is: no DataLoader" in capfd.readouterr().err
+
+
 def looked(folder: Path) -> Scan:
     chip, origin = chips.target("ascend"), chips.origin()
     return scan([folder], chip=chip, origin=origin, select=["JM301"], codemods=(MultiCard,))
