@@ -194,6 +194,7 @@ class Dispatch:
         if nested:  # inside the vendor's C++: see which kernels this part of it asks for
             return self.first(args, kwargs, host_args, host_kwargs, pairs, index, None)
         engine.record.calls[operator.name] += 1
+        signature.append(torch.get_default_dtype())  # integers divided have this one
         key = tuple(signature)
         plan = operator.seen.get(key)
         if plan is None or engine.always:

@@ -50,8 +50,11 @@ class HostArguments:
             self.pairs.append((alias, value))
             return alias
         kind = type(value)
-        if kind is int or kind is bool or value is None:
+        if kind is int or value is None:
             self.signature.append(value)
+            return value
+        if kind is bool:  # True == 1, and a result's dtype is not the same
+            self.signature.append("True" if value else "False")
             return value
         if kind is list or kind is tuple:
             self.signature.append(len(value))  # [2], [2, 1] is not [2, 2], [1]
@@ -76,7 +79,9 @@ class HostArguments:
             if self.device < 0 and value.index is not None:
                 self.device = value.index
             return aliases.CPU
-        if not isinstance(value, (torch.Generator, complex)):
+        if isinstance(value, complex):
+            self.signature.append(complex)
+        elif not isinstance(value, torch.Generator):
             self.signature.append(value)
         return value
 

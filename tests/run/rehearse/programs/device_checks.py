@@ -564,3 +564,26 @@ def test_ctc_loss_is_that_of_the_cpu() -> None:
 
 def test_device_memory_is_shared_where_it_lies() -> None:
     assert torch.ones(3, device=NPU).share_memory_().cpu().tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("numbers", [(1, True, 1j, 1.0), (1.0, 1j, True, 1), (True, 1, 1.0, 1j)])
+def test_a_number_of_another_kind_is_another_call(numbers: tuple[complex, ...]) -> None:
+    """True == 1 == 1.0, and the dtype of a sum is that of the kinds."""
+    for dtype in (torch.bool, torch.int16, torch.float16):
+        host = torch.ones(3, dtype=dtype)
+        chip = host.to("npu")
+        for number in numbers:
+            if dtype is torch.float16 and isinstance(number, complex):
+                continue  # the chip has no halves of complex numbers
+            assert (chip + number).dtype == (host + number).dtype, (dtype, number)
+
+
+def test_the_default_dtype_is_part_of_a_call() -> None:
+    chip = torch.arange(3, device="npu")
+    assert (chip + 0.5).dtype == torch.float32
+    torch.set_default_dtype(torch.float16)
+    try:
+        assert (chip + 0.5).dtype == torch.float16
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert (chip + 0.5).dtype == torch.float32

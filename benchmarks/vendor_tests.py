@@ -1,0 +1,136 @@
+"""The vendor's own tests of torch_npu on the simulated chip, beside its list of those that fail.
+
+    python -m benchmarks.vendor_tests CHECKOUT WORK [--seconds N] [FILE …]
+
+CHECKOUT is a checkout of Ascend/pytorch. Its `test/` holds torch's device-generic tests, made for
+the chip, and `test/unsupported_test_cases/.pytorch-disabled-tests.json` names those that its
+maintainers switched off because they fail there. Every FILE of `test/` (as `test_indexing.py`)
+runs in a rehearsal with nothing switched off, and each test falls into one of four cells. WORK
+keeps one report per file: a file that has one is not run again. Without FILE, those in WORK are
+told.
+
+A test that is on the list and passes here is not always a silent yes: tests are also switched off
+for their time, their memory or another release.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import xml.etree.ElementTree as ET
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.board import limited
+
+LIST = "unsupported_test_cases/.pytorch-disabled-tests.json"
+CELLS = {
+    (False, True): "passes on both",
+    (True, False): "fails on both",
+    (False, False): "fails here alone",
+    (True, True): "switched off there, passes here",
+}
+REPRODUCE = re.compile(r"\s*To execute this test, run.*", re.DOTALL)
+QUOTED = 140  # characters of a message
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.vendor_tests", description=__doc__)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--seconds", type=float, default=900, help="limit of one file")
+    parser.add_argument("--gib", type=float, default=6, help="limit of one file's memory")
+    parser.add_argument("--messages", action="store_true", help="what failed here alone, and why")
+    given = parser.parse_args()
+    tests, work = given.checkout.resolve() / "test", given.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    for name in given.files:
+        report = work / f"{name.replace('/', '-').removesuffix('.py')}.xml"
+        if not report.is_file():
+            rehearse(tests, name, report, given.seconds, given.gib)
+    disabled = set(json.loads((tests / LIST).read_text(encoding="utf-8")))
+    total: Counter[str] = Counter()
+    print(f"| file | {' | '.join(CELLS.values())} | skipped by themselves |")
+    print(f"|---|{'---|' * (len(CELLS) + 1)}")
+    for report in sorted(work.glob("*.xml")):
+        counts, alone = cells(report, disabled)
+        total += counts
+        show(report.stem, counts)
+        if given.messages:
+            for text, names in sorted(alone.items(), key=lambda item: -len(item[1])):
+                print(f"    {len(names)} x {text} ({', '.join(names[:3])})", file=sys.stderr)
+    show("together", total)
+    return 0
+
+
+def rehearse(tests: Path, name: str, report: Path, seconds: float, gib: float) -> None:
+    """One file under the rehearsal; when the process dies, again with its tests apart."""
+    ask = [
+        sys.executable,
+        "-m",
+        "joymigrate",
+        "rehearse",
+        "-q",
+        "-o",
+        str(report.with_suffix(".json")),
+    ]
+    ask += ["--", sys.executable, "-m", "pytest", "-q", "--disable-warnings", "-o", "addopts="]
+    ask += ["-p", "no:cacheprovider", f"--junitxml={report}", name]
+    root = str(Path(__file__).parents[1])
+    surroundings = {
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": root,
+    }
+    for extra in ([], ["-n", "1", "--max-worker-restart", "20"]):
+        log = report.with_suffix(".log")
+        ended = limited.run(
+            [*ask, *extra], tests, log, seconds=seconds, gib=gib, environment=surroundings
+        )
+        if ended.stopped or report.is_file():
+            break
+    if not report.is_file():
+        why = f"limit of {ended.stopped}" if ended.stopped else f"exit code {ended.code}"
+        print(f"{name}: no report ({why}; {log})", file=sys.stderr)
+
+
+def cells(report: Path, disabled: set[str]) -> tuple[Counter[str], dict[str, list[str]]]:
+    """How many tests fall into each cell, and those that fail here alone by message."""
+    counts: Counter[str] = Counter()
+    alone: dict[str, list[str]] = defaultdict(list)
+    for name, end, message in ends(report):
+        if end == "skipped":
+            counts["skipped"] += 1
+            continue
+        listed = name in disabled
+        counts[CELLS[listed, end == "passed"]] += 1
+        if end == "failed" and not listed:
+            alone[REPRODUCE.sub("", message).replace("\n", " ")[:QUOTED]].append(name)
+    return counts, alone
+
+
+def ends(report: Path) -> Iterator[tuple[str, str, str]]:
+    """Name as the list writes it, how it ended and the message of each test of a report."""
+    for one in ET.parse(report).getroot().iter("testcase"):
+        where = str(one.get("classname")).rpartition(".")[2]
+        where = re.sub(r"NPU$", "PRIVATEUSE1", where)  # the list keeps the device's older name
+        end, message = "passed", ""
+        for child in one:
+            if child.tag in ("failure", "error"):
+                end, message = "failed", child.get("message") or ""
+            elif child.tag == "skipped" and end == "passed":
+                end = "skipped"
+        yield f"{one.get('name')} (__main__.{where})", end, message
+
+
+def show(name: str, counts: Counter[str]) -> None:
+    row = [counts[cell] for cell in (*CELLS.values(), "skipped")]
+    print(f"| {name} | {' | '.join(map(str, row))} |")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
