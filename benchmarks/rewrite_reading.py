@@ -72,6 +72,26 @@ REPOSITORIES = {
     "skorch-dev/skorch": "5db0ddc962",
     "kozistr/pytorch_optimizer": "7a076d2f8f",
     "unslothai/unsloth": "015bdef0d9",
+    # Of the third reading, with four of the first list.
+    "modelscope/FunASR": "3c58cb56a5",
+    "lm-sys/FastChat": "0e6d3e4bea",
+    "alibaba/ROLL": "8eb27cc2dc",
+    "hiyouga/EasyR1": "b44b311b66",
+    "facebookresearch/generative-recommenders": "2e81fab69a",
+    "pytorch/examples": "77f55b9121",
+    "EleutherAI/lm-evaluation-harness": "4e7e0d47f3",
+    "huggingface/accelerate": "16cb6eb80d",
+    "open-mmlab/mmcv": "a8073c74bf",
+    "pytorch/torchrec": "a48cef79eb",
+    "facebookresearch/dlrm": "090956ee23",
+    "facebookresearch/mae": "efb2a8062c",
+    "facebookresearch/segment-anything": "dca509fe79",
+    "huggingface/sentence-transformers": "cad211983f",
+    "fla-org/flash-linear-attention": "bc3b101dcb",
+    "lucidrains/denoising-diffusion-pytorch": "faed4db28e",
+    "geoopt/geoopt": "07598cdbf8",
+    "shenweichen/DeepCTR-Torch": "f6854257b1",
+    "mlfoundations/open_clip": "89fb801f1e",
 }
 
 SETUPS = (
