@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 CPU = "cpu"
 CPU_BACKEND = "gloo"
+REST_S = 0.1
 
 
 class Names(Protocol):
@@ -237,3 +239,18 @@ def first_line(error: BaseException) -> str:
     """The first line of an error's text, or its type where it has none."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def leave_group() -> None:
+    """Leave torch's process group, if there is one, at the end of a program.
+
+    After a collective a thread of gloo may still hold a tensor that Python knows, and needs Python
+    to free it. Whoever keeps the group (a DDP model in a global variable does) keeps the thread,
+    and a thread that asks for Python while that ends takes the process down with it: "terminate
+    called without an active exception". Here it gets its turn before.
+    """
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+        time.sleep(REST_S)

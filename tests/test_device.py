@@ -138,3 +138,25 @@ def test_importing_the_door_imports_no_torch() -> None:
 def test_chips_fit_through_the_door() -> None:
     for chip in all_chips().values():
         assert isinstance(Device(chip.device, chip.name, chip.backend).type, str)
+
+
+ENDS = """
+import ctypes, sys
+import torch
+import torch.distributed as dist
+from joymigrate.device import leave_group
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+kept = dist.group.WORLD  # as a DDP model in a global variable keeps it
+sys.setswitchinterval(1)
+value = torch.ones(3)
+work = dist.all_reduce(value, async_op=True)
+del value, work
+ctypes.PyDLL(None).usleep(300_000)  # meanwhile gloo's thread waits for Python, to free the tensor
+leave_group()
+"""
+
+
+def test_no_thread_of_the_group_meets_the_end_of_python() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

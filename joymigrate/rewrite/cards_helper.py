@@ -22,6 +22,7 @@ import atexit
 import gc
 import inspect
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -68,6 +69,7 @@ def finish():
     gc.collect()  # a model that nobody uses any more holds the group
     if dist.is_initialized():
         dist.destroy_process_group()
+        time.sleep(0.1)  # gloo's threads let go of the last tensors
 
 
 class Parallel(torch.nn.parallel.DistributedDataParallel):

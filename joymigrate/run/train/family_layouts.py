@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from joymigrate.device import leave_group
 from joymigrate.run.train import families
 from joymigrate.run.train.families import Family
 
@@ -84,7 +85,7 @@ def main(kind: str, family: str, out: Path) -> None:
         told[name] = why
         if group.rank() == 0:
             out.write_text(json.dumps(told))
-    group.close_group()
+    leave_group()
 
 
 def stepped(family: str, sizes: dict[str, int] | None, device: Any) -> float:

@@ -74,14 +74,6 @@ def open_group(device: Device) -> None:
     dist.init_process_group(backend, store=attempt, rank=number, world_size=count, timeout=TIMEOUT)
 
 
-def close_group() -> None:
-    """Leave the group, if there is one."""
-    import torch.distributed as dist
-
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
 def checkpoint_group() -> Any:
     """A gloo group of all ranks, for checkpoints alone; None for one process."""
     import torch.distributed as dist

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
+from joymigrate.device import leave_group
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.train import group
 from joymigrate.run.train.job import Job
@@ -65,7 +66,7 @@ def main(folder: Path, tell: Callable[[str], None] = say) -> int:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
-    group.close_group()
+    leave_group()
     return Exit.OK if outcome == "finished" else Exit.INTERRUPTED
 
 

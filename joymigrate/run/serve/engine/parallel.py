@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from joymigrate.device import leave_group
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.launch import free_port
 
@@ -112,8 +113,6 @@ class Team:
 
     def close(self, *, broken: bool = False) -> None:
         """End the other processes; those of a `broken` engine, which hear nothing, are killed."""
-        import torch.distributed as dist
-
         if broken:
             for process in self.processes:
                 process.kill()
@@ -121,14 +120,12 @@ class Team:
             tell(None, self.share)
         for process in self.processes:
             process.join(timeout=10)
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        leave_group()
 
 
 def work(rank: int, world: int, address: str, folder: str, options: EngineOptions) -> None:
     """One of the other processes: its share of the model, computed whenever it is told to."""
     import torch
-    import torch.distributed as dist
 
     from joymigrate.run.serve.engine import load
     from joymigrate.run.serve.engine.batch import Batch
@@ -150,7 +147,7 @@ def work(rank: int, world: int, address: str, folder: str, options: EngineOption
         while (told := hear(share)) is not None:
             batch = Batch(**{name: back(value, card) for name, value in told.items()}, ranges=[])
             model.hidden(batch, cache)
-    dist.destroy_process_group()
+    leave_group()
 
 
 def join(rank: int, world: int, address: str, device: str) -> Share:

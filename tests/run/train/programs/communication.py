@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from joymigrate.device import leave_group
 from joymigrate.run.train import group, job, worker
 from joymigrate.run.train.run_folder import RunFolder
 
@@ -20,7 +21,7 @@ def main() -> None:
         group.barrier()
         worker.train(made, RunFolder(folder), device, lambda: False, lambda line: None)
         group.barrier()
-    group.close_group()
+    leave_group()
 
 
 main()

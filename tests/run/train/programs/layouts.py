@@ -6,6 +6,7 @@ A layout may be followed by `+k:v`: stop after half of the steps and continue on
 import sys
 from pathlib import Path
 
+from joymigrate.device import leave_group
 from joymigrate.run.train import group, job, worker
 from joymigrate.run.train.run_folder import RunFolder
 
@@ -39,7 +40,7 @@ def main() -> None:
         run(Path(path), folder, sets_of(first), device, True, bool(second))
         if second:
             run(Path(path), folder, sets_of(second), device, False, False)
-    group.close_group()
+    leave_group()
 
 
 main()
