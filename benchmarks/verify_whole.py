@@ -4,7 +4,8 @@
         [--programs lm,cnn,…] [--clean N] [--log FILE]
 
 Every fault is a change of a whole program's source (tests/verify/whole_faults.py,
-more_faults.py and hunted_faults.py): loss, gradients, updates, buffers, copies, modes, decoding,
+more_faults.py, hunted_faults.py and late_faults.py): loss, gradients, updates, buffers, copies,
+modes, decoding,
 schedules, results.
 The target differs from the baseline by one unit in the last place of every product and reduction,
 as another chip would. Clean runs are the programs themselves with that noise.
@@ -31,6 +32,7 @@ def main() -> int:
     from tests.verify import harness
     from tests.verify.harness import SERVER, record, replay
     from tests.verify.hunted_faults import HUNTED_FAULTS
+    from tests.verify.late_faults import LATE_FAULTS
     from tests.verify.more_faults import MORE_FAULTS
     from tests.verify.whole_faults import PROGRAMS, WHOLE_FAULTS
 
@@ -42,7 +44,8 @@ def main() -> int:
     options.add_argument(
         "--programs",
         default="lm,cnn,ctr,gan,rl,diffusion,functional,loader,speech,"
-        "trainer,accelerate,transforms,einsum,serve,moe,checkpoint,scaler,translate,queue,series,graph",
+        "trainer,accelerate,transforms,einsum,serve,moe,checkpoint,scaler,translate,queue,series,graph,"
+        "final,control2",
     )
     options.add_argument("--log", help="a file for one JSON line per run")
     chosen = options.parse_args()
@@ -56,7 +59,7 @@ def main() -> int:
     clean = alarms = 0
     faults = [
         f
-        for f in (*WHOLE_FAULTS, *MORE_FAULTS, *HUNTED_FAULTS)
+        for f in (*WHOLE_FAULTS, *MORE_FAULTS, *HUNTED_FAULTS, *LATE_FAULTS)
         if f.program in names and chosen.only in f.name
     ]
     for mode in chosen.modes.split(","):

@@ -17,6 +17,7 @@ from joymigrate.report.verdict_words import (
     MEANING,
     STATUS_TONES,
     TONES,
+    compared_records,
     counts,
     figure,
     headline,
@@ -64,7 +65,9 @@ def summary(document: Mapping[str, Any]) -> Section:
     """The outcome in words and in figures."""
     outcome = document["verdict"]
     coverage = document["coverage"]
-    share = coverage["compared"] / coverage["recorded"] if coverage["recorded"] else 0.0
+    pair = coverage["compared"], coverage["recorded"]
+    compared, recorded = compared_records(document) if document.get("covered") else pair
+    share = compared / recorded if recorded else 0.0
     found = counts(document)
     failed = sum(n for status, n in found.items() if STATUS_TONES[status] == "report")
     tiles = [
@@ -72,7 +75,7 @@ def summary(document: Mapping[str, Any]) -> Section:
         Tile(
             f"{100 * share:.1f} %",
             "compared",
-            part_of(coverage["compared"], coverage["recorded"]),
+            part_of(compared, recorded),
             "safe" if share >= coverage.get("limit", 0) else "unsafe",
         ),
         Tile(f"{failed:,}", "failed records", "", "report" if failed else "safe"),

@@ -10,6 +10,7 @@ from joymigrate.report.verdict_kinds import parts_of
 from joymigrate.report.verdict_parts import escape, table
 from joymigrate.report.verdict_words import (
     MEANING,
+    compared_records,
     counts,
     figure,
     headline,
@@ -83,7 +84,8 @@ def records(document: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     share = part_of(found["compared"], found["recorded"])
     if document.get("covered"):
-        yield tell("Compared {share} of the tensors in recorded steps.", share=share)
+        share = part_of(*compared_records(document))
+        yield tell("Compared {share} records of all stages.", share=share)
     else:
         yield tell("Compared {share}.", share=share)
     parts = counts(document)

@@ -8,6 +8,7 @@ from typing import Any
 from joymigrate.language import mark, pad, tell, tidy
 from joymigrate.report.verdict_kinds import parts_of
 from joymigrate.report.verdict_words import (
+    compared_records,
     counts,
     figure,
     headline,
@@ -78,9 +79,9 @@ def coverage(document: Mapping[str, Any]) -> str:
     found = document["coverage"]
     parts = join_parts(f"{number} {tell(status)}" for status, number in counts(document).items())
     share = part_of(found["compared"], found["recorded"])
-    if document.get("covered"):  # the share is of one stage's records, the counts are of all
-        words = "Compared {share} of the tensors in recorded steps; all stages: {parts}."
-        return tell(words, share=share, parts=parts or "-")
+    if document.get("covered"):  # what was compared of the program stands in lines of its own
+        words = "Compared {share} records of all stages: {parts}."
+        return tell(words, share=part_of(*compared_records(document)), parts=parts or "-")
     if parts:
         return tell("Compared {share} ({parts}).", share=share, parts=parts)
     return tell("Compared {share}.", share=share)

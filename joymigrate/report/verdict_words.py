@@ -131,6 +131,13 @@ def worst(document: Mapping[str, Any], most: int) -> list[Mapping[str, Any]]:
     return sorted(document.get("records", ()), key=key)[:most]
 
 
+def compared_records(document: Mapping[str, Any]) -> tuple[int, int]:
+    """How many records were held against each other, and how many there are."""
+    found = counts(document)
+    total = sum(found.values())
+    return total - found.get("UNCOMPARED", 0) - found.get("RANDOM", 0), total
+
+
 def counts(document: Mapping[str, Any]) -> dict[str, int]:
     """Number of records of each status, worst first."""
     found = dict.fromkeys(SEVERITY, 0)

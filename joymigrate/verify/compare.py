@@ -31,7 +31,7 @@ from joymigrate.verify.folding import (
     other_modes,
     overtaken,
 )
-from joymigrate.verify.free_stage import drawing, steps
+from joymigrate.verify.free_stage import steps
 from joymigrate.verify.judgement import covered, judge, matches
 from joymigrate.verify.merge import merged
 from joymigrate.verify.model import (
@@ -75,13 +75,13 @@ def compare(
     processes = judge_processes(baseline, target, tolerance, pairing, found)
     steps(baseline, target, pairing, replayed, found, rest)
     judge_program(ours, theirs, replay, found, rest)
-    watched = judge_run(ours, theirs, replay, alike, found)
+    watched = judge_run(ours, theirs, replay, alike, found, rest.parted)
     judge_process_runs(baseline, target, found)
     curve(baseline, target, tolerance, replayed, found)
     judge_prints(ours, theirs, watched, found)
     judge_process_prints(baseline, target, found)
     judge_files(baseline, target, watched, found)
-    coverage = covered(baseline, target, pairing, replayed, tolerance, rest)
+    coverage = covered(baseline, target, pairing, replayed, tolerance, rest, found)
     verdict = judge(baseline, target, found, replayed, coverage, exit_code, rest)
     whole, left = scope.of(ours, theirs, replayed, rest, coverage, watched)
     if len(target.ranks) > 1:
@@ -161,12 +161,6 @@ def judge_replay(
     for item in judged:
         if item.cause is not None:
             found.causes[id(item.difference)] = item.cause
-    lessons = replay.get("lessons", [])
-    shaped = {(one["root"], one["step"]) for one in lessons if one.get("other_shapes")}
-    for item in judged:
-        where = item.place.partition(":")[0], item.difference.step
-        if item.difference.status.failed and where in shaped:
-            found.shaped.append(item.difference)
     for name in ("S3", "S4"):
         rows = [item.difference for item in judged if item.difference.stage == name]
         reason = None if table else why_not_taught(ours)
@@ -197,7 +191,6 @@ def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> Re
     """S4R: what the program computes outside of its models."""
     rest = rest_stage.judge_rest(ours, theirs, alike)
     overtaken(found, rest.rows)
-    found.follow_shapes(rest.rows)
     formula = next((r for r in rest.rows if r.status.failed), None)
     if formula is not None:
         # The batch differs because the program computes it otherwise, or did something else in a
@@ -278,13 +271,16 @@ def judge_program(
 
 
 def judge_run(
-    ours: Rank, theirs: Rank, replay: Mapping[str, Any], alike: bool, found: Findings
+    ours: Rank,
+    theirs: Rank,
+    replay: Mapping[str, Any],
+    alike: bool,
+    found: Findings,
+    parted: float,
 ) -> watch_stage.Watched:
     """S5W: every step of the run, where nothing before explains what departs."""
-    watched = watch_stage.judge_run(ours, theirs, replay.get("roots", {}), alike)
+    watched = watch_stage.judge_run(ours, theirs, replay.get("roots", {}), alike, parted)
     overtaken(found, watched.rows)
-    if all(any(row is one for one in found.shaped) for row in found.rows if row.status.failed):
-        found.follow_shapes(watched.rows)
     watched.rows = consequences(watched.rows, found)
     found.stages.append(stage(watch_stage.STAGE, watched.rows))
     found.rows += watched.rows
@@ -324,7 +320,7 @@ def curve(
         target,
         tolerance,
         explained=next((row.module for row in found.rows if row.status.failed), None),
-        random=drawing(target.ranks[0]),
+        random=watch_stage.drawing(target.ranks[0]),
         taught=bool(replayed.passes),
     )
     found.stages.append(made)

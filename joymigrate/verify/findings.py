@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.verify.model import (
     Difference,
     Outcome,
     StageResult,
-    Status,
 )
 from joymigrate.verify.watch_stage import Watched
 
@@ -24,8 +23,6 @@ class Findings:
     stages: list[StageResult] = field(default_factory=list)
     causes: dict[int, tuple[str | None, str]] = field(default_factory=dict)  # id(row) → cause
     replaced: dict[str, tuple[str, str]] = field(default_factory=dict)  # module → its two classes
-    # failures of modules in calls that are given other shapes than the baseline's
-    shaped: list[Difference] = field(default_factory=list)
     depth: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     # of all processes but the first: what was judged of the whole run, by process, and (process,
@@ -33,32 +30,10 @@ class Findings:
     watched: dict[int, Watched] = field(default_factory=dict)
     elsewhere: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
-    def follow_shapes(self, rows: Sequence[Difference]) -> None:
-        """Modules that are given other shapes compute other values: where `rows` name an input of
-        another shape, such failures follow from it."""
-        given = next((row for row in rows if row.status.failed and of_shape(row)), None)
-        if given is None or not any(row is one for one in self.shaped for row in self.rows):
-            return
-        self.rows = [
-            replace(row, status=Status.WARN, consequence_of=given.module)
-            if any(row is one for one in self.shaped)
-            else row
-            for row in self.rows
-        ]
-        for number, made in enumerate(self.stages):
-            if made.stage in ("S3", "S4"):
-                kept = [row for row in self.rows if row.stage == made.stage]
-                self.stages[number] = stage(made.stage, kept, reason=made.reason)
-
     def explained_by(self, row: Difference, cause: tuple[str, Any] | None) -> None:
         """Note what an experiment found for a failed row."""
         if cause is not None:
             self.causes[id(row)] = cause
-
-
-def of_shape(row: Difference) -> bool:
-    """Whether a row says that a model is given another shape."""
-    return row.phase == "input" and (row.op == "shapes" or str(row.reason).startswith("shape "))
 
 
 def stage(name: str, rows: Sequence[Difference], *, reason: str | None = None) -> StageResult:

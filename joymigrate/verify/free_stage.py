@@ -33,6 +33,7 @@ from joymigrate.verify.optimiser_stage import optimisers
 from joymigrate.verify.pairing import Pairing
 from joymigrate.verify.rest_stage import Rest
 from joymigrate.verify.update_cause import cause_of_update
+from joymigrate.verify.watch_stage import drawing
 
 # A gradient at a model's output in the very first step, of equal weights and data: an error above
 # this is no rounding. Our own choice, tried on few clean runs (benchmarks/verify_whole.py).
@@ -163,12 +164,6 @@ def later(walk: free.Walk, probed: bool, random: set[str], settled: float) -> Di
         or walk.updates()
         or (None if probed else walk.parameters())
     )
-
-
-def drawing(theirs: Rank) -> set[str]:
-    """ModuleNames that draw random numbers, as the replay found."""
-    calls = theirs.json("replay.json").get("lessons", [])
-    return {call["root"] for call in calls if any(call["draws"].values())}
 
 
 def free_rows(

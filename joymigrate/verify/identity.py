@@ -100,7 +100,10 @@ def weights(
             yield difference(view(place), what, Status.UNCOMPARED, reason=reason, order=order)
         elif other is None:
             reason = "the target has no such tensor"
-            status = Status.UNCOMPARED
+            status, known = Status.UNCOMPARED, measured.get(name, {})
+            if known.get("whole"):
+                yield of_whole(view(place), what, known, order)
+                continue
             if there in declared:
                 reason = "no process of the target holds it whole: compared after each update"
             elif mine["kind"] == "parameter" and kinds(program, place) == kinds(
@@ -113,6 +116,21 @@ def weights(
         else:
             status, value, reason = made.get(name) or unequal(mine, other, measured.get(name))
             yield difference(view(place), what, status, value=value, reason=reason, order=order)
+    order = len(program.get("weights", {}))
+    for name, known in measured.items():
+        if known.get("whole") and name not in program.get("weights", {}):
+            place, leaf = owner_of(name)
+            yield of_whole(view(place), f"parameter {leaf}", known, order)
+
+
+def of_whole(module: str, what: str, known: Mapping[str, Any], order: int) -> Difference:
+    """A weight of which the target's processes hold parts, by its value brought together."""
+    error = float(known["error"])
+    if known["cast"] or not error:
+        status = Status.META_DIFF if known["cast"] else Status.IDENTICAL
+        return difference(module, what, status, value=0.0, order=order)
+    reason = Text("relative difference {error}", error=f"{error:.2g}")
+    return difference(module, what, Status.FAIL, value=error, reason=reason, order=order)
 
 
 def copies(

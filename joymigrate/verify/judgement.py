@@ -42,19 +42,22 @@ def covered(
     replayed: ModuleStage,
     tolerance: Tolerance,
     rest: Rest,
+    found: Findings,
 ) -> Coverage:
-    """Modules with parameters that the baseline called, and those that were compared."""
+    """Modules with parameters that the baseline called, and those that were compared; and how many
+    tensors of the recorded steps were held against each other."""
     ours, theirs = baseline.ranks[0], target.ranks[0]
     view = Display(ours.program)
     called: dict[str, bool] = {}
-    records = compared = 0
+    free = [row for row in found.rows if row.stage == "S5" and row.metric == "relative_l2"]
+    compared, records = sum(row.status.compared for row in free), len(free)
     for step in ours.steps:
         table = ours.table(step)
         other = theirs.table(step) if step in theirs.steps else None
+        records += len(table) if other is None else 0
         for module, call, kind, leaf in table.keys():  # noqa: SIM118
             there = (pairing.names.get(module, module), call, kind, leaf)
             have = other is not None and other.place(there) is not None
-            records, compared = records + 1, compared + have
             if kind == "out":
                 called[module] = called.get(module, False) or (have and module in pairing.names)
     owners = {

@@ -155,7 +155,7 @@ class ModuleReplay:
                     parent.handed[f"{frame.path}#{frame.call}.{leaf}"] = live
             elif self.reference is None:
                 self.report(CutValue(key, frame.path, frame.call, live, self.order))
-            fed_value = self.reference_value(key, live)
+            fed_value = self.reference_value(key, live, reshaped=parent is None)
             differentiable = live.requires_grad or parent is None
             if not (self.wants_gradient() and fed_value.is_floating_point() and differentiable):
                 versions.append((live, fed_value, fed_value._version))
@@ -192,13 +192,17 @@ class ModuleReplay:
 
         return pytree.replaced(made, change)
 
-    def reference_value(self, key: Key, live: torch.Tensor) -> torch.Tensor:
+    def reference_value(
+        self, key: Key, live: torch.Tensor, *, reshaped: bool = False
+    ) -> torch.Tensor:
         """The reference's value here in the live tensor's dtype; without one, the live one.
 
-        Both are rounded to float32 first: every pass sees the same numbers.
+        Both are rounded to float32 first: every pass sees the same numbers. `reshaped` takes the
+        reference's value in another shape as well: what the outermost module is given, of which a
+        process may have a part.
         """
         value = self.reference.value(key) if self.reference is not None else None
-        if value is None or value.shape != live.shape:
+        if value is None or not (reshaped or value.shape == live.shape):
             value = live.detach()
             if value.dtype == torch.float64:
                 value = value.float()

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.model import Difference, Phase, Status
+from joymigrate.verify.series_errors import LEAST_LOSS, sudden
 from joymigrate.verify.text_numbers import Column, Printed, columns, counterparts, errors
-from joymigrate.verify.watch_stage import LEAST_LOSS, Watched, believed, first_only, sudden
+from joymigrate.verify.watch_stage import Watched, believed, first_only
 
 STAGE = "S5P"
 # Our own choice: above what rounding does to a printed loss in runs that have not drifted.
@@ -52,16 +53,18 @@ def judge_printed(ours: Rank, theirs: Rank, watched: Watched) -> PrintedNumbers:
     mine, other = columns(a["lines"]), columns(b["lines"])
     made.of = sum(len(found) for found in mine.values())
     drifted, least = drift(watched), believed(watched, LEAST)
-    same = counterparts(mine, other)
+    same, parted = counterparts(mine, other), math.isfinite(watched.parted)
     for order, (column, numbers) in enumerate(mine.items()):
         there = other.get(same.get(column, column))
-        if there is None or column.measures:
+        if there is None or column.measures or (column.is_setting and parted):
             continue
         made.compared += min(len(numbers), len(there))
         made.rows += rows_of(column, numbers, there, watched, drifted, least, order)
     missing = made.of - made.compared
     if missing:
         reason = "printed by one side only, or times, sizes and names of the machine"
+        if parted:
+            reason += ", or rates that follow a measured result"
         watched.leave_out("printed", missing, reason)
     made.rows = first_only(made.rows)
     return made

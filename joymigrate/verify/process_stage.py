@@ -70,7 +70,7 @@ def judge_process_runs(baseline: Bundle, target: Bundle, found: Findings) -> Non
         rest = Rest()
         rows = rest_stage.judge_log(ours, theirs, roots, rest)
         add(found, ProcessRows(theirs.number, rows, uncovered=rest.uncovered))
-        watched = watch_stage.judge_run(ours, theirs, roots, True)
+        watched = watch_stage.judge_run(ours, theirs, roots, True, rest.parted)
         add(found, ProcessRows(theirs.number, watched.rows, uncovered=watched.uncovered))
         found.watched[theirs.number] = watched
 

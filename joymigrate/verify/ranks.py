@@ -48,9 +48,9 @@ def data_parallel(module: Any, given: Any) -> tuple[int, int, int] | None:
     return dist.get_rank(), dist.get_world_size(), int(rows)
 
 
-def holds_whole(module: Any) -> bool:
-    """Whether every process holds all weights of a module, and computes its part of the batch
-    without the others: it can be run by itself. A norm over all processes can't."""
-    if type(module).__name__ != "DistributedDataParallel":
+def computes_alone(module: Any) -> bool:
+    """Whether every process of a data-parallel model computes its part of the batch without the
+    others, once it has all weights: it can be run by itself. A norm over all processes can't."""
+    if type(module).__name__ != "DistributedDataParallel" and not hasattr(module, "unshard"):
         return False
     return not any(type(part).__name__ == "SyncBatchNorm" for part in module.modules())

@@ -25,9 +25,10 @@ from joymigrate.verify.modes import is_training, mode_of
 from joymigrate.verify.module_names import ModuleNames, unwrapped
 from joymigrate.verify.module_replay import ModuleReplay
 from joymigrate.verify.optimisers import updates_of
+from joymigrate.verify.plateaus import Plateaus
 from joymigrate.verify.printing import Printing
 from joymigrate.verify.program_log import ProgramLog
-from joymigrate.verify.ranks import data_parallel, holds_whole
+from joymigrate.verify.ranks import computes_alone, data_parallel
 from joymigrate.verify.replay_session import ReplaySession
 from joymigrate.verify.run_watch import RunWatch
 from joymigrate.verify.settings import Settings
@@ -57,6 +58,7 @@ class Recorder:
         self.tape = StepTape(self)
         self.log_of_program = ProgramLog()
         self.run_watch = RunWatch()
+        self.plateaus = Plateaus(self)
         kept = settings.arguments
         self.arguments = Arguments(kept, settings.arguments_bytes) if kept else None
         most = settings.batches_bytes
@@ -159,6 +161,8 @@ class Recorder:
                 return made
             if fresh and not self.settings.window:
                 self.see(root)
+                with self.own_work():
+                    self.run_watch.held(root, self.step, self.module_names.modules[root])
                 self.replay_call(root, path, module, args, kwargs)
             place = f"{root}:{path}"
             number = self.calls[place] = self.calls.get(place, -1) + 1
@@ -223,10 +227,13 @@ class Recorder:
         """A model's call in a recorded step."""
         self.see(root)
         self.values.spread = data_parallel(module, (args, kwargs))
-        whole = self.values.spread is None or self.values.spread[1] == 1 or holds_whole(module)
+        whole = self.values.spread is None or self.values.spread[1] == 1 or computes_alone(module)
         if whole and (not self.settings.window or self.replay_session.in_window(path)):
             self.replay_call(root, path, module, args, kwargs)
-        return self.recorded(f"{root}:{path}", module, args, kwargs, real)
+        made = self.recorded(f"{root}:{path}", module, args, kwargs, real)
+        with self.own_work():
+            self.replay_session.confirm(root, path, made)
+        return made
 
     def loaded(self, module: Any) -> None:
         """A state was loaded into a model that was called before: after which step it was made."""

@@ -3,7 +3,8 @@ program. No torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from joymigrate.verify.free import CHANGED
 from joymigrate.verify.growth import Growth
 from joymigrate.verify.model import Difference, Phase, Status
 from joymigrate.verify.optimiser_stage import unequal
+from joymigrate.verify.plateaus import SERIES
 
 STAGE = "S4R"
 # Both sides compute in float64 from the same values: what is left is another formula.
@@ -29,6 +31,11 @@ FREE = 0.5  # relative error of a free step that rounding is not believed to mak
 # Draws that make data; others follow from what a model returned, or from its mode.
 DATA = ("draw:randn", "draw:rand", "draw:randint", "draw:randperm", "draw:normal")
 GIVEN = 1e-4  # tensors from elsewhere, in the first step
+MEASURED = 0.1  # relative: a measured result that rounding may have moved over a threshold
+AT_A_PLATEAU = (
+    "the rate follows a measured result that rounding has moved over the scheduler's threshold; "
+    "given the baseline's results, the scheduler does as the baseline's"
+)
 PHASES = {
     "input": Phase.INPUT,
     "loss": Phase.LOSS,
@@ -48,6 +55,7 @@ class Rest:
     uncovered: list[dict[str, Any]] = field(default_factory=list)
     broken: str | None = None  # the target's own calls could not be run again
     made: Growth = field(default_factory=Growth)  # of what is made of numbers from outside
+    parted: float = math.inf  # step from which a rate differs because a measured result does
 
     def explains(self, error: float | None, most: float = FREE) -> bool:
         """Whether an error of the free run can only be rounding that has added up: losses,
@@ -352,6 +360,31 @@ class EventJudge:
         return name, self.kind
 
 
+def parting(
+    watches: Sequence[Mapping[str, Any]], optimisers: tuple[str, str], number: int
+) -> tuple[int | None, Any]:
+    """(step, words) of update `number`'s rate: the step from which it differs because a measured
+    result moved over a scheduler's threshold on one side alone; or words on a result that is
+    another one. Neither where the scheduler itself does otherwise than the baseline's, given the
+    baseline's results."""
+    ours, theirs = watches
+    for name, items in ours.items():
+        if not name.startswith(f"{SERIES} ") or name not in theirs:
+            continue
+        mine = [item for item in items if item[1] == optimisers[0]]
+        other = [item for item in theirs[name] if item[1] == optimisers[1]]
+        if not other or any(item[5] is False for item in other):
+            continue
+        for one, two in zip(mine, other, strict=False):
+            if abs(one[3] - two[3]) > MEASURED * abs(one[3]):
+                text = "the result that the scheduler follows is {have}, {want} in the baseline"
+                return None, Text(text, have=f"{two[3]:.4g}", want=f"{one[3]:.4g}")
+            if unequal(one[4], two[4]):
+                step = int(min(one[0], two[0]))
+                return (step if one[2] == two[2] <= number else None), None
+    return None, None
+
+
 def judge_log(ours: Rank, theirs: Rank, roots: Mapping[str, str], rest: Rest) -> list[Difference]:
     """Modes of model calls and settings of optimisers, over the whole program."""
     a, b = ours.json("log.json"), theirs.json("log.json")
@@ -369,7 +402,12 @@ def judge_log(ours: Rank, theirs: Rank, roots: Mapping[str, str], rest: Rest) ->
         if row.module not in {view(f"{root}:") for root in heeding}:
             rest.leave_out("modes", 1, "another mode, of a model whose code does not ask for it")
             rows.remove(row)
-    return [*rows, *schedules(a, b, rest)]
+    watches = [rank.json("watch.json").get("series", {}) for rank in (ours, theirs)]
+    schedule = list(schedules(a, b, watches, rest))
+    before = [row for row in rows if (row.step or 0) < rest.parted]
+    if len(before) < len(rows):
+        rest.leave_out("modes", len(rows) - len(before), AT_A_PLATEAU)
+    return [*before, *schedule]
 
 
 def modes(
@@ -434,8 +472,10 @@ def mode_row(module: str, step: int, reason: Any) -> Difference:
     )
 
 
-def schedules(a: Mapping[str, Any], b: Mapping[str, Any], rest: Rest) -> Iterator[Difference]:
-    """Settings that every update steps with."""
+def schedules(
+    a: Mapping[str, Any], b: Mapping[str, Any], watches: Sequence[Mapping[str, Any]], rest: Rest
+) -> Iterator[Difference]:
+    """Settings that every update steps with. `watches` are both sides' series of every step."""
     for key, updates in a["updates"].items():
         mine = {n: groups for k, n, groups in a["settings"] if k == key}
         index = int(key.rpartition(" ")[2])
@@ -451,11 +491,18 @@ def schedules(a: Mapping[str, Any], b: Mapping[str, Any], rest: Rest) -> Iterato
         two: Any = None
         for number in sorted({*mine, *other}):
             one, two = mine.get(number, one), other.get(number, two)
-            if number > end or one is None or two is None:
+            if one is None or two is None:
                 continue
-            for group, twin_group in zip(one, two, strict=False):
+            for group, twin_group in () if number > end else zip(one, two, strict=False):
                 wrong = [k for k in group if k in twin_group and unequal(group[k], twin_group[k])]
-                if wrong:
+                step, measured = None, None
+                if wrong == ["lr"]:
+                    step, measured = parting(watches, (key, twin), number)
+                if step is not None:
+                    rest.parted = min(rest.parted, step)
+                    rest.leave_out("schedule", end - number + 1, AT_A_PLATEAU)
+                    end = number - 1
+                elif wrong:
                     yield Difference(
                         module=key.rpartition(" ")[0],
                         call=number,
@@ -467,7 +514,8 @@ def schedules(a: Mapping[str, Any], b: Mapping[str, Any], rest: Rest) -> Iterato
                         status=Status.FAIL,
                         stage=STAGE,
                         step=number,
-                        reason=Text(
+                        reason=measured
+                        or Text(
                             "{key} is {have} in update {number}, {want} in the baseline",
                             key=wrong[0],
                             have=twin_group[wrong[0]],

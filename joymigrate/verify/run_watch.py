@@ -26,6 +26,7 @@ MOST_TOUCHED = 8  # more, that are changed in a way that no step recorded exactl
 SAMPLED = 4096  # elements of one of them
 READ = 1 << 16  # elements of an input
 MOST_GENERATORS = 8
+MOST_HELD = 512  # tensors of a model that is called in a new way
 BLOCK = 32  # steps between two copies from the device
 MARK = "mark "  # before a parameter's name: a few of its values after each step, in memory only
 MARKED = 4
@@ -101,6 +102,16 @@ class RunWatch:
                 self.derived[name] = self.derived.get(name, False) or derived[id(tensor)]
             if not self.derived.get(name):
                 self.later(name, step, fingerprint(tensor.detach()))
+
+    def held(self, root: str, step: int, module: torch.nn.Module) -> None:
+        """A model is called in a way that is new: what its weights and buffers are, by two numbers
+        of each. Training moved them; a program may have changed one by hand."""
+        named = [*module.named_parameters(), *module.named_buffers()]
+        for leaf, tensor in named[:MOST_HELD]:
+            plain = isinstance(tensor, torch.nn.Parameter) or type(tensor) is torch.Tensor
+            floating = tensor.is_floating_point() and tensor.layout is torch.strided
+            if plain and floating and tensor.numel() and not tensor.is_meta:
+                self.later(f"held {root}:{leaf}", step, fingerprint(tensor.detach()))
 
     def result(self, place: str, step: int, made: Any) -> None:
         """What a model returned in a call without gradients: losses tell nothing of it."""
@@ -246,6 +257,7 @@ class RunWatch:
         return {
             "series": {k: v for k, v in self.series.items() if not k.startswith(MARK)},
             "own": sorted(name for name, made in self.derived.items() if not made),
+            "derived": sorted(name for name, made in self.derived.items() if made),
             "shapes": self.shapes,
             "steps": self.steps,
             "chooses": self.chooses,

@@ -74,8 +74,10 @@ def of(
         left.append({"what": "modules", "count": inside, "reason": reason})
     for error in replayed.errors:
         left.append({"what": "calls", "count": 1, "reason": str(error)})
-    for note in ours.program.get("notes", []):
-        left.append({"what": "baseline", "count": 1, "reason": str(note)})
+    notes = [rank.program.get("notes", []) for rank in (ours, theirs)]
+    left += [{"what": "baseline", "count": 1, "reason": str(note)} for note in notes[0]]
+    alone = [note for note in notes[1] if note not in notes[0]]
+    left += [{"what": "target", "count": 1, "reason": str(note)} for note in alone]
     return whole, tuple(left)
 
 

@@ -34,6 +34,7 @@ def install(settings: Settings) -> Callable[[], None]:
     watch_modules(recorder, undo)
     watch_loads(recorder, undo)
     watch_optimisers(recorder, undo)
+    watch_plateaus(recorder, undo)
     watch_backward(recorder, undo)
     watch_loaders(recorder, undo)
     watch_functions(recorder, undo)
@@ -135,6 +136,24 @@ def watch_optimisers(recorder: Recorder, undo: list[Callable[[], None]]) -> None
     before = register_optimizer_step_pre_hook(begins)
     after = register_optimizer_step_post_hook(lambda o, a, k: recorder.after_update(o))
     undo.extend((before.remove, after.remove))
+
+
+def watch_plateaus(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
+    """Schedulers that are stepped with a measured result."""
+    owner = torch.optim.lr_scheduler.ReduceLROnPlateau
+    real = owner.step
+
+    @functools.wraps(real)
+    def step(scheduler: Any, metrics: Any, *args: Any, **kwargs: Any) -> Any:
+        if recorder.watches():
+            recorder.plateaus.before(scheduler)
+        made = real(scheduler, metrics, *args, **kwargs)
+        if recorder.watches():
+            with recorder.own_work():
+                recorder.plateaus.after(scheduler, metrics, real)
+        return made
+
+    replace(undo, owner, "step", step)
 
 
 def watch_backward(recorder: Recorder, undo: list[Callable[[], None]]) -> None:

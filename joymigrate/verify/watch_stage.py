@@ -21,16 +21,26 @@ from joymigrate.verify.display import Display
 from joymigrate.verify.growth import Growth
 from joymigrate.verify.identity import GIVEN
 from joymigrate.verify.model import Difference, Phase, Status
+from joymigrate.verify.plateaus import SERIES
+from joymigrate.verify.run_results import ResultSeries
+from joymigrate.verify.series_errors import (
+    CARRIED,
+    LEAST_LOSS,
+    LEAST_STEPS,
+    START,
+    SUDDEN,
+    first_other_input,
+    first_unequal_state,
+    growth_errors,
+    input_error,
+    log_ratio,
+    paired,
+    random_words,
+    renamed,
+    sudden,
+)
 
 STAGE = "S5W"
-# Our own choice, from clean runs with simulated rounding (benchmarks/verify_whole.py): there no
-# error above the least was this many times the largest of all steps before.
-SUDDEN = 20.0
-LEAST_LOSS = 0.02  # relative
-# Results of models, relative. Where anything computes in 16 bits, or chooses by values (a router's
-# topk), 2.5 units of bfloat16 (2^-7). Else one unit of TF32 and HF32 (2^-10), which chips put in
-# float32's place; clean float32 runs stay below 1e-6 (benchmarks/verify_whole.py).
-LEAST_RESULT = {False: 2.0**-10, True: LEAST_LOSS}
 # How much a step changes a weight's norm, by how far the weight moves. In clean runs in float32 it
 # is 0 but for gradients whose terms cancel, in 16 bits up to 0.23.
 LEAST_GROWTH = {False: 0.1, True: 0.4}
@@ -38,12 +48,8 @@ SUDDEN_GROWTH = 10.0  # it can't be above 2; 204 series of clean runs stay below
 # A weight's norm after a change by hand, relative: a unit of each.
 LEAST_WEIGHT = {False: 2.0**-10, True: 2.0**-7}
 LEAST_UPDATE = 0.12  # |log of the ratio of two sizes|
-ALIKE = 1e-4  # relative: results that rounding alone tells apart
 LEAST_ONE_UPDATE = 0.7  # of a single weight
-LEAST_INPUT = 1e-2  # relative
-START = 1e-3  # an error that rounding makes in any step
-CARRIED = 50.0  # a result's error by that of the losses before it
-LEAST_STEPS = 2  # before the one that is judged
+LEAST_CHOSEN = 0.3  # relative: shares of right answers, which move by single answers
 CHOSEN_SEED = 2**31  # people write smaller ones; larger ones come from the clock or the machine
 
 
@@ -60,6 +66,7 @@ class Watched:
     chooses: bool = False  # a program reads whole numbers of its models
     takes: bool = False  # it takes tensors of its models out of torch
     fed_back: bool = False  # its own results come back as data, which rounding has moved apart
+    parted: float = math.inf  # step from which the sides train at other rates
     alike: bool = (
         False  # results of all calls without gradients agree, and no choice fell otherwise
     )
@@ -69,8 +76,15 @@ class Watched:
         self.uncovered.append({"what": what, "count": count, "reason": reason})
 
 
-def judge_run(ours: Rank, theirs: Rank, roots: Mapping[str, str], alike: bool) -> Watched:
-    """All series of both sides. `roots` are the baseline's names of the target's models."""
+def judge_run(
+    ours: Rank,
+    theirs: Rank,
+    roots: Mapping[str, str],
+    alike: bool,
+    parted: float = math.inf,
+) -> Watched:
+    """All series of both sides. `roots` are the baseline's names of the target's models; from the
+    step `parted` on the sides do not train at the same rate any more."""
     a, b = ours.json("watch.json"), theirs.json("watch.json")
     found = Watched()
     if not a or not b:
@@ -92,8 +106,10 @@ def judge_run(ours: Rank, theirs: Rank, roots: Mapping[str, str], alike: bool) -
     environments = [rank.program.get("environment", {}) for rank in (ours, theirs)]
     devices = environments[0].get("devices") == environments[1].get("devices")
     judge = RunJudge(a, b, roots, Display(ours.program), devices, found)
+    judge.parted, found.parted = parted, parted
     judge.short = any(map(computes_short, (ours, theirs)))
     judge.choosing = choosing(ours)
+    judge.drawing = drawing(theirs)
     found.rows = first_only(list(judge.rows()))
     found.fed_back = math.isfinite(judge.end_of_same_data())
     return found
@@ -115,6 +131,12 @@ def choosing(rank: Rank) -> set[str]:
         for root, modules in rank.program.get("modules", {}).items()
         if any(module.get("chooses", True) for module in modules)
     }
+
+
+def drawing(rank: Rank) -> set[str]:
+    """Models that draw random numbers, as a replay found."""
+    calls = rank.json("replay.json").get("lessons", [])
+    return {call["root"] for call in calls if any(call["draws"].values())}
 
 
 def whole_steps(watch: Mapping[str, Any], before: int) -> dict[str, Any]:
@@ -159,7 +181,9 @@ class RunJudge:
         devices: bool,
         found: Watched,
     ) -> None:
+        self.parted = math.inf  # step from which the sides train at other rates
         self.short = False  # anything computes in 16 bits or fewer
+        self.drawing: set[str] = set()  # models that draw random numbers
         self.choosing: set[str] = set()  # models that choose by values
         self.a = ours["series"]
         self.b = {renamed(name, roots): items for name, items in theirs["series"].items()}
@@ -174,8 +198,9 @@ class RunJudge:
         yield from self.batches()
         yield from self.shapes()
         yield from self.inputs()
-        yield from self.results()
+        yield from ResultSeries(self).rows()
         yield from self.losses()
+        yield from self.measured()
         yield from self.updates()
         yield from self.by_hand()
 
@@ -301,28 +326,14 @@ class RunJudge:
 
     @functools.cache  # noqa: B019 - a judge lives as long as one comparison
     def end_of_same_data(self) -> float:
-        """The first step in which rounding that came back as data is more than rounding."""
-        found = [math.inf]
+        """The first step in which rounding that came back as data, or as another rate, is more
+        than rounding."""
+        found = [self.parted]
         for name, ours, theirs in self.named("input"):
             first = first_other_input(ours, theirs or ())
             if first is not None and f"input {name}" in self.own and self.grows(name, first):
                 found.append(first)
         return min(found)
-
-    def departed_at(self, place: str) -> int | None:
-        """The first step in which a model is given other whole numbers, or other values from
-        outside where `inputs` passes over them; None for none."""
-        found = [self.chosen_at(place)]
-        for name, ours, theirs in self.named("input"):
-            if name.rsplit(" ", 2)[0] != place or f"input {name}" not in self.own:
-                continue
-            first = first_other_input(ours, theirs or ())
-            if first is None or not (
-                self.found.chooses or not self.devices or self.grows(name, first)
-            ):
-                continue
-            found.append(first)
-        return min((step for step in found if step is not None), default=None)
 
     def chosen_at(self, place: str) -> int | None:
         """The first step in which a model is given other whole numbers; None for none."""
@@ -335,31 +346,17 @@ class RunJudge:
             found += [x[0] for x, y in whole if x[1:] != y[1:]][:1]
         return min(found, default=None)
 
-    def results(self) -> Iterator[Difference]:
-        """Results of calls without gradients that leave the baseline's at once, as long as the
-        model is given the same."""
-        worst: list[float] = []
-        for name, ours, theirs in self.named("result"):
-            place, leaf, _ = name.rsplit(" ", 2)
-            departed = self.departed_at(place)
-            there = {item[0]: item[1:] for item in theirs or ()}
-            usual = statistics.median(norm for _, _, norm in ours) if ours else 0.0
-            errors = [
-                (step, fingerprint_error((folded, norm), there[step], usual))
-                for step, folded, norm in ours
-                if step in there and (departed is None or step < departed)
-            ]
-            if len(ours) > len(errors) and departed is not None:
-                why = "the model is given other values from there on"
-                self.found.leave_out(f"results of {self.view(place)}", len(ours) - len(errors), why)
-            worst += [
-                max((e for _, e in errors), default=0.0),
-                *([1.0] if departed is not None else []),
-            ]
-            op = f"result {leaf}".rstrip()
-            least = LEAST_RESULT[self.short or place.partition(":")[0] in self.choosing]
-            yield self.judged(self.view(place), op, errors, least, Phase.FORWARD, 4)
-        self.found.alike = bool(worst) and max(worst) < ALIKE
+    def loss_error(self, until: int) -> float:
+        """The largest error of losses up to a step; infinite where fewer than two are known."""
+        found: dict[int, float] = {}
+        for _, ours, theirs in self.named("loss"):
+            there = dict(map(tuple, theirs or ()))
+            scale = statistics.median(abs(a) for _, a in ours)
+            for step, a in ours:
+                if step in there and step <= until:
+                    error = abs(a - there[step]) / max(abs(a), scale, 1e-30)
+                    found[step] = max(found.get(step, 0.0), error)
+        return max(found.values()) if len(found) >= LEAST_STEPS else math.inf
 
     def losses(self) -> Iterator[Difference]:
         """Losses that leave the baseline's at once."""
@@ -369,6 +366,25 @@ class RunJudge:
             scale = statistics.median(abs(a) for _, a, _ in known) if known else 0.0
             errors = [(s, abs(a - b) / max(abs(a), scale, 1e-30)) for s, a, b in known]
             yield self.judged("loss", f"loss {name}", errors, LEAST_LOSS, Phase.LOSS, 4)
+
+    def measured(self) -> Iterator[Difference]:
+        """Results that a scheduler is stepped with."""
+        for name, ours, theirs in self.named(SERIES):
+            usual = statistics.median(abs(item[3]) for item in ours)
+            op = Text("result that scheduler {name} follows", name=name)
+            errors = [
+                (int(x[0]), abs(x[3] - y[3]) / max(abs(x[3]), usual, 1e-30))
+                for x, y in paired(ours, theirs or ())
+            ]
+            row = self.judged("scheduler", op, errors, LEAST_LOSS, Phase.OUTPUT, 4)
+            least = LEAST_CHOSEN if self.found.chooses else LEAST_LOSS
+            for step, error in errors:
+                most = max(least, CARRIED * self.loss_error(step))
+                if row.status is Status.FAIL or step > self.end_of_same_data() or error <= most:
+                    continue
+                reason = "it is another result, where the losses agree far better"
+                row = self.row("scheduler", op, Phase.OUTPUT, step, reason, 4, error, most)
+            yield row
 
     def updates(self) -> Iterator[Difference]:
         """Sizes of updates that leave the baseline's at once, in most of the looked-at weights."""
@@ -423,6 +439,7 @@ class RunJudge:
             if len(known) < len(ours):
                 why = "it is changed in other steps than in the baseline"
                 self.found.leave_out(f"{self.view(owner)}.{leaf}", 1, why)
+            known = [(s, e) for s, e in known if s < self.parted]
             wrong = next((s for s, e in known if not e <= max(least, self.drift(s))), None)
             worst = max((e for _, e in known), default=None)
             reason = "it is changed by hand in this step, to other values"
@@ -459,7 +476,7 @@ class RunJudge:
         whole, end = len(errors), self.end_of_same_data()
         errors = [(step, error) for step, error in errors if step < end]
         if whole > len(errors):
-            why = "the program's own results come back as data, which are others from there on"
+            why = "the program's own results come back, as data or as a rate, and are others there"
             self.found.leave_out(op, whole - len(errors), why)
         step = sudden(errors, least, *how)
         if step is None and errors and max(e for _, e in errors) > least:
@@ -499,102 +516,3 @@ class RunJudge:
             reason=None if step is None else reason,
             order=order,
         )
-
-
-def renamed(name: str, roots: Mapping[str, str]) -> str:
-    """A target's series under the baseline's name of the model."""
-    kind, _, rest = name.partition(" ")
-    root, colon, path = rest.partition(":")
-    return f"{kind} {roots.get(root, root)}:{path}" if colon else name
-
-
-def random_words(name: str) -> str:
-    """What a user calls a generator."""
-    plain = {"torch": "torch's random numbers", "numpy": "numpy's random numbers"}
-    return plain.get(name, f"random numbers of {name}")
-
-
-def first_unequal_state(ours: Sequence[Any], theirs: Sequence[Any], steps: int) -> int | None:
-    """The first step at whose end two generators are in other states."""
-    one, two = dict(map(tuple, ours)), dict(map(tuple, theirs))
-    a = b = None
-    for step in range(-1, steps):
-        a, b = one.get(step, a), two.get(step, b)
-        if a != b:
-            return max(step, 0)
-    return None
-
-
-def other_input(mine: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether two inputs differ by more than rounding; whole numbers at all."""
-    if all(isinstance(v, int) for v in (*mine[1:], *other[1:])):
-        return bool(mine[1:] != other[1:])
-    return input_error(mine, other) > LEAST_INPUT
-
-
-def input_error(mine: Sequence[Any], other: Sequence[Any]) -> float:
-    """Relative distance of two inputs by two numbers of each."""
-    gap = max(abs(mine[1] - other[1]), abs(mine[2] - other[2]))
-    return float(gap / max(abs(mine[2]), 1e-30))
-
-
-def first_other_input(ours: Sequence[Any], theirs: Sequence[Any]) -> int | None:
-    """The first step of two series of inputs that differs by more than rounding."""
-    return next((int(x[0]) for x, y in paired(ours, theirs) if other_input(x, y)), None)
-
-
-def paired(ours: Sequence[Any], theirs: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Items of two series that belong to the same step."""
-    return [(x, y) for x, y in zip(ours, theirs, strict=False) if x[0] == y[0]]
-
-
-def fingerprint_error(mine: Sequence[float], other: Sequence[float], usual: float = 0.0) -> float:
-    """Distance of two results by two numbers of each, by the norm or the `usual` one where that is
-    larger (a single number may cross 0); infinite for one not finite."""
-    gap = max(abs(mine[0] - other[0]), abs(mine[1] - other[1]))
-    if not math.isfinite(gap):
-        return 0.0 if str(tuple(mine)) == str(tuple(other)) else math.inf
-    return gap / max(abs(mine[1]), usual, 1e-30)
-
-
-def log_ratio(mine: float, other: float, norm: float) -> float:
-    """|log(mine / other)| of two sizes of an update of weights of this norm."""
-    least = max(1e-9 * norm, 1e-30)
-    if mine < least and other < least:
-        return 0.0
-    return abs(math.log(max(other, least) / max(mine, least)))
-
-
-def growth_errors(
-    ours: Sequence[Sequence[float]], theirs: Mapping[float, Sequence[float]]
-) -> list[tuple[int, float]]:
-    """How differently each step changes a weight's norm, by how far the weight moves (0 to 2).
-    Items are (step, how far it moved, norm); norms are known to about 4e-7."""
-    made = []
-    before: tuple[int, float, float] | None = None
-    for step, moved, norm in ours:
-        other = theirs.get(step)
-        if other is None:
-            continue
-        if before is not None and before[0] == step - 1:
-            gap = abs((norm - before[1]) - (other[1] - before[2])) - 4e-7 * norm
-            # Where nothing moves, another device's rounding of the norm is no growth.
-            made.append((int(step), max(0.0, gap) / max(moved, other[0], 1e-5 * norm, 1e-30)))
-        before = int(step), norm, other[1]
-    return made
-
-
-def sudden(
-    errors: Sequence[tuple[int, float]],
-    least: float,
-    after: int = LEAST_STEPS,
-    times: float = SUDDEN,
-) -> int | None:
-    """The first step whose error is above `least` and far above all before it, of which there are
-    to be `after`."""
-    worst = min(START, least / SUDDEN)
-    for number, (step, error) in enumerate(errors):
-        if number >= after and not error <= max(least, times * worst):
-            return step
-        worst = max(worst, error)
-    return None

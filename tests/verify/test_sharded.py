@@ -143,14 +143,57 @@ def test_every_process_is_judged_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("wrap", "module"), [("fsdp", None), ("tp", "model")])
-def test_a_fault_of_a_sharded_program_is_one_failure(
-    wrap: str, module: str | None, base: Path, tmp_path: Path
+@pytest.mark.parametrize("wrap", ["fsdp", "tp"])
+def test_a_fault_of_a_sharded_program_is_named_by_the_module(
+    wrap: str, base: Path, tmp_path: Path
 ) -> None:
     fault = PROGRAM.replace("self.b(torch.tanh(", "self.b(torch.sigmoid(")
     code, document = replayed(base, tmp_path, wrap, fault)
     failed = [r for r in document["records"] if r["status"] == "FAIL"]
     assert (code, len(failed)) == (1, 1)
     first = document["first_divergence"]
-    assert first["stage"] == "S5"
-    assert module is None or first["module"] == module  # b's own input is not known whole
+    assert (first["stage"], first["module"]) == ("S3", "model")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrap", ["fsdp", "tp"])
+def test_sharded_runs_are_held_against_sharded_ones(wrap: str, base: Path, tmp_path: Path) -> None:
+    launch = ("torchrun", "--nproc-per-node", "2", "p.py")
+    (tmp_path / "p.py").write_text(PROGRAM)
+    made = joy(tmp_path, "record", "-o", "two.jmb", "--", *launch, WRAP=wrap)
+    assert made.returncode == 0, made.stderr
+    for old, new in (("", ""), ("self.c(torch.tanh(", "self.c(torch.relu(")):
+        (tmp_path / "p.py").write_text(PROGRAM.replace(old, new, 1) if old else PROGRAM)
+        arguments = ("replay", "two.jmb", "--format", "json", "-o", "v.json", "--", *launch)
+        made = joy(tmp_path, *arguments, WRAP=wrap)
+        document = json.loads((tmp_path / "v.json").read_text())
+        judged = {s["stage"]: s["compared"] for s in document["stages"]}
+        assert judged["S3"] > 0, document
+        assert judged["S4"] > 0, document
+        failed = [(r["stage"], r["module"]) for r in document["records"] if r["status"] == "FAIL"]
+        assert failed == ([("S3", "model")] if old else []), made.stderr
+
+
+COUNTS_ITS_PART = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__(); self.a = nn.Linear(8, 70); self.b = nn.Linear(70, 3); self.c = nn.Linear(3, 1)
+        self.parts = int(os.environ.get("WORLD_SIZE", "1"))
+    def forward(self, x):
+        h = torch.tanh(self.a(x))
+        h = h / h.shape[-1] / self.parts
+        return self.c(torch.tanh(self.b(h)))
+"""  # noqa: E501  a program, as a table
+
+
+@pytest.mark.slow
+def test_code_that_counts_with_its_part_is_not_taught(tmp_path: Path) -> None:
+    """With whole weights such a module computes something else: nothing of it is a failure."""
+    begin, end = PROGRAM.index("class Net"), PROGRAM.index("model = Net()")
+    text = PROGRAM[:begin] + COUNTS_ITS_PART.lstrip() + PROGRAM[end:]
+    (tmp_path / "p.py").write_text(text)
+    made = joy(tmp_path, "record", "-o", "one.jmb", "--", sys.executable, "p.py")
+    assert made.returncode == 0, made.stderr
+    _, document = replayed(tmp_path, tmp_path, "tp", text)
+    assert document["verdict"] == "pass", document["reason"]
+    assert any("it is not taught" in str(item["reason"]) for item in document["uncovered"])

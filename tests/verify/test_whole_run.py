@@ -13,8 +13,8 @@ import torch
 from joymigrate.verify import run_watch, watch_stage
 from joymigrate.verify.files_stage import judge_files
 from joymigrate.verify.model import Outcome, Status
+from joymigrate.verify.series_errors import sudden
 from joymigrate.verify.text_numbers import columns, counterparts, errors, read
-from joymigrate.verify.watch_stage import sudden
 from joymigrate.verify.written_files import collect
 from tests.verify.harness import record, replay
 from tests.verify.whole_faults import PROGRAMS, WHOLE_FAULTS

@@ -1,0 +1,79 @@
+"""What happens once in a program: a rate that falls at a plateau, weights and buffers that are
+changed by hand before the only evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from joymigrate.verify.model import Outcome, Verdict
+from tests.verify.harness import record, replay
+
+PROGRAM = """
+import torch
+from torch import nn
+torch.manual_seed(0); torch.set_num_threads(1)
+net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser, factor=0.5, patience=0, threshold=0.01)
+for step in range(12):
+    x, y = torch.randn(16, 6), torch.randint(0, 3, (16,))
+    loss = nn.functional.cross_entropy(net(x), y)
+    optimiser.zero_grad(); loss.backward(); optimiser.step()
+    if step % 4 == 3:
+        plateau.step(1.0 - 0.012 * (step // 4))
+net[2].bias.data.add_(0.01)
+net.eval()
+with torch.no_grad(): net(torch.randn(9, 6))
+"""  # noqa: E501  a program, as a table
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rare")
+    (folder / "base.py").write_text(PROGRAM)
+    record(folder / "base.py", folder / "base.jmb")
+    return folder / "base.jmb"
+
+
+def judged(base: Path, folder: Path, old: str, new: str) -> Verdict:
+    assert old in PROGRAM
+    (folder / "target.py").write_text(PROGRAM.replace(old, new))
+    return replay(base, folder / "target.py", folder / "target.jmb", noise=1.0)
+
+
+def test_a_result_may_move_over_a_threshold(base: Path, tmp_path: Path) -> None:
+    """The rate falls after other epochs, because the result is another one by 0.3 %."""
+    found = judged(base, tmp_path, "1.0 - 0.012 *", "1.0 - 0.0095 *")
+    assert found.verdict is Outcome.PASS, found.first_divergence
+    assert any("the rate follows a measured result" in str(u["reason"]) for u in found.uncovered)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "phase", "module"),
+    [
+        pytest.param("threshold=0.01", "threshold=0.02", "schedule", "SGD", marks=pytest.mark.slow),
+        pytest.param("1.0 - 0.012 *", "1.2 - 0.012 *", "schedule", "SGD", marks=pytest.mark.slow),
+        pytest.param("plateau.step(1.0 - 0.012 *", "plateau.step(0.95 - 0.009 *", "output",
+                     "scheduler", marks=pytest.mark.slow),
+        ("net.eval()", "net[1].running_mean.zero_(); net.eval()", "state", "1"),
+    ],
+)  # fmt: skip
+def test_another_rule_another_result_and_another_buffer_fail(
+    old: str, new: str, phase: str, module: str, base: Path, tmp_path: Path
+) -> None:
+    found = judged(base, tmp_path, old, new)
+    failed = [(row.module, row.phase) for row in found.records if row.status.failed]
+    assert failed == [(module, phase)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("new", ["net[2].bias.data.add_(0.2)", "net[0].weight.data.mul_(0.9)"])
+def test_a_weight_changed_by_hand_before_the_only_evaluation_fails(
+    new: str, base: Path, tmp_path: Path
+) -> None:
+    found = judged(base, tmp_path, "net[2].bias.data.add_(0.01)", new)
+    failed = [row for row in found.records if row.status.failed]
+    assert len(failed) == 1
+    assert failed[0].module == new[4]
