@@ -34,7 +34,8 @@ from joymigrate.run.rehearse.releases import (
 
 SOURCES = Path(__file__).parent / "shim"
 RUNTIME = "libascendcl.so"  # holds everything; the others only lead to it
-BY_NAME = ("libopapi.so", "libhcomm.so")  # opened at run time, so no library lists them as needed
+# Opened at run time, so no library lists them as needed.
+BY_NAME = ("libopapi.so", "libhcomm.so", "libnnopbase.so")
 # Computed in shim/kernels.c; all others are generated.
 COMPUTED = (
     *("InplaceZero", "InplaceFillScalar", "InplaceCopy", "Cast", "ConstantPadNd"),

@@ -27,7 +27,12 @@ HOST_INDICES = frozenset(
     }
 )
 # Take numbers as tensors of the host: seed and offset of a dropout, the sizes of packed batches.
-HOST_NUMBERS = ("npu_fusion_attention_grad_v3", "npu_lstm_data", "npu_lstm_data_backward")
+HOST_NUMBERS = (
+    *("npu_fusion_attention_v3", "npu_fusion_attention_grad_v3"),
+    *("npu_lstm_data", "npu_lstm_data_backward"),
+    *("_npu_fusion_attention_v3_get_max_workspace",),
+    *("_npu_fusion_attention_grad_v3_get_max_workspace",),
+)
 # Storage offsets mean the real storage here, so a kept alias won't do.
 STRIDED = ("as_strided_scatter", "as_strided_copy")
 
@@ -120,6 +125,8 @@ def describe(name: str, overload: Any) -> Operator:
         written = info is not None and info.is_write
         returned.append(next((places.get(a) for a in info.before_set), None) if written else None)
         operator.views |= info is not None and not info.is_write
+    if returned and not any(place is not None for place in returned):
+        operator.out = False  # it may write to an argument named out, and yet return something else
     operator.writes, operator.returned = tuple(writes), tuple(returned)
     operator.tensors = frozenset(tensors)
     tags = set(overload.tags)

@@ -30,6 +30,18 @@ def assert_equal_to_one_process(done: Outcome, ranks: int) -> None:
     assert len(done.report["peak_memory_bytes"]) == ranks
 
 
+@pytest.mark.slow
+def test_kernels_that_communicate_equal_one_process(rehearse: Run) -> None:
+    done = rehearse(
+        *("torchrun", "--nproc-per-node", "2", str(PROGRAMS / "kernels_over_ranks.py")),
+        options=("--devices", "2"),
+    )
+    assert done.code == 0, done.err[-3000:]
+    found = json.loads(next(line for line in done.out.splitlines() if line.startswith("{")))
+    assert len(found) == 7
+    assert max(found.values()) < 1e-3  # half precision
+
+
 def test_two_ranks_equal_one_process(rehearse: Run) -> None:
     before = shared_memory()
     done = rehearse("torchrun", "--nproc-per-node", "2", CHECKS, options=("--devices", "2"))

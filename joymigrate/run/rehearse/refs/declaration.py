@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -35,6 +36,28 @@ def signatures() -> dict[str, str]:
     """
     text = resources.files(__package__).joinpath("signatures.txt").read_text(encoding="utf-8")
     return {line.split("(", 1)[0]: line for line in text.splitlines() if "(" in line}
+
+
+def as_declared(name: str) -> Callable[[Function], Function]:
+    """Give a function of `*args, **kwargs` the parameters that an operator's schema declares."""
+
+    def sign(function: Function) -> Function:
+        import torch
+
+        kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+        function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(
+                    one.name,
+                    kinds[one.kwarg_only],
+                    default=one.default_value if one.has_default_value() else inspect._empty,
+                )
+                for one in torch._C.parse_schema(signatures()[name]).arguments
+            ]
+        )
+        return function
+
+    return sign
 
 
 def reference(*names: str, source: str) -> Callable[[Function], Function]:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.activations import fast_gelu_of, swiglu_of
+from joymigrate.run.rehearse.refs.activations import fast_gelu_of
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
 from joymigrate.run.rehearse.refs.gradients import working
@@ -20,7 +20,6 @@ from joymigrate.run.rehearse.refs.quant_matmul import (
     exact_product,
     unpacked,
 )
-from joymigrate.run.rehearse.refs.quantise import dynamic
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
 Maybe = Tensor | None
@@ -262,37 +261,6 @@ def npu_grouped_matmul_add(
     return npu_grouped_matmul_add_(
         x.clone(), left, weight, group_list, group_list_type=group_list_type
     )
-
-
-@reference(
-    "npu_grouped_matmul_swiglu_quant", source=DOCS.format("npu_grouped_matmul_swiglu_quant_v2")
-)
-def npu_grouped_matmul_swiglu_quant(
-    x: Tensor,
-    weight: Tensor,
-    group_list: Tensor,
-    weight_scale: Tensor,
-    x_scale: Tensor,
-    *,
-    bias: Maybe = None,
-    offset: Maybe = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """int8 grouped product, dequantised, swiglu, and quantised again per token."""
-    if bias is not None or offset is not None:
-        raise Unsimulated("npu_grouped_matmul_swiglu_quant", "bias or offset")
-    (wide,) = grouped(
-        [x],
-        Experts([weight], scale=[weight_scale]),
-        group_list,
-        kind=0,
-        axis=0,
-        single=True,
-        pertoken=[x_scale],
-        act=0,
-        dtype=torch.float32,
-    )
-    values, scale = dynamic(swiglu_of(wide, -1), torch.int8, "npu_grouped_matmul_swiglu_quant")
-    return values, scale, torch.zeros(())  # the third output is in use for offsets alone
 
 
 @reference(

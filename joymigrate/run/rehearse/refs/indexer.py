@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import working
 
 Maybe = Tensor | None
@@ -81,6 +82,52 @@ def npu_lightning_indexer(
             positions[number, : len(q), :, :count] = best
             values[number, : len(q), :, :count] = scores
     return positions, values if return_value else values.new_empty(0)
+
+
+@reference(
+    "npu_quant_lightning_indexer",
+    source="op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-npu_quant_lightning_indexer.md",
+)
+def npu_quant_lightning_indexer(
+    query: Tensor,
+    key: Tensor,
+    weights: Tensor,
+    query_dequant_scale: Tensor,
+    key_dequant_scale: Tensor,
+    query_quant_mode: int,
+    key_quant_mode: int,
+    *,
+    actual_seq_lengths_query: Maybe = None,
+    actual_seq_lengths_key: Maybe = None,
+    block_table: Maybe = None,
+    layout_query: str = "BSND",
+    layout_key: str = "BSND",
+    sparse_count: int = 2048,
+    sparse_mode: int = CAUSAL,
+    pre_tokens: int = EVERYTHING,
+    next_tokens: int = EVERYTHING,
+    query_dtype: int | None = None,
+    key_dtype: int | None = None,
+) -> Tensor:
+    """As npu_lightning_indexer, of quantised queries and keys with a scale per token and head.
+
+    The scales are not negative, so they may be applied before the relu.
+    """
+    for tensor, code in ((query, query_dtype), (key, key_dtype)):
+        if code is not None or tensor.dtype not in (torch.int8, torch.float8_e4m3fn):
+            raise Unsimulated("npu_quant_lightning_indexer", f"{tensor.dtype} as {code}")
+    return npu_lightning_indexer(
+        query.float() * query_dequant_scale.float().unsqueeze(-1),
+        key.float() * key_dequant_scale.float().unsqueeze(-1),
+        weights.float(),
+        actual_seq_lengths_query=actual_seq_lengths_query,
+        actual_seq_lengths_key=actual_seq_lengths_key,
+        block_table=block_table,
+        layout_query=layout_query,
+        layout_key=layout_key,
+        sparse_count=sparse_count,
+        sparse_mode=sparse_mode,
+    )[0]
 
 
 def best_keys(

@@ -39,14 +39,16 @@ typedef struct {
 } shared;
 #define HEAD ((sizeof(shared) + 4095) / 4096 * 4096)
 
-typedef struct {
+typedef struct group {
   uint32_t ranks, rank;
   int file;
   shared *head;
   char *slots;
   char name[64];
   uint64_t received[MAX_RANKS];
+  struct group *next; /* of this process */
 } group;
+static group *_Atomic groups;
 
 static double now(void) {
   struct timespec t;
@@ -176,8 +178,18 @@ static int enter(uint32_t ranks, const char *info, uint32_t rank, void **out, in
     joy_fail("rehearsal: rank %u cannot reach the shared memory of the group; all ranks of a "
              "rehearsal run on one machine, as one user", rank);
   if (status) { free(g); return status; }
+  g->next = atomic_load(&groups);
+  while (!atomic_compare_exchange_weak(&groups, &g->next, g))
+    ;
   *out = g;
   return HCCL_OK;
+}
+/* The group of a name, as kernels that communicate by themselves get it, seen from `rank` (-1: the
+ * only or newest one here). NULL where this process has none. */
+JOY_PUBLIC void *joy_group(const char *name, int rank) {
+  for (group *g = atomic_load(&groups); g; g = g->next)
+    if (g->head && !strcmp(g->name, name) && (rank < 0 || (uint32_t)rank == g->rank)) return g;
+  return NULL;
 }
 JOY_PUBLIC int HcclCommInitRootInfo(uint32_t ranks, const char *info, uint32_t rank, void **out) {
   return enter(ranks, info, rank, out, 1);

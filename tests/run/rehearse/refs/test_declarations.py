@@ -86,6 +86,8 @@ def test_only_annotated_arguments_are_written(name: str) -> None:
             after = given[number] if number < len(given) else named.get(argument.name)
             for old, new in zip(tree_flatten(before)[0], tree_flatten(after)[0], strict=True):
                 if isinstance(old, torch.Tensor):
+                    if old.is_floating_point() and old.itemsize == 1:
+                        old, new = old.view(torch.uint8), new.view(torch.uint8)
                     assert torch.equal(old.nan_to_num(), new.nan_to_num()), argument.name
 
 
@@ -93,6 +95,8 @@ def test_only_annotated_arguments_are_written(name: str) -> None:
 WRITTEN_UNDECLARED = {
     "npu::npu_apply_rotary_pos_emb",
     "npu::npu_kv_rmsnorm_rope_cache",
+    "npu::npu_mla_prolog",
+    "npu::npu_mla_prolog_v2",
     "npu::npu_apply_adam_w.out",  # max_grad_norm is the running maximum
     "atb::_npu_group_topk",
 }

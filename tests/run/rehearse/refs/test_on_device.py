@@ -17,10 +17,8 @@ pytestmark = pytest.mark.compiler
 HERE = Path(__file__).parent
 DRAWS = "its random numbers come from the device's generator"
 DEAD = "the package's C++ reads sizes from a temporary that is gone, and asks for petabytes"
-LENGTHS = "the package wants its lengths on the CPU beside device tensors; the engine refuses that"
+ALONE = "the package takes groups of 2 ranks and more: programs/kernels_over_ranks.py"
 DIFFERS = {
-    "npu::npu_fusion_attention_v3.out#0": LENGTHS,
-    "npu::npu_fusion_attention_grad_v3.out#0": LENGTHS,
     "npu::_dropout_with_byte_mask#0": DRAWS,
     "npu::_npu_dropout#0": DRAWS,
     "npu::dropout_with_byte_mask#0": DRAWS,
@@ -29,6 +27,8 @@ DIFFERS = {
     "npu::slow_conv_dilated2d_backward#0": DEAD,
     "npu::slow_conv_transpose2d_backward#0": DEAD,
     "npu::npu_quant_matmul_reduce_sum#0": "wants a weight in the chip's own layout",
+    "npu::npu_all_gather_base_mm#0": ALONE,
+    "npu::npu_mm_reduce_scatter_base#0": ALONE,
     "aten::_thnn_fused_gru_cell#0": "the package returns no workspace",
 }
 
@@ -46,7 +46,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_a_registered_operator_gives_what_its_reference_gives(outcome: dict[str, Any]) -> None:
     assert sorted(set(outcome["differ"]) - set(DIFFERS)) == [], outcome["differ"]
-    assert outcome["same"] > 360
+    assert outcome["same"] > 425
 
 
 def test_the_package_registers_every_operator(outcome: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ NUMBERS = {
     "float4_e2m1fn_x2": 296,
     "float4_e1m2fn_x2": 297,
     "uint1": 283,
+    "uint8": 260,  # a default that no sample reaches
 }
 
 

@@ -1,0 +1,134 @@
+"""Grouped quantised products with a gated unit behind, quantised again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from joymigrate.run.rehearse.refs.activations import swiglu_of
+from joymigrate.run.rehearse.refs.block_formats import (
+    E4M3,
+    E5M2,
+    ELEMENTS,
+    mx_dequantised,
+    mx_quantised,
+)
+from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
+from joymigrate.run.rehearse.refs.grouped_matmul import Experts, bounds, grouped
+from joymigrate.run.rehearse.refs.quant_matmul import antiquantised, unpacked
+from joymigrate.run.rehearse.refs.quantise import dynamic
+
+DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
+Maybe = Tensor | None
+BLOCKS = 2  # dequant_mode and quant_mode of block formats
+LOW = 8  # what the halves of an int8 are shifted by, where int8 meets int4
+
+
+@reference(
+    "npu_grouped_matmul_swiglu_quant", source=DOCS.format("npu_grouped_matmul_swiglu_quant_v2")
+)
+def npu_grouped_matmul_swiglu_quant(
+    x: Tensor,
+    weight: Tensor,
+    group_list: Tensor,
+    weight_scale: Tensor,
+    x_scale: Tensor,
+    *,
+    bias: Maybe = None,
+    offset: Maybe = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """int8 grouped product, dequantised, swiglu, and quantised again per token."""
+    if bias is not None or offset is not None:
+        raise Unsimulated("npu_grouped_matmul_swiglu_quant", "bias or offset")
+    (wide,) = grouped(
+        [x],
+        Experts([weight], scale=[weight_scale]),
+        group_list,
+        kind=0,
+        axis=0,
+        single=True,
+        pertoken=[x_scale],
+        act=0,
+        dtype=torch.float32,
+    )
+    values, scale = dynamic(swiglu_of(wide, -1), torch.int8, "npu_grouped_matmul_swiglu_quant")
+    return values, scale, torch.zeros(())  # the third output is in use for offsets alone
+
+
+def by_group(x: Tensor, parts: Sequence[Tensor], groups: Tensor, kind: int) -> Tensor:
+    """x [M, K] in float64 times each group's float weights; rows behind the last group are zero."""
+    found = torch.zeros(x.shape[0], parts[0].shape[-1], dtype=torch.float64)
+    for group, start, stop in bounds(groups, kind, len(parts)):
+        found[start:stop] = x[start:stop].double() @ parts[group].double()
+    return found
+
+
+def halves(
+    x: Tensor, weight: Tensor, scale: Tensor, assist: Tensor, groups: Tensor, kind: int
+) -> Tensor:
+    """int8 by int4: x is taken as halves whose sum is x - 8; `assist` [E, N] adds the rest."""
+    sizes = [unpacked(one).shape[0] for one in weight]
+    parts = [
+        antiquantised(one, own, None, size // own.shape[0] if own.dim() == 2 else 0)
+        for one, own, size in zip(weight, scale, sizes, strict=True)
+    ]
+    found = by_group(x.double() - LOW, parts, groups, kind)
+    for group, start, stop in bounds(groups, kind, len(parts)):
+        found[start:stop] += assist[group].double()
+    return found
+
+
+@reference(
+    "npu_grouped_matmul_swiglu_quant_v2", source=DOCS.format("npu_grouped_matmul_swiglu_quant_v2")
+)
+def npu_grouped_matmul_swiglu_quant_v2(
+    x: Tensor,
+    weight: Sequence[Tensor],
+    weight_scale: Sequence[Tensor],
+    x_scale: Tensor,
+    group_list: Tensor,
+    *,
+    smooth_scale: Maybe = None,
+    weight_assist_matrix: Sequence[Tensor] | None = None,
+    bias: Maybe = None,
+    dequant_mode: int | None = 0,
+    dequant_dtype: int | None = 6,
+    quant_mode: int | None = 0,
+    quant_dtype: int | None = 1,
+    group_list_type: int | None = 0,
+    tuning_config: Sequence[int] | None = None,
+    x_dtype: int | None = None,
+    weight_dtype: int | None = None,
+    weight_scale_dtype: int | None = None,
+    x_scale_dtype: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The gated unit of the dequantised products, quantised per token or in blocks."""
+    operator = "npu_grouped_matmul_swiglu_quant_v2"
+    if bias is not None or x_dtype is not None or weight_dtype is not None:
+        raise Unsimulated(operator, "bias, or operands of 4 bits that are floating point")
+    kind, (matrix,), (scale,) = group_list_type or 0, weight, weight_scale
+    native = {one.torch: one for one in (E4M3, E5M2)}
+    if dequant_mode == BLOCKS:
+        rows = mx_dequantised(x, x_scale, native[x.dtype], -1)
+        parts = mx_dequantised(matrix, scale, native[matrix.dtype], -2)
+        wide = by_group(rows, list(parts), group_list, kind)
+    elif weight_assist_matrix:
+        wide = halves(x, matrix, scale, weight_assist_matrix[0], group_list, kind)
+        wide = wide * x_scale.double().unsqueeze(-1)
+    else:
+        parts = [
+            unpacked(one).double() * own.double() for one, own in zip(matrix, scale, strict=True)
+        ]
+        wide = by_group(unpacked(x), parts, group_list, kind) * x_scale.double().unsqueeze(-1)
+    gated = swiglu_of(wide.float(), -1)
+    if smooth_scale is not None:
+        for group, start, stop in bounds(group_list, kind, len(matrix)):
+            gated[start:stop] *= smooth_scale[group].float()
+    if quant_mode == BLOCKS:
+        return mx_quantised(gated, 292 if quant_dtype is None else quant_dtype, operator)
+    if quant_dtype in ELEMENTS and ELEMENTS[quant_dtype].packed:
+        raise Unsimulated(operator, "float4 per token")
+    return dynamic(gated, torch_dtype(quant_dtype, torch.int8, operator), operator)

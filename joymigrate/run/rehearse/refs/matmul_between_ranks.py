@@ -1,0 +1,221 @@
+"""Matrix products fused with a collective: all_reduce, reduce_scatter, all_gather, all_to_all.
+
+Every rank's part is computed as the plain product would be, and rounded once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from joymigrate.run.rehearse.refs.between_ranks import Group
+from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
+from joymigrate.run.rehearse.refs.gradients import working
+from joymigrate.run.rehearse.refs.quant_matmul import antiquantised, dequantised, exact_product
+
+DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
+Maybe = Tensor | None
+
+
+def product(x1: Tensor, x2: Tensor, bias: Maybe, token: Maybe, channel: Maybe) -> Tensor:
+    """x1 @ x2 + bias; int8 operands dequantised by their scales."""
+    if channel is not None:
+        scale = channel if channel.numel() == 1 else channel.reshape(-1)
+        return dequantised(
+            exact_product(x1, x2), scale, None if token is None else token.reshape(-1), bias, None
+        ).float()
+    found = working(x1) @ working(x2)
+    return found if bias is None else found + working(bias)
+
+
+def output_of(x: Tensor, scale: Maybe, wanted: torch.dtype | None) -> torch.dtype:
+    """The result's dtype: the operands', or what dequantisation gives."""
+    if scale is None:
+        return x.dtype
+    if scale.dtype == torch.int64:
+        return torch.float16
+    return wanted or torch.bfloat16
+
+
+@reference("npu_mm_all_reduce_base", source=DOCS.format("npu_mm_all_reduce_base"))
+def npu_mm_all_reduce_base(
+    x1: Tensor,
+    x2: Tensor,
+    hcom: str,
+    *,
+    reduce_op: str = "sum",
+    bias: Maybe = None,
+    antiquant_scale: Maybe = None,
+    antiquant_offset: Maybe = None,
+    x3: Maybe = None,
+    dequant_scale: Maybe = None,
+    pertoken_scale: Maybe = None,
+    comm_quant_scale_1: Maybe = None,
+    comm_quant_scale_2: Maybe = None,
+    antiquant_group_size: int = 0,
+    comm_turn: int = 0,
+    group_sizes: Sequence[int] | None = None,
+    y_dtype: int | None = None,
+    x1_dtype: int | None = None,
+    x2_dtype: int | None = None,
+    dequant_scale_dtype: int | None = None,
+    pertoken_scale_dtype: int | None = None,
+    comm_quant_mode: int = 0,
+    comm_mode: str | None = None,
+) -> Tensor:
+    """The sum over ranks of x1 @ x2 + bias + x3."""
+    operator = "npu_mm_all_reduce_base"
+    if comm_quant_mode or comm_quant_scale_1 is not None or group_sizes or x1_dtype is not None:
+        raise Unsimulated(operator, "quantised communication or block formats")
+    weight = x2
+    if antiquant_scale is not None:
+        weight = antiquantised(x2, antiquant_scale, antiquant_offset, antiquant_group_size)
+    rows = x1.reshape(-1, x1.shape[-1])
+    found = product(rows, weight, bias, pertoken_scale, dequant_scale)
+    if x3 is not None:
+        found = found + working(x3).reshape(found.shape)
+    dtype = x1.dtype
+    if dequant_scale is not None:
+        half = torch.bfloat16 if dequant_scale.dtype == torch.bfloat16 else torch.float16
+        dtype = torch_dtype(y_dtype, half, operator)
+    return Group(hcom).summed(found).to(dtype).reshape(*x1.shape[:-1], -1)
+
+
+@reference("npu_mm_reduce_scatter_base", source=DOCS.format("npu_mm_reduce_scatter_base"))
+def npu_mm_reduce_scatter_base(
+    x: Tensor,
+    x2: Tensor,
+    hcom: str,
+    world_size: int,
+    *,
+    reduce_op: str = "sum",
+    bias: Maybe = None,
+    x1_scale: Maybe = None,
+    x2_scale: Maybe = None,
+    comm_turn: int = 0,
+    output_dtype: torch.dtype | None = None,
+    comm_mode: str | None = None,
+) -> Tensor:
+    """This rank's rows [M / ranks, N] of the sum of x @ x2 + bias."""
+    group = Group(hcom, world_size)
+    total = group.summed(product(x, x2, bias, x1_scale, x2_scale))
+    rows = total.shape[0] // group.ranks
+    mine = total[group.rank * rows : (group.rank + 1) * rows]
+    return mine.to(output_of(x, x2_scale, output_dtype))
+
+
+@reference("npu_all_gather_base_mm", source="torch_npu _op_plugin_docs.py npu_all_gather_base_mm")
+def npu_all_gather_base_mm(
+    x: Tensor,
+    x2: Tensor,
+    hcom: str,
+    world_size: int,
+    *,
+    bias: Maybe = None,
+    x1_scale: Maybe = None,
+    x2_scale: Maybe = None,
+    gather_index: int = 0,
+    gather_output: bool = True,
+    comm_turn: int = 0,
+    output_dtype: torch.dtype | None = None,
+    comm_mode: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Everybody's rows times x2, and those rows (empty unless asked for)."""
+    if gather_index:
+        raise Unsimulated("npu_all_gather_base_mm", "gather_index 1")
+    group = Group(hcom, world_size)
+    rows = torch.cat(group.gathered(x))
+    scales = None if x1_scale is None else torch.cat(group.gathered(x1_scale.reshape(-1)))
+    found = product(rows, x2, bias, scales, x2_scale).to(output_of(x, x2_scale, output_dtype))
+    return found, rows if gather_output else rows.new_empty(0)
+
+
+def by_expert(weight: Tensor, rows: Tensor, counts: Sequence[int], turned: bool) -> Tensor:
+    """Rows in expert order times the weights [e, K, N] of each expert."""
+    parts = rows.split(list(counts))
+    matrices = weight.mT if turned else weight
+    found = [working(part) @ working(one) for part, one in zip(parts, matrices, strict=True)]
+    return torch.cat(found).to(rows.dtype)
+
+
+def shared(x: Maybe, weight: Maybe, turned: bool) -> Maybe:
+    """The shared expert's product, if there is one."""
+    if x is None or weight is None:
+        return None
+    return (working(x) @ working(weight.mT if turned else weight)).to(x.dtype)
+
+
+def exchanged(group: Group, rows: Tensor, send: Sequence[int]) -> list[Tensor]:
+    """From every rank the pieces [one per expert of this rank] that it sends here."""
+    table = group.gathered(torch.tensor(list(send)).reshape(1, -1))
+    everything = group.gathered(rows)
+    found = []
+    for counts, part in zip(table, everything, strict=True):
+        pieces = part.split(counts.reshape(-1).tolist())
+        each = len(pieces) // group.ranks
+        found += pieces[group.rank * each : (group.rank + 1) * each]
+    return found
+
+
+@reference("npu_alltoallv_gmm", source=DOCS.format("npu_alltoallv_gmm"))
+def npu_alltoallv_gmm(
+    gmm_x: Tensor,
+    gmm_weight: Tensor,
+    hcom: str,
+    ep_world_size: int,
+    send_counts: Sequence[int],
+    recv_counts: Sequence[int],
+    *,
+    send_counts_tensor: Maybe = None,
+    recv_counts_tensor: Maybe = None,
+    mm_x: Maybe = None,
+    mm_weight: Maybe = None,
+    trans_gmm_weight: bool = False,
+    trans_mm_weight: bool = False,
+    permute_out_flag: bool = False,
+    comm_mode: str | None = None,
+) -> tuple[Tensor, Maybe, Maybe]:
+    """Tokens of all ranks for this rank's experts, in expert order, times their weights."""
+    group = Group(hcom, ep_world_size)
+    experts = len(gmm_weight)
+    pieces = exchanged(group, gmm_x, send_counts)  # by rank, then by expert
+    ordered = [pieces[rank * experts + e] for e in range(experts) for rank in range(group.ranks)]
+    rows = torch.cat(ordered)
+    if len(rows) != sum(recv_counts):
+        raise RuntimeError(f"npu_alltoallv_gmm: {len(rows)} rows came, not {sum(recv_counts)}")
+    counts = [sum(recv_counts[e::experts]) for e in range(experts)]
+    found = by_expert(gmm_weight, rows, counts, trans_gmm_weight)
+    return found, shared(mm_x, mm_weight, trans_mm_weight), rows if permute_out_flag else None
+
+
+@reference("npu_gmm_alltoallv", source=DOCS.format("npu_gmm_alltoallv"))
+def npu_gmm_alltoallv(
+    gmm_x: Tensor,
+    gmm_weight: Tensor,
+    hcom: str,
+    ep_world_size: int,
+    send_counts: Sequence[int],
+    recv_counts: Sequence[int],
+    *,
+    send_counts_tensor: Maybe = None,
+    recv_counts_tensor: Maybe = None,
+    mm_x: Maybe = None,
+    mm_weight: Maybe = None,
+    trans_gmm_weight: bool = False,
+    trans_mm_weight: bool = False,
+    comm_mode: str | None = None,
+) -> tuple[Tensor, Maybe]:
+    """Rows in expert order times their weights, sent back to the ranks that they came from."""
+    group = Group(hcom, ep_world_size)
+    experts = len(gmm_weight)
+    counts = [sum(send_counts[e::experts]) for e in range(experts)]
+    product_rows = by_expert(gmm_weight, gmm_x, counts, trans_gmm_weight)
+    order = [(e, rank) for e in range(experts) for rank in range(group.ranks)]
+    pieces = product_rows.split([send_counts[rank * experts + e] for e, rank in order])
+    back = dict(zip(order, pieces, strict=True))
+    rows = torch.cat([back[e, rank] for rank in range(group.ranks) for e in range(experts)])
+    found = torch.cat(exchanged(group, rows, send_counts))
+    return found, shared(mm_x, mm_weight, trans_mm_weight)

@@ -1,0 +1,381 @@
+"""What latent attention (MLA) does before it attends: projections, norms, rope, caches.
+
+Four ways of a token x: its query without position (cq = norm(x·Wdq), cq·Wuq·Wuk), the query's rope
+part (rope of cq·Wqr), the latent key (norm of x·Wdkv) and the key's rope part; the last two go
+into caches. Weights of int8 or float8 come with scales per channel, their inputs per token.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from joymigrate.run.rehearse.refs.declaration import as_declared, reference
+from joymigrate.run.rehearse.refs.dtypes import Unsimulated, saturate
+from joymigrate.run.rehearse.refs.gradients import working
+from joymigrate.run.rehearse.refs.kv_cache import write_slots
+from joymigrate.run.rehearse.refs.norms import rms_of
+from joymigrate.run.rehearse.refs.quantise import dynamic
+from joymigrate.run.rehearse.refs.rotary import deinterleaved, rope
+
+DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
+Maybe = Tensor | None
+NONE, TENSOR, CHANNEL, TILE = range(4)  # kv_cache_quant_mode
+QUERY, WHOLE, MX, HIF8 = 1, 2, 3, 5  # weight_quant_mode: wuq·wqr alone, or all three weights
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The projections and what belongs to them; scales are None for weights in bfloat16."""
+
+    dq: Tensor  # [He, Hcq]
+    uq_qr: Tensor  # [Hcq, N·(D + Dr)]
+    uk: Tensor  # [N, D, Hckv]
+    dkv_kr: Tensor  # [He, Hckv + Dr]
+    gamma_q: Tensor
+    gamma_kv: Tensor
+    dq_scale: Maybe = None
+    uq_qr_scale: Maybe = None
+    dkv_kr_scale: Maybe = None
+    smooth: Maybe = None
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """The scalars of a call."""
+
+    epsilon_q: float
+    epsilon_kv: float
+    alpha_q: float = 1.0
+    alpha_kv: float = 1.0
+    cache: int = NONE
+    tile: int = 128
+    clip: Maybe = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One call's results, tokens in a row [T, …]."""
+
+    query: Tensor
+    rope: Tensor
+    latent: Tensor
+    key_rope: Tensor
+    query_scale: Maybe
+    norm: Tensor
+    norm_scale: Maybe
+
+
+def product(x: Tensor, weight: Tensor, token: Maybe, channel: Maybe) -> Tensor:
+    """x @ weight, dequantised where there are scales."""
+    if channel is None:
+        return working(x) @ working(weight)
+    found = x.double() @ weight.double() * channel.double()
+    return (found if token is None else found * token.double().reshape(-1, 1)).float()
+
+
+def prepare(
+    x: Tensor,
+    token_scale: Maybe,
+    weights: Weights,
+    cos: Tensor,
+    sin: Tensor,
+    scale_kv: Maybe,
+    how: How,
+) -> Made:
+    """All four ways, before the caches; x [T, He], cos and sin [T, Dr]."""
+    cos, sin = working(cos), working(sin)
+    heads, inner, latent_size = weights.uk.shape
+    down = product(x, weights.dq, token_scale, weights.dq_scale)
+    norm = rms_of(down, weights.gamma_q, how.epsilon_q)[0] * how.alpha_q
+    norm_scale: Maybe = None
+    stored: Tensor = norm
+    if weights.uq_qr_scale is not None:
+        smoothed = norm if weights.smooth is None else norm * weights.smooth.float().reshape(-1)
+        stored, norm_scale = dynamic(smoothed, weights.uq_qr.dtype, "npu_mla_prolog")
+    up = product(stored, weights.uq_qr, norm_scale, weights.uq_qr_scale)
+    up = up.unflatten(1, (heads, -1))  # type: ignore[no-untyped-call]
+    plain, turned = up[..., :inner], up[..., inner:]
+    query = torch.einsum("tnd,ndh->tnh", plain, working(weights.uk))
+    query_rope = rope(deinterleaved(turned), cos[:, None], sin[:, None], "half")
+    query_scale: Maybe = None
+    if how.cache == TENSOR:
+        query, flat = dynamic(query, x.dtype, "npu_mla_prolog")
+        query_scale = flat.unsqueeze(-1)
+        assert scale_kv is not None
+        query_rope = query_rope * scale_kv.reshape(-1)[:1].float() / query_scale
+    kv = product(x, weights.dkv_kr, token_scale, weights.dkv_kr_scale)
+    latent = rms_of(kv[:, :latent_size], weights.gamma_kv, how.epsilon_kv)[0] * how.alpha_kv
+    key_rope = rope(deinterleaved(kv[:, latent_size:]), cos, sin, "half")
+    return Made(query, query_rope, latent, key_rope, query_scale, stored, norm_scale)
+
+
+def scaled(values: Tensor, scale: Maybe, like: torch.dtype) -> Tensor:
+    """Values as a cache holds them."""
+    if scale is None:
+        return values.to(like)
+    return saturate(values * scale.reshape(-1).float(), like)
+
+
+def tiles(
+    latent: Tensor, key_rope: Tensor, cache: Tensor, kr_dtype: torch.dtype, how: How
+) -> Tensor:
+    """A cache row of bytes: quantised values, the rope part, a float32 scale for each tile."""
+    blocks = latent.float().unflatten(-1, (-1, how.tile))  # type: ignore[no-untyped-call]
+    if how.clip is not None:
+        top = blocks.abs().amax(-1, keepdim=True) * how.clip.float()
+        blocks = torch.minimum(torch.maximum(blocks, -top), top)
+    values, scale = dynamic(blocks, cache.dtype, "npu_mla_prolog")
+    parts = (values.flatten(-2), key_rope.to(kr_dtype), scale)
+    return torch.cat([one.contiguous().view(torch.uint8) for one in parts], -1)
+
+
+def write(
+    rows: Tensor, cache: Tensor, index: Maybe, mode: str, ends: Maybe, lengths: list[int]
+) -> None:
+    """Rows [T, …] into a cache, in place. `lengths`: tokens of each sequence."""
+    lanes = cache.view(torch.uint8) if rows.dtype is torch.uint8 else cache
+    if mode in ("BSND", "TND"):
+        lanes.copy_(rows.reshape(lanes.shape))
+        return
+    assert index is not None
+    if mode not in ("PA_BSND", "PA_NZ", "PA_BLK_BSND", "PA_BLK_NZ"):
+        raise Unsimulated("npu_mla_prolog", f"cache_mode {mode}")
+    slots = index.reshape(-1)
+    if "BLK" in mode:
+        size = cache.shape[1]
+        if ends is not None:
+            flat = [int(end) for end in ends]
+            lengths = [stop - start for start, stop in zip([0, *flat], flat, strict=False)]
+        blocks, found, at = slots.tolist(), [], 0
+        for length in lengths:
+            for step in range(length):
+                found.append(blocks[at + step // size] * size + step % size)
+            at += -(-length // size)
+        slots = torch.tensor(found, dtype=torch.int64)
+    # PA_NZ in the logical form of the ND cache is stored as ND here: format has no bytes.
+    write_slots(rows, lanes, slots, fractal=False)
+
+
+def prolog(
+    x: Tensor,
+    weights: Weights,
+    cos: Tensor,
+    sin: Tensor,
+    caches: tuple[Tensor, Tensor],
+    index: Maybe,
+    mode: str,
+    how: How,
+    *,
+    token_scale: Maybe = None,
+    scale_kv: Maybe = None,
+    scale_kr: Maybe = None,
+    ends: Maybe = None,
+) -> Made:
+    """Everything, the caches written; results have x's leading axes."""
+    lead = x.shape[:-1]
+    flat = x.flatten(0, -2)
+    made = prepare(
+        flat,
+        token_scale,
+        weights,
+        cos.reshape(len(flat), -1),
+        sin.reshape(len(flat), -1),
+        scale_kv,
+        how,
+    )
+    lengths = [x.shape[1]] * x.shape[0] if x.dim() == 3 else [len(flat)]
+    kv_cache, kr_cache = caches
+    if how.cache == TILE:
+        rows = tiles(made.latent, made.key_rope, kv_cache, cos.dtype, how)
+        write(rows, kv_cache, index, mode, ends, lengths)
+    else:
+        kv_scale = (
+            scale_kv.reshape(-1)[:1] if how.cache == TENSOR and scale_kv is not None else scale_kv
+        )
+        latent = scaled(made.latent, kv_scale, kv_cache.dtype)
+        write(latent, kv_cache, index, mode, ends, lengths)
+        key_rope = scaled(made.key_rope, scale_kr, kr_cache.dtype)
+        write(key_rope, kr_cache, index, mode, ends, lengths)
+    plain = how.cache == TENSOR
+    return Made(
+        made.query.to(made.query.dtype if plain else cos.dtype).reshape(
+            *lead, *made.query.shape[1:]
+        ),
+        made.rope.to(cos.dtype).reshape(*lead, *made.rope.shape[1:]),
+        made.latent,
+        made.key_rope,
+        made.query_scale,
+        made.norm.reshape(*lead, -1),
+        made.norm_scale,
+    )
+
+
+def cache_mode_of(x: Tensor, kv_cache: Tensor) -> int:
+    """What versions 1 and 2 do with the cache, which they tell from its dtype and the token's."""
+    if kv_cache.dtype.is_floating_point:
+        return NONE
+    return CHANNEL if x.dtype.is_floating_point else TENSOR
+
+
+@reference("npu_mla_prolog_v2", source=DOCS.format("npu_mla_prolog_v2"))
+def npu_mla_prolog_v2(
+    token_x: Tensor,
+    weight_dq: Tensor,
+    weight_uq_qr: Tensor,
+    weight_uk: Tensor,
+    weight_dkv_kr: Tensor,
+    rmsnorm_gamma_cq: Tensor,
+    rmsnorm_gamma_ckv: Tensor,
+    rope_sin: Tensor,
+    rope_cos: Tensor,
+    cache_index: Tensor,
+    kv_cache: Tensor,
+    kr_cache: Tensor,
+    *,
+    dequant_scale_x: Maybe = None,
+    dequant_scale_w_dq: Maybe = None,
+    dequant_scale_w_uq_qr: Maybe = None,
+    dequant_scale_w_dkv_kr: Maybe = None,
+    quant_scale_ckv: Maybe = None,
+    quant_scale_ckr: Maybe = None,
+    smooth_scales_cq: Maybe = None,
+    rmsnorm_epsilon_cq: float = 1e-05,
+    rmsnorm_epsilon_ckv: float = 1e-05,
+    cache_mode: str = "PA_BSND",
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Query, its rope part, both caches (written in place), and the query's scales [T, N, 1]."""
+    made = prolog(
+        token_x,
+        Weights(
+            weight_dq,
+            weight_uq_qr,
+            weight_uk,
+            weight_dkv_kr,
+            rmsnorm_gamma_cq,
+            rmsnorm_gamma_ckv,
+            dequant_scale_w_dq,
+            dequant_scale_w_uq_qr,
+            dequant_scale_w_dkv_kr,
+            smooth_scales_cq,
+        ),
+        rope_cos,
+        rope_sin,
+        (kv_cache, kr_cache),
+        cache_index,
+        cache_mode,
+        How(rmsnorm_epsilon_cq, rmsnorm_epsilon_ckv, cache=cache_mode_of(token_x, kv_cache)),
+        token_scale=dequant_scale_x,
+        scale_kv=quant_scale_ckv,
+        scale_kr=quant_scale_ckr,
+    )
+    scale = torch.zeros(1) if made.query_scale is None else made.query_scale.float()
+    return made.query, made.rope, kv_cache, kr_cache, scale
+
+
+@reference("npu_mla_prolog", source=DOCS.format("npu_mla_prolog"))
+@as_declared("npu::npu_mla_prolog")
+def npu_mla_prolog(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+    """The first form: without scales of the query."""
+    return npu_mla_prolog_v2(*args, **kwargs)[:4]
+
+
+@reference("npu_mla_prolog_v3", source=DOCS.format("npu_mla_prolog_v3"))
+def npu_mla_prolog_v3(
+    token_x: Tensor,
+    weight_dq: Tensor,
+    weight_uq_qr: Tensor,
+    weight_uk: Tensor,
+    weight_dkv_kr: Tensor,
+    rmsnorm_gamma_cq: Tensor,
+    rmsnorm_gamma_ckv: Tensor,
+    rope_sin: Tensor,
+    rope_cos: Tensor,
+    kv_cache: Tensor,
+    kr_cache: Tensor,
+    *,
+    cache_index: Maybe = None,
+    dequant_scale_x: Maybe = None,
+    dequant_scale_w_dq: Maybe = None,
+    dequant_scale_w_uq_qr: Maybe = None,
+    dequant_scale_w_dkv_kr: Maybe = None,
+    quant_scale_ckv: Maybe = None,
+    quant_scale_ckr: Maybe = None,
+    smooth_scales_cq: Maybe = None,
+    actual_seq_len: Maybe = None,
+    k_nope_clip_alpha: Maybe = None,
+    rmsnorm_epsilon_cq: float = 1e-05,
+    rmsnorm_epsilon_ckv: float = 1e-05,
+    cache_mode: str = "PA_BSND",
+    query_norm_flag: bool = False,
+    weight_quant_mode: int = 0,
+    kv_cache_quant_mode: int = 0,
+    query_quant_mode: int = 0,
+    ckvkr_repo_mode: int = 0,
+    quant_scale_repo_mode: int = 0,
+    tile_size: int = 128,
+    qc_qr_scale: float = 1.0,
+    kc_scale: float = 1.0,
+    token_x_dtype: int | None = None,
+    weight_dq_dtype: int | None = None,
+    weight_uq_qr_dtype: int | None = None,
+    weight_dkv_kr_dtype: int | None = None,
+    kv_cache_dtype: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Query, its rope part, the query's scales, the normed query and its scales (empty where not
+    asked for, or not quantised). Both caches are written in place."""
+    if weight_quant_mode in (MX, HIF8):
+        raise Unsimulated("npu_mla_prolog_v3", f"weight_quant_mode {weight_quant_mode}")
+    made = prolog(
+        token_x,
+        Weights(
+            weight_dq,
+            weight_uq_qr,
+            weight_uk,
+            weight_dkv_kr,
+            rmsnorm_gamma_cq,
+            rmsnorm_gamma_ckv,
+            dequant_scale_w_dq,
+            dequant_scale_w_uq_qr,
+            dequant_scale_w_dkv_kr,
+            smooth_scales_cq,
+        ),
+        rope_cos,
+        rope_sin,
+        (kv_cache, kr_cache),
+        cache_index,
+        cache_mode,
+        How(
+            rmsnorm_epsilon_cq,
+            rmsnorm_epsilon_ckv,
+            qc_qr_scale,
+            kc_scale,
+            kv_cache_quant_mode,
+            tile_size,
+            k_nope_clip_alpha,
+        ),
+        token_scale=dequant_scale_x,
+        scale_kv=quant_scale_ckv,
+        scale_kr=quant_scale_ckr,
+        ends=actual_seq_len,
+    )
+    empty = torch.empty(0)
+    scale = empty if made.query_scale is None else made.query_scale.float()
+    if not query_norm_flag:
+        return made.query, made.rope, scale, torch.empty(0, dtype=weight_uq_qr.dtype), empty
+    norm_scale = empty if made.norm_scale is None else made.norm_scale.float().reshape(-1, 1)
+    return made.query, made.rope, scale, made.norm.to(weight_uq_qr.dtype), norm_scale
+
+
+@reference("npu_mla_prolog_v3_functional", source=DOCS.format("npu_mla_prolog_v3"))
+@as_declared("npu::npu_mla_prolog_v3_functional")
+def npu_mla_prolog_v3_functional(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+    """As npu_mla_prolog_v3, into copies of the caches, which come last."""
+    given = inspect.signature(npu_mla_prolog_v3).bind(*args, **kwargs).arguments
+    caches = given["kv_cache"].clone(), given["kr_cache"].clone()
+    given["kv_cache"], given["kr_cache"] = caches
+    return (*npu_mla_prolog_v3(**given), *caches)

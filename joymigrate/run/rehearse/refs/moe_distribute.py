@@ -1,0 +1,411 @@
+"""The vendor's operators over `moe_between_ranks`: dispatch and combine, in their three forms."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from joymigrate.run.rehearse.refs.between_ranks import Group
+from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.dtypes import Unsimulated
+from joymigrate.run.rehearse.refs.gradients import working
+from joymigrate.run.rehearse.refs.moe_between_ranks import (
+    DYNAMIC,
+    NOTE,
+    PLAIN,
+    Dispatched,
+    Places,
+    active_of,
+    collected,
+    dispatched,
+    rows_of,
+)
+from joymigrate.run.rehearse.refs.norms import rms_of
+
+DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
+Maybe = Tensor | None
+Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+SERVER = 8  # ranks of a server, in the longer counts of the two-step algorithm
+
+
+def places_of(ranks: int, experts: int, shared_ranks: int, shared_experts: int) -> Places:
+    if experts % (ranks - shared_ranks):
+        raise RuntimeError(
+            f"npu_moe_distribute: {experts} experts don't divide over {ranks - shared_ranks} ranks"
+        )
+    return Places(ranks, experts, shared_ranks, shared_experts)
+
+
+def dispatch(
+    group: Group,
+    places: Places,
+    room: int,
+    x: Tensor,
+    expert_ids: Tensor,
+    scales: Maybe,
+    mask: Maybe,
+    expert_scales: Maybe,
+    quant_mode: int,
+) -> Dispatched:
+    """What this rank receives."""
+    if quant_mode not in (PLAIN, DYNAMIC) or x.dtype == torch.int32:
+        raise Unsimulated("npu_moe_distribute_dispatch", f"quant_mode {quant_mode} of {x.dtype}")
+    return dispatched(
+        places,
+        group.rank,
+        group.gathered(x),
+        group.gathered(expert_ids),
+        group.gathered(active_of(expert_ids, mask)),
+        room,
+        scales=None if scales is None else group.gathered(scales),
+        weights=None if expert_scales is None else group.gathered(expert_scales),
+        quant_mode=quant_mode,
+    )
+
+
+def counts_of(found: Dispatched, expert_scales: Maybe, tokens: int, k: int, ranks: int) -> Tensor:
+    """The counts that combine takes; longer, filled with zeros, where weights travel along."""
+    if expert_scales is None:
+        return found.counts
+    more = 2 * tokens * k * (ranks // SERVER)
+    return torch.cat((found.counts, found.counts.new_zeros(more)))
+
+
+def numbers_of(found: Dispatched, kind: int) -> Tensor:
+    """Rows of each expert: counted (1), or summed up (0)."""
+    return found.tokens if kind == 1 else found.tokens.cumsum(0)
+
+
+@reference("npu_moe_distribute_dispatch", source=DOCS.format("npu_moe_distribute_dispatch"))
+def npu_moe_distribute_dispatch(
+    x: Tensor,
+    expert_ids: Tensor,
+    group_ep: str,
+    ep_world_size: int,
+    ep_rank_id: int,
+    moe_expert_num: int,
+    *,
+    scales: Maybe = None,
+    x_active_mask: Maybe = None,
+    expert_scales: Maybe = None,
+    group_tp: str = "",
+    tp_world_size: int = 0,
+    tp_rank_id: int = 0,
+    expert_shard_type: int = 0,
+    shared_expert_num: int = 1,
+    shared_expert_rank_num: int = 0,
+    quant_mode: int = 0,
+    global_bs: int = 0,
+    expert_token_nums_type: int = 1,
+) -> Seven:
+    """Rows, their scales, each pair's place among this rank's rows for that expert, rows of each
+    expert, summed counts by (expert, source), tp counts, and the rows' weights."""
+    if tp_world_size > 1:
+        raise Unsimulated("npu_moe_distribute_dispatch", "tensor parallel groups")
+    places = places_of(ep_world_size, moe_expert_num, shared_expert_rank_num, shared_expert_num)
+    tokens = global_bs or len(x) * ep_world_size
+    k = expert_ids.shape[1]
+    room = places.longest(ep_rank_id, tokens, k)
+    if ep_rank_id < shared_expert_rank_num:
+        room = tokens // shared_expert_rank_num
+    found = dispatch(
+        Group(group_ep, ep_world_size, ep_rank_id),
+        *(places, room, x, expert_ids, scales, x_active_mask, expert_scales),
+        quant_mode,
+    )
+    used = active_of(expert_ids, x_active_mask)
+    same = torch.nn.functional.one_hot(expert_ids.long().reshape(-1)) * used.reshape(-1, 1)
+    before = same.cumsum(0).gather(1, expert_ids.long().reshape(-1, 1)) - 1
+    return (
+        found.rows,
+        found.scales,
+        before.clamp(min=0).reshape(-1).to(torch.int32),
+        numbers_of(found, expert_token_nums_type),
+        counts_of(found, expert_scales, tokens, k, ep_world_size),
+        torch.zeros(tp_world_size, dtype=torch.int32),
+        found.weights,
+    )
+
+
+@reference("npu_moe_distribute_dispatch_v2", source=DOCS.format("npu_moe_distribute_dispatch_v2"))
+def npu_moe_distribute_dispatch_v2(
+    x: Tensor,
+    expert_ids: Tensor,
+    group_ep: str,
+    ep_world_size: int,
+    ep_rank_id: int,
+    moe_expert_num: int,
+    *,
+    scales: Maybe = None,
+    x_active_mask: Maybe = None,
+    expert_scales: Maybe = None,
+    elastic_info: Maybe = None,
+    performance_info: Maybe = None,
+    group_tp: str = "",
+    tp_world_size: int = 0,
+    tp_rank_id: int = 0,
+    expert_shard_type: int = 0,
+    shared_expert_num: int = 1,
+    shared_expert_rank_num: int = 0,
+    quant_mode: int = 0,
+    global_bs: int = 0,
+    expert_token_nums_type: int = 1,
+    comm_alg: str = "",
+    zero_expert_num: int = 0,
+    copy_expert_num: int = 0,
+    const_expert_num: int = 0,
+    y_dtype: int | None = None,
+    x_dtype: int | None = None,
+    scales_dtype: int | None = None,
+) -> Seven:
+    """As the first form; the third result holds a note of 128 numbers for each row."""
+    if tp_world_size > 1 or elastic_info is not None or y_dtype is not None:
+        raise Unsimulated("npu_moe_distribute_dispatch_v2", "tp groups, elastic_info or y_dtype")
+    places = places_of(ep_world_size, moe_expert_num, shared_expert_rank_num, shared_expert_num)
+    tokens = global_bs or len(x) * ep_world_size
+    k = expert_ids.shape[1]
+    room = places.longest(ep_rank_id, tokens, k)
+    found = dispatch(
+        Group(group_ep, ep_world_size, ep_rank_id),
+        *(places, room, x, expert_ids, scales, x_active_mask, expert_scales),
+        quant_mode,
+    )
+    notes = torch.zeros(max(len(x) * k, room * NOTE), dtype=torch.int32)
+    notes[: room * NOTE].view(room, NOTE)[:, :3] = found.notes
+    return (
+        found.rows,
+        found.scales,
+        notes,
+        numbers_of(found, expert_token_nums_type),
+        counts_of(found, expert_scales, tokens, k, ep_world_size),
+        torch.zeros(tp_world_size, dtype=torch.int32),
+        found.weights,
+    )
+
+
+def plain_only(operator: str, comm_quant_mode: int, *others: Maybe) -> None:
+    if comm_quant_mode or any(one is not None for one in others):
+        raise Unsimulated(operator, "quantised communication, or scales of the rows")
+
+
+@reference("npu_moe_distribute_combine", source=DOCS.format("npu_moe_distribute_combine"))
+def npu_moe_distribute_combine(
+    expand_x: Tensor,
+    expert_ids: Tensor,
+    expand_idx: Tensor,
+    ep_send_counts: Tensor,
+    expert_scales: Tensor,
+    group_ep: str,
+    ep_world_size: int,
+    ep_rank_id: int,
+    moe_expert_num: int,
+    *,
+    tp_send_counts: Maybe = None,
+    x_active_mask: Maybe = None,
+    activation_scale: Maybe = None,
+    weight_scale: Maybe = None,
+    group_list: Maybe = None,
+    expand_scales: Maybe = None,
+    shared_expert_x: Maybe = None,
+    group_tp: str = "",
+    tp_world_size: int = 0,
+    tp_rank_id: int = 0,
+    expert_shard_type: int = 0,
+    shared_expert_num: int = 1,
+    shared_expert_rank_num: int = 0,
+    global_bs: int = 0,
+    out_dtype: int = 0,
+    comm_quant_mode: int = 0,
+    group_list_type: int = 0,
+) -> Tensor:
+    """The tokens' rows back, weighted and summed; their places follow from the counts."""
+    plain_only(
+        "npu_moe_distribute_combine", comm_quant_mode, activation_scale, weight_scale, group_list
+    )
+    places = places_of(ep_world_size, moe_expert_num, shared_expert_rank_num, shared_expert_num)
+    group = Group(group_ep, ep_world_size, ep_rank_id)
+    nobody = expert_ids.new_empty(0, expert_ids.shape[1])
+    ids = [expert_ids if rank == group.rank else nobody for rank in range(group.ranks)]
+    used = [active_of(one, x_active_mask if len(one) else None) for one in ids]
+    rows = group.gathered(expand_x)
+    counts = group.gathered(ep_send_counts)
+    notes = []
+    for rank, (part, ends) in enumerate(zip(rows, counts, strict=True)):
+        note = torch.full((len(part), 3), -1, dtype=torch.int32)
+        for local, chosen in enumerate(rows_of(places, rank, ids, used)):
+            pair = local * group.ranks + group.rank
+            start = int(ends[pair - 1]) if pair else 0
+            for number, one in enumerate(chosen):
+                note[start + number] = torch.tensor([one.source, one.token, one.slot])
+        notes.append(note)
+    total = collected(
+        group.rank, len(expert_ids), rows, notes, [len(part) for part in rows], expert_scales
+    )
+    if shared_expert_x is not None:
+        total = total + shared_expert_x.float().reshape(total.shape)
+    return total.to(expand_x.dtype)
+
+
+def combined(
+    operator: str,
+    expand_x: Tensor,
+    expert_ids: Tensor,
+    notes: Tensor,
+    counts: Tensor,
+    expert_scales: Tensor,
+    group: Group,
+    places: Places,
+    *,
+    mask: Maybe,
+    shared: Maybe,
+    specials: tuple[int, int, int],
+    ori_x: Maybe,
+    constants: tuple[Maybe, Maybe, Maybe],
+) -> Tensor:
+    """The second form, float32: rows back by their notes; then experts that are no ranks'."""
+    local = places.local(group.rank)
+    rows = group.gathered(expand_x)
+    flat = notes[: len(expand_x) * NOTE].view(-1, NOTE)[:, :3].contiguous()
+    used = counts[local * group.ranks - 1].reshape(1)
+    total = collected(
+        group.rank,
+        len(expert_ids),
+        rows,
+        group.gathered(flat),
+        [int(one) for one in torch.cat(group.gathered(used))],
+        expert_scales,
+    )
+    if shared is not None:
+        total = total + shared.float().reshape(total.shape)
+    zero, copy, const = specials
+    if copy or const:
+        active = active_of(expert_ids, mask)
+        first = places.experts + zero
+        if ori_x is None:
+            raise RuntimeError(f"{operator}: ori_x is needed for copy and const experts")
+        x, weight = working(ori_x), expert_scales.float() * active
+        copies = (expert_ids >= first) & (expert_ids < first + copy)
+        total = total + x * (weight * copies).sum(1, keepdim=True)
+        alpha1, alpha2, v = constants
+        for number in range(const):
+            assert alpha1 is not None and alpha2 is not None and v is not None  # noqa: PT018
+            share = (weight * (expert_ids == first + copy + number)).sum(1, keepdim=True)
+            constant = working(alpha1[number]) * x + working(alpha2[number]) * working(v[number])
+            total = total + share * constant
+    return total
+
+
+@reference("npu_moe_distribute_combine_v2", source=DOCS.format("npu_moe_distribute_combine_v2"))
+def npu_moe_distribute_combine_v2(
+    expand_x: Tensor,
+    expert_ids: Tensor,
+    assist_info_for_combine: Tensor,
+    ep_send_counts: Tensor,
+    expert_scales: Tensor,
+    group_ep: str,
+    ep_world_size: int,
+    ep_rank_id: int,
+    moe_expert_num: int,
+    *,
+    tp_send_counts: Maybe = None,
+    x_active_mask: Maybe = None,
+    expand_scales: Maybe = None,
+    shared_expert_x: Maybe = None,
+    elastic_info: Maybe = None,
+    ori_x: Maybe = None,
+    const_expert_alpha_1: Maybe = None,
+    const_expert_alpha_2: Maybe = None,
+    const_expert_v: Maybe = None,
+    performance_info: Maybe = None,
+    group_tp: str = "",
+    tp_world_size: int = 0,
+    tp_rank_id: int = 0,
+    expert_shard_type: int = 0,
+    shared_expert_num: int = 1,
+    shared_expert_rank_num: int = 0,
+    global_bs: int = 0,
+    comm_quant_mode: int = 0,
+    comm_alg: str = "",
+    zero_expert_num: int = 0,
+    copy_expert_num: int = 0,
+    const_expert_num: int = 0,
+) -> Tensor:
+    """The tokens' rows back, weighted and summed, with experts that copy or are constant."""
+    operator = "npu_moe_distribute_combine_v2"
+    plain_only(operator, comm_quant_mode, elastic_info)
+    total = combined(
+        operator,
+        *(expand_x, expert_ids, assist_info_for_combine, ep_send_counts, expert_scales),
+        Group(group_ep, ep_world_size, ep_rank_id),
+        places_of(ep_world_size, moe_expert_num, shared_expert_rank_num, shared_expert_num),
+        mask=x_active_mask,
+        shared=shared_expert_x,
+        specials=(zero_expert_num, copy_expert_num, const_expert_num),
+        ori_x=ori_x,
+        constants=(const_expert_alpha_1, const_expert_alpha_2, const_expert_v),
+    )
+    return total.to(expand_x.dtype)
+
+
+@reference(
+    "npu_moe_distribute_combine_add_rms_norm",
+    source=DOCS.format("npu_moe_distribute_combine_add_rms_norm"),
+)
+def npu_moe_distribute_combine_add_rms_norm(
+    expand_x: Tensor,
+    expert_ids: Tensor,
+    expand_idx: Tensor,
+    ep_send_counts: Tensor,
+    expert_scales: Tensor,
+    residual_x: Tensor,
+    gamma: Tensor,
+    group_ep: str,
+    ep_world_size: int,
+    ep_rank_id: int,
+    moe_expert_num: int,
+    *,
+    tp_send_counts: Maybe = None,
+    x_active_mask: Maybe = None,
+    activation_scale: Maybe = None,
+    weight_scale: Maybe = None,
+    group_list: Maybe = None,
+    expand_scales: Maybe = None,
+    shared_expert_x: Maybe = None,
+    elastic_info: Maybe = None,
+    ori_x: Maybe = None,
+    const_expert_alpha_1: Maybe = None,
+    const_expert_alpha_2: Maybe = None,
+    const_expert_v: Maybe = None,
+    group_tp: str = "",
+    tp_world_size: int = 0,
+    tp_rank_id: int = 0,
+    expert_shard_type: int = 0,
+    shared_expert_num: int = 1,
+    shared_expert_rank_num: int = 0,
+    global_bs: int = 0,
+    out_dtype: int = 0,
+    comm_quant_mode: int = 0,
+    group_list_type: int = 0,
+    comm_alg: str = "",
+    norm_eps: float = 1e-06,
+    zero_expert_num: int = 0,
+    copy_expert_num: int = 0,
+    const_expert_num: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """combine + residual [BS, 1, H]: its rms norm, the reciprocal rms, and the sum itself."""
+    operator = "npu_moe_distribute_combine_add_rms_norm"
+    plain_only(operator, comm_quant_mode, elastic_info, activation_scale, weight_scale, group_list)
+    total = combined(
+        operator,
+        *(expand_x, expert_ids, expand_idx, ep_send_counts, expert_scales),
+        Group(group_ep, ep_world_size, ep_rank_id),
+        places_of(ep_world_size, moe_expert_num, shared_expert_rank_num, shared_expert_num),
+        mask=x_active_mask,
+        shared=shared_expert_x,
+        specials=(zero_expert_num, copy_expert_num, const_expert_num),
+        ori_x=ori_x,
+        constants=(const_expert_alpha_1, const_expert_alpha_2, const_expert_v),
+    )
+    x = total.unsqueeze(1) + working(residual_x).reshape(len(total), 1, -1)
+    y, rstd = rms_of(x, gamma, norm_eps)
+    return y.to(expand_x.dtype), rstd.float(), x.to(expand_x.dtype)

@@ -1,0 +1,30 @@
+"""How much workspace a kernel needs, asked before its graph is captured.
+
+Computing here needs none: one element, so that the tensor has an address. What a chip answers is
+decided in the kernel's tiling, and its memory is missing in the rehearsal's peak.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from joymigrate.run.rehearse.refs.declaration import as_declared, reference, signatures
+
+
+def declare(name: str) -> None:
+    """The reference of one such operator; attention's workspaces take the dtype of the query."""
+
+    @reference(name, source="op-plugin: a tensor as long as the kernel says")
+    @as_declared(name)
+    def one_element(*args: Any, **kwargs: Any) -> Tensor:
+        query = args[0] if args else kwargs.get("query")
+        alike = name.startswith("npu::") and isinstance(query, Tensor)
+        return torch.zeros(1, dtype=query.dtype if alike else torch.uint8)
+
+
+for _name in signatures():
+    if _name.partition(".")[0].endswith(("_get_max_workspace", "_get_workspace")):
+        declare(_name)
