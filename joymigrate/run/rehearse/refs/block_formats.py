@@ -81,8 +81,8 @@ def stored(values: Tensor, element: Element) -> Tensor:
         return values.to(element.torch)
     bits = torch.searchsorted(STEPS[element], values.abs().float().contiguous())
     nibbles = bits | (torch.signbit(values).long() << 3)
-    pairs = nibbles.unflatten(-1, (-1, 2))  # type: ignore[no-untyped-call]
-    return (pairs[..., 0] | (pairs[..., 1] << 4)).to(torch.uint8)
+    packed: Tensor = nibbles[..., ::2] | (nibbles[..., 1::2] << 4)
+    return packed.to(torch.uint8)
 
 
 def loaded(stored_values: Tensor, element: Element) -> Tensor:

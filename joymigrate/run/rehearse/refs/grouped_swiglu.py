@@ -113,8 +113,8 @@ def npu_grouped_matmul_swiglu_quant_v2(
     native = {one.torch: one for one in (E4M3, E5M2)}
     if dequant_mode == BLOCKS:
         rows = mx_dequantised(x, x_scale, native[x.dtype], -1)
-        parts = mx_dequantised(matrix, scale, native[matrix.dtype], -2)
-        wide = by_group(rows, list(parts), group_list, kind)
+        real = mx_dequantised(matrix, scale, native[matrix.dtype], -2)
+        wide = by_group(rows, list(real), group_list, kind)
     elif weight_assist_matrix:
         wide = halves(x, matrix, scale, weight_assist_matrix[0], group_list, kind)
         wide = wide * x_scale.double().unsqueeze(-1)

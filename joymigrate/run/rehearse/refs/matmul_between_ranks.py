@@ -135,7 +135,7 @@ def npu_all_gather_base_mm(
 
 def by_expert(weight: Tensor, rows: Tensor, counts: Sequence[int], turned: bool) -> Tensor:
     """Rows in expert order times the weights [e, K, N] of each expert."""
-    parts = rows.split(list(counts))
+    parts = torch.split_with_sizes(rows, list(counts))
     matrices = weight.mT if turned else weight
     found = [working(part) @ working(one) for part, one in zip(parts, matrices, strict=True)]
     return torch.cat(found).to(rows.dtype)
@@ -152,9 +152,9 @@ def exchanged(group: Group, rows: Tensor, send: Sequence[int]) -> list[Tensor]:
     """From every rank the pieces [one per expert of this rank] that it sends here."""
     table = group.gathered(torch.tensor(list(send)).reshape(1, -1))
     everything = group.gathered(rows)
-    found = []
+    found: list[Tensor] = []
     for counts, part in zip(table, everything, strict=True):
-        pieces = part.split(counts.reshape(-1).tolist())
+        pieces = torch.split_with_sizes(part, counts.reshape(-1).tolist())
         each = len(pieces) // group.ranks
         found += pieces[group.rank * each : (group.rank + 1) * each]
     return found
@@ -214,7 +214,9 @@ def npu_gmm_alltoallv(
     counts = [sum(send_counts[e::experts]) for e in range(experts)]
     product_rows = by_expert(gmm_weight, gmm_x, counts, trans_gmm_weight)
     order = [(e, rank) for e in range(experts) for rank in range(group.ranks)]
-    pieces = product_rows.split([send_counts[rank * experts + e] for e, rank in order])
+    pieces = torch.split_with_sizes(
+        product_rows, [send_counts[rank * experts + e] for e, rank in order]
+    )
     back = dict(zip(order, pieces, strict=True))
     rows = torch.cat([back[e, rank] for rank in range(group.ranks) for e in range(experts)])
     found = torch.cat(exchanged(group, rows, send_counts))

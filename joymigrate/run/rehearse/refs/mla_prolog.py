@@ -58,7 +58,7 @@ class How:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Prepared:
     """One call's results, tokens in a row [T, …]."""
 
     query: Tensor
@@ -86,7 +86,7 @@ def prepare(
     sin: Tensor,
     scale_kv: Maybe,
     how: How,
-) -> Made:
+) -> Prepared:
     """All four ways, before the caches; x [T, He], cos and sin [T, Dr]."""
     cos, sin = working(cos), working(sin)
     heads, inner, latent_size = weights.uk.shape
@@ -111,7 +111,7 @@ def prepare(
     kv = product(x, weights.dkv_kr, token_scale, weights.dkv_kr_scale)
     latent = rms_of(kv[:, :latent_size], weights.gamma_kv, how.epsilon_kv)[0] * how.alpha_kv
     key_rope = rope(deinterleaved(kv[:, latent_size:]), cos, sin, "half")
-    return Made(query, query_rope, latent, key_rope, query_scale, stored, norm_scale)
+    return Prepared(query, query_rope, latent, key_rope, query_scale, stored, norm_scale)
 
 
 def scaled(values: Tensor, scale: Maybe, like: torch.dtype) -> Tensor:
@@ -175,7 +175,7 @@ def prolog(
     scale_kv: Maybe = None,
     scale_kr: Maybe = None,
     ends: Maybe = None,
-) -> Made:
+) -> Prepared:
     """Everything, the caches written; results have x's leading axes."""
     lead = x.shape[:-1]
     flat = x.flatten(0, -2)
@@ -202,7 +202,7 @@ def prolog(
         key_rope = scaled(made.key_rope, scale_kr, kr_cache.dtype)
         write(key_rope, kr_cache, index, mode, ends, lengths)
     plain = how.cache == TENSOR
-    return Made(
+    return Prepared(
         made.query.to(made.query.dtype if plain else cos.dtype).reshape(
             *lead, *made.query.shape[1:]
         ),

@@ -21,8 +21,9 @@ def declare(name: str) -> None:
     @as_declared(name)
     def one_element(*args: Any, **kwargs: Any) -> Tensor:
         query = args[0] if args else kwargs.get("query")
-        alike = name.startswith("npu::") and isinstance(query, Tensor)
-        return torch.zeros(1, dtype=query.dtype if alike else torch.uint8)
+        if name.startswith("npu::") and isinstance(query, Tensor):
+            return query.new_zeros(1)
+        return torch.zeros(1, dtype=torch.uint8)
 
 
 for _name in signatures():
