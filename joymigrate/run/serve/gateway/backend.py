@@ -169,8 +169,9 @@ class HttpBackend:
     ) -> None:
         import aiohttp
 
-        from joymigrate.run.serve.gateway.connections import connector
+        from joymigrate.run.serve.gateway.connections import connector, in_pieces
 
+        self.in_pieces = in_pieces
         self.limits, self.pulse = limits, pulse or Pulse()
         self.resumes = False  # until a health check says who answers
         self.change(settings, context)
@@ -219,6 +220,7 @@ class HttpBackend:
             raise Broken(OWN if is_ours(error.os_error) else CONNECT, str(error)) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Broken(RESET, str(error) or type(error).__name__) from None
+        self.in_pieces(response.content)
         return HttpAnswer(response, self.limits, self.pulse)
 
     def address(self, url: str) -> Any:

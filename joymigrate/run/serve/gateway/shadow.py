@@ -116,7 +116,7 @@ class Shadow:
     same_finish: int = 0
     pairs: deque[Pair] = field(default_factory=lambda: deque(maxlen=KEPT_PAIRS))
     remembered: list[PastQuestion] = field(default_factory=list)  # a fair sample of all pairs
-    kinds: Counter[str] = field(default_factory=Counter)  # pairs by kind of question
+    kinds: Counter[tuple[str, ...]] = field(default_factory=Counter)  # pairs by kind of question
     asked: int = 0  # pairs that could have been remembered
     attempt: Answers | None = None  # the evidence of the attempt that they belong to
     random: random.Random = field(default_factory=random.Random)
@@ -451,16 +451,19 @@ def expected(call: Call) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
-def kind_of_question(call: Call) -> str:
-    """The path, the names of the fields, and who and what speaks in the messages."""
+def kind_of_question(call: Call) -> tuple[str, ...]:
+    """The path, the names of the fields (also whether one is false), and who speaks how."""
     body = call.parsed or {}
+    parts = [name if value is not False else f"no {name}" for name, value in body.items()]
     messages = body.get("messages")
-    parts = {name if value is not False else f"no {name}" for name, value in body.items()}
-    for message in messages if isinstance(messages, list) else ():
-        if isinstance(message, dict):
-            content = message.get("content")
-            parts.add(f"{message.get('role')} {type(content).__name__}"[:40])
-    return " ".join([call.path.partition("?")[0], *sorted(parts)])
+    if isinstance(messages, list):
+        spoken = {
+            f"{message.get('role')!s:.20} {type(message.get('content')).__name__}"
+            for message in messages
+            if isinstance(message, dict)
+        }
+        parts += sorted(spoken)
+    return (call.path.partition("?")[0], *parts)
 
 
 def keeps_its_answer(call: Call) -> bool:

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.streams import StreamReader
 
 from joymigrate.run.serve.gateway import connections
 from joymigrate.run.serve.gateway.connections import connector
@@ -46,6 +47,7 @@ async def fetch(path: str, pause: int) -> bytes:
     ) as session:
         for _ in range(2):  # the second time on the same connection
             async with session.get(f"http://127.0.0.1:{port}{path}") as response:
+                connections.in_pieces(response.content)
                 for _ in range(pause):
                     await asyncio.sleep(0)  # lets the buffer fill until reading is paused
                 got = await response.content.readany()
@@ -140,3 +142,26 @@ def test_a_backend_that_takes_no_connection_keeps_nobody_waiting_for_a_place() -
         return waited
 
     assert asyncio.run(scenario()) >= 0.1
+
+
+def test_what_came_at_once_is_handed_out_at_once() -> None:
+    async def whole() -> None:
+        protocol = ResponseHandler(asyncio.get_running_loop())
+        reader = StreamReader(protocol, 2**10, loop=asyncio.get_running_loop())
+        connections.in_pieces(reader)
+        assert type(reader) is connections.Pieces
+        reader.begin_http_chunk_receiving()
+        for piece in (b"one ", b"two ", b"three ", b"four ", b"five"):
+            reader.feed_data(piece)
+            reader.end_http_chunk_receiving()
+        assert await reader.read(2) == b"on"  # a part, by aiohttp's own way
+        assert await reader.readany() == b"e two three four five"
+        for piece in (b"six ", b"seven ", b"eight ", b"nine"):
+            reader.feed_data(piece)
+            reader.end_http_chunk_receiving()
+        assert await reader.readany() == b"six seven eight nine"
+        assert (reader._size, reader._cursor) == (0, reader.total_bytes)
+        reader.feed_eof()
+        assert await reader.readany() == b""
+
+    asyncio.run(whole())
