@@ -26,7 +26,9 @@ def convert_checkpoint(
         metavar="PATH",
         help="model.safetensors: the weights; state.pt: all of it; a folder: all of it, plainly.",
     ),
-    form: str = typer.Option("auto", "--format", help="auto, torch, safetensors, plain or dcp."),
+    form: str = typer.Option(
+        "auto", "--format", help="auto, torch, safetensors, plain, dcp, zero or megatron."
+    ),
     trust: bool = typer.Option(
         False, "--trust", help="Read files that run code (pickle); only from where you trust."
     ),
@@ -39,8 +41,9 @@ def convert_checkpoint(
 ) -> int:
     """Read CHECKPOINT on the CPU, whatever device wrote it, and write it for another platform.
 
-    Reads torch files, safetensors, DeepSpeed ZeRO, torch.distributed.checkpoint (FSDP, Megatron's
-    torch_dist) and its own plain folder. Exit code 1 when something could not be carried.
+    Reads torch files, safetensors, DeepSpeed ZeRO and universal, torch.distributed.checkpoint
+    (FSDP, Megatron's torch_dist) and its own plain folder, and writes each of them but ZeRO's parts
+    (`zero` is DeepSpeed's universal folder). Exit code 1 when something could not be carried.
     """
     from joymigrate.extras import need
     from joymigrate.run.checkpoint import meaning, read, write

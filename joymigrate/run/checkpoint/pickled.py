@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -11,10 +12,48 @@ import torch
 from joymigrate.errors import JoyError
 
 
+class Unknown:
+    """An object of a package that is not installed here: its arguments and its fields."""
+
+    given: tuple[Any, ...] = ()
+
+    def __new__(cls, *given: Any, **named: Any) -> Unknown:
+        """Any class can be made with anything."""
+        made = super().__new__(cls)
+        made.given = given
+        return made
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        """Nothing of it is run."""
+
+    def __setstate__(self, state: Any) -> None:
+        fields = state if isinstance(state, dict) else {"state": state}
+        self.__dict__.update(fields)
+
+    def __int__(self) -> int:
+        """The value of an enumeration's member."""
+        return int(self.given[0])
+
+
+class Reader(pickle.Unpickler):
+    """Unpickles; classes of packages that are not here become `Unknown` ones of their name."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The class, or one that stands in for it."""
+        try:
+            return super().find_class(module, name)
+        except (ImportError, AttributeError):
+            return type(name, (Unknown,), {"__module__": module})
+
+
+PICKLE = SimpleNamespace(Unpickler=Reader, load=pickle.load, __name__="pickle")
+
+
 def torch_file(path: Path, trust: bool) -> Any:
     """What torch.save wrote, on the CPU whatever device it names."""
+    more: dict[str, Any] = {"pickle_module": PICKLE} if trust else {}
     try:
-        return torch.load(path, map_location="cpu", weights_only=not trust)
+        return torch.load(path, map_location="cpu", weights_only=not trust, **more)
     except pickle.UnpicklingError as error:
         told = str(error).split("\n")[0]
         raise JoyError(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from joymigrate.errors import JoyError
-from joymigrate.run.checkpoint import plain, zero
+from joymigrate.run.checkpoint import plain, universal, zero
 from joymigrate.run.checkpoint.pickled import torch_file
 
 STATE = "state.json"
@@ -20,7 +20,7 @@ SCHEMA = "joymigrate.checkpoint/1"
 
 
 def kind_of(path: Path) -> str:
-    """plain, zero, distributed, safetensors or torch; JoyError where it is none."""
+    """plain, zero, universal, distributed, safetensors or torch; JoyError where it is none."""
     if not path.exists():
         raise JoyError("there is no such checkpoint", where=str(path))
     if path.is_file():
@@ -29,6 +29,8 @@ def kind_of(path: Path) -> str:
         return "plain"
     if (path / ".metadata").is_file():
         return "distributed"
+    if universal.is_universal(path):
+        return "universal"
     if zero.is_zero(path):
         return "zero"
     if list(path.glob("*.safetensors")):
@@ -48,6 +50,8 @@ def read(path: Path, *, trust: bool = False) -> tuple[Any, str, list[str]]:
         return safetensors(path), kind, []
     if kind == "zero":
         return zero.read(path, trust), kind, ["float16 copies of the weights: made from float32"]
+    if kind == "universal":
+        return universal.read(path, trust), kind, []
     if kind == "plain":
         return plain_folder(path), kind, []
     return distributed(path, trust)

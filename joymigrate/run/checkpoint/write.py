@@ -15,11 +15,11 @@ from torch import Tensor
 
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file, write_output
-from joymigrate.run.checkpoint import plain
+from joymigrate.run.checkpoint import plain, universal
 from joymigrate.run.checkpoint.read import SCHEMA, STATE, TENSORS
 
 TORCH = (".pt", ".pth", ".bin", ".ckpt")
-FORMATS = ("auto", "torch", "safetensors", "plain", "dcp")
+FORMATS = ("auto", "torch", "safetensors", "plain", "dcp", "zero", "megatron")
 
 
 def format_of(path: Path, wanted: str) -> str:
@@ -46,7 +46,7 @@ def write(state: Any, path: Path, form: str) -> list[str]:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".part-") as folder:
         part = Path(folder) / "checkpoint"
         part.mkdir()
-        lost = write_dcp(state, part) if form == "dcp" else write_plain(state, part)
+        lost = FOLDERS[form](state, part)
         if path.is_dir():
             path.rmdir()
         shutil.move(part, path)
@@ -97,3 +97,25 @@ def write_dcp(state: Any, folder: Path) -> list[str]:
         torch.save(state, whole)
         torch_save_to_dcp(str(whole), str(folder))
     return []
+
+
+def write_megatron(state: Any, folder: Path) -> list[str]:
+    """Megatron-core's torch_dist: a DCP folder of tensors, `common.pt` for the rest, what it is."""
+    if not isinstance(state, Mapping):
+        raise JoyError("Megatron's folder holds tensors by name")
+    tensors = {str(key): value for key, value in state.items() if key != "common"}
+    common = state.get("common", {})
+    lost = write_dcp(tensors, folder)
+    torch.save(common, folder / "common.pt")
+    facts = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}
+    facts |= {"common_backend": "torch", "common_backend_version": 1}
+    (folder / "metadata.json").write_text(json.dumps(facts), encoding="utf-8")
+    return lost
+
+
+FOLDERS = {
+    "plain": write_plain,
+    "dcp": write_dcp,
+    "zero": universal.write,
+    "megatron": write_megatron,
+}

@@ -1,8 +1,8 @@
 """DeepSpeed ZeRO folders: the float32 weights and optimiser states of all ranks, joined.
 
-Layout after DeepSpeed's own zero_to_fp32 (0.14): stages 1 and 2 keep one flat partition per group
-and rank, parameters one after the other; stage 3 cuts each parameter into equal parts, the last
-ones padded. Not compared with a checkpoint of a real run.
+Layout after DeepSpeed's own zero_to_fp32: stages 1 and 2 keep one flat partition per group and
+rank, parameters one after the other; stage 3 cuts each parameter into equal parts, the last ones
+padded. Weights of folders that DeepSpeed 0.19.8 wrote on two ranks are those of its own script.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def read(folder: Path, trust: bool) -> dict[str, Any]:
             "tensor parallel ZeRO checkpoints are not read", where=str(place),
             help="DeepSpeed's ds_to_universal.py first",
         )  # fmt: skip
-    head = torch_file(models[0], trust)
+    heads = [torch_file(path, trust) for path in models]
+    head = heads[0]
     ranks = [torch_file(path, trust)["optimizer_state_dict"] for path in optimiser]
     stage = int(ranks[0]["zero_stage"])
     shapes: list[Mapping[str, Any]] = list(head["param_shapes"])
@@ -61,14 +62,57 @@ def read(folder: Path, trust: bool) -> dict[str, Any]:
         parts = [moment_parts(rank, name) for rank in ranks]
         if all(parts):
             moments[name] = join(shapes, parts)
-    buffers = {k: v for k, v in (head.get("module") or {}).items() if k in head["buffer_names"]}
-    kept = {k: head[k] for k in ("global_steps", "global_samples", "lr_scheduler") if k in head}
+    model |= outside(heads, model, stage)
+    kept = {k: v for k, v in head.items() if k not in DEEPSPEED and v is not None}
     steps = [group.get("step") for group in base_state(ranks[0]) if isinstance(group, Mapping)]
-    return {
-        "model": {**model, **buffers},
-        "optimizer": {"zero_stage": stage, "step": steps[0] if steps else None, **moments},
-        **kept,
-    }
+    optimizer = {"zero_stage": stage, "step": steps[0] if steps else None, **moments}
+    groups = param_groups(ranks[0], shapes)
+    return {"model": model, "optimizer": {**optimizer, "param_groups": groups}, **kept}
+
+
+# What DeepSpeed's engine writes of itself; what else is in its file is the user's client_state.
+DEEPSPEED = (
+    "module", "buffer_names", "optimizer", "param_shapes", "frozen_param_shapes", "shared_params",
+    "frozen_param_fragments", "data_sampler", "random_ltd", "skipped_steps", "dp_world_size",
+    "mp_world_size", "ds_config", "ds_version", "checkpoint_parallel_dimensions",
+    "universal_checkpoint_info",
+)  # fmt: skip
+
+
+def outside(
+    heads: Sequence[Mapping[str, Any]], model: Mapping[str, Tensor], stage: int
+) -> dict[str, Tensor]:
+    """Buffers, frozen weights and tied weights: what no optimiser's partition holds."""
+    head, found = heads[0], {}
+    module: Mapping[str, Tensor] = head.get("module") or {}
+    for name, tensor in module.items():
+        if name in head["buffer_names"] or (stage < 3 and name not in model):
+            found[name] = tensor
+    for name, shape in (head.get("frozen_param_shapes") or {}).items():
+        parts = [(one.get("frozen_param_fragments") or {})[name].reshape(-1) for one in heads]
+        whole = torch.cat(parts) if stage == 3 else parts[0]
+        found[name] = whole[: math.prod(shape)].reshape(tuple(shape)).clone()
+    for name, other in dict(head.get("shared_params") or {}).items():
+        if other in model and name not in model:
+            found[name] = model[other]
+    return found
+
+
+def param_groups(
+    rank: Mapping[str, Any], shapes: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The optimiser's groups: rates and such, and the names of their parameters as `names`."""
+    base = inner(rank)
+    groups = base.get("param_groups") if isinstance(base, Mapping) else None
+    return [
+        {**{k: v for k, v in group.items() if k != "params"}, "names": list(names)}
+        for group, names in zip(groups or [], shapes, strict=False)
+    ]
+
+
+def inner(rank: Mapping[str, Any]) -> Any:
+    """The wrapped optimiser's own state, under its name of stages 1 and 2 or of stage 3."""
+    return rank.get("base_optimizer_state") or rank.get("optimizer_state_dict") or []
 
 
 def rank_of(path: Path) -> int:
@@ -79,7 +123,7 @@ def rank_of(path: Path) -> int:
 
 def base_state(rank: Mapping[str, Any]) -> list[Any]:
     """The inner optimiser's state per group."""
-    base = rank.get("base_optimizer_state") or []
+    base = inner(rank)
     if isinstance(base, Mapping):
         return list((base.get("state") or {}).values())
     return list(base)
