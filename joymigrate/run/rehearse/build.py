@@ -39,7 +39,7 @@ BY_NAME = ("libopapi.so", "libhcomm.so", "libnnopbase.so")
 # Computed in shim/kernels.c; all others are generated.
 COMPUTED = (
     *("InplaceZero", "InplaceFillScalar", "InplaceCopy", "Cast", "ConstantPadNd"),
-    *("Triu", "Tril"),
+    *("Triu", "Tril", "NpuFormatCast"),
 )
 C_PREFIXES = ("acl", "rt", "Msprof", "Hccl", "hccl")
 # C++ of the chip's graph and acceleration libraries by its mangled namespace: older releases.
@@ -197,13 +197,18 @@ def needed_libraries(package: Package) -> list[str]:
     return sorted((names - own - system | set(BY_NAME)) - {RUNTIME})
 
 
+def is_computed(kernel: str, written: str) -> bool:
+    """Whether the second function of a chip kernel stands in the sources."""
+    return kernel.removeprefix("aclnn") in COMPUTED or f" {kernel}(" in written
+
+
 def stub_source(package: Package) -> str:
     """C for the chip kernels that are only counted, and for functions that have nothing to do."""
     kernels = symbols.chip_kernels(package.main_library)
     written = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES.glob("*.c"))
     names = [f'  "{name}",' for name in kernels]
     counted = [
-        f"{'COMPUTED' if name.removeprefix('aclnn') in COMPUTED else 'KERNEL'}({number}, {name})"
+        f"{'COMPUTED' if is_computed(name, written) else 'KERNEL'}({number}, {name})"
         for number, name in enumerate(kernels)
     ]
     numbers = [

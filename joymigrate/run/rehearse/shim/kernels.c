@@ -1,5 +1,5 @@
 /* Chip kernels (aclnn*): every one is counted; the few that torch_npu reaches below the
- * dispatcher (fill, copy, cast, pad) are computed; any other answers "not simulated" unless the
+ * dispatcher (fill, copy, cast, pad, format cast) are computed; any other answers "not simulated" unless the
  * caller only wants to know which kernels would run. */
 #define _GNU_SOURCE
 #include "joy.h"
@@ -59,15 +59,38 @@ int joy_kernel(int number, const joy_frame *frame) {
   return ACLNN_NOT_SIMULATED;
 }
 
-/* Kernels of the graph interface are compiled by name, which also says what was asked for. */
-static int graph_kernel(const char *type) {
+/* Kernels of the graph interface are compiled by name, which also says what was asked for. Those
+ * that only change the format move bytes: see `aclnnNpuFormatCast` below. */
+typedef struct { void *data; size_t bytes; } buffer;
+JOY_PUBLIC buffer *aclCreateDataBuffer(void *data, size_t bytes) {
+  buffer *b = malloc(sizeof *b);
+  *b = (buffer){data, bytes};
+  return b;
+}
+JOY_PUBLIC int aclDestroyDataBuffer(buffer *b) { free(b); return ACL_OK; }
+
+static int graph_kernel(const char *type, int inputs, buffer **from, int outputs, buffer **to) {
   if (joy_trace()) fprintf(stderr, "[rehearsal] graph kernel %s\n", type);
   if (dry || tracing) return ACL_OK;
+  int moves = !strcmp(type, "Identity") || !strcmp(type, "TransData");
+  if (moves && inputs == 1 && outputs == 1 && from[0] && to[0]) {
+    size_t bytes = from[0]->bytes < to[0]->bytes ? from[0]->bytes : to[0]->bytes;
+    if (bytes) memmove(to[0]->data, from[0]->data, bytes);
+    return ACL_OK;
+  }
   joy_fail("rehearsal device: graph kernel %s has no simulation", type);
   return ACLNN_NOT_SIMULATED;
 }
-JOY_PUBLIC int aclopCompileAndExecute(const char *type) { return graph_kernel(type); }
-JOY_PUBLIC int aclopCompileAndExecuteV2(const char *type) { return graph_kernel(type); }
+JOY_PUBLIC int aclopCompileAndExecute(const char *type, int inputs, void **in, buffer **from,
+                                      int outputs, void **out, buffer **to) {
+  (void)in; (void)out;
+  return graph_kernel(type, inputs, from, outputs, to);
+}
+JOY_PUBLIC int aclopCompileAndExecuteV2(const char *type, int inputs, void **in, buffer **from,
+                                      int outputs, void **out, buffer **to) {
+  (void)in; (void)out;
+  return graph_kernel(type, inputs, from, outputs, to);
+}
 
 /* ---- descriptors: ours, and while host checks are on, the vendor's beside each */
 #define MAX_DIMS 16
@@ -286,7 +309,8 @@ static void assign(aclTensor *to, const aclTensor *from, const aclScalar *scalar
 typedef struct { aclTensor *to, *from; aclScalar *scalar; } executor;
 
 extern int joy_number_InplaceZero, joy_number_InplaceFillScalar, joy_number_InplaceCopy,
-    joy_number_Cast, joy_number_ConstantPadNd, joy_number_Triu, joy_number_Tril;
+    joy_number_Cast, joy_number_ConstantPadNd, joy_number_Triu, joy_number_Tril,
+    joy_number_NpuFormatCast;
 
 static int prepare(int number, aclTensor *to, aclTensor *from, aclScalar *scalar, uint64_t *space,
                    executor **out) {
@@ -407,6 +431,36 @@ static int compute_Tril(aclTensor *from, int64_t diagonal, aclTensor *to, uint64
 }
 RUN(aclnnTril)
 
+/* Private formats are names here: the bytes keep the order of the plain tensor, at the beginning of
+ * a storage of the private format's size. FRACTAL_NZ cuts the last two dimensions into tiles of 16
+ * rows and 32 bytes; the package asks for other formats by the older interface. */
+enum { FORMAT_ND = 2, FORMAT_NZ = 29 };
+JOY_PUBLIC int aclnnNpuFormatCastCalculateSizeAndFormat(const aclTensor *from, int format,
+                                                        int tile_type, int64_t **shape,
+                                                        uint64_t *dims, int *actual) {
+  uint64_t n = from->dims;
+  if ((format != FORMAT_NZ && format != FORMAT_ND) || (format == FORMAT_NZ && n < 2)) return 1;
+  int64_t *made = malloc((n + 2) * sizeof *made);
+  memcpy(made, from->size, n * sizeof *made);
+  if (format == FORMAT_NZ) {
+    int64_t rows = from->size[n - 2], columns = from->size[n - 1];
+    int64_t lane = 32 / width(tile_type) > 0 ? 32 / width(tile_type) : 1;
+    made[n - 2] = (columns + lane - 1) / lane;
+    made[n - 1] = (rows + 15) / 16;
+    made[n] = 16;
+    made[n + 1] = lane;
+    n += 2;
+  }
+  *shape = made;
+  *dims = n;
+  *actual = format;
+  return ACL_OK;
+}
+static int compute_NpuFormatCast(aclTensor *from, aclTensor *to, uint64_t *space, executor **out) {
+  return prepare(joy_number_NpuFormatCast, to, from, NULL, space, out);
+}
+RUN(aclnnNpuFormatCast)
+
 static joy_function computed(int number) {
   const struct { int number; joy_function compute; } all[] = {
       {joy_number_InplaceZero, (joy_function)compute_InplaceZero},
@@ -416,6 +470,7 @@ static joy_function computed(int number) {
       {joy_number_ConstantPadNd, (joy_function)compute_ConstantPadNd},
       {joy_number_Triu, (joy_function)compute_Triu},
       {joy_number_Tril, (joy_function)compute_Tril},
+      {joy_number_NpuFormatCast, (joy_function)compute_NpuFormatCast},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (all[i].number == number) return all[i].compute;

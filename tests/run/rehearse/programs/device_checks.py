@@ -587,3 +587,25 @@ def test_the_default_dtype_is_part_of_a_call() -> None:
     finally:
         torch.set_default_dtype(torch.float32)
     assert (chip + 0.5).dtype == torch.float32
+
+
+def test_private_formats_keep_their_numbers_and_are_refused_where_the_package_does() -> None:
+    import torch_npu
+
+    if not hasattr(torch_npu, "npu_format_cast"):
+        pytest.skip("this release has no function of that name")
+    host = torch.randn(40, 70).half()
+    torch.npu.config.allow_internal_format = True
+    tiled = torch_npu.npu_format_cast(host.to(NPU), 29)
+    torch.npu.config.allow_internal_format = False
+    assert torch_npu.get_npu_format(tiled) == 29
+    assert tiled.untyped_storage().nbytes() == 5 * 3 * 16 * 16 * 2  # tiles of 16 rows and columns
+    same(tiled, host)
+    same(tiled.t(), host.t())
+    same(tiled[3:9], host[3:9])
+    same(torch.ones(2, 40).half().to(NPU) @ tiled, torch.ones(2, 40).half() @ host, 1e-2)
+    plain = torch_npu.npu_format_cast(tiled, 2)
+    assert torch_npu.get_npu_format(plain) == 2
+    same(plain, host)
+    with pytest.raises(RuntimeError, match="internal format"):
+        torch._foreach_norm([tiled], 2)
