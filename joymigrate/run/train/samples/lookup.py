@@ -19,7 +19,7 @@ from joymigrate.run.train.samples.schema import FeatureSchema
 from joymigrate.run.train.semantic_ids.codes import CODES, SemanticIds
 from joymigrate.run.train.tables.configs import EmbeddingConfig
 from joymigrate.run.train.tables.embedding import EmbeddingCollection
-from joymigrate.run.train.tables.jagged import KeyedJaggedTensor
+from joymigrate.run.train.tables.keyed_jagged import KeyedJaggedTensor
 from joymigrate.run.train.tables.table import Table
 
 NEGATIVES = "negatives"  # ids that the right item is told from, in a batch

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     )
     from joymigrate.run.train.tables.jagged import (
         JaggedTensor,
+    )
+    from joymigrate.run.train.tables.keyed_jagged import (
         KeyedJaggedTensor,
     )
     from joymigrate.run.train.tables.keyed_tensor import (
@@ -104,7 +106,7 @@ HOMES = {
     "Eviction": "configs",
     "InteractionArch": "dlrm",
     "JaggedTensor": "jagged",
-    "KeyedJaggedTensor": "jagged",
+    "KeyedJaggedTensor": "keyed_jagged",
     "KeyedOptimizerWrapper": "optimisers",
     "KeyedTensor": "keyed_tensor",
     "OverArch": "dlrm",

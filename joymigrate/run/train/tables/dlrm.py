@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.embedding import EmbeddingBagCollection
-from joymigrate.run.train.tables.jagged import KeyedJaggedTensor
+from joymigrate.run.train.tables.keyed_jagged import KeyedJaggedTensor
 
 
 class Perceptron(nn.Module):

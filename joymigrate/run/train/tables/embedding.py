@@ -37,7 +37,8 @@ from joymigrate.run.train.tables.configs import (
     torch_dtype,
 )
 from joymigrate.run.train.tables.exchange import Fetched, LocalExchange, RowExchange, rows_with_grad
-from joymigrate.run.train.tables.jagged import JaggedTensor, KeyedJaggedTensor
+from joymigrate.run.train.tables.jagged import JaggedTensor
+from joymigrate.run.train.tables.keyed_jagged import KeyedJaggedTensor
 from joymigrate.run.train.tables.keyed_tensor import KeyedTensor
 from joymigrate.run.train.tables.route import Lines, Route, route, route_lines, select
 from joymigrate.run.train.tables.row_optimiser import RowOptimiser

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.tables.jagged import KeyedJaggedTensor
+from joymigrate.run.train.tables.keyed_jagged import KeyedJaggedTensor
 
 # Names of Criteo's columns.
 DEFAULT_LABEL_NAME = "label"

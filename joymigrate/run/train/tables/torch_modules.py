@@ -28,7 +28,7 @@ from joymigrate.run.train.tables.embedding import (
     EmbeddingCollection,
     TableCollection,
 )
-from joymigrate.run.train.tables.jagged import KeyedJaggedTensor
+from joymigrate.run.train.tables.keyed_jagged import KeyedJaggedTensor
 from joymigrate.run.train.tables.row_optimiser import RowOptimiser
 
 KEY = "ids"
