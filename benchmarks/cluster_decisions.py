@@ -20,6 +20,7 @@ import numpy as np
 
 from joymigrate.run.cluster import inventory, jobs
 from joymigrate.run.cluster.events import Cancelled, Ended, Start, Submitted
+from joymigrate.run.cluster.queues import queue_of
 from joymigrate.run.cluster.scheduler import Scheduler
 
 SIZES = [(1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8), (8, 8), (16, 8), (64, 8)]
@@ -53,7 +54,7 @@ def measure(decisions: int, seed: int) -> dict[str, float]:
     began = time.process_time()
     cluster = inventory.from_data(inventory.parse(NODES, "benchmark"))
     items = jobs.read_items({"jobs": [], "queues": QUEUES}, "benchmark").queues
-    queues = [jobs.queue_of(item) for item in items]
+    queues = [queue_of(item) for item in items]
     scheduler = Scheduler(cluster, queues)
     warm_up(scheduler)
     start_s = time.process_time() - began

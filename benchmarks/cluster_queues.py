@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from joymigrate.run.cluster import inventory, jobs, outcome, traces
+from joymigrate.run.cluster.queues import queue_of
 from joymigrate.run.cluster.simulate import simulate
 
 KIND = "ascend-910-8"
@@ -36,7 +37,7 @@ def main() -> None:
         for i, name in enumerate(names)
     ]
     read = jobs.read_items({"jobs": [], "queues": items}, "benchmark").queues
-    queues = [jobs.queue_of(item) for item in read]
+    queues = [queue_of(item) for item in read]
     on_rings = tuple(
         replace(
             arrival,

@@ -1,4 +1,4 @@
-"""Jobs and queues: what is asked for, by whom, under which limits; read from YAML or JSON."""
+"""Jobs: what is asked for and by whom; read, with their queues, from YAML or JSON."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from joymigrate.run.cluster import kinds as server_kinds
 from joymigrate.run.cluster.calendar import ReservationItem
 from joymigrate.run.cluster.inventory import MOST
 from joymigrate.run.cluster.notation import array_of, split_after, split_command
+from joymigrate.run.cluster.queues import Queue, QueueItem, check_limit, queue_of
 from joymigrate.schema import Source, document, load_file, read, setting
 
-EVICTIONS = ("never", "lower-priority", "over-deserved")
 LEAF = ("prefer", "one", "fill", "any")
 NUMA = ("prefer", "one", "any")
-STRATEGIES = ("traverse", "fifo", "fair")
-HALF_LIFE_H = 168.0  # a week, as PriorityDecayHalfLife of Slurm
 DEFAULT_QUEUE = "default"
 RESIZE_MINUTES = 10.0  # of an attempt before it is resized: saving and starting cost about one
 GRACE_S = 1.0  # between asking a process to end and making it
@@ -101,29 +99,6 @@ class Job:
     def cards(self) -> float:
         """Cards of all pods, counting shares."""
         return sum(task.card_share for task in self.tasks)
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """A share of the cluster. MIN is guaranteed, MAX is how far it may grow.
-
-    `min`, `max` and `deserved` map a kind, a family (`gpu`, …) or `cards` to card-units;
-    `cards` is the unified budget over all kinds, weighted. `eviction` says whose jobs may be
-    stopped; `min_runtime` (minutes) protects a job that has just started. `half_life` (hours) is
-    that of its users' past use, where its `strategy` is fair.
-    """
-
-    name: str
-    min: Mapping[str, float] = field(default_factory=dict)
-    max: Mapping[str, float] = field(default_factory=dict)
-    deserved: Mapping[str, float] = field(default_factory=dict)
-    parent: str = ""
-    weight: float = 1.0
-    priority: int = 0
-    eviction: tuple[str, ...] = ("over-deserved",)
-    min_runtime: float = 0.0
-    strategy: str = "traverse"
-    half_life: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,58 +249,6 @@ class JobItem(TaskItem):
 
 
 PER_TASK = ("pods", "cards_per_pod", "cpu_per_pod", "memory_gib_per_pod", "cpu", "memory_gib")
-Limit = float | Mapping[str, float] | None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueItem:
-    """One queue as a file says it. A limit is on a server kind, a family (gpu, …) or cards."""
-
-    name: str = setting(help="the queue's name", words=True)
-    min: Limit = setting(None, "cards that it is sure of, over all or by kind", least=0, most=1e15)
-    max: Limit = setting(None, "how far it may grow", least=0, most=1e15)
-    deserved: Limit = setting(None, "its fair share", least=0, most=1e15)
-    parent: str = setting("", "the queue that it is a part of", words=True)
-    weight: float = setting(1.0, "its part of what is left over", least=0, most=1e15)
-    priority: int = setting(0, "who is asked first")
-    eviction: tuple[str, ...] = setting(
-        ("over-deserved",), "whose jobs may be stopped: " + ", ".join(EVICTIONS), single=True
-    )
-    min_runtime: float | None = setting(
-        None, "minutes that a job runs before it may be stopped", least=0, most=1e15
-    )
-    min_runtime_minutes: float = setting(0.0, "the same as min_runtime", least=0, most=1e15)
-    strategy: str = setting(
-        "traverse", "the order of its jobs; fair: by its users' past use", choices=STRATEGIES
-    )
-    half_life_hours: float | None = setting(
-        None,
-        "after which past use counts half, with strategy fair (default: 168)",
-        above=0,
-        most=1e15,
-    )
-
-    def __post_init__(self) -> None:
-        for key in ("min", "max", "deserved"):
-            check_limit(key, getattr(self, key))
-        if self.half_life_hours is not None and self.strategy != "fair":
-            raise JoyError(
-                f"queue {self.name}: `half_life_hours` with strategy {self.strategy}",
-                where="half_life_hours",
-                help="`strategy: fair`, or leave `half_life_hours` out",
-            )
-        for word in self.evictions:
-            if word not in EVICTIONS:
-                raise JoyError(
-                    f"queue {self.name}: eviction '{word}'.{did_you_mean(word, EVICTIONS)}",
-                    where="eviction",
-                    help=f"one of {', '.join(EVICTIONS)}",
-                )
-
-    @property
-    def evictions(self) -> tuple[str, ...]:
-        """Whose jobs may be stopped, as `over-deserved`."""
-        return tuple(word.replace("_", "-").replace(" ", "-") for word in self.eviction)
 
 
 @document("jobs", "Jobs and queues of a cluster: `--jobs`, `cluster submit`.")
@@ -448,24 +371,6 @@ def members_of(job: Job, array: str | int) -> list[Job]:
     ]
 
 
-def queue_of(item: QueueItem) -> Queue:
-    """One queue from its item."""
-    runtime = item.min_runtime_minutes if item.min_runtime is None else item.min_runtime
-    return Queue(
-        name=item.name,
-        min=limits(item.min),
-        max=limits(item.max),
-        deserved=limits(item.deserved),
-        parent=item.parent,
-        weight=item.weight,
-        priority=item.priority,
-        eviction=item.evictions,
-        min_runtime=runtime,
-        strategy=item.strategy,
-        half_life=(item.half_life_hours or HALF_LIFE_H) if item.strategy == "fair" else 0.0,
-    )
-
-
 def check_unique(what: str, names: Sequence[str]) -> None:
     """Refuse two items of one name."""
     seen: set[str] = set()
@@ -487,25 +392,3 @@ def priority_of(value: int | str, priorities: Mapping[str, int]) -> int:
             help="declare it under `priorities`",
         )
     return priorities[value] if isinstance(value, str) else value
-
-
-def check_limit(key: str, limit: Limit) -> None:
-    """Refuse a limit on what is neither a server kind, nor a family, nor `cards`."""
-    known = {*server_kinds.all_kinds(), *families(), "cards"}
-    for name in limit if isinstance(limit, Mapping) else ():
-        if name not in known:
-            raise JoyError(
-                f"`{key}` on '{name}'.{did_you_mean(name, known)}",
-                where=f"{key}.{name}",
-                help="it is on a server kind, a family (gpu, …) or `cards`",
-            )
-
-
-def limits(limit: Limit) -> Mapping[str, float]:
-    """A limit by kind, family or `cards`; a number is on cards of all kinds."""
-    return limit if isinstance(limit, Mapping) else {} if limit is None else {"cards": limit}
-
-
-def families() -> set[str]:
-    """Families of accelerators that limits can name."""
-    return {kind.family for kind in server_kinds.all_kinds().values()}

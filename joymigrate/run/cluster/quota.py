@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, Queue
+from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job
 from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.reasons import Refusal
 
 Use = Mapping[int, float]  # cards per kind number

@@ -47,11 +47,12 @@ from joymigrate.run.cluster.events import (
     Tick,
 )
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, PodGroup, Queue
+from joymigrate.run.cluster.jobs import Job, PodGroup
 from joymigrate.run.cluster.line import Line
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.policies import Policy
 from joymigrate.run.cluster.preemption import Preemption
+from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Placement, State
 

@@ -21,7 +21,7 @@ from joymigrate.run.cluster.demand import typical
 from joymigrate.run.cluster.entries import Settings
 from joymigrate.run.cluster.events import Ended, Event, Evict, Start, Submitted, Tick
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Queue
+from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.scheduler import Scheduler
 from joymigrate.run.cluster.timeline import Timeline, TimelineSampler, TimelineView, picture
 from joymigrate.run.cluster.traces import Arrival, Trace

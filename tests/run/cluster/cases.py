@@ -9,7 +9,8 @@ import yaml
 from joymigrate.run.cluster import inventory, jobs, policies
 from joymigrate.run.cluster.events import Action, Evict, Start, Submitted
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, Queue, Workload
+from joymigrate.run.cluster.jobs import Job, Workload
+from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.scheduler import Scheduler
 
 

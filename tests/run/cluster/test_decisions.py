@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joymigrate.run.cluster import inventory, jobs, policies
+from joymigrate.run.cluster import inventory, policies
 from joymigrate.run.cluster.events import (
     Cancelled,
     CardsFailed,
@@ -19,6 +19,7 @@ from joymigrate.run.cluster.events import (
     NodeLost,
     Tick,
 )
+from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.scheduler import Scheduler
 from tests.run.cluster.cases import evicted, job, nodes, queue, scheduler, started, submit
 from tests.run.cluster.test_properties import histories
@@ -29,7 +30,7 @@ TWO = "[{name: a, kind: gpu-8}, {name: b, kind: gpu-8}]"
 @given(histories(), st.sampled_from(policies.names()))
 @settings(deadline=None, max_examples=60)
 def test_after_an_event_looking_at_everything_again_changes_nothing(
-    history: tuple[inventory.Inventory, list[jobs.Queue], list[Event]], policy: str
+    history: tuple[inventory.Inventory, list[Queue], list[Event]], policy: str
 ) -> None:
     """The scheduler tries again only what an event may have helped; a tick tries all."""
     cluster, queues, events = history

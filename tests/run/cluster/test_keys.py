@@ -17,6 +17,7 @@ import pytest
 import joymigrate
 from joymigrate.run.cluster import inventory, jobs
 from joymigrate.run.cluster.calendar import ReservationItem
+from joymigrate.run.cluster.queues import Queue, QueueItem
 
 CLUSTER = Path(joymigrate.__file__).parent / "run" / "cluster"
 BARE: dict[str, Any] = {"name": "j"}
@@ -85,7 +86,7 @@ def read_window(item: dict[str, Any]) -> Any:
 FORMS = (
     (ReservationItem, WINDOW, {"name": "w", "nodes": "n", "minutes": 5}, read_window),
     (jobs.JobItem, JOB, BARE, read_job),
-    (jobs.QueueItem, QUEUE, {"name": "q"}, read_queue),
+    (QueueItem, QUEUE, {"name": "q"}, read_queue),
     (inventory.NodeItem, NODE, {"name": "n", "kind": "gpu-8"}, read_node),
     (jobs.JobsFile, FILE, {}, read_file),
 )
@@ -103,7 +104,7 @@ def test_every_key_changes_what_is_read(form: Any, table: Any, bare: Any, load: 
     assert dropped == []
 
 
-@pytest.mark.parametrize("form", [jobs.Job, jobs.PodGroup, jobs.Queue, inventory.Node])
+@pytest.mark.parametrize("form", [jobs.Job, jobs.PodGroup, Queue, inventory.Node])
 def test_what_is_read_is_used(form: Any) -> None:
     named: set[str] = set()
     for path in CLUSTER.rglob("*.py"):

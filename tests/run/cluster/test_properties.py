@@ -22,6 +22,7 @@ from joymigrate.run.cluster.events import (
     Tick,
 )
 from joymigrate.run.cluster.place import Placer
+from joymigrate.run.cluster.queues import Queue, QueueItem, queue_of
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.scheduler import Scheduler
 from joymigrate.run.cluster.state import State
@@ -147,7 +148,7 @@ def check_shape(kind: Any, ids: list[int], gang: bool) -> None:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[inventory.Inventory, list[jobs.Queue], list[Event]]:
+def histories(draw: st.DrawFn) -> tuple[inventory.Inventory, list[Queue], list[Event]]:
     cluster = draw(clusters())
     size = cluster.cards
     queues = []
@@ -156,7 +157,7 @@ def histories(draw: st.DrawFn) -> tuple[inventory.Inventory, list[jobs.Queue], l
         high = draw(st.sampled_from([None, low + 4, size]))
         raw = {"name": name, "min": low, "eviction": draw(st.sampled_from(EVICTIONS))}
         raw |= {"max": high} if high is not None else {}
-        queues.append(jobs.queue_of(read(jobs.QueueItem, raw, "test")))
+        queues.append(queue_of(read(QueueItem, raw, "test")))
     events: list[Event] = []
     names = [node.name for node in cluster.nodes]
     for number in range(draw(st.integers(1, 25))):
@@ -187,7 +188,7 @@ def replace_queue(job: jobs.Job, queue: str) -> jobs.Job:
 @given(histories(), st.sampled_from(policies.names()))
 @settings(deadline=None, max_examples=120)
 def test_whatever_happens_no_card_is_held_twice_and_no_limit_is_broken(
-    history: tuple[inventory.Inventory, list[jobs.Queue], list[Event]], policy: str
+    history: tuple[inventory.Inventory, list[Queue], list[Event]], policy: str
 ) -> None:
     cluster, queues, events = history
     run = Scheduler(cluster, queues, policies.get(policy))
@@ -238,8 +239,8 @@ def test_every_feasible_min_claim_is_served_in_its_own_cycle(
     """An empty copy of the cluster can place the claim, so the full one must, by evicting."""
     low = cluster.count().get(kind, 0)
     queues = [
-        jobs.queue_of(jobs.QueueItem("owner", {kind: low} if low else None)),
-        jobs.queue_of(read(jobs.QueueItem, {"name": "guest"}, "test")),
+        queue_of(QueueItem("owner", {kind: low} if low else None)),
+        queue_of(read(QueueItem, {"name": "guest"}, "test")),
     ]
     run = Scheduler(cluster, queues)
     for number in range(guests):

@@ -7,8 +7,9 @@ import pytest
 from joymigrate.run.cluster.arrival import draw, offer
 from joymigrate.run.cluster.demand import typical
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, Queue
+from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.outcome import offered_data, simulation_data
+from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.simulate import Simulation, shuffled, simulate
 from joymigrate.run.cluster.timeline import picture
 from joymigrate.run.cluster.traces import Arrival, Trace

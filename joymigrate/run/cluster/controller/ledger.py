@@ -13,7 +13,8 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import fair, run_times
 from joymigrate.run.cluster.bookings import Booking
-from joymigrate.run.cluster.jobs import Job, Queue
+from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.queues import Queue
 from joymigrate.schema import read
 
 LIVE = ("waiting", "held", "running")

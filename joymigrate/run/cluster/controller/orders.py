@@ -18,8 +18,9 @@ from joymigrate.run.cluster.controller.ledger import LIVE, Fact, Ledger, Record
 from joymigrate.run.cluster.controller.restore import restore
 from joymigrate.run.cluster.events import Action, Evict, Start
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, PodAllocation, Queue
+from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, PodAllocation
 from joymigrate.run.cluster.kinds import MAX_CARDS
+from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.scheduler import Scheduler
 

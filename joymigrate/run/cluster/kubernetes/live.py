@@ -12,12 +12,13 @@ from joymigrate.run.cluster.events import Evict, Past, Start, Submitted
 from joymigrate.run.cluster.explain import explain
 from joymigrate.run.cluster.foresight import look_ahead
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Queue
+from joymigrate.run.cluster.jobs import DEFAULT_QUEUE
 from joymigrate.run.cluster.kubernetes import gangs, quantity
 from joymigrate.run.cluster.kubernetes.gangs import Gangs
 from joymigrate.run.cluster.kubernetes.nodes import Object, inventory_of
 from joymigrate.run.cluster.kubernetes.renderers import resource
 from joymigrate.run.cluster.plan import placement_data
+from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.scheduler import Scheduler
 
 SCHEMA = "joymigrate.gangs/1"

@@ -42,6 +42,7 @@ from joymigrate.run.cluster.on_ray import output
 from joymigrate.run.cluster.on_ray.answers import Answers
 from joymigrate.run.cluster.on_ray.gang import Gang, answer, card_ids, overlap, sweep
 from joymigrate.run.cluster.on_ray.nodes import inventory
+from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.scheduler import Scheduler
 
 WATCH_S = 0.5  # between looks at Ray's nodes
@@ -393,6 +394,6 @@ def fact(kind: str, job: str = "", by: str = SCHEDULER, data: Any = None) -> Fac
     return Fact(kind, time.time(), job, by, data or {})
 
 
-def limits_data(queues: Sequence[jobs.Queue], weights: Any) -> dict[str, Any]:
+def limits_data(queues: Sequence[Queue], weights: Any) -> dict[str, Any]:
     """Queues and weights as the log keeps them."""
     return {"queues": [dataclasses.asdict(queue) for queue in queues], "weights": dict(weights)}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.cluster.calendar import ReservationItem
-from joymigrate.run.cluster.jobs import Job, Queue
+from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.queues import Queue
 
 
 @dataclass(frozen=True, slots=True)

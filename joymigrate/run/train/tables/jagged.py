@@ -23,7 +23,7 @@ def to_offsets(lengths: Tensor) -> Tensor:
 
 
 class Sequences:
-    """`values` cut into n sequences by `lengths` [n] or `offsets` [n + 1]: what both kinds share."""
+    """`values` cut into n sequences by `lengths` [n] or `offsets` [n + 1]; of both kinds."""
 
     def __init__(
         self,

@@ -18,9 +18,10 @@ from typing import Any
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.cluster import kinds
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import GRACE_S, Job, PodGroup, Queue, Workload
+from joymigrate.run.cluster.jobs import GRACE_S, Job, PodGroup, Workload
 from joymigrate.run.cluster.kinds import Kind
 from joymigrate.run.cluster.kubernetes.renderers import _shares
+from joymigrate.run.cluster.queues import Queue
 
 IMAGE = "docker.io/library/python:3.11"
 PREFIX = "joymigrate.io"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, PodGroup, Queue, Workload
+from joymigrate.run.cluster.jobs import Job, PodGroup, Workload
 from joymigrate.run.cluster.kinds import Kind
 from joymigrate.run.cluster.kubernetes.renderers import (
     LABELS,
@@ -24,6 +24,7 @@ from joymigrate.run.cluster.kubernetes.renderers import (
     resource,
     used_queues,
 )
+from joymigrate.run.cluster.queues import Queue
 
 NAME = "kueue"
 GANG = frozenset({"time_limit_minutes", "grace_s", "leaf: one", "sp_block"})

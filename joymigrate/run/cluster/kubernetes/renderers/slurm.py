@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Sequence
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, PodGroup, Queue, Workload
+from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, PodGroup, Workload
 from joymigrate.run.cluster.kubernetes.renderers import PORT, Rendered, kind_of, seconds
 from joymigrate.run.cluster.notation import split_after
+from joymigrate.run.cluster.queues import Queue
 
 NAME = "slurm"
 SAYS = frozenset({"time_limit_minutes", "after", "leaf: one", "sp_block", "min_pods"})

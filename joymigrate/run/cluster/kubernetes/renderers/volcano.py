@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, Queue, Workload
+from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, Workload
 from joymigrate.run.cluster.kinds import Kind
 from joymigrate.run.cluster.kubernetes.renderers import (
     LABELS,
@@ -20,6 +20,7 @@ from joymigrate.run.cluster.kubernetes.renderers import (
     used_queues,
 )
 from joymigrate.run.cluster.kubernetes.renderers._shares import rule
+from joymigrate.run.cluster.queues import Queue
 
 NAME = "volcano"
 SAYS = frozenset({"time_limit_minutes", "grace_s", "leaf: one", "numa: one", "sp_block"})
