@@ -1,22 +1,26 @@
-"""The vendor's own tests of torch_npu on the simulated chip, beside its list of those that fail.
+"""A library's own tests on the simulated chip, beside the list of those that fail on a real one.
 
-    python -m benchmarks.vendor_tests CHECKOUT WORK [--seconds N] [FILE …]
+    python -m benchmarks.vendor_tests CHECKOUT WORK [--tests test] [FILE …]
+    python -m benchmarks.vendor_tests CHECKOUT WORK --tests . --select "not export"
+        --environment TRANSFORMERS_TEST_DEVICE=npu FILE …
 
-CHECKOUT is a checkout of Ascend/pytorch. Its `test/` holds torch's device-generic tests, made for
-the chip, and `test/unsupported_test_cases/.pytorch-disabled-tests.json` names those that its
-maintainers switched off because they fail there. Every FILE of `test/` (as `test_indexing.py`)
-runs in a rehearsal with nothing switched off, and each test falls into one of four cells. WORK
-keeps one report per file: a file that has one is not run again. Without FILE, those in WORK are
-told.
+CHECKOUT is a checkout of Ascend/pytorch, or of another library whose tests know the chip. The
+`test/` of the former holds torch's device-generic tests, made for the chip, and
+`test/unsupported_test_cases/.pytorch-disabled-tests.json` names those that its maintainers switched
+off because they fail there. Every FILE below the tests runs in a rehearsal with nothing switched
+off, and each test falls into one of four cells. Where there is no such list, the cells are two.
+WORK keeps one report per file: a file that has one is not run again. Without FILE, those in WORK
+are told.
 
-A test that is on the list and passes here is not always a silent yes: tests are also switched off
-for their time, their memory or another release.
+A test that is on the list and passes here is not always a silent yes: the list grew with every
+release, and tests are also switched off for their time or their memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -42,17 +46,26 @@ def main() -> int:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("work", type=Path)
     parser.add_argument("files", nargs="*")
+    parser.add_argument("--tests", default="test", help="folder below CHECKOUT to start in")
+    parser.add_argument("--select", default="", help="pytest's -k")
+    parser.add_argument("--environment", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--seconds", type=float, default=900, help="limit of one file")
     parser.add_argument("--gib", type=float, default=6, help="limit of one file's memory")
     parser.add_argument("--messages", action="store_true", help="what failed here alone, and why")
     given = parser.parse_args()
-    tests, work = given.checkout.resolve() / "test", given.work.resolve()
+    tests, work = given.checkout.resolve() / given.tests, given.work.resolve()
+    words = ["-k", given.select] if given.select else []
+    surroundings = dict(one.split("=", 1) for one in given.environment)
     work.mkdir(parents=True, exist_ok=True)
     for name in given.files:
         report = work / f"{name.replace('/', '-').removesuffix('.py')}.xml"
         if not report.is_file():
-            rehearse(tests, name, report, given.seconds, given.gib)
-    disabled = set(json.loads((tests / LIST).read_text(encoding="utf-8")))
+            command = [name, *words]
+            rehearse(tests, command, surroundings, report, given.seconds, given.gib)
+    switched_off = tests / LIST
+    disabled = set()
+    if switched_off.is_file():
+        disabled = set(json.loads(switched_off.read_text(encoding="utf-8")))
     total: Counter[str] = Counter()
     print(f"| file | {' | '.join(CELLS.values())} | skipped by themselves |")
     print(f"|---|{'---|' * (len(CELLS) + 1)}")
@@ -67,35 +80,37 @@ def main() -> int:
     return 0
 
 
-def rehearse(tests: Path, name: str, report: Path, seconds: float, gib: float) -> None:
+def rehearse(
+    tests: Path,
+    words: list[str],
+    surroundings: dict[str, str],
+    report: Path,
+    seconds: float,
+    gib: float,
+) -> None:
     """One file under the rehearsal; when the process dies, again with its tests apart."""
-    ask = [
-        sys.executable,
-        "-m",
-        "joymigrate",
-        "rehearse",
-        "-q",
-        "-o",
-        str(report.with_suffix(".json")),
-    ]
-    ask += ["--", sys.executable, "-m", "pytest", "-q", "--disable-warnings", "-o", "addopts="]
-    ask += ["-p", "no:cacheprovider", f"--junitxml={report}", name]
-    root = str(Path(__file__).parents[1])
-    surroundings = {
+    said = report.with_suffix(".json")
+    ask = [sys.executable, "-m", "joymigrate", "rehearse", "-q", "-o", str(said), "--"]
+    ask += [sys.executable, "-m", "pytest", "-q", "--disable-warnings", "-p", "no:cacheprovider"]
+    ask += ["-o", "addopts=", "-o", "log_cli=false", f"--junitxml={report}", *words]
+    path = os.pathsep.join([surroundings.get("PYTHONPATH", ""), str(Path(__file__).parents[1])])
+    environment = {
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": root,
+        "HF_HUB_OFFLINE": "1",
+        **surroundings,
+        "PYTHONPATH": path.strip(os.pathsep),
     }
+    log = report.with_suffix(".log")
     for extra in ([], ["-n", "1", "--max-worker-restart", "20"]):
-        log = report.with_suffix(".log")
         ended = limited.run(
-            [*ask, *extra], tests, log, seconds=seconds, gib=gib, environment=surroundings
+            [*ask, *extra], tests, log, seconds=seconds, gib=gib, environment=environment
         )
         if ended.stopped or report.is_file():
             break
     if not report.is_file():
         why = f"limit of {ended.stopped}" if ended.stopped else f"exit code {ended.code}"
-        print(f"{name}: no report ({why}; {log})", file=sys.stderr)
+        print(f"{words[0]}: no report ({why}; {log})", file=sys.stderr)
 
 
 def cells(report: Path, disabled: set[str]) -> tuple[Counter[str], dict[str, list[str]]]:
