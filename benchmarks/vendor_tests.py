@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=900, help="limit of one file")
     parser.add_argument("--gib", type=float, default=6, help="limit of one file's memory")
     parser.add_argument("--messages", action="store_true", help="what failed here alone, and why")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     tests, work = given.checkout.resolve() / given.tests, given.work.resolve()
     words = ["-k", given.select] if given.select else []
     surroundings = dict(one.split("=", 1) for one in given.environment)

@@ -21,6 +21,7 @@ from joymigrate.run.rehearse.record import Record
 from joymigrate.run.rehearse.shim import Shim
 
 AGREES = ()  # the plan of a combination whose results have the form of the CPU's
+OVERLAPS = 1  # of torch's answers: no, yes, too hard to say
 MASKS = (torch.bool, torch.uint8)
 BASE_FORMATS = (-1, 0, 1, 2, 3, 27, 30, 32, 35)  # NCHW, NHWC, ND, …: plain strided memory
 
@@ -61,7 +62,8 @@ class Vendor:
         """Run the vendor's C++ for this call. Its errors are the program's errors."""
         if operator.vendor is None or depends_on_data(operator, args, kwargs):
             return VendorPass(False)
-        before = [(tensor, tensor.clone()) for tensor in flat_tensors(written)]
+        memory = [plain_memory(tensor) for tensor in flat_tensors(written)]
+        before = [(tensor, tensor.clone()) for tensor in memory]
         generator = generator_of(operator, args, kwargs, index)
         state = generator.get_state() if generator is not None else None
         args, kwargs = with_tensors(operator, args, kwargs)
@@ -209,6 +211,14 @@ class Vendor:
     def note(self, operator: Operator, number: int, text: str) -> None:
         """One difference between the vendor's results and the CPU's, for the report."""
         self.record.differences.setdefault(f"{operator.name} result {number}", text)
+
+
+def plain_memory(tensor: Tensor) -> Tensor:
+    """What a tensor lies on; itself, unless some of its elements share a place (`expand`)."""
+    if torch._debug_has_internal_overlap(tensor) != OVERLAPS:
+        return tensor
+    last = sum((size - 1) * step for size, step in zip(tensor.size(), tensor.stride(), strict=True))
+    return tensor.as_strided((last + 1,), (1,))
 
 
 def depends_on_data(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

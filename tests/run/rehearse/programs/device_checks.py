@@ -50,9 +50,17 @@ def line_of(name):
 
 def test_random_numbers_follow_the_seed():
     torch.manual_seed(7)
-    first = [torch.randn(4, device=NPU), torch.randperm(8, device=NPU), F.dropout(torch.ones(64, device=NPU))]
+    first = [
+        torch.randn(4, device=NPU),
+        torch.randperm(8, device=NPU),
+        F.dropout(torch.ones(64, device=NPU)),
+    ]
     torch.npu.manual_seed_all(7)
-    second = [torch.randn(4, device=NPU), torch.randperm(8, device=NPU), F.dropout(torch.ones(64, device=NPU))]
+    second = [
+        torch.randn(4, device=NPU),
+        torch.randperm(8, device=NPU),
+        F.dropout(torch.ones(64, device=NPU)),
+    ]
     for a, b in zip(first, second):
         assert torch.equal(a.cpu(), b.cpu())
     assert not torch.equal(torch.randn(4, device=NPU).cpu(), first[0].cpu())
@@ -72,9 +80,7 @@ def test_a_generator_of_ones_own_is_independent():
     assert torch.equal(first.cpu(), torch.randn(4, device=NPU, generator=b).cpu())
     assert torch.equal(before, torch.npu.get_rng_state())
     x = torch.empty(6, device=NPU)
-    assert torch.equal(
-        x.normal_(generator=a).clone().cpu(), x.normal_(generator=b).clone().cpu()
-    )
+    assert torch.equal(x.normal_(generator=a).clone().cpu(), x.normal_(generator=b).clone().cpu())
 
 
 def test_the_cpus_generator_is_left_alone():
@@ -198,7 +204,10 @@ def test_results_of_a_size_that_depends_on_the_data():
         mask = x[:, 0] > bound
         for got, wanted in (
             (x.npu()[mask.npu()], x[mask]),
-            (torch.masked_select(x.npu(), mask.npu()[:, None]), torch.masked_select(x, mask[:, None])),
+            (
+                torch.masked_select(x.npu(), mask.npu()[:, None]),
+                torch.masked_select(x, mask[:, None]),
+            ),
             (torch.nonzero(mask.npu()), torch.nonzero(mask)),
             (torch.unique_consecutive(mask.npu()), torch.unique_consecutive(mask)),
         ):
@@ -306,7 +315,13 @@ def test_autocast_and_scaler():
 
 
 def test_optimisers_match():
-    for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad):
+    for kind in (
+        torch.optim.SGD,
+        torch.optim.Adam,
+        torch.optim.AdamW,
+        torch.optim.RMSprop,
+        torch.optim.Adagrad,
+    ):
         torch.manual_seed(0)
         host = nn.Linear(4, 3)
         device = copy.deepcopy(host).npu()
@@ -389,8 +404,15 @@ def test_double_becomes_float_as_on_the_chip():
 def test_convolutions_and_normalisation_match():
     torch.manual_seed(0)
     host = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(8, 4, 1), nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 3),
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 4, 1),
+        nn.GroupNorm(2, 4),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16, 3),
     )
     device = copy.deepcopy(host).npu()
     x = torch.randn(2, 3, 8, 8)
@@ -412,7 +434,9 @@ def test_attention_takes_the_fused_kernel():
 
 
 # torch's builds for CUDA bring a broadcast of their own, which ends in the process's death here.
-in_one_process = pytest.mark.skipif(torch.version.cuda is not None, reason="torch is built for CUDA")
+in_one_process = pytest.mark.skipif(
+    torch.version.cuda is not None, reason="torch is built for CUDA"
+)
 
 
 @in_one_process
@@ -609,3 +633,13 @@ def test_private_formats_keep_their_numbers_and_are_refused_where_the_package_do
     same(plain, host)
     with pytest.raises(RuntimeError, match="internal format"):
         torch._foreach_norm([tiled], 2)
+
+
+def test_memory_that_elements_share_is_filled() -> None:
+    for size, stride in (((4, 3, 2), (10, 0, 3)), ((4, 3, 2), (1, 1, 1)), ((0, 3), (3, 0))):
+        host = torch.empty_strided(size, stride).fill_(2.0)
+        chip = torch.empty_strided(size, stride, device="npu").fill_(2.0)
+        assert torch.equal(chip.cpu(), host)
+    row = torch.zeros(3, device="npu")
+    row.expand(2, 3).fill_(1.0)
+    assert row.tolist() == [1, 1, 1]
