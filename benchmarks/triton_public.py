@@ -117,14 +117,16 @@ def judged(
     proofs = prove([job for _, job in jobs], unique, known, cases=arguments.cases)
     for (row, _), proof in zip(jobs, proofs, strict=True):
         row["proof"] = proof.result + (f": {proof.reason}" if proof.reason else "")
+        row |= {"ran": proof.ran, "statements": proof.statements}
     return rows
 
 
 def line(row: dict[str, Any]) -> str:
     """One row of the table."""
     right = "" if row["label"] in ("", row["verdict"]) else f" (label: {row['label']})"
+    ran = f" ({row['ran']} of {row['statements']} statements ran)" if row.get("ran") else ""
     parts = [row["project"], row["kernel"], row["verdict"] + right, row["reason"][:90],
-             row["port"][:60], row["proof"][:120]]  # fmt: skip
+             row["port"][:60], row["proof"][:120] + ran]  # fmt: skip
     return f"| {' | '.join(parts)} |"
 
 

@@ -68,7 +68,8 @@ def variant(one: Ported) -> dict[str, Any]:
         **fields(one, "path kernel=port.kernel line=port.line changes=port.changes"),
         "written": one.written or None,
         "refused": one.port.refused or None,
-        "proof": fields(one.proof, "result cases") | {"reason": one.proof.reason or None},
+        "proof": fields(one.proof, "result cases ran statements")
+        | {"reason": one.proof.reason or None},
     }
 
 
@@ -82,7 +83,10 @@ def variant_lines(variants: Sequence[Ported]) -> list[str]:
             continue
         said = one.proof.reason
         if one.proof.result == "equal":
-            said = f"equal to the original in {one.proof.cases} interpreted cases"
+            said = (
+                f"equal to the original in {one.proof.cases} interpreted cases, which ran "
+                f"{one.proof.ran} of {one.proof.statements} statements"
+            )
         lines.append(f"{head}: {', '.join(one.port.changes)} → {one.written}")
         lines.append(f"  {said if one.proof.result == 'equal' else f'not proved: {said}'}")
     if variants:

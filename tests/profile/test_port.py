@@ -292,6 +292,66 @@ def test_a_wrong_variant_is_found(before: str, after: str) -> None:
     assert proof(COLUMNS, "halve", wrong).result in ("different",) or "grid_1" in before
 
 
+ODD_ARGUMENTS = """
+@triton.jit
+def offset_of(Starts, row):
+    return tl.load(Starts + row)
+
+@triton.jit
+def through_a_helper(Values, Starts, Out, stride_vn, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    start = offset_of(Starts, row)
+    lanes = tl.arange(0, BLOCK)
+    tl.store(Out + row * stride_vn + lanes, tl.load(Values + start * stride_vn + lanes))
+
+@triton.jit
+def by_branch(A, B, Out, FROM_A: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    lanes = tl.arange(0, BLOCK)
+    if FROM_A:
+        source = A + row * BLOCK + lanes
+    else:
+        source = B + row * BLOCK + lanes
+    tl.store(Out + row * BLOCK + lanes, tl.load(source))
+
+@triton.jit
+def masked(X, Keep, Out, ACTIVATION: tl.constexpr, BLOCK: tl.constexpr):
+    lanes = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(X + lanes, mask=tl.load(Keep + lanes), other=0.0)
+    if ACTIVATION == "double":
+        x = x * 2
+    elif ACTIVATION == "halve":
+        x = x / 2
+    tl.store(Out + lanes, x)
+
+@triton.jit
+def in_blocks(x, y, T, S: tl.constexpr, BT: tl.constexpr, BS: tl.constexpr):
+    row, column = tl.program_id(0), tl.program_id(1)
+    p = tl.make_block_ptr(x, (T, S), (S, 1), (row * BT, column * BS), (BT, BS), (1, 0))
+    q = tl.make_block_ptr(y, (T, S), (S, 1), (row * BT, column * BS), (BT, BS), (1, 0))
+    tl.store(q, tl.load(p, boundary_check=(0, 1)) + 1, boundary_check=(0, 1))
+
+@triton.jit
+def asserted(x, y, N: tl.constexpr, BLOCK: tl.constexpr):
+    tl.static_assert(N % BLOCK == 0, "N is no multiple")
+    for start in range(0, N, BLOCK):
+        lanes = tl.program_id(0) * N + start + tl.arange(0, BLOCK)
+        tl.store(y + lanes, tl.load(x + lanes))
+"""
+
+
+def test_arguments_are_drawn_by_what_kernels_do_with_them() -> None:
+    known = port.load(chips.target("ascend"))
+    source = (HEAD + ODD_ARGUMENTS).encode()
+    text, ports = rewrite.port_source(source, known)
+    names = [one.kernel for one in ports if not one.refused]
+    assert set(names) >= {"through_a_helper", "by_branch", "masked", "in_blocks", "asserted"}
+    jobs = [prove.Job(Path("own.py"), source, text, name) for name in names]
+    proofs = dict(zip(names, prove.prove(jobs, [], known, cases=2), strict=True))
+    assert {name: one.result for name, one in proofs.items()} == dict.fromkeys(names, "equal")
+    assert all(0 < one.ran <= one.statements for one in proofs.values())
+
+
 def test_lanes_that_are_read_elsewhere_are_not_split() -> None:
     swapped = COLUMNS.replace(
         "tl.load(x + row * stride + at", "tl.load(out + row * stride + at + 1"

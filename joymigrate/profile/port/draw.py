@@ -1,7 +1,8 @@
-"""Arguments for one kernel, drawn by what its source does with each parameter.
+"""Arguments for one kernel, drawn by what its source and its callers do with each parameter.
 
 Numbers that a call site says are taken from it. Pointers get buffers with room on both sides; a
-parameter whose values are used in addresses gets small whole numbers.
+parameter whose values are used in addresses gets small whole numbers. What does not fit is mended
+by `retry.py` from what the interpreter says.
 """
 
 from __future__ import annotations
@@ -13,154 +14,128 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from joymigrate.profile.port.dotted import dotted
 from joymigrate.profile.port.find import SourceKernel
-from joymigrate.profile.port.lanes import calls, first_name, names
+from joymigrate.profile.port.flow import KernelFlow, Uses
+from joymigrate.profile.port.sites import kinds
 
-ACCESS = frozenset(("load", "store", "make_block_ptr"))
 FLAG = re.compile(
     r"^(IS|USE|HAS|STORE|DO|SAVE|RETURN|APPLY|WITH|ENABLE|REVERSE|OUTPUT|ADD)_|_FLAG$", re.I
 )
 REAL = re.compile(r"eps|scale|alpha|beta|gamma|^p$|temperature|softcap|dropout|lr|multiplier|smooth"
-                  r"|momentum|decay|norm|weight$|factor|^B$|threshold", re.IGNORECASE)  # fmt: skip
+                  r"|momentum|decay|norm|weight$|factor|^B$|threshold|_(min|max)$",
+                  re.IGNORECASE)  # fmt: skip
 WHOLE = re.compile(r"idx|index|indices|ids|offset|cu_|lens|target|label|slot|table|mapping",
                    re.IGNORECASE)  # fmt: skip
+RISING = re.compile(r"cu_|offset|indptr|start_loc|_loc$|seqlens", re.IGNORECASE)
 # `k` may be a tensor; `K` beside M and N is a size.
 POINTER = re.compile(
     r"(?i:_?(ptr|ptrs|p)$)|^(x|y|z|q|k|v|o|g|w|h|dq|dk|dv|do|dx|dy|dw|dg|dh|db|X|Y|Z|Q|W|DX|DY|DW)$"
 )
+LARGEST = 256  # lanes of a side: the interpreter is slow
+DTYPES = ("int8", "int16", "int32", "int64", "uint8", "bool")
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a parameter is: pointer (`dtype`), flag, size, real, number, or fixed (as called)."""
+    """What a parameter is: pointer (`dtype`), flag, size, real, number, stride (`value`: how many
+    sides are inside of this one, of a tensor with `sides`), none, or fixed (as called)."""
 
     name: str
     kind: str
     constexpr: bool
     dtype: str = "float32"
-    value: Any = None
+    value: Any = None  # of a choice a tuple
+    sides: int = 1
+    sure: bool = False  # nothing else than a number, by what is done with it
+    nullable: bool = False
 
 
-def roles(kernel: SourceKernel) -> list[Role]:
-    """The role of every parameter."""
-    pointers, whole = bases(kernel)
-    sizes = lane_sizes(kernel)
-    flags = tested(kernel)
+def roles(kernel: SourceKernel, tree: ast.Module) -> list[Role]:
+    """The role of every parameter; `tree` holds the functions that the kernel calls."""
+    flow = KernelFlow(tree, kernel.language)
+    uses = flow.uses(flow.functions.get(kernel.name, kernel.node))
+    sites = kinds(kernel.launches)
     said: dict[str, int] = {}
     for launch in kernel.launches:
         said = {**launch.numbers, **said}
-    defaults = dict(zip(
-        [a.arg for a in reversed(kernel.node.args.args)],
-        reversed(kernel.node.args.defaults), strict=False,
-    ))  # fmt: skip
+    arguments = kernel.node.args
+    defaults = dict(zip([a.arg for a in reversed(arguments.args)],
+                        reversed(arguments.defaults), strict=False))  # fmt: skip
+    strides = sides_of([a.arg for a in arguments.args], sites)
     found = []
-    for argument in kernel.node.args.args:
+    for argument in arguments.args:
         name = argument.arg
         fixed = argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation)
         default = defaults.get(name)
         literal = default.value if isinstance(default, ast.Constant) else None
-        if name in pointers:
-            kind = "pointer"
-        elif fixed and name in said:
-            found.append(Role(name, "fixed", fixed, value=said[name]))
-            continue
-        elif (
-            (fixed and isinstance(literal, bool)) or name in flags or (fixed and FLAG.search(name))
-        ):
-            kind = "flag"
-        elif isinstance(literal, float) or (REAL.search(name) and name not in sizes):
-            kind = "real"
-        elif name in sizes:
-            kind = "size"
-        elif fixed and isinstance(literal, (int, str)):
-            found.append(Role(name, "fixed", fixed, value=literal))
-            continue
+        kind, value = kind_of(name, fixed, literal, uses, sites.get(name, ("", ""))[0], said)
+        known = {"sure": name in uses.numbers, "nullable": name in uses.nullable}
+        if kind == "stride" or (name in strides and kind in ("number", "real")):
+            inner, sides = strides.get(name, (0, 1))
+            found.append(Role(name, "stride", fixed, value=inner, sides=sides, sure=True))
         else:
-            kind = "pointer" if not fixed and POINTER.search(name) else "number"
-        dtype = "int64" if name in whole or WHOLE.search(name) else "float32"
-        found.append(Role(name, kind, fixed, dtype))
+            found.append(Role(name, kind, fixed, dtype_of(name, uses, sites), value, **known))
     return found
 
 
-def bases(kernel: SourceKernel) -> tuple[set[str], set[str]]:
-    """Parameters that are pointers, and those whose values are used in addresses."""
-    parameters = {a.arg for a in kernel.node.args.args}
-    made: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(kernel.node):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                made.setdefault(dotted(target), []).append(node.value)
-    pointers: set[str] = set()
-    values: dict[str, str] = {}  # variable → pointer that it was read from
-    addressed: set[str] = set()
-
-    def origin(name: str, seen: tuple[str, ...] = ()) -> str:
-        if name in parameters or name in seen:
-            return name
-        for value in made.get(name, ()):
-            inner = value
-            if isinstance(inner, ast.Call) and inner.args:  # make_block_ptr(base, …), advance(p, …)
-                inner = inner.args[0]
-            found = origin(first_name(inner), (*seen, name))
-            if found in parameters:
-                return found
-        return name
-
-    for call, name in calls(kernel.node, kernel.language):
-        if call.args and (name in ACCESS or name.startswith("atomic_")):
-            pointers.add(origin(first_name(call.args[0])))
-            addressed |= names(call.args[0])
-        for word in call.keywords:
-            if name == "make_block_ptr" and word.arg == "base":
-                pointers.add(origin(first_name(word.value)))
-    for variable, expressions in made.items():
-        for value in expressions:
-            for call, name in calls(value, kernel.language):
-                if name == "load" and call.args:
-                    values[variable] = origin(first_name(call.args[0]))
-    reached = set(addressed)
-    for _ in range(4):
-        for variable in tuple(reached):
-            for value in made.get(variable, ()):
-                reached |= names(value)
-    whole = {pointer for variable, pointer in values.items() if variable in reached}
-    return pointers & parameters, whole & parameters
+def kind_of(
+    name: str, fixed: bool, literal: Any, uses: Uses, site: str, said: Mapping[str, int]
+) -> tuple[str, Any]:
+    """The kind of one parameter, and the value of a fixed one."""
+    choices = [one for one in uses.choices.get(name, ()) if not isinstance(one, bool)]
+    if not fixed and (name in uses.pointers or (site == "pointer" and name not in uses.numbers)):
+        return "pointer", None
+    if fixed and name in said and (said[name] <= LARGEST or name not in uses.sizes):
+        return "fixed", said[name]
+    if name in uses.sizes and site != "flag":
+        return "size", None
+    if site == "flag" or (fixed and isinstance(literal, bool)) or flagged(name, fixed, uses):
+        return "flag", None
+    if choices:
+        others = ("another",) if all(isinstance(one, str) for one in choices) else ()
+        return "choice", tuple(dict.fromkeys((*choices, *others)))
+    if site in ("stride", "none", "real"):
+        return site, None
+    if isinstance(literal, float) or (REAL.search(name) and name not in uses.addressed):
+        return "real", None
+    if fixed and isinstance(literal, (int, str)):
+        return "fixed", literal
+    return ("pointer" if not fixed and not site and POINTER.search(name) else "number"), None
 
 
-def lane_sizes(kernel: SourceKernel) -> set[str]:
-    """Parameters that are the sizes of lanes or shapes."""
-    found: set[str] = set()
-    for call, name in calls(kernel.node, kernel.language):
-        if name == "arange":
-            found |= names(call.args[-1]) if call.args else set()
-        elif name in ("zeros", "full", "make_block_ptr"):
-            for part in [*call.args[:1], *(k.value for k in call.keywords)]:
-                if isinstance(part, (ast.Tuple, ast.List)) and name != "make_block_ptr":
-                    found |= names(part)
-        if name == "make_block_ptr":
-            place = next((k.value for k in call.keywords if k.arg == "block_shape"), None)
-            place = place or (call.args[4] if len(call.args) > 4 else None)
-            found |= names(place) if place is not None else set()
-    parameters = {a.arg for a in kernel.node.args.args}
-    return found & parameters
+def flagged(name: str, fixed: bool, uses: Uses) -> bool:
+    """Whether a parameter is asked as it is, or named like a flag."""
+    if name in uses.choices or name in uses.addressed:
+        return False
+    return name in uses.tested or bool(fixed and FLAG.search(name))
 
 
-def tested(kernel: SourceKernel) -> set[str]:
-    """Parameters that an `if` asks as they are."""
-    found: set[str] = set()
-    for node in ast.walk(kernel.node):
-        if isinstance(node, (ast.If, ast.IfExp)):
-            parts = [node.test]
-            while parts:
-                part = parts.pop()
-                if isinstance(part, ast.BoolOp):
-                    parts += part.values
-                elif isinstance(part, ast.UnaryOp):
-                    parts.append(part.operand)
-                elif isinstance(part, ast.Name):
-                    found.add(part.id)
-    return found & {a.arg for a in kernel.node.args.args}
+def dtype_of(name: str, uses: Uses, sites: Mapping[str, tuple[str, str]]) -> str:
+    """The type behind a pointer: what the caller says, else what its values are used for."""
+    said = sites.get(name, ("", ""))
+    if said[0] == "pointer" and said[1] in DTYPES:
+        return said[1]
+    if name in uses.masks:
+        return "bool"
+    if name in uses.whole or WHOLE.search(name):
+        return "rising" if RISING.search(name) else "int64"
+    return "float32"
+
+
+def sides_of(
+    parameters: list[str], sites: Mapping[str, tuple[str, str]]
+) -> dict[str, tuple[int, int]]:
+    """Strides by tensor: how many sides lie inside of each, and how many there are."""
+    groups: dict[str, list[str]] = {}
+    for name in parameters:
+        if "stride" in name.lower() or sites.get(name, ("", ""))[0] == "stride":
+            rest = re.sub(r"strides?", "", name, flags=re.IGNORECASE).strip("_")
+            group = re.sub(r"(_\w{1,6}|\d+|[a-z])$", "", rest, flags=re.IGNORECASE)
+            groups.setdefault(group, []).append(name)
+    return {
+        name: (len(group) - 1 - place, len(group))
+        for group in groups.values() for place, name in enumerate(group)
+    }  # fmt: skip
 
 
 def draw(found: list[Role], seed: int) -> dict[str, Mapping[str, Any]]:
@@ -171,26 +146,39 @@ def draw(found: list[Role], seed: int) -> dict[str, Mapping[str, Any]]:
     for role in found:
         if role.kind == "pointer":
             made[role.name] = {"pointer": role.dtype, "seed": random_.randrange(1 << 30)}
-        elif role.kind == "fixed":
-            made[role.name] = {"value": role.value}
+            continue
+        value: Any = None
+        if role.kind == "fixed":
+            value = role.value
+        elif role.kind == "choice":
+            value = random_.choice(role.value)
         elif role.kind == "flag":
-            made[role.name] = {"value": random_.random() < 0.5}
+            value = random_.random() < 0.5
         elif role.kind == "size":
-            made[role.name] = {"value": 16 if small else 32}
+            value = role.value or (16 if small else 32)
         elif role.kind == "real":
-            made[role.name] = {"value": round(random_.uniform(0.1, 1.0), 3)}
-        else:
-            made[role.name] = {"value": number(role, random_, small)}
+            value = round(random_.uniform(0.1, 1.0), 3)
+        elif role.kind == "stride":
+            value = stride(role, small)
+        elif role.kind == "number":
+            value = role.value if role.value is not None else number(role, random_, small)
+        made[role.name] = {"value": value}
     return made
 
 
+def stride(role: Role, small: int) -> int:
+    """A stride that no other side of the same tensor reaches: rows never overlap."""
+    if role.sides == 1:
+        return 256 if small else 2048
+    side = {2: 256 if small else 1024, 3: 64, 4: 32}.get(role.sides, 12)
+    return int(side ** int(role.value))
+
+
 def number(role: Role, random_: random.Random, small: int) -> Any:
-    """A whole number: strides are wide enough for a row, counts leave a tail."""
+    """A whole number: counts leave a tail."""
     name = role.name.lower()
     if "dtype" in name or name.endswith("_type"):
         return {"dtype": "float32"}
-    if "stride" in name:
-        return 2048 if not small else 256
     if "seed" in name:
         return 7
     if role.constexpr:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.profile.port.dotted import dotted
 from joymigrate.profile.port.project import Files, definitions
 
-ABLE = frozenset(("triton", "math", "torch", "contextvars", "functools"))
+ABLE = frozenset(("triton", "torch")) | sys.stdlib_module_names
 BUILTIN = frozenset(dir(builtins))
 KEPT = frozenset(("_OnCores",))
 
@@ -39,20 +40,45 @@ class Extract(Files):
         """Add the definition of a name, after what it uses itself."""
         if name in parts or name in BUILTIN or name in busy:
             return
+        written = ""
         for node, _ in definitions(tree, name):
             if isinstance(node, ast.ImportFrom):
-                if self.imported(name, node, path, parts, busy):
+                if not written and self.imported(name, node, path, parts, busy):
                     return
                 continue
             if isinstance(node, ast.ClassDef) and name not in KEPT:
                 continue
+            if written and not isinstance(node, ast.Assign):
+                continue
             if isinstance(node, ast.FunctionDef):
-                node = plain(node)
-            for inner in used(node):
-                self.take(inner, path, tree, parts, (*busy, name))
-            parts[name] = ast.unparse(node)
-            return
-        raise Missing(f"'{name}' is not defined in the files that were read", where=str(path))
+                node = self.called(node, path, tree, parts, (*busy, name))
+            else:
+                for inner in used(node):
+                    self.take(inner, path, tree, parts, (*busy, name))
+            # Of an attribute with several definitions the first that this machine has counts.
+            written = either(written, ast.unparse(node)) if written else ast.unparse(node)
+            if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute)):
+                break
+        if not written:
+            raise Missing(f"'{name}' is not defined in the files that were read", where=str(path))
+        parts[name] = written
+
+    def called(
+        self, node: ast.FunctionDef, path: Path, tree: ast.Module, parts: dict[str, str],
+        busy: tuple[str, ...],
+    ) -> ast.FunctionDef:  # fmt: skip
+        """A function with what it uses. A default that nobody knows is left out: it is drawn."""
+        node = plain(node)
+        defaults = node.args.defaults
+        for place, default in enumerate(defaults):
+            try:
+                for inner in used(default):
+                    self.take(inner, path, tree, parts, busy)
+            except Missing:
+                defaults[place] = ast.Constant(None)
+        for inner in used(node):
+            self.take(inner, path, tree, parts, busy)
+        return node
 
     def imported(
         self, name: str, node: ast.ImportFrom, path: Path, parts: dict[str, str],
@@ -73,6 +99,12 @@ class Extract(Files):
                 parts[name] = f"{name} = {original}"
             return True
         return False
+
+
+def either(first: str, second: str) -> str:
+    """The first statement, or the second one where the first names what is not there."""
+    inner = first.replace("\n", "\n    ")
+    return f"try:\n    {inner}\nexcept AttributeError:\n    {second}"
 
 
 def plain(node: ast.FunctionDef) -> ast.FunctionDef:

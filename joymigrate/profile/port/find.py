@@ -29,6 +29,8 @@ class Launch:
     said: str = ""  # the caller's name, and what it puts into the arguments
     bounds: frozenset[str] = frozenset()  # numbers that are the greatest possible, not the one
     tried: bool = False  # a configuration, which every launch takes its numbers from
+    given: Mapping[str, ast.expr] = field(default_factory=dict)  # by parameter
+    caller: ast.FunctionDef | None = None  # the function that the launch stands in
 
 
 @dataclass(slots=True)
@@ -269,7 +271,8 @@ def launched(node: ast.Call, kernel: SourceKernel, scope: Scope) -> Launch:
     programs = programs_of(grid, scope, inside)
     names = tuple(name for name, _ in values)
     bounds = frozenset(name for name, value in values if not is_fixed(value, scope, inside))
-    return Launch(node.lineno, numbers, names, programs, "\n".join(words), bounds)
+    return Launch(node.lineno, numbers, names, programs, "\n".join(words), bounds,
+                  given=dict(values), caller=inside)  # fmt: skip
 
 
 def is_fixed(value: ast.expr, scope: Scope, inside: ast.FunctionDef | None) -> bool:

@@ -2,27 +2,40 @@
 
     python -m joymigrate.profile.port.interpret JOBS.json FIRST
 
-JOBS lists `original`, `port` (files), `kernel` and `cases`. Prints a line of JSON for each case
-from number FIRST on: `equal`, `different` (with the place), `nothing` (the kernel
-wrote nothing) or `failed` (the original does not run with these arguments). The process must be
-started with TRITON_INTERPRET=1: an address beyond a buffer ends it.
+JOBS lists `original`, `port` (files), `kernel`, `roles` and the number of `cases`. Prints a line of
+JSON for each case from number FIRST on, with `told`: `equal`, `different` (with the place), or
+`failed` (with no arguments that were tried does the original run and write something), and the
+lines that `ran`. Where drawn arguments do not fit, others are tried. The process must be started
+with TRITON_INTERPRET=1.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
 import json
+import random
 import signal
 import sys
+import time
+import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from joymigrate.profile.port.draw import Role, draw
+from joymigrate.profile.port.retry import NOTHING, ORDER, SLOW, Fault, changed, near
+
 ROOM = 1 << 19  # elements on each side of a pointer
-SECONDS = 30  # of processor time for one case; then the process is ended
+SECONDS = 60  # of processor time for one case; then the last failure counts
+ONCE = 12  # of processor time for one launch
 CORES = 5  # fewer than blocks, so that cores take several
-GRIDS = ((7,), (3, 2), (3, 2, 2))
+GRIDS = {1: ((7,), (9,), (13,)), 2: ((3, 3), (4, 2), (2, 5)), 3: ((3, 2, 2), (2, 3, 2), (2, 2, 3))}
+
+
+class TooLong(Exception):
+    """A launch that takes too long."""
 
 
 def load(path: Path) -> Any:
@@ -45,12 +58,8 @@ def arguments(case: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     for name, what in case.items():
         if "pointer" in what:
             made = torch.Generator().manual_seed(what["seed"])
-            if what["pointer"] == "int64":
-                whole = torch.randint(0, 3, (2 * ROOM,), generator=made)
-            else:
-                whole = torch.rand(2 * ROOM, generator=made) * 2 - 1
-            buffers[name] = whole
-            given[name] = whole[ROOM:]
+            buffers[name] = buffer(what["pointer"], made)
+            given[name] = buffers[name][ROOM:]
         elif isinstance(what["value"], Mapping):
             given[name] = getattr(tl, what["value"]["dtype"])
         else:
@@ -58,48 +67,154 @@ def arguments(case: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return given, buffers
 
 
-def take_reals() -> None:
-    """Let the interpreter take a real number as the compiler does: as a scalar of float32."""
-    import numpy
-    import triton.language as tl
-    from triton.runtime import interpreter
-
-    convert = interpreter._implicit_cvt
-
-    def taken(value: Any) -> Any:
-        if type(value) is float:
-            handle = interpreter.TensorHandle(numpy.array([value], numpy.float32), tl.float32)
-            return tl.tensor(handle, tl.float32)
-        return convert(value)
-
-    interpreter._implicit_cvt = taken
-
-
-def run(original: Any, module: Any, kernel: str, case: Mapping[str, Any], grid: Any) -> str:
-    """Both on one case; where they differ, the original once more with its blocks backwards."""
+def buffer(kind: str, made: Any) -> Any:
+    """Numbers of one type; `rising` are whole ones that grow behind the pointer, as offsets do."""
     import torch
 
-    first = launch(original, case, grid)
-    if isinstance(first, str):
-        return f"failed: {first}"
-    module._cores = lambda products: CORES
-    second = launch(getattr(module, kernel), case, grid)
-    if isinstance(second, str):
-        return f"different: the port raises {second}"
-    fresh = arguments(case)[1]
-    wrong = [name for name in first if not same(first[name], second[name])]
-    if not wrong:
-        written = any(not same(first[name], fresh[name]) for name in first)
-        return "equal" if written else "nothing"
-    with backwards():
-        third = launch(original, case, grid)
-    if not isinstance(third, str) and any(not same(first[n], third[n]) for n in first):
-        # Sums of several blocks into one place are rounded in their order, which nobody promises.
-        if all(torch.allclose(first[n], second[n], 1e-5, 1e-5, equal_nan=True) for n in wrong):
+    if kind == "float32":
+        return torch.rand(2 * ROOM, generator=made) * 2 - 1
+    if kind == "zero":
+        return torch.zeros(2 * ROOM, dtype=torch.int64)
+    if kind == "rising":
+        steps = torch.randint(0, 9, (64,), generator=made).cumsum(0)
+        whole = torch.full((2 * ROOM,), int(steps[-1]))
+        whole[:ROOM], whole[ROOM], whole[ROOM + 1 : ROOM + 65] = 0, 0, steps
+        return whole
+    limit = 2 if kind == "bool" else 3
+    return torch.randint(0, limit, (2 * ROOM,), generator=made).to(getattr(torch, kind))
+
+
+class Case:
+    """Arguments for one kernel that make it write something, and the comparison on them."""
+
+    def __init__(self, job: Mapping[str, Any], original: Any, port: Any, seed: int) -> None:
+        self.job, self.original, self.port, self.seed = job, original, port, seed
+        source = Path(job["original"]).read_text(encoding="utf-8")
+        self.tree = ast.parse(source)
+        self.grid = grid_of(self.tree, job["kernel"], seed)
+        self.roles = [role_of(one) for one in job["roles"]]
+
+    def told(self) -> dict[str, Any]:
+        """Try arguments until some tell something."""
+        chance = random.Random(self.seed)
+        seen = {tuple(self.roles)}
+        end = time.process_time() + SECONDS
+        fault: Fault | None = None  # of the roles that came furthest
+        first = ""
+        kept = tried = self.roles
+        while time.process_time() < end:
+            case = draw(tried, self.seed)
+            result = self.run(case)
+            if isinstance(result, str):
+                return {"told": result, "ran": self.ran(case) if result == "equal" else []}
+            first = first or result.message
+            moved = fault is None or result.progress > fault.progress
+            same = fault is not None and result.progress == fault.progress
+            other = fault is not None and result.message != fault.message
+            if fault is None or moved or (same and other) or chance.random() < 0.1:
+                fault, kept = result, tried
+            tried = changed(kept, fault, chance, seen)
+            if tried is kept:
+                break
+        return {"told": f"failed: {first}", "ran": []}
+
+    def ran(self, case: Mapping[str, Any]) -> list[int]:
+        """The lines of the original that run with these arguments."""
+        lines: set[int] = set()
+
+        def enter(frame: Any, event: str, argument: Any) -> Any:
+            return line if frame.f_code.co_filename == self.job["original"] else None
+
+        def line(frame: Any, event: str, argument: Any) -> Any:
+            if event == "line":
+                lines.add(frame.f_lineno)
+            return line
+
+        sys.settrace(enter)
+        try:
+            self.launch(self.original, case)
+        finally:
+            sys.settrace(None)
+        return sorted(lines)
+
+    def run(self, case: Mapping[str, Any]) -> str | Fault:
+        """Both on one case; where they differ, the original once more with its blocks backwards."""
+        import torch
+
+        first = self.launch(self.original, case)
+        if isinstance(first, Fault):
+            return first
+        fresh = arguments(case)[1]
+        if all(same(first[name], fresh[name]) for name in first):
+            return Fault(NOTHING)
+        self.port._cores = lambda products: CORES
+        second = self.launch(getattr(self.port, self.job["kernel"]), case)
+        if isinstance(second, Fault):
+            return (
+                second if second.message == SLOW else f"different: the port raises {second.message}"
+            )
+        wrong = [name for name in first if not same(first[name], second[name])]
+        if not wrong:
             return "equal"
-        return "failed: blocks write to one place with these arguments, so their order counts"
-    off = torch.nonzero(first[wrong[0]] != second[wrong[0]]).flatten()
-    return f"different: {wrong[0]} at {int(off[0]) - ROOM if len(off) else '?'}"
+        with backwards():
+            third = self.launch(self.original, case)
+        if isinstance(third, Fault) or any(not same(first[n], third[n]) for n in first):
+            # Sums of several blocks into one place are rounded in their order: nobody promises it.
+            if all(torch.allclose(first[n], second[n], 1e-5, 1e-5, equal_nan=True) for n in wrong):
+                return "equal"
+            return Fault(ORDER)
+        off = torch.nonzero(first[wrong[0]] != second[wrong[0]]).flatten()
+        return f"different: {wrong[0]} at {int(off[0]) - ROOM if len(off) else '?'}"
+
+    def launch(self, kernel: Any, case: Mapping[str, Any]) -> dict[str, Any] | Fault:
+        """The buffers after a launch, or why there are none."""
+        from joymigrate.profile.port.emulate import FENCE
+
+        given, buffers = arguments(case)
+        FENCE.let_in(list(buffers.values()))
+        signal.setitimer(signal.ITIMER_PROF, ONCE)  # of work: a busy machine is no fault
+        try:
+            kernel[self.grid](**given)
+        except TooLong:
+            return Fault(SLOW)
+        except Exception as error:
+            return self.fault(error)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        return buffers
+
+    def fault(self, error: BaseException) -> Fault:
+        """What was raised at the bottom, and the parameters that its statements depend on."""
+        while error.__cause__ is not None:
+            error = error.__cause__
+        if isinstance(error, TooLong):
+            return Fault(SLOW)
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f.lineno for f in reversed(frames) if f.filename == self.job["original"]]
+        message = f"{type(error).__name__}: {str(error).strip()[:200]}"
+        found = [line for line in lines if line is not None]
+        at = found[-1] if found else 0
+        return Fault(message, near(self.tree, self.job["kernel"], found), at)
+
+
+def role_of(fields: dict[str, Any]) -> Role:
+    """A role out of JSON, where a tuple is a list."""
+    value = fields["value"]
+    return Role(**{**fields, "value": tuple(value) if isinstance(value, list) else value})
+
+
+def grid_of(tree: ast.Module, kernel: str, seed: int) -> tuple[int, ...]:
+    """A grid with as many sides as the kernel (with its helpers) asks for."""
+    axes = {0}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            (".program_id", ".num_programs")
+        ):
+            given = [*node.args, *(k.value for k in node.keywords)]
+            axes |= {int(one.value) for one in given
+                     if isinstance(one, ast.Constant) and isinstance(one.value, int)}  # fmt: skip
+    grids = GRIDS[min(3, max(axes) + 1)]
+    return grids[seed % len(grids)]
 
 
 @contextlib.contextmanager
@@ -119,16 +234,6 @@ def backwards() -> Iterator[None]:
         interpreter_builder.set_grid_idx = place
 
 
-def launch(kernel: Any, case: Mapping[str, Any], grid: Any) -> dict[str, Any] | str:
-    """The buffers after a launch, or what it raised."""
-    given, buffers = arguments(case)
-    try:
-        kernel[grid](**given)
-    except Exception as error:
-        return f"{type(error).__name__}: {str(error).strip()[:200]}"
-    return buffers
-
-
 def same(a: Any, b: Any) -> bool:
     """Equal bit for bit, so that NaN is NaN."""
     import torch
@@ -136,28 +241,40 @@ def same(a: Any, b: Any) -> bool:
     return bool(torch.equal(a.view(torch.uint8), b.view(torch.uint8)))
 
 
+def loose_range(*args: Any, **hints: Any) -> range:
+    """`range` as kernels may write it: with hints for the compiler."""
+    return range(*args)
+
+
+def stop(number: int, frame: Any) -> None:
+    """A launch used up its time."""
+    raise TooLong
+
+
 def main(arguments_: list[str]) -> int:
     """All jobs of a file, from the case that is asked for on; see above."""
+    from joymigrate.profile.port.emulate import install
+
     jobs = json.loads(Path(arguments_[0]).read_text())
     begin = int(arguments_[1])
-    take_reals()
+    signal.signal(signal.SIGPROF, stop)
+    install()
     number = 0
     for job in jobs:
-        last = number + len(job["cases"])
+        last = number + job["cases"]
         if last <= begin:
             number = last
             continue
+        fault = ""
         try:
-            first = getattr(load(Path(job["original"])), job["kernel"])
-            module = load(Path(job["port"]))
-            fault = ""
+            original, port = load(Path(job["original"])), load(Path(job["port"]))
+            original.range = port.range = loose_range
+            first = getattr(original, job["kernel"])
         except Exception as error:
             fault = f"failed: {type(error).__name__}: {str(error).strip()[:200]}"
-        for index, case in enumerate(job["cases"]):
+        for index in range(job["cases"]):
             if number >= begin:
-                grid = GRIDS[index % len(GRIDS)]
-                signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of work: a busy machine is no fault
-                told = fault or run(first, module, job["kernel"], case, grid)
+                told = {"told": fault, "ran": []} if fault else Case(job, first, port, index).told()
                 print(json.dumps(told), flush=True)
             number += 1
     return 0

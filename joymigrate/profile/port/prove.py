@@ -9,28 +9,33 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.port.draw import draw, roles
+from joymigrate.profile.port.draw import roles
 from joymigrate.profile.port.edits import Edits
 from joymigrate.profile.port.extract import extract
 from joymigrate.profile.port.find import kernels, names_of
 from joymigrate.profile.port.rewrite import replacements
 
 CASES = 6
-SECONDS = 600  # until the next answer; a case ends itself after 30 s of work (interpret.py)
+SECONDS = 600  # until the next answer; a case ends itself after a minute of work (interpret.py)
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How a comparison ended: `equal`, `different`, or `not run` with the reason."""
+    """How a comparison ended: `equal`, `different`, or `not run` with the reason.
+
+    `ran` of the `statements` of the kernel and its helpers ran in the cases that were equal.
+    """
 
     result: str
     cases: int = 0
     reason: str = ""
+    ran: int = 0
+    statements: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,9 @@ def prove(
             places.append(index)
         results = child(written, Path(folder) / "jobs.json", cases) if written else []
         for number, index in enumerate(places):
-            proofs[index] = judged(results[number * cases : (number + 1) * cases])
+            proofs[index] = judged(
+                results[number * cases : (number + 1) * cases], written[number]["statements"]
+            )
     return [proofs[index] for index in range(len(jobs))]
 
 
@@ -81,35 +88,51 @@ def standing(
     for file, text in zip(files, texts, strict=True):
         file.write_text(text, encoding="utf-8")
     found = next(one for one in kernels(ast.parse(job.original)) if one.name == job.kernel)
-    drawn = [draw(roles(found), seed) for seed in range(cases)]
-    return {"original": str(files[0]), "port": str(files[1]), "kernel": job.kernel, "cases": drawn}
+    drawn = [asdict(one) for one in roles(found, ast.parse(texts[0]))]
+    return {"original": str(files[0]), "port": str(files[1]), "kernel": job.kernel,
+            "roles": drawn, "cases": cases, "statements": statements(texts[0])}  # fmt: skip
 
 
-def child(jobs: list[dict[str, Any]], file: Path, cases: int) -> list[str]:
+def statements(text: str) -> list[int]:
+    """The lines of the statements inside functions, documentation left out."""
+    found: set[int] = set()
+    for function in ast.walk(ast.parse(text)):
+        if isinstance(function, ast.FunctionDef):
+            for node in ast.walk(function):
+                words = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+                if isinstance(node, ast.stmt) and node is not function and not words:
+                    found.add(node.lineno)
+    return sorted(found)
+
+
+def child(jobs: list[dict[str, Any]], file: Path, cases: int) -> list[dict[str, Any]]:
     """The result of each case. One that ends the process, or does not end, is left out."""
     file.write_text(json.dumps(jobs), encoding="utf-8")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1",
                    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # fmt: skip
-    results: list[str] = []
+    results: list[dict[str, Any]] = []
     while len(results) < len(jobs) * cases:
         command = [sys.executable, "-m", "joymigrate.profile.port.interpret", str(file),
                    str(len(results))]  # fmt: skip
         lines, ended = listen(command, environment)
         results += lines
         if not ended and len(results) < len(jobs) * cases:
-            results.append("failed: the process ended or took too long with these arguments")
+            results.append(
+                {"told": "failed: the process ended or took too long with these arguments",
+                 "ran": []}
+            )  # fmt: skip
         elif ended and not lines:
             raise JoyError("the interpreter's process said nothing", where=" ".join(command))
     return results
 
 
-def listen(command: list[str], environment: dict[str, str]) -> tuple[list[str], bool]:
+def listen(command: list[str], environment: dict[str, str]) -> tuple[list[dict[str, Any]], bool]:
     """Lines of a process until it ends, or one takes too long; whether it ended well."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     )
     assert process.stdout is not None
-    lines: list[str] = []
+    lines: list[dict[str, Any]] = []
     timer = threading.Timer(SECONDS, process.kill)
     timer.start()
     try:
@@ -125,15 +148,17 @@ def listen(command: list[str], environment: dict[str, str]) -> tuple[list[str], 
         process.wait()
 
 
-def judged(results: list[str]) -> Proof:
+def judged(results: list[dict[str, Any]], lines: list[int]) -> Proof:
     """One answer out of all cases."""
-    wrong = [one for one in results if one.startswith("different")]
+    told = [str(one["told"]) for one in results]
+    wrong = [one for one in told if one.startswith("different")]
     if wrong:
         return Proof("different", len(results), wrong[0].partition(": ")[2])
-    equal = sum(one == "equal" for one in results)
+    equal = told.count("equal")
     if equal:
-        return Proof("equal", equal)
-    reasons = [one.partition(": ")[2] for one in results if one.startswith("failed")]
+        ran = {line for one in results for line in one["ran"]} & set(lines)
+        return Proof("equal", equal, ran=len(ran), statements=len(lines))
+    reasons = [one.partition(": ")[2] for one in told if one.startswith("failed")]
     return Proof("not run", reason=reasons[0] if reasons else "no arguments let it write anything")
 
 

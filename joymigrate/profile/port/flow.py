@@ -1,0 +1,288 @@
+"""What a kernel does with its parameters: addresses, whole numbers, masks, sizes, tests.
+
+Functions that a kernel calls are looked into, where they stand in the same file.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.lanes import names
+
+ACCESS = frozenset(("load", "store", "make_block_ptr", "make_tensor_descriptor"))
+SAME = frozenset(("advance", "multiple_of", "max_contiguous", "max_constancy", "cast",
+                  "broadcast_to", "make_block_ptr", "make_tensor_descriptor"))  # fmt: skip
+SHAPES = frozenset(("zeros", "full", "make_block_ptr", "make_tensor_descriptor", "broadcast_to",
+                    "reshape", "view"))  # fmt: skip
+RANGES = frozenset(("range", "static_range", "arange"))
+WHOLE_ONLY = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift, ast.FloorDiv, ast.Mod)
+DEEP = 4  # calls of helpers that are followed
+
+
+@dataclass(slots=True)
+class Uses:
+    """Parameters of one function by what is done with them."""
+
+    pointers: set[str] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)  # pointers whose values must be whole numbers
+    numbers: set[str] = field(default_factory=set)  # multiplied, divided or compared
+    addressed: set[str] = field(default_factory=set)  # numbers that are part of an address
+    masks: set[str] = field(default_factory=set)  # pointers whose values are masks
+    sizes: set[str] = field(default_factory=set)  # of lanes and shapes
+    tested: set[str] = field(default_factory=set)  # an `if` asks them as they are
+    nullable: set[str] = field(default_factory=set)  # compared with None
+    choices: dict[str, list[object]] = field(default_factory=dict)  # compared with these constants
+
+
+class KernelFlow:
+    """The functions of one file, each looked at once."""
+
+    def __init__(self, tree: ast.Module, language: frozenset[str]) -> None:
+        self.language = language
+        self.functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+        self.known: dict[str, Uses] = {}
+        self.made: dict[str, dict[str, list[ast.expr]]] = {}
+
+    def uses(self, function: ast.FunctionDef, deep: int = DEEP) -> Uses:
+        """What a function does with its parameters."""
+        if function.name not in self.known:
+            self.known[function.name] = Uses()  # of one that calls itself
+            self.known[function.name] = FunctionReader(self, function, deep).read()
+        return self.known[function.name]
+
+    def name_of(self, call: ast.Call) -> str:
+        """The name below triton.language, or of a method; "" for any other call."""
+        first, _, rest = dotted(call.func).partition(".")
+        if first in self.language:
+            return rest
+        return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+class FunctionReader:
+    """Reads one function."""
+
+    def __init__(self, flow: KernelFlow, function: ast.FunctionDef, deep: int) -> None:
+        self.flow = flow
+        self.function = function
+        self.deep = deep
+        self.parameters = [a.arg for a in function.args.args]
+        self.made = assignments(function)
+        self.uses = Uses()
+
+    def read(self) -> Uses:
+        """Look at every statement once."""
+        for node in ast.walk(self.function):
+            if isinstance(node, (ast.BinOp, ast.Compare)):
+                self.arithmetic(node)
+        for node in ast.walk(self.function):
+            if isinstance(node, ast.Call):
+                self.call(node)
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, WHOLE_ONLY):
+                self.uses.whole |= self.loaded(node.left) | self.loaded(node.right)
+            elif isinstance(node, (ast.If, ast.IfExp)):
+                self.test(node.test)
+            elif isinstance(node, ast.Compare):
+                self.compare(node)
+        parameters = set(self.parameters)
+        for group in (
+            "pointers",
+            "whole",
+            "numbers",
+            "addressed",
+            "masks",
+            "sizes",
+            "tested",
+            "nullable",
+        ):
+            setattr(self.uses, group, getattr(self.uses, group) & parameters)
+        return self.uses
+
+    def arithmetic(self, node: ast.BinOp | ast.Compare) -> None:
+        """Factors, divisors and what is compared with an order are no pointers."""
+        parts = [node.left, node.right] if isinstance(node, ast.BinOp) else []
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+            return
+        if isinstance(node, ast.Compare) and isinstance(
+            node.ops[0], (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
+        ):
+            parts = [node.left, *node.comparators]
+        self.uses.numbers |= {one.id for one in parts if isinstance(one, ast.Name)}
+
+    def call(self, call: ast.Call) -> None:
+        """An access, a range, a shape, or a helper."""
+        name = self.flow.name_of(call)
+        plain = dotted(call.func)
+        words = {k.arg: k.value for k in call.keywords}
+        if name in ACCESS or name.startswith("atomic_"):
+            address = call.args[0] if call.args else words.get("pointer", words.get("base"))
+            if address is not None:
+                self.uses.pointers |= self.bases(address)
+                self.uses.whole |= self.loaded(address)
+                self.uses.addressed |= self.scalars(address)
+            place = {"load": 1, "store": 2}.get(name, 9)
+            mask = words.get("mask", call.args[place] if len(call.args) > place else None)
+            if mask is not None:
+                self.uses.masks |= self.loaded(mask)
+        if plain in RANGES or name in RANGES:
+            for one in call.args:
+                self.uses.whole |= self.loaded(one)
+        if name == "arange" and call.args:
+            self.uses.sizes |= self.roots(call.args[-1])
+        if name in SHAPES:
+            for one in [*call.args, *words.values()]:
+                if isinstance(one, (ast.Tuple, ast.List)) and name not in ACCESS:
+                    self.uses.sizes |= self.roots(one)
+            shape = words.get("block_shape", call.args[4] if len(call.args) > 4 else None)
+            if name in ACCESS and shape is not None:
+                self.uses.sizes |= self.roots(shape)
+        helper = self.flow.functions.get(plain)
+        if helper is not None and self.deep:
+            self.helper(helper, call)
+
+    def helper(self, helper: ast.FunctionDef, call: ast.Call) -> None:
+        """What a function of the file does with what it is given."""
+        inner = self.flow.uses(helper, self.deep - 1)
+        given = dict(zip((a.arg for a in helper.args.args), call.args, strict=False))
+        given |= {k.arg: k.value for k in call.keywords if k.arg}
+        for name, value in given.items():
+            if name in inner.pointers:
+                self.uses.pointers |= self.bases(value)
+            if name in inner.whole:
+                self.uses.whole |= self.bases(value)
+            if name in inner.masks:
+                self.uses.masks |= self.bases(value)
+            if name in inner.addressed:
+                self.uses.whole |= self.loaded(value)
+                self.uses.addressed |= self.scalars(value)
+            if name in inner.sizes:
+                self.uses.sizes |= self.roots(value)
+            if isinstance(value, ast.Name):
+                for group in ("tested", "nullable"):
+                    if name in getattr(inner, group):
+                        getattr(self.uses, group).add(value.id)
+                if name in inner.choices:
+                    self.uses.choices.setdefault(value.id, []).extend(inner.choices[name])
+
+    def test(self, test: ast.expr) -> None:
+        """Names that a test asks as they are."""
+        parts = [test]
+        while parts:
+            part = parts.pop()
+            if isinstance(part, ast.BoolOp):
+                parts += part.values
+            elif isinstance(part, ast.UnaryOp):
+                parts.append(part.operand)
+            elif isinstance(part, ast.Name):
+                self.uses.tested.add(part.id)
+
+    def compare(self, node: ast.Compare) -> None:
+        """A parameter that is compared with None or with constants."""
+        name = dotted(node.left)
+        for operator, right in zip(node.ops, node.comparators, strict=True):
+            values = right.elts if isinstance(right, (ast.Tuple, ast.List)) else [right]
+            found = [one.value for one in values if isinstance(one, ast.Constant)]
+            if name not in self.parameters or not found:
+                continue
+            if None in found:
+                self.uses.nullable.add(name)
+            elif isinstance(operator, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)):
+                self.uses.choices.setdefault(name, []).extend(found)
+
+    def bases(self, node: ast.expr, seen: tuple[str, ...] = ()) -> set[str]:
+        """The parameter that an address starts from; several where branches differ."""
+        if isinstance(node, ast.Name):
+            if node.id in self.parameters:
+                return {node.id}
+            if node.id in seen:
+                return set()
+            made = self.made.get(node.id, ())
+            return {one for value in made for one in self.bases(value, (*seen, node.id))}
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+            left = self.bases(node.left, seen) - self.uses.numbers
+            return left or self.bases(node.right, seen) - self.uses.numbers
+        if isinstance(node, ast.IfExp):
+            return self.bases(node.body, seen) | self.bases(node.orelse, seen)
+        if isinstance(node, ast.Subscript):
+            return self.bases(node.value, seen)
+        if isinstance(node, ast.Call):
+            name = self.flow.name_of(node)
+            if name == "to" and isinstance(node.func, ast.Attribute):
+                return self.bases(node.func.value, seen)
+            first = node.args[:1] or [k.value for k in node.keywords if k.arg == "base"]
+            if name == "where":
+                first = node.args[1:3]
+            if name in SAME or name == "where" or dotted(node.func) in self.flow.functions:
+                return {one for value in first for one in self.bases(value, seen)}
+        return set()
+
+    def loaded(self, node: ast.expr, seen: tuple[str, ...] = ()) -> set[str]:
+        """Pointers whose values are in an expression, comparisons left out."""
+        found: set[str] = set()
+        stack: list[ast.AST] = [node]
+        while stack:
+            one = stack.pop()
+            if isinstance(one, ast.Compare):
+                continue
+            if isinstance(one, ast.Call) and self.flow.name_of(one) == "load" and one.args:
+                found |= self.bases(one.args[0])
+                continue
+            if isinstance(one, ast.Name) and one.id not in seen:
+                for value in self.made.get(one.id, ()):
+                    found |= self.loaded(value, (*seen, one.id))
+            stack += ast.iter_child_nodes(one)
+        return found
+
+    def scalars(self, node: ast.expr) -> set[str]:
+        """Parameters in an expression, followed through assignments."""
+        found: set[str] = set()
+        left, seen = list(names(node)), set()
+        while left:
+            name = left.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            found |= {name} & set(self.parameters)
+            for value in self.made.get(name, ()):
+                left += names(value)
+        return found
+
+    def roots(self, node: ast.expr) -> set[str]:
+        """Names in a size, of names that are made here what they are made of."""
+        found = names(node)
+        for name in tuple(found):
+            for value in self.made.get(name, ()):
+                found |= names(value)
+        return found
+
+
+def assignments(function: ast.FunctionDef) -> dict[str, list[ast.expr]]:
+    """What each name is given; of a tuple the part where it can be told."""
+    made: dict[str, list[ast.expr]] = {}
+
+    def give(target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+            for place, one in enumerate(target.elts):
+                give(one, parts[place] if len(parts) == len(target.elts) else value)
+        elif isinstance(target, ast.Name):
+            made.setdefault(target.id, []).append(value)
+
+    for node in ast.walk(function):
+        for target, value in given_in(node):
+            give(target, value)
+    return made
+
+
+def given_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """(target, value) of a statement."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield target, node.value
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and node.value is not None:
+        yield node.target, node.value
+    elif isinstance(node, ast.For) and isinstance(node.iter, ast.Call):
+        for one in node.iter.args:
+            yield node.target, one
