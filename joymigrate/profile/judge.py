@@ -12,6 +12,7 @@ from joymigrate.profile.kernel_names import fused_operators
 from joymigrate.profile.measured import Measured
 from joymigrate.profile.oplist.aten import AtenOp
 from joymigrate.profile.oplist.lists import OpList, is_out
+from joymigrate.profile.oplist.resolve import IMPLICIT
 from joymigrate.profile.support import Status, Support, Verdict, split_name
 from joymigrate.profile.table import EMPTY, Signature, tensor_dtypes
 
@@ -23,6 +24,9 @@ ALIAS = "{name} is one backend's name of {target}"
 FUSED = "{target} of the chip computes it"
 MADE = "made of {name}"
 HIDDEN = "torch makes it of other operators, which the recording does not show"
+SPARSE, QUANTISED = "sparse", "quantised"
+IN_LAYOUT = "the chip has a kernel for {layout} tensors"
+NO_LAYOUT = "nothing says what its kernel does with {layout} tensors"
 RARE = "no document says whether its kernel takes {dtype}"
 # Types that every device of torch is expected to know; of any other one a document has to speak.
 COMMON = frozenset(
@@ -60,6 +64,9 @@ class Judge:
         namespace, base, overload = split_name(name, "" if self.overloads else None)
         bare = f"{namespace}::{base}"
         support = self.look_up(bare, overload, signature)
+        laid_out = self.in_layout(bare, overload, support, signature)
+        if laid_out is not None:
+            return Verdict(bare, overload or "", laid_out, opens=False)
         alias = self.aliases.of(namespace, base)
         # The chip's own kernel for a backend's name is better than what stands behind the name.
         if alias is not None and support.status is not Status.NATIVE:
@@ -93,6 +100,24 @@ class Judge:
         if not bare.startswith("aten::") or not fitting:
             return self.oplist.status(bare)
         return self.oplist.best(bare, fitting)
+
+    def in_layout(
+        self, bare: str, overload: str | None, support: Support, signature: Signature
+    ) -> Support | None:
+        """What the chip does with sparse or quantised tensors; None where nothing is special."""
+        resolver = self.oplist.resolver
+        special = layout_of(signature)
+        if not special or support.note == IMPLICIT:  # its parts are recorded
+            return None
+        names = [f"aten::{n}" for n in resolver.table.bases.get(bare.removeprefix("aten::"), ())]
+        if overload is not None:
+            names = [f"{bare}.{overload}" if overload else bare]
+        if any(resolver.in_layout(name, special) for name in names):
+            note = Text(IN_LAYOUT, layout=special)
+            return Support(Status.NATIVE, note=note, source=resolver.source)
+        if special != SPARSE or not support.supported:
+            return None
+        return replace(support, status=Status.UNKNOWN, note=Text(NO_LAYOUT, layout=special))
 
     def behind(self, bare: str, alias: Alias) -> Support:
         """What the chip does with the operator that stands behind a name."""
@@ -215,6 +240,14 @@ def hidden(verdict: Verdict) -> Verdict:
     """An operator made of others whose kernels no recorded operator launched."""
     said = replace(verdict.support, status=Status.UNKNOWN, note=Text(HIDDEN))
     return replace(verdict, support=said)
+
+
+def layout_of(signature: Signature) -> str:
+    """`sparse`, `quantised`, or "" for tensors with a place and a number for each element."""
+    dtypes = [dtype for dtype in signature.dtypes if dtype]
+    if any(" " in dtype for dtype in dtypes):
+        return SPARSE
+    return QUANTISED if any(dtype.startswith(("qint", "quint")) for dtype in dtypes) else ""
 
 
 def silent_about(support: Support, signature: Signature) -> Support:

@@ -21,6 +21,7 @@ PLANTED = {
     "aten::special_bessel_j0": "worker",
     "aten::special_bessel_y1": "forward",
     "aten::special_zeta": "backward",
+    "c10d::allreduce_bxor": "forward",
     "aten::igammac": "export",
     "aten::igamma": "export",
 }

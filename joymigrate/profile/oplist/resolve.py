@@ -118,6 +118,11 @@ class Resolver:
         source = f"not in {self.source}" if self.source else ""
         return Support(self.absent, note=layout, source=source)
 
+    def in_layout(self, name: str, word: str) -> bool:
+        """Whether the chip has a kernel of an operator for `sparse` or `quantised` tensors."""
+        entry = self.listed.get(name) or self.every.get(name.partition(".")[0])
+        return entry is not None and entry.status == LAYOUT and word in str(entry.note)
+
     def stated(self, entry: Entry) -> Support:
         """An entry as a statement, with what is documented about its kernels."""
         dtypes, contiguous = self.kernels.of(entry.kernels)

@@ -24,6 +24,7 @@ from joymigrate.profile.readers.device_events import (
     TimeAnomalies,
 )
 from joymigrate.profile.readers.names import (
+    SCALED_SUM,
     dtype_of,
     dtype_of_tensor,
     frame_place,
@@ -325,6 +326,8 @@ class Chrome:
             operator = NONE
             if kernels.correlation[index] in self.launches.graphs:
                 row = NONE  # what launches a graph is not what its kernels compute
+            if SCALED_SUM in kernels.names[kernels.name[index]][0]:
+                row = NONE  # its operator does not tell which reduction it is
             inside = row
             while inside != NONE and not self.table.operator[inside]:
                 inside = self.table.parent[inside]

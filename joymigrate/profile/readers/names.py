@@ -27,6 +27,8 @@ LIBRARY = re.compile(
 )
 OPERATOR = re.compile(r"^(?!autograd::|torch::|torch\.)\w[\w.]*::\w")
 KERNEL_NAME = re.compile(r"^triton_\w+")
+# NCCL's kernel of an average as well as of PREMUL_SUM: the collective around it does not say which.
+SCALED_SUM = "PreMulSum"
 
 
 NO_TENSOR = frozenset(("", "Scalar", "ScalarList", "TensorList", "GenericList", "Device", "None"))

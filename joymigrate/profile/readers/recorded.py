@@ -174,6 +174,9 @@ def signature_of(item: Mapping[str, Any]) -> Signature:
     """The arguments in order, keyword arguments behind."""
     values = [*(item.get("args") or ()), *(item.get("kwargs") or {}).values()]
     parts = [argument(value) for value in values]
+    for value in values:  # a list may hold several dtypes: each has to be judged
+        other = {dtype_of(v): v for v in value if is_tensor(v)} if isinstance(value, list) else {}
+        parts += [argument([v]) for v in list(other.values())[1:]]
     dtypes, dims, strides, kinds = zip(*parts, strict=True) if parts else ((), (), (), ())
     return Signature(dtypes, dims, strides, kinds)
 
@@ -181,14 +184,20 @@ def signature_of(item: Mapping[str, Any]) -> Signature:
 def argument(value: Any) -> tuple[str, Any, Any, str]:
     """dtype, dims, strides and kind of one argument."""
     if is_tensor(value):
-        return str(value["dtype"]), *shape_of(value), "tensor"
+        return dtype_of(value), *shape_of(value), "tensor"
     if isinstance(value, list) and value and all(is_tensor(v) or v is None for v in value):
         found = [v for v in value if v is not None]
         if found:
             dims = tuple(shape_of(v)[0] for v in found)
             strides = tuple(shape_of(v)[1] for v in found)
-            return str(found[0]["dtype"]), dims, strides, "tensors"
+            return dtype_of(found[0]), dims, strides, "tensors"
     return "", None, None, "none" if value is None else "value"
+
+
+def dtype_of(value: Mapping[str, Any]) -> str:
+    """The dtype, with the layout where it is none with a place for each number."""
+    layout = value.get("layout")
+    return f"{layout} {value['dtype']}" if layout else str(value["dtype"])
 
 
 def is_tensor(value: Any) -> bool:

@@ -1,8 +1,8 @@
 """Arguments of operators: as keys that are cheap to compare, and as JSON.
 
-An argument is `{"dtype", "shape", "stride", "device", "requires_grad"}` for a tensor, a list for a
-list, a JSON scalar as it is, `{"float": "inf"}` for a float that JSON has no word for, and
-`{"torch": "bfloat16"}` for a dtype, device, layout or memory format.
+An argument is `{"dtype", "shape", "stride", "device", "requires_grad"}` for a tensor (and "layout"
+where it is sparse), a list for a list, a JSON scalar as it is, `{"float": "inf"}` for a float that
+JSON has no word for, and `{"torch": "bfloat16"}` for a dtype, device, layout or memory format.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
 class Tensor(tuple):  # type: ignore[type-arg]
-    """A tensor in a key: (dtype, shape, stride, device, requires_grad)."""
+    """A tensor in a key: (dtype, shape, stride, device, requires_grad), and a layout with holes."""
 
     __slots__ = ()
 
@@ -44,7 +44,10 @@ def tensor(value: torch.Tensor) -> Tensor:
     except (RuntimeError, NotImplementedError):  # sparse and nested layouts have none
         stride = ()
     shape = value.shape
-    return Tensor((value.dtype, tuple(shape), stride, value.device, value.requires_grad))
+    facts = (value.dtype, tuple(shape), stride, value.device, value.requires_grad)
+    if stride or not shape or value.layout is torch.strided:
+        return Tensor(facts)
+    return Tensor((*facts, str(value.layout).removeprefix("torch.")))
 
 
 def without_values(described: Any) -> Any:
@@ -61,13 +64,14 @@ def without_values(described: Any) -> Any:
 def as_json(described: Any) -> Any:
     """A key as it is written."""
     if isinstance(described, Tensor):
-        dtype, shape, stride, device, grad = described
+        dtype, shape, stride, device, grad, *layout = described
         return {
             "dtype": short(dtype),
             "shape": [int(n) for n in shape],
             "stride": [int(n) for n in stride],
             "device": str(device),
             "requires_grad": grad,
+            **({"layout": layout[0]} if layout else {}),
         }
     if isinstance(described, str):
         return described

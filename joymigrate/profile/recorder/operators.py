@@ -18,8 +18,10 @@ import torch
 from joymigrate.modes import WatchingMode
 from joymigrate.profile.recorder import arguments
 from joymigrate.profile.recorder.callsite import CallSites
+from joymigrate.profile.recorder.collectives import special
 
 MANY = 256  # signatures of one operator at one place; after that scalars are no longer told apart
+TRACERS = ("torch._subclasses", "torch.fx", "torch._functorch", "torch._export", "torch._inductor")
 LONGEST_STREAM = 200_000  # calls whose order and data flow are kept
 LONGEST_RECORDING = 500_000  # calls of a program without steps; at 20 us each, ten seconds
 
@@ -95,6 +97,10 @@ class OperatorRecorder(WatchingMode):
         op, overload = self.names.get(func) or self.name(func)
         described = tuple(map(arguments.key, args))
         named = tuple((k, arguments.key(v)) for k, v in kwargs.items()) if kwargs else ()
+        if "c10d" in func.namespace:
+            kind = special(func.namespace, args, sys._getframe(1))
+            if kind:  # another operator, as far as a chip is concerned
+                op, named = f"{op.rstrip('_')}_{kind}", (*named, ("reduce_op", kind))
         key = (func, described, named, phase, where, module)
         found = self.signatures.get(key)
         if found is None:
@@ -194,9 +200,12 @@ class Recording:
         self.mode = kind(context)
         self.entered = False
 
-    def begin(self) -> bool:
-        """Start to record. Not while another mode watches: the two would leave in wrong order."""
-        if modes():
+    def begin(self, *, above: bool = False) -> bool:
+        """Start to record. Not while another mode watches: the two would leave in wrong order.
+
+        `above`: around one call, which leaves before the program's own modes do.
+        """
+        if tracing() if above else modes():
             return False
         self.mode.__enter__()
         self.entered = True
@@ -259,3 +268,11 @@ def modes() -> list[Any]:
 
     stack: Callable[[], list[Any]] = _get_current_dispatch_mode_stack
     return stack()
+
+
+def tracing() -> bool:
+    """Whether operators are recorded already, or traced and not computed (fake tensors, graphs)."""
+    return any(
+        isinstance(one, OperatorRecorder) or type(one).__module__.startswith(TRACERS)
+        for one in modes()
+    )

@@ -23,18 +23,29 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from joymigrate import attach
 from joymigrate.profile.recorder import arguments
+from joymigrate.profile.recorder.collectives import watch_collectives
 from joymigrate.profile.recorder.exported import ExportedCall, exported_calls
 from joymigrate.profile.recorder.kinds import kind_of
-from joymigrate.profile.recorder.operators import Context, RecordedCall, Recording, as_line, modes
+from joymigrate.profile.recorder.operators import Context, RecordedCall, Recording, as_line, tracing
 from joymigrate.profile.recorder.threads import watch_functions, watch_threads
 
 WINDOWS = 64  # top-level calls that are recorded whole, at most
 KEYS = 20_000  # distinct (function, dtypes, phase) that are told apart
 FOLDER = "seen"
+# Attributes that are read and never computed; of the others (`T`, `real`) some are operators.
+PLAIN = frozenset(
+    getattr(Tensor, name).__get__
+    for name in ("shape", "dtype", "device", "grad", "requires_grad", "is_leaf", "grad_fn", "ndim",
+                 "layout", "is_cuda", "is_cpu", "is_sparse", "is_quantized", "is_meta", "itemsize",
+                 "names", "_version", "output_nr", "name")
+    if type(getattr(Tensor, name, None)).__name__ == "getset_descriptor"
+)  # fmt: skip
+grad_enabled, inference_enabled = torch.is_grad_enabled, torch.is_inference_mode_enabled
 
 
 class CallWatch(TorchFunctionMode):
@@ -49,17 +60,19 @@ class CallWatch(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         # This stands before every call of torch: no function of ours where a comparison will do.
+        if func in PLAIN:
+            return func(*args)
         run = self.run
-        key: Any = (
-            func,
-            run.evaluating,
-            run.context.phase,
-            torch.is_grad_enabled(),
-            torch.is_inference_mode_enabled(),
-            *[a.dtype if type(a) is Tensor else kind_of(a) for a in args],
-        )
+        parts = [func, run.evaluating, run.context.phase, grad_enabled(), inference_enabled()]
+        for one in args:
+            kind = type(one)
+            if kind is Tensor or kind is Parameter:
+                parts.append(one.dtype)
+            else:
+                parts.append(kind if kind is int or kind is float else kind_of(one))
         if kwargs:
-            key += tuple(map(kind_of, kwargs.values()))
+            parts += map(kind_of, kwargs.values())
+        key = tuple(parts)
         if key in self.known or run.busy:
             return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
@@ -174,12 +187,12 @@ class WholeRun:
         `around` is the function that was called: a chip may take it as a whole.
         """
         recording = Recording(self.context)
-        if self.busy or modes() or self.exporting or torch.compiler.is_compiling():
+        if self.busy or tracing() or self.exporting or torch.compiler.is_compiling():
             yield
             return
         before, self.context.phase = self.context.phase, self.phase()
         self.busy = True
-        began = recording.begin()
+        began = recording.begin(above=True)
         try:
             yield
         finally:
@@ -226,6 +239,7 @@ class WholeRun:
         for owner, name in ((torch.jit, "trace"), (torch.jit, "script")):
             self.patch(owner, name, self.export)
         self.patch(torch, "compile", self.compiled)
+        watch_collectives(self)
         self.undo += [*watch_optimiser_steps(self), watch_threads(self), watch_functions(self)]
         for module, name in (("torch.export", "export"), ("torch.onnx", "export")):
             self.when_there(module, name)

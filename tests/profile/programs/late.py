@@ -59,6 +59,10 @@ class Composites(torch.nn.Module):
         return torch.special.gammaincc(x, x) + torch.kron(x, x).mean()
 
 
+group = torch.distributed.HashStore()
+torch.distributed.init_process_group("gloo", store=group, rank=0, world_size=1)
+torch.distributed.all_reduce(torch.tensor([3]), op=torch.distributed.ReduceOp.BXOR)
+torch.distributed.destroy_process_group()
 torch.export.export(Composites(), (torch.rand(3),))
 torch.jit.trace(lambda x: torch.special.gammainc(x, x), torch.rand(3), check_trace=False)
 print(float(loss) > -1)
