@@ -188,11 +188,19 @@ def test_a_chakra_file_is_read(tmp_path: Path) -> None:
 
 
 def test_a_known_foreign_format_names_its_converter(tmp_path: Path) -> None:
-    path = tmp_path / "host.xplane.pb"
-    path.write_bytes(b"\x0a\x10whatever")
-    with pytest.raises(JoyError, match="xplane") as caught:
-        readers.read(path)
-    assert "xprof" in str(caught.value.help)
+    for name, start, what, help_ in (
+        ("host.xplane.pb", b"\x0a\x10whatever", "xplane", "xprof"),
+        ("a.nsys-rep", b"\x00\x01report", "Nsight Systems", "nsys export"),
+        ("a.pftrace", b"\x0a\x10whatever", "Perfetto", "traceconv"),
+        ("t.json.xz", b"\xfd7zXZ\x00\x00", "packed", "unpack"),
+        ("t.json", b"\xff\xfe{\x00", "UTF-16", "UTF-8"),
+        ("memory.html", b"<html><img>", "a page", "trace itself"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(start)
+        with pytest.raises(JoyError, match=what) as caught:
+            readers.read(path)
+        assert help_ in str(caught.value.help)
 
 
 @pytest.mark.parametrize(
@@ -286,3 +294,16 @@ def test_overlapping_streams_are_said(tmp_path: Path) -> None:
 
     assert "overlaps: 300 µs in all streams within 150 µs" in notes(0, 0, 50)
     assert "overlaps" not in notes(0, 100, 250)
+
+
+def test_a_scaled_sum_is_no_sum(tmp_path: Path) -> None:
+    """NCCL averages and multiplies by one kernel; the chip's package has the first alone."""
+    events = [
+        host("c10d::allreduce_", 0, 9), host("cudaLaunchKernel", 1, 1, correlation=1),
+        host("c10d::allreduce_", 20, 9), host("cudaLaunchKernel", 21, 1, correlation=2),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 40, 30, 1),
+        kernel("ncclDevKernel_AllReduce_PreMulSum_f32_RING_LL", 80, 70, 2),
+    ]  # fmt: skip
+    found = covered(trace(tmp_path / "t.json", events))
+    assert found.share.time == pytest.approx(0.3)
+    assert [op.op for op in found.gaps()] == ["c10d::reduce_premul"]

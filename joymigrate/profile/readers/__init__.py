@@ -40,7 +40,39 @@ class Foreign:
     fits: Callable[[Path, bytes, str], bool]
 
 
+PACKED = (b"PK\x03\x04", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd")  # zip, xz, bzip2, zstd
+
 FOREIGN = (
+    Foreign(
+        "packed as zip, xz, bzip2 or zstd",
+        "unpack it first; gzip is read as it is",
+        lambda path, start, text: start.startswith(PACKED),
+    ),
+    Foreign(
+        "a report of Nsight Systems",
+        "`nsys export --type sqlite FILE` writes what is read here",
+        lambda path, start, text: path.suffix in (".nsys-rep", ".qdrep"),
+    ),
+    Foreign(
+        "a report of Nsight Compute",
+        "it holds counters of single kernels; record with torch.profiler or Nsight Systems",
+        lambda path, start, text: path.suffix == ".ncu-rep",
+    ),
+    Foreign(
+        "Perfetto's binary trace",
+        "Perfetto's `traceconv json FILE` writes a Chrome trace",
+        lambda path, start, text: path.suffix in (".pftrace", ".perfetto-trace"),
+    ),
+    Foreign(
+        "a page (HTML)",
+        "profilers write pages from traces: give the trace itself",
+        lambda path, start, text: text[:200].lower().startswith(("<html", "<!doctype html")),
+    ),
+    Foreign(
+        "text in UTF-16",
+        "write it again in UTF-8",
+        lambda path, start, text: start.startswith((b"\xff\xfe", b"\xfe\xff")),
+    ),
     Foreign(
         "an XLA profile (xplane)",
         "`pip install xprof`, then xprof.convert.raw_to_tool_data.xspace_to_tool_data([FILE], "
