@@ -114,7 +114,9 @@ class Operator:
 
     `describe(*args, **kwargs)` names the deciding tensor, the deciding sizes and the variant of a
     call. `cases` yields what the check runs; `grid` what the benchmark runs, as (label, builder of
-    arguments). With `mutates`, the reference changes its arguments and returns them.
+    arguments). With `mutates`, the reference changes its arguments and returns them. `exact`: what
+    its implementations say of a call may hang on exact sizes; without, calls whose sizes are equal
+    when rounded up to powers of two share a choice, which saves choosing for sizes that vary.
     """
 
     name: str
@@ -131,6 +133,7 @@ class Operator:
     differentiable: bool = True
     bytes_moved: Callable[..., int] | None = None  # of one forward call, for % of peak bandwidth
     flops: Callable[..., int] | None = None  # of one forward call, for % of peak FLOP/s
+    exact: bool = True
 
 
 def dtype_name(dtype: torch.dtype | str) -> str:

@@ -195,6 +195,7 @@ OPERATOR = Operator(
     formula="pooled[b] = sum, mean or max over the bag of weight[indices[i]] · weights[i]",
     reference=reference,
     describe=describe,
+    exact=False,
     cases=cases,
     grid=grid,
     implementations=(

@@ -154,6 +154,7 @@ OPERATOR = Operator(
     formula="weights[places] and state[places] after one step of the optimiser `kind`",
     reference=reference,
     describe=describe,
+    exact=False,
     cases=cases,
     grid=grid,
     # A dozen roundings in a row to the weights' dtype, which the state shares in a check.

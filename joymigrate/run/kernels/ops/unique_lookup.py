@@ -85,6 +85,7 @@ OPERATOR = Operator(
     formula="rows[i] = weight[ids[i]]",
     reference=reference,
     describe=describe,
+    exact=False,
     cases=cases,
     grid=grid,
     implementations=(

@@ -411,16 +411,18 @@ class ShardedExchange:
         asked: RowRequest = fetched.parts
         given = [self._gradient(*item, asked) for item in zip(
             self.order, fetched.routes, gradients, strict=True)]  # fmt: skip
-        flat = []
+        widths = self._widths(asked.sent, asked.got)
+        send = torch.empty(int(widths[0].sum()), device=self.device)
+        at = 0
         for number in self._by_rank():
             part, chosen = self.parts[number], asked.chosen[number]
             block = given[self.order.index(part.table)]
             if part.columns != block.shape[1]:
                 block = block[:, part.first_column : part.first_column + part.columns]
-            flat.append((block if chosen is None else block.index_select(0, chosen)).reshape(-1))
-        send = torch.cat(flat) if flat else torch.zeros(0, device=self.device)
-        send /= self.groups.world
-        widths = self._widths(asked.sent, asked.got)
+            block = block if chosen is None else block.index_select(0, chosen)
+            into = send[at : at + block.numel()].view(block.shape)
+            torch.div(block, self.groups.world, out=into)
+            at += block.numel()
         received = self._send(send, *widths, self.groups.gradients, self.wire.gradients)
         blocks = self._from_askers(received, asked)
         for own, block, (table, ticket) in zip(asked.own, blocks, fetched.tickets, strict=True):

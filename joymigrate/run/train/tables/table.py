@@ -316,21 +316,29 @@ class Table:
 
     def lines_of(self, ids: Ids) -> Places | None:
         """The lines of ids, repeated ones too, where all of them are ready on the device."""
-        self.check(ids)
+        if not isinstance(self.tier, RowCache):
+            self.check(ids)
+            slots = self.index.find(ids)
+            if self.dynamic and len(slots) and slots.min() < 0:
+                return None
+            return None if self.fresh[slots].any() else slots
         slots = self.index.find(ids)
         if self.dynamic and len(slots) and slots.min() < 0:
             return None
-        if isinstance(self.tier, RowCache):
-            lines: Places = self.tier.where.take(slots, mode="clip")  # bounds are checked above
-            return None if len(lines) and lines.min() < 0 else lines
-        return None if self.fresh[slots].any() else slots
+        try:  # it looks at the bounds itself
+            found = torch.from_numpy(self.tier.where).gather(0, torch.from_numpy(slots))
+        except RuntimeError:
+            self.check(ids)
+            raise
+        lines: Places = found.numpy()
+        return None if len(lines) and lines.min() < 0 else lines
 
     def look(self, ids: Ids) -> Tensor:
         """[U, D] in float32 on the device, for a pass that learns nothing."""
         self.check(ids)
         lines = self.lines_of(ids)
         if lines is not None:
-            at = torch.from_numpy(np.ascontiguousarray(lines)).to(self.device)
+            at = torch.from_numpy(np.ascontiguousarray(lines)).to(self.device, torch.int64)
             with self.tier.lock:
                 return self.tier.weights.index_select(0, at).float()
         return self.read(ids)[0].to(self.device).float()

@@ -152,7 +152,8 @@ class RowCache:
         self.pins = np.zeros(rows, dtype=np.int32)
         self.score = np.zeros(rows, dtype=np.float32)
         self.dirty = np.zeros(rows, dtype=bool)
-        self.where = np.full(0, FREE, dtype=np.int64)
+        # Half the bytes: what a hit costs is mostly the look at this.
+        self.where = np.full(0, FREE, dtype=np.int32 if rows < 2**31 else np.int64)
         self.lock = threading.RLock()  # pins and dirt, which two threads change
         self.figures = CacheFigures()
 
@@ -162,11 +163,15 @@ class RowCache:
         if more > 0:
             self.store.reserve(slots)
             with self.lock:
-                self.where = np.concatenate((self.where, np.full(more, FREE, dtype=np.int64)))
+                self.where = np.concatenate((self.where, np.full(more, FREE, self.where.dtype)))
+
+    def lines_at(self, slots: Places) -> Places:
+        """The line of each slot, `FREE` where it is not here."""
+        return self.where[slots].astype(np.int64)
 
     def lines(self, ids: Ids, slots: Places, counts: Counts, fresh: Fresh) -> Places:
         """Bring the rows of distinct slots in, and pin their lines. Raises `CacheFull`."""
-        lines = self.where[slots]
+        lines = self.lines_at(slots)
         missing = np.flatnonzero(lines == FREE)
         with self.lock:
             self.pins[lines[lines != FREE]] += 1  # before victims are chosen
@@ -202,7 +207,7 @@ class RowCache:
 
     def put(self, ids: Ids, slots: Places, weights: Tensor, state: Tensor) -> None:
         """Keep rows that come from above: here, and changed. As many as there are lines at most."""
-        lines = self.where[slots]
+        lines = self.lines_at(slots)
         held = lines != FREE
         here = torch.from_numpy(np.flatnonzero(held))
         at = torch.from_numpy(lines[held]).to(self.device)
@@ -264,7 +269,7 @@ class RowCache:
 
     def drop(self, slots: Places) -> None:
         """Free the lines of rows that were removed. None of them is pinned."""
-        lines = self.where[slots]
+        lines = self.lines_at(slots)
         self._forget(lines[lines != FREE])
 
     def remove(self, ids: Ids, slots: Places) -> None:
@@ -273,7 +278,7 @@ class RowCache:
 
     def read(self, ids: Ids, slots: Places, fresh: Fresh) -> tuple[Tensor, Tensor]:
         """Copies of rows on the CPU, wherever they are. Nothing moves."""
-        lines = self.where[slots]
+        lines = self.lines_at(slots)
         held = lines != FREE
         weights, state = self._read_below(ids, slots, fresh | held)
         if held.any():
@@ -284,7 +289,7 @@ class RowCache:
 
     def load(self, ids: Ids, slots: Places, weights: Tensor, state: Tensor) -> None:
         """Put rows into the store; those in the cache are forgotten. None of them is pinned."""
-        lines = self.where[slots]
+        lines = self.lines_at(slots)
         self._forget(lines[lines != FREE])
         self.store.write(ids, slots, weights, state)
 
