@@ -14,6 +14,7 @@ themselves; an `AgreedError` came to all at once.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import sys
@@ -28,6 +29,7 @@ from joymigrate.errors import Exit, JoyError
 KEY = "joymigrate/failed"
 LOOK_S = 1.0
 PATIENCE_S = 10.0  # for the error to come by itself: a pipeline leaves in 5
+CLOSE_S = 10.0  # for one look to end
 SPINS_S = 120.0  # at one instruction, with a busy processor
 BUSY = 0.1  # part of the time that a thread computes: a sleeping wait takes far less
 WORDS = 400  # of a message
@@ -47,6 +49,8 @@ class Failures:
         self.lock = threading.Lock()  # a store's client takes one request at a time
         self.said = False
         self.alive = True
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.look_on, daemon=True, name="failures")
 
     @classmethod
     def watch(cls) -> Failures:
@@ -56,9 +60,16 @@ class Failures:
 
             store = dist.distributed_c10d._get_default_store().clone()  # type: ignore[attr-defined]
             cls.one = Failures(store, dist.get_rank(), end_process)
-            threading.Thread(target=cls.one.look_on, daemon=True, name="failures").start()
+            cls.one.thread.start()
+            atexit.register(cls.one.close)
             tell_uncaught(cls.one)
         return cls.one
+
+    def close(self) -> None:
+        """Look no more. A thread that is inside the store while Python ends aborts the process."""
+        self.over.set()
+        if self.thread.is_alive():
+            self.thread.join(CLOSE_S)
 
     def tell(self, error: BaseException) -> None:
         """Say what this process met; the first of all of them is kept. Passes on nothing twice."""
@@ -95,8 +106,7 @@ class Failures:
         """Wait for another's failure; then end this process where it stands still."""
         main = threading.main_thread().ident or 0
         found, before, idle_s, stood_s, computed = None, None, 0.0, 0.0, 0.0
-        while self.alive and not self.said:
-            time.sleep(LOOK_S)
+        while self.alive and not self.said and not self.over.wait(LOOK_S):
             found = found or self.of_others()
             if found is None:
                 continue

@@ -17,10 +17,12 @@ those of that step.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -41,6 +43,16 @@ END = object()
 WAIT_S = 0.2  # between looks whether the other side is still there
 LEAVE_S = 60.0  # for the other processes to come to the same end
 BROKEN_S = 5.0  # the same after a step that failed here alone
+
+
+OPEN: weakref.WeakSet[TablePipeline] = weakref.WeakSet()
+
+
+@atexit.register
+def close_all() -> None:
+    """A thread that is inside a collective while Python ends aborts the process."""
+    for pipeline in list(OPEN):
+        pipeline.close(BROKEN_S)
 
 
 @dataclass
@@ -138,6 +150,7 @@ class TablePipeline:
             if thread.name == self._fetch.__name__:
                 thread.join()  # of an earlier iterator; it would take this one's exchanges
         self.source = batches
+        OPEN.add(self)
         self.stopping.clear()
         self.threads = [
             threading.Thread(target=self._run, args=(stage, out), daemon=True, name=stage.__name__)

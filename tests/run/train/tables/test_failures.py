@@ -77,21 +77,42 @@ def test_only_a_process_that_stands_still_is_ended(
     assert "process 0 failed" in ended[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("where", ["forward", "optimiser", "plain"])
-def test_a_step_that_fails_in_one_process_ends_all(where: str) -> None:
+def test_closing_ends_the_look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "LOOK_S", 600.0)
+    first, _, ended = pair()
+    first.thread.start()
+    first.close()
+    assert not first.thread.is_alive()
+    assert not ended
+
+
+def start(*program: str) -> list[subprocess.Popen[str]]:
+    """Two processes of a group."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    started = [
+    return [
         subprocess.Popen(
-            [sys.executable, "one_fails.py", where],
+            [sys.executable, *program],
             cwd=PROGRAMS, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                  "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"},
         )
         for rank in range(2)
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_threads_that_are_left_running_do_not_abort_the_process() -> None:
+    for process in start("endless.py"):
+        said = process.communicate(timeout=150)[1]
+        assert process.returncode == 0, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["forward", "optimiser", "plain"])
+def test_a_step_that_fails_in_one_process_ends_all(where: str) -> None:
+    started = start("one_fails.py", where)
     first = started[0].communicate(timeout=150)[1]
     still_there = started[1].poll() is None
     started[1].kill()
