@@ -37,7 +37,7 @@ import numpy as np
 import torch
 
 SIZE, LAYERS, ROWS, NEGATIVES, TEMPERATURE, RATE = 50, 2, 32, 128, 0.05, 1e-3
-BETAS = (0.9, 0.98)
+BETAS, DROPOUT, FIRST = (0.9, 0.98), 0.2, 0.02  # FIRST: the deviation of first rows
 User = tuple[list[int], list[int]]  # items and times, the oldest first
 
 
@@ -74,17 +74,14 @@ def ranks(scores: np.ndarray[Any, Any], users: list[User]) -> dict[str, float]:
 # -- ours ---------------------------------------------------------------------------------------
 
 
-def ours(
-    users: list[User], count: int, steps: int, seed: int, length: int, folder: Path
-) -> dict[str, Any]:
-    """A job of `joymigrate train`, and its newest checkpoint's scores."""
+def write_job(
+    users: list[User], count: int, steps: int, seed: int, length: int, folder: Path,
+    dropout: float = DROPOUT,
+) -> Path:  # fmt: skip
+    """A job of `joymigrate train` with the published settings, its data beside it."""
     import pyarrow as pa
     import yaml
     from pyarrow import parquet
-
-    from joymigrate.run.train import job as jobs
-    from joymigrate.run.train import launch
-    from joymigrate.run.train.evaluate import EvaluateOptions, opened
 
     folder.mkdir(parents=True)
     for name, last in (("train", -2), ("eval", -1)):
@@ -92,14 +89,15 @@ def ours(
             "item": [items[last] for items, _ in users],
             "seen": [items[:last] for items, _ in users],
             "when": [times[:last] for _, times in users],
+            "asked": [times[last] for _, times in users],
             "click": [1] * len(users),
         }
         parquet.write_table(pa.table(rows), folder / f"{name}.parquet")
     seen = {"type": "sequence", "table": "item", "length": length, "times": "when"}
-    schema = {"label": "click", "dim": SIZE,
+    schema = {"label": "click", "dim": SIZE, "time": "asked",
               "features": {"item": {"type": "id", "rows": count}, "seen": seen}}  # fmt: skip
     (folder / "features.yaml").write_text(yaml.safe_dump(schema))
-    sizes = {"model_type": "hstu", "layers": LAYERS, "heads": 1, "dropout": 0.2}
+    sizes = {"model_type": "hstu", "layers": LAYERS, "heads": 1, "dropout": dropout}
     raw = {
         "model": {"from_config": sizes},
         "task": {
@@ -110,7 +108,7 @@ def ours(
         "batch": {"size": ROWS},
         "optimiser": {"lr": RATE, "betas": list(BETAS), "weight_decay": 0.0, "clip": 0},
         "schedule": {"name": "constant"},
-        "tables": {"optimiser": "none"},
+        "tables": {"optimiser": "none", "first": FIRST * 3**0.5},  # uniform, of that deviation
         "guard": {"spike": 0},
         "seed": seed,
         "device": "cpu",
@@ -119,7 +117,18 @@ def ours(
         "run": str(folder / "run"),
     }
     (folder / "job.yaml").write_text(yaml.safe_dump(raw))
-    job = jobs.load(folder / "job.yaml")
+    return folder / "job.yaml"
+
+
+def ours(
+    users: list[User], count: int, steps: int, seed: int, length: int, folder: Path
+) -> dict[str, Any]:
+    """A job of `joymigrate train`, and its newest checkpoint's scores."""
+    from joymigrate.run.train import job as jobs
+    from joymigrate.run.train import launch
+    from joymigrate.run.train.evaluate import EvaluateOptions, opened
+
+    job = jobs.load(write_job(users, count, steps, seed, length, folder))
     start = time.process_time()
     quiet = launch.LaunchOptions(quiet=True, unverified=True)
     if launch.launch(job, quiet, lambda line: None):
@@ -145,34 +154,40 @@ def ours(
 # -- theirs -------------------------------------------------------------------------------------
 
 
-def theirs(users: list[User], count: int, steps: int, seed: int, length: int) -> dict[str, Any]:
-    """The published model, loss and sampler."""
+def their_model(count: int, length: int, dropout: float = DROPOUT) -> Any:
+    """The published model."""
     import fbgemm_gpu  # noqa: F401
     from generative_recommenders.research.modeling.sequential import (
-        autoregressive_losses,
         embedding_modules,
         hstu,
         input_features_preprocessors,
         output_postprocessors,
     )
-    from generative_recommenders.research.modeling.sequential.losses import sampled_softmax
     from generative_recommenders.research.rails.similarities import dot_product_similarity_fn
 
-    torch.manual_seed(seed)
-    places = length + 2
-    model = hstu.HSTU(
+    return hstu.HSTU(
         max_sequence_len=length, max_output_len=2, embedding_dim=SIZE, num_blocks=LAYERS,
         num_heads=1, linear_dim=SIZE, attention_dim=SIZE, normalization="rel_bias",
-        linear_config="uvqk", linear_activation="silu", linear_dropout_rate=0.2,
+        linear_config="uvqk", linear_activation="silu", linear_dropout_rate=dropout,
         attn_dropout_rate=0.0,
         embedding_module=embedding_modules.LocalEmbeddingModule(count - 1, SIZE),
         similarity_module=dot_product_similarity_fn.DotProductSimilarity(),
         input_features_preproc_module=
         input_features_preprocessors.LearnablePositionalEmbeddingInputFeaturesPreprocessor(
-            max_sequence_len=places, embedding_dim=SIZE, dropout_rate=0.2),
+            max_sequence_len=length + 2, embedding_dim=SIZE, dropout_rate=dropout),
         output_postproc_module=output_postprocessors.L2NormEmbeddingPostprocessor(SIZE),
         verbose=False,
     )  # fmt: skip
+
+
+def theirs(users: list[User], count: int, steps: int, seed: int, length: int) -> dict[str, Any]:
+    """The published model, loss and sampler."""
+    from generative_recommenders.research.modeling.sequential import autoregressive_losses
+    from generative_recommenders.research.modeling.sequential.losses import sampled_softmax
+
+    torch.manual_seed(seed)
+    places = length + 2
+    model = their_model(count, length)
     loss_of = sampled_softmax.SampledSoftmaxLoss(NEGATIVES, TEMPERATURE, model)
     sampler = autoregressive_losses.LocalNegativesSampler(
         count - 1, model._embedding_module._item_emb, list(range(1, count)), True, 1e-6
@@ -198,6 +213,11 @@ def theirs(users: list[User], count: int, steps: int, seed: int, length: int) ->
             if done == steps:
                 break
     spent = time.process_time() - start
+    return {**ranks(their_scores(model, users, count, places), users), "cpu_s": spent}
+
+
+def their_scores(model: Any, users: list[User], count: int, places: int) -> np.ndarray[Any, Any]:
+    """Of all items for every user's last event but one."""
     model.eval()
     parts = []
     with torch.no_grad():
@@ -210,7 +230,7 @@ def theirs(users: list[User], count: int, steps: int, seed: int, length: int) ->
                 lengths, ids, model.get_item_embeddings(ids), {"timestamps": times}
             )
             parts.append(found @ every.T)
-    return {**ranks(torch.cat(parts).numpy(), users), "cpu_s": spent}
+    return torch.cat(parts).numpy()
 
 
 def padded(

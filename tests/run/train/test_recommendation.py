@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -265,17 +266,23 @@ def test_hstu() -> None:
     """Eq. 1 to 3 of the paper, sequence by sequence, every pair written out."""
     x, made = doubled(inputs()), model("hstu", layers=2, heads=2)
     w, expected = weights(made), np.zeros((B, 1))
+    asked = np.array([0, 2_000_000_000] * B)[:B]  # unknown, or later than every event
+    x = replace(x, asked_B=torch.from_numpy(asked))
+
+    def plain(v: Any) -> Any:
+        return (v - v.mean(-1, keepdims=True)) / np.sqrt(v.var(-1, keepdims=True) + 1e-6)
+
     for row in range(B):
         events, q = events_of(x, row)
         n = len(events)
         if not n:
             continue
         when = x.times[0][row, :n].numpy()  # type: ignore[index]
-        asks = np.append(when[1:], when[-1])
+        asks = np.append(when[1:], max(when[-1], asked[row]))
         h = events * np.sqrt(D) + w["positions.weight"][:n]
         for layer in range(2):
             p = f"layers.{layer}"
-            mixed = norm(w, f"{p}.norm_1", h, 1e-6) @ w[f"{p}.inner.weight"].T
+            mixed = plain(h) @ w[f"{p}.inner.weight"].T
             u, v, query, key = np.split(mixed * sigmoid(mixed), 4, -1)
             y = np.zeros((n, D))
             for i in range(n):
@@ -286,7 +293,7 @@ def test_hstu() -> None:
                     for one in (slice(0, D // 2), slice(D // 2, D)):
                         score = query[i, one] @ key[j, one] + bias
                         y[i, one] += score * sigmoid(score) / L * v[j, one]
-            h = h + linear(w, f"{p}.outer", norm(w, f"{p}.norm_2", y, 1e-6) * u)
+            h = h + linear(w, f"{p}.outer", plain(y) * u)
         expected[row] = (h[-1] / np.linalg.norm(h[-1])) @ q
     check("hstu", expected, made, x)
 

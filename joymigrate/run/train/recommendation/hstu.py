@@ -26,7 +26,10 @@ class HstuLayer(nn.Module):
     def __init__(self, dim: int, heads: int, length: int, dropout: float, buckets: int) -> None:
         super().__init__()
         self.dim, self.heads, self.length, self.dropout = dim, heads, length, dropout
-        self.norm_1, self.norm_2 = (nn.LayerNorm(dim, eps=1e-6) for _ in range(2))
+        # Without weights of their own, as in the published code.
+        self.norm_1, self.norm_2 = (
+            nn.LayerNorm(dim, eps=1e-6, elementwise_affine=False) for _ in range(2)
+        )
         self.inner = nn.Linear(dim, 4 * dim, bias=False)
         self.outer = nn.Linear(dim, dim)
         self.by_place = nn.Parameter(torch.empty(1, 2 * length - 1).normal_(std=FIRST))
@@ -58,13 +61,23 @@ class Hstu(nn.Module):
         need_events(shape, "hstu")
         self.dim, self.dropout, length = shape.dim, dropout, shape.events[0]
         self.positions = nn.Embedding(length, shape.dim)
-        nn.init.trunc_normal_(self.positions.weight, std=(1 / shape.dim) ** 0.5)
+        nn.init.xavier_normal_(self.positions.weight)
         self.layers = nn.ModuleList(
             HstuLayer(shape.dim, heads, length, dropout, buckets) for _ in range(layers)
         )
 
-    def states(self, events_BLD: Tensor, mask_BL: Tensor, times_BL: Tensor | None = None) -> Tensor:
-        """What is known after every event [B, L, D]; 0 behind the last."""
+    def states(
+        self,
+        events_BLD: Tensor,
+        mask_BL: Tensor,
+        times_BL: Tensor | None = None,
+        asked_B: Tensor | None = None,
+    ) -> Tensor:
+        """What is known after every event [B, L, D]; 0 behind the last.
+
+        A query asks with the time of the event that comes next, the last one with that of its row
+        (`asked_B`), or where nobody knows it with its own.
+        """
         counts = mask_BL.sum(1)
         at = mask_BL.flatten().nonzero().squeeze(-1)
         places = torch.arange(mask_BL.shape[1], device=at.device).repeat(len(counts))[at]
@@ -74,10 +87,11 @@ class Hstu(nn.Module):
         mask, times = Jagged(offsets), None
         if times_BL is not None:
             known = times_BL.flatten()[at]
-            # A query asks with the time of the event that comes next; the last one with its own.
-            following = known.roll(-1)
             ends = (offsets[1:] - 1)[counts > 0]
-            times = (known, following.index_put((ends,), known[ends]))
+            last = known[ends]
+            if asked_B is not None:
+                last = torch.maximum(last, asked_B[counts > 0])
+            times = (known, known.roll(-1).index_put((ends,), last))
         for layer in self.layers:
             x_TD = layer(x_TD, mask, times)
         x_TD = x_TD / x_TD.norm(dim=-1, keepdim=True).clamp(min=1e-6)
@@ -89,7 +103,7 @@ class Hstu(nn.Module):
         events_BLD, mask_BL, target_BD = x.events[0]
         last = (mask_BL.sum(1) - 1).clamp(min=0)
         rows = torch.arange(len(last), device=last.device)
-        state_BD = self.states(events_BLD, mask_BL, x.times_of(0))[rows, last]
+        state_BD = self.states(events_BLD, mask_BL, x.times_of(0), x.asked_B)[rows, last]
         return (state_BD * target_BD).sum(-1, keepdim=True)
 
 

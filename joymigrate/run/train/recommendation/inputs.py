@@ -33,8 +33,8 @@ class RowInputs:
     fields_BFD; numbers_BG; linear_B: the sum of the fields' first-order weights (None for models
     without). Per sequence: events_BLD padded behind the last event, mask_BL true at events, and
     target_BD, the row of the candidate that the sequence is compared with; where the schema has
-    them, times_BL in seconds; where the job has them, semantic ids of events [B, L, K] and
-    candidate [B, K], -1 where an item has none.
+    them, times_BL in seconds, and asked_B, when the row's item was asked for; where the job has
+    them, semantic ids of events [B, L, K] and candidate [B, K], -1 where an item has none.
     """
 
     fields_BFD: Tensor
@@ -43,6 +43,7 @@ class RowInputs:
     events: tuple[tuple[Tensor, Tensor, Tensor], ...] = ()
     times: tuple[Tensor | None, ...] = ()
     codes: tuple[tuple[Tensor, Tensor], ...] = ()
+    asked_B: Tensor | None = None
 
     def times_of(self, sequence: int) -> Tensor | None:
         """The times of a sequence's events, where they are known."""

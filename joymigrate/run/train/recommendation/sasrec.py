@@ -27,7 +27,7 @@ class SasRec(nn.Module):
         )
         self.norm = nn.LayerNorm(shape.dim)
 
-    def states(self, events_BLD: Tensor, mask_BL: Tensor, times_BL: Tensor | None = None) -> Tensor:
+    def states(self, events_BLD: Tensor, mask_BL: Tensor, *times: Tensor | None) -> Tensor:
         """What is known after every event [B, L, D]; times are not looked at."""
         places = torch.arange(events_BLD.shape[1], device=events_BLD.device)
         x_BLD = events_BLD * self.dim**0.5 + self.positions(places)

@@ -22,6 +22,7 @@ class TableSettings:
         "none", "of the rows that a batch touches; none: the job's own", choices=OPTIMISERS
     )
     lr: float = setting(0.05, "learning rate of the rows", above=0)
+    first: float = setting(0.05, "rows start uniform between -first and first", least=0)
     cache_rows: int | None = setting(None, "rows on the device (default: all of them)", least=1)
     store: str = setting("memory", "the other rows: memory, file:FOLDER, lmdb:FOLDER, redis://…")
     max_rows: int | None = setting(

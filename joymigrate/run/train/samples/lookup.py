@@ -26,7 +26,7 @@ NEGATIVES = "negatives"  # ids that the right item is told from, in a batch
 ROLLOUT = "rollout"  # a function of the dense part and its inputs, in a batch: it gives the losses
 LINEAR = ".linear"  # behind a table's name: its first-order weights
 ARCHITECTURE = "joymigrate.recommender/1"
-FIRST = 0.05  # rows start uniform between these
+ASKED = "asked"  # when each row's item was asked for, whole seconds, in a batch
 
 
 class Rows(nn.Module):
@@ -54,7 +54,7 @@ class Rows(nn.Module):
         for number, width in enumerate(widths):
             mine = {name: rows for name, (rows, one) in shapes.items() if one == width}
             self.place |= dict.fromkeys(mine, number)
-            bound = 0.0 if width == 1 else FIRST
+            bound = 0.0 if width == 1 else settings.first
             configs = [
                 EmbeddingConfig(
                     rows or 1, width, name, feature_names=[name],
@@ -210,7 +210,9 @@ class Recommender(nn.Module):
                 (self.codes.of(batch[f"{name}.ids"]), self.codes.of(batch[f"{target}.ids"]))
                 for name, target in pairs
             )
-        inputs = RowInputs(fields_BFD, numbers, linear_B, tuple(events), times, found_codes)
+        inputs = RowInputs(
+            fields_BFD, numbers, linear_B, tuple(events), times, found_codes, batch.get(ASKED)
+        )
         return inputs, others
 
     def first_order(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -263,7 +265,7 @@ class Recommender(nn.Module):
                 help="task: sequence trains sasrec or hstu",
             )
         events_BLD, mask_BL, _ = found.events[0]
-        known: Tensor = self.dense.states(events_BLD, mask_BL, found.times_of(0))
+        known: Tensor = self.dense.states(events_BLD, mask_BL, found.times_of(0), found.asked_B)
         return known
 
     def among(self, found: RowInputs, batch: Mapping[str, Tensor], others: Tensor) -> Tensor:
@@ -384,6 +386,9 @@ def collate(schema: FeatureSchema, batch: Any) -> dict[str, Tensor]:
         "labels": torch.from_numpy(np.ascontiguousarray(batch.labels)),
         "numbers": torch.from_numpy(np.ascontiguousarray(batch.numbers)),
     }
+    if batch.times is not None and any(name.endswith(TIMES) for name in batch.lists):
+        known = np.where(np.isfinite(batch.times), batch.times, 0)
+        made[ASKED] = torch.from_numpy(known.astype(np.int64))
     if batch.groups is not None:
         made["groups"] = torch.from_numpy(np.ascontiguousarray(batch.groups))
     for name, values in batch.ids.items():

@@ -223,10 +223,10 @@ class NextItemTask(FeatureTask):
         import torch
 
         x = model.look_up(batch)
-        events, mask, target = x.events[0]
+        _, mask, target = x.events[0]
         last = (mask.sum(1) - 1).clamp(min=0)
         at = torch.arange(len(last), device=last.device)
-        state = model.dense.states(events, mask)[at, last]
+        state = model.states(x)[at, last]
         scores = state @ target.T
         name = self.schema.singles()[self.schema.singles().index(model.targets[0])]
         items = batch[f"{name}.ids"]
