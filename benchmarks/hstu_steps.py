@@ -19,7 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
 from hstu_learning import (
@@ -179,8 +180,12 @@ def main() -> None:
     found = []
     with torch.no_grad():
         for at in range(0, len(users), 64):
-            part = [(ids[:places], times[:places], length) for ids, times, length in (
-                padded([*user], places + 1) for user in users[at : at + 64])]  # one event more
+            part = [
+                (ids[:places], times[:places], length)
+                for ids, times, length in (
+                    padded([*user], places + 1) for user in users[at : at + 64]
+                )
+            ]  # one event more
             found.append(task.compared(mine, our_batch(part, places)))
     for name, scores in (
         ("ours", torch.cat(found).numpy()),

@@ -35,6 +35,11 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
     layout = job.layout
     place = layout.place(rank)
     task = task_of(job)
+    if layout.cp > 1 and not task.CUTS:
+        raise JoyError(
+            f"task {job.task.name} does not cut its sequences over processes", where="layout.cp",
+            help="task generative does, with hstu",
+        )  # fmt: skip
     source = source_of(job, task, rank, tell if first else silent)
     steps = source.steps(job)
     mesh = group.mesh_of(device, layout)
@@ -48,7 +53,7 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
         from joymigrate.run.train.tables.parallel_model import lay_out_tables
 
         lay_out_tables(
-            model, device.at(), layout.world, layout.data_ranks, tell if first else silent
+            model, device.at(), layout.world, layout.gradient_ranks, tell if first else silent
         )
     laid = lay_out(model, layout, device, mesh, computed_in(job))
     traffic = compress.attach(laid, job.comm.dtype)

@@ -98,6 +98,7 @@ def mesh_of(device: Device, layout: Layout) -> Any:
 
     if layout.world == 1:
         return None
-    names = tuple("dp_replicate" if axis == "dp" else axis for axis in AXES)
-    sizes = tuple(getattr(layout, axis) for axis in AXES)
+    axes = [axis for axis in AXES if axis != "cp" or layout.cp > 1]
+    names = tuple("dp_replicate" if axis == "dp" else axis for axis in axes)
+    sizes = tuple(getattr(layout, axis) for axis in axes)
     return init_device_mesh(device.type, sizes, mesh_dim_names=names)

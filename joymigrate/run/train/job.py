@@ -270,7 +270,7 @@ def check_communication(job: Job) -> None:
     """Layouts whose gradients are not exchanged as compress.py does."""
     layout, dtype = job.layout, job.comm.dtype
     mixed = layout.dp > 1 and (layout.fsdp > 1 or layout.tp > 1)
-    if dtype != "fp32" and (layout.pp > 1 or mixed):
+    if dtype != "fp32" and (layout.pp > 1 or layout.cp > 1 or mixed):
         raise JoyError(
             f"comm.dtype {dtype} does not go with layout {layout.name}",
             where="comm.dtype",
@@ -285,6 +285,12 @@ def check_batch(job: Job) -> None:
             "batch.balance goes with rows of features",
             where="batch.balance",
             help="data: {schema: features.yaml}; language models pack their texts instead",
+        )
+    if job.batch.balance and job.layout.cp > 1:
+        raise JoyError(
+            "batch.balance exchanges rows over all processes, and layout.cp shares each of them",
+            where="batch.balance",
+            help="leave one of them out: cp gives its processes equal work",
         )
     share, rest = divmod(job.batch.size, job.layout.data_ranks)
     if rest:

@@ -1,6 +1,6 @@
-"""How many processes a run has and what each holds: dp, fsdp, tp, pp and their combinations.
+"""How many processes a run has and what each holds: dp, fsdp, cp, tp, pp and their combinations.
 
-Ranks are numbered with tp fastest, then fsdp, dp and pp, so that the ranks of a tensor-parallel
+Ranks are numbered with tp fastest, then fsdp, cp, dp and pp, so that the ranks of a tensor-parallel
 group are neighbours (the fastest links of a machine).
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from joymigrate.errors import JoyError
 from joymigrate.schema import setting
 
-AXES = ("pp", "dp", "fsdp", "tp")  # slowest first
+AXES = ("pp", "dp", "cp", "fsdp", "tp")  # slowest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class RankPlace:
     dp: int
     fsdp: int
     tp: int
+    cp: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +33,22 @@ class Layout:
     fsdp: int = setting(1, "processes that share one copy's parameters (FSDP2)", least=1)
     tp: int = setting(1, "processes that share every layer (tensor parallel)", least=1)
     pp: int = setting(1, "stages of consecutive layers (pipeline parallel, 1F1B)", least=1)
+    cp: int = setting(1, "processes that share every sequence (context parallel)", least=1)
 
     @property
     def world(self) -> int:
         """Number of processes."""
-        return self.dp * self.fsdp * self.tp * self.pp
+        return self.dp * self.fsdp * self.tp * self.pp * self.cp
 
     @property
     def data_ranks(self) -> int:
         """Number of processes that see different samples."""
         return self.dp * self.fsdp
+
+    @property
+    def gradient_ranks(self) -> int:
+        """Number of processes whose gradients are averaged."""
+        return self.data_ranks * self.cp
 
     @property
     def name(self) -> str:
@@ -53,8 +60,9 @@ class Layout:
         """The coordinates of a rank."""
         rank, tp = divmod(rank, self.tp)
         rank, fsdp = divmod(rank, self.fsdp)
+        rank, cp = divmod(rank, self.cp)
         pp, dp = divmod(rank, self.dp)
-        return RankPlace(pp, dp, fsdp, tp)
+        return RankPlace(pp, dp, fsdp, tp, cp)
 
     def data_rank(self, rank: int) -> int:
         """Which share of every batch a rank sees: 0 … data_ranks - 1."""
@@ -68,20 +76,25 @@ class Layout:
                 f"layout {self.name}: pipeline stages are not sharded further",
                 help="use pp with dp or tp, or fsdp with dp or tp",
             )
+        if self.cp > 1 and (self.tp > 1 or self.pp > 1 or (self.dp > 1 and self.fsdp > 1)):
+            raise JoyError(
+                f"layout {self.name}: sequences are cut beside copies or shards of the model alone",
+                help="use cp with dp, or cp with fsdp",
+            )
 
     def spread(self, processes: int) -> Layout:
         """This layout on another number of processes: the data axis takes what is over.
 
         Used when `--nproc` says how many processes there are.
         """
-        fixed = self.tp * self.pp * (1 if self.fsdp > 1 else self.fsdp)
+        fixed = self.tp * self.pp * self.cp * (1 if self.fsdp > 1 else self.fsdp)
         if processes % fixed:
             raise JoyError(
-                f"{processes} processes cannot hold layout {self.name}: tp x pp takes {fixed}",
+                f"{processes} processes cannot hold layout {self.name}: tp x pp x cp takes {fixed}",
                 help=f"use a multiple of {fixed}",
             )
         share = processes // fixed
         if self.fsdp > 1:
             dp = self.dp if share % self.dp == 0 and share // self.dp > 1 else 1
-            return Layout(dp, share // dp, self.tp, self.pp)
-        return Layout(share, 1, self.tp, self.pp)
+            return Layout(dp, share // dp, self.tp, self.pp, self.cp)
+        return Layout(share, 1, self.tp, self.pp, self.cp)

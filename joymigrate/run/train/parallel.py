@@ -39,6 +39,8 @@ def lay_out(
     inner = unwrapped(model)
     if layout.tp > 1:
         split_layers(model, inner, layout, mesh)
+    if layout.cp > 1:
+        cut_sequences(inner, mesh["cp"].get_group())
     if layout.pp > 1:
         cut_stages(model, inner, layout, mesh)
     sharded = layout.fsdp > 1 or (layout.dp > 1 and layout.tp > 1)
@@ -49,7 +51,7 @@ def lay_out(
     if layout.fsdp > 1:
         check_sharded(inner)
     module = model
-    if layout.dp > 1 and not sharded and layout.pp == 1:
+    if layout.dp * layout.cp > 1 and not sharded and layout.pp == 1:
         module = replicate(model, device)
     return ParallelModel(model, module, layout, device, mesh, None if sharded else dtype)
 
@@ -124,12 +126,26 @@ def cut_stages(model: Any, inner: Any, layout: Layout, mesh: Any) -> None:
     inner.forward = forward  # transformers' own is for inference
 
 
+def cut_sequences(inner: Any, group: Any) -> None:
+    """Every process of `group` computes a part of each sequence's events."""
+    dense: Any = getattr(inner, "dense", None)
+    if not hasattr(dense, "cut_over"):
+        kind = getattr(inner, "sizes", {}).get("model_type", type(inner).__name__)
+        raise JoyError(
+            f"'{kind}' does not cut its sequences over processes", where="layout.cp",
+            help="hstu does; dp, fsdp and tp know more models",
+        )  # fmt: skip
+    dense.cut_over(group)
+
+
 def shard(inner: Any, layout: Layout, mesh: Any, dtype: Any) -> None:
     """FSDP2 by the model's plan, else by its lists of layers. `dtype`: of the computation."""
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     grid = mesh["dp_replicate", "fsdp"] if layout.dp > 1 else mesh["fsdp"]
+    if layout.cp > 1:
+        grid = mesh["cp", "fsdp"]
     policy = MixedPrecisionPolicy()
     if dtype is not None:
         policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)

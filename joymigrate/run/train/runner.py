@@ -38,9 +38,9 @@ class AccumulatedPasses:
         self.laid, self.task = laid, task
 
     def step(self, portion: RankShare, scale: float) -> torch.Tensor:
-        """Gradients are averaged over data ranks, so the sum is scaled up by their number."""
+        """Gradients are averaged over these ranks, so the sum is scaled up by their number."""
         laid = self.laid
-        factor = scale * laid.layout.data_ranks / portion.weight
+        factor = scale * laid.layout.gradient_ranks / portion.weight
         total: Any = 0.0
         last = len(portion.passes) - 1
         device = laid.device.at()
@@ -69,7 +69,7 @@ class AccumulatedPasses:
             with module.no_sync():
                 yield
             return
-        for part in module.modules() if self.laid.layout.data_ranks > 1 else ():
+        for part in module.modules() if self.laid.layout.gradient_ranks > 1 else ():
             if isinstance(part, FSDPModule):
                 part.set_requires_gradient_sync(on, recurse=True)
                 break

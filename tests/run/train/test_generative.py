@@ -369,3 +369,42 @@ def test_times_that_do_not_fit_their_events_are_refused(rings: Path, tmp_path: P
     rows = open_rows([tmp_path / "walks.parquet"], load(tmp_path / "features.yaml"), 0)
     with pytest.raises(JoyError, match="has not one time for each event"):
         rows.read(Piece(0, 0, 8, 0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("layout", "changes"),
+    [
+        ({"cp": 2}, {}),  # two heads: they change places with events
+        ({"cp": 3}, {"tables": {"optimiser": "adagrad"}}),  # keys go round; tables are cut too
+        ({"cp": 2, "dp": 2}, {"task": {"negatives": 5, "negatives_for": "event"}}),
+        ({"cp": 2, "fsdp": 2}, {"task": {"negatives": 7}}),
+    ],
+)  # fmt: skip
+def test_sequences_cut_over_processes_give_the_same_losses(
+    rings: Path, tmp_path: Path, layout: dict[str, int], changes: dict[str, Any]
+) -> None:
+    wish = {"negatives": 0, **changes.pop("task", {})}
+    changes |= {"steps": 4, "task": {"name": "generative", **wish}, "optimiser": {"lr": 0.01}}
+    copies = {"dp": layout.get("dp", 1) * layout.get("fsdp", 1)}
+    alone = train(job_of(rings, tmp_path / "alone", layout=copies, **changes))
+    cut = job_of(rings, tmp_path / "cut", layout=layout, **changes)
+    assert [line["loss"] for line in train(cut)] == pytest.approx(
+        [line["loss"] for line in alone], rel=2e-5
+    )
+    assert measured(cut, rings)["ranked_among"] == ITEMS  # opens in one process
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"layout": {"cp": 2, "tp": 2}}, "cp2 x tp2: sequences are cut beside copies"),
+        ({"layout": {"cp": 2}, "batch": {"size": 64, "balance": True}}, "batch.balance exchanges"),
+        ({"layout": {"cp": 2}, "comm": "int8"}, "comm.dtype int8 does not go with layout cp2"),
+    ],
+)
+def test_layouts_that_cut_sequences_say_what_they_do_not_do(
+    rings: Path, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(JoyError, match=said):
+        job_of(rings, tmp_path / "run", **changes)

@@ -96,7 +96,7 @@ def figures(job: Job) -> dict[str, Any]:
 
 def deepspeed_or_fsdp(job: Job) -> str | None:
     """The sharding of trainers built on accelerate."""
-    if job.layout.tp > 1 or job.layout.pp > 1:
+    if job.layout.tp > 1 or job.layout.pp > 1 or job.layout.cp > 1:
         raise JoyError(
             f"this engine does not split layers: layout {job.layout.name}",
             where="layout",

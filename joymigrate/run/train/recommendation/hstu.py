@@ -6,6 +6,9 @@ kernel registry's, so the same model runs on whatever a device has.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +16,7 @@ from joymigrate.run import kernels
 from joymigrate.run.kernels.mask import Jagged
 from joymigrate.run.kernels.scores import Bias, Silu
 from joymigrate.run.train.recommendation.inputs import RowInputs, Shape, Sizes, need_events
+from joymigrate.run.train.recommendation.sequence_cut import SequenceCut
 
 PAPER = "Zhai et al., Actions Speak Louder than Words, ICML 2024, eq. 1-3 (arXiv 2402.17152)"
 SIZES: Sizes = {"layers": 2, "heads": 2, "dropout": 0.2, "buckets": 128}
@@ -37,7 +41,13 @@ class HstuLayer(nn.Module):
         nn.init.normal_(self.inner.weight, std=FIRST)
         nn.init.xavier_uniform_(self.outer.weight)
 
-    def forward(self, x_TD: Tensor, mask: Jagged, times: tuple[Tensor, Tensor] | None) -> Tensor:
+    def forward(
+        self,
+        x_TD: Tensor,
+        mask: Jagged,
+        times: tuple[Tensor, Tensor] | None,
+        attention: Callable[..., Tensor],
+    ) -> Tensor:
         """`times`: of the events as keys, and as queries: when the next one comes [T]."""
         mixed = nn.functional.silu(self.inner(self.norm_1(x_TD)))
         u_TD, v, q, k = mixed.chunk(4, -1)
@@ -45,7 +55,7 @@ class HstuLayer(nn.Module):
         if times is not None:
             bias = Bias(self.by_place, self.by_time, times[0], times[1])
         q, k, v = (t.view(len(t), self.heads, self.dim // self.heads) for t in (q, k, v))
-        found = kernels.op("attention")(
+        found = attention(
             q, k, v, mask, scale=1.0, bias=bias, activation=Silu(float(self.length))
         ).flatten(1)
         gated = nn.functional.dropout(self.norm_2(found) * u_TD, self.dropout, self.training)
@@ -59,12 +69,18 @@ class Hstu(nn.Module):
     def __init__(self, shape: Shape, layers: int, heads: int, dropout: float, buckets: int) -> None:
         super().__init__()
         need_events(shape, "hstu")
-        self.dim, self.dropout, length = shape.dim, dropout, shape.events[0]
+        self.dim, self.heads, self.dropout, length = shape.dim, heads, dropout, shape.events[0]
+        self.cut: SequenceCut | None = None
+        self.own_BL: Tensor | None = None  # with a cut: the events computed here, of the last batch
         self.positions = nn.Embedding(length, shape.dim)
         nn.init.xavier_normal_(self.positions.weight)
         self.layers = nn.ModuleList(
             HstuLayer(shape.dim, heads, length, dropout, buckets) for _ in range(layers)
         )
+
+    def cut_over(self, group: Any) -> None:
+        """Share the events of every sequence over the processes of a group."""
+        self.cut = SequenceCut(group, self.heads)
 
     def states(
         self,
@@ -73,29 +89,44 @@ class Hstu(nn.Module):
         times_BL: Tensor | None = None,
         asked_B: Tensor | None = None,
     ) -> Tensor:
-        """What is known after every event [B, L, D]; 0 behind the last.
+        """What is known after every event [B, L, D]; 0 behind the last, and at others' events.
 
         A query asks with the time of the event that comes next, the last one with that of its row
         (`asked_B`), or where nobody knows it with its own.
         """
         counts = mask_BL.sum(1)
         at = mask_BL.flatten().nonzero().squeeze(-1)
-        places = torch.arange(mask_BL.shape[1], device=at.device).repeat(len(counts))[at]
-        x_TD = events_BLD.flatten(0, 1)[at] * self.dim**0.5 + self.positions(places)
-        x_TD = nn.functional.dropout(x_TD, self.dropout, self.training)
         offsets = nn.functional.pad(counts.cumsum(0), (1, 0))
-        mask, times = Jagged(offsets), None
+        total, rows, ends_at, more = len(at), at, offsets, 0
+        attention: Callable[..., Tensor] = kernels.op("attention")
+        mine: slice | Tensor = slice(None)
+        if self.cut is not None and total:
+            here, padded = self.cut.places(total)
+            here, more, attention = here.to(at.device), padded - total, self.cut.attention
+            rows = nn.functional.pad(at, (0, more))[here]
+            mine = here < total
+            if more:  # a sequence of its own, which nobody looks at
+                ends_at = nn.functional.pad(offsets, (0, 1), value=padded)
+        x_TD = events_BLD.flatten(0, 1)[rows] * self.dim**0.5
+        x_TD = x_TD + self.positions(rows % mask_BL.shape[1])
+        x_TD = nn.functional.dropout(x_TD, self.dropout, self.training)
+        mask, times = Jagged(ends_at), None
         if times_BL is not None:
             known = times_BL.flatten()[at]
             ends = (offsets[1:] - 1)[counts > 0]
             last = known[ends]
             if asked_B is not None:
                 last = torch.maximum(last, asked_B[counts > 0])
-            times = (known, known.roll(-1).index_put((ends,), last))
+            asks = known.roll(-1).index_put((ends,), last)
+            times = (nn.functional.pad(known, (0, more)), nn.functional.pad(asks, (0, more)))
         for layer in self.layers:
-            x_TD = layer(x_TD, mask, times)
+            x_TD = layer(x_TD, mask, times, attention)
+        x_TD, rows = x_TD[mine], rows[mine]
         x_TD = x_TD / x_TD.norm(dim=-1, keepdim=True).clamp(min=1e-6)
-        found: Tensor = x_TD.new_zeros(mask_BL.numel(), self.dim).index_copy(0, at, x_TD)
+        if self.cut is not None:
+            self.own_BL = torch.zeros_like(mask_BL)
+            self.own_BL.view(-1)[rows] = True
+        found: Tensor = x_TD.new_zeros(mask_BL.numel(), self.dim).index_copy(0, rows, x_TD)
         return found.view(*mask_BL.shape, self.dim)
 
     def forward(self, x: RowInputs) -> Tensor:

@@ -37,4 +37,6 @@ def feed_of(job: Job, task: Any, size: int, micro: int, rank: int, ranks: int) -
     balancer = None
     if job.batch.balance and ranks > 1:
         balancer = Balancer(rank, ranks, workload(task.schema))
-    return SampleFeed(rows, readers, task.samples_of, size, micro, rank, ranks, balancer)
+    return SampleFeed(
+        rows, readers, task.samples_of, size, micro, rank, ranks, balancer, copies=job.layout.cp
+    )

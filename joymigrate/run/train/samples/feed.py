@@ -78,7 +78,9 @@ class SampleFeed:
         rank: int,
         ranks: int,
         balancer: Balancer | None = None,
+        copies: int = 1,
     ) -> None:
+        self.copies = copies  # processes that take the same rows
         self.balancer = balancer
         self.balance: tuple[float, float] | None = None  # imbalance before and after, this step
         self.rows, self.readers, self.collate = rows, readers, collate
@@ -140,9 +142,9 @@ class SampleFeed:
         if self.rows.schema.on_error == "stop":
             return portion
         figures = torch.tensor([float(kept)])
-        if self.ranks > 1:
+        if self.ranks * self.copies > 1:
             dist.all_reduce(figures)
-        return dataclasses.replace(portion, weight=max(1.0, float(figures)))
+        return dataclasses.replace(portion, weight=max(1.0, float(figures) / self.copies))
 
     def figures(self) -> dict[str, float]:
         """How evenly the last step's work was spread over processes, before and after."""

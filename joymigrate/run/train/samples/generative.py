@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from joymigrate.run.train.semantic_ids.codes import SemanticIds
 
 TOP = 10
+OWN = "own"  # the events that this process computes [B, L], in a batch
 
 
 class GenerativeTask(FeatureTask):
@@ -38,6 +39,7 @@ class GenerativeTask(FeatureTask):
     """
 
     MODEL: ClassVar[str] = "hstu"
+    CUTS: ClassVar[bool] = True
     OPTIONS: ClassVar[Mapping[str, Any]] = {
         **{"negatives": 128, "negatives_for": "batch", "mean_over": "row"},
         **{"temperature": 0.05, "codes": None},
@@ -98,8 +100,10 @@ class GenerativeTask(FeatureTask):
     # -- loss ---------------------------------------------------------------------------------
 
     def loss(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Summed over rows."""
-        return self.objective(self.forward(model, batch), batch)
+        """Summed over rows; where sequences are cut over processes, this process's part of it."""
+        output = self.forward(model, batch)
+        own = getattr(getattr(model, "module", model).dense, "own_BL", None)
+        return self.objective(output, batch if own is None else {**batch, OWN: own})
 
     def forward(self, model: Any, batch: Batch) -> torch.Tensor:
         """Log-probabilities of the rows' ids [B, 1], or cosines [B, L, 1 + N]."""
@@ -137,7 +141,12 @@ class GenerativeTask(FeatureTask):
         mask = batch[f"{name}.mask"] & right[:, None]
         logs = (output.float() / float(self.options["temperature"])).log_softmax(-1)[..., 0]
         # A masked place may be -inf or nan: it is chosen away, not multiplied.
-        sums = torch.where(mask, -logs, 0.0).sum(1)
+        if OWN in batch:
+            own = batch[OWN]
+            lost = torch.where(mask[own], -logs[0], 0.0)
+            sums = lost.new_zeros(len(mask)).index_add(0, own.nonzero()[:, 0], lost)
+        else:
+            sums = torch.where(mask, -logs, 0.0).sum(1)
         if self.options["mean_over"] == "events":  # of a pass; the loop divides by its rows
             over_all: torch.Tensor = sums.sum() / mask.sum().clamp(min=1) * len(mask)
             return over_all

@@ -271,6 +271,7 @@ class Recommender(nn.Module):
     def among(self, found: RowInputs, batch: Mapping[str, Tensor], others: Tensor) -> Tensor:
         """After every event, cosines with the next item and with N others [B, L, 1 + N].
 
+        Where sequences are cut over processes, of this process's M events alone [1, M, 1 + N].
         The others are the batch's [N], or each event's own [B, L, N]. An item that is the right
         one itself does not stand against it.
         """
@@ -279,15 +280,20 @@ class Recommender(nn.Module):
         next_BLD = following(found.events[0][0], mask_BL, found.events[0][2])
         ids_BL = following(batch[f"{name}.ids"], mask_BL, batch[f"{target}.ids"])
         unit = torch.nn.functional.normalize
+        negatives, unlike = batch[NEGATIVES], unit(others, dim=-1)
+        own_BL = getattr(self.dense, "own_BL", None)
+        if own_BL is not None:
+            states_BLD, next_BLD, ids_BL = (x[own_BL][None] for x in (states_BLD, next_BLD, ids_BL))
         states_BLD = unit(states_BLD, dim=-1)
         right_BL = (states_BLD * unit(next_BLD, dim=-1)).sum(-1, keepdim=True)
-        unlike = unit(others, dim=-1)
-        if batch[NEGATIVES].dim() == 1:
+        if negatives.dim() == 1:
             wrong_BLN = states_BLD @ unlike.T
         else:
-            own_BLND = unlike.view(*batch[NEGATIVES].shape, -1)
+            own_BLND = unlike.view(*negatives.shape, -1)
+            if own_BL is not None:
+                own_BLND, negatives = own_BLND[own_BL][None], negatives[own_BL][None]
             wrong_BLN = (own_BLND @ states_BLD[..., None]).squeeze(-1)
-        same_BLN = ids_BL[..., None] == batch[NEGATIVES]
+        same_BLN = ids_BL[..., None] == negatives
         return torch.cat([right_BL, wrong_BLN.masked_fill(same_BLN, -torch.inf)], -1)
 
     def next_items(self, found: RowInputs) -> Tensor:
