@@ -224,3 +224,104 @@ def test_a_killed_run_goes_on_to_the_same_losses(
     one, other = lines(tmp_path / "whole"), lines(tmp_path / "cut")
     for key in ("loss", "reward"):
         assert [line[key] for line in one] == [line[key] for line in other]
+
+
+def test_who_writes_and_how_rows_are_spread_changes_no_draw(walks: Path, tmp_path: Path) -> None:
+    """What Ray's writers do, without Ray: two of them have the rows of one."""
+    from joymigrate.device import open_device
+    from joymigrate.run.train.assemble import model_of
+    from joymigrate.run.train.reinforcement.engine_writer import whole_weights
+    from joymigrate.run.train.samples import item_writer
+    from joymigrate.run.train.samples.open_rows import open_rows
+    from joymigrate.run.train.samples.position import Piece
+
+    job = job_of(walks, tmp_path / "run", {"name": "grpo", "group": 3, "rollouts": "engine"})
+    task: Any = assemble.task_of(job)
+    model = model_of(job, task)
+    rows = open_rows([walks / "walks.parquet"], task.schema, 0)
+    batch = task.samples_of(rows.read(Piece(0, 0, 8, 0)))
+    prompts = item_writer.prompts_of(model.look_up(batch))
+    prompts.append((prompts[0][0][:0], prompts[0][1][:0]))  # a history without events
+    writers = [task.engine_writer(task.config, open_device(None)) for _ in range(2)]
+    for writer in writers:
+        writer.load(whole_weights(model.dense))
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    alone = task.written(writers[0], {"prompts": prompts}, 7)
+    parts = [
+        *task.written(writers[1], {"prompts": prompts[:3]}, 7),
+        *task.written(writers[0], {"prompts": prompts[3:]}, 7, 3),
+    ]
+    assert torch.equal(before, torch.get_rng_state())
+    assert [[one.tokens for one in group] for group in alone] == [
+        [one.tokens for one in group] for group in parts
+    ]
+    assert len({tuple(one.tokens) for group in alone for one in group}) > 3
+    loss = task.loss(model, batch)
+    loss.backward()
+    assert model.dense.start.grad is not None
+    assert 0 <= task.figures()["reward"] <= 1
+
+
+def test_a_click_model_may_be_the_reward(walks: Path, tmp_path: Path) -> None:
+    from joymigrate.run.train import recommendation
+    from joymigrate.run.train.samples.job import TableSettings
+    from joymigrate.run.train.samples.lookup import Recommender
+
+    job = job_of(walks, tmp_path / "run", {"name": "dpo", "group": 3})
+    schema = assemble.task_of(job).schema
+    clicks = Recommender(schema, recommendation.sizes_of({"model_type": "din"}), TableSettings(), 0)
+    clicks.eval().save_pretrained(tmp_path / "clicks")
+    wish = {"name": "dpo", "group": 3, "reward": [str(tmp_path / "clicks"), "reward.py:even"]}
+    task: Any = assemble.task_of(job_of(walks, tmp_path / "both", wish))
+    task.load_rewards()
+    from joymigrate.run.train.reinforcement.rollouts import Rollout
+    from joymigrate.run.train.samples.open_rows import open_rows
+    from joymigrate.run.train.samples.position import Piece
+
+    rows = open_rows([walks / "walks.parquet"], schema, 0)
+    batch = task.samples_of(rows.read(Piece(0, 0, 2, 0)))
+    items = [[4, 7, 1], [2, 2, 9]]
+    known = {item: list(codes) for codes, item in task.item_of.items()}
+    found = [[Rollout(known[item]) for item in group] for group in items]
+    values = task.rewarded({"records": task.records(batch)}, found)
+    wanted = []
+    for row, group in enumerate(items):
+        for item in group:
+            one = {name: tensor[row : row + 1].clone() for name, tensor in batch.items()}
+            one["item.ids"][:] = item
+            wanted.append(float(clicks(one).sigmoid()[0, 0].detach()) + float(item % 2 == 0))
+    assert values == pytest.approx(wanted, abs=1e-6)
+    other = {"label": "click", "dim": 8, "features": {"item": {"type": "id", "rows": 9}}}
+    (walks / "other.yaml").write_text(yaml.safe_dump(other))
+    from joymigrate.run.train.samples import schema as schemas
+
+    narrow = schemas.load(walks / "other.yaml")
+    sizes = recommendation.sizes_of({"model_type": "deepfm"})
+    Recommender(narrow, sizes, TableSettings(), 0).save_pretrained(tmp_path / "narrow")
+    wrong: Any = assemble.task_of(
+        job_of(walks, tmp_path / "wrong", {"name": "dpo", "reward": str(tmp_path / "narrow")})
+    )
+    with pytest.raises(JoyError, match="the reward model reads the feature 'item' as"):
+        wrong.load_rewards()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["grpo", "dpo"])
+def test_writers_in_actors_of_their_own_give_the_losses_of_one_process(
+    walks: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as many in each process: sums are rounded alike
+    task = {"name": name, "group": 4}
+    tables = {"optimiser": "adagrad"}  # the writers have none of them
+    alone = job_of(
+        walks, tmp_path / "alone", {**task, "rollouts": "engine"}, steps=5, tables=tables
+    )
+    spread = {**task, "rollouts": "actors", "writers": 2}
+    other = job_of(walks, tmp_path / "spread", spread, steps=5, tables=tables)
+    kept = ("loss", "reward")
+    found, wanted = train(other), train(alone)
+    assert [[line[k] for k in kept] for line in found] == [
+        [line[k] for k in kept] for line in wanted
+    ]

@@ -25,6 +25,8 @@ def task_of(job: Job) -> FeatureTask:
     for name in ("codes", "reward"):  # files beside the job
         if isinstance(options.get(name), str):
             options[name] = str(job.path(options[name]))
+        elif isinstance(options.get(name), list | tuple):
+            options[name] = [str(job.path(str(one))) for one in options[name]]
     context = Context(tokenizer=None, seed=job.seed, options=options)
     return task_names.find(job.task.name)(context, schema, job.tables)
 

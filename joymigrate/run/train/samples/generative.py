@@ -164,7 +164,7 @@ class GenerativeTask(FeatureTask):
 
         items = batch[f"{self.target}.ids"]
         if self.writes(model):
-            scores, known = self.written(model, batch), self.semantic
+            scores, known = self.probable(model, batch), self.semantic
             assert known is not None
             ids = known.ids.to(items.device)
         else:
@@ -208,7 +208,7 @@ class GenerativeTask(FeatureTask):
         unit = torch.nn.functional.normalize
         return unit(state, dim=-1) @ unit(rows, dim=-1).T
 
-    def written(self, model: Any, batch: Batch) -> torch.Tensor:
+    def probable(self, model: Any, batch: Batch) -> torch.Tensor:
         """Log-probabilities of all ids [B, N], one row of the batch after the other."""
         import torch
 

@@ -1,20 +1,24 @@
 """Reinforcement learning on a recommender that writes semantic ids (OneRec's kind).
 
-A step reads the histories of a batch, lets the model write `group` items for each, asks a function
-what each is worth, and takes one optimiser step. Draws depend on seed, step and rank: a run that
-was killed goes on with the same ones. B rows, G items of a row, K levels.
+A step reads the histories of a batch, lets the model write `group` items for each, asks functions
+or reward models what each is worth, and takes one optimiser step. Draws depend on seed, step and
+rank: a run that was killed goes on with the same ones. B rows, G items of a row, K levels.
+
+`rollouts` says who writes: `model` (the one in training), `engine` (a copy of its dense part in
+the same process), `actors` (`writers` copies with the rewards, Ray actors of their own).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.samples.generative import GenerativeTask
 from joymigrate.run.train.samples.lookup import ROLLOUT
+from joymigrate.run.train.tasks.grpo import check_rollouts, device_of
 from joymigrate.run.train.tasks.task import Batch
 
 if TYPE_CHECKING:
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 
     from joymigrate.run.beam import Trie
     from joymigrate.run.train.recommendation.inputs import RowInputs
+    from joymigrate.run.train.reinforcement.rollouts import Rollout
+    from joymigrate.run.train.samples.item_judge import ItemJudge
+    from joymigrate.run.train.samples.item_writer import ItemWriter
 
 FACTS = ("history", "item", "codes", "target", "label")
 
@@ -31,7 +38,8 @@ class RewardedTask(GenerativeTask):
 
     `reward: FILE.py:NAME`, beside the job file. The function takes some of `history` (the row's
     items, the oldest first), `item` and `codes` (what was written), `target` and `label` (the
-    logged item and what became of it), and returns a number. Items are rows of the table.
+    logged item and what became of it), and returns a number. Items are rows of the table. A folder
+    of an exported click model may stand there too (`item_judge.py`), or a list of both.
     """
 
     MODEL: ClassVar[str] = "onerec"
@@ -44,14 +52,21 @@ class RewardedTask(GenerativeTask):
                 where="task.codes",
                 help="task: {codes: FILE}; joymigrate train ids makes them",
             )
-        if self.options["reward"] is None:
+        if not self.options["reward"]:
             raise JoyError("this task needs a reward", where="task.reward",
                            help="reward: FILE.py:NAME, beside the job file")  # fmt: skip
+        check_rollouts(self.options)
+        writers = self.options["writers"]
+        if not isinstance(writers, int) or isinstance(writers, bool) or writers < 1:
+            raise JoyError(f"writers is 1 or more, got {writers!r}", where="task.writers")
         group = self.options["group"]
         if not isinstance(group, int) or isinstance(group, bool) or group < 2:
             raise JoyError(f"group is 2 or more, got {group!r}", where="task.group")
         self.frozen: Any = None
-        self.reward: Any = None
+        self.rewards: list[Any] = []
+        self.judges: list[ItemJudge] = []
+        self.writers: Any = None
+        self.config: dict[str, Any] = {}
         self.last: dict[str, float] = {}
 
     @property
@@ -79,10 +94,31 @@ class RewardedTask(GenerativeTask):
         return model
 
     def prepare(self, model: Any) -> None:
-        """The reward."""
-        from joymigrate.run.train.reinforcement.rewards import load_reward
+        """The rewards, where this process asks them."""
+        from joymigrate.run.train.samples import item_writer
 
-        self.reward = load_reward(self.options["reward"], Path(), FACTS)
+        if self.options["rollouts"] != "actors":
+            self.load_rewards()
+        self.config = item_writer.config_of(model)
+
+    def load_rewards(self) -> None:
+        """What says what an item is worth."""
+        from joymigrate.run.train.reinforcement.rewards import load_reward
+        from joymigrate.run.train.samples.item_judge import ItemJudge
+
+        named = self.options["reward"]
+        for one in [named] if isinstance(named, str) else named:
+            if Path(one).is_dir():
+                self.judges.append(ItemJudge(Path(one), self.schema, self.target))
+            else:
+                self.rewards.append(load_reward(one, Path(), FACTS))
+
+    @functools.cached_property
+    def item_of(self) -> dict[tuple[int, ...], int]:
+        """The item of each semantic id."""
+        known = self.semantic
+        assert known is not None
+        return dict(zip(map(tuple, known.codes.tolist()), known.ids.tolist(), strict=True))
 
     @functools.cached_property
     def trie(self) -> Trie:
@@ -107,21 +143,98 @@ class RewardedTask(GenerativeTask):
         """Write, reward, and the loss of each row [B]."""
         raise NotImplementedError
 
-    def worth(
-        self, batch: Batch, row: int, codes: torch.Tensor, items: torch.Tensor
-    ) -> list[float]:
-        """What each of a row's written items is worth."""
+    @property
+    def draws(self) -> float | None:
+        """The temperature of drawn items; None: the likeliest ones by beams."""
+        raise NotImplementedError
+
+    def engine_writer(self, config: Mapping[str, Any], device: Any) -> ItemWriter:
+        """A copy of the dense part, without weights yet."""
+        from joymigrate.run.train.samples.item_writer import ItemWriter
+
+        return ItemWriter(config, device.at(), self.trie_on(device.at()))
+
+    def written(
+        self, writer: ItemWriter, batch: Batch, seed: int, first: int = 0
+    ) -> list[list[Rollout]]:
+        """`group` items of a writer for each history."""
+        return writer.write(batch["prompts"], int(self.options["group"]), self.draws, seed, first)
+
+    def asked(self, batch: Batch, dense: Any, found: RowInputs) -> tuple[torch.Tensor, list[float]]:
+        """Codes of the written items [B x G, K], row by row, and what each is worth."""
+        import torch
+
+        from joymigrate.run.train.reinforcement.engine_writer import whole_weights
+        from joymigrate.run.train.samples.item_writer import prompts_of
+
+        where = batch["labels"].device
+        records = self.records(batch)
+        if self.options["rollouts"] == "model":
+            answers = self.own(dense, found, where)
+            values = self.rewarded({"records": records}, answers, where)
+        else:
+            seed = int(torch.randint(2**31, ()))
+            weights = whole_weights(dense)
+            asks = {"prompts": prompts_of(found), "records": records}
+            if self.options["rollouts"] == "actors":
+                if self.writers is None:
+                    from joymigrate.run.train.reinforcement.actors import Writers
+
+                    self.writers = Writers()
+                answers, values = self.writers.answers(weights, self.config, asks, seed)
+            else:
+                if self.writers is None:
+                    self.writers = self.engine_writer(self.config, device_of(where))
+                self.writers.load(weights)
+                answers = self.written(self.writers, asks, seed)
+                values = self.rewarded(asks, answers, where)
+        codes = [one.tokens for group in answers for one in group]
+        made = torch.tensor(codes, dtype=torch.long, device=where)
+        return made.view(-1, self.trie.rounds), values
+
+    def own(self, dense: Any, found: RowInputs, where: torch.device) -> list[list[Rollout]]:
+        """Items written by the model in training itself."""
+        raise NotImplementedError
+
+    def records(self, batch: Batch) -> list[dict[str, Any]]:
+        """What a reward may ask of each row, and what reward models read of it."""
         name = self.schema.sequences()[0]
-        seen = batch[f"{name}.ids"][row][batch[f"{name}.mask"][row]].tolist()
-        facts = {
-            "history": seen,
-            "target": int(batch[f"{self.target}.ids"][row]),
-            "label": float(batch["labels"][row, 0]),
-        }
-        return [
-            self.reward({**facts, "item": item, "codes": written})
-            for item, written in zip(items.tolist(), codes.tolist(), strict=True)
+        ids, mask = batch[f"{name}.ids"].cpu(), batch[f"{name}.mask"].cpu()
+        targets, labels = batch[f"{self.target}.ids"].tolist(), batch["labels"][:, 0].tolist()
+        rows: list[dict[str, Any]] = [
+            {"history": ids[row][mask[row]].tolist(), "target": target, "label": label}
+            for row, (target, label) in enumerate(zip(targets, labels, strict=True))
         ]
+        if self.has_judges:
+            held = {key: tensor.cpu() for key, tensor in batch.items() if key != "labels"}
+            for row, record in enumerate(rows):
+                record["inputs"] = {key: tensor[row] for key, tensor in held.items()
+                                    if len(tensor) == len(rows)}  # fmt: skip
+        return rows
+
+    @property
+    def has_judges(self) -> bool:
+        """Whether a reward is a model."""
+        named = self.options["reward"]
+        return any(Path(one).is_dir() for one in ([named] if isinstance(named, str) else named))
+
+    def rewarded(
+        self, batch: Mapping[str, Any], found: Sequence[Sequence[Rollout]], device: Any = "cpu"
+    ) -> list[float]:
+        """What each written item is worth: the sum of all rewards."""
+        values, rows, items = [], [], []
+        for record, group in zip(batch["records"], found, strict=True):
+            facts = {key: value for key, value in record.items() if key != "inputs"}
+            for one in group:
+                item = self.item_of[tuple(one.tokens)]
+                asked = {**facts, "item": item, "codes": one.tokens}
+                values.append(sum(reward(asked) for reward in self.rewards))
+                rows.append(record)
+                items.append(item)
+        for judge in self.judges:
+            scores = judge.scores([row["inputs"] for row in rows], items, device)
+            values = [a + b for a, b in zip(values, scores, strict=True)]
+        return values
 
     def frozen_memory(self, batch: Batch) -> Any:
         """What the frozen copy makes of the batch's histories."""
@@ -142,6 +255,7 @@ class ItemGrpo(RewardedTask):
     OPTIONS: ClassVar[Mapping[str, Any]] = {
         **{"codes": None, "reward": None, "group": 8, "temperature": 1.0},
         **{"epsilon": 0.2, "epsilon_high": None, "beta": 0.0, "scale": True},
+        **{"rollouts": "model", "writers": 1},
     }
 
     def check_options(self) -> None:
@@ -156,26 +270,32 @@ class ItemGrpo(RewardedTask):
         """Only with `beta`."""
         return bool(self.options["beta"])
 
+    @property
+    def draws(self) -> float | None:
+        """Drawn ones."""
+        return float(self.options["temperature"])
+
+    def own(self, dense: Any, found: RowInputs, where: torch.device) -> list[list[Rollout]]:
+        """All rows of the batch together."""
+        from joymigrate.run.train.samples.written import draw_ids
+
+        group = int(self.options["group"])
+        memory = dense.read(found).each(group)
+        codes, _ = draw_ids(dense, memory, self.trie_on(where), float(self.options["temperature"]))
+        return in_groups(codes.tolist(), group)
+
     def rollout(self, batch: Batch, dense: Any, found: RowInputs) -> torch.Tensor:
         """One group of drawn items for each row."""
         import torch
 
         from joymigrate.run.train.reinforcement import policy
-        from joymigrate.run.train.samples.written import draw_ids, log_probabilities
+        from joymigrate.run.train.samples.written import log_probabilities
 
         wish = self.options
         group, temperature = int(wish["group"]), float(wish["temperature"])
         trie = self.trie_on(batch["labels"].device)
+        codes, values = self.asked(batch, dense, found)
         memory = dense.read(found).each(group)
-        codes, leaves = draw_ids(dense, memory, trie, temperature)
-        items = trie.items_of(leaves)
-        values = [
-            value
-            for row, (some, written) in enumerate(
-                zip(torch.split(items, group), torch.split(codes, group), strict=True)
-            )
-            for value in self.worth(batch, row, written, some)
-        ]
         logs = log_probabilities(dense.write(memory, codes), codes, trie, temperature)
         before = None
         if self.frozen is not None:
@@ -197,7 +317,7 @@ class ItemGrpo(RewardedTask):
         )
         self.last = {
             "reward": round(float(rewards.mean()), 6),
-            "distinct": len(set(items.tolist())) / len(items),
+            "distinct": len(set(map(tuple, codes.tolist()))) / max(1, len(codes)),
         }
         return losses.view(-1, group).mean(1)
 
@@ -211,7 +331,7 @@ class ItemDpo(RewardedTask):
 
     OPTIONS: ClassVar[Mapping[str, Any]] = {
         **{"codes": None, "reward": None, "group": 8},
-        **{"beta": 0.1, "loss": "sigmoid", "smoothing": 0.0},
+        **{"beta": 0.1, "loss": "sigmoid", "smoothing": 0.0, "rollouts": "model", "writers": 1},
     }
 
     def check_options(self) -> None:
@@ -229,26 +349,37 @@ class ItemDpo(RewardedTask):
         """Always."""
         return True
 
+    @property
+    def draws(self) -> float | None:
+        """The likeliest ones."""
+        return None
+
+    def own(self, dense: Any, found: RowInputs, where: torch.device) -> list[list[Rollout]]:
+        """Beams over all rows of the batch."""
+        from joymigrate.run.train.reinforcement.rollouts import Rollout
+        from joymigrate.run.train.samples.written import best_ids
+
+        trie, group = self.trie_on(where), int(self.options["group"])
+        rows = best_ids(dense, dense.read(found), trie, group)
+        return [[Rollout(one) for one in codes.tolist()] for codes, _ in rows]
+
     def rollout(self, batch: Batch, dense: Any, found: RowInputs) -> torch.Tensor:
         """The best and the worst of the beams of each row."""
         import torch
 
         from joymigrate.run.train.reinforcement import policy
-        from joymigrate.run.train.samples.written import best_ids, log_probabilities
+        from joymigrate.run.train.samples.written import log_probabilities
 
         trie = self.trie_on(batch["labels"].device)
-        memory = dense.read(found)
+        codes, worth = self.asked(batch, dense, found)
+        memory, group = dense.read(found), int(self.options["group"])
         kept: list[torch.Tensor] = []
         apart: list[bool] = []
-        worth: list[float] = []
-        for row, (codes, leaves) in enumerate(
-            best_ids(dense, memory, trie, int(self.options["group"]))
-        ):
-            values = self.worth(batch, row, codes, trie.items_of(leaves))
+        for at in range(0, len(worth), group):
+            values = worth[at : at + group]
             best, worst = values.index(max(values)), values.index(min(values))
-            kept += [codes[best], codes[worst]]
+            kept += [codes[at + best], codes[at + worst]]
             apart.append(values[best] > values[worst])
-            worth += values
         pairs = torch.stack(kept)
 
         def logs(model: Any, read: Any) -> torch.Tensor:
@@ -264,7 +395,15 @@ class ItemDpo(RewardedTask):
             float(self.options["smoothing"]),
         )  # fmt: skip
         self.last = {
-            "reward": round(sum(worth) / len(worth), 6),
-            "pairs": sum(apart) / len(apart),
+            "reward": round(sum(worth) / max(1, len(worth)), 6),
+            "pairs": sum(apart) / max(1, len(apart)),
         }
         return losses * mask
+
+
+def in_groups(codes: Sequence[list[int]], group: int) -> list[list[Rollout]]:
+    """One behind the other, as groups."""
+    from joymigrate.run.train.reinforcement.rollouts import Rollout
+
+    made = [Rollout(one) for one in codes]
+    return [made[at : at + group] for at in range(0, len(made), group)]

@@ -284,7 +284,7 @@ def check_rollouts(options: Mapping[str, Any]) -> None:
             f"unknown rollouts '{named}'.{did_you_mean(str(named), ROLLOUTS)}",
             where="task.rollouts", help=f"one of {', '.join(ROLLOUTS)}",
         )  # fmt: skip
-    if options["server"] is not None and named != "model":
+    if options.get("server") is not None and named != "model":
         raise JoyError(f"a server writes, or rollouts: {named}, not both", where="task.server")
     if options["writers"] != 1 and named != "actors":
         raise JoyError("writers are actors of their own", where="task.writers",
