@@ -104,8 +104,9 @@ SETUPS = (
 def checkout(mirror: Path, commit: str, folder: Path) -> Path:
     """The tree of a commit below `folder`, without files that the mirror lacks."""
     git = ["git", "-C", str(mirror)]
-    listed = subprocess.run([*git, "ls-tree", "-r", commit], capture_output=True, check=True).stdout
-    names = dict(reversed(line.split(b"\t")) for line in listed.splitlines())
+    asked = [*git, "ls-tree", "-r", "-z", commit]
+    listed = subprocess.run(asked, capture_output=True, check=True).stdout
+    names = dict(reversed(line.split(b"\t", 1)) for line in listed.split(b"\0") if line)
     blobs = b"\n".join(dict.fromkeys(entry.split()[2] for entry in names.values()))
     asked = [*git, "cat-file", "--batch-check"]
     there = subprocess.run(asked, input=blobs, capture_output=True, check=True).stdout

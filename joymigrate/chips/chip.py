@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +24,12 @@ from joymigrate.model import Tier
 from joymigrate.schema import read_yaml
 
 NOTHING: Mapping[str, Any] = {}
+
+
+@functools.lru_cache(maxsize=256)
+def read_once(path: Path, changed: int) -> Any:
+    """A YAML file, read anew when its time of change (`changed`, ns) is another one."""
+    return read_yaml(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,11 @@ class Chip:
     def data(self, relative: str) -> Any:
         """A YAML file of the chip's folder, or None where it has none."""
         path = self.folder / relative
-        return read_yaml(path) if path.is_file() else None
+        try:
+            changed = path.stat().st_mtime_ns
+        except OSError:
+            return None
+        return read_once(path, changed) if path.is_file() else None
 
     def matrix(self) -> version_lists.Matrix:
         """Which versions of its software go together: empty where the chip has no such file."""

@@ -24,13 +24,19 @@ APART = bytes(at if at > 127 or chr(at).isalnum() or at == ord("_") else 32 for 
 
 
 def settle(
-    results: list[analyse.Result], files: dict[str, File], job: analyse.Job
+    results: list[analyse.Result],
+    files: dict[str, File],
+    job: analyse.Job,
+    texts: Mapping[str, str],
 ) -> list[analyse.Result]:
-    """Decide the open sites by following their keys through the other files."""
+    """Decide the open sites by following their keys through the other files.
+
+    `texts` are those of the Python files.
+    """
     waiting = [result for result in results if result.open]
-    asked = Questions(files, job)
+    asked = Questions(files, job, texts)
     asked.explore({key for r in waiting for item in r.open for key in owned(item.keys, r.path)})
-    conditions = Conditions(files, job)
+    conditions = Conditions(files, job, texts)
     decided: dict[str, analyse.Result] = {}
     answers: dict[str, dict[str, bool]] = {}
     for result in waiting:
@@ -55,7 +61,11 @@ def settle(
         if moved:
             answers[result.path] = answers.get(result.path, {}) | moved
             results[number] = analyse.settled(files[result.path], job, answers[result.path])
-    return launched(hold(results, files, job, answers, conditions), files, job)
+    done = launched(hold(results, files, job, answers, conditions), files, job)
+    for module in job.opened.values():
+        module.names.release()
+    job.opened.clear()
+    return done
 
 
 def hold(
@@ -108,9 +118,10 @@ def last_word(key: str) -> str:
 class Conditions:
     """Which conditions of a project ask for the origin's device, by themselves or by others."""
 
-    def __init__(self, files: dict[str, File], job: analyse.Job) -> None:
+    def __init__(self, files: dict[str, File], job: analyse.Job, texts: Mapping[str, str]) -> None:
         self.files = {path: file for path, file in files.items() if file.kind == "python"}
         self.job = job
+        self.texts = texts
         self._asks: dict[str, tuple[bool, set[str]]] = {}
         self._chains: dict[str, frozenset[str]] = {}
         self._owners: dict[str, list[str]] = {}
@@ -141,8 +152,7 @@ class Conditions:
     def _texts(self) -> dict[str, str]:
         """Texts of the files that have a condition to ask for."""
         word = self.job.context.origin.device
-        texts = ((path, read_text(file.path)) for path, file in self.files.items())
-        return {path: text for path, text in texts if word in text}
+        return {path: text for path, text in self.texts.items() if word in text}
 
     def _followed(self, key: str, steps: int) -> set[str]:
         owner = next(iter(self.owners(key)), "")
@@ -184,10 +194,10 @@ def owned(keys: Iterable[str], path: str) -> set[str]:
 class Questions:
     """Follows keys from file to file, all of them at once, one round per step of the way."""
 
-    def __init__(self, files: dict[str, File], job: analyse.Job) -> None:
+    def __init__(self, files: dict[str, File], job: analyse.Job, texts: Mapping[str, str]) -> None:
         self.files = {path: file for path, file in files.items() if file.kind == "python"}
         self.job = job
-        self.texts: dict[str, str] = {}
+        self.texts = texts
         self.kinds: dict[str, set[str]] = defaultdict(set)
         self.links: dict[str, set[str]] = defaultdict(set)
         self._aliases: dict[str, frozenset[str]] = {}
@@ -250,21 +260,21 @@ class Questions:
         if uses is not None:
             name = local.strip(".#(){}").rpartition(".")[2]
             named = (path for path, words in self.words.items() if name.encode() in words)
-            found += [p for p in named if p != owner and uses(self.text(p))]
+            found += [p for p in named if p != owner and uses(self.texts[p])]
             if not local.startswith(".") and "." not in local:
                 star = star_of(owner)
-                found += [p for p in self.starring if p != owner and star.search(self.text(p))]
+                found += [p for p in self.starring if p != owner and star.search(self.texts[p])]
         return sorted(set(found))
 
     @cached_property
     def starring(self) -> list[str]:
         """Files with a `from … import *`: they hand on names that do not stand in them."""
-        return [path for path in self.files if STAR.search(self.text(path))]
+        return [path for path in self.files if STAR.search(self.texts[path])]
 
     @cached_property
     def words(self) -> dict[str, set[bytes]]:
         """The words of each file: a pattern is only searched where its name stands."""
-        encoded = ((path, self.text(path).encode()) for path in self.files)
+        encoded = ((path, self.texts[path].encode()) for path in self.files)
         return {path: set(text.translate(APART).split()) for path, text in encoded}
 
     def use(self, owner: str, local: str) -> Callable[[str], bool] | None:
@@ -292,16 +302,10 @@ class Questions:
         """What files of the project call a module: `from . import config as cfg`."""
         if home not in self._aliases:
             alias = re.compile(rf"\b{home}[ \t]+as[ \t]+(\w+)")
-            texts = map(self.text, self.files)
+            texts = self.texts.values()
             found = (alias.findall(text) for text in texts if f"{home} as " in text)
             self._aliases[home] = frozenset(each for several in found for each in several)
         return self._aliases[home]
-
-    def text(self, path: str) -> str:
-        """Text of a file, kept while questions are asked."""
-        if path not in self.texts:
-            self.texts[path] = read_text(self.files[path].path)
-        return self.texts[path]
 
 
 def module_name(path: str) -> str:

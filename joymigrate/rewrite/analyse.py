@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.model import Finding, Kept, Style, Tier
 from joymigrate.rewrite import conditions, groups, ignores, mentions, module_index, python, readers
@@ -20,6 +21,7 @@ from joymigrate.rewrite.module import Module, Pending, Project
 from joymigrate.rewrite.prefilter import prefilter
 from joymigrate.rewrite.source import Source, Unreadable, decode
 
+KEPT = 64  # modules that stay in memory while files are asked about each other
 OURS = re.compile(r"[\"']schema[\"']\s*:\s*[\"']joymigrate\.")
 
 
@@ -34,6 +36,7 @@ class Job:
     want_kept: bool = False
     entries: frozenset[str] = frozenset()  # files where programs start; shim style only
     held: Mapping[str, str] = field(default_factory=dict)  # conditions that stay: key and reason
+    opened: dict[str, Module] = field(default_factory=dict)  # the last ones that were asked about
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +214,12 @@ def needed_imports(findings: Iterable[Finding], job: Job) -> tuple[Finding, ...]
 
 def settled(file: File, job: Job, answers: Mapping[str, bool]) -> Result:
     """Scan a file again when its open sites are decided; `answers` tells by place."""
-    data = file.path.read_bytes()
-    source = decode(file.relative, data, python=True)
-    module = Module.parse(source, job.context, project_of(job, file.relative))
+    known = open_module(file, job)
+    if known is None:
+        raise JoyError("the file changed while it was being read", where=str(file.path))
+    del job.opened[file.relative]
+    source, project = known.source, project_of(job, file.relative)
+    module = replace_project(known, project)
     found = []
     raw = python.raw(module)
     watched = {(item.no.line, item.no.column, item.no.rule): item for item in module.watched}
@@ -234,21 +240,47 @@ def place(item: Pending) -> str:
     return f"{item.yes.line}:{item.yes.column}"
 
 
+def open_module(file: File, job: Job) -> Module | None:
+    """The module of a file, kept for the next questions; None for one that can't be read."""
+    known = job.opened.pop(file.relative, None)
+    if known is None:
+        try:
+            source = decode(file.relative, file.path.read_bytes(), python=True)
+            known = Module.parse(source, job.context, project_of(job, file.relative))
+        except (Unreadable, OSError):
+            return None
+    job.opened[file.relative] = known  # the last one
+    if len(job.opened) > KEPT:
+        first = next(iter(job.opened))
+        job.opened.pop(first).names.release()
+    return known
+
+
+def replace_project(module: Module, project: Project) -> Module:
+    """A module to be looked through anew, with what another one of the file knows of its text."""
+    return Module(
+        module.source,
+        module.tree,
+        module.names,
+        module.context,
+        module.vocabulary,
+        project,
+        _flow=module._flow,
+    )
+
+
 def origins(file: File, job: Job, keys: frozenset[str]) -> set[str]:
     """Where values under keys of this file (`#NAME`, `function()`, `function@1`) come from.
 
     Keys with their file: of other files, or of this one where others give it values.
     """
-    try:
-        source = decode(file.relative, file.path.read_bytes(), python=True)
-        module = Module.parse(source, job.context, project_of(job, file.relative))
-    except (Unreadable, OSError):
+    module = open_module(file, job)
+    if module is None:
         return set()
     found = set()
     for key in keys:
         for local in entries(module, key):
             found |= {local} if "::" in local else module.flow.sources([local])
-    module.names.release()
     return {
         key if "::" in key or key.startswith(".") else f"{file.relative}::{key}" for key in found
     }
@@ -260,10 +292,8 @@ def condition(file: File, job: Job, key: str) -> tuple[bool, set[str]]:
     The second part are keys of the project, its name in another file among them when this file
     only hands it on.
     """
-    try:
-        source = decode(file.relative, file.path.read_bytes(), python=True)
-        module = Module.parse(source, job.context, project_of(job, file.relative))
-    except (Unreadable, OSError):
+    module = open_module(file, job)
+    if module is None:
         return False, set()
     node = conditions.defined(module).get(key)
     if node is None:
@@ -275,12 +305,10 @@ def condition(file: File, job: Job, key: str) -> tuple[bool, set[str]]:
         home = starred(module, name)
         if place is None and home:
             place = (home, name)
-        module.names.release()
         if place is None or not place[1]:
             return False, set()
         return False, {f"{place[0]}::{place[1]}()" if suffix else f"{place[0]}::#{place[1]}"}
     found = conditions.asks(module, node), conditions.keys_in(module, node) - {key}
-    module.names.release()
     return found
 
 
@@ -289,10 +317,8 @@ def answer(file: File, job: Job, keys: frozenset[str]) -> dict[str, tuple[set[st
 
     Keys of this file are asked for by their local name; `function@2` is the third parameter.
     """
-    try:
-        source = decode(file.relative, file.path.read_bytes(), python=True)
-        module = Module.parse(source, job.context, project_of(job, file.relative))
-    except (Unreadable, OSError):
+    module = open_module(file, job)
+    if module is None:
         return {}
     flow = module.flow
     found: dict[str, tuple[set[str], set[str]]] = {}
@@ -309,7 +335,6 @@ def answer(file: File, job: Job, keys: frozenset[str]) -> dict[str, tuple[set[st
         further |= reexported(module, file.relative, key)
         if kinds or further - {key}:
             found[key] = (kinds, further - {key})
-    module.names.release()
     return found
 
 

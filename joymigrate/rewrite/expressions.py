@@ -111,20 +111,31 @@ def decisive(mention: OriginMention) -> bool:
     return isinstance(getattr(mention.node, "parent", None), ast.Compare)
 
 
-def asks(module: Module, value: ast.AST) -> bool:
-    """Whether an expression asks for the origin's device: its platform, a tensor's, a string's."""
-    flag = module.context.origin.tensor["is_cuda"]
-    for node in ast.walk(value):
-        if isinstance(node, ast.Attribute):
-            dotted = module.names.dotted(node) or ""
-            if node.attr == flag or dotted.startswith(f"{module.vocabulary.module}."):
-                return True
-        if isinstance(node, ast.Compare):
-            operands = (node.left, *node.comparators)
-            texts = [each.value for each in operands if isinstance(each, ast.Constant)]
-            if module.vocabulary.device in texts:
-                return True
-    return False
+def asking_assignments(module: Module) -> list[ast.Assign | ast.AnnAssign]:
+    """Assignments whose value asks for the origin's device: its platform, a tensor's, a string's.
+
+    In the order of the file.
+    """
+    flag, device = module.context.origin.tensor["is_cuda"], module.vocabulary.device
+    nodes = module.names.nodes
+    questions: list[ast.AST] = [
+        node
+        for node in nodes[ast.Attribute]
+        if node.attr == flag
+        or (module.names.dotted(node) or "").startswith(f"{module.vocabulary.module}.")
+    ]
+    for node in nodes[ast.Compare]:
+        operands = (node.left, *node.comparators)
+        if any(isinstance(each, ast.Constant) and each.value == device for each in operands):
+            questions.append(node)
+    found = set()
+    for child in questions:
+        parent = getattr(child, "parent", None)
+        while parent is not None and not isinstance(parent, ast.stmt):
+            child, parent = parent, getattr(parent, "parent", None)
+        if isinstance(parent, (ast.Assign, ast.AnnAssign)) and child is parent.value:
+            found.add(parent)
+    return sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
 
 def decorates(node: ast.AST) -> bool:

@@ -25,7 +25,7 @@ from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import conditions
 from joymigrate.rewrite.expressions import (
     OriginMention,
-    asks,
+    asking_assignments,
     decisive,
     decorates,
     expressions,
@@ -344,11 +344,9 @@ class Groups:
     def _assignments(self) -> dict[str, list[int]]:
         """Expressions that give a variable or an attribute an answer about the origin's device."""
         found: dict[str, list[int]] = defaultdict(list)
-        nodes = self.module.names.nodes
-        for node in (*nodes[ast.Assign], *nodes[ast.AnnAssign]):
-            start, _ = self.module.span(node)
-            at = self.expression_at(start)
-            if at is None or node.value is None or not asks(self.module, node.value):
+        for node in asking_assignments(self.module):
+            at = self.expression_at(self.module.span(node)[0])
+            if at is None:
                 continue
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 if isinstance(target, ast.Name):

@@ -113,10 +113,14 @@ class Module:
 
     def span(self, node: ast.AST) -> tuple[int, int]:
         """Start and end of a node in the text."""
-        at = node
-        start = self.source.offset(at.lineno, at.col_offset)  # type: ignore[attr-defined]
-        end = self.source.offset(at.end_lineno, at.end_col_offset)  # type: ignore[attr-defined]
-        return start, end
+        at: Any = node
+        if self.source.text.isascii():  # columns are characters: no line is to be looked at
+            starts = self.source.starts
+            return starts[at.lineno - 1] + at.col_offset, starts[
+                at.end_lineno - 1
+            ] + at.end_col_offset
+        start = self.source.offset(at.lineno, at.col_offset)
+        return start, self.source.offset(at.end_lineno, at.end_col_offset)
 
     def text(self, node: ast.AST) -> str:
         """Source text of a node."""

@@ -20,6 +20,17 @@ except ImportError:
     import {helper} as jm"""
 
 
+# Of a file that another program may load by its path: what lies beside it is not found by itself.
+LOADED = """\
+try:
+    import {helper} as jm
+except ImportError:
+    import os as _os, sys as _sys
+    _sys.path.append(_os.path.dirname(_os.path.abspath(__file__)))
+    import {helper} as jm"""
+LOADS = ("spec_from_file_location", "run_path", "SourceFileLoader", "load_source")
+
+
 @dataclass(slots=True)
 class ModuleIndex:
     """The Python files of a project, by path relative to its root (POSIX)."""
@@ -28,6 +39,7 @@ class ModuleIndex:
     folders: frozenset[str] = frozenset()
     imported_roots: Mapping[str, str] = field(default_factory=dict)
     scripted: frozenset[str] = frozenset()  # packages' folders that programs are started in
+    loaders: frozenset[str] = frozenset()  # folders of programs that load files by their path
     imports: Mapping[str, frozenset[str]] = field(default_factory=dict)  # file → dotted names
     packages: Mapping[str, int] = field(default_factory=dict)  # top packages' folders → files
     words: frozenset[str] = frozenset()  # names of all files and folders, without endings
@@ -141,7 +153,9 @@ class ModuleIndex:
         # A configuration in `configs/` that another program loads may import from above.
         above = [each for each in bases if parts[: len(each)] == each]
         home = parts if parts in above or not above else max(above, key=len)
-        return "/".join([*home, f"{HELPER}.py"]), f"import {HELPER} as jm"
+        by_path = bool(self.loaders - {"/".join(parts) or "."})
+        statement = LOADED.format(helper=HELPER) if by_path else f"import {HELPER} as jm"
+        return "/".join([*home, f"{HELPER}.py"]), statement
 
     def bases(self, path: str) -> set[tuple[str, ...]]:
         """Folders that a file needs on the path for its own imports of the project."""

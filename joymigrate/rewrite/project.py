@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.model import Finding, Scan, Style, Tier
-from joymigrate.rewrite import analyse, discover, module_index, native
+from joymigrate.rewrite import analyse, discover, fusions, module_index, native, python
 from joymigrate.rewrite.across import read_text, settle
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import GUARD, entries
 from joymigrate.rewrite.files_together import leave_together
+from joymigrate.rewrite.prefilter import prefilter
 from joymigrate.rewrite.readers import kernels
+from joymigrate.rewrite.source import Source
 from joymigrate.rewrite.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -78,12 +80,11 @@ def scan(
         want_kept=want_kept,
         entries=entries(texts, tree) if style is Style.SHIM else frozenset(),
     )
-    del texts
     global _JOB  # handed to forked workers without pickling
     _JOB = job
     with searches_paused():
-        results = list(run([*files, *dependencies], jobs, on_progress))
-        results = settle(results, {f.relative: f for f in [*files, *dependencies]}, job)
+        results = list(run([*files, *dependencies], jobs, on_progress, texts))
+        results = settle(results, {f.relative: f for f in [*files, *dependencies]}, job, texts)
     outside = {f.relative for f in dependencies}
     findings = [
         dependency(finding) if result.path in outside else finding
@@ -147,7 +148,12 @@ def index_of(texts: Mapping[str, str]) -> module_index.ModuleIndex:
     imports = {path: frozenset(ABSOLUTE.findall(text)) for path, text in texts.items()}
     packages = ((path, text) for path, text in texts.items() if path.endswith("__init__.py"))
     aliases = {path: found for path, text in packages if (found := tree.called_by(path, text))}
-    tree = replace(tree, imports=imports, aliases=aliases)
+    loaders = frozenset(
+        str(PurePosixPath(path).parent)
+        for path, text in texts.items()
+        if any(word in text for word in module_index.LOADS)
+    )
+    tree = replace(tree, imports=imports, aliases=aliases, loaders=loaders)
     tree = replace(tree, imported_roots=imported_roots(texts, imports, tree))
     return replace(tree, scripted=scripted(texts, imports, tree))
 
@@ -273,7 +279,9 @@ def expand(context: Context, words: Sequence[str]) -> set[str]:
     return found
 
 
-def run(files: list[File], jobs: int, on_progress: Progress | None) -> Iterator[analyse.Result]:
+def run(
+    files: list[File], jobs: int, on_progress: Progress | None, texts: Mapping[str, str]
+) -> Iterator[analyse.Result]:
     """Analyse every file, in several processes when there is enough to do."""
     workers = jobs or os.cpu_count() or 1
     size = sum(size_of(file.path) for file in files)
@@ -287,6 +295,7 @@ def run(files: list[File], jobs: int, on_progress: Progress | None) -> Iterator[
             if on_progress is not None:
                 on_progress(number, len(files))
         return
+    prepare(_JOB, texts)
     # Big files first, so that no worker is left with one at the end.
     order = sorted(files, key=lambda file: -size_of(file.path))
     with interrupts_held():
@@ -296,6 +305,19 @@ def run(files: list[File], jobs: int, on_progress: Progress | None) -> Iterator[
             yield result
             if on_progress is not None:
                 on_progress(number, len(files))
+
+
+def prepare(job: analyse.Job | None, texts: Mapping[str, str]) -> None:
+    """Make once what every worker would make for itself: tables, codemods, readers."""
+    if job is None:
+        return
+    device = job.context.origin.device
+    text = f'import torch\nx = torch.zeros(1, device="{device}").cuda()\ntorch.load("x")\n'
+    python.findings(Source("prepare.py", text.encode(), text), job.context)
+    prefilter("import torch\n", job.context)
+    words = [word for word, _, _ in fusions.FORMS.values()]
+    if any(word in text for text in texts.values() for word in words):
+        importlib.import_module("joymigrate.rewrite.fusions.codemods")  # which loads libcst
 
 
 @contextmanager

@@ -127,6 +127,11 @@ class Names:
         if kind is ast.Name:
             self._where[node] = scope
             return
+        if kind is ast.Constant:
+            return
+        if kind is ast.Attribute:  # the most frequent kind with a part
+            self._visit(node.value, node, scope)  # type: ignore[attr-defined]
+            return
         special = SPECIAL.get(kind)
         if special is not None:
             special(self, node, scope)

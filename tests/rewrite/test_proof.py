@@ -76,6 +76,12 @@ LAYOUTS = {
          "torch.cuda.empty_cache()\n"},
         ["examples/run.py"],
     ),
+    "file that another program loads by its path": (
+        {"plug/x.py": "import torch\ntorch.cuda.empty_cache()\n", "main.py":
+         "import importlib.util as u\ns = u.spec_from_file_location('x', 'plug/x.py')\n"
+         "m = u.module_from_spec(s)\ns.loader.exec_module(m)\n"},
+        ["main.py"],
+    ),
 }  # fmt: skip
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-import libcst as cst
-
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import groups
@@ -327,6 +325,8 @@ def split_off(module: Module, node: ast.ImportFrom, alias: ast.alias) -> Finding
         return module.find("JM102", node, edits=[(*module.span(node), binding)], needs="helper")
     if "#" in text or ";" in module.source.line_text(node.lineno):
         return module.find("JM102", node, tier=Tier.REPORT, reason="comments inside the import")
+    import libcst as cst  # of a few files only: it takes long to load
+
     statement = cst.parse_statement(text)
     assert isinstance(statement, cst.SimpleStatementLine)
     imported = statement.body[0]

@@ -17,10 +17,9 @@ def find(module: Module) -> Iterator[Finding]:
         for keyword in call.keywords:
             if keyword.arg in ("device", "map_location") and number(keyword.value):
                 yield module.find("JM124", keyword.value, tier=Tier.REPORT)
-        positional = call.args[:1] if takes_device(module, call) else []
-        for argument in positional:
-            if number(argument):
-                yield module.find("JM124", argument, tier=Tier.REPORT)
+        first = call.args[0] if call.args else None
+        if first is not None and number(first) and takes_device(module, call):
+            yield module.find("JM124", first, tier=Tier.REPORT)
 
 
 def number(node: ast.expr) -> bool:
