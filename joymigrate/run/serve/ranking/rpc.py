@@ -326,6 +326,11 @@ def read_inputs(message: Any) -> dict[str, wire.Array]:
         holder = CONTENTS.get(one.datatype)
         if holder is None:
             raise wire.refuse(one.name, f"{one.datatype} comes as raw bytes")
+        others = [field.name for field, _ in one.contents.ListFields() if field.name != holder]
+        if others:
+            raise wire.refuse(
+                one.name, f"{one.datatype} comes in {holder}, there is {', '.join(others)}"
+            )
         values: list[Any] = list(getattr(one.contents, holder))
         if holder == "bytes_contents":
             values = [wire.text_of(one.name, value) for value in values]

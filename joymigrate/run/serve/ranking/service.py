@@ -168,15 +168,15 @@ async def model_path(service: Service, ask: Ask, parts: list[str]) -> Reply:
         if ask.method != "POST":
             raise Refusal(405, "infer takes POST", headers={"Allow": "POST"})
         return await infer(service, ask, name, version)
+    found = told.MODEL.get("/".join(rest))
+    if found is None and rest != ["ready"]:
+        raise Refusal(404, f"there is no {ask.path}")
     if ask.method != "GET":
         raise Refusal(405, f"{ask.path} takes GET", headers={"Allow": "GET"})
     service.check_model(name, version)
-    found = told.MODEL.get("/".join(rest))
     if found is not None:
         return data(found(service.engine, service.meters, name))
-    if rest == ["ready"]:
-        return await ready(service, ask)
-    raise Refusal(404, f"there is no {ask.path}")
+    return await ready(service, ask)
 
 
 async def infer(service: Service, ask: Ask, name: str, version: str | None) -> Reply:
@@ -184,20 +184,21 @@ async def infer(service: Service, ask: Ask, name: str, version: str | None) -> R
     service.check_model(name, version)
     length = ask.headers.get("Inference-Header-Content-Length")
     header, binary = header_of(ask.body, length)
-    parameters = header.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise Refusal(400, "parameters is an object", param="parameters")
+    parameters = parameters_of(header, "parameters")
+    called = header.get("id")
+    if not isinstance(called, str | None):
+        raise Refusal(400, f"id is a text, got {called!r:.40}", param="id")
     arrays = wire.read_inputs(header, binary)
     signature = service.engine.program.signature
     wanted = outputs_of(header, signature.outputs)
     found = await service.rank(
         arrays, key=key_of(parameters.get("user")), deadline_ms=deadline(parameters, ask.headers)
     )
-    default = bool(parameters.get("binary_data_output"))
+    default = bool(flag(parameters, "binary_data_output"))
     outputs = dict(zip(signature.outputs, found.outputs, strict=True))
     head: dict[str, Any] = {"model_name": name, "model_version": found.version}
-    if header.get("id") is not None:
-        head["id"] = str(header["id"])
+    if called is not None:
+        head["id"] = called
     if found.degraded:
         head["parameters"] = {"degraded": ",".join(found.degraded)}
     body, size = wire.write(
@@ -222,11 +223,29 @@ def outputs_of(header: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, b
         if name not in names:
             raise Refusal(400, f"outputs[{place}]: the model has no output {name!r}, "
                           f"only {', '.join(names)}", param="outputs")  # fmt: skip
-        parameters = one.get("parameters") or {}
+        parameters = parameters_of(one, f"outputs[{place}].parameters")
         if parameters.get("classification"):
             raise Refusal(400, "classification is not supported", param="outputs")
-        found[str(name)] = parameters.get("binary_data")
+        found[str(name)] = flag(parameters, "binary_data")
     return found
+
+
+def parameters_of(owner: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The parameters of a request or an output."""
+    parameters = owner.get("parameters")
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, dict):
+        raise Refusal(400, f"{where} is an object, got {parameters!r:.40}", param=where)
+    return parameters
+
+
+def flag(parameters: Mapping[str, Any], name: str) -> bool | None:
+    """A parameter that is true or false; None where it is not there."""
+    value = parameters.get(name)
+    if not isinstance(value, bool | None):
+        raise Refusal(400, f"{name} is true or false, got {value!r:.40}", param=name)
+    return value
 
 
 def key_of(raw: Any) -> str:

@@ -17,6 +17,8 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
 from joymigrate.run.serve.ranking import example
+from joymigrate.run.serve.ranking.rpc import read_inputs
+from joymigrate.run.serve.web.errors import Refusal
 
 Serve = Callable[..., Any]
 
@@ -160,6 +162,42 @@ def test_values_that_come_twice_over_grpc_are_refused(serve: Serve) -> None:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         with pytest.raises(grpc.RpcError, match="came twice"):
             stub.ModelInfer(asked, timeout=30)
+
+
+def test_values_in_the_list_of_another_type_are_refused(serve: Serve) -> None:
+    from joymigrate.run.serve.ranking.protocol import messages
+
+    asked = messages()["ModelInferRequest"](model_name="din")
+    for name, array in arrays().items():
+        one = asked.inputs.add(name=name, datatype="INT64", shape=array.shape)
+        one.contents.int64_contents.extend(array.ravel().tolist())
+    assert read_inputs(asked)["item"].shape == arrays()["item"].shape
+    asked.inputs[0].contents.int_contents.append(7)
+    with pytest.raises(Refusal, match="comes in int64_contents, there is int_contents"):
+        read_inputs(asked)
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"id": 7}, "id"),
+        ({"parameters": []}, "parameters"),
+        ({"parameters": {"binary_data_output": "yes"}}, "binary_data_output"),
+        ({"outputs": [{"name": "score", "parameters": [1]}]}, "outputs[0].parameters"),
+        ({"outputs": [{"name": "score", "parameters": {"binary_data": 1}}]}, "binary_data"),
+    ],
+)
+def test_odd_parameters_are_named(serve: Serve, more: Any, param: str) -> None:
+    tensors = [
+        {"name": name, "datatype": "INT64", "shape": one.shape, "data": one.ravel().tolist()}
+        for name, one in arrays().items()
+    ]
+    url = serve().url + "/v2/models/din/"
+    assert post(url + "infer", {"inputs": tensors, "id": "7"})[1]["id"] == "7"
+    status, said = post(url + "infer", {"inputs": tensors, **more})
+    assert status == 400
+    assert param in said["error"]
+    assert post(url + "generate", {})[0] == 404
 
 
 def test_an_unknown_model_or_version_is_not_found(serve: Serve) -> None:
