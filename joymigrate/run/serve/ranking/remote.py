@@ -14,6 +14,7 @@ import socket
 import ssl
 import threading
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,10 +25,11 @@ import orjson
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.ranking.rows import Bytes, Ids, RowCache
-from joymigrate.run.serve.ranking.shard import ROWS_PATH, pack, unpack
+from joymigrate.run.serve.ranking.shard import ROWS_PATH, VERSION_HEADER, pack, unpack
 
 log = logging.getLogger("joymigrate.serve")
 PROBE_SECONDS = 0.2
+TELL_SECONDS = 2.0  # how often all addresses hear which version this part has
 Sent = tuple["Address", Any, bool]  # asked on a connection, which was used before
 TROUBLE = (OSError, http.client.HTTPException, ValueError, KeyError)
 
@@ -40,6 +42,7 @@ class Address:
     up: bool = True
     reason: str = ""
     number: int = 0  # the version that it held at the last probe
+    oldest: int = 0  # and the oldest one whose rows it could give
 
     def connect(self, seconds: float) -> http.client.HTTPConnection:
         """A connection that is not open yet."""
@@ -85,6 +88,8 @@ class Shards:
         self.local = threading.local()
         self.stopping = threading.Event()
         self.failures = 0
+        self.name = uuid.uuid4().hex  # by which shards know this dense part
+        self.number = 0  # the version that rows are asked of
         self.key = os.environ.get("JOYMIGRATE_SHARD_KEY", "")
         self.prober = threading.Thread(target=self.probe, name="shards", daemon=True)
 
@@ -275,8 +280,11 @@ class Shards:
 
     def probe(self) -> None:
         """The thread: look at every address again and again."""
+        told = time.monotonic()
         while not self.stopping.wait(PROBE_SECONDS):
-            self.look(everywhere=False)
+            everywhere = time.monotonic() - told > TELL_SECONDS
+            self.look(everywhere=everywhere)
+            told = time.monotonic() if everywhere else told
 
     def look(self, *, everywhere: bool) -> None:
         """Ask the addresses that are down (or all) how they are."""
@@ -289,7 +297,8 @@ class Shards:
         """Whether an address answers as the shard that it should be."""
         connection = address.connect(max(0.5, self.seconds))
         try:
-            connection.request("GET", "/ready", headers=self.headers())
+            held = {VERSION_HEADER: f"{self.name} {self.number}"}
+            connection.request("GET", "/ready", headers=self.headers() | held)
             reply = connection.getresponse()
             said = orjson.loads(reply.read())
             if reply.status != 200:
@@ -298,6 +307,7 @@ class Shards:
                 raise OSError(f"this is shard {said.get('shard')} of {said.get('of')}, "
                               f"{place} of {len(self.shards)} is asked")  # fmt: skip
             address.number = int(said["number"])
+            address.oldest = int(said.get("oldest", address.number))
         except TROUBLE as error:
             address.up, address.reason = False, str(error) or type(error).__name__
             return False
@@ -313,6 +323,10 @@ class Shards:
         self.look(everywhere=True)
         least = [min((one.number for one in shard if one.up), default=-1) for shard in self.shards]
         return min(least)
+
+    def oldest(self) -> int:
+        """The oldest version whose rows each shard has somewhere, by what `held` saw."""
+        return max(min((one.oldest for one in shard if one.up), default=0) for shard in self.shards)
 
     def lost_shards(self) -> int:
         """How many shards have no address that is up."""

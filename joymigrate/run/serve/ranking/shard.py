@@ -2,7 +2,8 @@
 
 Shard i of N holds the ids with `id % N == i`. It follows published versions like the dense part and
 keeps what the newest ones replaced, so that a dense part that is a few versions behind still gets
-rows of exactly its version, or 409, never a mixture.
+rows of exactly its version, or 409, never a mixture. A dense part that stays behind (an operator
+went back) says so, and the shard goes no further than it can serve.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Follower(Protocol):
 
 log = logging.getLogger("joymigrate.serve")
 KEPT_VERSIONS = 8
+NEEDED_SECONDS = 15.0  # how long a dense part that says nothing more is waited for
+VERSION_HEADER = "X-Joymigrate-Version"  # which dense part asks, and its version
 ROWS_PATH = "/v1/rows"
 
 
@@ -62,6 +65,25 @@ class Shard:
         default_factory=lambda: deque(maxlen=KEPT_VERSIONS)
     )  # newest last: a version, and what it replaced
     gate: Gate = field(default_factory=Gate)
+    needed: dict[str, tuple[int, float]] = field(default_factory=dict)
+    # by dense part: its version, and when it last said so
+
+    @property
+    def oldest(self) -> int:
+        """The oldest version whose rows can still be given."""
+        return self.history[0][0] - 1 if self.history else self.number
+
+    def hold(self, part: str, number: int, now: float) -> None:
+        """A dense part has this version, and will ask for its rows."""
+        self.needed[part] = number, now
+
+    def must_wait(self, number: int, now: float) -> bool:
+        """Whether version `number` would push out rows that a dense part still asks for."""
+        self.needed = {
+            part: said for part, said in self.needed.items() if now - said[1] < NEEDED_SECONDS
+        }
+        full = len(self.history) == KEPT_VERSIONS and number == self.number + 1
+        return full and any(one == self.oldest for one, _ in self.needed.values())
 
     def read(self, name: str, ids: Ids, number: int) -> Bytes:
         """Rows of a version; raises `Refusal`."""
@@ -79,10 +101,9 @@ class Shard:
         if self.redis is not None:
             return self.redis.read(name, ids, time.monotonic())
         with self.gate.batch():
-            oldest = self.history[0][0] - 1 if self.history else self.number
-            if not oldest <= number <= self.number:
-                raise Refusal(409, f"version {number} is not held, only {oldest} to {self.number}",
-                              code="version")  # fmt: skip
+            if not self.oldest <= number <= self.number:
+                held = f"{self.oldest} to {self.number}"
+                raise Refusal(409, f"version {number} is not held, only {held}", code="version")
             found: Bytes = np.asarray(table[ids])
             for made, replaced in reversed(self.history):
                 if made <= number:
@@ -198,8 +219,11 @@ class ShardService:
         if ask.path in ("/health", "/ready"):
             if ask.path == "/ready" and self.draining:
                 raise Refusal(503, "stopping")
-            return data({"status": "ok", "number": shard.number, "shard": shard.index,
-                         "of": shard.count})  # fmt: skip
+            part, _, held = ask.headers.get(VERSION_HEADER, "").partition(" ")
+            if part and held.isdecimal():
+                shard.hold(part, int(held), time.monotonic())
+            return data({"status": "ok", "number": shard.number, "oldest": shard.oldest,
+                         "shard": shard.index, "of": shard.count})  # fmt: skip
         if ask.path == "/metrics":
             return Reply(200, self.metrics.text(), "text/plain; version=0.0.4; charset=utf-8")
         if ask.path == "/version":

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from joymigrate.errors import JoyError
 from joymigrate.run.serve.ranking.following import Following
 from joymigrate.run.serve.ranking.rows import weight_of
-from joymigrate.run.serve.ranking.shard import Replaced, Shard
+from joymigrate.run.serve.ranking.shard import KEPT_VERSIONS, Replaced, Shard
 from joymigrate.run.train.formats import versions
 
 
@@ -27,12 +29,28 @@ class ShardVersions(Following):
         """The version of the shard's rows."""
         return self.shard.number
 
+    def open(self) -> None:
+        """What is published, with the versions before it: a dense part may have stayed there."""
+        newest = self.store.latest()
+        if newest is None:
+            return
+        last = int(newest["version"])
+        for number in range(max(1, last - KEPT_VERSIONS), last):
+            with contextlib.suppress(JoyError):  # it is published no more
+                self.take(number)
+        self.take(last)
+
     def follow(self) -> None:
         """Apply the versions that came since, in order; a gap starts from a snapshot again."""
         newest = self.store.latest()
-        if newest is None or newest["version"] <= self.held:
-            return
-        for link in self.links_since(int(newest["version"])):
+        if newest is not None and newest["version"] > self.held:
+            self.take(int(newest["version"]))
+
+    def take(self, number: int) -> None:
+        """Apply what leads to a version, as far as no dense part would lose its rows by it."""
+        for link in self.links_since(number):
+            if self.shard.must_wait(int(link["version"]), time.monotonic()):
+                return
             self.shard.put(int(link["version"]), self.read(link))
             self.identity = str(link["identity"])
             self.applied_at = time.time()

@@ -73,8 +73,8 @@ class Versions(Following):
         if self.store.latest() is None:
             return
         with self.lock:
-            self.wait_for_shards()
-            for link in versions.chain(self.store, self.pinned):
+            wanted = self.wait_for_shards()
+            for link in versions.chain(self.store, wanted):
                 self.take(link)
 
     def follow(self) -> None:
@@ -88,29 +88,40 @@ class Versions(Following):
                 or newest["version"] <= self.number
             ):
                 return
-            if newest["version"] in self.refused_numbers:
+            wanted = self.reachable(int(newest["version"]))
+            if wanted <= self.number or wanted in self.refused_numbers:
                 return
-            if not self.shards_hold(int(newest["version"])):
-                return
-            for link in self.links_since(int(newest["version"])):
+            for link in self.links_since(wanted):
                 self.take(link)
 
-    def wait_for_shards(self) -> None:
-        """At the start: until the shards hold the version that this part opens with."""
+    def wait_for_shards(self) -> int:
+        """At the start: the version that this part opens with, once the shards hold it."""
         newest = self.store.latest()
         wanted = self.pinned or (int(newest["version"]) if newest is not None else 0)
         end = time.monotonic() + SHARDS_SECONDS
-        while not self.shards_hold(wanted):
+        while (found := self.reachable(wanted)) < (self.pinned or 1):
             if time.monotonic() > end:
                 raise JoyError(f"the sparse shards do not hold version {wanted}",
                                where=self.store.where,
                                help="start them with the same --versions")  # fmt: skip
             time.sleep(self.poll_seconds)
+        self.check_shards(found)
+        return found
 
-    def shards_hold(self, number: int) -> bool:
-        """Whether sparse shards, where there are some, have rows of this version."""
+    def reachable(self, number: int) -> int:
+        """The newest version up to `number` that sparse shards, where there are some, have."""
         split = self.engine.program.split
-        return split is None or split.shards.held() >= number
+        return number if split is None else min(number, split.shards.held())
+
+    def check_shards(self, number: int) -> None:
+        """Raise `JoyError` where sparse shards have no rows of an earlier version any more."""
+        split = self.engine.program.split
+        if split is None:
+            return
+        newest, oldest = split.shards.held(), split.shards.oldest()
+        if not oldest <= number <= newest:
+            raise JoyError(f"the sparse shards have no rows of version {number}, only of "
+                           f"{oldest} to {newest}", where=self.store.where)  # fmt: skip
 
     def take(self, link: Mapping[str, Any]) -> None:
         """Read, check, apply one form. Raises `JoyError`; then nothing has changed."""
@@ -199,7 +210,7 @@ class Versions(Following):
         """Sparse shards are asked for rows of this version from now on."""
         split = self.engine.program.split
         if split is not None:
-            split.number = number
+            split.number = split.shards.number = number
 
     def sane(self) -> bool:
         """Whether a random request of several candidates gets finite scores.
@@ -243,6 +254,7 @@ class Versions(Following):
         """Go to an earlier version from what is published: nothing is kept of it here."""
         if number < 1:
             raise JoyError(f"there is no version before {self.number}", where=self.store.where)
+        self.check_shards(number)
         for link in versions.chain(self.store, number):
             self.take(link)
         self.rolled_back += 1
@@ -257,6 +269,7 @@ class Versions(Following):
                 if undo is not None and undo[0] == number and number:
                     self.put_back(*undo)
                 else:
+                    self.check_shards(number)
                     for link in self.links_since(number):
                         self.take(link)
             self.pin(number)

@@ -229,6 +229,61 @@ def test_versions_reach_shards_and_dense_part_as_one(
     shards.stop()
 
 
+def test_shards_go_no_further_than_a_dense_part_that_stays_behind(
+    balance: program.Program,  # noqa: F811
+    tmp_path: Path,
+    serving: Serving,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("joymigrate.run.serve.ranking.shard.NEEDED_SECONDS", 3600.0)
+    place = tmp_path / "published"
+    for number in range(1, 4):
+        publish(place, number)
+    held = [Shard(open_tables(balance.path), index, 2) for index in (0, 1)]
+    following = [ShardVersions(shard, str(place), poll_seconds=3600.0) for shard in held]
+    for one in following:
+        one.start()
+    servers = [serving.start(shard) for shard in held]
+    shards = Shards([[server.url] for server in servers], seconds=5.0)
+    program.take_tables_out(balance, shards, "error")
+    engine = Engine(balance)
+    versions = Versions(engine, str(place), poll_seconds=3600.0)
+    shards.start(10)
+    versions.start()
+    engine.start()
+    request = check(balance.signature, {"ids": np.arange(8)})
+    try:
+        assert versions.back() == 2
+        shards.look(everywhere=True)  # as it does every two seconds
+        for number in range(4, 20):
+            publish(place, number)
+        for one in following:
+            one.follow()
+        assert [(shard.oldest, shard.number) for shard in held] == [(2, 10), (2, 10)]
+        assert (ranked(engine, request).outputs[0] == 0).all()
+        assert engine.version == "2"
+        with pytest.raises(JoyError, match="no rows of version 1, only of 2 to 10"):
+            versions.go(1)
+        # A shard that starts again has what was before the newest, but not 2 any more.
+        again = Shard(open_tables(balance.path), 1, 2)
+        ShardVersions(again, str(place), poll_seconds=3600.0).open()
+        assert (again.oldest, again.number) == (11, 19)
+        versions.resume()
+        steps = []
+        while engine.version != "19":
+            versions.follow()
+            steps.append(engine.version)
+            shards.look(everywhere=True)
+            for one in following:
+                one.follow()
+            assert (ranked(engine, request).outputs[0] == 0).all()
+        assert steps == ["10", "18", "19"]
+    finally:
+        versions.stop()
+        engine.close()
+        shards.stop()
+
+
 def test_hot_rows_stay_and_cold_ones_go() -> None:
     cache = RowCache(4, 1)
     out = np.zeros((2, 1), np.uint8)
