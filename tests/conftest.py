@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,8 @@ STARTS_PROGRAMS = re.compile(
     r"\bsubprocess\b|\bmultiprocessing\b|\btorchrun\b|\bPopen\b|\bimport ray\b|\bbrowser\b"
     r"|\bTestServer\b|\bpages\.|\bdistributed\b"
 )
-IMPORTS = re.compile(r"^from (tests[\w.]*) import ([\w, ]+)", re.MULTILINE)
+QUICK_EXAMPLES = 15  # of a drawn test; `make test` tries all that it asks for
+IMPORTS = re.compile(r"^from (\.+|tests)([\w.]*) import (\([^)]*\)|[\w, ]+)", re.MULTILINE)
 FIXTURES = re.compile(r"^@pytest\.fixture.*\n(?:async )?def (\w+)", re.MULTILINE)
 
 
@@ -79,21 +79,24 @@ def starts_programs(path: Path) -> bool:
     """Whether a file of tests starts programs, by its text, by that of the helpers that it imports
     and of the fixtures that it takes."""
     text = path.read_text(encoding="utf-8")
-    if STARTS_PROGRAMS.search(text):
-        return True
-    if any(STARTS_PROGRAMS.search(one.read_text(encoding="utf-8")) for one in helpers(text)):
+    if STARTS_PROGRAMS.search(text) or any(map(starts_programs, helpers(path))):
         return True
     taken = dear_fixtures(path.parent)
     return any(re.search(rf"def \w+\([^)]*\b{name}\b[:,)]", text) for name in taken)
 
 
-def helpers(text: str) -> Iterator[Path]:
-    """The modules of `tests` that a file imports."""
-    for module, names in IMPORTS.findall(text):
-        base = ROOT.joinpath(*module.split("."))
-        for path in (base, *(base / name.strip() for name in names.split(","))):
-            if path.with_suffix(".py").is_file():
-                yield path.with_suffix(".py")
+@cache
+def helpers(path: Path) -> tuple[Path, ...]:
+    """The modules of `tests` that a file imports, by their whole name or by dots."""
+    found = []
+    for start, rest, names in IMPORTS.findall(path.read_text(encoding="utf-8")):
+        base = ROOT / "tests" if start == "tests" else path.parents[len(start) - 1]
+        base = base.joinpath(*rest.strip(".").split(".")) if rest.strip(".") else base
+        for one in (base, *(base / name for name in re.findall(r"\w+", names))):
+            file = one.with_suffix(".py")
+            if file.is_file() and file not in found:
+                found.append(file)
+    return tuple(found)
 
 
 @cache
@@ -114,6 +117,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Workers take whole files in this order (`make test` says --no-loadscope-reorder): those that
     start programs come first, so that at the end no worker waits long for the other's last file.
     """
+    if config.getoption("--quick"):
+        for item in items:
+            draw_fewer(item)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not starts_programs(item.path))
     for mark, (programs, remedy) in TOOLS.items():
@@ -123,6 +129,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker(mark):
                 item.add_marker(skip)
+
+
+def draw_fewer(item: pytest.Item) -> None:
+    """Let a drawn test, or a state machine, try `QUICK_EXAMPLES` at the most."""
+    test = getattr(item, "obj", None)
+    for holder, name in (
+        (getattr(test, "__func__", test), "_hypothesis_internal_use_settings"),
+        (getattr(item, "cls", None), "settings"),
+    ):
+        asked = getattr(holder, name, None)
+        if isinstance(asked, settings) and asked.max_examples > QUICK_EXAMPLES:
+            setattr(holder, name, settings(asked, max_examples=QUICK_EXAMPLES))
 
 
 def reason(mark: str, remedy: str) -> str:
