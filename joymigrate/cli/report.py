@@ -34,7 +34,7 @@ def command(
         Path("score.json"),
         "--score",
         metavar="FILE",
-        help="With `repro`: the kit's score, a seal, or the JSON of a rehearsal or of coverage.",
+        help="With `repro`: a score of a kit, a seal, or JSON of a rehearsal, coverage, verdict.",
     ),
     serve: bool = typer.Option(False, "--serve", help="Show the project's page, live."),
     port: int = typer.Option(9310, "--port", min=0, max=65535, help="With --serve; 0: a free one."),
@@ -96,7 +96,7 @@ def command(
 def write_repro(word: Path, finding: str, score: Path, output: Path | None) -> int:
     """The script of a finding, for the vendor's tracker."""
     from joymigrate.cli.kit import read_json
-    from joymigrate.run.kit import predicted, repro, seal
+    from joymigrate.run.kit import diverging, predicted, repro, seal
     from joymigrate.run.kit.score import check, judged
 
     if str(word) != "repro":
@@ -105,6 +105,9 @@ def write_repro(word: Path, finding: str, score: Path, output: Path | None) -> i
     if isinstance(raw, dict) and raw.get("schema") in predicted.SCHEMAS:
         read = seal.read(score) if raw["schema"] == predicted.SEAL else raw
         emit(predicted.script(read, finding), output)
+        return Exit.OK
+    if isinstance(raw, dict) and raw.get("schema") == diverging.SCHEMA:
+        emit(diverging.script(raw, finding), output)
         return Exit.OK
     document = {**check(raw, str(score))}
     document["results"] = judged(document)

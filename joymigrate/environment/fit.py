@@ -134,9 +134,12 @@ def clashing(packages: Mapping[str, str], rules: DoctorRules) -> Iterator[Signal
     for clash in rules.clashes:
         mine, other = packages.get(clash.distribution), packages.get(clash.other)
         if mine and other:
+            if clash.other_from and Version(base(other) or "0") < Version(clash.other_from):
+                continue
             old = not clash.until or Version(base(mine) or "0") < Version(clash.until)
             text = f"{clash.other} {other} and {clash.distribution} {mine}"
-            yield clash.cause, BROKEN if old else DOUBTFUL, text, clash.source
+            if old or not clash.other_from:
+                yield clash.cause, BROKEN if old else DOUBTFUL, text, clash.source
 
 
 def base(version: str) -> str:

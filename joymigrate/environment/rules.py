@@ -69,12 +69,13 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Two distributions that write files of the same names, up to a version of the first."""
+    """Two distributions that do not stand together, up to a version of the first."""
 
     cause: str = setting()
     distribution: str = setting(help="the chip's own")
     other: str = setting(help="the one it takes the place of")
     until: str = setting("", help="from this version on the two may stand together", words=True)
+    other_from: str = setting("", help="older versions of the other one do no harm", words=True)
     source: str = setting("")
 
 

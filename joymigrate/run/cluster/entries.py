@@ -20,9 +20,10 @@ ORDERS = ("response", "submission")
 class Settings:
     """What an operator may choose; times in seconds.
 
-    `order` is that of jobs of one class: "response" takes the one first that waits longest for its
-    run time (highest response ratio next, Brinch Hansen 1971), so that short jobs pass long ones
-    and none starves; "submission" takes them as they came. `patience`: after it a waiting job goes
+    `order` is that of jobs of one class: "response" takes the one first that waits longest for the
+    square of its run time, so that short jobs pass long ones and none starves; "submission" takes
+    them as they came. (Highest response ratio next, Brinch Hansen 1971, divides by the run time
+    itself; on Philly that serves queues less alike.) `patience`: after it a waiting job goes
     first, where no run time is stated or the order is that of submission. `hold`: keep cards for
     the first job that fits nowhere; where nobody knows when running jobs end, only after
     `hold_blind_after`. `predict`: jobs that state no run time are ordered, and let go before held
@@ -67,9 +68,9 @@ class Entry:
         """Seconds that it does not run longer than: stated, or what most of its like kept to."""
         return self.high_s if self.job.minutes is None else self.job.minutes * 60
 
-    def response_ratio(self, now: float) -> float:
-        """(wait + run time) / run time."""
-        return NEVER if self.promised else 1 + (now - self.submitted) / self.run_s
+    def urgency(self, now: float) -> float:
+        """Its wait by the square of its run time; the largest goes first."""
+        return NEVER if self.promised else (now - self.submitted) / self.run_s**2
 
     def __lt__(self, other: Entry) -> bool:
         return self.number < other.number

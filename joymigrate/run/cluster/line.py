@@ -56,9 +56,10 @@ class Line:
         return [self.entries[int(i)] for i in order]
 
     def _urgency(self, now: float) -> Floats:
-        """E values, the largest goes first: too late, promised, then the response ratio."""
+        """E values, the largest goes first: too late, promised, then as `Entry.urgency`."""
         submitted, run_s, late_after, _ = self._known()
-        urgency: Floats = np.where(run_s > 0, (now - submitted) / np.maximum(run_s, 1e-9), NEVER)
+        square = np.maximum(run_s, 1e-9) ** 2
+        urgency: Floats = np.where(run_s > 0, (now - submitted) / square, NEVER)
         if self.settings.order == "submission":
             urgency = np.where(run_s > 0, 0.0, NEVER)
         return np.where(now > late_after, NEVER, urgency)

@@ -150,6 +150,6 @@ class WaitingJobs:
     def _order(self, entry: Entry) -> tuple[Any, ...]:
         queue = entry.job.queue
         share = self.quotas.share(queue) if self.quotas.account(queue).declared else 0.0
-        ratio = entry.response_ratio(self._now) if self.settings.order == "response" else 0.0
+        urgency = entry.urgency(self._now) if self.settings.order == "response" else 0.0
         had = self.share_of(entry.job)
-        return (*self.admission.rank(entry, self._now), share, had, -ratio, entry.number)
+        return (*self.admission.rank(entry, self._now), share, had, -urgency, entry.number)

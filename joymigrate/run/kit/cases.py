@@ -111,7 +111,8 @@ def argument(value: Any, whole: bool, dtype: str, masters: Masters, used: set[st
     """One argument: a tensor's name, or the value itself. `used`: inputs of this call so far."""
     if isinstance(value, list):
         kind = "whole" if whole else "float"
-        return {"tensor": tensor(kind, value, 9, masters, used)}
+        found = {"tensor": tensor(kind, value, 9, masters, used)}
+        return {**found, "dtype": dtype} if whole and dtype != "int64" else found
     if not isinstance(value, Mapping):
         raise JoyError(f"{value!r} is no argument of a case", help="a shape, or {value: …}")
     if "value" in value:

@@ -12,6 +12,7 @@ from typing import Any
 
 from joymigrate.chips import get
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.run.kit.runner.judge import free_units
 
 MOST_LINES = 30
 INPUT = re.compile(r"(float|positive|whole|bool)_([\dx]*)(?:_(\d+))?\.\d+$")
@@ -224,4 +225,4 @@ def layout(variable: str, name: str) -> list[str]:
 def limit(row: Mapping[str, Any]) -> float:
     """The relative error that counts as wrong, as the kit judges it."""
     eps = {"float16": 9.77e-4, "bfloat16": 7.81e-3, "float64": 2.2e-16}.get(row["dtype"], 1.2e-7)
-    return float(64 * eps)
+    return float(free_units(row["dtype"]) * eps)

@@ -6,6 +6,7 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import inventory, jobs, plan, policies
+from joymigrate.run.cluster.entries import Settings
 from joymigrate.run.cluster.events import (
     Cancelled,
     CardsFailed,
@@ -543,3 +544,14 @@ def test_one_leaf_is_one_leaf_under_every_policy(policy: str, request_: dict[str
     assert started(submit(run, job("gang", leaf="one", **request_))) == ["gang"]
     placement = run.running["gang"].placement
     assert len({run.state.nodes[grant.node].leaf for grant in placement}) == 1
+
+
+@pytest.mark.parametrize("cards", [8, 7])
+def test_the_wait_counts_by_the_square_of_the_run_time(cards: int) -> None:
+    """Also between jobs that ask for different cards, which are not of one line."""
+    one = nodes("[{name: a, kind: gpu-8}]")
+    run = Scheduler(one, (), policies.get("topology"), settings=Settings(hold=False))
+    submit(run, job("now", cards_per_pod=8, minutes=10))
+    submit(run, job("old", cards_per_pod=8, minutes=40))
+    submit(run, job("new", cards_per_pod=cards, minutes=20), at=400.0)
+    assert started(run.on(Ended("now", 600.0))) == ["new"]

@@ -7,8 +7,10 @@ from typing import Any
 
 # An error is judged against the predicted one (the simulated chip's arithmetic): a chip's own order
 # of sums may cost a few units more, a wrong formula costs thousands. Units are those of
-# operators.worst: the dtype's precision at the largest value.
+# operators.worst: the dtype's precision at the largest value. Sums are kept in float32, so that
+# results of half types are rounded a few times: 64 units of bfloat16 would be half of the value.
 FREE_UNITS, FACTOR = 64.0, 8.0
+FREE_OF_HALVES = {"float16": 16.0, "bfloat16": 8.0}
 LOSS_TOLERANCE = 2e-2  # relative; ten steps of float32 on another machine's arithmetic
 MEMORY_SHARE = 0.97  # a card with less than this share of the predicted memory has less
 
@@ -23,7 +25,12 @@ def deviations(case: dict[str, Any], said: dict[str, Any], found: dict[str, Any]
     if now != "accepted" and now != "fallback":
         return []
     judge = JUDGES.get(case["section"])
-    return judge(said, found) if judge else []
+    return judge(said, found, str(case.get("dtype", ""))) if judge else []
+
+
+def free_units(dtype: str) -> float:
+    """Units of error that count for nothing in a dtype."""
+    return FREE_OF_HALVES.get(dtype, FREE_UNITS)
 
 
 def attribute(rows: list[dict[str, Any]]) -> None:
@@ -46,11 +53,11 @@ def attribute(rows: list[dict[str, Any]]) -> None:
             row["because"] = because
 
 
-def of_operator(said: dict[str, Any], found: dict[str, Any]) -> list[str]:
+def of_operator(said: dict[str, Any], found: dict[str, Any], dtype: str) -> list[str]:
     """Result, gradient, dtype, shape and layout of an operator."""
     names = []
     for key, name in (("error", "result"), ("gradient_error", "gradient")):
-        limit = max(FREE_UNITS, FACTOR * float(said.get(key) or 0.0))
+        limit = max(free_units(dtype), FACTOR * float(said.get(key) or 0.0))
         if key in found and float(found[key]) > limit:
             names.append(name)
         if (key in said) != (key in found):
@@ -61,7 +68,7 @@ def of_operator(said: dict[str, Any], found: dict[str, Any]) -> list[str]:
     return ["shape"] if "shape" in names else names
 
 
-def of_memory(said: dict[str, Any], found: dict[str, Any]) -> list[str]:
+def of_memory(said: dict[str, Any], found: dict[str, Any], dtype: str) -> list[str]:
     """Less memory on the card; more taken than asked for."""
     names = []
     if found["total_bytes"] < MEMORY_SHARE * said["total_bytes"]:
@@ -71,7 +78,7 @@ def of_memory(said: dict[str, Any], found: dict[str, Any]) -> list[str]:
     return names
 
 
-def of_training(said: dict[str, Any], found: dict[str, Any]) -> list[str]:
+def of_training(said: dict[str, Any], found: dict[str, Any], dtype: str) -> list[str]:
     """Losses of the small training run."""
     for mine, wanted in zip(found["losses"], said["losses"], strict=True):
         if not abs(mine - wanted) <= LOSS_TOLERANCE * max(1.0, abs(wanted)):
@@ -79,7 +86,7 @@ def of_training(said: dict[str, Any], found: dict[str, Any]) -> list[str]:
     return []
 
 
-def of_serving(said: dict[str, Any], found: dict[str, Any]) -> list[str]:
+def of_serving(said: dict[str, Any], found: dict[str, Any], dtype: str) -> list[str]:
     """Tokens of the small serving run."""
     return [] if found["tokens"] == said["tokens"] else ["tokens"]
 

@@ -1,0 +1,93 @@
+"""`report repro` of an operator that a verdict of `verify ops` found diverging."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate.cli._main import run
+from joymigrate.run.kit.cases import CaseFields, of_entry
+from joymigrate.run.kit.runner.judge import deviations
+
+ROW: dict[str, Any] = {
+    "op": "aten::gelu", "overload": "", "dtype": "float16", "shapes": [[4, 6]], "calls": 1,
+    "where": None, "module": None, "case": "recorded", "phase": "forward", "level": "L1",
+    "inputs": "drawn", "status": "FAIL", "metric": "relative", "value": 0.02, "limit": 0.01,
+    "target_error": 0.02, "reference_error": 1e-4, "reason": None,
+}  # fmt: skip
+
+
+def made(tmp_path: Path, *rows: dict[str, Any]) -> str:
+    document = {
+        "schema": "joymigrate.verdict/1", "target": {"chip": "ascend"},
+        "operators": {"rows": [{**ROW, **row} for row in rows]},
+    }  # fmt: skip
+    (tmp_path / "v.json").write_text(json.dumps(document))
+    return f"{tmp_path}/v.json"
+
+
+@pytest.mark.parametrize(
+    ("row", "exits"),
+    [
+        ({}, 0),
+        ({"limit": 1e-30}, 1),
+        ({"limit": 1e-30, "phase": "backward"}, 1),
+        ({"phase": "backward", "dtype": "bfloat16"}, 0),
+        ({"op": "aten::mm", "shapes": [[3, 4], [4, 2]], "dtype": "float32"}, 0),
+        ({"op": "aten::add", "overload": "Tensor", "shapes": [[3], [3]]}, 0),
+    ],
+)
+def test_the_script_of_a_diverging_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any], exits: int
+) -> None:
+    source = made(tmp_path, row)
+    name = ROW["op"] if "op" not in row else row["op"]
+    name += f".{row['overload']}" if row.get("overload") else ""
+    script = f"{tmp_path}/repro.py"
+    assert run(["report", "repro", name, "--score", source, "-o", script]) == 0
+    assert len(Path(script).read_text().splitlines()) <= 30
+    monkeypatch.setattr(sys, "argv", [script, "cpu"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(script)
+    assert int(ended.value.code or 0) == exits
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "says"),
+    [
+        ("aten::gelo", {}, "Did you mean 'aten::gelu'"),
+        ("aten::gelu", {"status": "PASS"}, "no finding is called"),
+        ("aten::gelu", {"case": "nan"}, "fails with nan inputs alone"),
+        ("aten::cumsum", {"op": "aten::cumsum"}, "takes more than tensors"),
+    ],
+)
+def test_what_has_no_inputs_is_refused_with_the_way_to_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, row: dict[str, Any], says: str
+) -> None:
+    assert run(["report", "repro", name, "--score", made(tmp_path, row)]) == 2
+    said = capsys.readouterr().err
+    assert says.lower() in said.lower(), said
+
+
+@pytest.mark.parametrize(
+    ("dtype", "error", "wrong"),
+    [("bfloat16", 9.0, True), ("bfloat16", 3.0, False), ("float16", 17.0, True),
+     ("float32", 63.0, False), ("float32", 65.0, True)],
+)  # fmt: skip
+def test_half_types_have_no_room_for_half_of_the_value(
+    dtype: str, error: float, wrong: bool
+) -> None:
+    """64 units of bfloat16 were half of the largest value: a result times 1.5 went through."""
+    case = {"section": "vendor", "dtype": dtype}
+    said = {"outcome": "accepted", "error": 0.4}
+    assert bool(deviations(case, said, {"outcome": "accepted", "error": error})) is wrong
+
+
+def test_a_case_of_int32_is_called_with_int32() -> None:
+    (case,) = of_entry(CaseFields("torch.add", ([2, 3], [2, 3]), ("int32",)), "operator", (), {})
+    assert [one["dtype"] for one in case["args"]] == ["int32", "int32"]
