@@ -22,8 +22,10 @@ from joymigrate.verify.curve_stage import judge_curve
 from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings, stage
 from joymigrate.verify.folding import (
+    after_module,
     alone,
     consequences,
+    given_before,
     in_other_mode,
     is_batch,
     of_other_shape,
@@ -171,6 +173,7 @@ def judge_replay(
             made = replace(made, verdict=Outcome.INCONCLUSIVE, reason=replayed.errors[0])
         found.stages.append(made)
         found.rows += rows
+    after_module(found)
     found.notes += replayed.notes
     return replayed
 
@@ -281,6 +284,7 @@ def judge_run(
     """S5W: every step of the run, where nothing before explains what departs."""
     watched = watch_stage.judge_run(ours, theirs, replay.get("roots", {}), alike, parted)
     overtaken(found, watched.rows)
+    given_before(found, watched.rows)
     watched.rows = consequences(watched.rows, found)
     found.stages.append(stage(watch_stage.STAGE, watched.rows))
     found.rows += watched.rows

@@ -116,6 +116,45 @@ def of_other_shape(rows: list[JudgedDifference], found: Findings) -> None:
             item.difference = replace(row, status=Status.WARN, consequence_of=given.module)
 
 
+def after_module(found: Findings) -> None:
+    """Data of a step after one in which a module computed something wrong may follow from it: a
+    program samples by what its models return."""
+    wrong = next((r for r in found.rows if r.status.failed and r.stage in ("S3", "S4")), None)
+    if wrong is None:
+        return
+    found.rows = [
+        replace(row, status=Status.WARN, consequence_of=wrong.module)
+        if row.stage == "S1"
+        and row.status.failed
+        and is_batch(row)
+        and (row.step or 0) > (wrong.step or 0)
+        else row
+        for row in found.rows
+    ]
+    kept = [row for row in found.rows if row.stage == "S1"]
+    found.stages = [stage("S1", kept) if s.stage == "S1" else s for s in found.stages]
+
+
+def given_before(found: Findings, rows: list[Difference]) -> None:
+    """What the rest of a step shows follows from what a model was given in an earlier one."""
+    given = next((r for r in rows if r.status.failed and r.phase == "input"), None)
+    failed = [row for row in found.rows if row.status.failed]
+    if given is None or not failed:
+        return
+    at = given.step or 0
+    if any(row.stage != rest_stage.STAGE or (row.step or 0) <= at for row in failed):
+        return
+    found.rows = [
+        replace(row, status=Status.WARN, consequence_of=given.module) if row.status.failed else row
+        for row in found.rows
+    ]
+    kept = [row for row in found.rows if row.stage == rest_stage.STAGE]
+    found.stages = [
+        replace(stage(s.stage, kept), reason=s.reason) if s.stage == rest_stage.STAGE else s
+        for s in found.stages
+    ]
+
+
 def overtaken(found: Findings, rows: list[Difference]) -> None:
     """A state of another step that is loaded later in the program follows from what went wrong in
     an earlier step."""

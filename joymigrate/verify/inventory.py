@@ -40,6 +40,7 @@ class Inventory:
         self.modules: dict[str, list[dict[str, Any]]] = {}
         self.scalars: dict[str, dict[str, Any]] = {}
         self.names: IdentityMap[str] = IdentityMap()
+        self.walked = False
         self.hashed: IdentityMap[tuple[str, str]] = IdentityMap()  # root and name of first calls
         self.shared: dict[str, str] = {}  # a later model's tensor → the same one's name before
         self.ties: dict[str, str] = {}  # a name of a tensor → its first name in the same model
@@ -67,14 +68,21 @@ class Inventory:
                 elif hashable(tensor):
                     self.weights[place] = {"kind": kind, **tensor_hash(tensor)}
 
-    def parameter_names(self, roots: ModuleNames) -> dict[int, str]:
-        """`root:path.leaf` by the parameter's identity."""
-        for root, module in roots.modules.items():
-            for name, parameter in module.named_parameters():
-                where = plain(name)
-                place, _, leaf = where.rpartition(".")
-                self.names.setdefault(parameter, f"{root}:{place}.{leaf}")
-        return self.names.by_id()
+    def parameter_names(self, roots: ModuleNames) -> IdentityMap[str]:
+        """`root:path.leaf` of every parameter. The modules are walked once between two calls of
+        `changed`."""
+        if not self.walked:
+            for root, module in roots.modules.items():
+                for name, parameter in module.named_parameters():
+                    where = plain(name)
+                    place, _, leaf = where.rpartition(".")
+                    self.names.setdefault(parameter, f"{root}:{place}.{leaf}")
+            self.walked = True
+        return self.names
+
+    def changed(self) -> None:
+        """A model is called: its modules may be others by then."""
+        self.walked = False
 
     def to_json(self, roots: ModuleNames) -> dict[str, Any]:
         """For `program.json`."""

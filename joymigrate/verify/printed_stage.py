@@ -16,7 +16,7 @@ from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.model import Difference, Phase, Status
 from joymigrate.verify.series_errors import LEAST_LOSS, sudden
-from joymigrate.verify.text_numbers import Column, Printed, columns, counterparts, errors
+from joymigrate.verify.text_numbers import ROUNDING, Column, Printed, columns, counterparts, errors
 from joymigrate.verify.watch_stage import Watched, believed, first_only
 
 STAGE = "S5P"
@@ -89,6 +89,13 @@ def drift(watched: Watched) -> float:
     return max(known, default=math.inf)
 
 
+def beside_others(ours: list[Printed], theirs: list[Printed], least: float) -> bool:
+    """Whether a number without a name differs by more than a share of the greatest one in its line:
+    one of a list may be nothing but rounding of the others."""
+    pairs = zip(ours, theirs, strict=False)
+    return any(a.floor and abs(a.value - b.value) * ROUNDING > least * a.floor for a, b in pairs)
+
+
 def rows_of(
     column: Column,
     ours: list[Printed],
@@ -101,7 +108,9 @@ def rows_of(
     """One column: PASS, FAIL, or nothing where it can't be told."""
     found = errors(ours, theirs)
     worst = max(found)
-    moved = watched.fed_back or (watched.chooses and (drifted or not watched.alike))
+    chooses = watched.chooses and not watched.same_choices
+    settled = drifted < CLOSE and not chooses and not watched.fed_back
+    moved = watched.fed_back or (chooses and (drifted or not watched.alike))
     jump = CHOSEN if moved else least
     at = next((n for n, e in enumerate(found) if math.isinf(e)), None)
     reason: str = "one side alone is not finite"
@@ -116,9 +125,9 @@ def rows_of(
             at, reason = 0, "all lines depart the same way, which rounding and choices do not"
         elif (
             differs
-            and (column.named or not drifted)
+            and (column.named or not drifted or (settled and beside_others(ours, theirs, least)))
             and drifted < LEAST_LOSS
-            and not (whole and watched.chooses)
+            and not (whole and chooses)
         ):
             at, reason = 0, "it differs, although the losses agree to the end"
         else:

@@ -136,6 +136,7 @@ class Recorder:
     def root_call(self, module: Any, args: Any, kwargs: Any, real: Callable[..., Any]) -> Any:
         """A call from outside of any module: steps begin and end here."""
         root, path = self.module_names.open(module)
+        self.inventory.changed()
         closes = self.stepped or (not self.optimisers and root in self.called)
         self.tape.inputs(f"{root}:{path}", args, kwargs, ahead=int(closes))
         if not self.called_any:  # what came before made the weights
@@ -183,7 +184,9 @@ class Recorder:
         leaves = pytree.tensors(given, objects=True)
         derived = {id(t): self.is_derived(t) for _, t in leaves} if self.recording else None
         with self.own_work():
-            self.run_watch.call(place, self.step, given, derived)
+            chosen = bool(self.tape.tape.choices)
+            self.run_watch.blind |= self.run_watch.chooses and not self.exact
+            self.run_watch.call(place, self.step, given, derived, chosen)
 
     def watch_result(self, place: str, made: Any) -> None:
         """A model's result in a call without gradients, as it is seen in every step."""
@@ -318,6 +321,7 @@ class Recorder:
         self.updating = True
         if self.recording:
             self.values.gradients_of(optimiser)
+        self.tape.leave()  # thousands of calls that are not the program's
 
     def in_closure(self, optimiser: Any, closure: Callable[[], Any]) -> Callable[[], Any]:
         """A closure that an optimiser's step calls: the program's own work, and its gradients are
@@ -350,6 +354,8 @@ class Recorder:
             self.run_watch.updated(self.step)
         if self.recording:
             self.values.results_of(optimiser)
+        if self.exact:
+            self.tape.enter()
 
     def loss(self, tensors: Any) -> None:
         """What a backward pass begins with."""

@@ -30,6 +30,7 @@ RETURNED = 2.0**-7  # a value given back to a model may be rounded to bfloat16
 FREE = 0.5  # relative error of a free step that rounding is not believed to make
 # Draws that make data; others follow from what a model returned, or from its mode.
 DATA = ("draw:randn", "draw:rand", "draw:randint", "draw:randperm", "draw:normal")
+EARLY, MADE = 2, {False: 1e-3, True: 0.1}  # last step, and how far values may be apart till then
 GIVEN = 1e-4  # tensors from elsewhere, in the first step
 MEASURED = 0.1  # relative: a measured result that rounding may have moved over a threshold
 AT_A_PLATEAU = (
@@ -261,10 +262,18 @@ class EventJudge:
             if drawn:
                 reason = "random numbers that this is computed from differ: no seed, or another"
                 yield self.row("given", Status.FAIL, error, 0.0, reason, Phase.INPUT)
-            elif whole or (first and error > limit):
+            elif whole or (first and error > limit) or self.made_elsewhere(role, error, half):
                 what = "whole numbers" if whole else "values"
                 reason = Text("{what} that this is computed from differ", what=what)
                 yield self.row("given", Status.FAIL, error, 0.0 if whole else limit, reason)
+
+    def made_elsewhere(self, role: str, error: float, half: bool) -> bool:
+        """Whether a value that a loss is made of, and that the program computed before the step's
+        first call of a model, is another one: in the first steps rounding has not come far."""
+        twin = self.twin or {}
+        early = self.kind == "loss" and 0 < self.event["step"] <= EARLY and role == "other"
+        free = not (twin.get("chosen") or twin.get("taken") or twin.get("untraced"))
+        return early and free and error > MADE[half]
 
     def sink(
         self, name: str, theirs: Mapping[str, Any], row: Mapping[str, Any]

@@ -43,6 +43,7 @@ class RunWatch:
         self.shapes: dict[str, str] = {}  # hash of a call's shapes → the shapes
         self.sampled: dict[str, tuple[Any, torch.Tensor]] = {}  # parameter, values after the step
         self.versions: dict[str, int] = {}  # parameter → how often it was written, as a step ends
+        self.stepped: dict[str, int] = {}  # parameter → the same, after its optimiser has stepped
         self.usual: dict[str, set[int]] = {}  # how often it is written in steps recorded exactly
         self.touched: dict[str, Any] = {}  # parameters that were changed in another way
         self.own: dict[str, torch.Tensor] = {}  # trained tensors that are in no module
@@ -53,6 +54,8 @@ class RunWatch:
         self.made_loaders = 0
         self.handed: dict[str, int] = {}  # loader → number of its last batch
         self.chooses = False  # the program reads whole numbers of its models, which rounding flips
+        self.unchosen: dict[str, int] = {}  # input → last step in which no choice came before it
+        self.blind = False  # models are called after it, in steps whose choices are not seen
         self.takes = False  # it takes tensors of its models out of torch, as arrays or lists
         self.steps = 0
 
@@ -81,8 +84,10 @@ class RunWatch:
         step: int,
         given: Mapping[str, Any],
         derived: Mapping[int, bool] | None,
+        chosen: bool = False,
     ) -> None:
-        """A model is called from outside. `derived`: which inputs a model made; None: not known."""
+        """A model is called from outside. `derived`: which inputs a model made; None: not known.
+        `chosen`: the program has read whole numbers in this step."""
         leaves = list(pytree.tensors(given, objects=True))
         words = " ".join(f"{leaf}{list(t.shape)}" for leaf, t in leaves)
         words += "".join(f" {leaf}={value}" for leaf, value in settings_in(given))
@@ -98,6 +103,8 @@ class RunWatch:
             if not plain or tensor.is_meta or not tensor.numel():
                 continue
             name = f"input {place} {leaf} {number}"
+            if not (chosen or self.chooses):
+                self.unchosen[name] = step
             if derived is not None:
                 self.derived[name] = self.derived.get(name, False) or derived[id(tensor)]
             if not self.derived.get(name):
@@ -158,6 +165,8 @@ class RunWatch:
         """An optimiser has stepped: what its weights are, before the program changes them by hand
         (an average that is swapped in before validation)."""
         for name, (parameter, _) in self.sampled.items():
+            if not parameter.is_inference():
+                self.stepped[name] = int(parameter._version)
             self.later(f"{MARK}{name}", step, mark(strided(parameter.detach(), SAMPLED).float()))
 
     def end_of_step(
@@ -174,6 +183,9 @@ class RunWatch:
         touched = self.touched_now(trained, exact)
         for name, parameter in [*self.chosen(trained), *touched]:
             now = strided(parameter.detach(), SAMPLED).float().clone()
+            stepped = self.stepped.pop(name, None)
+            if stepped is not None and stepped != parameter._version:
+                self.note(f"hand {name}", step)
             before = self.sampled.get(name)
             if before is not None and before[1].shape == now.shape:
                 moved = torch.linalg.vector_norm(now - before[1])
@@ -258,9 +270,11 @@ class RunWatch:
             "series": {k: v for k, v in self.series.items() if not k.startswith(MARK)},
             "own": sorted(name for name, made in self.derived.items() if not made),
             "derived": sorted(name for name, made in self.derived.items() if made),
+            "unchosen": self.unchosen,
             "shapes": self.shapes,
             "steps": self.steps,
             "chooses": self.chooses,
+            "blind": self.blind,
             "takes": self.takes,
         }
 

@@ -103,7 +103,7 @@ class StepTape:
         name = self.names.get(id(tensor))
         if name is None and isinstance(tensor, torch.nn.Parameter):
             found = self.recorder.inventory.parameter_names(self.recorder.module_names)
-            name = found.get(id(tensor))
+            name = found.get(tensor)
             if name is not None:
                 name = self.names[id(tensor)] = f"param:{self.translated(name)}"
         if name is not None:
@@ -145,7 +145,7 @@ class StepTape:
         for module in recorder.module_names.modules.values():
             for parameter in module.parameters():
                 if parameter.grad is not None:
-                    name = self.translated(held.get(id(parameter), "?:?"))
+                    name = self.translated(held.get(parameter) or "?:?")
                     yield name, parameter, parameter.grad
         if not recorder.module_names.modules:  # a program of plain tensors
             for number, tensor in enumerate(self.leaves.values()):
@@ -261,7 +261,7 @@ class StepTape:
         for number, parameter in enumerate(mine):  # also copies that are in no module
             gradient = parameter.grad
             if gradient is not None and self.tape.computed_or_changed(gradient):
-                own = names.get(id(parameter))
+                own = names.get(parameter)
                 sinks[self.translated(own) if own else f"parameter {number}"] = gradient
         self.event("gradients", sinks)
 
@@ -293,6 +293,9 @@ class StepTape:
             chosen = [*tape.choices[:MOST_READS], *self.compared_reads()]
             if any(self.from_models(slot) for slot in chosen):
                 self.recorder.run_watch.chooses = True
+                self.recorder.run_watch.note(
+                    "choice", self.recorder.step, *tape.chosen[:MOST_READS]
+                )
             taken = [slot for name, slot in tape.read[:MOST_READS] if name in TAKES]
             if any(self.from_models(slot) for slot in taken):
                 self.recorder.run_watch.takes = True
@@ -320,6 +323,7 @@ class StepTape:
         tape.read.clear()
         tape.drawn.clear()
         tape.choices.clear()
+        tape.chosen.clear()
         if clear:
             tape.clear()
 

@@ -124,13 +124,13 @@ class StepValues:
         names = self.recorder.inventory.parameter_names(self.recorder.module_names)
         groups: list[dict[str, Any]] = []
         for group in optimiser.param_groups:
-            held = [names.get(id(p), f"?:{i}") for i, p in enumerate(group["params"])]
+            held = [names.get(p) or f"?:{i}" for i, p in enumerate(group["params"])]
             groups.append({"settings": settings_of(group), "params": held})
             for name, parameter in zip(held, group["params"], strict=True):
                 if parameter.grad is not None and self.recorder.settings.gradients:
                     place, _, leaf = name.rpartition(".")
                     self.log.add(place, 0, "grad", leaf, parameter.grad)
-        if not any(id(p) in names for g in optimiser.param_groups for p in g["params"]):
+        if not any(names.get(p) is not None for g in optimiser.param_groups for p in g["params"]):
             self.copied_gradients()
         # The learning rate changes at every step of a schedule; the code does not.
         kind = [{**g["settings"], "lr": None, "initial_lr": None} for g in groups]
@@ -160,7 +160,7 @@ class StepValues:
         names = self.recorder.inventory.parameter_names(self.recorder.module_names)
         for group in optimiser.param_groups:
             for index, parameter in enumerate(group["params"]):
-                place, _, leaf = names.get(id(parameter), f"?:{index}").rpartition(".")
+                place, _, leaf = (names.get(parameter) or f"?:{index}").rpartition(".")
                 self.log.add(place, 0, "param", leaf, parameter)
                 for key, value in optimiser.state.get(parameter, {}).items():
                     if isinstance(value, torch.Tensor) and value.dim():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from joymigrate.verify.isolated_pass import default_of, exactly, undisturbed
+from joymigrate.verify.isolated_pass import default_of, exactly, raw_bytes, undisturbed
 from joymigrate.verify.tape_draws import RANDOM, Seeds, drawn_by, is_draw
 from joymigrate.verify.tape_entries import (
     Entry,
@@ -44,6 +45,7 @@ TAKES = ("tolist", "numpy", "__array__")  # a tensor leaves torch as a whole
 CHOICES = ("__int__", "__index__", "__bool__", "item", "tolist", "numpy", "__array__")
 CONSTANTS = ("tensor", "as_tensor", "asarray")  # of plain numbers: they come from elsewhere
 FILLS = ("copy_", "fill_", "zero_")
+MOST_CHOSEN = 1 << 16  # whole numbers that are read at once
 MOST_ENTRIES = 20_000  # of one tape; a program that does more per step is told so
 
 
@@ -69,6 +71,7 @@ class Tape(TorchFunctionMode):
         self.changed: dict[int, External] = {}  # externals that the tape has changed
         self.read: list[tuple[str, Slot]] = []
         self.choices: list[Slot] = []  # whole numbers and truths that the program read
+        self.chosen: list[int] = []  # hashes of their values
         self.drawn: list[tuple[str, Slot]] = []  # what random numbers were drawn by: chances, means
         self.drawn_by: dict[int, list[Slot]] = {}  # the same, by the slot of what was drawn
         self.untraced: set[int] = set()  # groups from which plain numbers were taken
@@ -147,6 +150,8 @@ class Tape(TorchFunctionMode):
         if not outputs and not mutated:
             if name in CHOICES and given and not given[0].is_floating_point():
                 self.choices.append(self.slot(given[0]))
+                if given[0].numel() <= MOST_CHOSEN:
+                    self.chosen.append(zlib.crc32(raw_bytes(given[0])))
             if name in READS and given and not read_by_library():
                 self.read.append((name, self.slot(given[0])))
                 if given[0].is_floating_point() and name in ("tolist", "__float__", "__int__"):

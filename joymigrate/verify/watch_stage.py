@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from joymigrate.language import Text
 from joymigrate.verify import crash
 from joymigrate.verify.bundle import Rank
@@ -48,6 +50,7 @@ SUDDEN_GROWTH = 10.0  # it can't be above 2; 204 series of clean runs stay below
 # A weight's norm after a change by hand, relative: a unit of each.
 LEAST_WEIGHT = {False: 2.0**-10, True: 2.0**-7}
 LEAST_UPDATE = 0.12  # |log of the ratio of two sizes|
+NOISE = 0.3  # relative error of a gradient in a recorded step that is nothing but rounding
 LEAST_ONE_UPDATE = 0.7  # of a single weight
 LEAST_CHOSEN = 0.3  # relative: shares of right answers, which move by single answers
 CHOSEN_SEED = 2**31  # people write smaller ones; larger ones come from the clock or the machine
@@ -64,6 +67,7 @@ class Watched:
     printed: tuple[int, int] = (0, 0)  # numbers that were compared, and printed
     files: tuple[int, int] = (0, 0)  # that were compared, and written
     chooses: bool = False  # a program reads whole numbers of its models
+    same_choices: bool = False  # all of these were seen, and are the baseline's
     takes: bool = False  # it takes tensors of its models out of torch
     fed_back: bool = False  # its own results come back as data, which rounding has moved apart
     parted: float = math.inf  # step from which the sides train at other rates
@@ -102,6 +106,9 @@ def judge_run(
         a, b = whole_steps(a, last), whole_steps(b, last)
         found.steps = min(found.steps, last)
     found.chooses = a["chooses"] or b["chooses"]
+    told = [side["series"].get("choice") for side in (a, b)]
+    seen = not any(side.get("blind", True) for side in (a, b))
+    found.same_choices = seen and told[0] is not None and told[0] == told[1]
     found.takes = a.get("takes", False) or b.get("takes", False)
     environments = [rank.program.get("environment", {}) for rank in (ours, theirs)]
     devices = environments[0].get("devices") == environments[1].get("devices")
@@ -110,6 +117,7 @@ def judge_run(
     judge.short = any(map(computes_short, (ours, theirs)))
     judge.choosing = choosing(ours)
     judge.drawing = drawing(theirs)
+    judge.noise = weights_of_noise(ours, theirs, roots)
     found.rows = first_only(list(judge.rows()))
     found.fed_back = math.isfinite(judge.end_of_same_data())
     return found
@@ -131,6 +139,27 @@ def choosing(rank: Rank) -> set[str]:
         for root, modules in rank.program.get("modules", {}).items()
         if any(module.get("chooses", True) for module in modules)
     }
+
+
+def weights_of_noise(ours: Rank, theirs: Rank, roots: Mapping[str, str]) -> set[str]:
+    """Weights whose gradients differ by their own size in a recorded step: what is left of terms
+    that cancel (a bias before a norm), which moves them in any direction."""
+    found = set()
+    back = {mine: other for other, mine in roots.items()}
+    for step in set(ours.steps) & set(theirs.steps):
+        table, other = ours.table(step), theirs.table(step)
+        for row, (module, call, kind, leaf) in enumerate(table.keys()):
+            root, _, path = module.partition(":")
+            if kind != "grad":
+                continue
+            there = other.place((f"{back.get(root, root)}:{path}", call, kind, leaf))
+            if there is None:
+                continue
+            size = float(np.linalg.norm(table.sketch[row])) or 1e-30
+            gap = float(np.linalg.norm(table.sketch[row] - other.sketch[there]))
+            if not gap <= NOISE * size:
+                found.add(f"{module}{leaf}" if not path else f"{module}.{leaf}")
+    return found
 
 
 def drawing(rank: Rank) -> set[str]:
@@ -183,11 +212,12 @@ class RunJudge:
     ) -> None:
         self.parted = math.inf  # step from which the sides train at other rates
         self.short = False  # anything computes in 16 bits or fewer
+        self.noise: set[str] = set()  # weights whose gradients are rounding
         self.drawing: set[str] = set()  # models that draw random numbers
         self.choosing: set[str] = set()  # models that choose by values
         self.a = ours["series"]
         self.b = {renamed(name, roots): items for name, items in theirs["series"].items()}
-        self.ours, self.theirs = ours, theirs
+        self.ours, self.theirs, self.roots = ours, theirs, roots
         self.own = set(ours["own"]) & {renamed(name, roots) for name in theirs["own"]}
         self.view, self.devices, self.found = view, devices, found
 
@@ -296,14 +326,21 @@ class RunJudge:
                 continue
             place, leaf, _ = name.rsplit(" ", 2)
             wrong = first_other_input(ours, theirs)
-            if wrong is not None and (
-                self.found.chooses or not self.devices or self.grows(name, wrong)
-            ):
+            chooses = self.found.chooses and not self.unchosen(name, wrong)
+            if wrong is not None and (chooses or not self.devices or self.grows(name, wrong)):
                 why = "they depart; the program chooses by its models' results, or draws elsewhere"
                 self.found.leave_out(f"inputs of {self.view(place)}", 1, why)
                 continue
             reason = "other values are given to the model from here on"
             yield self.row(self.view(place), f"input {leaf}", Phase.INPUT, wrong, reason, 3)
+
+    def unchosen(self, name: str, step: int | None) -> bool:
+        """Whether an input was given in a step before either program has chosen anything by its
+        models' results."""
+        known = [side.get("unchosen", {}) for side in (self.ours, self.theirs)]
+        known[1] = {renamed(one, self.roots): last for one, last in known[1].items()}
+        last = min(side.get(f"input {name}", -1) for side in known)
+        return step is not None and step <= last
 
     def grows(self, name: str, step: int) -> bool:
         """Whether data depart by rounding first, and an input no farther than that can grow, in a
@@ -410,7 +447,7 @@ class RunJudge:
         """One weight that moves by quite another size at once, or grows otherwise, where the
         others agree."""
         for name, ours, theirs in self.named("update"):
-            if name.partition(":")[0] != root:
+            if name.partition(":")[0] != root or name in self.noise:
                 continue
             there = {item[0]: item[1:] for item in theirs or ()}
             errors = [(s, log_ratio(m, there[s][0], n)) for s, m, n in ours if s in there]
@@ -427,8 +464,17 @@ class RunJudge:
                     e < START * SUDDEN for s, e in series if s < (step or 0)
                 )
                 if step is not None and settled:
-                    return self.judged(self.view(owner), op, series, least, Phase.OPTIMISER, 5, how)
+                    phase = Phase.STATE if self.by_hand_in(name, step) else Phase.OPTIMISER
+                    return self.judged(self.view(owner), op, series, least, phase, 5, how)
         return None
+
+    def by_hand_in(self, name: str, step: int) -> bool:
+        """Whether a weight was written after its optimiser's update in this step, and in few
+        others: a change by hand."""
+        sides = [
+            dict.fromkeys(item[0] for item in s.get(f"hand {name}", ())) for s in (self.a, self.b)
+        ]
+        return any(step in side and len(side) <= self.found.steps / 2 for side in sides)
 
     def by_hand(self) -> Iterator[Difference]:
         """Weights that are changed in some steps only, as such a step ends."""

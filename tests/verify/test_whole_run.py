@@ -13,6 +13,7 @@ import torch
 from joymigrate.verify import run_watch, watch_stage
 from joymigrate.verify.files_stage import judge_files
 from joymigrate.verify.model import Outcome, Status
+from joymigrate.verify.run_results import ResultSeries
 from joymigrate.verify.series_errors import sudden
 from joymigrate.verify.text_numbers import columns, counterparts, errors, read
 from joymigrate.verify.written_files import collect
@@ -97,7 +98,7 @@ def test_the_limit_of_results_follows_the_arithmetic(
     view: Any = lambda place: place  # noqa: E731
     judge = watch_stage.RunJudge(result_series(0), result_series(0.1), {}, view, True, found)
     judge.short, judge.choosing = short, choosing
-    assert [row.status for row in judge.results()] == [status]
+    assert [row.status for row in ResultSeries(judge).rows()] == [status]
 
 
 def test_a_weight_that_is_scaled_in_a_step_that_is_not_recorded_is_seen() -> None:

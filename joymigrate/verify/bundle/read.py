@@ -15,7 +15,7 @@ from joymigrate.errors import JoyError
 from joymigrate.verify import crash
 from joymigrate.verify.bundle.pack import unpacked
 from joymigrate.verify.bundle.table import Table, read_table
-from joymigrate.verify.bundle.write import MANIFEST, OUTPUTS, RANK_SCHEMA, SCHEMA
+from joymigrate.verify.bundle.write import MANIFEST, OUTPUTS, RANK_SCHEMA, SCHEMA, versions
 
 AGAIN = "copy it again from where it was recorded, or record again"
 CHUNK = 1 << 22
@@ -53,6 +53,8 @@ class Rank:
     folder: Path
     manifest: Mapping[str, Any]
     tables: dict[int, Table] = field(default_factory=dict)
+    # of a killed program: files whose next version is there, and where the committed one lies
+    earlier: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -73,7 +75,7 @@ class Rank:
         if not self.has(name):
             return {}
         try:
-            return json.loads((self.folder / name).read_bytes())
+            return json.loads((self.folder / self.earlier.get(name, name)).read_bytes())
         except ValueError as error:
             raise damaged(f"{name} is no JSON ({error})", self.folder) from None
 
@@ -165,10 +167,11 @@ def open_bundle(path: Path) -> Bundle:
     ranks = []
     for name in names:
         inner = read_manifest(folder / name / MANIFEST, RANK_SCHEMA, path)
-        check_files(folder / name, inner.get("files"), path)
+        earlier = {} if manifest.get("complete") else versions(folder / name, inner)
+        check_files(folder / name, inner.get("files"), path, earlier)
         check_contents(folder / name, inner, path)
         check_strangers(folder / name, inner, path)
-        ranks.append(Rank(folder / name, inner))
+        ranks.append(Rank(folder / name, inner, earlier=earlier))
     if not ranks:
         raise NothingRecorded(path, manifest)
     return Bundle(path, manifest, sorted(ranks, key=lambda rank: rank.number))
@@ -197,7 +200,9 @@ def read_manifest(file: Path, schema: str, path: Path) -> dict[str, Any]:
     return made
 
 
-def check_files(folder: Path, files: Any, path: Path) -> None:
+def check_files(
+    folder: Path, files: Any, path: Path, earlier: Mapping[str, str] | None = None
+) -> None:
     """Every named file is there with its size and hash."""
     if not isinstance(files, dict):
         raise damaged("the manifest names no files", path)
@@ -206,7 +211,7 @@ def check_files(folder: Path, files: Any, path: Path) -> None:
             size, digest = int(expected["bytes"]), str(expected["sha256"])
         except (KeyError, TypeError, ValueError):
             raise damaged(f"the manifest's entry of {name}", path) from None
-        file = folder / name
+        file = folder / (earlier or {}).get(name, name)
         if ".." in Path(name).parts or Path(name).is_absolute():
             raise damaged(f"a file outside of the bundle ({name})", path)
         if not file.is_file():
@@ -222,7 +227,7 @@ def check_strangers(folder: Path, manifest: Mapping[str, Any], path: Path) -> No
     named = {MANIFEST, *manifest["files"]}
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix()
-        if file.is_dir() or name in named or file.name.endswith(".part"):
+        if file.is_dir() or name in named or file.name.endswith((".part", ".before")):
             continue
         if file.suffix in (".json", ".safetensors") and "/" not in name:
             continue  # written after the last commit

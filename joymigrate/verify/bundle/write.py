@@ -38,17 +38,29 @@ def write_whole(path: Path, data: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
+def before(name: str) -> str:
+    """Where the last committed version of a file lies while the next one is not committed."""
+    return f".{name}.before"
+
+
 class RankWriter:
-    """`rank-N/`. A file counts once `commit` has written the manifest that names it."""
+    """`rank-N/`. A file counts once `commit` has written the manifest that names it; till then the
+    version that the last manifest names is kept beside it."""
 
     def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
         self.folder = folder
         self.facts: dict[str, Any] = dict(facts)
         self.files: dict[str, dict[str, Any]] = {}
+        self.committed: set[str] = set()  # named by the manifest, and not written anew since
+        self.kept: set[str] = set()
         folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, name: str, data: bytes) -> None:
         """Write one file."""
+        if name in self.committed:
+            os.rename(self.folder / name, self.folder / before(name))
+            self.committed.discard(name)
+            self.kept.add(name)
         write_whole(self.folder / name, data)
         self.files[name] = entry(data)
 
@@ -65,6 +77,21 @@ class RankWriter:
         """Name everything that was written so far."""
         manifest = {"schema": RANK_SCHEMA, **self.facts, "files": self.files}
         write_whole(self.folder / MANIFEST, to_bytes(manifest))
+        for name in self.kept:
+            (self.folder / before(name)).unlink(missing_ok=True)
+        self.committed, self.kept = set(self.files), set()
+
+
+def versions(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Files of which the version that the manifest names lies beside the next one: the program was
+    killed between writing that and the next manifest."""
+    named = manifest.get("files")
+    found = {}
+    for name, expected in named.items() if isinstance(named, dict) else ():
+        beside = folder / before(name)
+        if beside.is_file() and entry(beside.read_bytes()) == expected:
+            found[name] = before(name)
+    return found
 
 
 def create(path: Path, facts: Mapping[str, Any]) -> None:
@@ -87,6 +114,8 @@ def complete(
         if not inner.is_file():
             continue
         data = inner.read_bytes()
+        for name, earlier in versions(folder, json.loads(data)).items():
+            os.replace(folder / earlier, folder / name)
         files[f"{folder.name}/{MANIFEST}"] = entry(data)
         named = json.loads(data)["files"]
         files.update({f"{folder.name}/{name}": value for name, value in named.items()})
