@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,7 @@ def chip_text(draft: Draft, *, names: str | None) -> str:
 # `joymigrate chips validate {draft.name}` checks the folder. Leave out what you don't know.
 schema: {SCHEMA}
 name: {draft.name}
-title: {draft.title or draft.name}
+title: {json.dumps(draft.title or draft.name, ensure_ascii=False)}
 device: {draft.device}
 module: torch.{draft.device}
 backend: {draft.backend}

@@ -32,7 +32,19 @@ def same() -> set[str]:
     }
 
 
-@pytest.mark.parametrize("folder", sorted(one.name for one in rules_root().iterdir()))
+# A chip's folder without Chinese is a start, as `chips new` writes it: its texts stay English.
+FOLDERS = sorted(
+    one.name
+    for one in rules_root().iterdir()
+    if not (one / "chip.yaml").is_file() or (one / "zh.yaml").is_file()
+)
+
+
+def test_the_chips_of_ours_have_chinese() -> None:
+    assert len(FOLDERS) >= 10
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_every_text_of_the_rules_has_its_chinese(folder: str) -> None:
     known = catalogue("zh")
     missing = [t for t in dict.fromkeys(sources.of_rules(folder)) if t not in known]
