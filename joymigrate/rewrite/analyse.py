@@ -68,7 +68,15 @@ def project_of(job: Job, path: str) -> Project:
         package=job.tree.package(path),
         entry=path in job.entries,
         held=job.held,
+        twin=twin(job, path),
     )
+
+
+def twin(job: Job, path: str) -> str | None:
+    """The file beside a file that does the same for the target: `cuda_x.py`, `<target>_x.py`."""
+    folder, slash, name = path.rpartition("/")
+    other = name.replace(job.context.origin.device, job.context.chip.device)
+    return other if other != name and f"{folder}{slash}{other}" in job.tree.paths else None
 
 
 def analyse(file: File, job: Job) -> Result:

@@ -9,6 +9,7 @@ defines it.
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from joymigrate.rewrite import flow_sinks
@@ -108,6 +109,18 @@ def top_level(tree: ast.Module) -> list[ast.stmt]:
     return found
 
 
+def of_library(module: Module, dotted: str) -> bool:
+    """Whether a name is another package's question for the origin's device, which stays.
+
+    `mmengine.device.is_cuda_available`, `transformers.utils.is_torch_cuda_available`.
+    """
+    last = dotted.rpartition(".")[2].lower()
+    device = re.escape(module.vocabulary.device)
+    if not re.fullmatch(rf"_?(?:is|has)_(?:torch_)?{device}(?:_is)?_available", last):
+        return False
+    return not dotted.startswith("torch.") and module.project.locate(dotted) is None
+
+
 def asks(module: Module, node: ast.AST) -> bool:
     """Whether a definition answers if the origin's device is there."""
     platform, device = module.vocabulary.module, module.vocabulary.device
@@ -118,6 +131,9 @@ def asks(module: Module, node: ast.AST) -> bool:
         if isinstance(each, ast.Attribute):
             found = found or module.names.dotted(each) in questions
             found = found or each.attr == module.context.origin.tensor["is_cuda"]
+            found = found or of_library(module, module.names.dotted(each) or "")
+        elif isinstance(each, ast.Name):
+            found = found or of_library(module, module.names.dotted(each) or "")
         elif isinstance(each, ast.Compare):
             texts = (e.value for e in (each.left, *each.comparators) if isinstance(e, ast.Constant))
             found = found or device in texts

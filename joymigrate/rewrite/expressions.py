@@ -57,7 +57,8 @@ def expressions(module: Module) -> Iterator[Expression]:
 
 def mentions(module: Module) -> Iterator[OriginMention]:
     """Places of a module that name the origin's device, for people's eyes left out."""
-    from joymigrate.rewrite import device_places, device_texts
+    from joymigrate.rewrite import conditions, device_places, device_texts
+    from joymigrate.rewrite.codemods import card_properties
 
     words = module.vocabulary
     for top, dotted in module.names.imported_chains():
@@ -68,8 +69,16 @@ def mentions(module: Module) -> Iterator[OriginMention]:
             yield OriginMention(top, *module.span(top), hard=not asked and dotted != words.module)
         elif dotted.startswith(f"torch._C._{words.device}"):
             yield OriginMention(top, *module.span(top), hard=True)
-        elif dotted.startswith(f"torch.version.{words.device}") or lacking(module, dotted):
+        elif (
+            dotted.startswith(f"torch.version.{words.device}")
+            or lacking(module, dotted)
+            or conditions.of_library(module, dotted)
+        ):
             yield OriginMention(top, *module.span(top), hard=False)
+    for node in card_properties.architecture_fields(module):
+        token = module.token(node)
+        if token is not None:
+            yield OriginMention(node, *token, hard=True)
     method, flag = (module.context.origin.tensor[key] for key in ("cuda", "is_cuda"))
     for node in module.names.nodes[ast.Attribute]:
         if node.attr not in (method, flag) or module.names.dotted(node) is not None:

@@ -107,6 +107,13 @@ class Groups:
     def bind(self) -> list[Finding]:
         """The findings with their groups; those whose group can't be written are reports."""
         self._patches()
+        if self.module.project.twin:
+            reason = Text(
+                "`{twin}` does this for {chip}",
+                twin=self.module.project.twin,
+                chip=self.module.context.chip.name,
+            )
+            self._leave(range(len(self.findings)), reason)
         self._foreign_branches()
         self._held()
         decided = set(self.stay)
@@ -118,6 +125,7 @@ class Groups:
                 self._release_guard(mention)
             if at is not None and decisive(mention):
                 self._keep_behind(at, self._why(mention))
+        self._hold_for_libraries()
         self._release_guards_of_left(decided)
         for mention in self.unsure:
             for number in self._with_guard(mention, hold=False):
@@ -129,6 +137,19 @@ class Groups:
         done = self._written()
         self._guarding()
         return done
+
+    def _hold_for_libraries(self) -> None:
+        """Note the project's conditions that another package answers: they stay as well."""
+        asked = [m for m in self.mentions if not m.hard and self._of_library(m.node)]
+        for key, node in conditions.defined(self.module).items() if asked else ():
+            start, end = self.module.span(node)
+            inside = (m for m in asked if start <= m.start < end)
+            for mention in inside:
+                self.module.holding.setdefault(key, self._why(mention))
+
+    def _of_library(self, node: ast.AST) -> bool:
+        dotted = self.module.names.dotted(node) if isinstance(node, ast.expr) else None
+        return dotted is not None and conditions.of_library(self.module, dotted)
 
     def _release_guards_of_left(self, decided: set[int]) -> None:
         """What stays for the sake of its expression needs its guard to stay, and so on.

@@ -10,9 +10,11 @@ self.is_cuda = …; self.is_<target> = …     the same once more for the target
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from typing import TYPE_CHECKING
 
+from joymigrate.chips import all_chips
 from joymigrate.language import Text
 
 if TYPE_CHECKING:
@@ -106,8 +108,33 @@ def against(parent: ast.If | ast.IfExp | ast.Try, child: ast.AST) -> list[ast.AS
 
 
 def negative(test: ast.AST) -> bool:
-    """Whether a condition denies something."""
-    return any(isinstance(node, (ast.Not, ast.NotEq, ast.NotIn)) for node in ast.walk(test))
+    """Whether a condition denies something; of several parts, one that speaks of a device does.
+
+    `not torch.cuda.is_available() or small` is negative, `not on_rocm and x.is_cuda` is not.
+    """
+    parts = test.values if isinstance(test, ast.BoolOp) else [test]
+    asking = [part for part in parts if names_device(part)]
+    return any(
+        isinstance(node, (ast.Not, ast.NotEq, ast.NotIn))
+        for part in asking or parts
+        for node in ast.walk(part)
+    )
+
+
+@functools.cache
+def device_words() -> re.Pattern[str]:
+    """Names of the devices of all chips, anywhere in a name or text."""
+    names = {chip.device for chip in all_chips().values()} - {"cpu", "gpu"}
+    return re.compile("|".join(sorted(map(re.escape, names))), re.I)
+
+
+def names_device(node: ast.AST) -> bool:
+    """Whether a name or text inside an expression names a device."""
+    for each in ast.walk(node):
+        word = getattr(each, "attr", getattr(each, "id", getattr(each, "value", None)))
+        if isinstance(word, str) and device_words().search(word):
+            return True
+    return False
 
 
 def leaving(parent: ast.AST, child: ast.AST) -> list[ast.AST]:

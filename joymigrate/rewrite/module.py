@@ -37,6 +37,7 @@ class Project:
     package: tuple[str, ...] = ()
     entry: bool = False  # whether programs start in this file
     held: Mapping[str, str] = field(default_factory=dict)  # conditions that stay: key and reason
+    twin: str | None = None  # the file beside it that does the same for the target
 
 
 @dataclass(frozen=True, slots=True)

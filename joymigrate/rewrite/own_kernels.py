@@ -49,6 +49,9 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
     named = named_for(module, node)
     if named is not None:
         return Text("it decides about {name}, which is made for the origin", name=named)
+    kept = kept_for_library(module, node)
+    if kept is not None:
+        return Text("it decides about {name}, which is made for the origin", name=kept)
     if not isinstance(parent, (ast.If, ast.IfExp)) or child is not parent.test:
         return None
     parts = behind(parent)
@@ -93,6 +96,47 @@ def named_for(module: Module, node: ast.AST) -> str | None:
         if re.search(rf"(?:^|_){re.escape(vendor)}(?:_|$)", name.lower()):
             return name
     return None
+
+
+def kept_for_library(module: Module, node: ast.AST) -> str | None:
+    """What a variable with the answer is for later, where that is a library's kernels.
+
+    `is_cuda = x.is_cuda`, then `to_cupy(x) if is_cuda else to_numpy(x)`, `Index(gpu=is_cuda)`.
+    """
+    statement: ast.AST | None = node
+    while statement is not None and not isinstance(statement, ast.stmt):
+        statement = getattr(statement, "parent", None)
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    target = statement.targets[0]
+    wanted = getattr(target, "attr", getattr(target, "id", None))
+    kinds = ast.Attribute if isinstance(target, ast.Attribute) else ast.Name
+    libraries = kernel_libraries(module)
+    for use in module.names.nodes[kinds] if wanted else ():
+        if use is target or getattr(use, "attr", getattr(use, "id", None)) != wanted:
+            continue
+        if not isinstance(use.ctx, ast.Load) or not shared(module, use, target):
+            continue
+        named = named_for(module, use)
+        if named is not None:
+            return named
+        branch = getattr(use, "parent", None)
+        if isinstance(branch, ast.IfExp) and branch.test is use:
+            for each in ast.walk(branch.body):
+                name = str(getattr(each, "attr", getattr(each, "id", "")))
+                if libraries.search(name.lower()):
+                    return name
+    return None
+
+
+def shared(module: Module, use: ast.expr, target: ast.expr) -> bool:
+    """Whether two places name one variable: the same scope's, or an attribute of `self`."""
+    if isinstance(target, ast.Attribute):
+        parts = (use, target)
+        return all(getattr(getattr(each, "value", None), "id", "") == "self" for each in parts)
+    found = module.names.lookup(use.id, use)  # type: ignore[attr-defined]
+    own = module.names.lookup(target.id, target)  # type: ignore[attr-defined]
+    return found is not None and own is not None and found[0] is own[0]
 
 
 @once_per_rules

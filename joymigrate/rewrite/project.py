@@ -26,7 +26,7 @@ from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import GUARD, entries
 from joymigrate.rewrite.files_together import leave_together
-from joymigrate.rewrite.prefilter import prefilter
+from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels
 from joymigrate.rewrite.source import Source
 from joymigrate.rewrite.vocabulary import Vocabulary
@@ -314,7 +314,7 @@ def prepare(job: analyse.Job | None, texts: Mapping[str, str]) -> None:
     device = job.context.origin.device
     text = f'import torch\nx = torch.zeros(1, device="{device}").cuda()\ntorch.load("x")\n'
     python.findings(Source("prepare.py", text.encode(), text), job.context)
-    prefilter("import torch\n", job.context)
+    clues(job.context)
     words = [word for word, _, _ in fusions.FORMS.values()]
     if any(word in text for text in texts.values() for word in words):
         importlib.import_module("joymigrate.rewrite.fusions.codemods")  # which loads libcst

@@ -18,20 +18,27 @@ FIELDS = (
 )  # fmt: skip
 
 
+def architecture_fields(module: Module) -> list[ast.Attribute]:
+    """Fields of a card's properties that the target's have not."""
+    if "get_device_properties" not in module.source.text:
+        return []
+    properties = f"{module.vocabulary.module}.get_device_properties"
+    return [
+        node
+        for node in module.names.nodes[ast.Attribute]
+        if node.attr in FIELDS and comes_from(module, node.value, properties)
+    ]
+
+
 def find(module: Module) -> Iterator[Finding]:
     """Findings for architecture fields and for compared names of cards."""
     words = module.vocabulary
     if words.same_device or "get_device_" not in module.source.text:
         return
     properties = f"{words.module}.get_device_properties"
-    for node in module.names.nodes[ast.Attribute]:
-        if node.attr in FIELDS and comes_from(module, node.value, properties):
-            yield module.find(
-                "JM107",
-                node,
-                tier=Tier.REPORT,
-                reason=Text("a field of {properties}'s result", properties=properties),
-            )
+    for node in architecture_fields(module):
+        reason = Text("a field of {properties}'s result", properties=properties)
+        yield module.find("JM107", node, tier=Tier.REPORT, reason=reason)
     for compare in module.names.nodes[ast.Compare]:
         operands = (compare.left, *compare.comparators)
         if any(comes_from(module, part, f"{words.module}.get_device_name") for part in operands):

@@ -20,6 +20,7 @@ from joymigrate.rewrite.device_places import (
     ANNOTATED,
     TABLE_KEY,
     annotation,
+    asserted,
     compared_with,
     conditions_of,
     mixed_precision,
@@ -279,6 +280,10 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
     if kernel is not None:
         yield report(module, text, kernel, "JM111")
         return
+    if told_in_text(module, text.whole, text.value):
+        reason = "the name comes from a text in this function, which stays"
+        yield report(module, text, reason, "JM111")
+        return
     if evident(module, other, text.kind):
         yield matching(module, text, other)
         return
@@ -313,7 +318,11 @@ def matching(module: Module, text: Text, other: ast.expr) -> Finding:
     """The rewritten literal of a comparison, with the number of letters that a text is cut to for
     it: `device[:4] == "cuda"`."""
     rule = "JM111" if text.kind == DEVICE else text.rule
-    fixed = fix(module, text, rule, compare=True)
+    # An assertion holds a value of the program's own to what was written for it.
+    # A tensor's device is no text: what is compared with one as it is, the program made itself.
+    plain = isinstance(other, ast.Attribute) and other.attr in module.sinks.device_attributes
+    own = claimed(text.whole) and (plain or not real(module, other, text.kind))
+    fixed = fix(module, text, rule, compare=not own)
     cut = other.slice if isinstance(other, ast.Subscript) else None
     end = cut.upper if isinstance(cut, ast.Slice) else None
     begins = getattr(cut, "lower", None) is None or getattr(cut.lower, "value", None) == 0  # type: ignore[union-attr]
@@ -327,6 +336,36 @@ def matching(module: Module, text: Text, other: ast.expr) -> Finding:
         to = str(len(text.value) + len(written) - (edit.end - edit.start))
     at = module.source.edit(*module.span(end), to)  # type: ignore[arg-type]
     return replace(fixed, edits=tuple(sorted((*fixed.edits, at), key=lambda e: e.start)))
+
+
+def claimed(node: ast.expr) -> bool:
+    """Whether a comparison is an assertion's: `assert cfg.device == "cuda:0"`."""
+    parent = getattr(node, "parent", None)
+    if isinstance(parent, ast.Call):
+        return asserted(parent, node) is not None
+    return isinstance(parent, ast.Compare) and isinstance(
+        getattr(parent, "parent", None), ast.Assert
+    )
+
+
+def told_in_text(module: Module, node: ast.expr, value: str) -> bool:
+    """Whether the name that an assertion claims comes from a text of the same function.
+
+    `path.write_text("device: cuda:1")`, then `assert load(path).device == "cuda:1"`.
+    """
+    home = module.names.enclosing(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    if home is None or not claimed(node):
+        return False
+    word = re.compile(rf"[:=][ \t\"']*{re.escape(value)}(?![\w:])")
+    first, last = home.lineno, home.end_lineno
+    return any(
+        isinstance(each.value, str)
+        and first <= each.lineno <= last
+        and len(each.value) > len(value)
+        and word.search(each.value)
+        and not isinstance(getattr(each, "parent", None), ast.Assert)
+        for each in module.names.nodes[ast.Constant]
+    )
 
 
 def evident(module: Module, other: ast.expr, kind: str) -> bool:
