@@ -2,10 +2,11 @@
 
     python benchmarks/rehearse_backtest.py [--host-checks CHECKOUTS] [-o docs/rehearse-backtest.md]
 
-`backtest/threads.csv` names public threads, `known` ones and ones `collected` without a look at
-this code; `backtest/programs.yaml` holds a minimal program for each cause. A thread counts as
-warned only when the words of a warning match what the thread is about. `backtest/fine.yaml` holds
-programs that are known to run on chips: any refusal there is a false alarm.
+`backtest/threads.csv` names public threads, `known` ones and ones `collected` (and, later, `fresh`
+ones) without a look at this code; `backtest/programs.yaml` holds a minimal program for each cause.
+A thread counts as warned only when the words of a warning match what the thread is about.
+`backtest/fine.yaml` holds programs that are known to run on chips: any refusal there is a false
+alarm.
 """
 
 from __future__ import annotations
@@ -138,6 +139,8 @@ def spoken(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "refused", f"{row['kernel']}: {row['message']} ({row['grade']})"
     for row in found["fallbacks"]:
         yield "falls back", f"{row['op']} runs on the CPU"
+    for row in found["some_releases"]:
+        yield "other releases", f"{row['op']} is in torch_npu {row['releases']} only"
     for row in found["launches"]:
         if row["aicpu"]:
             yield "slow CPU", f"{row['op']}: slow CPU (AICPU) {' '.join(row['aicpu'])}"
@@ -158,10 +161,12 @@ def table(
     threads: list[dict[str, str]], said: Mapping[str, str], alarms: Mapping[str, str], fine: int
 ) -> Iterator[str]:
     """Shares first, then a row per thread."""
-    for origin in ("known", "collected"):
+    for origin in ("known", "collected", "fresh"):
         rows = [row for row in threads if row["origin"] == origin]
         count = sum(bool(said[row["program"]]) for row in rows)
         yield f"{origin}: warned {count} of {len(rows)} threads ({count / len(rows):.0%})"
+    warned = sum(bool(said[row["program"]]) for row in threads)
+    yield f"all: warned {warned} of {len(threads)} threads ({warned / len(threads):.0%})"
     distinct = sum(bool(text) for text in said.values())
     yield f"distinct causes: warned {distinct} of {len(said)} ({distinct / len(said):.0%})"
     yield f"false alarms: {len(alarms)} of {fine} programs {dict(alarms) or ''}"

@@ -11,9 +11,11 @@ called refused where no way to match the two takes it.
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,7 @@ SILENT = (
 
 
 MOST_DIMENSIONS = 8
+FEW = 3  # tensors that may be absent though their document calls them required
 # Tensors that the rehearsal makes in another form than the chip, so that their dtype says nothing:
 # pooling keeps int64 positions here, and a packed mask or int32 there.
 OF_OUR_MAKING = frozenset(
@@ -158,11 +161,19 @@ def read_parameters(path: Path) -> Mapping[str, tuple[Parameter, ...]]:
     return {kernel: tuple(parameters) for kernel, parameters in found.items()}
 
 
+@cache
+def read_results(path: Path) -> Mapping[str, int]:
+    """How many tensors each kernel writes that it does not read."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return Counter(row["kernel"] for row in csv.DictReader(file) if row["role"] == "out")
+
+
 class Limits:
     """What one chip model takes."""
 
     def __init__(self, soc: str, path: Path | None = None, answers: Path | None = None) -> None:
         self.parameters = read_parameters(path or rules_root() / TABLE)
+        self.results = read_results(path or rules_root() / TABLE)
         model = next((m for start, m in HOST_MODELS.items() if soc.startswith(start)), "")
         self.answers = answers_for(read_answers(answers or rules_root() / ANSWERS), model)
         absent = read_absent(rules_root() / ABSENT)
@@ -214,7 +225,7 @@ class Limits:
         parameters = self.parameters.get(kernel, ())
         if kernel in SILENT or not parameters:
             return []
-        ways = matches(parameters, dtypes)
+        ways = self.ways(kernel, parameters, dtypes)
         worst = [
             [(p, d) for p, d in way if refuses(p, d) and (kernel, p.name) not in OF_OUR_MAKING]
             for way in ways
@@ -224,6 +235,27 @@ class Limits:
         return [
             Refusal(kernel, p.name, d, tuple(sorted(p.dtypes)), f"{p.source}, {DOCUMENTS}")
             for p, d in min(worst, key=len)[:1]  # one call is one refusal
+        ]
+
+    def ways(
+        self, kernel: str, parameters: Sequence[Parameter], dtypes: Sequence[str]
+    ) -> list[list[tuple[Parameter, str]]]:
+        """Every way to give the tensors to parameters; none where too many are absent to know.
+
+        Some that a document calls required may not be there: gradients that nothing asks for.
+        """
+        required = [one for one in parameters if not one.optional]
+        least = len(required) + self.results.get(kernel, 0) - len(dtypes)
+        if least <= 0:
+            return matches(parameters, dtypes)
+        most = least + len(parameters) - len(required)  # as many optional ones may be there
+        if least > FEW:
+            return []
+        return [
+            way
+            for absent in range(least, min(most, FEW) + 1)
+            for gone in combinations(required, absent)
+            for way in matches([one for one in parameters if one not in gone], dtypes)
         ]
 
     def answered_by(self, kernel: str, dtypes: Sequence[str]) -> list[Refusal] | None:

@@ -9,6 +9,7 @@ from typing import Any
 from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import tell, tidy
 from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.since import release_lines, some_releases
 
 SCHEMA = "joymigrate.rehearsal/1"
 WAYS = ("vendor_cpp", "reference", "cpu_alias")
@@ -27,6 +28,7 @@ def summarise(
     """One document for all processes; `measured` are the calibration's rows of their operators."""
     operators = merged_operators(records)
     refused = refusals(records)
+    on_cpu = fallbacks(records)
     return {
         "schema": SCHEMA,
         "rehearsal": True,
@@ -46,7 +48,8 @@ def summarise(
         "calls": sum(total(record["calls"]) for record in records),
         "checked_by": shares(operators),
         "checked_by_operators": dict(Counter(operators.values())),
-        "fallbacks": fallbacks(records),
+        "fallbacks": on_cpu,
+        "some_releases": some_releases(settings.chip, records, on_cpu),
         "unsimulated": named_counts(records, "unsimulated", "op"),
         "triton_kernels": named_counts(records, "triton", "kernel"),
         "peak_memory_bytes": highest(records, "peak_bytes"),
@@ -345,6 +348,7 @@ def as_text(result: Mapping[str, Any]) -> str:
         lines.append(f"  {counts}")
     lines += slow_lines(result["launches"])
     lines += text_of("fell back to the CPU", result["fallbacks"])
+    lines += release_lines(result.get("some_releases", []))
     lines += text_of("without simulation", result["unsimulated"])
     lines += triton_lines(result["triton_kernels"])
     for row in result["refusals"][:10]:

@@ -31,6 +31,25 @@ def assert_equal_to_one_process(done: Outcome, ranks: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("dtype", "rank 0 reduce of float32 x 1, rank 1 reduce of int32 x 1"),
+        ("size", "rank 0 all_reduce of float32 x 4, rank 1 all_reduce of float32 x 5"),
+        ("root", "with another root or reduction"),
+        ("reduction", "with another root or reduction"),
+    ],
+)
+def test_ranks_that_do_not_mean_the_same_are_told(rehearse: Run, kind: str, words: str) -> None:
+    program = str(PROGRAMS / "unlike_ranks.py")
+    done = rehearse(
+        *("torchrun", "--nproc-per-node", "2", program, kind), options=("--devices", "2")
+    )
+    assert words in done.out
+    assert "nothing" not in done.out
+
+
+@pytest.mark.slow
 def test_kernels_that_communicate_equal_one_process(rehearse: Run) -> None:
     done = rehearse(
         *("torchrun", "--nproc-per-node", "2", str(PROGRAMS / "kernels_over_ranks.py")),

@@ -32,9 +32,11 @@ enum {
 #define ROOT_INFO_BYTES 4108
 
 typedef struct { _Atomic int pid; _Atomic uint64_t started; } member;
+typedef struct { int type, op; uint32_t root; uint64_t count; char what[32]; } intent;
 typedef struct {
   _Atomic uint32_t arrived, round;
   member members[MAX_RANKS];
+  intent intents[2][MAX_RANKS]; /* what each rank is in, by the round's parity */
   _Atomic uint64_t sent[MAX_RANKS][MAX_RANKS]; /* bytes so far, from row to column */
 } shared;
 #define HEAD ((sizeof(shared) + 4095) / 4096 * 4096)
@@ -46,6 +48,7 @@ typedef struct group {
   char *slots;
   char name[64];
   uint64_t received[MAX_RANKS];
+  intent now;
   struct group *next; /* of this process */
 } group;
 static group *_Atomic groups;
@@ -114,20 +117,49 @@ static int keep_waiting(wait_state *w) {
   return HCCL_OK;
 }
 
+/* ---- do all ranks mean the same? On a chip ranks that don't hang, or fail with other words. */
+static const char *const type_names[] = {
+  "int8", "int16", "int32", "float16", "float32", "int64", "uint64", "uint8", "uint16", "uint32",
+  "float64", "bfloat16", "int128",
+};
+static void describe(const intent *one, char *text, size_t room) {
+  int known = one->type >= 0 && one->type < (int)(sizeof type_names / sizeof *type_names);
+  const char *type = known ? type_names[one->type] : "another data type";
+  int used = snprintf(text, room, "%s of %s", one->what, type);
+  if (one->count && used > 0 && (size_t)used < room)
+    snprintf(text + used, room - (size_t)used, " x %lu", (unsigned long)one->count);
+}
+static int compare(group *g, uint32_t round) {
+  const intent *all = g->head->intents[round & 1];
+  for (uint32_t r = 0; r < g->ranks; r++) {
+    if (!g->now.what[0] || !memcmp(&all[r], &g->now, sizeof g->now)) continue;
+    char mine[80], other[80];
+    describe(&g->now, mine, sizeof mine);
+    describe(&all[r], other, sizeof other);
+    int alike = !strcmp(mine, other);
+    joy_fail("rehearsal: the ranks of group %s call different collectives: rank %u %s, rank %u %s%s"
+             " (data type, size, root and reduction have to be the same)", g->name, g->rank, mine, r,
+             other, alike ? " with another root or reduction" : "");
+    return HCCL_PARAMETER;
+  }
+  return HCCL_OK;
+}
+
 static int barrier(group *g, const char *what) {
   shared *s = g->head;
   uint32_t round = atomic_load(&s->round);
+  s->intents[round & 1][g->rank] = g->now;
   if (atomic_fetch_add(&s->arrived, 1) + 1 == g->ranks) {
     atomic_store(&s->arrived, 0);
     atomic_fetch_add(&s->round, 1);
-    return HCCL_OK;
+    return compare(g, round);
   }
   wait_state w = {g, what, 0, 0, 0};
   while (atomic_load(&s->round) == round) {
     int status = keep_waiting(&w);
     if (status && atomic_load(&s->round) == round) return status;
   }
-  return HCCL_OK;
+  return compare(g, round);
 }
 
 /* ---- groups */
@@ -330,6 +362,13 @@ static uint64_t reach(const group *g, const uint64_t *counts, const uint64_t *st
   int status = HCCL_OK
 #define READS_AND_WRITES(what, read, read_bytes, written, written_bytes) \
   joy_order_work(stream, what, read, read_bytes, written, written_bytes)
+/* What this rank is about to do. `many` is 0 where ranks may differ in it. */
+#define MEANS(name, kind, many, how, whom)                                       \
+  do {                                                                           \
+    memset(&g->now, 0, sizeof g->now);                                           \
+    snprintf(g->now.what, sizeof g->now.what, "%s", name);                       \
+    g->now.type = kind; g->now.count = many; g->now.op = how; g->now.root = whom; \
+  } while (0)
 #define TRY(call) do { if ((status = (call))) return status; } while (0)
 
 /* ---- reductions: `keep` says whether this rank wants the result */
@@ -356,6 +395,7 @@ static int reduce_all(group *g, const char *what, const char *send, char *receiv
 JOY_PUBLIC int HcclAllReduce(void *send, void *receive, uint64_t count, int type, int op,
                              void *handle, void *stream) {
   ENTER(handle, stream);
+  MEANS("all_reduce", type, count, op, 0);
   READS_AND_WRITES("all_reduce", send, count * width(type), receive, count * width(type));
   status = reduce_all(g, "all_reduce", send, receive, count, type, op, 1);
   return status;
@@ -363,6 +403,7 @@ JOY_PUBLIC int HcclAllReduce(void *send, void *receive, uint64_t count, int type
 JOY_PUBLIC int HcclReduce(void *send, void *receive, uint64_t count, int type, int op,
                           uint32_t root, void *handle, void *stream) {
   ENTER(handle, stream);
+  MEANS("reduce", type, count, op, root);
   READS_AND_WRITES("reduce", send, count * width(type), receive,
                    g->rank == root ? count * width(type) : 0);
   status = reduce_all(g, "reduce", send, receive, count, type, op, g->rank == root);
@@ -383,6 +424,7 @@ static int reduce_parts(group *g, const char *what, const char *send, const uint
 JOY_PUBLIC int HcclReduceScatter(void *send, void *receive, uint64_t count, int type, int op,
                                  void *handle, void *stream) {
   ENTER(handle, stream);
+  MEANS("reduce_scatter", type, count, op, 0);
   READS_AND_WRITES("reduce_scatter", send, g->ranks * count * width(type), receive,
                    count * width(type));
   uint64_t counts[MAX_RANKS], starts[MAX_RANKS], bytes = count * width(type);
@@ -397,6 +439,7 @@ JOY_PUBLIC int HcclReduceScatterV(void *send, const uint64_t *counts, const uint
                                   void *receive, uint64_t count, int type, int op, void *handle,
                                   void *stream) {
   ENTER(handle, stream);
+  MEANS("reduce_scatter_v", type, 0, op, 0);
   READS_AND_WRITES("reduce_scatter", send, reach(g, counts, starts) * width(type), receive,
                    count * width(type));
   char *result = malloc(count * width(type) + 1);
@@ -410,6 +453,7 @@ JOY_PUBLIC int HcclReduceScatterV(void *send, const uint64_t *counts, const uint
 JOY_PUBLIC int HcclBroadcast(void *buffer, uint64_t count, int type, uint32_t root, void *handle,
                              void *stream) {
   ENTER(handle, stream);
+  MEANS("broadcast", type, count, 0, root);
   int gives = g->rank == root;
   READS_AND_WRITES("broadcast", buffer, gives ? count * width(type) : 0, buffer,
                    gives ? 0 : count * width(type));
@@ -442,6 +486,7 @@ static int gather(group *g, const char *send, char *receive, const uint64_t *byt
 JOY_PUBLIC int HcclAllGather(void *send, void *receive, uint64_t count, int type, void *handle,
                              void *stream) {
   ENTER(handle, stream);
+  MEANS("all_gather", type, count, 0, 0);
   READS_AND_WRITES("all_gather", send, count * width(type), receive,
                    g->ranks * count * width(type));
   uint64_t bytes[MAX_RANKS], starts[MAX_RANKS];
@@ -456,6 +501,7 @@ JOY_PUBLIC int HcclAllGatherV(const void *send, uint64_t count, void *receive,
                               const uint64_t *counts, const uint64_t *offsets, int type,
                               void *handle, void *stream) {
   ENTER(handle, stream);
+  MEANS("all_gather_v", type, 0, 0, 0);
   READS_AND_WRITES("all_gather", send, count * width(type), receive,
                    reach(g, counts, offsets) * width(type));
   (void)count;
