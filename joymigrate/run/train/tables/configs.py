@@ -74,6 +74,9 @@ class TableConfig:
                 help=f"one of {', '.join(DataType.__members__)}",
             )
         self.data_type = DataType[self.data_type.value]
+        again = [name for name in self.feature_names if self.feature_names.count(name) > 1]
+        if again:
+            raise JoyError(f"feature '{again[0]}' stands twice", where=where, help="name it once")
 
     def get_weight_init_max(self) -> float:
         """The largest first value."""
@@ -148,6 +151,13 @@ class Eviction:
     def __post_init__(self) -> None:
         if self.every < 1 or (self.max_rows is not None and self.max_rows < 1):
             raise JoyError(f"{self} can't be done", help="every and max_rows are at least 1")
+        rules = (self.max_rows, self.min_count, self.max_age, self.ttl_s)
+        if all(rule is None for rule in rules):
+            raise JoyError(f"{self} gives no row up",
+                           help="give max_rows, min_count, max_age or ttl_s")  # fmt: skip
+        for rule in rules:
+            if rule is not None and not rule > 0:
+                raise JoyError(f"{self} can't be done", help="each of its numbers is above 0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,6 +232,7 @@ class KeyedJaggedTensor(Sequences):
         if self._offset_per_key is None:
             if self._starts[-1]:
                 edges = self.offsets()
+                self._check_order(edges)
                 if self._uneven is None:
                     edges = edges[:: self._stride]
                 else:
@@ -241,6 +242,14 @@ class KeyedJaggedTensor(Sequences):
                 self._offset_per_key = [0] * (len(self._keys) + 1)
             self._check_end(self._offset_per_key[-1])
         return self._offset_per_key
+
+    def _check_order(self, edges: Tensor) -> None:
+        """Lengths are 0 or more, where that can be seen without waiting for a device."""
+        if edges.device.type == "cpu" and bool((edges[1:] < edges[:-1]).any()):
+            raise JoyError(
+                f"a length of the batch is {int(edges.diff().min())}",
+                help="lengths are 0 or more; offsets rise",
+            )
 
     def _check_end(self, end: int) -> None:
         if end != len(self._values):

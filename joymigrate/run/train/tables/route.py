@@ -122,4 +122,10 @@ def host_ids(values: Tensor, table: str) -> Ids:
             help="convert the values to torch.int64",
         )
     found: Ids = values.detach().to("cpu", torch.int64).numpy()
+    if values.dtype == torch.uint64 and len(found) and found.min() < 0:
+        raise JoyError(
+            f"id {int(found.min()) + 2**64} is beyond int64",
+            where=f"table '{table}'",
+            help="ids are int64: from -2^63 to 2^63 - 1",
+        )
     return found

@@ -6,6 +6,7 @@ of repeated ids are summed once before. State lies beside the rows, in float32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,12 @@ class RowOptimiser:
             )
         if not self.lr >= 0 or not 0 <= self.beta1 < 1 or not 0 <= self.beta2 < 1:
             raise JoyError(f"{self} can't train", help="lr ≥ 0, 0 ≤ beta < 1")
+        for name in ("lr", "epsilon", "weight_decay", "initial"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise JoyError(
+                    f"{name} is {getattr(self, name)}: {self} can't train",
+                    help="lr, eps, weight_decay and initial are numbers from 0",
+                )
 
     @property
     def epsilon(self) -> float:

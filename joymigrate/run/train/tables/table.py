@@ -12,7 +12,6 @@ so a batch may be prepared while those before it are still computed.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -30,6 +29,7 @@ from joymigrate.run.train.tables.configs import Admission, TableOptions
 from joymigrate.run.train.tables.evict import choose_victims
 from joymigrate.run.train.tables.hash_index import ABSENT, HashIndex, Identity, Places
 from joymigrate.run.train.tables.initialise import Ids, UniformRows
+from joymigrate.run.train.tables.lock import TableLock
 from joymigrate.run.train.tables.row_optimiser import RowOptimiser
 from joymigrate.run.train.tables.stores import RowFormat, open_store
 from joymigrate.run.train.tables.table_shape import TableShape, Ticket
@@ -63,7 +63,7 @@ class Table:
         self.dynamic = self.options.dynamic
         self.candidates = Candidates(self.options.admission or Admission())
         self.owner: Callable[[Ids], npt.NDArray[np.bool_]] | None = None  # of hashed parts
-        self.lock = threading.RLock()  # in_flight, free slots
+        self.lock = TableLock()  # in_flight, free slots
         self.batches = self.updates = self.finished = 0
         self.version = 1
         self.removed: list[tuple[int, Ids]] = []  # version, evicted ids

@@ -7,7 +7,6 @@ meanwhile by another thread, never moves a row whose gradient is still to come.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,6 +19,7 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.initialise import Ids
+from joymigrate.run.train.tables.lock import TableLock
 from joymigrate.run.train.tables.stores.store import RowFormat, RowStore
 
 FREE = -1
@@ -60,7 +60,7 @@ class RowTier(Protocol):
 
     weights: Tensor
     state: Tensor
-    lock: threading.RLock
+    lock: TableLock
     figures: CacheFigures
 
     def reserve(self, slots: int) -> None: ...
@@ -80,7 +80,7 @@ class ResidentRows:
     def __init__(self, form: RowFormat, device: torch.device, first: FirstRows) -> None:
         self.form, self.device, self.first = form, device, first
         self.weights, self.state = form.empty(0, device)
-        self.lock = threading.RLock()  # growing replaces the matrices
+        self.lock = TableLock()  # growing replaces the matrices
         self.figures = CacheFigures()
 
     def reserve(self, slots: int) -> None:
@@ -154,7 +154,7 @@ class RowCache:
         self.dirty = np.zeros(rows, dtype=bool)
         # Half the bytes: what a hit costs is mostly the look at this.
         self.where = np.full(0, FREE, dtype=np.int32 if rows < 2**31 else np.int64)
-        self.lock = threading.RLock()  # pins and dirt, which two threads change
+        self.lock = TableLock()  # pins and dirt, which two threads change
         self.figures = CacheFigures()
 
     def reserve(self, slots: int) -> None:

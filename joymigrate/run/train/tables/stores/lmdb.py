@@ -14,7 +14,7 @@ from joymigrate import extras
 from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.initialise import Ids
-from joymigrate.run.train.tables.stores.store import RowFormat
+from joymigrate.run.train.tables.stores.store import RowFormat, uncopied
 
 FIRST_BYTES = 1 << 26
 
@@ -41,6 +41,9 @@ class LmdbStore:
             where=str(self.path),
             help="free or add space there, or name another folder: store='lmdb:FOLDER'",
         )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise uncopied(str(self.path))
 
     def reserve(self, slots: int) -> None:
         """The store grows when it is written."""

@@ -6,8 +6,10 @@ process at some later write. The files belong to one running table: what lasts i
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +18,9 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.initialise import Ids
-from joymigrate.run.train.tables.stores.store import RowFormat
+from joymigrate.run.train.tables.stores.store import RowFormat, uncopied
+
+NUMBERS = itertools.count()  # of this process's files
 
 
 class MappedStore:
@@ -24,7 +28,9 @@ class MappedStore:
 
     def __init__(self, form: RowFormat, folder: str, table: str) -> None:
         self.form = form
-        self.path = Path(folder) / f"{table.replace('/', '_')}.{os.getpid()}.rows"
+        # Two tables of one name may be in one folder: a model and a copy of it.
+        number = f"{os.getpid()}.{next(NUMBERS)}"
+        self.path = Path(folder) / f"{table.replace('/', '_')}.{number}.rows"
         self.slots = 0
         self.rows = np.zeros((0, form.row_bytes), dtype=np.uint8)
         try:
@@ -32,6 +38,9 @@ class MappedStore:
             self.file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         except OSError as error:
             raise self._failed(error) from error
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise uncopied(str(self.path))
 
     def _failed(self, error: OSError) -> JoyError:
         return JoyError(

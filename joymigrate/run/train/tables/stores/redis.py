@@ -17,7 +17,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.initialise import Ids
 from joymigrate.run.train.tables.stores.lmdb import all_there
-from joymigrate.run.train.tables.stores.store import RowFormat
+from joymigrate.run.train.tables.stores.store import RowFormat, uncopied
 
 Result = TypeVar("Result")
 PORTION = 4096  # keys in one command: a long one stops the server for everyone
@@ -39,6 +39,10 @@ class RedisStore:
             self.client: Any = redis.Redis.from_url(url, socket_timeout=30)
         except ValueError as error:
             raise self._failed(error) from error
+        self._do(self.client.ping)  # now, and not when the cache is full for the first time
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise uncopied(self.url.rpartition("@")[2])
 
     def _failed(self, error: BaseException) -> JoyError:
         return JoyError(

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.initialise import Ids
 
@@ -56,6 +57,15 @@ def as_bytes(rows: Tensor) -> Tensor:
     if not rows.shape[1]:
         return torch.empty(len(rows), 0, dtype=torch.uint8)
     return rows.contiguous().view(torch.uint8)
+
+
+def uncopied(where: str) -> JoyError:
+    """A table whose rows lie outside of the process is neither copied nor pickled."""
+    return JoyError(
+        "a table with rows in a file or on a server can't be copied or pickled",
+        where=where,
+        help="keep its rows in memory, or save a checkpoint and open it again",
+    )
 
 
 class RowStore(Protocol):
