@@ -24,6 +24,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 SOURCES = {
     "din": ("DIN", "zhougr1993/DeepInterestNetwork@9765f96202f849e59ff260c8b46931a0ddf01d77"),
     "deepctr_din": ("DeepCTR", "shenweichen/DeepCTR@1b5fe40e158d1ee6af8b1d9df217a5ed5aea9136"),
+    "deepctr_dien": ("DeepCTR", "shenweichen/DeepCTR@1b5fe40e158d1ee6af8b1d9df217a5ed5aea9136"),
     "deepctr_deepfm": ("DeepCTR", "shenweichen/DeepCTR@1b5fe40e158d1ee6af8b1d9df217a5ed5aea9136"),
     "dlrm": ("recommenders", "tensorflow/recommenders@cf1dafa988f223ed5f30b68cb9aed518484b3a1d"),
     "wide_deep": ("models", "tensorflow/models@23341a239100ba7faa2fbf7d35779eb19156c6e3"),
@@ -121,6 +122,33 @@ def make_sequence(repo: Path, out: Path, name: str) -> None:
     model({key: tf.constant(value) for key, value in inputs.items()})
     tf.saved_model.save(model, str(out))
     write_inputs(out, inputs)
+
+
+def make_deepctr_dien(repo: Path, out: Path) -> None:
+    """DIEN of DeepCTR, whose recurrent layers are loops with branches. Run it alone (`--only`): it
+    is a program of graphs, as its example says, and ends eager execution."""
+    sys.path[:0] = [str(repo), str(repo / "examples")]
+    import tensorflow.compat.v1 as tf
+
+    tf.disable_eager_execution()
+    tf.enable_control_flow_v2()
+    from deepctr.models import DIEN
+    from run_dien import get_xy_fd
+
+    x, _, columns, behaviour = get_xy_fd()
+    model = DIEN(columns, behaviour, dnn_hidden_units=[8, 4], gru_type="AUGRU")
+    session = tf.keras.backend.get_session()
+    session.run(tf.global_variables_initializer())
+    jitter(tf, session, np.random.default_rng(5))
+    names = {one.name.split(":")[0]: one for one in model.inputs}
+    tf.saved_model.simple_save(session, str(out), names, {"click": model.outputs[0]})
+    write_inputs(
+        out,
+        {
+            key: np.concatenate([x[key]] * 5).astype(names[key].dtype.as_numpy_dtype)
+            .reshape(-1, *names[key].shape[1:]) for key in names
+        },
+    )  # fmt: skip
 
 
 def make_deepctr_deepfm(repo: Path, out: Path) -> None:

@@ -106,6 +106,8 @@ def run(target: Path, job: Path | None, data: list[Path], wish: EvaluateOptions)
     from joymigrate.run.train.run_folder import RunFolder
 
     need_extra()
+    if not target.is_dir():
+        raise JoyError("no such run or model folder", where=str(target))
     loaded = jobs.load(job) if job is not None else None
     if not data:
         known = loaded

@@ -178,3 +178,13 @@ def test_every_operator_has_a_reference_cases_and_a_formula() -> None:
         assert kernel.names()[0] == "reference"
         assert kernel.operator.formula
         assert kernel.operator.signature.startswith(f"{kernel.name}(")
+
+
+def test_sizes_that_vary_are_not_chosen_for_anew() -> None:
+    """Where no implementation hangs on exact sizes: batches of click models never repeat theirs."""
+    bag = kernels.op("embedding_bag")
+    bag.forget()
+    for count in range(65, 129):
+        ids = torch.zeros(count, dtype=torch.long)
+        bag(torch.ones(5, 4), ids, torch.tensor([0, count]))
+    assert len(bag._chosen) == 1

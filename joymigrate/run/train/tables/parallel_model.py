@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from joymigrate.errors import JoyError
+from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train.tables.embedding import TableCollection
 from joymigrate.run.train.tables.failures import Failures
 from joymigrate.run.train.tables.optimisers import (
@@ -40,6 +40,13 @@ def shard_tables(
     """
     plans = []
     groups: Groups | None = None
+    known = {name for collection in collections_of(model) for name in collection.configs}
+    for name in {**(fixed or {}), **(access or {})}:
+        if name not in known:
+            raise JoyError(
+                f"there is no table '{name}'.{did_you_mean(name, known)}",
+                help=f"the tables are {', '.join(sorted(known))}",
+            )
     fuse_marked(model)
     for collection in collections_of(model):
         sharder = sharder_of(collection, sharders)
