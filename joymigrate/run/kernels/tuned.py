@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import os
 import re
 import warnings
@@ -98,19 +99,19 @@ def load(path: Path) -> Mapping[str, Entry]:
     """The entries of a file; none when it is not there, or of another torch."""
     import torch
 
-    if not path.is_file():
-        return {}
     try:
+        if not path.is_file():
+            return {}
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
             raise KeyError("schema")
         if document["torch"] != torch.__version__:
             return {}
         return {
-            name: Entry(**{**raw, "shape": tuple(raw["shape"])})
+            name: sound(Entry(**{**raw, "shape": tuple(raw["shape"])}))
             for name, raw in document["entries"].items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OSError, RecursionError) as error:
         warnings.warn(
             f"the measurements of kernels in {path} are damaged ({error}) and are not used; "
             "the file is written anew, joymigrate kernels bench --tune measures again",
@@ -118,6 +119,16 @@ def load(path: Path) -> Mapping[str, Entry]:
         )
         rewrite(path)
         return {}
+
+
+def sound(entry: Entry) -> Entry:
+    """The entry, if its values are of their kinds. Raises ValueError."""
+    times = (entry.us, entry.reference_us)
+    if not isinstance(entry.implementation, str) or not all(
+        type(one) in (int, float) and math.isfinite(one) and one >= 0 for one in times
+    ):
+        raise ValueError(f"no measurement: {entry}")
+    return entry
 
 
 def rewrite(path: Path) -> None:

@@ -79,7 +79,26 @@ def test_measurements_of_another_torch_do_not_count(cache: Path) -> None:
     assert tuned.lookup("rms_norm", call) is None
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"schema": "x"}', ""])
+def entry(**values: object) -> str:
+    """A file with one entry, some of whose values are wrong."""
+    import torch
+
+    sound = {"implementation": "reference", "us": 1.0, "reference_us": 1.0, "shape": [4]}
+    entries = {"rms_norm|cpu|float32|infer||4x4": {**sound, **values}}
+    return json.dumps(
+        {"schema": "joymigrate.tuned/1", "torch": torch.__version__, "entries": entries}
+    )
+
+
+DAMAGED = {
+    "cut": "{", "a list": "[]", "another schema": '{"schema": "x"}', "empty": "",
+    "deep": "[" * 100_000, "a word for a time": entry(us="fast"), "no time": entry(us=None),
+    "not finite": entry(us=float("nan")), "no name": entry(implementation=None),
+    "unknown field": entry(colour="red"), "binary": "\x00\x01",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=list(DAMAGED))
 def test_a_damaged_file_is_a_warning_and_is_written_anew(cache: Path, text: str) -> None:
     path = tuned.path_of("cpu", tuned.card_name("cpu") or "")
     path.parent.mkdir(parents=True, exist_ok=True)
