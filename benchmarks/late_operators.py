@@ -28,7 +28,7 @@ from benchmarks.board.programs import load
 
 EVALUATION = re.compile(r"^(test|eval|evaluate|validate|validation|estimate_loss|generate|sample)$")
 GAPS = ("cpu_fallback", "missing", "unknown")
-INSIDE = "import torch; torch.special.i1e(torch.rand(3))"
+INSIDE = "import torch; torch.special.i1e(torch.rand(3)); print('INSIDE', flush=True)"
 BEHIND = """
 import threading as _threading
 import torch as _torch
@@ -55,6 +55,7 @@ if __name__ == "__main__":
     for _ in _torch.utils.data.DataLoader(_Numbers(), batch_size=2, num_workers=1):
         pass
     {evaluated}
+    print("INSIDE") if {behind} else None
     _thread = _threading.Thread(target=lambda: _torch.special.bessel_y1(_torch.rand(3)))
     _thread.start()
     _thread.join()
@@ -75,7 +76,7 @@ def plant(path: Path) -> str:
         first = head.body[0]
         lines.insert(first.lineno - 1, " " * first.col_offset + INSIDE)
     evaluated = "pass" if head is not None else "_Evaluated().eval()(_torch.rand(3))"
-    behind = BEHIND.replace("{evaluated}", evaluated)
+    behind = BEHIND.replace("{evaluated}", evaluated).replace("{behind}", str(head is None))
     path.write_text("\n".join(lines) + "\n" + behind, encoding="utf-8")
     return head.name if head is not None else "behind the end"
 
@@ -109,7 +110,7 @@ def row(program: Any, sources: Path, folder: Path) -> dict[str, Any]:
     paths = [str(project / one) for one in program.environment.get("PYTHONPATH", "").split(":")]
     environment["PYTHONPATH"] = os.pathsep.join([str(project), *paths, str(journey.ROOT)])
     done = subprocess.run(record, cwd=project, env=environment, capture_output=True, text=True,
-                          timeout=400)  # fmt: skip
+                          timeout=540)  # fmt: skip
     found: dict[str, Any] = {"program": program.name, "evaluation": where}
     if "PLANTED" not in done.stdout:
         return {**found, "error": (done.stderr.strip().splitlines() or ["ended early"])[-1][:200]}
@@ -118,8 +119,10 @@ def row(program: Any, sources: Path, folder: Path) -> dict[str, Any]:
     said = subprocess.run([*cover, "--format", "json"], capture_output=True, text=True, check=True)
     gaps = {one["op"]: one for one in json.loads(said.stdout)["ops"] if one["status"] in GAPS}
     own = {name: one.get("where") for name, one in gaps.items() if name not in PLANTED}
-    return {**found, "seen": [name for name in PLANTED if name in gaps],
-            "missed": [name for name in PLANTED if name not in gaps], "own": own}  # fmt: skip
+    # A short run may never reach the function that it was planted into.
+    planted = PLANTED if "INSIDE" in done.stdout else PLANTED[1:]
+    return {**found, "seen": [name for name in planted if name in gaps],
+            "missed": [name for name in planted if name not in gaps], "own": own}  # fmt: skip
 
 
 def main() -> int:
@@ -147,7 +150,8 @@ def main() -> int:
         print(f"| {one['program']} | {one['evaluation']} | {len(one['seen'])} | "
               f"{', '.join(one['missed']) or '-'} | {own} |")  # fmt: skip
     ran = [one for one in rows if "error" not in one]
-    seen, wanted = sum(len(one["seen"]) for one in ran), len(PLANTED) * len(ran)
+    seen = sum(len(one["seen"]) for one in ran)
+    wanted = seen + sum(len(one["missed"]) for one in ran)
     print(f"\n{len(ran)} programs, {seen} of {wanted} planted operators seen")
     return int(seen < wanted)
 

@@ -43,6 +43,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="of one case")
     parser.add_argument("--fresh", type=int, default=0)
     parser.add_argument("--seed", type=int, default=20261125)
+    parser.add_argument("--compiler", type=Path, help="the chip's own Triton, unpacked")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     proving.SECONDS = arguments.seconds
@@ -114,10 +115,13 @@ def judged(
             jobs.append((rows[-1], Job(path, source, text, made.kernel)))
             roots += [root, root.parent]
     unique = list(dict.fromkeys(roots))
-    proofs = prove([job for _, job in jobs], unique, known, cases=arguments.cases)
+    proofs = prove(
+        [job for _, job in jobs], unique, known, cases=arguments.cases, compiler=arguments.compiler
+    )
     for (row, _), proof in zip(jobs, proofs, strict=True):
         row["proof"] = proof.result + (f": {proof.reason}" if proof.reason else "")
-        row |= {"ran": proof.ran, "statements": proof.statements}
+        row |= {"ran": proof.ran, "statements": proof.statements, "front_end": proof.front_end,
+                "front_end_original": proof.front_end_original}  # fmt: skip
     return rows
 
 
@@ -127,6 +131,8 @@ def line(row: dict[str, Any]) -> str:
     ran = f" ({row['ran']} of {row['statements']} statements ran)" if row.get("ran") else ""
     parts = [row["project"], row["kernel"], row["verdict"] + right, row["reason"][:90],
              row["port"][:60], row["proof"][:120] + ran]  # fmt: skip
+    if row.get("front_end"):
+        parts.append(f"{row['front_end'][:120]} (original: {row['front_end_original'][:120]})")
     return f"| {' | '.join(parts)} |"
 
 
@@ -139,6 +145,12 @@ def summary(rows: list[dict[str, Any]], *, proved: bool) -> int:
     differ = sum(row["proof"].startswith("different") for row in rows)
     print(f"\n{right} of {len(labelled)} verdicts right; of {len(rows)} kernels {written} variants "
           f"written, {equal} proved equal, {differ} different")  # fmt: skip
+    asked = [row for row in rows if row.get("front_end")]
+    if asked:
+        taken = [sum(row[key] == "taken" for row in asked)
+                 for key in ("front_end", "front_end_original")]  # fmt: skip
+        print(f"the front end of the chip's compiler takes {taken[0]} of {len(asked)} variants, "
+              f"{taken[1]} of their originals")  # fmt: skip
     return int(right < 0.95 * len(labelled) or (proved and equal < 0.6 * len(rows)))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli._output import emit, one_of
-from joymigrate.errors import Exit
+from joymigrate.errors import Exit, JoyError
 
 FORMATS = ("text", "json")
 
@@ -25,6 +25,12 @@ def command(
     prove: bool = typer.Option(
         True, "--prove/--no-prove", help="Run each variant against its original (interpreter)."
     ),
+    compiler: Path | None = typer.Option(
+        None,
+        "--compiler",
+        metavar="DIR",
+        help="A folder with the chip's own Triton, unpacked: its front end takes each variant.",
+    ),
     output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
 ) -> int:
     """Judge every @triton.jit kernel in PATH, list bound CUDA operators, write variants."""
@@ -39,7 +45,9 @@ def command(
     operators = port.bound(paths, chip)
     if skeleton is not None:
         operators = port.write(operators, skeleton, paths, proves=prove)
-    variants = port.ported(paths, known, write, proves=prove) if write is not None else []
+    if compiler is not None and (write is None or not prove):
+        raise JoyError("--compiler asks about proved variants", help="name --write DIR as well")
+    variants = port.ported(paths, known, write, proves=prove, compiler=compiler) if write else []
     render = report.as_json if form == "json" else report.as_text
     emit(render(found, operators, chip.name, known, variants), output)
     return Exit.OK

@@ -69,7 +69,11 @@ def variant(one: Ported) -> dict[str, Any]:
         "written": one.written or None,
         "refused": one.port.refused or None,
         "proof": fields(one.proof, "result cases ran statements")
-        | {"reason": one.proof.reason or None},
+        | {
+            "reason": one.proof.reason or None,
+            "front_end": one.proof.front_end or None,
+            "front_end_original": one.proof.front_end_original or None,
+        },
     }
 
 
@@ -89,6 +93,13 @@ def variant_lines(variants: Sequence[Ported]) -> list[str]:
             )
         lines.append(f"{head}: {', '.join(one.port.changes)} → {one.written}")
         lines.append(f"  {said if one.proof.result == 'equal' else f'not proved: {said}'}")
+        if one.proof.front_end:
+            lines.append(
+                "  the front end of the chip's compiler takes it"
+                if one.proof.front_end == "taken" else
+                f"  REFUSED by the front end of the chip's compiler: {one.proof.front_end}"
+                + ("" if one.proof.front_end_original == "taken" else " (and so is the original)")
+            )  # fmt: skip
     if variants:
         done = [one for one in variants if not one.port.refused]
         equal = sum(one.proof.result == "equal" for one in done)
@@ -96,6 +107,11 @@ def variant_lines(variants: Sequence[Ported]) -> list[str]:
             f"{len(done)} of {len(variants)} kernels and helpers written, {equal} of them proved "
             "in Triton's interpreter; none was compiled for the chip."
         )
+        asked = [one for one in done if one.proof.front_end]
+        if asked:
+            taken = sum(one.proof.front_end == "taken" for one in asked)
+            lines.append(f"The front end of the chip's compiler takes {taken} of {len(asked)}; "
+                         "what comes behind it (its SDK) was not asked.")  # fmt: skip
     return lines
 
 

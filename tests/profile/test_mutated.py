@@ -35,6 +35,14 @@ def chrome() -> bytes:
             {"ph": "X", "cat": "kernel", "name": f"kernel_{index}", "pid": 0, "tid": 7,
              "ts": at + 20, "dur": 9, "args": {"correlation": index, "stream": 7}},
         ]  # fmt: skip
+    events += [
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "pid": 1, "tid": 1, "ts": 500,
+         "dur": 2, "args": {"correlation": 90}},
+        {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_PreMulSum_f32", "pid": 0,
+         "tid": 8, "ts": 520, "dur": 9, "args": {"correlation": 90, "stream": 8}},
+        {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD", "pid": 0, "tid": 8, "ts": 540,
+         "dur": 3, "args": {"correlation": 91, "bytes": 64}},
+    ]  # fmt: skip
     return json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()
 
 
@@ -58,6 +66,10 @@ def recorded() -> bytes:
         lines.append({"kind": "op", "id": number, "op": f"aten::{op}", "overload": "", "calls": 2,
                       "args": [tensor, tensor], "self_us": 5, "phase": "forward", "where": "a.py:1",
                       "parents": ["aten::linear"]})  # fmt: skip
+    sparse = {**tensor, "layout": "sparse_coo", "stride": []}
+    lines.append({"kind": "seen", "op": "c10d::allreduce_band", "overload": "", "calls": 1,
+                  "args": [[sparse, {**tensor, "dtype": "int64"}]], "kwargs": {"reduce_op": "band"},
+                  "phase": "eval", "exact": False})  # fmt: skip
     lines.append({"kind": "watched", "until": "exit", "shape_classes": 2, "module": "M"})
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 

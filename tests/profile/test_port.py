@@ -11,6 +11,7 @@ import pytest
 
 from joymigrate import chips
 from joymigrate.cli._main import run as joymigrate
+from joymigrate.errors import JoyError
 from joymigrate.profile import port
 from joymigrate.profile.port import prove, rewrite
 
@@ -332,6 +333,17 @@ def in_blocks(x, y, T, S: tl.constexpr, BT: tl.constexpr, BS: tl.constexpr):
     tl.store(q, tl.load(p, boundary_check=(0, 1)) + 1, boundary_check=(0, 1))
 
 @triton.jit
+def leaves(x, y, n, FLAT: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    if row * BLOCK >= n:
+        return
+    if FLAT:
+        if row == 1:
+            return
+    lanes = row * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + lanes, tl.load(x + lanes))
+
+@triton.jit
 def asserted(x, y, N: tl.constexpr, BLOCK: tl.constexpr):
     tl.static_assert(N % BLOCK == 0, "N is no multiple")
     for start in range(0, N, BLOCK):
@@ -345,11 +357,42 @@ def test_arguments_are_drawn_by_what_kernels_do_with_them() -> None:
     source = (HEAD + ODD_ARGUMENTS).encode()
     text, ports = rewrite.port_source(source, known)
     names = [one.kernel for one in ports if not one.refused]
-    assert set(names) >= {"through_a_helper", "by_branch", "masked", "in_blocks", "asserted"}
+    assert set(names) >= {
+        "through_a_helper",
+        "by_branch",
+        "masked",
+        "in_blocks",
+        "asserted",
+        "leaves",
+    }
+    assert "return\n" not in text  # the chip's compiler takes no block that leaves early
     jobs = [prove.Job(Path("own.py"), source, text, name) for name in names]
     proofs = dict(zip(names, prove.prove(jobs, [], known, cases=2), strict=True))
     assert {name: one.result for name, one in proofs.items()} == dict.fromkeys(names, "equal")
     assert all(0 < one.ran <= one.statements for one in proofs.values())
+
+
+def test_a_compilers_front_end_is_asked_about_both() -> None:
+    """Of Triton's own backend here: it needs no card to make its intermediate form."""
+    import triton
+
+    cuda = {"backend": "triton.backends.nvidia.compiler", "target": ["cuda", 80, 32],
+            "stages": ["ttir"]}  # fmt: skip
+    known = {**port.load(chips.target("ascend")), "compiler": cuda}
+    source = (HEAD + COLUMNS + COLUMNS.replace("halve", "third")).encode()
+    text = rewrite.port_source(source, known)[0]
+    head, mark, tail = text.partition("def _third_block(")
+    odd = head + mark + tail.replace("    value = ", "    unused = {'a': 1}\n    value = ", 1)
+    jobs = [prove.Job(Path("own.py"), source, text, "halve"),
+            prove.Job(Path("own.py"), source, odd, "third")]  # fmt: skip
+    here = Path(triton.__file__).parents[1]
+    fine, refused = prove.prove(jobs, [], known, cases=1, compiler=here)
+    assert (fine.result, fine.front_end, fine.front_end_original) == ("equal", "taken", "taken")
+    # The interpreter takes all of Python; the compiler does not.
+    assert (refused.result, refused.front_end_original) == ("equal", "taken")
+    assert "Dict" in refused.front_end
+    with pytest.raises(JoyError, match="no compiler"):
+        prove.prove(jobs, [], known, cases=1, compiler=Path("/nowhere"))
 
 
 def test_lanes_that_are_read_elsewhere_are_not_split() -> None:

@@ -49,6 +49,12 @@ def subjects(
     for trace in readers.read_all([path]):
         support = ChipSupport(oplist, overloads=trace.overloads)
         made = from_trace(trace, oplist.resolver.table)
+        if not made.operators:
+            raise JoyError(
+                "no operators in this recording: there is nothing to advise on",
+                where=str(trace.path),
+                help="record with CPU activities, or with joymigrate profile record",
+            )
         yield Subject(made, chip, support), "trace"
 
 

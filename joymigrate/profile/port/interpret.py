@@ -5,8 +5,8 @@
 JOBS lists `original`, `port` (files), `kernel`, `roles` and the number of `cases`. Prints a line of
 JSON for each case from number FIRST on, with `told`: `equal`, `different` (with the place), or
 `failed` (with no arguments that were tried does the original run and write something), and the
-lines that `ran`. Where drawn arguments do not fit, others are tried. The process must be started
-with TRITON_INTERPRET=1.
+lines that `ran` with the `case` (the arguments). Where drawn arguments do not fit, others are
+tried. The process must be started with TRITON_INTERPRET=1.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class Case:
             case = draw(tried, self.seed)
             result = self.run(case)
             if isinstance(result, str):
-                return {"told": result, "ran": self.ran(case) if result == "equal" else []}
+                ran = self.ran(case) if result == "equal" else []
+                return {"told": result, "ran": ran, "case": case, "grid": self.grid}
             first = first or result.message
             moved = fault is None or result.progress > fault.progress
             same = fault is not None and result.progress == fault.progress

@@ -27,11 +27,13 @@ class Ported:
 
 
 def ported(
-    paths: Iterable[Path], known: dict[str, Any], folder: Path, *, proves: bool = True
-) -> list[Ported]:
+    paths: Iterable[Path], known: dict[str, Any], folder: Path, *, proves: bool = True,
+    compiler: Path | None = None,
+) -> list[Ported]:  # fmt: skip
     """Write a file per source with kernels into `folder`; existing files are replaced.
 
-    A kernel whose variant differs from the original in the interpreter is written as it was.
+    `compiler` is a folder with the chip's own Triton, whose front end is asked as well. A kernel
+    whose variant differs from the original in the interpreter is written as it was.
     """
     roots = list(paths)
     found: list[Ported] = []
@@ -39,20 +41,21 @@ def ported(
         files = sorted(root.rglob("*.py")) if root.is_dir() else [root]
         for file in (one for one in files if one.suffix not in SUFFIXES):
             place = file.relative_to(root) if root.is_dir() else Path(file.name)
-            found += port_file(file, folder / place, roots, known, proves)
+            found += port_file(file, folder / place, roots, known, proves, compiler)
     return found
 
 
 def port_file(
-    file: Path, target: Path, roots: list[Path], known: dict[str, Any], proves: bool
-) -> list[Ported]:
+    file: Path, target: Path, roots: list[Path], known: dict[str, Any], proves: bool,
+    compiler: Path | None = None,
+) -> list[Ported]:  # fmt: skip
     """One source file."""
     source = file.read_bytes()
     if b"triton" not in source:
         return []
     try:
         text, ports = port_source(source, known)
-        proofs = proved(file, source, text, ports, roots, known) if proves else {}
+        proofs = proved(file, source, text, ports, roots, known, compiler) if proves else {}
         wrong = frozenset(name for name, proof in proofs.items() if proof.result == "different")
         if wrong:
             text, ports = port_source(source, known, leave=wrong)
@@ -77,10 +80,14 @@ def port_file(
 
 def proved(
     file: Path, source: bytes, text: str, ports: list[Port], roots: list[Path],
-    known: dict[str, Any],
+    known: dict[str, Any], compiler: Path | None = None,
 ) -> dict[str, Proof]:  # fmt: skip
     """The proof of each kernel that has a variant."""
     names = [one.kernel for one in ports if not one.refused]
     folders = [root if root.is_dir() else root.parent for root in roots]
     jobs = [Job(file, source, text, name) for name in names]
-    return dict(zip(names, prove(jobs, folders, known), strict=True)) if jobs else {}
+    return (
+        dict(zip(names, prove(jobs, folders, known, compiler=compiler), strict=True))
+        if jobs
+        else {}
+    )

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class Proof:
     reason: str = ""
     ran: int = 0
     statements: int = 0
+    front_end: str = ""  # what the chip's compiler says to the variant; "" where it was not asked
+    front_end_original: str = ""  # and to the original
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +51,14 @@ class Job:
 
 
 def prove(
-    jobs: list[Job], roots: list[Path], known: dict[str, Any], *, cases: int = CASES
-) -> list[Proof]:
+    jobs: list[Job], roots: list[Path], known: dict[str, Any], *, cases: int = CASES,
+    compiler: Path | None = None,
+) -> list[Proof]:  # fmt: skip
     """Run each pair on drawn arguments. `equal` needs a case in which something was written.
 
     Calls that the chip's rules replace are replaced in the original as well: the interpreter has
-    no vendor's library. The rules themselves are held against torch by the tests.
+    no vendor's library. The rules themselves are held against torch by the tests. `compiler` is a
+    folder with the chip's own Triton, whose front end is asked about both.
     """
     proofs: dict[int, Proof] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -68,12 +72,46 @@ def prove(
                 continue
             written.append(made)
             places.append(index)
-        results = child(written, Path(folder) / "jobs.json", cases) if written else []
+        results = interpreted(written, Path(folder) / "jobs.json", cases) if written else []
         for number, index in enumerate(places):
-            proofs[index] = judged(
-                results[number * cases : (number + 1) * cases], written[number]["statements"]
-            )
+            own = results[number * cases : (number + 1) * cases]
+            proofs[index] = judged(own, written[number]["statements"])
+            written[number]["case"] = next((one for one in own if "case" in one), None)
+        if compiler is not None:
+            said = lowered(written, Path(folder) / "lower.json", known, compiler)
+            for index, (original, port) in zip(places, said, strict=True):
+                proofs[index] = replace(proofs[index], front_end=port, front_end_original=original)
     return [proofs[index] for index in range(len(jobs))]
+
+
+def lowered(
+    written: list[dict[str, Any]], file: Path, known: dict[str, Any], compiler: Path
+) -> list[tuple[str, str]]:
+    """What the front end of the chip's compiler says to each original and its variant.
+
+    With the arguments of a case that ran; without one it is not asked, and says nothing.
+    """
+    about = known.get("compiler")
+    if about is None or not (compiler / "triton").is_dir():
+        raise JoyError(
+            "no compiler of the chip's Triton in this folder",
+            where=str(compiler),
+            help=f"unpack the wheel of {known['package']} into it (docs/port.md)",
+        )
+    asked = [one for one in written if one["case"] is not None]
+    jobs = [
+        {"file": one[which], "kernel": one["kernel"], "case": one["case"]["case"],
+         "grid": one["case"]["grid"], "compiler": about}
+        for one in asked for which in ("original", "port")
+    ]  # fmt: skip
+    file.write_text(json.dumps(jobs), encoding="utf-8")
+    paths = [str(compiler), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths),
+                   "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # fmt: skip
+    ended = {"told": "the compiler ended the process"}
+    said = [str(one["told"]) for one in answers("lower", file, len(jobs), environment, ended)]
+    pairs = iter(zip(said[::2], said[1::2], strict=True))
+    return [next(pairs) if one["case"] is not None else ("", "") for one in written]
 
 
 def standing(
@@ -105,23 +143,28 @@ def statements(text: str) -> list[int]:
     return sorted(found)
 
 
-def child(jobs: list[dict[str, Any]], file: Path, cases: int) -> list[dict[str, Any]]:
-    """The result of each case. One that ends the process, or does not end, is left out."""
+def interpreted(jobs: list[dict[str, Any]], file: Path, cases: int) -> list[dict[str, Any]]:
+    """The result of each case in Triton's interpreter."""
     file.write_text(json.dumps(jobs), encoding="utf-8")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1",
                    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # fmt: skip
+    ended = {"told": "failed: the process ended or took too long with these arguments", "ran": []}
+    return answers("interpret", file, len(jobs) * cases, environment, ended)
+
+
+def answers(
+    module: str, file: Path, count: int, environment: dict[str, str], ended: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """A line for each of `count` questions; `ended` for one that ends the process, or does not."""
     results: list[dict[str, Any]] = []
-    while len(results) < len(jobs) * cases:
-        command = [sys.executable, "-m", "joymigrate.profile.port.interpret", str(file),
+    while len(results) < count:
+        command = [sys.executable, "-m", f"joymigrate.profile.port.{module}", str(file),
                    str(len(results))]  # fmt: skip
-        lines, ended = listen(command, environment)
+        lines, well = listen(command, environment)
         results += lines
-        if not ended and len(results) < len(jobs) * cases:
-            results.append(
-                {"told": "failed: the process ended or took too long with these arguments",
-                 "ran": []}
-            )  # fmt: skip
-        elif ended and not lines:
+        if not well and len(results) < count:
+            results.append(ended)
+        elif well and not lines:
             raise JoyError("the interpreter's process said nothing", where=" ".join(command))
     return results
 

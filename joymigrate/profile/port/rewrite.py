@@ -23,6 +23,7 @@ from joymigrate.profile.port.dotted import dotted
 from joymigrate.profile.port.edits import AXES, Edits, Names
 from joymigrate.profile.port.find import JIT, SourceKernel, full_name, kernels, names_of
 from joymigrate.profile.port.lanes import by_lane, splittable, stored_lanes
+from joymigrate.profile.port.returns import Unliftable, without_returns
 from joymigrate.profile.port.runtime import RUNTIME
 
 ACROSS = frozenset(("atomic_cas", "sync_block"))
@@ -265,6 +266,10 @@ def written(
     first, last = node.body[0], node.body[-1]
     assert last.end_lineno is not None
     body = edits.within(edits.at(first.lineno, 0), edits.at(last.end_lineno + 1, 0))
+    try:
+        body = without_returns(body)
+    except Unliftable as why:
+        raise Refused(f"{why}, and a call takes no pointers on the chip") from None
     plain = [a.arg for a in node.args.args]
     given = ast.unparse(node.args)
     dot = any(name in ("dot", "dot_scaled") for _, name in called(kernel))

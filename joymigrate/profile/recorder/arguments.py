@@ -39,15 +39,15 @@ def key(value: Any) -> Any:
 
 def tensor(value: torch.Tensor) -> Tensor:
     """A tensor's key. Symbolic or unreadable layouts are left out rather than computed."""
+    shape = tuple(value.shape)
+    if value.layout is not torch.strided:
+        layout = str(value.layout).removeprefix("torch.")
+        return Tensor((value.dtype, shape, (), value.device, value.requires_grad, layout))
     try:
         stride = value.stride()
-    except (RuntimeError, NotImplementedError):  # sparse and nested layouts have none
+    except (RuntimeError, NotImplementedError):  # nested tensors have none
         stride = ()
-    shape = value.shape
-    facts = (value.dtype, tuple(shape), stride, value.device, value.requires_grad)
-    if stride or not shape or value.layout is torch.strided:
-        return Tensor(facts)
-    return Tensor((*facts, str(value.layout).removeprefix("torch.")))
+    return Tensor((value.dtype, shape, stride, value.device, value.requires_grad))
 
 
 def without_values(described: Any) -> Any:

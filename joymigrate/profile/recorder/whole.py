@@ -11,6 +11,7 @@ and new dtypes inside a function of Python that was called before with the same 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -350,7 +351,7 @@ class WholeRun:
 
 
 def watch_optimiser_steps(run: WholeRun) -> list[Callable[[], None]]:
-    """An optimiser's first step is recorded whole, the others pass unwatched."""
+    """An optimiser's first step is recorded whole; of torch's own the others pass unwatched."""
     from torch.optim.optimizer import (
         register_optimizer_step_post_hook,
         register_optimizer_step_pre_hook,
@@ -362,10 +363,13 @@ def watch_optimiser_steps(run: WholeRun) -> list[Callable[[], None]]:
     def before(optimiser: Any, *_: Any) -> None:
         if not run.here() or run.stepping():
             return
-        context = (
-            torch._C.DisableTorchFunction() if type(optimiser) in first else run.exactly("window")
-        )
-        first.add(type(optimiser))
+        kind = type(optimiser)
+        context: Any = contextlib.nullcontext()  # of others anything may come at any step
+        if kind not in first:
+            context = run.exactly("window")
+        elif kind.__module__.startswith("torch.optim"):
+            context = torch._C.DisableTorchFunction()
+        first.add(kind)
         saved, run.context.phase = run.context.phase, "optimiser"
         context.__enter__()
         open_steps.append((optimiser, context, saved))

@@ -1,0 +1,76 @@
+"""A kernel's body without early returns, so that a compiler can put it into a loop.
+
+A function that returns in its middle is called, not put in its caller's place; the chip's compiler
+does not take pointers through a call. `if C: return` becomes `if C: pass` with the rest in `else`.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+INDENT = "    "
+
+
+class Unliftable(Exception):
+    """A return that stands where the rest can't be put behind it: in a loop, or beside `elif`."""
+
+
+def returns(nodes: list[ast.stmt]) -> bool:
+    """Whether statements hold a return of their own."""
+    return any(isinstance(one, ast.Return) for node in nodes for one in ast.walk(node))
+
+
+def without_returns(body: str) -> str:
+    """The text of a function's body in which nothing returns early. Raises Unliftable."""
+    text = textwrap.dedent(body)
+    # Triton's functions may stand in a class or a function: parse the body alone.
+    tree = ast.parse("def body():\n" + textwrap.indent(text, INDENT))
+    assert isinstance(tree.body[0], ast.FunctionDef)
+    if not returns(tree.body[0].body):
+        return body
+    return textwrap.indent("\n".join(lifted(text.splitlines())), INDENT) + "\n"
+
+
+def parsed(lines: list[str]) -> list[ast.stmt]:
+    """The statements of some lines at the left margin; their lines count from 2."""
+    tree = ast.parse("def body():\n" + textwrap.indent("\n".join([*lines, "pass"]), INDENT))
+    assert isinstance(tree.body[0], ast.FunctionDef)
+    return tree.body[0].body[:-1]
+
+
+def lifted(lines: list[str]) -> list[str]:
+    """Lines at the left margin without returns."""
+    for node in parsed(lines):
+        if not returns([node]):
+            continue
+        begin, end = node.lineno - 2, (node.end_lineno or 0) - 1
+        before, own, rest = lines[:begin], lines[begin:end], lines[end:]
+        if isinstance(node, ast.Return):
+            return [*before, "pass"]  # nothing behind it runs
+        if not isinstance(node, ast.If):
+            raise Unliftable(f"it returns inside a {type(node).__name__.lower()} loop")
+        return [*before, *split(node, own, rest)]
+    return lines
+
+
+def split(node: ast.If, own: list[str], rest: list[str]) -> list[str]:
+    """An `if` that returns, with the rest put behind each way that does not."""
+    first = node.body[0].lineno - node.lineno
+    if first == 0:
+        raise Unliftable("it returns on the line of an `if`")
+    last = (node.body[-1].end_lineno or 0) - node.lineno + 1
+    then = textwrap.dedent("\n".join(own[first:last])).splitlines()
+    other: list[str] = []
+    if node.orelse:
+        if own[last].strip().startswith("elif"):
+            raise Unliftable("it returns beside an `elif`")
+        other = textwrap.dedent("\n".join(own[last + 1 :])).splitlines()
+    head = own[:first]
+    made = [*head, *indented(lifted([*then, *rest])), "else:"]
+    return [*made, *indented(lifted([*other, *rest]) or ["pass"])]
+
+
+def indented(lines: list[str]) -> list[str]:
+    """Lines one step to the right."""
+    return textwrap.indent("\n".join(lines), INDENT).splitlines() or [INDENT + "pass"]
