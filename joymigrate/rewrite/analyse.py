@@ -69,6 +69,7 @@ def project_of(job: Job, path: str) -> Project:
         entry=path in job.entries,
         held=job.held,
         twin=twin(job, path),
+        foreign=foreign(job, path),
     )
 
 
@@ -77,6 +78,16 @@ def twin(job: Job, path: str) -> str | None:
     folder, slash, name = path.rpartition("/")
     other = name.replace(job.context.origin.device, job.context.chip.device)
     return other if other != name and f"{folder}{slash}{other}" in job.tree.paths else None
+
+
+def foreign(job: Job, path: str) -> str | None:
+    """The back end that a file serves as another one beside it serves the origin: `hpu_x.py`."""
+    folder, slash, name = path.rpartition("/")
+    for word in groups.OTHERS:
+        parts = re.sub(rf"(?<![a-z]){word}(?![a-z])", job.context.origin.device, name)
+        if parts != name and f"{folder}{slash}{parts}" in job.tree.paths:
+            return word
+    return None
 
 
 def analyse(file: File, job: Job) -> Result:

@@ -114,11 +114,15 @@ def of_library(module: Module, dotted: str) -> bool:
 
     `mmengine.device.is_cuda_available`, `transformers.utils.is_torch_cuda_available`.
     """
-    last = dotted.rpartition(".")[2].lower()
-    device = re.escape(module.vocabulary.device)
-    if not re.fullmatch(rf"_?(?:is|has)_(?:torch_)?{device}(?:_is)?_available", last):
+    if not library_words(module).fullmatch(dotted.rpartition(".")[2]):
         return False
     return not dotted.startswith("torch.") and module.project.locate(dotted) is None
+
+
+def library_words(module: Module) -> re.Pattern[str]:
+    """Names of questions for the origin's device."""
+    device = re.escape(module.vocabulary.device)
+    return re.compile(rf"_?(?:is|has)_(?:torch_)?{device}(?:_is)?_available", re.I)
 
 
 def asks(module: Module, node: ast.AST) -> bool:

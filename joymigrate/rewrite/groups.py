@@ -114,6 +114,9 @@ class Groups:
                 chip=self.module.context.chip.name,
             )
             self._leave(range(len(self.findings)), reason)
+        if self.module.project.foreign:
+            reason = Text(FOREIGN, backend=self.module.project.foreign)
+            self._leave(range(len(self.findings)), reason)
         self._foreign_branches()
         self._held()
         decided = set(self.stay)
@@ -125,7 +128,7 @@ class Groups:
                 self._release_guard(mention)
             if at is not None and decisive(mention):
                 self._keep_behind(at, self._why(mention))
-        self._hold_for_libraries()
+        self.hold_for_libraries()
         self._release_guards_of_left(decided)
         for mention in self.unsure:
             for number in self._with_guard(mention, hold=False):
@@ -138,7 +141,7 @@ class Groups:
         self._guarding()
         return done
 
-    def _hold_for_libraries(self) -> None:
+    def hold_for_libraries(self) -> None:
         """Note the project's conditions that another package answers: they stay as well."""
         asked = [m for m in self.mentions if not m.hard and self._of_library(m.node)]
         for key, node in conditions.defined(self.module).items() if asked else ():
@@ -401,6 +404,8 @@ def bind(module: Module, findings: list[Finding]) -> list[Finding]:
     if module.vocabulary.same_device or module.context.style is Style.SHIM:
         return findings
     if not findings:
+        if conditions.library_words(module).search(module.source.text):
+            Groups(module, findings).hold_for_libraries()
         return findings
     return Groups(module, findings).bind()
 

@@ -38,6 +38,7 @@ class Project:
     entry: bool = False  # whether programs start in this file
     held: Mapping[str, str] = field(default_factory=dict)  # conditions that stay: key and reason
     twin: str | None = None  # the file beside it that does the same for the target
+    foreign: str | None = None  # the back end that it serves, beside a file for the origin
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,11 @@ def leave(findings: Iterable[Finding], chip: Chip, root: Path) -> list[Finding]:
                 since=item["since"],
                 switch=item["switch"],
             )
-            found = [as_report(each, why) if inside(each, folder) else each for each in found]
+            folders = (folder, *item.get("folders", ()))
+            found = [
+                as_report(each, why) if any(inside(each, one) for one in folders) else each
+                for each in found
+            ]
     return found
 
 
@@ -55,11 +59,13 @@ def as_report(finding: Finding, why: str) -> Finding:
 
 def version_of(root: Path, folder: str) -> Version | None:
     """The release that a package says it is, None where it does not say it as text."""
-    for name in (f"{folder}/__init__.py", f"{folder}/version.py", "pyproject.toml", "setup.py"):
+    places = (f"{folder}/__init__.py", f"{folder}/version.py", "pyproject.toml", "setup.py")
+    for name in (*places, "version.txt"):
         try:
-            match = VERSION.search((root / name).read_text(encoding="utf-8", errors="replace"))
-            if match:
-                return Version(match[1])
+            text = (root / name).read_text(encoding="utf-8", errors="replace")
+            match = VERSION.search(text)
+            if match or name == "version.txt":
+                return Version(match[1] if match else text.strip())
         except (OSError, InvalidVersion):
             continue
     return None

@@ -85,6 +85,10 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     if guard is not None:
         yield report(module, text, guard)
         return
+    if told_in_text(module, text.whole, text.value):
+        reason = "the name comes from a text in this function, which stays"
+        yield report(module, text, reason, "JM111")
+        return
     held = offered(text.whole)
     if held is not None and offers(held, module.vocabulary.string(text.value)):
         return
@@ -280,10 +284,6 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
     if kernel is not None:
         yield report(module, text, kernel, "JM111")
         return
-    if told_in_text(module, text.whole, text.value):
-        reason = "the name comes from a text in this function, which stays"
-        yield report(module, text, reason, "JM111")
-        return
     if evident(module, other, text.kind):
         yield matching(module, text, other)
         return
@@ -341,6 +341,8 @@ def matching(module: Module, text: Text, other: ast.expr) -> Finding:
 def claimed(node: ast.expr) -> bool:
     """Whether a comparison is an assertion's: `assert cfg.device == "cuda:0"`."""
     parent = getattr(node, "parent", None)
+    while isinstance(parent, (ast.Dict, ast.List, ast.Tuple)):
+        node, parent = parent, getattr(parent, "parent", None)
     if isinstance(parent, ast.Call):
         return asserted(parent, node) is not None
     return isinstance(parent, ast.Compare) and isinstance(
