@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 from collections import Counter
+from collections.abc import Callable
 
 from joymigrate.errors import JoyError
 from joymigrate.run.rehearse.build import RUNTIME, SWITCH
@@ -106,9 +107,15 @@ class Shim:
         """
         if self.runtime.joy_hf32().endswith(b"1"):
             return True
-        import torch  # told of a newer CANN, the package keeps the switch to itself
+        return bool(self.option("ALLOW_MATMUL_HF32") == b"enable")
 
-        return bool(torch.npu.matmul.allow_hf32)  # type: ignore[attr-defined]
+    @functools.cached_property
+    def option(self) -> Callable[[str], bytes | None]:
+        """The package's options: told of a newer CANN, it keeps the switch to itself."""
+        import torch_npu
+
+        found: Callable[[str], bytes | None] = torch_npu._C._npu_getOption
+        return found
 
 
 def visible(devices: int) -> int:

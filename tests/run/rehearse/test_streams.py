@@ -49,6 +49,15 @@ def test_each_race_is_told_with_both_lines_and_nothing_else_is(rehearse: Run) ->
     assert done.report["ordered"]["streams"] > 10
 
 
+def test_odd_uses_of_streams(rehearse: Run) -> None:
+    program = PROGRAMS / "streams_odd.py"
+    done = rehearse("python", str(program), options=ASYNC)
+    assert done.out == "done\n", done.err
+    assert done.report is not None
+    assert told(done.report, program) == marked(program)
+    assert len(marked(program)) == 8
+
+
 def test_collectives_that_are_not_waited_for(rehearse: Run) -> None:
     program = PROGRAMS / "streams_of_ranks.py"
     done = rehearse("torchrun", "--nproc-per-node", "2", str(program), options=ASYNC)
