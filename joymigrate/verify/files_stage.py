@@ -24,6 +24,7 @@ class WrittenFiles:
     """What was judged of the files, and what was not."""
 
     limit: float
+    text_limit: float
     rows: list[Difference] = field(default_factory=list)
     uncovered: list[dict[str, Any]] = field(default_factory=list)
     compared: int = 0
@@ -37,11 +38,14 @@ class WrittenFiles:
 
 
 def judge_files(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], limit: float = MOST
+    ours: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    limit: float = MOST,
+    text_limit: float | None = None,
 ) -> WrittenFiles:
     """Every file of the baseline by the target's of the same name. `limit` is the largest relative
-    distance that rounding is believed to make."""
-    made = WrittenFiles(limit)
+    distance that rounding is believed to make, `text_limit` that of numbers in text."""
+    made = WrittenFiles(limit, text_limit or limit)
     a, b = ours.get("files", {}), theirs.get("files", {})
     made.of = len(a)
     for name in ours.get("patterns", ()):
@@ -76,7 +80,7 @@ def of_file(
     elif mine["kind"] == "arrays":
         yield from of_arrays(name, mine["arrays"], other["arrays"], order, made.limit)
     elif mine["kind"] == "text":
-        yield from of_text(name, mine["lines"], other["lines"], order, made.limit)
+        yield from of_text(name, mine["lines"], other["lines"], order, made.text_limit)
     elif mine.get("sha256") and mine.get("sha256") == other.get("sha256"):
         yield row(name, "", Status.IDENTICAL, 0.0, None, order)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import subprocess
 import sys
@@ -155,6 +156,37 @@ def test_an_archive_that_leaves_its_folder_is_refused(tmp_path: Path) -> None:
         tar.add(tmp_path / "x", "../escaped")
     with pytest.raises(JoyError, match=r"holds '\.\./escaped'"):
         open_bundle(tmp_path / "bad.tar")
+
+
+def test_an_archive_that_grows_without_end_is_refused(tmp_path: Path) -> None:
+    """A compressed archive of zeros: 100 MB in 0.4."""
+    bomb = tmp_path / "bomb.jmb.tar"
+    with tarfile.open(bomb, "w:gz", compresslevel=1) as tar:
+        member = tarfile.TarInfo("rank-0/weights-0.safetensors")
+        member.size = 100_000_000
+        tar.addfile(member, Zeros(member.size))
+    with pytest.raises(JoyError, match="unpacks to"):
+        open_bundle(bomb)
+
+
+class Zeros(io.RawIOBase):
+    """A file of zeros."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def read(self, size: int = -1) -> bytes:
+        size = min(self.left, size if size >= 0 else self.left)
+        self.left -= size
+        return b"\0" * size
+
+
+def test_a_cut_archive_is_refused(bundle: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "b.jmb.tar"
+    pack(bundle, packed)
+    packed.write_bytes(packed.read_bytes()[:-20_000])
+    with pytest.raises(JoyError):
+        open_bundle(packed)
 
 
 def test_show_tells_which_files_carry_data(bundle: Path) -> None:

@@ -7,10 +7,14 @@ import os
 import shutil
 import tarfile
 import tempfile
+import zlib
 from pathlib import Path, PurePosixPath
 
 from joymigrate.errors import JoyError
 
+# Floats hardly shrink: an archive that grows by more than this, beyond what is always allowed, is
+# none of ours. Our own choice.
+MOST_GROWTH, ALWAYS = 20, 1 << 26
 _unpacked: dict[tuple[str, int, int], Path] = {}
 
 
@@ -30,6 +34,17 @@ def pack(folder: Path, output: Path) -> int:
     return output.stat().st_size
 
 
+def too_large(path: Path, size: int, room: int) -> JoyError:
+    """The error for an archive that unpacks to more than it should."""
+    return JoyError(
+        f"the archive unpacks to {size >> 20} MiB or more: it has {path.stat().st_size >> 10} KiB, "
+        f"and {room >> 20} MiB are free",
+        where=str(path),
+        help="`joymigrate verify pack` makes archives without compression; unpack it by hand if it "
+        "is yours, and name the folder",
+    )
+
+
 def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     """A member without its owner."""
     member.uid = member.gid = 0
@@ -44,15 +59,21 @@ def unpacked(path: Path) -> Path:
     if key in _unpacked:
         return _unpacked[key]
     folder = Path(tempfile.mkdtemp(prefix="joymigrate-bundle-"))
+    room = shutil.disk_usage(folder).free
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
         with tarfile.open(path) as tar:
-            for member in tar.getmembers():
+            size = 0
+            for member in tar:  # one by one: the list itself may be without end
+                size += member.size
+                if size > room or size > MOST_GROWTH * stat.st_size + ALWAYS:
+                    raise too_large(path, size, room)
                 parts = PurePosixPath(member.name).parts
                 if (
                     ".." in parts
                     or member.name.startswith("/")
                     or not (member.isfile() or member.isdir())
+                    or member.issparse()
                 ):
                     raise JoyError(
                         f"not a bundle of joymigrate: the archive holds '{member.name}'",
@@ -66,7 +87,13 @@ def unpacked(path: Path) -> Path:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with source, target.open("wb") as file:
                     shutil.copyfileobj(source, file)
-    except (tarfile.TarError, EOFError) as error:
+    except OSError as error:
+        raise JoyError(
+            f"cannot unpack: {error.strerror or error}",
+            where=str(path),
+            help="make room where temporary files lie, or set TMPDIR to another place",
+        ) from None
+    except (tarfile.TarError, EOFError, zlib.error) as error:
         raise JoyError(
             f"not a bundle of joymigrate, or a damaged one: {str(error).splitlines()[0]}",
             where=str(path),
