@@ -197,7 +197,7 @@ def watch_functions(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
     real = owner.__dict__["apply"]
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        call = functools.partial(real.__func__, cls)
+        call = real.__get__(None, cls)  # a method of Python's or of C++, by torch's release
         tape = recorder.tape
         if tape.tape.inside or not tape.entered or not tape.active():
             return call(*args, **kwargs)
