@@ -16,7 +16,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
 
-OTHERS = ("__init__", "layers", "inputs")
+OTHERS = ("__init__", "layers", "inputs", "sequence_cut")
 
 
 def names() -> list[str]:
