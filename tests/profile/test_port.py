@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from joymigrate.cli._main import run as joymigrate
 from joymigrate.errors import JoyError
 from joymigrate.profile import port
 from joymigrate.profile.port import prove, rewrite
+from joymigrate.profile.port.returns import Unliftable, without_returns
 
 HEAD = "import triton\nimport triton.language as tl\n"
 KERNEL = """
@@ -370,6 +372,32 @@ def test_arguments_are_drawn_by_what_kernels_do_with_them() -> None:
     proofs = dict(zip(names, prove.prove(jobs, [], known, cases=2), strict=True))
     assert {name: one.result for name, one in proofs.items()} == dict.fromkeys(names, "equal")
     assert all(0 < one.ran <= one.statements for one in proofs.values())
+
+
+@pytest.mark.parametrize(
+    ("body", "made"),
+    [
+        ("if a:\n    return\nx = 1\n", "if a:\n    pass\nelse:\n    x = 1"),
+        ("x = 1\nif a:\n    return\nx += 1\n",
+         "x = 1\nif a:\n    pass\nelse:\n    x_ = x\n    x_ += 1"),
+        ("if F:\n    if a:\n        return\nx = 1\n",
+         "if F:\n    if a:\n        pass\n    else:\n        x = 1\nelse:\n    x = 1"),
+        ("if a:\n    return\nelse:\n    y = 2\nx = y\n",
+         "if a:\n    pass\nelse:\n    y = 2\n    x = y"),
+        ("x = 1\nreturn\n", "x = 1\npass"),
+    ],
+)  # fmt: skip
+def test_the_rest_goes_behind_an_early_return(body: str, made: str) -> None:
+    assert textwrap.dedent(without_returns(textwrap.indent(body, "    "))).strip() == made
+
+
+@pytest.mark.parametrize(
+    "body", ["for i in x:\n    if i:\n        return\n", "if a: return\nx = 1\n",
+             "if a:\n    return\nelif b:\n    y = 1\nx = 1\n"],
+)  # fmt: skip
+def test_returns_that_can_t_be_lifted_leave_the_kernel(body: str) -> None:
+    with pytest.raises(Unliftable):
+        without_returns(textwrap.indent(body, "    "))
 
 
 def test_a_compilers_front_end_is_asked_about_both() -> None:

@@ -33,7 +33,8 @@ def ported(
     """Write a file per source with kernels into `folder`; existing files are replaced.
 
     `compiler` is a folder with the chip's own Triton, whose front end is asked as well. A kernel
-    whose variant differs from the original in the interpreter is written as it was.
+    whose variant differs from the original in the interpreter, or is refused where the original is
+    taken, is written as it was.
     """
     roots = list(paths)
     found: list[Ported] = []
@@ -56,7 +57,11 @@ def port_file(
     try:
         text, ports = port_source(source, known)
         proofs = proved(file, source, text, ports, roots, known, compiler) if proves else {}
-        wrong = frozenset(name for name, proof in proofs.items() if proof.result == "different")
+        wrong = frozenset(
+            name for name, proof in proofs.items()
+            if proof.result == "different"
+            or (proof.front_end_original == "taken" and proof.front_end != "taken")
+        )  # fmt: skip
         if wrong:
             text, ports = port_source(source, known, leave=wrong)
     except (SyntaxError, ValueError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from collections.abc import Iterable
 
 INDENT = "    "
 
@@ -21,15 +22,19 @@ def returns(nodes: list[ast.stmt]) -> bool:
     return any(isinstance(one, ast.Return) for node in nodes for one in ast.walk(node))
 
 
-def without_returns(body: str) -> str:
-    """The text of a function's body in which nothing returns early. Raises Unliftable."""
+def without_returns(body: str, parameters: Iterable[str] = ()) -> str:
+    """The text of a function's body in which nothing returns early. Raises Unliftable.
+
+    What stands in an `else` may give a name no other type than it had before: names of before that
+    are given anew there get another one.
+    """
     text = textwrap.dedent(body)
     # Triton's functions may stand in a class or a function: parse the body alone.
     tree = ast.parse("def body():\n" + textwrap.indent(text, INDENT))
     assert isinstance(tree.body[0], ast.FunctionDef)
     if not returns(tree.body[0].body):
         return body
-    return textwrap.indent("\n".join(lifted(text.splitlines())), INDENT) + "\n"
+    return textwrap.indent("\n".join(lifted(text.splitlines(), set(parameters))), INDENT) + "\n"
 
 
 def parsed(lines: list[str]) -> list[ast.stmt]:
@@ -39,10 +44,12 @@ def parsed(lines: list[str]) -> list[ast.stmt]:
     return tree.body[0].body[:-1]
 
 
-def lifted(lines: list[str]) -> list[str]:
-    """Lines at the left margin without returns."""
+def lifted(lines: list[str], known: set[str]) -> list[str]:
+    """Lines at the left margin without returns; `known` names had a value before."""
+    known = set(known)
     for node in parsed(lines):
         if not returns([node]):
+            known |= stored(node)
             continue
         begin, end = node.lineno - 2, (node.end_lineno or 0) - 1
         before, own, rest = lines[:begin], lines[begin:end], lines[end:]
@@ -50,11 +57,41 @@ def lifted(lines: list[str]) -> list[str]:
             return [*before, "pass"]  # nothing behind it runs
         if not isinstance(node, ast.If):
             raise Unliftable(f"it returns inside a {type(node).__name__.lower()} loop")
-        return [*before, *split(node, own, rest)]
+        return [*before, *split(node, own, rest, known)]
     return lines
 
 
-def split(node: ast.If, own: list[str], rest: list[str]) -> list[str]:
+def stored(node: ast.AST) -> set[str]:
+    """Names that are given a value."""
+    return {one.id for one in ast.walk(node)
+            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}  # fmt: skip
+
+
+def renamed(lines: list[str], known: set[str]) -> list[str]:
+    """Lines in which names of before that are given anew are others, with their first values."""
+    nodes = parsed(lines)
+    again = sorted({name for node in nodes for name in stored(node)} & known)
+    taken = {one.id for node in nodes for one in ast.walk(node) if isinstance(one, ast.Name)}
+    names = {name: fresh(name, taken | known) for name in again}
+    data = [line.encode() for line in lines]
+    found = [one for node in nodes for one in ast.walk(node)
+             if isinstance(one, ast.Name) and one.id in names]  # fmt: skip
+    for one in sorted(found, key=lambda one: (one.lineno, one.col_offset), reverse=True):
+        line, at = one.lineno - 2, one.col_offset - len(INDENT)
+        data[line] = (
+            data[line][:at] + names[one.id].encode() + data[line][at + len(one.id.encode()) :]
+        )
+    return [f"{new} = {old}" for old, new in names.items()] + [line.decode() for line in data]
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """A name that nobody uses."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def split(node: ast.If, own: list[str], rest: list[str], known: set[str]) -> list[str]:
     """An `if` that returns, with the rest put behind each way that does not."""
     first = node.body[0].lineno - node.lineno
     if first == 0:
@@ -67,8 +104,13 @@ def split(node: ast.If, own: list[str], rest: list[str]) -> list[str]:
             raise Unliftable("it returns beside an `elif`")
         other = textwrap.dedent("\n".join(own[last + 1 :])).splitlines()
     head = own[:first]
-    made = [*head, *indented(lifted([*then, *rest])), "else:"]
-    return [*made, *indented(lifted([*other, *rest]) or ["pass"])]
+    again = renamed(rest, known) if rest else []
+    if not isinstance(
+        node.body[-1], ast.Return
+    ):  # it goes on behind some way through the first part
+        then = [*then, *again]
+    made = [*head, *indented(lifted(then, known)), "else:"]
+    return [*made, *indented(lifted([*other, *again], known) or ["pass"])]
 
 
 def indented(lines: list[str]) -> list[str]:

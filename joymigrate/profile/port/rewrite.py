@@ -58,7 +58,9 @@ def port_source(
     for kernel in found:
         try:
             if kernel.name in leave:
-                raise Refused("its variant computes something else in the interpreter")
+                raise Refused(
+                    "its variant computes something else, or the chip's compiler refuses it"
+                )
             if kernel.jit != JIT or not kernel.node.decorator_list:
                 raise Refused(f"compiled by a call of {kernel.jit}, not by the decorator {JIT}")
             text, changes = variant(kernel, tree, edits, imports, known)
@@ -267,7 +269,7 @@ def written(
     assert last.end_lineno is not None
     body = edits.within(edits.at(first.lineno, 0), edits.at(last.end_lineno + 1, 0))
     try:
-        body = without_returns(body)
+        body = without_returns(body, [a.arg for a in node.args.args])
     except Unliftable as why:
         raise Refused(f"{why}, and a call takes no pointers on the chip") from None
     plain = [a.arg for a in node.args.args]
