@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.digests import write_bytes, write_json
@@ -35,6 +36,25 @@ ASK_TO_STOP = tuple(
 SAME = ("model", "data", "tokenizer", "task", "method", "seed")
 
 
+LOCK = "run.lock"
+HELD_S = 60.0  # for a run that is ending
+
+
+class RunHeldError(JoyError):
+    """Another process writes to the folder of a run."""
+
+
+def locked(file: IO[str]) -> bool:
+    """Whether this process has the file's lock now, or the file system knows none."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """Paths of one run, and what is read and written there."""
@@ -43,11 +63,42 @@ class RunFolder:
 
     def begin(self, job: Job, *, fresh: bool) -> None:
         """Make the folder, or continue in it when it holds the same job."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self.held():
+            self.write_job(job, fresh=fresh)
+
+    @contextlib.contextmanager
+    def held(self, tell: Callable[[str], None] = lambda line: None) -> Iterator[None]:
+        """No other run writes here meanwhile; `RunHeldError` where one does for `HELD_S` yet.
+
+        Processes of a command that was killed may train on without it.
+        """
+        with (self.path / LOCK).open("a+") as file:
+            until, told = time.monotonic() + HELD_S, False
+            while not locked(file):
+                file.seek(0)
+                who = file.read().strip() or "another process"
+                if time.monotonic() > until:
+                    raise RunHeldError(
+                        f"{who} trains in this run",
+                        where=str(self.path),
+                        help="let it end, or kill it; or name another folder: --set run=FOLDER",
+                    )
+                if not told:
+                    tell(f"waiting for {who}, which trains in this run")
+                told = True
+                time.sleep(0.2)
+            file.truncate(0)
+            file.write(f"process {os.getpid()} of {socket.gethostname()}\n")
+            file.flush()
+            yield
+
+    def write_job(self, job: Job, *, fresh: bool) -> None:
+        """The job, in a folder without what was there, or with what it goes on from."""
         if fresh:
             for name in OURS:
                 place = self.path / name
                 shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
-        self.path.mkdir(parents=True, exist_ok=True)
         (self.path / STOP).unlink(missing_ok=True)
         document = dataclasses.asdict(job)
         if (self.path / CHECKPOINTS).is_dir() and (self.path / JOB).is_file():

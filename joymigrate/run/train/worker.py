@@ -20,7 +20,7 @@ from joymigrate.device import leave_group
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.train import group
 from joymigrate.run.train.job import Job
-from joymigrate.run.train.run_folder import ASK_TO_STOP, MODEL, RunFolder
+from joymigrate.run.train.run_folder import ASK_TO_STOP, MODEL, RunFolder, RunHeldError
 
 QUIET = "JOYMIGRATE_TRAIN_QUIET"  # set: no progress
 
@@ -41,6 +41,21 @@ def main(folder: Path, tell: Callable[[str], None] = say) -> int:
     # torch tells about every FSDP module whose output is a view; nothing here changes one in place
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     run = RunFolder(folder)
+    if group.rank() > 0:
+        return work(run, tell)
+    try:
+        with run.held(tell):
+            return work(run, tell)
+    except RunHeldError as error:  # no report: the folder is another process's
+        print_error(f"error: {error}")
+        if group.in_group():
+            sys.stderr.flush()
+            os._exit(Exit.ERROR)
+        return Exit.ERROR
+
+
+def work(run: RunFolder, tell: Callable[[str], None]) -> int:
+    """`main`, in a folder that no other run writes to."""
     job = run.job()
     first = group.rank() == 0
     device = group.choose(job.device, tell)

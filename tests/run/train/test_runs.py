@@ -337,3 +337,22 @@ def test_worker_reports_an_error_of_the_user_once(
     assert run(path) == 2
     assert capsys.readouterr().err.count("no such data file") == 1
     assert worker.QUIET not in os.environ
+
+
+def test_two_runs_never_write_to_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill of the command alone, whose processes train on."""
+    from joymigrate.run.train import run_folder, worker
+
+    folder, said = RunFolder(tmp_path), []
+    monkeypatch.setattr(run_folder, "HELD_S", 0.3)
+    monkeypatch.setattr(worker, "print_error", said.append)
+    with folder.held():
+        before = sorted(tmp_path.iterdir())
+        assert worker.main(tmp_path, said.append) == 2
+        assert f"process {os.getpid()} of" in said[-1]
+        assert "trains in this run" in said[-1]
+        assert sorted(tmp_path.iterdir()) == before  # nothing was reported there
+    with folder.held():
+        pass
