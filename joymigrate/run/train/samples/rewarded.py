@@ -178,7 +178,7 @@ class RewardedTask(GenerativeTask):
             asks = {"prompts": prompts_of(found), "records": records}
             if self.options["rollouts"] == "actors":
                 if self.writers is None:
-                    from joymigrate.run.train.reinforcement.actors import Writers
+                    from joymigrate.run.train.reinforcement.writers import Writers
 
                     self.writers = Writers()
                 answers, values = self.writers.answers(weights, self.config, asks, seed)

@@ -163,7 +163,7 @@ class Grpo(Task):
         weights, config = engine_writer.whole_weights(model), engine_writer.config_of(model)
         if wish["rollouts"] == "actors":
             if self.writers is None:
-                from joymigrate.run.train.reinforcement.actors import Writers
+                from joymigrate.run.train.reinforcement.writers import Writers
 
                 self.writers = Writers()
             return self.writers.answers(weights, config, batch, seed)  # type: ignore[no-any-return]
