@@ -201,8 +201,8 @@ def work(kit: dict[str, Any], device: str, state: Path, until: float | None = No
                 found = programs.rate(case["call"], case["dtype"], device)
             else:
                 found = kinds[case["section"]](device)
-        except (RuntimeError, NotImplementedError, AttributeError) as error:
-            found = {"outcome": "refused", "message": str(error)}
+        except (RuntimeError, NotImplementedError, AttributeError, ImportError, OSError) as error:
+            found = {"outcome": "refused", "message": str(error)}  # such as no package of the chip
         append(state, {"id": case["id"], **found})
     (state / "current").write_text("")
     return 0
