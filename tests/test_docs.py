@@ -27,6 +27,7 @@ OTHERS = re.compile(
 # Options in backticks, alone, that belong to a program of the reader's or of others.
 FOREIGN = {"--quick", "--durations", "--only", "--pytorch", "--extra-index-url", "--rm", "--no-amp"}
 FOREIGN |= {"--token-auth-file", "--disable-admission-plugins"}  # of Kubernetes' API server
+FOREIGN |= {"--plants", "--use-feature"}  # of a benchmark, and of pip
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)
 
 
