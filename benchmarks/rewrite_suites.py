@@ -85,7 +85,7 @@ SUITES = {
         "7a076d2f",
         ["tests/test_lr_schedulers.py", "tests/test_utils.py", "tests/test_loss_functions.py"],
     ),
-    "torchinfo": ("TylerYep/torchinfo", "5c4164f", ["tests/half_precision_test.py"]),
+    "torchinfo": ("TylerYep/torchinfo", "5c4164f", ["tests/torchinfo_test.py"]),
     "x-transformers": ("lucidrains/x-transformers", "9252ed7", ["tests/test_x_transformers.py"]),
     "vector-quantize": ("lucidrains/vector-quantize-pytorch", "0d7d1aa", ["tests"]),
     "captum": (
