@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from joymigrate.run.serve.gateway.backend import HOP_BY_HOP
 from joymigrate.run.serve.gateway.settings import UpstreamSettings
 from joymigrate.run.serve.web.telemetry import Trace
@@ -91,6 +89,8 @@ def kind_of(path: str) -> str:
 
 def parsed_body(body: bytes, kind: str) -> dict[str, Any] | None:
     """The JSON object of the body, or None."""
+    import orjson  # what a call is needs no extra
+
     if kind == OTHER or not body:
         return None
     try:

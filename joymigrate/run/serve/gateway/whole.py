@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from joymigrate.run.serve.gateway.calls import CHAT, Call
 from joymigrate.run.serve.gateway.failures import (
     ERROR_OBJECT,
@@ -28,6 +26,8 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 
 def judge(body: bytes, *, strict: bool) -> dict[str, Any]:
     """The parsed answer of a status below 400; raises `Broken`."""
+    import orjson  # comparing what answers say needs no extra: `serve simulate`
+
     try:
         parsed = orjson.loads(body)
     except ValueError as error:
@@ -103,6 +103,8 @@ def functions_of(message: Mapping[str, Any]) -> list[tuple[Any, Any]]:
 
 def odd_calls(functions: Sequence[tuple[Any, Any]], call: Call) -> str | None:
     """What no program could do with whole tool calls; None: nothing is odd."""
+    import orjson
+
     tools = (call.parsed or {}).get("tools")
     known = [
         tool["function"].get("name")
@@ -185,6 +187,8 @@ def words_of(parsed: dict[str, Any]) -> str:
 
 def words_of_calls(functions: Sequence[tuple[Any, Any]]) -> str:
     """Tool calls as one text; empty without any."""
+    import orjson
+
     return orjson.dumps(functions).decode() if functions else ""
 
 
