@@ -132,15 +132,24 @@ def make_deepctr_dien(repo: Path, out: Path) -> None:
 
     tf.disable_eager_execution()
     tf.enable_control_flow_v2()
-    from deepctr.models import DIEN
-    from run_dien import get_xy_fd
+    import run_dien
+    from deepctr import feature_column
+    from tensorflow.python.ops import array_ops, control_flow_ops
+    from tensorflow.python.util import nest
 
-    x, _, columns, behaviour = get_xy_fd()
+    array_ops.stack, array_ops.unstack = tf.stack, tf.unstack  # newer releases moved these
+    control_flow_ops.while_loop, control_flow_ops.cond = tf.while_loop, tf.cond
+    control_flow_ops.Assert = tf.Assert
+    nest.is_sequence = nest.is_nested
+    from deepctr.models import DIEN
+
+    vars(run_dien).update(vars(feature_column))  # the example imports them when it is run
+    x, _, columns, behaviour = run_dien.get_xy_fd()
     model = DIEN(columns, behaviour, dnn_hidden_units=[8, 4], gru_type="AUGRU")
     session = tf.keras.backend.get_session()
     session.run(tf.global_variables_initializer())
     jitter(tf, session, np.random.default_rng(5))
-    names = {one.name.split(":")[0]: one for one in model.inputs}
+    names = dict(zip(model.input_names, model.inputs, strict=True))
     tf.saved_model.simple_save(session, str(out), names, {"click": model.outputs[0]})
     write_inputs(
         out,

@@ -73,16 +73,19 @@ def shape_of(values: Any) -> tuple[int, ...]:
     return () if found == [-1] else tuple(found)
 
 
+HELD = DTYPES | {"variant": torch.uint8}  # a list may hold lists, whose type nobody asks for
+
+
 @operator("TensorListReserve", host=(0, 1))
 def reserve(shape: Any, count: Any, *, element_dtype: str) -> TensorList:
     """Room for a number of elements."""
-    return TensorList((None,) * whole(count), shape_of(shape), DTYPES[element_dtype])
+    return TensorList((None,) * whole(count), shape_of(shape), HELD[element_dtype])
 
 
 @operator("EmptyTensorList", host=(0, 1))
 def empty(shape: Any, most: Any, *, element_dtype: str) -> TensorList:
     """A list without elements."""
-    return TensorList((), shape_of(shape), DTYPES[element_dtype])
+    return TensorList((), shape_of(shape), HELD[element_dtype])
 
 
 @operator("TensorListFromTensor", host=(1,))
