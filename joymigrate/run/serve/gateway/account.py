@@ -49,9 +49,8 @@ def account_of(parsed: dict[str, Any], call: Call) -> Account:
     if not call.strict:
         return account
     prompt, generated = tokens_of(parsed) if asks_counts(body) else (-1, -1)
-    text, echo = whole.text_of(parsed), body.get("prompt")
-    repeats = body.get("echo") is True and isinstance(echo, str) and text.startswith(echo)
-    echoed = len(echo) if repeats and isinstance(echo, str) else 0
+    text = whole.text_of(parsed)
+    echoed = echoed_in(text, body)
     choices = [one for one in parsed.get("choices") or () if isinstance(one, dict)]
     found = {name for name in ("id", "object", "model") if is_word(parsed.get(name))}
     found |= {"created"} if is_count(parsed.get("created")) else set()
@@ -77,6 +76,12 @@ def account_of(parsed: dict[str, Any], call: Call) -> Account:
         else (),
         echoed=echoed,
     )
+
+
+def echoed_in(text: str, body: Mapping[str, Any]) -> int:
+    """Characters of the prompt at the beginning of a text, where it was to be repeated."""
+    prompt = body.get("prompt") if body.get("echo") is True else None
+    return len(prompt) if isinstance(prompt, str) and text.startswith(prompt) else 0
 
 
 def joined(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -173,7 +178,8 @@ def scored(choice: Mapping[str, Any]) -> list[tuple[str, float | None]]:
         return []
     content = said.get("content")
     if isinstance(content, list):
-        return [(str(one.get("token")), one.get("logprob")) for one in content if one]
+        rows = [one if isinstance(one, dict) else {} for one in content]
+        return [(str(one.get("token")), one.get("logprob")) for one in rows]
     tokens, values = said.get("tokens"), said.get("token_logprobs")
     if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
         return []
@@ -207,7 +213,8 @@ def has_call_ids(choices: Sequence[Mapping[str, Any]]) -> bool:
     for choice in choices:
         message = choice.get("message")
         calls = message.get("tool_calls") if isinstance(message, dict) else None
-        ids = [one.get("id") for one in calls or () if isinstance(one, dict)]
+        listed = calls if isinstance(calls, list) else ()
+        ids = [one.get("id") for one in listed if isinstance(one, dict)]
         if not all(map(is_word, ids)) or len(set(ids)) != len(ids):
             return False
         found = found or bool(ids)

@@ -91,6 +91,7 @@ class Said:
     first_byte_seconds: float | None = None
     gap_seconds: float | None = None
     scores: tuple[float, ...] = ()  # of a ranking answer
+    places: tuple[int, ...] = ()  # which texts they belong to; empty: all, in their order
     odd: bool = False  # JSON of another shape than this API's
     thoughts: int = 0  # characters at the text's beginning that are reasoning
     account: Account | None = None  # what it says beside the text
@@ -138,7 +139,7 @@ def compare(
         place = divergence(theirs.text, ours.text)
         told[TEXT] = place is not None and place < plan.early_characters
     if theirs.scores or ours.scores:
-        ranked = ranks_otherwise(theirs.scores, ours.scores)
+        ranked = ranks_otherwise(*aligned(theirs, ours))
         told |= {} if ranked is None else {TEXT: ranked}
     return told | times(theirs, ours, plan.max_slowdown, tail_seconds)
 
@@ -201,6 +202,18 @@ def is_another(said: Said, before: Said, plan: Plan) -> bool:
     told = compare(before, said, plan, greedy=True)
     other = any(told.get(name) for name in (*OPEN, *FIELDS))
     return other or any(name in told for name in MARKS)
+
+
+def aligned(theirs: Said, ours: Said) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The scores of both for the same texts. What one leaves out of its best few is its last."""
+    one, two = (dict(zip(said.places, said.scores, strict=False)) for said in (theirs, ours))
+    if not one or not two or len(theirs.scores) != len(ours.scores):
+        return theirs.scores, ours.scores
+    every = sorted({*one, *two})
+    first, second = (
+        tuple(scores.get(place, -math.inf) for place in every) for scores in (one, two)
+    )
+    return first, second
 
 
 def ranks_otherwise(theirs: tuple[float, ...], ours: tuple[float, ...]) -> bool | None:

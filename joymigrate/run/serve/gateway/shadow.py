@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from joymigrate.run.serve.gateway import whole
-from joymigrate.run.serve.gateway.account import account_of, joined
+from joymigrate.run.serve.gateway.account import Account, account_of, echoed_in, joined
 from joymigrate.run.serve.gateway.answers import (
     TAIL_PAIRS,
     Answers,
@@ -191,7 +191,7 @@ class Shadow:
             return
         theirs = Said(
             200, heard.text, heard.finish, heard.seconds, heard.first_byte_seconds,
-            thoughts=heard.thoughts,
+            thoughts=heard.thoughts, account=repeating(heard.text, call),
         )  # fmt: skip
         failure = f"status_{ours.status}" if not ours.good else None
         if failure is None and theirs.text and not ours.text and call.greedy:
@@ -342,7 +342,7 @@ class Shadow:
         odd = whole.oddity(parsed, call) if call.strict and parsed.get("choices") else None
         return Said(
             200, whole.words_of(parsed), whole.finish_of(parsed), time.perf_counter() - started,
-            scores=whole.scores_of(parsed), odd=odd is not None,
+            scores=whole.scores_of(parsed), places=whole.places_of(parsed), odd=odd is not None,
             thoughts=len(whole.thoughts_of(parsed)), account=account_of(parsed, call),
         )  # fmt: skip
 
@@ -451,6 +451,13 @@ def expected(call: Call) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
+def repeating(text: str, call: Call) -> Account | None:
+    """The account of a client's answer, of which the text alone was kept: whether it repeats the
+    prompt. The standby's answer is compared without it, so this one has to be, too."""
+    echoed = echoed_in(text, call.parsed or {})
+    return Account(fields=frozenset(("echo",)), echoed=echoed) if echoed else None
+
+
 def kind_of_question(call: Call) -> tuple[str, ...]:
     """The path, the names of the fields (also whether one is false), and who speaks how."""
     body = call.parsed or {}
@@ -483,8 +490,10 @@ def short(call: Call) -> Call:
     """A greedy, short version of a question, in a stream or not as the client asked; what cannot be
     shortened stays as it is. One with a task keeps its length: the solution may be at the end."""
     if call.kind == RESPONSES and call.parsed is not None:
-        most = min(call.parsed.get("max_output_tokens") or PAIR_TOKENS, PAIR_TOKENS)
-        body = {**call.parsed, "temperature": 0, "max_output_tokens": most, "stream": False}
+        wish = call.parsed.get("max_output_tokens")
+        few = min(wish, PAIR_TOKENS) if isinstance(wish, int) and wish > 0 else PAIR_TOKENS
+        body = {**call.parsed, "temperature": 0, "max_output_tokens": few, "stream": False}
+        body.pop("stream_options", None)
         return replace(call, parsed=body, body=orjson.dumps(body))
     if not call.strict or call.parsed is None:
         return call
@@ -496,6 +505,7 @@ def short(call: Call) -> Call:
     body |= {"temperature": 0} | ({"max_tokens": most} if most else {})
     if call.kind == CHAT and "tools" in body and "tool_choice" not in body:
         body["stream"] = False  # calls come whole: they can be compared
+        body.pop("stream_options", None)  # which servers refuse then
     return replace(call, parsed=body, body=orjson.dumps(body))
 
 

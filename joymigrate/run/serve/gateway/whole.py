@@ -153,7 +153,8 @@ def text_of_items(items: Any) -> str:
     for item in items if isinstance(items, list) else ():
         if not isinstance(item, dict):
             continue
-        for part in item.get("content") or ():
+        parts = item.get("content")
+        for part in parts if isinstance(parts, list) else ():
             text = part.get("text") if isinstance(part, dict) else None
             found += [text] if isinstance(text, str) else []
         if item.get("type") == "function_call":
@@ -195,9 +196,8 @@ def words_of_calls(functions: Sequence[tuple[Any, Any]]) -> str:
 def scores_of(parsed: dict[str, Any]) -> tuple[float, ...]:
     """The first output of a ranking answer in JSON (/v1/rank, KServe v2), or the scores of
     /v1/score and /v1/rerank in the order of what was asked; empty: it has none."""
-    for rows, name in (("data", "score"), ("results", "relevance_score")):
-        if scores := scores_by_index(parsed.get(rows), name):
-            return scores
+    if rows := scored_rows(parsed):
+        return tuple(score for _, score in rows)
     outputs = parsed.get("outputs")
     if isinstance(outputs, dict):
         found = next(iter(outputs.values()), None)
@@ -209,15 +209,28 @@ def scores_of(parsed: dict[str, Any]) -> tuple[float, ...]:
     return tuple(float(one) for one in found)
 
 
-def scores_by_index(rows: Any, name: str) -> tuple[float, ...]:
+def places_of(parsed: dict[str, Any]) -> tuple[int, ...]:
+    """Which texts the scores of /v1/score and /v1/rerank belong to; empty: all, in their order."""
+    return tuple(place for place, _ in scored_rows(parsed))
+
+
+def scored_rows(parsed: dict[str, Any]) -> list[tuple[int, float]]:
+    """Place and score of each text that an answer of /v1/score or /v1/rerank names."""
+    for rows, name in (("data", "score"), ("results", "relevance_score")):
+        if found := scores_by_index(parsed.get(rows), name):
+            return found
+    return []
+
+
+def scores_by_index(rows: Any, name: str) -> list[tuple[int, float]]:
     """Scores of rows that say which text they belong to, in the order of the texts."""
     found = []
     for row in rows if isinstance(rows, list) else ():
         score = row.get(name) if isinstance(row, dict) else None
         if not isinstance(score, int | float) or not isinstance(row.get("index"), int):
-            return ()
+            return []
         found.append((row["index"], float(score)))
-    return tuple(score for _, score in sorted(found))
+    return sorted(found)
 
 
 def finish_of(parsed: dict[str, Any]) -> str | None:

@@ -16,7 +16,7 @@ from joymigrate.run.serve.gateway.account import account_of, joined
 from joymigrate.run.serve.gateway.answers import Answers, Said, compare
 from joymigrate.run.serve.gateway.calls import CHAT, EMBEDDINGS, RESPONSES, TEXT, Call
 from joymigrate.run.serve.gateway.events import Plan
-from joymigrate.run.serve.gateway.shadow import kind_of_question, short
+from joymigrate.run.serve.gateway.shadow import kind_of_question, repeating, short
 from tests.run.serve.gateway.conftest import Bench, Table
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
@@ -43,7 +43,7 @@ def answer() -> dict[str, Any]:
 def said(parsed: dict[str, Any], asked: Call = ASKED) -> Said:
     return Said(
         200, whole.words_of(parsed), whole.finish_of(parsed), scores=whole.scores_of(parsed),
-        account=account_of(parsed, asked),
+        places=whole.places_of(parsed), account=account_of(parsed, asked),
     )  # fmt: skip
 
 
@@ -174,12 +174,75 @@ def test_scores_and_reranked_documents_are_ranks(rows: str, name: str) -> None:
     assert "text" not in compare(scores(0.9), scores(0.1), Plan(), greedy=True)
 
 
+def test_the_best_few_of_two_rerankers_are_compared_by_document() -> None:
+    def best(**scores: float) -> Said:
+        rows = [{"index": int(name[1:]), "relevance_score": one} for name, one in scores.items()]
+        return said({"results": rows}, call(EMBEDDINGS))
+
+    right = best(d4=0.9, d7=0.6, d0=0.5)
+    for ours, otherwise in (
+        (best(d4=0.8, d7=0.7, d8=0.5), False),
+        (best(d1=0.9, d2=0.6, d3=0.5), True),
+        (best(d4=0.9, d7=0.6), True),
+    ):
+        assert compare(right, ours, Plan(), greedy=True)["text"] is otherwise
+    assert compare(best(d1=0.9), best(d2=0.9), Plan(), greedy=True)["text"] is True
+
+
+def test_a_mirrored_answer_is_compared_without_the_prompt_on_both_sides() -> None:
+    prompt = "Once upon a time there was a king who"
+    asked = call(TEXT, prompt=prompt, echo=True)
+
+    def heard(text: str) -> Said:
+        return Said(200, text, "stop", account=repeating(text, asked))
+
+    def answered(text: str) -> Said:
+        choice = {"index": 0, "text": text, "finish_reason": "stop"}
+        return said({**answer(), "choices": [choice]}, asked)
+
+    theirs = heard(f"{prompt} lived.")
+    told = compare(theirs, answered(f"{prompt} lived."), Plan(), greedy=True)
+    assert told["echo"] is False
+    assert not any(told.values())
+    assert compare(theirs, answered(f"{prompt} died."), Plan(), greedy=True)["text"] is True
+    assert compare(theirs, answered(" lived."), Plan(), greedy=True)["echo"] is True
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: first(a)["logprobs"].update(content=["hi"]),
+        lambda a: first(a)["logprobs"].update(content=[5]),
+        lambda a: first(a)["message"].update(tool_calls=5),
+    ],
+)
+def test_fields_of_a_strange_shape_are_not_there(change: Any) -> None:
+    wrong = answer()
+    change(wrong)
+    told = compare(said(answer()), said(wrong), Plan(), greedy=True)
+    assert told["logprobs"] or told["call_ids"]
+
+
+def test_a_question_that_comes_whole_has_no_options_of_a_stream() -> None:
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    for asked in (
+        call(messages=[], tools=[{}], **options),
+        call(RESPONSES, input="q", max_output_tokens="9", **options),
+    ):
+        body = short(asked).parsed or {}
+        assert body["stream"] is False
+        assert "stream_options" not in body
+    kept = short(call(messages=[], **options)).parsed or {}
+    assert kept["stream_options"] == {"include_usage": True}
+
+
 def test_responses_are_asked_greedily_and_read() -> None:
     asked = short(call(RESPONSES, input="q", stream=True, max_output_tokens=1000))
     assert (asked.parsed or {}) == {
         "model": "m", "input": "q", "stream": False, "temperature": 0, "max_output_tokens": 48,
     }  # fmt: skip
     item = {"type": "message", "content": [{"type": "output_text", "text": "hello"}, None]}
+    assert whole.words_of({"output": [{"content": 5}, {"content": {"a": 1}}]}) == ""
     assert whole.words_of({"output": [item, {"type": "function_call", "name": "f"}, 7]}) == (
         "hellof(None)"
     )
