@@ -89,7 +89,7 @@ class Shards:
         self.stopping = threading.Event()
         self.failures = 0
         self.name = uuid.uuid4().hex  # by which shards know this dense part
-        self.number = 0  # the version that rows are asked of
+        self.number: int | None = 0  # the version that rows are asked of; None: no shard waits
         self.key = os.environ.get("JOYMIGRATE_SHARD_KEY", "")
         self.prober = threading.Thread(target=self.probe, name="shards", daemon=True)
 
@@ -297,7 +297,7 @@ class Shards:
         """Whether an address answers as the shard that it should be."""
         connection = address.connect(max(0.5, self.seconds))
         try:
-            held = {VERSION_HEADER: f"{self.name} {self.number}"}
+            held = {} if self.number is None else {VERSION_HEADER: f"{self.name} {self.number}"}
             connection.request("GET", "/ready", headers=self.headers() | held)
             reply = connection.getresponse()
             said = orjson.loads(reply.read())

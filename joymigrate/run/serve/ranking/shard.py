@@ -79,11 +79,15 @@ class Shard:
 
     def must_wait(self, number: int, now: float) -> bool:
         """Whether version `number` would push out rows that a dense part still asks for."""
-        self.needed = {
-            part: said for part, said in self.needed.items() if now - said[1] < NEEDED_SECONDS
-        }
-        full = len(self.history) == KEPT_VERSIONS and number == self.number + 1
-        return full and any(one == self.oldest for one, _ in self.needed.values())
+        said_by = dict(self.needed)  # another thread puts what it hears in
+        for part, (_, told) in said_by.items():
+            if now - told >= NEEDED_SECONDS:
+                self.needed.pop(part, None)
+        held = [one for one, told in said_by.values() if now - told < NEEDED_SECONDS]
+        if number == self.number + 1:
+            return len(self.history) == KEPT_VERSIONS and self.oldest in held
+        # A snapshot pushes all out. Who has the newest version held here comes behind it.
+        return any(self.oldest <= one < self.number for one in held)
 
     def read(self, name: str, ids: Ids, number: int) -> Bytes:
         """Rows of a version; raises `Refusal`."""

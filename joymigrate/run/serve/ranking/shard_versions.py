@@ -48,12 +48,29 @@ class ShardVersions(Following):
 
     def take(self, number: int) -> None:
         """Apply what leads to a version, as far as no dense part would lose its rows by it."""
+        if self.shard.must_wait(self.held + 1, time.monotonic()):
+            return
         for link in self.links_since(number):
             if self.shard.must_wait(int(link["version"]), time.monotonic()):
                 return
             self.shard.put(int(link["version"]), self.read(link))
             self.identity = str(link["identity"])
             self.applied_at = time.time()
+
+    def links_since(self, number: int | None) -> list[dict[str, Any]]:
+        """Version by version, where they are published yet: from a snapshot on, there would be no
+        rows of those before it."""
+        links, identity = [], self.identity
+        try:
+            for at in range(self.held + 1, (number or 0) + 1):
+                link = self.store.manifest(at, "delta")
+                if link["previous"] != identity:
+                    return super().links_since(number)
+                links.append(link)
+                identity = link["identity"]
+        except JoyError:
+            return super().links_since(number)
+        return links or super().links_since(number)
 
     def read(self, link: Mapping[str, Any]) -> list[Replaced]:
         """All rows of a version, every one checked against the tables."""

@@ -91,7 +91,13 @@ class Versions(Following):
             wanted = self.reachable(int(newest["version"]))
             if wanted <= self.number or wanted in self.refused_numbers:
                 return
-            for link in self.links_since(wanted):
+            try:
+                links = self.links_since(wanted)
+            except JoyError:  # it is published no more: shards that wait for this part go on
+                if split := self.engine.program.split:
+                    split.shards.number = None
+                raise
+            for link in links:
                 self.take(link)
 
     def wait_for_shards(self) -> int:

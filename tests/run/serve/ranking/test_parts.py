@@ -26,6 +26,7 @@ from joymigrate.run.serve.ranking.shard_versions import ShardVersions
 from joymigrate.run.serve.ranking.versions import Versions
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.server import Server
+from joymigrate.run.train.formats import versions as published
 from tests.run.serve.ranking.test_versions import model as balance  # noqa: F401
 from tests.run.serve.ranking.test_versions import publish
 from tests.run.train.tables.test_stores import server as redis_server  # noqa: F401
@@ -278,6 +279,66 @@ def test_shards_go_no_further_than_a_dense_part_that_stays_behind(
                 one.follow()
             assert (ranked(engine, request).outputs[0] == 0).all()
         assert steps == ["10", "18", "19"]
+    finally:
+        versions.stop()
+        engine.close()
+        shards.stop()
+
+
+def test_a_snapshot_pushes_out_no_rows_that_a_dense_part_asks_for(
+    balance: program.Program,  # noqa: F811
+    tmp_path: Path,
+    serving: Serving,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("joymigrate.run.serve.ranking.shard.NEEDED_SECONDS", 3600.0)
+    place = tmp_path / "published"
+    for number in range(1, 4):
+        publish(place, number)
+    shard = Shard(open_tables(balance.path), 0, 1)
+    following = ShardVersions(shard, str(place), poll_seconds=3600.0)
+    following.start()
+    shards = Shards([[serving.start(shard).url]], seconds=5.0)
+    program.take_tables_out(balance, shards, "error")
+    engine = Engine(balance)
+    versions = Versions(engine, str(place), poll_seconds=3600.0)
+    shards.start(10)
+    versions.start()
+    engine.start()
+    request = check(balance.signature, {"ids": np.arange(8)})
+
+    def snapshot(number: int) -> None:
+        publish(place, number)
+        published.compact(published.open_versions(str(place)), number)
+        shards.look(everywhere=True)
+        following.follow()
+
+    try:
+        assert versions.back() == 2
+        snapshot(4)
+        publish(place, 5)
+        snapshot(6)  # the shard has not seen 5 yet
+        assert (shard.oldest, shard.number) == (0, 6)
+        for number in range(7, 15):
+            publish(place, number)
+        snapshot(15)
+        assert (shard.oldest, shard.number) == (2, 10)
+        published.prune(published.open_versions(str(place)), 1)
+        following.follow()
+        assert (shard.oldest, shard.number) == (2, 10)
+        assert (ranked(engine, request).outputs[0] == 0).all()
+        assert engine.version == "2"
+        # What lies between is published no more: the shard goes on once nobody stays behind.
+        versions.resume()
+        with pytest.raises(JoyError, match="version 10"):
+            versions.follow()
+        monkeypatch.setattr("joymigrate.run.serve.ranking.shard.NEEDED_SECONDS", 0.0)
+        shards.look(everywhere=True)
+        following.follow()
+        shards.look(everywhere=True)
+        versions.follow()
+        assert engine.version == "15"
+        assert (ranked(engine, request).outputs[0] == 0).all()
     finally:
         versions.stop()
         engine.close()
