@@ -3,7 +3,7 @@ ZeRO 1, 2 and 3 (`"checkpoint": {"load_universal": true}`). Layout after DeepSpe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,11 +126,14 @@ def moments_of(
                 found[name][key] = value
         return found, groups, []
     state = optimizer["state"]
-    names = names_of(state, model)
+    names = names_of(state, model, optimizer.get("param_groups") or [])
     if len(names) < len(state):
         return {}, groups, ["optimizer: which of its numbers is which parameter cannot be told"]
     return {
-        names[key]: {k: torch.as_tensor(v) for k, v in held.items() if k == "step" or shaped(v)}
+        names[key]: {
+            k: torch.as_tensor(v) for k, v in held.items()
+            if k == "step" or shaped(v) or getattr(v, "shape", 0) == model[names[key]].shape
+        }
         for key, held in state.items()
     }, groups, []  # fmt: skip
 
@@ -140,16 +143,64 @@ def shaped(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dim() > 0
 
 
-def names_of(state: Mapping[Any, Any], model: Mapping[str, Tensor]) -> dict[Any, str]:
-    """The parameter of each entry: its own name, or the weights in order where the shapes fit."""
+def names_of(
+    state: Mapping[Any, Any],
+    model: Mapping[str, Tensor],
+    groups: Sequence[Mapping[str, Any]] = (),
+) -> dict[Any, str]:
+    """The parameter of each entry: its own name, or the weights in order where the shapes fit.
+
+    Empty where the numbers could be other parameters as well: of several groups, of a part of the
+    weights.
+    """
     if all(isinstance(key, str) for key in state):
         return {key: key for key in state if key in model}
-    names = iter([one for one in model if one.rpartition(".")[2] not in BUFFERS])
+    told = {
+        number: name
+        for group in groups
+        for number, name in zip(group.get("params", ()), group.get("param_names", ()), strict=False)
+    }
+    if all(told.get(key) in model for key in state):
+        return {key: told[key] for key in state}
+    weights = weights_of(model)
+    numbers = [number for group in groups for number in group.get("params", ())] or sorted(state)
+    shapes = [shape_of(state.get(number, {})) for number in numbers]
+    if sum(bool(group.get("params")) for group in groups) > 1:
+        places = [[w for w in weights if model[w].shape == shape] for shape in shapes]
+        certain = all(len(place) == 1 for place in places)
+        found = [place[0] for place in places] if certain else []
+    else:
+        found = fitted(shapes, weights, model)
+        last = fitted(shapes[::-1], weights[::-1], model)[::-1]
+        found = found if found == last else []
+    return {
+        number: name for number, name in zip(numbers, found, strict=False) if number in state
+    }
+
+
+def weights_of(model: Mapping[str, Tensor]) -> list[str]:
+    """Names of what may be trained, in order; of tied weights, which are one memory, the first."""
     found: dict[Any, str] = {}
-    for key in sorted(state):
-        shape = next((v.shape for v in state[key].values() if shaped(v)), None)
+    for name, value in model.items():
+        if value.is_floating_point() and name.rpartition(".")[2] not in BUFFERS:
+            found.setdefault((value.data_ptr() or name, value.shape), name)
+    return list(found.values())
+
+
+def shape_of(held: Mapping[str, Any]) -> torch.Size | None:
+    """The shape of an entry's moments; None where it has none."""
+    return next((value.shape for value in held.values() if shaped(value)), None)
+
+
+def fitted(
+    shapes: Sequence[torch.Size | None], weights: Sequence[str], model: Mapping[str, Tensor]
+) -> list[str]:
+    """The first weights in their order that have these shapes; empty where they do not."""
+    names = iter(weights)
+    found = []
+    for shape in shapes:
         name = next((one for one in names if shape in (None, model[one].shape)), None)
         if name is None:
-            return {}
-        found[key] = name
+            return []
+        found.append(name)
     return found

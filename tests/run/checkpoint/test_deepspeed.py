@@ -82,6 +82,45 @@ def test_a_plain_training_state_becomes_a_folder_for_deepspeed(tmp_path: Path) -
     assert universal.names_of({0: {"exp_avg": torch.ones(9)}}, model.state_dict()) == {}
 
 
+def trained(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, Any]:
+    model(torch.randn(3, 4)).square().mean().backward()
+    optimiser.step()
+    return {"model": model.state_dict(), "optimizer": optimiser.state_dict()}
+
+
+@pytest.mark.parametrize("case", ["a part of the weights", "several groups", "names"])
+def test_moments_go_to_no_weight_that_may_be_another(tmp_path: Path, case: str) -> None:
+    """Numbers of an optimiser follow its own order: equal shapes do not tell whose they are."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    first, second = ([{"params": list(part.parameters())}] for part in model)
+    groups = {"a part of the weights": second, "several groups": [*second, *first]}
+    given: Any = groups.get(case) or list(model.named_parameters())[::-1]
+    lost = write.write(trained(torch.optim.Adam(given), model), tmp_path / "out", "zero")
+    again, _, _ = read.read(tmp_path / "out", trust=True)
+    assert bool(lost) is (case != "names")
+    assert set(again["model"]) == set(model.state_dict())
+    if case == "names":
+        gradients = {name: one.grad for name, one in model.named_parameters()}
+        for name, moment in again["optimizer"]["exp_avg"].items():
+            torch.testing.assert_close(moment, 0.1 * gradients[name])
+
+
+def test_a_weight_without_dimensions_keeps_its_moments(tmp_path: Path) -> None:
+    class Scaled(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, 4)
+            self.scale = nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input) * self.scale
+
+    model = Scaled()
+    state = trained(torch.optim.Adam(model.parameters()), model)
+    assert write.write(state, tmp_path / "out", "zero") == []
+    again, _, _ = read.read(tmp_path / "out", trust=True)
+    assert again["optimizer"]["exp_avg"]["scale"] == state["optimizer"]["state"][2]["exp_avg"]
+
+
 def test_frozen_and_tied_weights_of_zero_are_not_forgotten(tmp_path: Path) -> None:
     for path in (SAMPLES / "zero3").rglob("*model_states.pt"):
         head = torch.load(path, weights_only=True)
