@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from argparse import Namespace
+from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +32,14 @@ class Unknown:
         fields = state if isinstance(state, dict) else {"state": state}
         self.__dict__.update(fields)
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """An entry, of a subclass of dict."""
+        self.__dict__.setdefault("items", {})[key] = value
+
+    def append(self, value: Any) -> None:
+        """An element, of a subclass of list."""
+        self.__dict__.setdefault("elements", []).append(value)
+
     def __int__(self) -> int:
         """The value of an enumeration's member."""
         return int(self.given[0])
@@ -47,6 +57,37 @@ class Reader(pickle.Unpickler):
 
 
 PICKLE = SimpleNamespace(Unpickler=Reader, load=pickle.load, __name__="pickle")
+
+
+def without_unknown(value: Any, place: str, lost: list[str]) -> Any:
+    """A state without objects of packages that are not here, which nobody can write again.
+
+    `lost` gets their places. What holds none of them is the same object as before.
+    """
+    if isinstance(value, Unknown):
+        kind = type(value)
+        lost.append(f"{place}: {kind.__module__}.{kind.__qualname__}")
+        return None
+    before = len(lost)
+    if type(value) in (dict, OrderedDict):
+        made: Any = type(value)()
+        for key, one in value.items():
+            if isinstance(key, Unknown):
+                without_unknown(key, f"{place}: a key", lost)
+            else:
+                made[key] = without_unknown(one, f"{place}.{key}", lost)
+    elif type(value) in (list, tuple, set):
+        made = type(value)(
+            without_unknown(one, f"{place}.{number}", lost) for number, one in enumerate(value)
+        )
+    elif type(value) in (Namespace, SimpleNamespace):
+        fields = {
+            key: without_unknown(one, f"{place}.{key}", lost) for key, one in vars(value).items()
+        }
+        made = type(value)(**fields)
+    else:
+        return value
+    return made if len(lost) > before else value
 
 
 def torch_file(path: Path, trust: bool) -> Any:

@@ -173,9 +173,7 @@ def names_of(
         found = fitted(shapes, weights, model)
         last = fitted(shapes[::-1], weights[::-1], model)[::-1]
         found = found if found == last else []
-    return {
-        number: name for number, name in zip(numbers, found, strict=False) if number in state
-    }
+    return {number: name for number, name in zip(numbers, found, strict=False) if number in state}
 
 
 def weights_of(model: Mapping[str, Tensor]) -> list[str]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file, write_output
 from joymigrate.run.checkpoint import plain, universal
+from joymigrate.run.checkpoint.pickled import without_unknown
 from joymigrate.run.checkpoint.read import SCHEMA, STATE, TENSORS
 
 TORCH = (".pt", ".pth", ".bin", ".ckpt")
@@ -33,11 +34,14 @@ def format_of(path: Path, wanted: str) -> str:
 
 def write(state: Any, path: Path, form: str) -> list[str]:
     """Write a state; what the format can't hold. JoyError where it can't hold the state at all."""
+    lost: list[str] = []
+    if form not in ("plain", "safetensors"):  # which tell themselves what they cannot hold
+        state = without_unknown(state, "", lost)
     if form == "torch":
         buffer = io.BytesIO()
         torch.save(state, buffer)
         write_output(path, buffer.getvalue())
-        return []
+        return lost
     if form == "safetensors":
         return write_safetensors(state, path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -46,7 +50,7 @@ def write(state: Any, path: Path, form: str) -> list[str]:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".part-") as folder:
         part = Path(folder) / "checkpoint"
         part.mkdir()
-        lost = FOLDERS[form](state, part)
+        lost += FOLDERS[form](state, part)
         if path.is_dir():
             path.rmdir()
         shutil.move(part, path)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from argparse import Namespace
 from collections import OrderedDict
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -262,3 +264,30 @@ def test_kinds_that_change_are_named() -> None:
     assert lost == [
         ".best: max becomes a tuple", ".odd: ndarray of object", ".deep.0: max becomes a tuple",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["torch", "plain", "safetensors", "dcp", "zero", "megatron"])
+def test_objects_of_a_package_that_is_not_here_are_named_and_the_rest_is_carried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Plain ones, and ones that are dicts or lists, which pickle fills entry by entry."""
+    away = ModuleType("package_that_is_not_here")
+    made: dict[str, Any] = {
+        name: type(name, (base,), {"__module__": away.__name__})
+        for name, base in (("Settings", object), ("Table", dict), ("Rows", list))
+    }
+    vars(away).update(made)
+    monkeypatch.setitem(sys.modules, away.__name__, away)
+    arguments = Namespace(lr=0.1, settings=made["Settings"]())
+    state = {"model": {"w": torch.ones(2)}, "args": arguments, "rows": [made["Rows"]([1, 2])]}
+    source = tmp_path / "model.pt"
+    torch.save({**state, "table": made["Table"](a=1)}, source)
+    monkeypatch.delitem(sys.modules, away.__name__)
+    found, _, _ = read.read(source, trust=True)
+    lost = write.write(found, tmp_path / "out", form)
+    assert [any(word in line for line in lost) for word in ("rows", "table", "args")] == [True] * 3
+    if form != "safetensors":
+        again, _, _ = read.read(tmp_path / "out", trust=True)
+        assert torch.equal(again["model"]["w"], torch.ones(2))
+    if form == "torch":
+        assert again["args"].lr == 0.1

@@ -97,7 +97,7 @@ def test_moments_go_to_no_weight_that_may_be_another(tmp_path: Path, case: str) 
     given: Any = groups.get(case) or list(model.named_parameters())[::-1]
     lost = write.write(trained(torch.optim.Adam(given), model), tmp_path / "out", "zero")
     again, _, _ = read.read(tmp_path / "out", trust=True)
-    assert bool(lost) is (case != "names")
+    assert any("cannot be told" in line for line in lost) is (case != "names")
     assert set(again["model"]) == set(model.state_dict())
     if case == "names":
         gradients = {name: one.grad for name, one in model.named_parameters()}
