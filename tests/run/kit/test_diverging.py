@@ -17,7 +17,7 @@ from joymigrate.run.kit.runner.judge import deviations
 ROW: dict[str, Any] = {
     "op": "aten::gelu", "overload": "", "dtype": "float16", "shapes": [[4, 6]], "calls": 1,
     "where": None, "module": None, "case": "recorded", "phase": "forward", "level": "L1",
-    "inputs": "drawn", "status": "FAIL", "metric": "relative", "value": 0.02, "limit": 0.01,
+    "inputs": "drawn", "status": "FAIL", "metric": "rmse", "value": 0.02, "limit": 0.01,
     "target_error": 0.02, "reference_error": 1e-4, "reason": None,
 }  # fmt: skip
 
@@ -40,6 +40,8 @@ def made(tmp_path: Path, *rows: dict[str, Any]) -> str:
         ({"phase": "backward", "dtype": "bfloat16"}, 0),
         ({"op": "aten::mm", "shapes": [[3, 4], [4, 2]], "dtype": "float32"}, 0),
         ({"op": "aten::add", "overload": "Tensor", "shapes": [[3], [3]]}, 0),
+        ({"metric": "share of unequal elements", "limit": 0.0}, 0),
+        ({"metric": "diff1 error / reference's", "limit": 2.0}, 0),
     ],
 )
 def test_the_script_of_a_diverging_operator(
@@ -57,6 +59,22 @@ def test_the_script_of_a_diverging_operator(
     assert int(ended.value.code or 0) == exits
 
 
+@pytest.mark.parametrize("metric", [f"{one} error / reference's" for one in ("rmse", "max")])
+def test_a_ratio_is_judged_by_the_error_of_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str
+) -> None:
+    """A device a thousandth off is ten thousand times worse than the CPU, and 0.001 is below 10."""
+    source = made(tmp_path, {"metric": metric, "limit": 10.0, "dtype": "float32"})
+    script = tmp_path / "repro.py"
+    assert run(["report", "repro", "aten::gelu", "--score", source, "-o", str(script)]) == 0
+    monkeypatch.setattr(sys, "argv", [str(script), "cpu"])
+    text = script.read_text()
+    script.write_text(text.replace("run(device, False)", "run(device, False) * 1.001"))
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script))
+    assert ended.value.code == 1
+
+
 @pytest.mark.parametrize(
     ("name", "row", "says"),
     [
@@ -64,6 +82,9 @@ def test_the_script_of_a_diverging_operator(
         ("aten::gelu", {"status": "PASS"}, "no finding is called"),
         ("aten::gelu", {"case": "nan"}, "fails with nan inputs alone"),
         ("aten::cumsum", {"op": "aten::cumsum"}, "takes more than tensors"),
+        ("aten::gelu", {"metric": "shape", "limit": None}, "by its shape"),
+        ("aten::log", {"op": "aten::log"}, "no numbers of values drawn"),
+        ("aten::embedding", {"op": "aten::embedding", "shapes": [[9, 4], [3]]}, "values drawn"),
     ],
 )
 def test_what_has_no_inputs_is_refused_with_the_way_to_them(
