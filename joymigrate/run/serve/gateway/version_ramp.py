@@ -28,7 +28,7 @@ DIFFERS = "differs"  # paused without traffic: the rankings differ, and nobody c
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is seen: versions of both servers, the newest published one, the rollout's state."""
+    """What is seen: versions of both servers, the newest that both can go to, the rollout's state."""
 
     primary: int
     standby: int
@@ -136,7 +136,7 @@ async def look(session: Any, places: Places) -> View:
     if state == PAUSED and not given:
         state = DIFFERS
     return View(int(primary["model_version"]), int(standby["model_version"]),
-                max(int(primary["newest_version"]), int(standby["newest_version"])),
+                min(int(primary["newest_version"]), int(standby["newest_version"])),
                 state)  # fmt: skip
 
 

@@ -282,9 +282,9 @@ class Versions(Following):
 
     @property
     def newest(self) -> int:
-        """The newest published version; 0: none."""
+        """The newest published version that this part can go to; 0: none."""
         found = self.store.latest()
-        return int(found["version"]) if found is not None else 0
+        return max(0, self.reachable(int(found["version"]))) if found is not None else 0
 
     def resume(self) -> None:
         """Follow new versions again."""

@@ -265,6 +265,9 @@ def test_shards_go_no_further_than_a_dense_part_that_stays_behind(
         assert engine.version == "2"
         with pytest.raises(JoyError, match="no rows of version 1, only of 2 to 10"):
             versions.go(1)
+        with pytest.raises(JoyError, match="no rows of version 19, only of 2 to 10"):
+            versions.go(19)
+        assert versions.newest == 10  # whoever ramps up versions is told one that can be had
         # A shard that starts again has what was before the newest, but not 2 any more.
         again = Shard(open_tables(balance.path), 1, 2)
         ShardVersions(again, str(place), poll_seconds=3600.0).open()
