@@ -20,7 +20,7 @@ FIELDS = {
     "role": "are not said to be the assistant's",
     "logprobs": "leave out log probabilities that were asked for, or have impossible ones",
     "top_logprobs": "leave out the likeliest tokens that were asked for",
-    "call_ids": "have tool calls without identifiers, or with one identifier twice",
+    "call_ids": "have no tool calls with an identifier of their own each",
     "reasoning": "have no reasoning beside the answer",
     "echo": "do not repeat the prompt, which was asked for",
 }
