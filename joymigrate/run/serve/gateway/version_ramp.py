@@ -28,7 +28,7 @@ DIFFERS = "differs"  # paused without traffic: the rankings differ, and nobody c
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is seen: versions of both servers, the newest that both can go to, the rollout's state."""
+    """What is seen: both servers' versions, the newest that both can go to, the rollout's state."""
 
     primary: int
     standby: int
