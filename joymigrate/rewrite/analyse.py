@@ -81,9 +81,14 @@ def twin(job: Job, path: str) -> str | None:
 
 
 def foreign(job: Job, path: str) -> str | None:
-    """The back end that a file serves as another one beside it serves the origin: `hpu_x.py`."""
+    """The back end that a file serves as another one beside it serves the origin: `hpu_x.py`.
+
+    The host is none: `train_cpu.py` and `offload_cpu.py` may well ask for the device.
+    """
     folder, slash, name = path.rpartition("/")
     for word in groups.OTHERS:
+        if word == "cpu":
+            continue
         parts = re.sub(rf"(?<![a-z]){word}(?![a-z])", job.context.origin.device, name)
         if parts != name and f"{folder}{slash}{parts}" in job.tree.paths:
             return word
