@@ -205,7 +205,7 @@ def training_loaders(module: Module) -> Iterator[ast.Call]:
         if any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in ast.walk(loop))
     ]  # fmt: skip
     parts = [node for loop in loops for node in ast.walk(loop.iter)]
-    read = {name for node in parts if (name := variable(node))}
+    read = {(name, home_of(module, node, name)) for node in parts if (name := variable(node))}
     for call in module.names.nodes[ast.Call]:
         if module.names.dotted(call.func) not in LOADERS:
             continue
@@ -216,7 +216,12 @@ def training_loaders(module: Module) -> Iterator[ast.Call]:
         )
         statement = statement_of(call)
         targets = statement.targets if isinstance(statement, ast.Assign) else []
-        named = {name for target in targets if (name := variable(target))}
+        named = {
+            (name, home)
+            for target in targets
+            if (name := variable(target))
+            for home in (home_of(module, target, name), None)
+        }
         if not shuffles and not named & read and call not in parts:
             continue
         if None in given or {"sampler", "batch_sampler"} & set(given) or len(call.args) > 3:
@@ -264,6 +269,26 @@ def variable(node: ast.AST) -> str | None:
         return node.id
     own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
     return f"self.{node.attr}" if own and node.value.id == "self" else None  # type: ignore[attr-defined]
+
+
+def home_of(module: Module, node: ast.AST, name: str) -> ast.AST | None:
+    """The function, class or module whose own variable a name is; None where it is handed in.
+
+    Another function's `loader`, or another class's `self.loader`, is another one.
+    """
+    if isinstance(node, ast.Attribute):
+        owner = module.names.enclosing(node, (ast.ClassDef,))
+        set_here = owner is not None and any(
+            isinstance(one, ast.Attribute)
+            and isinstance(one.ctx, ast.Store)
+            and variable(one) == name
+            for one in ast.walk(owner)
+        )
+        return owner if set_here else None
+    found = module.names.lookup(name, node)
+    if found is None or any(one.kind == "parameter" for one in found[1]):
+        return None
+    return found[0].node
 
 
 def beginning(scope: Scope, maker: ast.stmt) -> ast.stmt:

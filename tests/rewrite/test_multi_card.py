@@ -170,6 +170,46 @@ def test_a_trainer_class_keeps_its_model_in_an_attribute(
     assert "+    self.net = joymigrate_cards.parallel(self.net)" in capfd.readouterr().out
 
 
+SEVERAL = """
+import torch
+from torch.utils.data import DataLoader
+
+def evaluate(net, data):
+    loader = DataLoader(data, batch_size=2)
+    return sum(net(x).sum() for x in loader)
+
+class Judge:
+    def __init__(self, data):
+        self.loader = DataLoader(data, batch_size=4)
+
+class Trainer:
+    def __init__(self, data):
+        self.loader = DataLoader(data, batch_size=8)
+
+    def fit(self, net, optimiser):
+        for x in self.loader:
+            net(x).sum().backward()
+
+def main(data):
+    net = torch.nn.Linear(4, 2)
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+    Trainer(data).fit(net, optimiser)
+    loader = DataLoader(data, batch_size=16)
+    for x in loader:
+        net(x).sum().backward()
+"""
+
+
+def test_a_loader_of_the_same_name_elsewhere_is_not_shared_out(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Evaluation on a part of the data gives other figures."""
+    (tmp_path / "train.py").write_text(SEVERAL)
+    assert run(["rewrite", "--multi-card", "--diff", str(tmp_path)]) == 1
+    added = [line for line in capfd.readouterr().out.splitlines() if "cards.DataLoader" in line]
+    assert [line.partition("batch_size=")[2] for line in added] == ["8)", "16)"]
+
+
 def test_a_diff_says_why_a_script_stays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.py").write_text(LINE + OPT)
     assert run(["rewrite", "--multi-card", "--diff", str(tmp_path)]) == 0
