@@ -64,6 +64,8 @@ def read(folder: Path, trust: bool) -> dict[str, Any]:
             moments[name] = join(shapes, parts)
     model |= outside(heads, model, stage)
     kept = {k: v for k, v in head.items() if k not in DEEPSPEED and v is not None}
+    if "model" in kept:  # of the user's client_state: the weights are called so here
+        kept["client_state"] = {"model": kept.pop("model")}
     steps = [group.get("step") for group in base_state(ranks[0]) if isinstance(group, Mapping)]
     optimizer = {"zero_stage": stage, "step": steps[0] if steps else None, **moments}
     groups = param_groups(ranks[0], shapes)

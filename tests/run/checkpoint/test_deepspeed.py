@@ -7,6 +7,7 @@ with the same losses to the last bit.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,15 @@ def test_a_plain_training_state_becomes_a_folder_for_deepspeed(tmp_path: Path) -
         mine = optimiser.state_dict()["state"][number]["exp_avg"]
         assert torch.equal(again["optimizer"]["exp_avg"][name], mine)
     assert universal.names_of({0: {"exp_avg": torch.ones(9)}}, model.state_dict()) == {}
+
+
+def test_a_clients_state_called_model_is_not_the_weights(tmp_path: Path) -> None:
+    shutil.copytree(SAMPLES / "zero3", tmp_path / "zero3")
+    for path in (tmp_path / "zero3").rglob("*model_states.pt"):
+        torch.save({**torch.load(path, weights_only=False), "model": "tiny"}, path)
+    found, _, _ = read.read(tmp_path / "zero3", trust=True)
+    assert losses(found) == pytest.approx(NEXT, rel=1e-4)
+    assert found["client_state"] == {"model": "tiny"}
 
 
 def trained(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, Any]:
