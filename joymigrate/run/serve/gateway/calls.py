@@ -26,6 +26,20 @@ KINDS = {
     "/v1/rank": RANK,
 }
 STRICT = (CHAT, TEXT)
+ASKS = ("infer", "generate", "generate_stream")  # of a Triton model, which may have any name
+# Parts of paths by which vLLM, SGLang, Triton and OpenAI's API change what a server does or keeps.
+ORDERS = frozenset(
+    ("load_lora_adapter", "unload_lora_adapter", "sleep", "wake_up", "pause", "resume", "shutdown",
+     "reset_prefix_cache", "reset_mm_cache", "start_profile", "stop_profile", "collective_rpc",
+     "scale_elastic_ep", "init_weight_transfer_engine", "update_weights", "flush_cache",
+     "clear_hicache", "init_weights_update_group", "update_weights_from_disk",
+     "update_weights_from_tensor", "update_weights_from_distributed",
+     "release_memory_occupation", "resume_memory_occupation", "pause_generation",
+     "continue_generation", "abort_request", "open_session", "close_session",
+     "set_internal_state", "configure_logging", "repository", "logging", "setting", "register",
+     "unregister", "files", "uploads", "batches", "fine_tuning", "cancel", "conversations",
+     "vector_stores", "assistants", "threads")
+)  # fmt: skip
 USER_HEADERS = ("X-User-Id", "X-User")
 SESSION_HEADERS = ("X-Session-Id", "X-Conversation-Id")
 
@@ -72,6 +86,14 @@ class Call:
         if isinstance(prompts, list) and prompts and not isinstance(prompts[0], int):
             return len(prompts)
         return 1
+
+    @property
+    def orders(self) -> bool:
+        """Whether it changes what the server does or keeps: asked again, it would do so again."""
+        parts = self.path.partition("?")[0].split("/")
+        if self.kind == TRITON:
+            return parts[-1] not in ASKS
+        return not self.strict and not ORDERS.isdisjoint(parts)
 
     @property
     def strict(self) -> bool:

@@ -147,7 +147,7 @@ class Shadow:
         plan = self.rollout.plan
         if not plan.min_step_pairs or not (call.strict or call.body) or not self.primary.up:
             return False
-        if self.pairing >= PAIRS_AT_ONCE:
+        if self.pairing >= PAIRS_AT_ONCE or call.orders:
             return False
         if self.rollout.wants_pairs or self.is_new(call):
             return True

@@ -14,7 +14,7 @@ import pytest
 from joymigrate.run.serve.gateway import shared, whole
 from joymigrate.run.serve.gateway.account import account_of, joined
 from joymigrate.run.serve.gateway.answers import Answers, Said, compare
-from joymigrate.run.serve.gateway.calls import CHAT, EMBEDDINGS, RESPONSES, TEXT, Call
+from joymigrate.run.serve.gateway.calls import CHAT, EMBEDDINGS, RESPONSES, TEXT, Call, kind_of
 from joymigrate.run.serve.gateway.events import Plan
 from joymigrate.run.serve.gateway.shadow import kind_of_question, repeating, short
 from tests.run.serve.gateway.conftest import Bench, Table
@@ -261,6 +261,24 @@ def test_kinds_of_questions_are_told_apart_by_what_is_asked() -> None:
         )
     }
     assert len(kinds) == 5
+
+
+def test_what_changes_a_server_is_not_asked_again() -> None:
+    def orders(path: str) -> bool:
+        return Call(kind_of(path), "POST", path, {}, b"{}", None, 0.0).orders
+
+    for path in (
+        "/v1/unload_lora_adapter", "/sleep?level=1", "/v1/fine_tuning/jobs", "/v1/files",
+        "/v2/repository/models/m/unload", "/v1/responses/resp_1/cancel", "/flush_cache",
+        "/v2/models/m/trace/setting",
+    ):  # fmt: skip
+        assert orders(path), path
+    for path in (
+        "/v1/chat/completions", "/v1/rerank", "/v1/score", "/v1/embeddings", "/v1/responses",
+        "/v2/models/files/versions/1/infer", "/v2/models/m/generate_stream", "/tokenize",
+        "/v1/rank", "/v1/completions",
+    ):  # fmt: skip
+        assert not orders(path), path
 
 
 def test_a_plan_of_an_older_gateway_is_completed() -> None:
