@@ -161,6 +161,8 @@ def test_a_list_of_tensors_reads_zeros_where_nothing_was_set() -> None:
     assert control.stack(none, [2]).shape == (0, 2)
     more = control.push_back(none, torch.tensor([4, 5]))
     assert control.pop_back(more, [2])[1].tolist() == [4, 5]
+    lists = control.push_back(control.empty([-1], 0, element_dtype="variant"), more)
+    assert control.pop_back(lists, [-1])[1] is more
     assert none.items == ()
     assert control.set_item(none, 1, torch.tensor([1, 2])).items[0] is None
 

@@ -130,7 +130,8 @@ def push_back(held: TensorList, item: Tensor) -> TensorList:
 @operator("TensorListPopBack", host=(1,))
 def pop_back(held: TensorList, shape: Any) -> tuple[TensorList, Tensor]:
     """The list without its last element, and that."""
-    return held.having(held.items[:-1]), held.filled(shape_of(shape))[-1]
+    last = held.items[-1]
+    return held.having(held.items[:-1]), held.filled(shape_of(shape))[-1] if last is None else last
 
 
 @operator("TensorListLength")
