@@ -110,7 +110,7 @@ def against(parent: ast.If | ast.IfExp | ast.Try, child: ast.AST) -> list[ast.AS
 def negative(test: ast.AST) -> bool:
     """Whether a condition denies something; of several parts, one that speaks of a device does.
 
-    `not torch.cuda.is_available() or small` is negative, `not on_rocm and x.is_cuda` is not.
+    `not x.is_available() or small` is negative, `not other_vendor and x.is_here()` is not.
     """
     parts = test.values if isinstance(test, ast.BoolOp) else [test]
     asking = [part for part in parts if names_device(part)]

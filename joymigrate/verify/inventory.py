@@ -6,6 +6,7 @@ import functools
 import hashlib
 import inspect
 import re
+from collections.abc import Iterable
 from types import FunctionType
 from typing import Any
 
@@ -41,6 +42,7 @@ class Inventory:
         self.scalars: dict[str, dict[str, Any]] = {}
         self.names: IdentityMap[str] = IdentityMap()
         self.walked = False
+        self.absent: IdentityMap[bool] = IdentityMap()  # no module held them at the last walk
         self.hashed: IdentityMap[tuple[str, str]] = IdentityMap()  # root and name of first calls
         self.shared: dict[str, str] = {}  # a later model's tensor → the same one's name before
         self.ties: dict[str, str] = {}  # a name of a tensor → its first name in the same model
@@ -68,21 +70,29 @@ class Inventory:
                 elif hashable(tensor):
                     self.weights[place] = {"kind": kind, **tensor_hash(tensor)}
 
-    def parameter_names(self, roots: ModuleNames) -> IdentityMap[str]:
+    def parameter_names(
+        self, roots: ModuleNames, wanted: Iterable[torch.Tensor] = ()
+    ) -> IdentityMap[str]:
         """`root:path.leaf` of every parameter. The modules are walked once between two calls of
-        `changed`."""
-        if not self.walked:
+        `changed`, and again for one of `wanted` that has no name: FSDP's modules hold other
+        parameters inside of a call than outside."""
+        new = [one for one in wanted if self.names.get(one) is None and not self.absent.get(one)]
+        if new or not self.walked:
             for root, module in roots.modules.items():
                 for name, parameter in module.named_parameters():
                     where = plain(name)
                     place, _, leaf = where.rpartition(".")
                     self.names.setdefault(parameter, f"{root}:{place}.{leaf}")
             self.walked = True
+            for one in new:
+                if self.names.get(one) is None:
+                    self.absent.put(one, True)
         return self.names
 
     def changed(self) -> None:
         """A model is called: its modules may be others by then."""
         self.walked = False
+        self.absent = IdentityMap()
 
     def to_json(self, roots: ModuleNames) -> dict[str, Any]:
         """For `program.json`."""

@@ -131,12 +131,18 @@ def exactly() -> Iterator[None]:
         for owner, name in switches:
             with contextlib.suppress(RuntimeError, AttributeError):
                 before.append((owner, name, getattr(owner, name)))
-                setattr(owner, name, False)
+                switch(owner, name, False)
         try:
             yield
         finally:
             for owner, name, value in before:
-                setattr(owner, name, value)
+                switch(owner, name, value)
+
+
+def switch(owner: Any, name: str, value: bool) -> None:
+    """Set a flag of `torch.backends`, also where the program has frozen them (`torch.testing`)."""
+    with torch.backends.__allow_nonbracketed_mutation():
+        setattr(owner, name, value)
 
 
 @contextlib.contextmanager

@@ -102,8 +102,8 @@ class StepTape:
             return "batch:loader"
         name = self.names.get(id(tensor))
         if name is None and isinstance(tensor, torch.nn.Parameter):
-            found = self.recorder.inventory.parameter_names(self.recorder.module_names)
-            name = found.get(tensor)
+            inventory = self.recorder.inventory
+            name = inventory.parameter_names(self.recorder.module_names, [tensor]).get(tensor)
             if name is not None:
                 name = self.names[id(tensor)] = f"param:{self.translated(name)}"
         if name is not None:
@@ -141,9 +141,10 @@ class StepTape:
     def grads(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         """(name, parameter, gradient) of everything that is trained."""
         recorder = self.recorder
-        held = recorder.inventory.parameter_names(recorder.module_names)
         for module in recorder.module_names.modules.values():
-            for parameter in module.parameters():
+            mine = list(module.parameters())
+            held = recorder.inventory.parameter_names(recorder.module_names, mine)
+            for parameter in mine:
                 if parameter.grad is not None:
                     name = self.translated(held.get(parameter) or "?:?")
                     yield name, parameter, parameter.grad
@@ -255,8 +256,8 @@ class StepTape:
         """An optimiser takes the gradients."""
         if not self.active():
             return
-        names = self.recorder.inventory.parameter_names(self.recorder.module_names)
         mine = [p for group in optimiser.param_groups for p in group["params"]]
+        names = self.recorder.inventory.parameter_names(self.recorder.module_names, mine)
         sinks: dict[str, torch.Tensor] = {}
         for number, parameter in enumerate(mine):  # also copies that are in no module
             gradient = parameter.grad

@@ -10,7 +10,7 @@ import torch
 
 from joymigrate.verify import pytree
 from joymigrate.verify.identity_map import IdentityMap
-from joymigrate.verify.inventory import hashable
+from joymigrate.verify.inventory import Inventory, hashable
 from joymigrate.verify.log import Log
 from joymigrate.verify.modes import is_training
 from joymigrate.verify.module_names import plain
@@ -118,10 +118,16 @@ class StepValues:
                 kept = tensor.detach().clone()
                 self.inputs.append((place, number, leaf, kept, self.recorder.is_derived(tensor)))
 
+    def names_of(self, optimiser: Any) -> IdentityMap[str]:
+        """The names of parameters, all of this optimiser's among them."""
+        mine = [p for group in optimiser.param_groups for p in group["params"]]
+        inventory: Inventory = self.recorder.inventory
+        return inventory.parameter_names(self.recorder.module_names, mine)
+
     @own
     def gradients_of(self, optimiser: Any) -> None:
         """The gradients of an optimiser's weights, its settings, and what its code does."""
-        names = self.recorder.inventory.parameter_names(self.recorder.module_names)
+        names = self.names_of(optimiser)
         groups: list[dict[str, Any]] = []
         for group in optimiser.param_groups:
             held = [names.get(p) or f"?:{i}" for i, p in enumerate(group["params"])]
@@ -157,7 +163,7 @@ class StepValues:
     @own
     def results_of(self, optimiser: Any) -> None:
         """The weights and the state of an optimiser."""
-        names = self.recorder.inventory.parameter_names(self.recorder.module_names)
+        names = self.names_of(optimiser)
         for group in optimiser.param_groups:
             for index, parameter in enumerate(group["params"]):
                 place, _, leaf = (names.get(parameter) or f"?:{index}").rpartition(".")

@@ -47,7 +47,10 @@ def test_parts_that_are_made_anew_have_their_own_names() -> None:
         model.add_module(f"part{number}", part)
         names.refresh(root)
         assert names.find(part) == (root, f"part{number}")
-        assert inventory.parameter_names(names)[id(part.weight)] == f"{root}:part{number}.weight"
+        assert (
+            inventory.parameter_names(names, [part.weight]).get(part.weight)
+            == f"{root}:part{number}.weight"
+        )
         delattr(model, f"part{number}")
         del part
     assert len(places) < 2 * 58

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from joymigrate.verify.isolated_pass import exactly
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape import Tape
 from joymigrate.verify.tape_matching import may_stand_for
@@ -196,3 +197,13 @@ def test_seeds_of_handed_generators_are_noted_when_they_change(tape: Tape) -> No
 )
 def test_whose_value_the_baselines_may_stand_for(theirs: str, mine: str, may: bool) -> None:
     assert may_stand_for(theirs, mine, {"key", "query"}) is may
+
+
+def test_flags_that_the_program_froze_are_switched_and_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", False)
+    before = torch.backends.cudnn.allow_tf32
+    with exactly():
+        assert not torch.backends.cudnn.allow_tf32
+    assert torch.backends.cudnn.allow_tf32 == before

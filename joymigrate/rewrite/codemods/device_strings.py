@@ -345,6 +345,8 @@ def claimed(node: ast.expr) -> bool:
         node, parent = parent, getattr(parent, "parent", None)
     if isinstance(parent, ast.Call):
         return asserted(parent, node) is not None
+    if isinstance(parent, ast.Compare) and isinstance(parent.ops[0], (ast.In, ast.NotIn)):
+        return False  # `assert device in ("cuda", "cpu")` says what may be
     return isinstance(parent, ast.Compare) and isinstance(
         getattr(parent, "parent", None), ast.Assert
     )
