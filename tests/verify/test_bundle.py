@@ -189,6 +189,22 @@ def test_a_cut_archive_is_refused(bundle: Path, tmp_path: Path) -> None:
         open_bundle(packed)
 
 
+@pytest.mark.parametrize("kind", ["xz", "bz2", "gz"])
+def test_a_damaged_compressed_archive_is_called_damaged(kind: str, tmp_path: Path) -> None:
+    packed = tmp_path / f"b.tar.{kind}"
+    with tarfile.open(packed, f"w:{kind}") as tar:
+        for number in range(2):
+            member = tarfile.TarInfo(f"rank-0/{number}.json")
+            member.size = 3_000_000
+            tar.addfile(member, io.BytesIO(b"".join(b"%d " % n for n in range(500_000))))
+    data = bytearray(packed.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 300] = b"\xff" * 300
+    packed.write_bytes(data)
+    with pytest.raises(JoyError, match="damaged"):
+        open_bundle(packed)
+
+
 def test_show_tells_which_files_carry_data(bundle: Path) -> None:
     found = {item["file"]: item["holds"] for item in data_in(open_bundle(bundle))}
     assert found["rank-0/batches-0.safetensors"] == "inputs"

@@ -147,6 +147,21 @@ def test_files_are_judged_by_shape_words_and_distance(tmp_path: Path) -> None:
     assert failed({**base, "files": {}}) == ["scores.npy"]  # and what follows is a warning
 
 
+def test_numbers_in_text_that_choices_may_have_moved_are_no_pass() -> None:
+    def written(loss: float) -> dict[str, Any]:
+        lines = [f'"loss": {loss}', '"rows": 100']
+        return {"files": {"result.json": {"kind": "text", "lines": lines}}, "patterns": []}
+
+    def outcomes(loss: float) -> tuple[list[str], int]:
+        found = judge_files(written(1.0), written(loss), 0.02, 0.3)
+        return [row.status.value for row in found.rows], len(found.uncovered)
+
+    assert outcomes(1.0) == (["IDENTICAL"], 0)
+    assert outcomes(1.01) == (["PASS"], 0)
+    assert outcomes(1.25) == ([], 1)
+    assert outcomes(1.5) == (["FAIL"], 0)
+
+
 def test_a_file_that_is_older_than_the_run_was_not_written_by_it(tmp_path: Path) -> None:
     np.save(tmp_path / "scores.npy", np.zeros(3))
     assert collect(["*.npy"], tmp_path, 0.0)["files"].keys() == {"scores.npy"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import shutil
 import tarfile
@@ -11,6 +12,11 @@ import zlib
 from pathlib import Path, PurePosixPath
 
 from joymigrate.errors import JoyError
+
+try:
+    from lzma import LZMAError
+except ImportError:  # a Python that was built without it opens no such archive
+    LZMAError = EOFError  # type: ignore[misc,assignment]
 
 # Floats hardly shrink: an archive that grows by more than this, beyond what is always allowed, is
 # none of ours. Our own choice.
@@ -42,6 +48,18 @@ def too_large(path: Path, size: int, room: int) -> JoyError:
         where=str(path),
         help="`joymigrate verify pack` makes archives without compression; unpack it by hand if it "
         "is yours, and name the folder",
+    )
+
+
+def not_unpacked(path: Path, error: OSError) -> JoyError:
+    """The error for what the system refuses."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return JoyError(
+        f"cannot unpack: {error.strerror}",
+        where=str(path),
+        help="make room where temporary files lie, or set TMPDIR to another place"
+        if full
+        else "the archive has to be readable, and the place of temporary files (TMPDIR) writable",
     )
 
 
@@ -87,13 +105,9 @@ def unpacked(path: Path) -> Path:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with source, target.open("wb") as file:
                     shutil.copyfileobj(source, file)
-    except OSError as error:
-        raise JoyError(
-            f"cannot unpack: {error.strerror or error}",
-            where=str(path),
-            help="make room where temporary files lie, or set TMPDIR to another place",
-        ) from None
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, EOFError, zlib.error, LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # gzip's and bzip2's have none
+            raise not_unpacked(path, error) from None
         raise JoyError(
             f"not a bundle of joymigrate, or a damaged one: {str(error).splitlines()[0]}",
             where=str(path),
