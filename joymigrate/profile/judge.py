@@ -24,7 +24,7 @@ ALIAS = "{name} is one backend's name of {target}"
 FUSED = "{target} of the chip computes it"
 MADE = "made of {name}"
 HIDDEN = "torch makes it of other operators, which the recording does not show"
-SPARSE, QUANTISED = "sparse", "quantised"
+SPARSE, QUANTISED, NESTED = "sparse", "quantised", "nested"
 IN_LAYOUT = "the chip has a kernel for {layout} tensors"
 NO_LAYOUT = "nothing says what its kernel does with {layout} tensors"
 RARE = "no document says whether its kernel takes {dtype}"
@@ -115,7 +115,7 @@ class Judge:
         if any(resolver.in_layout(name, special) for name in names):
             note = Text(IN_LAYOUT, layout=special)
             return Support(Status.NATIVE, note=note, source=resolver.source)
-        if special != SPARSE or not support.supported:
+        if special not in (SPARSE, NESTED) or not support.supported:
             return None
         return replace(support, status=Status.UNKNOWN, note=Text(NO_LAYOUT, layout=special))
 
@@ -243,10 +243,11 @@ def hidden(verdict: Verdict) -> Verdict:
 
 
 def layout_of(signature: Signature) -> str:
-    """`sparse`, `quantised`, or "" for tensors with a place and a number for each element."""
+    """`sparse`, `nested`, `quantised`, or "" for tensors with a place for each element."""
     dtypes = [dtype for dtype in signature.dtypes if dtype]
-    if any(" " in dtype for dtype in dtypes):
-        return SPARSE
+    for start, word in (("sparse", SPARSE), ("jagged ", NESTED)):
+        if any(dtype.startswith(start) and " " in dtype for dtype in dtypes):
+            return word
     return QUANTISED if any(dtype.startswith(("qint", "quint")) for dtype in dtypes) else ""
 
 

@@ -329,6 +329,16 @@ def test_values_that_json_has_no_word_for_are_written_as_words() -> None:
     }
 
 
+def test_nested_tensors_have_a_layout_and_no_shape() -> None:
+    import torch
+
+    from joymigrate.profile.recorder.arguments import as_json, key
+
+    parts = [torch.zeros(2, 4), torch.zeros(3, 4)]
+    made = as_json(key(torch.nested.nested_tensor(parts, layout=torch.jagged)))
+    assert (made["shape"], made["stride"], made["layout"]) == ([], [], "jagged")
+
+
 def test_one_and_true_are_told_apart() -> None:
     from joymigrate.profile.recorder.arguments import key
 

@@ -40,6 +40,8 @@ def key(value: Any) -> Any:
 def tensor(value: torch.Tensor) -> Tensor:
     """A tensor's key. Symbolic or unreadable layouts are left out rather than computed."""
     shape = tuple(value.shape)
+    if value.layout is torch.jagged:  # one side has no length of its own
+        return Tensor((value.dtype, (), (), value.device, value.requires_grad, "jagged"))
     if value.layout is not torch.strided:
         layout = str(value.layout).removeprefix("torch.")
         return Tensor((value.dtype, shape, (), value.device, value.requires_grad, layout))
