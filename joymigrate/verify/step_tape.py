@@ -9,6 +9,7 @@ float64; a replay feeds that to its own tape, and compares.
 from __future__ import annotations
 
 import weakref
+import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -294,9 +295,10 @@ class StepTape:
             chosen = [*tape.choices[:MOST_READS], *self.compared_reads()]
             if any(self.from_models(slot) for slot in chosen):
                 self.recorder.run_watch.chooses = True
-                self.recorder.run_watch.note(
-                    "choice", self.recorder.step, *tape.chosen[:MOST_READS]
-                )
+                watch = self.recorder.run_watch
+                told = zlib.crc32(repr(tape.chosen).encode())  # of all, however many they are
+                watch.note("choice", self.recorder.step, len(tape.chosen), told)
+                watch.blind |= len(tape.chosen) < len(tape.choices)
             taken = [slot for name, slot in tape.read[:MOST_READS] if name in TAKES]
             if any(self.from_models(slot) for slot in taken):
                 self.recorder.run_watch.takes = True

@@ -199,6 +199,31 @@ def test_a_late_fault_is_one_failure(name: str, stage: str, baseline: Path, tmp_
     assert sum(row.status.failed for row in found.records) == 1
 
 
+CHOICES = """
+import os
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 4)
+scores = model(torch.randn(64, 4)).argmax(-1)
+if os.environ["FLIP"] == "1":
+    scores[50] = (scores[50] + 1) % 4
+right = sum(int(score.item() == 0) for score in scores)
+"""
+
+
+def test_all_choices_of_a_step_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(CHOICES)
+    told = []
+    for flip in "010":
+        environment = {**PLAIN, "FLIP": flip}
+        made = record(tmp_path / "program.py", tmp_path / f"{len(told)}.jmb", environment)
+        watched = made.rank(0).json("watch.json")
+        assert (watched["chooses"], watched["blind"]) == (True, False)
+        told.append(watched["series"]["choice"])
+    assert told[0] == told[2] != told[1]
+
+
 def test_sparse_inputs_are_left_alone() -> None:
     watch, sparse = run_watch.RunWatch(), torch.eye(3).to_sparse()
     watch.call("net:", 0, {"0": torch.ones(2), "1": sparse}, None)
