@@ -81,7 +81,7 @@ class Baseline:
             self.tensors = {}
             for name in self.rank.manifest["files"]:
                 if name.startswith(("forced-", "weights-", "batches-", "tape-")):
-                    self.tensors.update(load_file(self.rank.folder / name))
+                    self.tensors.update(load_file(self.rank.file(name)))
         return self.tensors
 
     def baseline_root(self, recorder: Any, root: str) -> str | None:

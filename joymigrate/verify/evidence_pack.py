@@ -75,7 +75,7 @@ def write_pack(rank: Rank, verdict: Verdict, folder: Path) -> str:
             help="evidence is kept of modules that are wrong in float32 (S3); the verdict itself "
             "holds the numbers of other places",
         )
-    return write_case(case, (rank.folder / EVIDENCE).read_bytes(), folder)
+    return write_case(case, rank.file(EVIDENCE).read_bytes(), folder)
 
 
 def write_case(case: dict[str, Any], tensors: bytes, folder: Path) -> str:

@@ -111,7 +111,7 @@ class BatchGiver:
         if file is None:
             return {}
         if self.open is None or self.open[0] != file:
-            self.open = (file, load_file(self.rank.folder / f"loader-{file}.safetensors"))
+            self.open = (file, load_file(self.rank.file(f"loader-{file}.safetensors")))
         start = JOINT.join((loader, str(number), ""))
         return {k.removeprefix(start): t for k, t in self.open[1].items() if k.startswith(start)}
 

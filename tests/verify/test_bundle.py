@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from joymigrate.errors import JoyError
 from joymigrate.verify import crash
 from joymigrate.verify.bundle import Bundle, NothingRecorded, open_bundle, pack
+from joymigrate.verify.bundle.write import RankWriter, create
 from joymigrate.verify.contents import contents, data_in, records_of
+from joymigrate.verify.ops.read import LINES, in_bundle
 from tests.verify.faults import PROGRAMS
 from tests.verify.harness import record
 
@@ -141,6 +144,21 @@ def test_a_recording_cut_short_is_read_as_far_as_it_was_flushed(bundle: Path) ->
     found = open_bundle(bundle)
     assert not found.complete
     assert found.rank(0).steps == [0, 1, 2]
+
+
+def test_every_file_of_a_killed_recording_is_its_committed_version(tmp_path: Path) -> None:
+    create(tmp_path / "base.jmb", {})
+    writer = RankWriter(tmp_path / "base.jmb" / "rank-0", {"rank": 0, "steps": []})
+    numbers = {"x": np.arange(3.0)}
+    writer.add(LINES, b"{}\n")
+    writer.add("x.safetensors", save(numbers))
+    writer.commit()
+    for name in (LINES, "x.safetensors"):
+        writer.add(name, b"next")
+        (writer.folder / name).unlink()  # killed before this write
+    rank = in_bundle(tmp_path / "base.jmb")
+    assert rank.file(LINES).read_bytes() == b"{}\n"
+    assert np.array_equal(rank.arrays("x.safetensors")["x"], numbers["x"])
 
 
 def test_a_packed_bundle_reads_as_the_folder(bundle: Path, tmp_path: Path) -> None:

@@ -70,12 +70,16 @@ class Rank:
         """Whether a file of that name was recorded."""
         return name in self.manifest["files"]
 
+    def file(self, name: str) -> Path:
+        """Where the committed version of a file lies."""
+        return self.folder / self.earlier.get(name, name)
+
     def json(self, name: str) -> Any:
         """One JSON file; an empty mapping where it was not recorded."""
         if not self.has(name):
             return {}
         try:
-            return json.loads((self.folder / self.earlier.get(name, name)).read_bytes())
+            return json.loads(self.file(name).read_bytes())
         except ValueError as error:
             raise damaged(f"{name} is no JSON ({error})", self.folder) from None
 
@@ -104,7 +108,7 @@ class Rank:
         from safetensors.numpy import load_file
 
         try:
-            return dict(load_file(self.folder / name))
+            return dict(load_file(self.file(name)))
         except (SafetensorError, OSError) as error:
             raise damaged(f"{name}: {error}", self.folder) from None
 

@@ -15,7 +15,7 @@ from joymigrate.verify.evidence_pack import write_case
 from joymigrate.verify.measure import relative_error
 from joymigrate.verify.ops.call import Call
 from joymigrate.verify.ops.operator import Operator
-from joymigrate.verify.ops.read import TENSORS, in_bundle, is_bundle
+from joymigrate.verify.ops.read import LINES, TENSORS, in_bundle, is_bundle
 from joymigrate.verify.wrong_call import written
 
 LEFT_OUT = {
@@ -55,9 +55,9 @@ def kept_of(path: Path, evidence: Path | None) -> Kept:
     """What the bundle at `path` keeps; nothing for other files."""
     if not is_bundle(path):
         return Kept()
-    lines = in_bundle(path)
-    file = lines.with_name(TENSORS)
-    with lines.open(encoding="utf-8") as stream:
+    rank = in_bundle(path)
+    file = rank.file(TENSORS)
+    with rank.file(LINES).open(encoding="utf-8") as stream:
         head = json.loads(stream.readline())
     uncovered = [
         {"what": "operators", "count": head[key], "reason": reason}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.verify.bundle import open_bundle
+from joymigrate.verify.bundle import Rank, open_bundle
 from joymigrate.verify.ops.call import Call, Named, TensorArg, key, parse
 
 SCHEMA = "joymigrate.trace/1"
@@ -62,7 +62,7 @@ def read_calls(path: Path) -> list[Call]:
 def content(path: Path) -> bytes:
     """The file's bytes, unpacked."""
     if is_bundle(path):
-        path = in_bundle(path)
+        path = in_bundle(path).file(LINES)
     try:
         data = path.read_bytes()
         return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
@@ -71,8 +71,8 @@ def content(path: Path) -> bytes:
         raise JoyError(f"cannot read the trace: {what}", where=str(path), help=HELP) from None
 
 
-def in_bundle(path: Path) -> Path:
-    """The operators' file of a bundle that was recorded with them."""
+def in_bundle(path: Path) -> Rank:
+    """The part of a bundle that holds operators' calls, and their arguments."""
     rank = open_bundle(path).ranks[0]
     if not rank.has(LINES):
         raise JoyError(
@@ -81,7 +81,7 @@ def in_bundle(path: Path) -> Path:
             help="record with --arguments 'aten::*' (operators or modules), or give a trace: "
             + HELP,
         )
-    return rank.folder / LINES
+    return rank
 
 
 def is_bundle(path: Path) -> bool:
