@@ -113,7 +113,8 @@ def moments_of(
     Reads torch's own form (numbers or names) and that of our ZeRO reader (moment, then name).
     """
     if not isinstance(optimizer, Mapping):
-        return {}, [{"params": []}], []
+        lost = [] if optimizer is None else ["optimizer: not the state of one optimiser"]
+        return {}, [{"params": []}], lost
     groups = [
         {**{k: v for k, v in group.items() if k not in ("params", "names")}, "params": []}
         for group in optimizer.get("param_groups") or [{}]
@@ -129,13 +130,20 @@ def moments_of(
     names = names_of(state, model, optimizer.get("param_groups") or [])
     if len(names) < len(state):
         return {}, groups, ["optimizer: which of its numbers is which parameter cannot be told"]
-    return {
-        names[key]: {
-            k: torch.as_tensor(v) for k, v in held.items()
-            if k == "step" or shaped(v) or getattr(v, "shape", 0) == model[names[key]].shape
-        }
-        for key, held in state.items()
-    }, groups, []  # fmt: skip
+    found = {names[key]: {} for key in state}
+    left: dict[str, None] = {}
+    for key, held in state.items():
+        for k, value in held.items():
+            if (
+                k == "step"
+                or shaped(value)
+                or getattr(value, "shape", 0) == model[names[key]].shape
+            ):
+                found[names[key]][k] = torch.as_tensor(value)
+            elif value is not None:
+                left[k] = None
+    lost = [f"optimizer: {', '.join(left)}: not of a weight's shape"] if left else []
+    return found, groups, lost
 
 
 def shaped(value: Any) -> bool:

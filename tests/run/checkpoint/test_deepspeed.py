@@ -115,6 +115,16 @@ def test_moments_go_to_no_weight_that_may_be_another(tmp_path: Path, case: str) 
             torch.testing.assert_close(moment, 0.1 * gradients[name])
 
 
+def test_what_deepspeeds_folder_cannot_hold_of_an_optimiser_is_named(tmp_path: Path) -> None:
+    model = nn.Linear(4, 2)
+    state = trained(torch.optim.ASGD(model.parameters()), model)
+    assert write.write(state, tmp_path / "one", "zero") == [
+        "optimizer: eta, mu: not of a weight's shape"
+    ]
+    several = {**state, "optimizer": [state["optimizer"]] * 2}
+    assert "not the state of one optimiser" in write.write(several, tmp_path / "two", "zero")[0]
+
+
 def test_a_weight_without_dimensions_keeps_its_moments(tmp_path: Path) -> None:
     class Scaled(nn.Linear):
         def __init__(self) -> None:
