@@ -169,7 +169,7 @@ def lines(row: Row, name: str, chip: Chip) -> list[str]:
         "torch.manual_seed(0)",
         f"held = [{draw}.to(torch.{row['dtype']}) for shape in {row['shapes']}]",
         "def run(where, wide):",
-        "    inputs = [x.to(where) for x in held]",
+        "    inputs = [x.clone().to(where) for x in held]",
         "    inputs = [x.double() if wide and x.is_floating_point() else x for x in inputs]",
         *(["    [x.requires_grad_() for x in inputs]"] if back else []),
         f"    result = {call}",

@@ -41,9 +41,13 @@ def made(tmp_path: Path, *rows: dict[str, Any]) -> str:
         ({"op": "aten::mm", "shapes": [[3, 4], [4, 2]], "dtype": "float32"}, 0),
         ({"op": "aten::add", "overload": "Tensor", "shapes": [[3], [3]]}, 0),
         ({"metric": "share of unequal elements", "limit": 0.0}, 0),
+        ({"op": "aten::add_", "overload": "Tensor", "shapes": [[3], [3]], "dtype": "int64",
+          "metric": "share of unequal elements", "limit": 0.0}, 0),
+        ({"op": "aten::mm", "shapes": [[3, 4], [4, 2]], "dtype": "float32", "phase": "backward",
+          "metric": "share of unequal elements", "limit": 0.0}, 0),
         ({"metric": "diff1 error / reference's", "limit": 2.0}, 0),
     ],
-)
+)  # fmt: skip
 def test_the_script_of_a_diverging_operator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any], exits: int
 ) -> None:
