@@ -4,7 +4,8 @@ torch."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # Our own choice, from clean runs with simulated rounding (benchmarks/verify_whole.py): there no
@@ -77,6 +78,20 @@ def fingerprint_error(mine: Sequence[float], other: Sequence[float], usual: floa
     if not math.isfinite(gap):
         return 0.0 if str(tuple(mine)) == str(tuple(other)) else math.inf
     return gap / max(abs(mine[1]), usual, 1e-30)
+
+
+def usual_size(values: Iterable[float]) -> float:
+    """The median size of the finite ones among some numbers; 0 for none."""
+    return statistics.median([abs(v) for v in values if math.isfinite(v)] or [0.0])
+
+
+def value_error(mine: float, other: float, usual: float) -> float:
+    """Distance of two numbers, by the first one or the `usual` size where that is larger; 0 for the
+    same number that is not finite, infinite for another one."""
+    gap = abs(mine - other)
+    if not math.isfinite(gap):
+        return 0.0 if str(mine) == str(other) else math.inf
+    return gap / max(abs(mine), usual, 1e-30)
 
 
 def log_ratio(mine: float, other: float, norm: float) -> float:

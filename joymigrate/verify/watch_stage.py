@@ -40,6 +40,8 @@ from joymigrate.verify.series_errors import (
     random_words,
     renamed,
     sudden,
+    usual_size,
+    value_error,
 )
 
 STAGE = "S5W"
@@ -388,10 +390,10 @@ class RunJudge:
         found: dict[int, float] = {}
         for _, ours, theirs in self.named("loss"):
             there = dict(map(tuple, theirs or ()))
-            scale = statistics.median(abs(a) for _, a in ours)
+            scale = usual_size(a for _, a in ours)
             for step, a in ours:
                 if step in there and step <= until:
-                    error = abs(a - there[step]) / max(abs(a), scale, 1e-30)
+                    error = value_error(a, there[step], scale)
                     found[step] = max(found.get(step, 0.0), error)
         return max(found.values()) if len(found) >= LEAST_STEPS else math.inf
 
@@ -400,18 +402,17 @@ class RunJudge:
         for name, ours, theirs in self.named("loss"):
             there = dict(map(tuple, theirs or ()))
             known = [(step, a, there[step]) for step, a in ours if step in there]
-            scale = statistics.median(abs(a) for _, a, _ in known) if known else 0.0
-            errors = [(s, abs(a - b) / max(abs(a), scale, 1e-30)) for s, a, b in known]
+            scale = usual_size(a for _, a, _ in known)
+            errors = [(s, value_error(a, b, scale)) for s, a, b in known]
             yield self.judged("loss", f"loss {name}", errors, LEAST_LOSS, Phase.LOSS, 4)
 
     def measured(self) -> Iterator[Difference]:
         """Results that a scheduler is stepped with."""
         for name, ours, theirs in self.named(SERIES):
-            usual = statistics.median(abs(item[3]) for item in ours)
+            usual = usual_size(item[3] for item in ours)
             op = Text("result that scheduler {name} follows", name=name)
             errors = [
-                (int(x[0]), abs(x[3] - y[3]) / max(abs(x[3]), usual, 1e-30))
-                for x, y in paired(ours, theirs or ())
+                (int(x[0]), value_error(x[3], y[3], usual)) for x, y in paired(ours, theirs or ())
             ]
             row = self.judged("scheduler", op, errors, LEAST_LOSS, Phase.OUTPUT, 4)
             least = LEAST_CHOSEN if self.found.chooses else LEAST_LOSS

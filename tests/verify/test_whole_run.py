@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from joymigrate.verify import run_watch, watch_stage
 from joymigrate.verify.files_stage import judge_files
 from joymigrate.verify.model import Outcome, Status
 from joymigrate.verify.run_results import ResultSeries
-from joymigrate.verify.series_errors import sudden
+from joymigrate.verify.series_errors import sudden, usual_size, value_error
 from joymigrate.verify.text_numbers import columns, counterparts, errors, read
 from joymigrate.verify.written_files import collect
 from tests.verify.harness import record, replay
@@ -28,6 +29,15 @@ def test_rounding_that_grows_is_no_jump_and_a_jump_is() -> None:
     assert sudden(grown, 0.02) is None
     assert sudden([*grown[:6], (6, 0.4)], 0.02) == 6
     assert sudden([(0, 0.4), (1, 0.5), (2, 0.6)], 0.02) is None  # apart from the first step on
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_the_same_value_that_is_not_finite_is_no_error(value: float) -> None:
+    assert value_error(value, value, 1.0) == 0.0
+    assert value_error(1.0, value, 1.0) == value_error(value, 1.0, 1.0) == math.inf
+    assert value_error(math.inf, -math.inf, 1.0) == math.inf
+    assert usual_size([value, -2.0, 3.0, 2.0]) == 2.0
+    assert sudden([(0, 0.0), (1, 0.0), (2, value_error(value, 1.0, 1.0))], 0.02) == 2
 
 
 def test_numbers_of_a_line_go_by_the_words_around_them() -> None:
