@@ -77,6 +77,9 @@ def main() -> int:
             for text, names in sorted(alone.items(), key=lambda item: -len(item[1])):
                 print(f"    {len(names)} x {text} ({', '.join(names[:3])})", file=sys.stderr)
     show("together", total)
+    for log in sorted(work.glob("*.log")):
+        if not log.with_suffix(".xml").is_file():
+            print(f"{log.stem}: no report, not counted (see {log})")
     return 0
 
 

@@ -201,9 +201,7 @@ class IsolatedPass:
     rename: Callable[[str], str] = str
     skip: Callable[[str], bool] = never
     mixed: set[str] | None = None  # modules whose own autocast is held off; None: that of all
-    gathered: frozenset[str] = (
-        frozenset()
-    )  # weights that lie in several processes, brought together
+    gathered: frozenset[str] = frozenset()  # weights of several processes, brought together
     entered: set[str] = field(default_factory=set)  # modules that entered autocast in our passes
 
     def run(
