@@ -158,12 +158,12 @@ class ModuleReplay:
             fed_value = self.reference_value(key, live, reshaped=parent is None)
             differentiable = live.requires_grad or parent is None
             if not (self.wants_gradient() and fed_value.is_floating_point() and differentiable):
-                versions.append((live, fed_value, fed_value._version))
+                versions.append((live, fed_value, state_of(fed_value)))
                 return fed_value
             fed_value.requires_grad_(True)
             frame.inputs[leaf] = fed_value
             fed = another_of(fed_value)
-            versions.append((live, fed, fed._version))
+            versions.append((live, fed, state_of(fed)))
             return fed
 
         return pytree.replaced(given, change), versions
@@ -303,10 +303,17 @@ def another_of(value: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def state_of(value: torch.Tensor) -> int | torch.Tensor:
+    """What tells later whether a tensor was changed: inference tensors count no versions."""
+    return value.clone() if value.is_inference() else value._version
+
+
 def written_back(versions: list[Any]) -> None:
     """What a module wrote into its argument in place reaches the caller's tensor as well."""
     for live, fed, version in versions:
-        if fed._version != version and live.shape == fed.shape:
+        if live.shape != fed.shape:
+            continue
+        if fed._version != version if type(version) is int else not torch.equal(fed, version):
             with torch.no_grad():
                 live.data.copy_(fed.detach())
 

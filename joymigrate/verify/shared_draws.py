@@ -42,6 +42,17 @@ def install() -> None:
     draws.positions.watch_default()
     DropoutMode(draws).__enter__()  # type: ignore[no-untyped-call]
     mode(draws).__enter__()
+    attach.after_import("torch._dynamo", run_plainly, who="shared draws and torch.compile")
+
+
+def run_plainly() -> None:
+    """What the program gives to `torch.compile` runs as plain code: torch compiles nothing under a
+    mode, and with `fullgraph=True` it ends the program for that."""
+    import torch
+
+    stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
+    if stance is not None:
+        stance("force_eager")
 
 
 def shared(base: Any) -> Any:

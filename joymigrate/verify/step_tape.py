@@ -89,9 +89,13 @@ class StepTape:
             self.tape.__enter__()  # type: ignore[no-untyped-call]
             self.entered = True
 
+    def is_innermost(self) -> bool:
+        """Whether the program's torch calls come here first."""
+        return self.entered and top_mode() is self.tape
+
     def leave(self) -> None:
         """Look no more, while nothing of the program's own lies above."""
-        if self.entered and top_mode() is self.tape:
+        if self.is_innermost():
             self.tape.__exit__(None, None, None)
             self.entered = False
 

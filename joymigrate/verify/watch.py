@@ -20,6 +20,8 @@ from joymigrate.verify.settings import OPS, Settings
 from joymigrate.verify.transforms import watch_transforms, within
 
 DISTRIBUTED = "torch.distributed.tensor"
+DYNAMO = "torch._dynamo"
+EAGER = "functions given to torch.compile run without it while their calls are recorded"
 
 
 def install(settings: Settings) -> Callable[[], None]:
@@ -41,6 +43,7 @@ def install(settings: Settings) -> Callable[[], None]:
     recorder.printing.watch(undo)
     watch_scripts(recorder, undo)
     graphs.keep_out(attach.after_import)
+    attach.after_import(DYNAMO, lambda: watch_compiled(recorder, undo), who=f"{DYNAMO} (calls)")
     attach.after_import(DISTRIBUTED, lambda: watch_placements(recorder, undo), who=DISTRIBUTED)
     if settings.level == OPS:
         from joymigrate.verify.operators import Operators
@@ -226,6 +229,37 @@ def watch_scripts(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
 
     for owner in (torch.jit.ScriptFunction, torch.ScriptMethod):
         replace(undo, owner, "__call__", watched(owner.__call__))
+
+
+def watch_compiled(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
+    """Functions given to `torch.compile` run as plain code where the tape looks at the program's
+    calls: the compiler would take the tape into its graph, and with `fullgraph=True` refuse."""
+    from torch._dynamo import eval_frame
+
+    stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
+    owner: Any = getattr(eval_frame, "_TorchDynamoContext", None)
+    if stance is None or owner is None or recorder.over:
+        return
+    real = owner.__call__
+
+    @functools.wraps(real)
+    def compiled(self: Any, fn: Any) -> Any:
+        made = real(self, fn)
+        if isinstance(made, torch.nn.Module) or not callable(made):
+            return made
+
+        @functools.wraps(made)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or not recorder.tape.is_innermost():
+                return made(*args, **kwargs)
+            if EAGER not in recorder.notes:
+                recorder.say(EAGER)
+            with stance("force_eager"):
+                return made(*args, **kwargs)
+
+        return call
+
+    replace(undo, owner, "__call__", compiled)
 
 
 def watch_loaders(recorder: Recorder, undo: list[Callable[[], None]]) -> None:

@@ -124,3 +124,58 @@ def test_a_wrong_loss_behind_a_scripted_function_is_named(folder: Path) -> None:
     assert found.first_divergence is not None
     assert found.first_divergence.phase == "loss"
     assert sum(row.status.failed for row in found.records) == 1
+
+
+FUNCTIONS = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+@torch.compile(backend="eager", fullgraph=True)
+def bent(x):
+    return nn.functional.gelu(x) * 1.5
+
+
+@torch.compile(backend="eager", fullgraph=True)
+def loss_of(out, y):
+    return ((out - y) ** 2).mean() * 1.0
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.b(bent(self.a(x)))
+
+
+net = Net()
+opt = torch.optim.AdamW(net.parameters(), 1e-2)
+x, y = torch.randn(4, 8), torch.randn(4, 4)
+for _ in range(4):
+    opt.zero_grad()
+    loss = loss_of(net(x), y)
+    loss.backward()
+    opt.step()
+with torch.inference_mode():
+    score = torch.compile(nn.Linear(4, 1), backend="eager", fullgraph=True)
+    print(score(net(torch.randn(2, 8)).sigmoid()).sum().item(), loss.item())
+"""
+
+
+def test_compiled_functions_are_recorded_and_a_wrong_loss_in_one_fails(tmp_path: Path) -> None:
+    """`fullgraph=True` refuses a tape in its graph; tensors of inference mode count no versions."""
+    plain, wrong = tmp_path / "plain.py", tmp_path / "wrong.py"
+    plain.write_text(FUNCTIONS)
+    wrong.write_text(FUNCTIONS.replace(".mean() * 1.0", ".mean() * 1.1"))
+    record(plain, tmp_path / "base.jmb")
+    again = replay(tmp_path / "base.jmb", plain, tmp_path / "again.jmb", {}, noise=1.0)
+    assert again.verdict is Outcome.PASS, again.first_divergence
+    assert again.covered["loss"]["compared"] > 0
+    assert any("torch.compile" in str(item["reason"]) for item in again.uncovered)
+    found = replay(tmp_path / "base.jmb", wrong, tmp_path / "wrong.jmb", {}, noise=1.0)
+    assert found.first_divergence is not None
+    assert found.first_divergence.phase == "loss"

@@ -256,3 +256,22 @@ def test_shared_draws_begin_anew_where_the_program_seeds(tmp_path: Path) -> None
     assert found["seen"][0] == found["seen"][1]
     assert found["same"][0] == found["same"][1]
     assert found["orders"][0] != found["orders"][1]
+
+
+COMPILED = """
+import torch
+layer = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
+print(torch.compile(layer, backend="eager", fullgraph=True)(torch.ones(2, 4)).shape)
+"""
+
+
+def test_a_compiled_program_runs_with_shared_draws(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(COMPILED)
+    path = os.pathsep.join((str(START), str(START.parents[3])))
+    words = {"JOYMIGRATE_DRAWS": "1", "PYTHONPATH": path}
+    env = {**os.environ, **words}
+    made = subprocess.run(
+        [sys.executable, "p.py"], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+    assert "(2, 4)" in made.stdout or "[2, 4]" in made.stdout
