@@ -342,8 +342,8 @@ REPORT = """<testsuites><testsuite>
 
 
 def test_a_suite_is_held_against_the_cpu_test_by_test(tmp_path: Path) -> None:
-    (tmp_path / "cpu.xml").write_text(REPORT, encoding="utf-8")
-    on_chip = REPORT.replace("[cpu]", "[npu]").replace(
+    (tmp_path / "cpu.xml").write_text(REPORT.replace("test_b", "test_b_1"), encoding="utf-8")
+    on_chip = REPORT.replace("[cpu]", "[npu]").replace("test_b", "test_b_01").replace(
         '"test_c"/>',
         '"test_c"><error>a.py:3: in f\nE       RuntimeError: error code is 161002</error>'
         "</testcase>",

@@ -54,13 +54,14 @@ def compare(original: Mapping[str, Case], chip: Mapping[str, Case]) -> dict[str,
     `same` pass on both sides; `skipped` and `missing` ran on one alone; the others failed on the
     chip and are classed by their own last error, as a program is.
     """
+    short = {unpadded(name): case for name, case in chip.items()}
     counts: Counter[str] = Counter()
     messages: dict[str, Counter[str]] = {}
     for name, before in original.items():
         if before.end != "passed":
             counts[f"{before.end} on the CPU"] += 1
             continue
-        after = chip.get(name)
+        after = chip.get(name) or short.get(unpadded(name))
         if after is None:
             counts["missing"] += 1
         elif after.end != "failed":
@@ -72,6 +73,12 @@ def compare(original: Mapping[str, Case], chip: Mapping[str, Case]) -> dict[str,
             messages.setdefault(kind.name, Counter())[run.error[:QUOTED]] += 1
     kept = {kind: dict(said.most_common(KEPT)) for kind, said in messages.items()}
     return {"counts": dict(counts), "messages": kept}
+
+
+def unpadded(name: str) -> str:
+    """A test's name without the zeros before its number: ten cases more on a device, and `x_1` is
+    written `x_01` (parameterized)."""
+    return re.sub(r"(?<=_)0+(?=\d)", "", name)
 
 
 def failed(text: str) -> Attempt:
