@@ -96,7 +96,7 @@ class StepTape:
     def leave(self) -> None:
         """Look no more, while nothing of the program's own lies above."""
         if self.is_innermost():
-            self.tape.__exit__(None, None, None)
+            self.tape.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             self.entered = False
 
     # -- names -----------------------------------------------------------------------------------
