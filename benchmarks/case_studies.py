@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.language import counted
+from joymigrate.language import count_noun
 
 WORDS = "the quick brown fox jumps over a lazy dog and runs away from all of them".split()  # noqa: SIM905
 
@@ -187,10 +187,10 @@ def row(case: Case, size: tuple[int, int], project: Path, document: Mapping[str,
         case.commit[:10],
         f"{size[0]} files, {size[1]:,} lines",
         f"{scan['sites']}: {scan['safe']} / {scan['unsafe']} / {scan['by_hand']}",
-        f"{counted(figures['rewrite'].get('edits', 0), 'edit')} in "
-        f"{counted(figures['rewrite'].get('files', 0), 'file')}",
-        f"exit code {rehearse['exit_code']}, {counted(rehearse['fallbacks'], 'fallback')}, "
-        f"{counted(rehearse['traps'], 'trap')}, peak {rehearse['peak_bytes'] / 2**20:.1f} MiB",
+        f"{count_noun(figures['rewrite'].get('edits', 0), 'edit')} in "
+        f"{count_noun(figures['rewrite'].get('files', 0), 'file')}",
+        f"exit code {rehearse['exit_code']}, {count_noun(rehearse['fallbacks'], 'fallback')}, "
+        f"{count_noun(rehearse['traps'], 'trap')}, peak {rehearse['peak_bytes'] / 2**20:.1f} MiB",
         f"{100 * coverage['share']['calls']:.1f} % of the calls; lacking: {lacking}"
         if "share" in coverage
         else steps["coverage"]["summary"],

@@ -126,7 +126,7 @@ def ours(
     """A job of `joymigrate train`, and its newest checkpoint's scores."""
     from joymigrate.run.train import job as jobs
     from joymigrate.run.train import launch
-    from joymigrate.run.train.evaluate import EvaluateOptions, opened
+    from joymigrate.run.train.evaluate import EvaluateOptions, open_target
 
     job = jobs.load(write_job(users, count, steps, seed, length, folder))
     start = time.process_time()
@@ -134,7 +134,7 @@ def ours(
     if launch.launch(job, quiet, lambda line: None):
         raise SystemExit("the job failed")
     spent = time.process_time() - start
-    _, task, model = opened(job.run_folder, job, EvaluateOptions(), lambda line: None)
+    _, task, model = open_target(job.run_folder, job, EvaluateOptions(), lambda line: None)
     model.eval()
     from joymigrate.run.train.samples.open_rows import open_rows
     from joymigrate.run.train.samples.readers import start_readers

@@ -49,13 +49,13 @@ def main(models: list[str]) -> int:
             npu = record(
                 model, Path(folder) / f"{model}.npu.jsonl", chip.device, "--capture", "rehearse"
             )
-            wanted = capture.seen(npu)
+            wanted = capture.list_seen(npu)
             predicted = capture.predict(cpu, chip)
             missed = sorted(wanted - predicted)
             share = 100 * (1 - len(missed) / len(wanted))
             low |= share < 98
             print(
-                f"| {model} | {len(wanted)} | {len(capture.seen(cpu))} | {share:.1f} % "
+                f"| {model} | {len(wanted)} | {len(capture.list_seen(cpu))} | {share:.1f} % "
                 f"| {', '.join(missed) or '-'} | {len(predicted - wanted)} |"
             )
     return int(low)

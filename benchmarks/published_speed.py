@@ -18,7 +18,7 @@ import yaml
 
 from joymigrate import chips
 from joymigrate.profile.capture import Capture, Operator
-from joymigrate.profile.cost import Cost, bound, peaks_of, work_of
+from joymigrate.profile.cost import Cost, bound_step, peaks_of, work_of
 
 FIGURES = Path(__file__).with_suffix(".yaml")
 
@@ -64,7 +64,7 @@ def cost_of(figure: dict[str, Any], models: dict[str, list[Any]]) -> Cost:
     capture = Capture(Path(figure["model"]), {}, made)
     peaks = peaks_of(chips.target(figure["chip"]), figure["sku"])
     published_us = figure["length"] / figure["tokens_s"] * 1e6
-    return bound(work_of(capture, own=peaks.formulas), peaks, measured_us=published_us)
+    return bound_step(work_of(capture, own=peaks.formulas), peaks, measured_us=published_us)
 
 
 def main() -> int:

@@ -35,7 +35,7 @@ def start(path: Path, folder: Path) -> tuple[float, int]:
     task = find("pretrain")(Context(tokenizer=tokenizer.byte_level()))
     recipe = build.Recipe((path,), task.fields(), task.identity(), task.encode)
     started = time.perf_counter()
-    cache = build.cached(folder, recipe)
+    cache = build.open_cache(folder, recipe)
     packing.Stream(cache, 512)[0]
     return time.perf_counter() - started, cache.bytes
 

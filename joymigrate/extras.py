@@ -35,7 +35,7 @@ def extras_of(module: str) -> list[str]:
     `torch`, not what training needs.
     """
     wanted = distribution(module)
-    brings = {extra: names for extra, names in declared().items() if wanted in names}
+    brings = {extra: names for extra, names in read_extras().items() if wanted in names}
     return [
         extra
         for extra, names in brings.items()
@@ -43,7 +43,7 @@ def extras_of(module: str) -> list[str]:
     ]
 
 
-def declared() -> dict[str, set[str]]:
+def read_extras() -> dict[str, set[str]]:
     """The distributions that each extra for users brings, from joymigrate's own metadata."""
     from importlib import metadata
 

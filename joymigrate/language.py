@@ -99,7 +99,7 @@ def fill(template: str, fields: Mapping[str, str]) -> str:
     return FIELD.sub(said, template)
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """`1 site`, `2 sites`, in English."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
@@ -163,18 +163,22 @@ class Words:
         self.name = name
 
     def __contains__(self, key: object) -> bool:
-        return key in worded(self.name, "en")
+        return key in read_texts(self.name, "en")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(worded(self.name, "en"))
+        return iter(read_texts(self.name, "en"))
 
     def template(self, key: str, lang: str = "en") -> str:
         """The text for `key` with its fields open, English where the language has none.
 
         An unknown key is our bug and raises KeyError.
         """
-        english = worded(self.name, "en")[key]
-        return english if lang == "en" else worded(self.name, Language(lang).lang).get(key, english)
+        english = read_texts(self.name, "en")[key]
+        return (
+            english
+            if lang == "en"
+            else read_texts(self.name, Language(lang).lang).get(key, english)
+        )
 
     def __call__(self, key: str, lang: str = "en", **fields: object) -> str:
         """The text for `key`, filled in."""
@@ -182,7 +186,7 @@ class Words:
 
 
 @functools.cache
-def worded(name: str, lang: str) -> Mapping[str, str]:
+def read_texts(name: str, lang: str) -> Mapping[str, str]:
     """One file of texts by key; a language that has none is English throughout."""
     path = rules_root() / "common" / lang / "words" / f"{name}.yaml"
     return dict(read_yaml(path)) if path.is_file() else {}
@@ -228,7 +232,7 @@ class Language:
         if found is None and not re.search(r"\w", FIELD.sub("", template)):
             said = {key: self(value) for key, value in fields.items()}
             if self.traits.wide and any(map(HAN.search, said.values())):
-                return fill(marked(template, self.traits), said).replace("。 ", "。")
+                return fill(punctuate(template, self.traits), said).replace("。 ", "。")
             return fill(template, said)
         if found is None:
             return fill(template, fields)
@@ -247,7 +251,7 @@ class Language:
         return data
 
 
-def marked(template: str, traits: Traits) -> str:
+def punctuate(template: str, traits: Traits) -> str:
     """A template of fields and punctuation alone with the language's punctuation."""
     for name in ("semicolon", "list", "colon", "open", "close", "stop"):
         template = template.replace(english_marks()[name], traits.marks[name])
@@ -326,7 +330,7 @@ def read(path: Path) -> dict[str, str]:
     return found
 
 
-def restored(data: Any, texts: Mapping[str, Any] | None = None) -> Any:
+def restore_texts(data: Any, texts: Mapping[str, Any] | None = None) -> Any:
     """Plain data that went through JSON with its `texts`, with its composed texts back."""
     if texts is None:
         texts = data.get("texts", {}) if isinstance(data, Mapping) else {}
@@ -335,10 +339,10 @@ def restored(data: Any, texts: Mapping[str, Any] | None = None) -> Any:
         if found is None:
             return data
         rest = {key: one for key, one in texts.items() if key != data}
-        return compose(found["template"], restored(found["fields"], rest))
+        return compose(found["template"], restore_texts(found["fields"], rest))
     if isinstance(data, Mapping):
-        return {key: restored(one, texts) for key, one in data.items() if key != "texts"}
-    return [restored(one, texts) for one in data] if isinstance(data, list) else data
+        return {key: restore_texts(one, texts) for key, one in data.items() if key != "texts"}
+    return [restore_texts(one, texts) for one in data] if isinstance(data, list) else data
 
 
 _SPOKEN: ContextVar[Language | None] = ContextVar("language", default=None)

@@ -41,8 +41,8 @@ def main() -> None:
         "# authors), as `python -m scripts.build_torch_operators` left them. Not made by hand.\n"
     )
     text = head + reduced(source.read_text(encoding="utf-8"))
-    replace_file(aten.shipped(), text.encode())
-    print(f"{aten.shipped()}: torch {version}, {len(text) // 1024} KiB")
+    replace_file(aten.shipped_path(), text.encode())
+    print(f"{aten.shipped_path()}: torch {version}, {len(text) // 1024} KiB")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class PackageAdvice:
     date: str = ""
 
 
-def normalised(distribution: str) -> str:
+def normalise_name(distribution: str) -> str:
     """A distribution's name as package indexes compare it."""
     return distribution.lower().replace("_", "-").replace(".", "-")
 

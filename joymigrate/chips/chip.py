@@ -14,7 +14,7 @@ from joymigrate.chips.advice import (
     Advice,
     PackageAdvice,
     environment,
-    normalised,
+    normalise_name,
     read_advice,
     read_package,
 )
@@ -238,7 +238,7 @@ class Chip:
 
     def package_advice(self, distribution: str) -> PackageAdvice | None:
         """Advice on a distribution; `Flash_Attn` and `flash-attn` are one."""
-        return match_pattern(self.packages(), normalised(distribution))
+        return match_pattern(self.packages(), normalise_name(distribution))
 
     def variable(self, name: str) -> Advice | None:
         """Advice on an environment variable: its own, or that of the longest pattern."""
@@ -341,7 +341,7 @@ def package_advice(chip: Chip) -> Mapping[str, PackageAdvice]:
         found: dict[str, PackageAdvice] = {}
         if not chip.origin:
             for path, raw in layers(chip, "packages.yaml", "packages"):
-                found |= {normalised(str(n)): read_package(n, v, path) for n, v in raw.items()}
+                found |= {normalise_name(str(n)): read_package(n, v, path) for n, v in raw.items()}
         CACHE[where] = found
     read: Mapping[str, PackageAdvice] = CACHE[where]
     return read

@@ -73,7 +73,7 @@ def module_exists(sources: Path, module: str) -> bool:
     return (path / "__init__.py").is_file() or path.with_suffix(".py").is_file()
 
 
-def renamed(draft: Draft, names: str) -> dict[str, str]:
+def rename_for_device(draft: Draft, names: str) -> dict[str, str]:
     """The origin's names that the listed ones have with the device's name in place of CUDA."""
     listed = {line.split()[0] for line in names.splitlines() if line.strip()}
     found = {}
@@ -89,7 +89,7 @@ def chip_text(draft: Draft, *, names: str | None) -> str:
     """A chip.yaml whose every section is there, the unknown ones as comments."""
     list_line = "names: names.txt" if names else "# names: names.txt  # see docs/chips.md"
     upper = draft.device.upper()
-    guessed = ", ".join(f"{k}: {v}" for k, v in renamed(draft, names or "").items())
+    guessed = ", ".join(f"{k}: {v}" for k, v in rename_for_device(draft, names or "").items())
     guess_note = "from the name list" if guessed else f"CUDAGraph: {upper}Graph"
     own = draft.device != "cuda"
     variable = f"{upper}_VISIBLE_DEVICES" if own else "CUDA_VISIBLE_DEVICES"

@@ -45,7 +45,7 @@ def command(
     chip = chips.target(to or config.load(Path.cwd())["to"])
     peaks = cost.peaks_of(chip, sku)
     work = cost.work_of(read(trace), dtype=dtype, own=peaks.formulas)
-    found = cost.bound(
+    found = cost.bound_step(
         work, peaks, cards=numbers(cards), measured_us=step_ms * 1000 if step_ms else None
     )
     launched = cost.read_launched(launches, work) if launches else None

@@ -42,12 +42,14 @@ def command(
     chip = chips.target(to)
     known = port.load(chip)
     found = port.check(paths, known)
-    operators = port.bound(paths, chip)
+    operators = port.find_bound(paths, chip)
     if skeleton is not None:
         operators = port.write(operators, skeleton, paths, proves=prove)
     if compiler is not None and (write is None or not prove):
         raise JoyError("--compiler asks about proved variants", help="name --write DIR as well")
-    variants = port.ported(paths, known, write, proves=prove, compiler=compiler) if write else []
+    variants = (
+        port.port_files(paths, known, write, proves=prove, compiler=compiler) if write else []
+    )
     render = report.as_json if form == "json" else report.as_text
     emit(render(found, operators, chip.name, known, variants), output)
     return Exit.OK

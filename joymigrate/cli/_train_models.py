@@ -41,7 +41,7 @@ def models(
     for wish in kind:
         one_of(wish, families.ALL_KINDS, "--kind")
     if names:
-        emit("".join(f"{one.task}\t{one.family}\n" for one in families.listed()), output)
+        emit("".join(f"{one.task}\t{one.family}\n" for one in families.list_families()), output)
         return Exit.OK
     with Progress("verifying") as bar:
 

@@ -98,9 +98,9 @@ def lock(
     ),
 ) -> int:
     """Write what is installed in an environment as a lock file."""
-    from joymigrate.run.render.environment import installed
+    from joymigrate.run.render.environment import lock_installed
 
-    emit(installed(python), output)
+    emit(lock_installed(python), output)
     return Exit.OK
 
 

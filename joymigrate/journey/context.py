@@ -19,7 +19,7 @@ from joymigrate.journey.failing import of_a_rank
 from joymigrate.journey.gates import Gates
 from joymigrate.journey.losses import losses
 from joymigrate.journey.model import Outcome, Request
-from joymigrate.language import Text, restored
+from joymigrate.language import Text, restore_texts
 
 SHOWN = 12  # last lines of a failed command that its message quotes
 
@@ -181,7 +181,7 @@ class StepContext:
             raise StepFailed(what, "") from None
         if not isinstance(found, dict):
             raise StepFailed(Text("{name} holds no JSON object", name=name), "")
-        read: Mapping[str, Any] = restored(found)
+        read: Mapping[str, Any] = restore_texts(found)
         return read
 
 

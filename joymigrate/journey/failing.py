@@ -78,7 +78,9 @@ def raise_of(lines: list[str]) -> str:
     return ""
 
 
-def raised(log: str, project: Path, skipped: Collection[str]) -> tuple[str, int, str] | None:
+def find_exception(
+    log: str, project: Path, skipped: Collection[str]
+) -> tuple[str, int, str] | None:
     """(file below the project, line, message) of the exception that ended the program: the last
     place in a file of the project. None where the log has no such traceback.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from joymigrate.evidence import GRADES
 from joymigrate.journey.tree import total
-from joymigrate.language import restored, with_texts
+from joymigrate.language import restore_texts, with_texts
 
 SCHEMA = "joymigrate.journey/1"
 
@@ -177,5 +177,5 @@ def outcomes_from(raw: Mapping[str, Any]) -> tuple[Outcome, ...]:
             hashes=one["sha256"],
             asked=one["asked"],
         )
-        for one in restored(raw["journey"], raw.get("texts", {}))
+        for one in restore_texts(raw["journey"], raw.get("texts", {}))
     )

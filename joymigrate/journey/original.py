@@ -16,13 +16,13 @@ from pathlib import Path
 from joymigrate.journey.tree import LARGEST, SKIPPED
 from joymigrate.ledger import Ledger, Step, sha256
 from joymigrate.ledger.entry import Entry, read_manifest
-from joymigrate.ledger.rollback import undone
+from joymigrate.ledger.rollback import find_undone
 
 
 def rewrites(ledger: Ledger, project: Path) -> list[Step]:
     """The rewrites below `project` that hold, oldest first."""
     steps = ledger.steps()
-    gone = undone(steps)
+    gone = find_undone(steps)
     return [
         step
         for step in steps

@@ -74,13 +74,15 @@ def find(ledger: Ledger, steps: Sequence[Step], project: Path) -> Places:
                 continue
             name = path.relative_to(project).as_posix()
             if name not in before:
-                before[name] = None if entry.before is None else kept(ledger, step, entry.before)
+                before[name] = (
+                    None if entry.before is None else read_before(ledger, step, entry.before)
+                )
     statements: list[Place] = []
     others: list[str] = []
     for name, old in sorted(before.items()):
         if old is None:
             continue
-        found = changed(name, old, (project / name).read_bytes())
+        found = find_changes(name, old, (project / name).read_bytes())
         if found is None:
             others.append(name)
         else:
@@ -88,12 +90,12 @@ def find(ledger: Ledger, steps: Sequence[Step], project: Path) -> Places:
     return Places(tuple(statements), tuple(others))
 
 
-def kept(ledger: Ledger, step: Step, name: str) -> bytes:
+def read_before(ledger: Ledger, step: Step, name: str) -> bytes:
     """The text of a file before a step."""
     return (ledger.folder(step.id) / "before" / name).read_bytes()
 
 
-def changed(name: str, old: bytes, new: bytes) -> list[Place] | None:
+def find_changes(name: str, old: bytes, new: bytes) -> list[Place] | None:
     """The statements of a Python file that differ from `old`, in order; None for other files."""
     if not name.endswith(".py"):
         return None

@@ -85,10 +85,10 @@ NAMES = (
 def commands(request: Request, name: str, *, chip_here: bool) -> list[str]:
     """The command lines that a step would run, in the project."""
     made = words(request, chip_here)[name]
-    return [" ".join([*seeded(one), shlex.join(one)]) for one in made]
+    return [" ".join([*prefix_variables(one), shlex.join(one)]) for one in made]
 
 
-def seeded(command: Sequence[str]) -> list[str]:
+def prefix_variables(command: Sequence[str]) -> list[str]:
     """The variables that go before a command."""
     found = numbers(command[1:]) if command[0] == "joymigrate" else {}
     return [f"{name}={shlex.quote(value)}" for name, value in found.items()]

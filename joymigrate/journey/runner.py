@@ -138,7 +138,7 @@ def run_step(
     outcome = replace(
         apply_gates(outcome, gates),
         seconds=time.monotonic() - began,
-        commands=tuple(shortened(journey, at.ran)),
+        commands=tuple(shorten_paths(journey, at.ran)),
         hashes={name: sha256((journey.folder / name).read_bytes()) for name in outcome.evidence},
         asked=planned.request_document(journey.request),
     )
@@ -178,7 +178,7 @@ def refuse_dirty(ledger: Ledger, request: Request) -> None:
         refuse(ledger)
 
 
-def shortened(journey: Journey, commands: list[str]) -> list[str]:
+def shorten_paths(journey: Journey, commands: list[str]) -> list[str]:
     """Commands with the journey's folder relative to the project, where they are run."""
     folder = str(journey.folder)
     shown = os.path.relpath(folder, journey.request.project)

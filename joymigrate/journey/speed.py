@@ -47,11 +47,11 @@ def speed(lines: Sequence[tuple[float, str]]) -> dict[str, Any] | None:
     return {
         "steps_per_s": round(median(one["steps_per_s"] for one in points), 3),
         "points": points,
-        "printed": printed([text for _, text in lines]),
+        "printed": find_rate([text for _, text in lines]),
     }
 
 
-def printed(lines: Sequence[str]) -> dict[str, Any] | None:
+def find_rate(lines: Sequence[str]) -> dict[str, Any] | None:
     """The rate that the program itself prints beside its losses, without the first one."""
     found = [(one, *loss[0]) for text in lines if (one := rate(text)) and (loss := losses([text]))]
     if len(found) < 2:

@@ -70,9 +70,9 @@ def read_manifest(home: Path, step_id: str) -> list[Entry] | None:
 
 def dump(document: Any) -> bytes:
     """JSON as the ledger's files hold it."""
-    return encoded(json.dumps(document, ensure_ascii=False, indent=1))
+    return encode(json.dumps(document, ensure_ascii=False, indent=1))
 
 
-def encoded(text: str) -> bytes:
+def encode(text: str) -> bytes:
     """UTF-8 with a line feed. File names that are no UTF-8 become `\\udcXX`, which JSON reads."""
     return text.encode("utf-8", "backslashreplace") + b"\n"

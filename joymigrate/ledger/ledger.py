@@ -11,7 +11,7 @@ from joymigrate.errors import JoyError
 from joymigrate.ledger import disk, log, place, rollback, transaction
 from joymigrate.ledger.current import CurrentVerdicts, standing
 from joymigrate.ledger.entry import read_manifest
-from joymigrate.ledger.lock import locked
+from joymigrate.ledger.lock import hold_lock
 from joymigrate.ledger.recovery import Recovered, is_pending, recover
 from joymigrate.ledger.step import Step, Subject
 from joymigrate.ledger.tree import Change, hash_of
@@ -87,14 +87,14 @@ class Ledger:
     def verdict(self, subject: Subject, chip: str) -> CurrentVerdicts:
         """What is known about `subject` on `chip`; verdicts on undone changes don't count."""
         steps = self.steps()
-        gone = rollback.undone(steps).keys() | rollback.void(self.root, steps)
+        gone = rollback.find_undone(steps).keys() | rollback.void(self.root, steps)
         return standing([step for step in steps if step.id not in gone], subject, chip)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the lock; an interrupted change is ended first."""
         place.make_home(self.root)
-        with locked(self.home):
+        with hold_lock(self.home):
             recover(self.root)
             yield
 
@@ -103,13 +103,13 @@ class Ledger:
         if not is_pending(self.root):
             return None
         place.make_home(self.root)
-        with locked(self.home):
+        with hold_lock(self.home):
             return recover(self.root)
 
     def record(self, step: Step, artefacts: Mapping[str, bytes] | None = None) -> Step:
         """Record a step that changed no file of the tree; returns it with id and time."""
         with self.writing():
-            step = transaction.numbered(self.home, step)
+            step = transaction.number_step(self.home, step)
             folder = self.folder(step.id)
             try:
                 transaction.fresh(folder)
@@ -142,7 +142,7 @@ class Ledger:
         `force`: then the edits are overwritten, and rolling the rollback back returns them.
         """
         place.make_home(self.root)
-        with locked(self.home):
+        with hold_lock(self.home):
             recovered = recover(self.root, self.keep_edits() if force else None)
             steps = self.steps()
             target = rollback.find(steps, name) if name else rollback.latest(self.root, steps)
@@ -181,7 +181,7 @@ class Ledger:
     def states(self) -> list[StepState]:
         """How the tree stands to every step, oldest first."""
         steps = self.steps()
-        gone = rollback.undone(steps)
+        gone = rollback.find_undone(steps)
         last: dict[str, str] = {}  # path → the step whose content it should have
         for step in rollback.writers(self.root, steps):
             if step.id in gone or step.kind == rollback.KIND:

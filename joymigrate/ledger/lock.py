@@ -17,7 +17,7 @@ POLL_S = 0.02
 
 
 @contextmanager
-def locked(home: Path, wait_s: float = WAIT_S) -> Iterator[None]:
+def hold_lock(home: Path, wait_s: float = WAIT_S) -> Iterator[None]:
     """Hold the ledger's lock. Waits for another joymigrate, then gives up naming its process.
 
     The kernel frees the lock when the holder dies, however it dies.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.files import sync_folder
-from joymigrate.ledger.entry import encoded
+from joymigrate.ledger.entry import encode
 from joymigrate.ledger.place import unwritable
 from joymigrate.ledger.step import Step, from_json, to_json
 
@@ -54,7 +54,7 @@ def read_log(home: Path) -> list[Step]:
 def append(home: Path, step: Step) -> None:
     """Append one step and make it durable. The caller holds the lock."""
     path = home / NAME
-    line = encoded(json.dumps(to_json(step), ensure_ascii=False))
+    line = encode(json.dumps(to_json(step), ensure_ascii=False))
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:

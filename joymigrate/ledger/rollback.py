@@ -16,7 +16,7 @@ from joymigrate.ledger.tree import Change
 KIND = "rollback"
 
 
-def undone(steps: Sequence[Step]) -> dict[str, str]:
+def find_undone(steps: Sequence[Step]) -> dict[str, str]:
     """Steps that hold no more, and the rollback that took each back.
 
     A rollback that was rolled back itself does not count: what it undid holds again.
@@ -36,7 +36,7 @@ def writers(root: Path, steps: Sequence[Step]) -> list[Step]:
 
 def latest(root: Path, steps: Sequence[Step]) -> Step | None:
     """The latest change of the tree that still holds and is not a rollback."""
-    gone = undone(steps)
+    gone = find_undone(steps)
     live = [s for s in writers(root, steps) if s.id not in gone and s.kind != KIND]
     return live[-1] if live else None
 
@@ -59,7 +59,7 @@ def find(steps: Sequence[Step], name: str) -> Step:
 
 def void(root: Path, steps: Sequence[Step]) -> set[str]:
     """Verdicts about a change that was taken back since, by id."""
-    gone = undone(steps)
+    gone = find_undone(steps)
     changes = [step.id for step in writers(root, steps)]
     found = set()
     for step in steps:
@@ -79,10 +79,10 @@ def plan(root: Path, steps: Sequence[Step], target: Step) -> list[Step]:
     changes = writers(root, steps)
     start = target.judges or target.id
     if not target.judges and all(change.id != target.id for change in changes):
-        gone = undone(steps)
+        gone = find_undone(steps)
         judged = [s.id for s in changes if s.id < target.id and s.id not in gone and s.kind != KIND]
         start = judged[-1] if judged else target.id
-    gone = undone(steps)
+    gone = find_undone(steps)
     return [
         step
         for step in reversed(changes)

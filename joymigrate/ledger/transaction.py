@@ -34,7 +34,7 @@ from joymigrate.ledger.entry import Entry
 from joymigrate.ledger.place import home_of, make_home, unwritable
 from joymigrate.ledger.step import FileHash, Step, sha256, to_json
 from joymigrate.ledger.tree import Change
-from joymigrate.ledger.watcher import watched
+from joymigrate.ledger.watcher import hold_watcher
 
 PENDING = "pending.json"
 
@@ -53,7 +53,7 @@ def commit(
     entries = [check(root, change) for change in changes]
     refuse_unwritable(root, entries)
     home = make_home(root)
-    step = numbered(home, step)
+    step = number_step(home, step)
     step = replace(
         step,
         inputs=(*step.inputs, *(FileHash(e.path, e.before) for e in entries if e.before)),
@@ -64,7 +64,7 @@ def commit(
     except BaseException as error:
         discard(home, step)
         raise as_joy_error(root, error) from None
-    with watched(root):
+    with hold_watcher(root):
         try:
             write_pending(home, step, entries, forward=True)
             finish(root, step, entries)
@@ -81,7 +81,7 @@ def as_joy_error(root: Path, error: BaseException) -> BaseException:
     return error
 
 
-def numbered(home: Path, step: Step) -> Step:
+def number_step(home: Path, step: Step) -> Step:
     """The step with the next free id and the time of now (UTC). The caller holds the lock."""
     last = max((int(known.id) for known in log.read_log(home)), default=0)
     moment = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -210,12 +210,12 @@ def finish(root: Path, step: Step, entries: Sequence[Entry]) -> None:
     for path in sorted({(root / item.path).parent for item in entries}):
         if path.is_dir():
             sync_folder(path)
-    if not recorded(home, step):
+    if not is_recorded(home, step):
         log.append(home, step)
     close(home)
 
 
-def recorded(home: Path, step: Step) -> bool:
+def is_recorded(home: Path, step: Step) -> bool:
     """Whether the ledger has this step."""
     return any(known.id == step.id for known in log.read_log(home))
 
@@ -255,7 +255,7 @@ def beside_of(target: Path) -> Path:
 def take_back(root: Path, step: Step, entries: Sequence[Entry]) -> None:
     """After a failure: every file gets its old content again, and the step is forgotten."""
     home = home_of(root)
-    if recorded(home, step):
+    if is_recorded(home, step):
         return  # the tree is new and the ledger knows; only the tidying failed
     if (home / PENDING).exists():
         write_pending(home, step, entries, forward=False)

@@ -28,7 +28,7 @@ PACKAGES = str(Path(__file__).parents[2])  # an editable install may not be on s
 
 
 @contextmanager
-def watched(root: Path) -> Iterator[None]:
+def hold_watcher(root: Path) -> Iterator[None]:
     """Hold a watcher over the body. Without one (no process left) the body runs all the same."""
     program = PROGRAM.format(done=DONE, path=[*filter(None, sys.path), PACKAGES])
     try:
@@ -55,9 +55,9 @@ def watched(root: Path) -> Iterator[None]:
 
 def end_change(root: str) -> None:
     """Recover the tree at `root`, whose writer is dead."""
-    from joymigrate.ledger.lock import locked
+    from joymigrate.ledger.lock import hold_lock
     from joymigrate.ledger.place import home_of
     from joymigrate.ledger.recovery import recover
 
-    with locked(home_of(Path(root))):
+    with hold_lock(home_of(Path(root))):
         recover(Path(root))

@@ -104,7 +104,7 @@ def load(path: Path) -> Capture:
                         "the line is no JSON", where=f"{path}:{number}", help="record it again"
                     ) from None
                 if header is None:
-                    header = checked(raw, path)
+                    header = check_header(raw, path)
                 elif raw.get("kind") == "op":
                     operators[raw.get("id", len(operators))] = operator(raw)
                 elif raw.get("kind") == "watched":
@@ -125,7 +125,7 @@ def load(path: Path) -> Capture:
     )
 
 
-def checked(raw: Any, path: Path) -> dict[str, Any]:
+def check_header(raw: Any, path: Path) -> dict[str, Any]:
     """The header; an error for another kind of file."""
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
         raise JoyError(
@@ -153,7 +153,7 @@ def operator(raw: Mapping[str, Any]) -> Operator:
     )
 
 
-def seen(capture: Capture) -> set[str]:
+def list_seen(capture: Capture) -> set[str]:
     """Names with overloads of what was called."""
     return {operator.name for operator in capture.operators}
 
@@ -165,7 +165,7 @@ def predict(capture: Capture, chip: Chip) -> set[str]:
     the optimiser's step as accelerators take it, and what the chip's own package puts in place of
     an operator (`sees.yaml` of the chip).
     """
-    names = seen(capture) | {operator.name for operator in capture.accelerator}
+    names = list_seen(capture) | {operator.name for operator in capture.accelerator}
     names |= {parent for operator in capture.operators for parent in operator.parents}
     data = chip.data("sees.yaml") or {}
     names.update(data.get("always", ()))

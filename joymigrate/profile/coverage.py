@@ -16,7 +16,7 @@ from joymigrate.evidence import count_grades, reaches, weakest
 from joymigrate.language import Text
 from joymigrate.profile import alternatives
 from joymigrate.profile.attribute import attribute
-from joymigrate.profile.judge import Judge, hidden
+from joymigrate.profile.judge import Judge, hide_composite
 from joymigrate.profile.oplist.lists import OpList
 from joymigrate.profile.support import Status, Support, Verdict
 from joymigrate.profile.table import NONE, PHASES, Loose, OpTable, Signature, Trace
@@ -246,7 +246,7 @@ class CoverageCounter:
             if verdict.silent and not alone:
                 continue
             if trace.tree and verdict.opens and table.device_us[row] and is_made(verdict):
-                verdict = hidden(verdict)
+                verdict = hide_composite(verdict)
                 tally = self.totals(verdict)
             if trace.inside.get(row) and not verdict.support.supported:
                 tally = self.totals(self.within(judge, verdict, trace.inside[row]))

@@ -76,7 +76,7 @@ def diff(baseline: Path, target: Path, *, own: Path | None = None) -> TraceDiff:
         "modules": lambda operator, side: module(operator, modules[side]),
         "phases": lambda operator, side: operator.phase,
     }
-    pairs = {height: ranked(sides, key) for height, key in keys.items()}
+    pairs = {height: rank_pairs(sides, key) for height, key in keys.items()}
     if not any(operator.module for side in sides for operator in side.operators):
         notes.append("neither trace names modules: record with `joymigrate profile record`")
     return TraceDiff(
@@ -146,7 +146,7 @@ def module(operator: Operator, prefix: str) -> str:
     return name.removeprefix(prefix) or "(the model itself)"
 
 
-def ranked(sides: list[Capture], key: Any) -> tuple[Pair, ...]:
+def rank_pairs(sides: list[Capture], key: Any) -> tuple[Pair, ...]:
     """Sums of both sides by key, the largest loss first; without times by calls gained."""
     sums: dict[str, Sum] = defaultdict(lambda: Sum([0, 0], [0.0, 0.0], [{}, {}]))
     for index, side in enumerate(sides):

@@ -236,7 +236,7 @@ class Judge:
         return support
 
 
-def hidden(verdict: Verdict) -> Verdict:
+def hide_composite(verdict: Verdict) -> Verdict:
     """An operator made of others whose kernels no recorded operator launched."""
     said = replace(verdict.support, status=Status.UNKNOWN, note=Text(HIDDEN))
     return replace(verdict, support=said)

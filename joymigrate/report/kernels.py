@@ -12,7 +12,7 @@ from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import columns
 from joymigrate.report.fields import fields
 from joymigrate.run.kernels import Kernel
-from joymigrate.run.kernels.bench import Timing, rehearsed
+from joymigrate.run.kernels.bench import Timing, is_simulated
 from joymigrate.run.kernels.check import Row
 from joymigrate.run.kernels.operator import Call, Implementation
 from joymigrate.run.kernels.select import why_not
@@ -82,7 +82,7 @@ def grade_of(row: Row) -> str | None:
     """How well a result is known of the chip; None for what did not run, or ran on the CPU."""
     if row.status == "skipped" or row.device == "cpu":
         return None
-    return "rehearsed" if rehearsed(row.device) else "measured"
+    return "rehearsed" if is_simulated(row.device) else "measured"
 
 
 def check_text(rows: Sequence[Row]) -> str:

@@ -68,15 +68,15 @@ def columns_of(document: Mapping[str, Any]) -> list[str]:
 
     key = ROWS[noun(document)]
     schema = json_schema(find(noun(document)))
-    return list(required(schema["properties"][key]["items"] if key else schema))
+    return list(list_required(schema["properties"][key]["items"] if key else schema))
 
 
-def required(schema: Mapping[str, Any], before: str = "") -> Iterator[str]:
+def list_required(schema: Mapping[str, Any], before: str = "") -> Iterator[str]:
     """The keys that an object must have, those of objects inside as `a.b`."""
     for key in schema.get("required", ()):
         inside = schema["properties"].get(key, {})
         if inside.get("type") == "object" and inside.get("required"):
-            yield from required(inside, f"{before}{key}.")
+            yield from list_required(inside, f"{before}{key}.")
         else:
             yield f"{before}{key}"
 

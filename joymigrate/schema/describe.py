@@ -31,15 +31,17 @@ def json_schema(document: Document) -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     top = dict(record(document.kind, definitions) if document.kind else document.shape)
     if getattr(document.kind, "ITEMS", False):
-        return framed(document, {"type": "array", "items": top}, definitions)
+        return frame_schema(document, {"type": "array", "items": top}, definitions)
     key = {"const": document.schema, "description": "the kind of this document and its version"}
     top["properties"] = {"schema": key, **top["properties"]}
     if document.output or getattr(document.kind, "VERSIONED", False):
         top["required"] = ["schema", *top.get("required", [])]
-    return framed(document, top, definitions)
+    return frame_schema(document, top, definitions)
 
 
-def framed(document: Document, top: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+def frame_schema(
+    document: Document, top: dict[str, Any], definitions: dict[str, Any]
+) -> dict[str, Any]:
     """A schema with what every schema says of itself."""
     schema = {
         "$schema": DIALECT,
@@ -65,7 +67,7 @@ def record(kind: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
         schema["required"] = required
     if rest is not None:
         inner = typing.get_args(rest.hint)
-        others = hinted(inner[1], rest.meta, definitions) if inner else {}
+        others = describe_hint(inner[1], rest.meta, definitions) if inner else {}
         schema["additionalProperties"] = others or True
     elif not getattr(kind, "OPEN", False):
         schema["additionalProperties"] = False
@@ -78,7 +80,7 @@ def field(item: Field, definitions: dict[str, Any]) -> dict[str, Any]:
         schema = {"type": "object"} | json_schema(find(item.meta["part"]))
         schema.pop("$schema")
     else:
-        schema = hinted(item.hint, item.meta, definitions)
+        schema = describe_hint(item.hint, item.meta, definitions)
     if item.default is not dataclasses.MISSING:
         schema = with_null(schema)
     if item.meta.get("help"):
@@ -104,11 +106,13 @@ def with_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def hinted(hint: Any, meta: Mapping[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+def describe_hint(
+    hint: Any, meta: Mapping[str, Any], definitions: dict[str, Any]
+) -> dict[str, Any]:
     """What an annotation allows."""
     options = options_of(hint)
     if len(options) > 1:
-        schemas = [hinted(option, meta, definitions) for option in options]
+        schemas = [describe_hint(option, meta, definitions) for option in options]
         simple = all(set(item) == {"type"} and isinstance(item["type"], str) for item in schemas)
         return {"type": [item["type"] for item in schemas]} if simple else {"anyOf": schemas}
     if hint is Any:
@@ -117,13 +121,13 @@ def hinted(hint: Any, meta: Mapping[str, Any], definitions: dict[str, Any]) -> d
         return reference(hint, definitions)
     inner = typing.get_args(hint)
     if is_mapping(hint):
-        values = hinted(inner[1], meta, definitions) if inner else {}
+        values = describe_hint(inner[1], meta, definitions) if inner else {}
         schema: dict[str, Any] = {"type": "object"}
         if inner and inner[0] is int:
             schema["propertyNames"] = {"pattern": "^-?[0-9]+$"}
         return {**schema, "additionalProperties": values} if values else schema
     if is_sequence(hint):
-        items = hinted(inner[0], meta, definitions) if inner else {}
+        items = describe_hint(inner[0], meta, definitions) if inner else {}
         schema = {"type": "array", "items": items} if items else {"type": "array"}
         return {"anyOf": [items, schema]} if meta.get("single") else schema
     return scalar(hint, meta)
@@ -140,7 +144,7 @@ def reference(kind: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
     if short is None:
         return link
     item = fields_of(kind)[short]
-    return {"anyOf": [hinted(item.hint, item.meta, definitions), link]}
+    return {"anyOf": [describe_hint(item.hint, item.meta, definitions), link]}
 
 
 def scalar(hint: Any, meta: Mapping[str, Any]) -> dict[str, Any]:

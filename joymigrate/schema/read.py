@@ -24,7 +24,7 @@ from joymigrate.schema.fields import (
     rest_of,
 )
 from joymigrate.schema.registry import find, of_class
-from joymigrate.schema.source import Source, dotted, load_file
+from joymigrate.schema.source import Source, load_file, spell_path
 
 T = TypeVar("T")
 EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e-4 as a text
@@ -174,7 +174,7 @@ class Reader:
         choices = choices_of(hint, meta)
         if choices:
             return self.chosen(hint, value, choices, keys, meta)
-        wanted = " or ".join(map(described, hints))
+        wanted = " or ".join(map(describe_hint, hints))
         return self.scalar(hint, value, keys, meta, wanted)
 
     def table(self, hint: Any, value: Any, keys: Keys, meta: Mapping[str, Any]) -> Any:
@@ -242,7 +242,7 @@ class Reader:
         return plain
 
 
-def described(hint: Any) -> str:
+def describe_hint(hint: Any) -> str:
     """What an annotation takes, in words."""
     if typing.get_origin(hint) is typing.Literal:
         return " or ".join(map(str, typing.get_args(hint)))
@@ -272,7 +272,7 @@ def out_of_bounds(value: Any, meta: Mapping[str, Any]) -> str:
     """How a value breaks its limits, or an empty text."""
     if isinstance(value, str):
         pattern = meta.get("pattern")
-        return f", which does not match {pattern}" if broken(pattern, value) else ""
+        return f", which does not match {pattern}" if breaks_pattern(pattern, value) else ""
     if isinstance(value, bool):
         return ""
     if isinstance(value, float) and value != value:
@@ -289,7 +289,7 @@ def out_of_bounds(value: Any, meta: Mapping[str, Any]) -> str:
     return ""
 
 
-def broken(pattern: str | None, value: str) -> bool:
+def breaks_pattern(pattern: str | None, value: str) -> bool:
     """Whether a text does not match its pattern as a whole."""
     return bool(pattern) and re.fullmatch(pattern or "", value) is None
 
@@ -323,7 +323,7 @@ def last(keys: Keys) -> str:
         tail.insert(0, key)
         if isinstance(key, str):
             break
-    return dotted(tail)
+    return spell_path(tail)
 
 
 def quote(value: Any) -> str:

@@ -36,7 +36,7 @@ class Source:
         """`FILE:LINE a.b[2]`, as much of it as is known; None where nothing is."""
         line = self.line(keys)
         place = f"{self.name}:{line}" if line and self.name else self.name
-        return " ".join(part for part in (place, dotted(keys)) if part) or None
+        return " ".join(part for part in (place, spell_path(keys)) if part) or None
 
     def line(self, keys: Keys) -> int | None:
         """The line of the nearest key on the way to `keys`, from 1; None where it is not known."""
@@ -46,7 +46,7 @@ class Source:
         return toml_line(self.text, whole) if self.form == "toml" else yaml_line(self.text, whole)
 
 
-def dotted(keys: Keys) -> str:
+def spell_path(keys: Keys) -> str:
     """The keys as a reader writes them: `nodes[3].cards`."""
     text = ""
     for key in keys:

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from joymigrate.chips import Chip, all_chips
 from joymigrate.cli import _installed, _requirements
 from joymigrate.cli._main import command_names, load, run
-from joymigrate.extras import declared, extras_of
+from joymigrate.extras import extras_of, read_extras
 from scripts.clean_machine.exercises import EXERCISES, Exercise
 
 
@@ -195,7 +195,7 @@ def brought(need: str) -> set[str]:
     """The extras that can meet a need."""
     kind, _, name = need.rpartition("|")[2].partition(":")
     if kind == "extra":
-        return {extra for extra, names in declared().items() if names >= declared()[name]}
+        return {extra for extra, names in read_extras().items() if names >= read_extras()[name]}
     if kind == "package":
         return set(extras_of(name))
     return {"ascend"} if kind in ("rehearsal", "chip-package") else set()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.journey.failing import FailureReason, raised, why
+from joymigrate.journey.failing import FailureReason, find_exception, why
 
 HEAD = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
 
@@ -120,7 +120,11 @@ def test_the_line_that_ended_the_program_is_its_own_last_one(project: Path) -> N
         "    raise\nRuntimeError: a dummy base class\n[ERROR] 2026 ERR99999\n"
         "rehearsal: simulated\n  train.py:64: float64 becomes float32 on the device\n"
     )
-    assert raised(log, project, {"venv"}) == ("train.py", 68, "RuntimeError: a dummy base class")
+    assert find_exception(log, project, {"venv"}) == (
+        "train.py",
+        68,
+        "RuntimeError: a dummy base class",
+    )
 
 
 def test_in_a_rank_it_is_the_ranks(project: Path) -> None:
@@ -128,13 +132,13 @@ def test_in_a_rank_it_is_the_ranks(project: Path) -> None:
         "[rank0]: Traceback (most recent call last):\n"
         '[rank0]:   File "train.py", line 9, in main\n[rank0]:     rows\n[rank0]: KeyError: 1\n'
     )
-    assert raised(of_torchrun(rank), project, ()) == ("train.py", 9, "KeyError: 1")
+    assert find_exception(of_torchrun(rank), project, ()) == ("train.py", 9, "KeyError: 1")
 
 
 def test_a_program_that_says_nothing_has_no_such_line(project: Path) -> None:
-    assert raised("killed\n", project, ()) is None
+    assert find_exception("killed\n", project, ()) is None
     elsewhere = 'Traceback (most recent call last):\n  File "/usr/x.py", line 1\nOSError: full\n'
-    assert raised(elsewhere, project, ()) is None
+    assert find_exception(elsewhere, project, ()) is None
 
 
 ACCELERATE = (

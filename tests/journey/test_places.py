@@ -38,7 +38,7 @@ NEW = (
 
 
 def found() -> list[places.Place]:
-    return places.changed("a.py", OLD, NEW) or []
+    return places.find_changes("a.py", OLD, NEW) or []
 
 
 def test_a_place_is_a_statement_and_of_a_compound_one_its_head() -> None:
@@ -51,13 +51,13 @@ def test_a_place_is_a_statement_and_of_a_compound_one_its_head() -> None:
 
 def test_an_import_of_the_rewrite_is_no_place_and_a_rewritten_one_is() -> None:
     old, new = b"from torch.cuda import Event\nx = 1\n", b"from torch.npu import Event\nx = 1\n"
-    assert [one.first for one in places.changed("a.py", old, new) or ()] == [1]
-    assert places.changed("a.py", b"x = 1\n", b"import torch_npu\nx = 1\n") == []
+    assert [one.first for one in places.find_changes("a.py", old, new) or ()] == [1]
+    assert places.find_changes("a.py", b"x = 1\n", b"import torch_npu\nx = 1\n") == []
 
 
 def test_text_and_comments_are_no_places() -> None:
     old, new = b'"""For cuda."""\n# cuda\nx = 1\n', b'"""For npu."""\n# npu\nx = 1\n'
-    assert places.changed("a.py", old, new) == []
+    assert places.find_changes("a.py", old, new) == []
 
 
 HANDLED = b"""
@@ -77,15 +77,15 @@ match device:
 
 
 def test_handlers_and_cases_are_places_of_their_own() -> None:
-    rows = places.changed("a.py", HANDLED, HANDLED.replace(b"cuda", b"npu")) or []
+    rows = places.find_changes("a.py", HANDLED, HANDLED.replace(b"cuda", b"npu")) or []
     assert [(one.first, one.last) for one in rows] == [(4, 7), (11, 11), (12, 12)]
     lines = places.Places(tuple(rows), ()).lines(Path("/"))["/a.py"]
     assert lines[11] != lines[12]
 
 
 def test_what_this_python_cannot_read_is_not_followed() -> None:
-    assert places.changed("a.py", b"x = 1\n", b"x = = 2\n") is None
-    assert places.changed("run.sh", b"x=1\n", b"x=2\n") is None
+    assert places.find_changes("a.py", b"x = 1\n", b"x = = 2\n") is None
+    assert places.find_changes("run.sh", b"x=1\n", b"x=2\n") is None
 
 
 PROGRAM = """

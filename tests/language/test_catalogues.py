@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from joymigrate.chips import all_chips, rules_root
-from joymigrate.language import FIELD, HAN, catalogue, languages, read, worded
+from joymigrate.language import FIELD, HAN, catalogue, languages, read, read_texts
 from tests.language import sources
 
 COMMON = rules_root() / "common"
@@ -107,7 +107,7 @@ def test_chinese_sentences_have_chinese_punctuation(path: Path) -> None:
 @pytest.mark.parametrize("lang", [one for one in languages() if one != "en"])
 @pytest.mark.parametrize("name", WORDS)
 def test_words_by_key_have_every_key_and_its_fields(name: str, lang: str) -> None:
-    english, other = worded(name, "en"), worded(name, lang)
+    english, other = read_texts(name, "en"), read_texts(name, lang)
     assert list(other) == list(english)
     for key, text in english.items():
         assert fields(text) == fields(other[key]), key

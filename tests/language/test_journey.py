@@ -80,7 +80,7 @@ def outcomes(at: StepContext) -> list[Outcome]:
             verify.without(at, CompletedCommand("IndexError: 3", 1, at.path("log.txt"))),
             evidence=(),
         ),
-        train.undecided(
+        train.leave_undecided(
             chip, Text("each device draws its own numbers in {operators}", operators="a")
         ),
     ]

@@ -13,8 +13,8 @@ from joymigrate.errors import JoyError
 from joymigrate.language import (
     Language,
     Text,
-    marked,
     pad,
+    punctuate,
     sidecar,
     traits,
     width,
@@ -99,7 +99,7 @@ def test_chinese_takes_two_columns() -> None:
 
 
 def test_punctuation_between_chinese_parts_is_full_width() -> None:
-    assert marked("{p0}; {p1} ({note})", traits("zh")) == "{p0}；{p1}（{note}）"
+    assert punctuate("{p0}; {p1} ({note})", traits("zh")) == "{p0}；{p1}（{note}）"
 
 
 def test_a_text_of_one_part_alone_is_said_as_that_part() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from joymigrate.cli._main import run
-from joymigrate.language import Language, Text, restored, speaking, width
+from joymigrate.language import Language, Text, restore_texts, speaking, width
 from joymigrate.report import verdict_html, verdict_md, verdict_text
 from joymigrate.report.html.rehearsal import page
 from joymigrate.report.verdict_words import content
@@ -178,7 +178,7 @@ def test_a_rehearsal_says_no_english_sentence() -> None:
 
 
 def test_a_record_that_went_through_json_keeps_its_texts() -> None:
-    back = restored({**REHEARSAL})
+    back = restore_texts({**REHEARSAL})
     assert Language("zh")(back["traps"][1]["message"]) == "torch.npu 没有 nvtx，而 torch.cuda 有"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.ledger import Change, Ledger, Step, disk, transaction, tree
-from joymigrate.ledger.lock import locked
+from joymigrate.ledger.lock import hold_lock
 from joymigrate.ledger.subject import file_sha256
 from tests.ledger.trees import tree_of, write_tree
 
@@ -40,19 +40,19 @@ def test_a_ledger_in_use_is_given_up_with_the_other_process_named(ledger: Ledger
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
     try:
-        with pytest.raises(JoyError, match=f"process {holder.pid}") as caught, locked(home, 0.0):
+        with pytest.raises(JoyError, match=f"process {holder.pid}") as caught, hold_lock(home, 0.0):
             pass
         assert caught.value.help
     finally:
         holder.stdin.close()
         holder.wait()
-    with locked(home, 0.0):  # free again
+    with hold_lock(home, 0.0):  # free again
         assert (home / "lock").read_text() == f"{os.getpid()}\n"
 
 
 def test_a_lock_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / ".joymigrate" / "lock").mkdir(parents=True)
-    with pytest.raises(JoyError) as caught, locked(tmp_path / ".joymigrate"):
+    with pytest.raises(JoyError) as caught, hold_lock(tmp_path / ".joymigrate"):
         pass
     assert str(tmp_path / ".joymigrate" / "lock") in str(caught.value.where)
 

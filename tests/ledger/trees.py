@@ -70,4 +70,4 @@ def die_before_call(at_call: int) -> None:
 
     for name in CALLS:
         setattr(os, name, counted(getattr(os, name)))
-    transaction.watched = lambda root: contextlib.nullcontext()  # type: ignore[assignment]
+    transaction.hold_watcher = lambda root: contextlib.nullcontext()  # type: ignore[assignment]

@@ -77,7 +77,7 @@ def test_a_chip_s_own_attention_is_counted_by_its_layout() -> None:
 def test_a_product_without_a_formula_is_named() -> None:
     work = cost.work_of(capture(call("lib::my_matmul", tensor(4, 4), out=tensor(4, 4), calls=3)))
     assert work.uncounted == {"lib::my_matmul": 3}
-    assert any("my_matmul" in note for note in cost.bound(work, PEAKS).notes)
+    assert any("my_matmul" in note for note in cost.bound_step(work, PEAKS).notes)
 
 
 def test_casts_and_copies_are_told_apart() -> None:
@@ -93,7 +93,7 @@ def test_casts_and_copies_are_told_apart() -> None:
 
 def test_the_bound_is_the_largest_of_its_parts() -> None:
     big = call("aten::mm", tensor(1, 1000), tensor(1000, 1000), out=tensor(1, 1000))
-    found = cost.bound(cost.work_of(capture(big)), PEAKS)
+    found = cost.bound_step(cost.work_of(capture(big)), PEAKS)
     assert found.dominates == "weights"
     assert found.bound_us == pytest.approx(4e6 / 100e9 * 1e6)
     assert found.mfu == pytest.approx(2e6 / 1e12 * 1e6 / 40)
@@ -103,13 +103,13 @@ def test_the_bound_is_the_largest_of_its_parts() -> None:
 def test_a_measured_step_below_the_bound_is_doubted() -> None:
     big = call("aten::mm", tensor(1000, 1000), tensor(1000, 1000), out=tensor(1000, 1000))
     work = cost.work_of(capture(big))
-    assert any("shorter" in note for note in cost.bound(work, PEAKS, measured_us=1).notes)
-    assert cost.bound(work, PEAKS, measured_us=4000).measured_mfu == pytest.approx(0.5)
+    assert any("shorter" in note for note in cost.bound_step(work, PEAKS, measured_us=1).notes)
+    assert cost.bound_step(work, PEAKS, measured_us=4000).measured_mfu == pytest.approx(0.5)
 
 
 def test_an_unknown_type_gets_the_fastest_peak_and_says_so() -> None:
     made = capture(call("aten::mm", *[tensor(4, 4, dtype="float64")] * 2, out=tensor(4, 4)))
-    assert any("float64" in note for note in cost.bound(cost.work_of(made), PEAKS).notes)
+    assert any("float64" in note for note in cost.bound_step(cost.work_of(made), PEAKS).notes)
 
 
 def test_ring_and_tree_are_the_stated_formulas() -> None:
@@ -131,7 +131,7 @@ def test_more_cards_are_never_more_efficient() -> None:
     back = call("aten::mm", tensor(512, 512), tensor(512, 512), out=tensor(512, 512),
                 phase="backward")  # fmt: skip
     peaks = cost.peaks_of(chips.target("ascend"))
-    found = cost.bound(cost.work_of(capture(product, back)), peaks, cards=[2, 8, 16, 128])
+    found = cost.bound_step(cost.work_of(capture(product, back)), peaks, cards=[2, 8, 16, 128])
     least = [one.efficiency[0] for one in found.scaling]
     assert least == sorted(least, reverse=True)
     assert all(low <= high <= 1 for low, high in (one.efficiency for one in found.scaling))
@@ -139,7 +139,7 @@ def test_more_cards_are_never_more_efficient() -> None:
 
 def test_inference_exchanges_no_gradients() -> None:
     product = call("aten::mm", tensor(8, 8), tensor(8, 8), out=tensor(8, 8))
-    found = cost.bound(cost.work_of(capture(product)), PEAKS, cards=[8])
+    found = cost.bound_step(cost.work_of(capture(product)), PEAKS, cards=[8])
     assert found.scaling[0].exchange_us == 0
 
 
@@ -148,7 +148,7 @@ def test_collectives_that_were_recorded_count() -> None:
                    environment={"world_size": 4})  # fmt: skip
     work = cost.work_of(made)
     assert work.collectives == {"all_reduce": 4000}
-    assert cost.bound(work, PEAKS).dominates == "collectives"
+    assert cost.bound_step(work, PEAKS).dominates == "collectives"
 
 
 def test_published_speeds_never_beat_the_bound() -> None:

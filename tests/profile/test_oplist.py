@@ -17,7 +17,7 @@ from joymigrate.chips.names import inside, span_of
 from joymigrate.errors import JoyError
 from joymigrate.profile.oplist import Status, from_wheel, of
 from joymigrate.profile.oplist import entries as lists
-from joymigrate.profile.oplist.aten import find_torchgen, parse, read_table, shipped
+from joymigrate.profile.oplist.aten import find_torchgen, parse, read_table, shipped_path
 from joymigrate.profile.oplist.compare import diff, validate
 from joymigrate.profile.oplist.dispatcher import kind
 from joymigrate.profile.oplist.lists import chip_of
@@ -359,7 +359,7 @@ def test_json_of_a_list_is_plain() -> None:
 
 def test_the_table_that_comes_along_says_the_same_as_torch_s_own() -> None:
     own = parse(find_torchgen().read_text(encoding="utf-8"), "", "")
-    along = read_table(shipped())
+    along = read_table(shipped_path())
     if along.version == read_table().version:
         assert along.ops == own.ops
     assert along.source.startswith(f"torch {along.version} native_functions.yaml")
@@ -367,4 +367,4 @@ def test_the_table_that_comes_along_says_the_same_as_torch_s_own() -> None:
 
 def test_without_torch_the_table_that_comes_along_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert find_torchgen() == shipped()
+    assert find_torchgen() == shipped_path()

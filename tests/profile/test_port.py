@@ -141,7 +141,7 @@ def extension(tmp_path: Path) -> Path:
 
 
 def test_bound_operators_are_found_with_their_arguments(extension: Path) -> None:
-    found = {one.name: one for one in port.bound([extension], chips.target("ascend"))}
+    found = {one.name: one for one in port.find_bound([extension], chips.target("ascend"))}
     assert set(found) == {"scale", "shift", "elsewhere", "norm", "twice", "fwd", "mapping"}
 
     def names(operator: str) -> list[str]:

@@ -303,7 +303,7 @@ def test_under_a_rehearsal_the_chip_s_own_operators_are_recorded(tmp_path: Path)
     from joymigrate import chips
 
     predicted = capture.predict(capture.load(path), chips.target("ascend"))
-    assert capture.seen(read) <= predicted
+    assert capture.list_seen(read) <= predicted
 
 
 def test_names_of_files_follow_the_output() -> None:

@@ -14,7 +14,7 @@ from joymigrate import chips
 from joymigrate.cli._main import run as joymigrate
 from joymigrate.profile.port import host_runtime, original
 from joymigrate.profile.port.cpp import read
-from joymigrate.profile.port.operators import bound
+from joymigrate.profile.port.operators import find_bound
 from joymigrate.profile.port.reference import FALLBACK, KERNEL, Derived, Project, derive
 from joymigrate.profile.port.syntax import Untranslated
 from joymigrate.profile.port.translate import Translation
@@ -176,7 +176,7 @@ def derived(folder: Path, **files: str) -> Derived | str:
     """The reference of the only operator of a project."""
     for name, text in files.items():
         (folder / name.replace("__", ".")).write_text(text)
-    (one,) = bound([folder], chips.target("ascend"))
+    (one,) = find_bound([folder], chips.target("ascend"))
     return derive(one, Project([folder]))
 
 

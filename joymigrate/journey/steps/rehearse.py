@@ -11,7 +11,7 @@ from typing import Any
 from joymigrate.chips import get, origin
 from joymigrate.journey import original, places
 from joymigrate.journey.context import CompletedCommand, StepContext
-from joymigrate.journey.failing import GPU, OWN, raised
+from joymigrate.journey.failing import GPU, OWN, find_exception
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.steps.rewrite import LEFT, sites_at
 from joymigrate.journey.tree import SKIPPED
@@ -211,7 +211,7 @@ def advice(
 
 def ended_at(at: StepContext, traps: list[dict[str, Any]], done: CompletedCommand) -> list[str]:
     """The line that ended the program, and what the scan said about it, where no trap is there."""
-    end = raised(done.text(), at.request.project, SKIPPED)
+    end = find_exception(done.text(), at.request.project, SKIPPED)
     if end is None or any(one["where"] == f"{end[0]}:{end[1]}" for one in traps):
         return []
     path, line, said = end

@@ -54,9 +54,9 @@ def run(at: StepContext) -> Outcome:
         return replace(again, summary=said)
     if lone:
         why = Text("each device draws its own numbers in {operators}", operators=", ".join(lone))
-        return undecided(again, why)
+        return leave_undecided(again, why)
     if not repeats(at):
-        return undecided(again, "the baseline parts from itself in the same way; set a seed")
+        return leave_undecided(again, "the baseline parts from itself in the same way; set a seed")
     return again
 
 
@@ -68,7 +68,7 @@ def doubtful(at: StepContext, found: Outcome) -> bool:
     return any(one["status"] == "WARN" for one in values)
 
 
-def undecided(outcome: Outcome, why: str) -> Outcome:
+def leave_undecided(outcome: Outcome, why: str) -> Outcome:
     """A failed comparison that says nothing about the chip."""
     return replace(
         outcome,

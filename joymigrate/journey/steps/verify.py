@@ -175,7 +175,7 @@ def other_path(project: Path, found: Mapping[str, Any]) -> str | None:
                 scale=scale,
             )
     narrow = fewer_digits(found)
-    if narrow and rounded(first):
+    if narrow and is_rounding(first):
         return Text(
             "modules compute in {dtype} on the chip and in float32 on a CPU: mixed precision is on "
             "with a device only",
@@ -186,7 +186,7 @@ def other_path(project: Path, found: Mapping[str, Any]) -> str | None:
     return None
 
 
-def rounded(first: Mapping[str, Any]) -> bool:
+def is_rounding(first: Mapping[str, Any]) -> bool:
     """Whether the first wrong value is one that rounding to fewer digits makes."""
     if first.get("cause") is None:
         return " as of " in str(first.get("evidence"))

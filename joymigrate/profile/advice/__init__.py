@@ -1,7 +1,7 @@
 """Advice on a recording: what would be slow, missing or wrong on a chip, and what to do."""
 
-from joymigrate.profile.advice.advise import Advice, Hit, Subject, advise, ranked
+from joymigrate.profile.advice.advise import Advice, Hit, Subject, advise, rank
 from joymigrate.profile.advice.rules import AdviceRule, load_rules
 from joymigrate.profile.advice.sources import advise_all
 
-__all__ = ["Advice", "AdviceRule", "Hit", "Subject", "advise", "advise_all", "load_rules", "ranked"]
+__all__ = ["Advice", "AdviceRule", "Hit", "Subject", "advise", "advise_all", "load_rules", "rank"]

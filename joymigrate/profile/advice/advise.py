@@ -89,12 +89,12 @@ def advise(
                 f"no detector '{by}'.{did_you_mean(by, detectors())}",
                 where=f"{rule.file} {rule.id}",
             )
-        hits = merged(detect(subject, rule, **parameters))
+        hits = merge_hits(detect(subject, rule, **parameters))
         if hits:
-            yield summed(hits, rule, subject)
+            yield sum_hits(hits, rule, subject)
 
 
-def merged(hits: Iterable[Hit]) -> list[Hit]:
+def merge_hits(hits: Iterable[Hit]) -> list[Hit]:
     """Hits of the same place as one, the costly first."""
     found: dict[tuple[str, str | None], Hit] = {}
     for hit in hits:
@@ -114,7 +114,7 @@ def merged(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(found.values(), key=lambda h: (-h.self_us, -h.calls, h.where or "~"))
 
 
-def summed(hits: list[Hit], rule: AdviceRule, subject: Subject) -> Advice:
+def sum_hits(hits: list[Hit], rule: AdviceRule, subject: Subject) -> Advice:
     """The advice with its share of the step's time."""
     total = subject.capture.step_us if subject.capture.timed else 0.0
     if subject.profile is not None:
@@ -126,7 +126,7 @@ def summed(hits: list[Hit], rule: AdviceRule, subject: Subject) -> Advice:
     return Advice(rule, tuple(listed), len(hits) - len(listed), share, name.name, basis)
 
 
-def ranked(advice: Iterable[Advice]) -> list[Advice]:
+def rank(advice: Iterable[Advice]) -> list[Advice]:
     """Errors first, then by time, then by calls."""
     order = {"error": 0, "warning": 1, "note": 2}
     return sorted(advice, key=lambda a: (order[a.rule.level], -(a.share or 0), -a.calls, a.rule.id))

@@ -17,7 +17,7 @@ def like(text: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns)
 
 
-def grouped(kernels: Iterable[KernelLaunch], what: str = "") -> Iterator[Hit]:
+def group_kernels(kernels: Iterable[KernelLaunch], what: str = "") -> Iterator[Hit]:
     """Kernels of one type as one place."""
     groups: dict[str, list[KernelLaunch]] = defaultdict(list)
     for kernel in kernels:
@@ -33,7 +33,7 @@ def detect_ascend_core(
 ) -> Iterator[Hit]:
     """Kernels on a kind of core, from `limits.us` on."""
     least = rule.limit("us")
-    yield from grouped(k for k in subject.profile.kernels if k.core in cores and k.us > least)
+    yield from group_kernels(k for k in subject.profile.kernels if k.core in cores and k.us > least)
 
 
 def detect_ascend_type_share(
@@ -43,7 +43,7 @@ def detect_ascend_type_share(
     found = [kernel for kernel in subject.profile.kernels if kernel.type in types]
     total = subject.profile.total_us
     if total and sum(kernel.us for kernel in found) / total >= rule.limit("share"):
-        yield from grouped(found)
+        yield from group_kernels(found)
 
 
 def detect_ascend_block_dim(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
@@ -77,7 +77,7 @@ def detect_ascend_no_bound(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
         and any(kernel.ratios.get(unit) for unit in units)
         and all(kernel.ratios.get(unit, 0.0) < rule.limit("ratio") for unit in units)
     ]
-    yield from grouped(found, " bound by nothing")
+    yield from group_kernels(found, " bound by nothing")
 
 
 def detect_ascend_bound(
@@ -98,7 +98,7 @@ def detect_ascend_bound(
         and any(unit in kernel.ratios for unit in ratios)
         and all(kernel.ratios.get(unit, 0.0) < least for unit, least in ratios.items())
     ]
-    yield from grouped(found)
+    yield from group_kernels(found)
 
 
 def detect_ascend_small(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:

@@ -9,7 +9,7 @@ from typing import Any
 from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
 from joymigrate.profile.advice.chains import Flow, parse
-from joymigrate.profile.advice.find_operators import named
+from joymigrate.profile.advice.find_operators import matches_name
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.capture import Operator, tensors
 
@@ -90,7 +90,7 @@ def detect_many_products(
     """Many matrix products of one line and different heights: a loop over experts."""
     groups: dict[tuple[str | None, Any], list[Operator]] = defaultdict(list)
     for operator in subject.capture.operators:
-        if named(operator, ops) and operator.phase == "forward":
+        if matches_name(operator, ops) and operator.phase == "forward":
             factors = [t["shape"] for t in tensors(operator.args) if len(t["shape"]) == 2][-2:]
             if len(factors) == 2:
                 groups[(operator.where, tuple(factors[1]))].append(operator)

@@ -8,7 +8,7 @@ from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
-from joymigrate.profile.advice.find_operators import hit, named
+from joymigrate.profile.advice.find_operators import hit, matches_name
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.capture import Operator, tensors
 
@@ -35,7 +35,7 @@ def detect_reads(
 
     An optimiser's own reads are left out: its counters lie on the host.
     """
-    reads = [o for o in subject.capture.operators if named(o, ops) and o.phase in phases]
+    reads = [o for o in subject.capture.operators if matches_name(o, ops) and o.phase in phases]
     if sum(operator.calls for operator in reads) >= rule.limit("calls"):
         yield from map(hit, reads)
 
@@ -81,7 +81,9 @@ def detect_launch(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
 def view(operator: Operator) -> bool:
     """Operators that only look at data."""
     names = ("view", "t", "transpose", "expand", "slice", "select", "detach", "as_strided")
-    return named(operator, (*names, "permute", "unsqueeze", "squeeze", "_unsafe_view", "alias"))
+    return matches_name(
+        operator, (*names, "permute", "unsqueeze", "squeeze", "_unsafe_view", "alias")
+    )
 
 
 def optimisers(subject: Subject) -> list[Mapping[str, Any]]:
@@ -117,7 +119,10 @@ def detect_zeroed(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     tensors_ = max((e.get("tensors", 0) for e in optimisers(subject)), default=0)
     groups: dict[str | None, list[Operator]] = {}
     for operator in subject.capture.operators:
-        if named(operator, ("zero_", "_foreach_zero_", "fill_")) and operator.phase == "other":
+        if (
+            matches_name(operator, ("zero_", "_foreach_zero_", "fill_"))
+            and operator.phase == "other"
+        ):
             groups.setdefault(operator.where, []).append(operator)
     for group in groups.values():
         filled = sum(o.calls * max(1, len(list(o.tensors()))) for o in group)
@@ -133,7 +138,7 @@ def detect_zeroed(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
 def detect_transfer(subject: Subject, rule: AdviceRule, *, direction: str) -> Iterator[Hit]:
     """Copies between host and device inside a step; with `unpinned` those the host waits for."""
     for operator in subject.capture.operators:
-        if not named(operator, ("_to_copy", "copy_", "_copy_from")):
+        if not matches_name(operator, ("_to_copy", "copy_", "_copy_from")):
             continue
         ends = transfer(operator)
         if ends is None or operator.calls < rule.limits.get("calls", 1):
@@ -177,12 +182,12 @@ def detect_host_made(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     capture = subject.capture
     for number, made in capture.stream:
         operator = capture.operators[number]
-        ends = transfer(operator) if named(operator, ("_to_copy", "copy_")) else None
+        ends = transfer(operator) if matches_name(operator, ("_to_copy", "copy_")) else None
         if ends is None or ends[0] != "cpu" or ends[1] == "cpu":
             continue
         for producer in made:
             source = capture.operators[capture.stream[producer][0]] if producer >= 0 else None
-            if source is not None and named(source, (*makers, *fills)):
+            if source is not None and matches_name(source, (*makers, *fills)):
                 yield Hit(
                     Text("{source} on the host, then moved", source=source.name),
                     operator.where,

@@ -8,7 +8,7 @@ from typing import Any
 from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
 from joymigrate.profile.advice.chains import Flow
-from joymigrate.profile.advice.find_operators import hit, named, size
+from joymigrate.profile.advice.find_operators import hit, matches_name, size
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.capture import Operator, tensors
 
@@ -34,7 +34,7 @@ def detect_alignment(
     """Inner axes of matrix products that are no multiple of `limits.elements`."""
     unit = int(rule.limit("elements"))
     for operator in subject.capture.operators:
-        if not named(operator, PRODUCTS) or operator.phase == "backward":
+        if not matches_name(operator, PRODUCTS) or operator.phase == "backward":
             continue
         factors = matrices(operator)
         if not factors or factors[0]["dtype"] not in dtypes:
@@ -59,7 +59,7 @@ def detect_head_size(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) 
     """Attention whose head size or length is no multiple of what the kernel works in."""
     unit = int(rule.limit("elements"))
     for operator in subject.capture.operators:
-        if not named(operator, ops) or operator.phase == "backward":
+        if not matches_name(operator, ops) or operator.phase == "backward":
             continue
         heads = [t["shape"] for t in tensors(operator.args) if len(t["shape"]) == 4]
         if heads and (heads[0][-1] % unit or heads[0][-2] % unit):
@@ -81,7 +81,7 @@ def detect_vocabulary(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     """Embedding tables whose number of rows is no multiple of what matrix products like."""
     unit = int(rule.limit("elements"))
     for operator in subject.capture.operators:
-        if not named(operator, ("embedding",)) or operator.phase == "backward":
+        if not matches_name(operator, ("embedding",)) or operator.phase == "backward":
             continue
         table = next(tensors(operator.args), None)
         if table is not None and table["shape"][0] >= rule.limit("rows"):
@@ -97,7 +97,7 @@ def heads_of(subject: Subject, rows: int) -> bool:
     return any(
         rows in t["shape"]
         for operator in subject.capture.operators
-        if named(operator, PRODUCTS)
+        if matches_name(operator, PRODUCTS)
         for t in matrices(operator)
     )
 
@@ -122,7 +122,7 @@ def detect_copies(
     counted: dict[int, int] = {}
     for call, (number, made) in enumerate(subject.capture.stream):
         operator = subject.capture.operators[number]
-        if not named(operator, ops) or operator.phase == "backward":
+        if not matches_name(operator, ops) or operator.phase == "backward":
             continue
         source = next(iter(made), -1)
         tensor = next(tensors(operator.args), None)
@@ -176,7 +176,7 @@ def plain(name: str) -> str:
 
 def detect_single_precision(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     """Matrix products in float32 in a step that uses no mixed precision at all."""
-    products = [o for o in subject.capture.operators if named(o, (*PRODUCTS, "convolution"))]
+    products = [o for o in subject.capture.operators if matches_name(o, (*PRODUCTS, "convolution"))]
     if not products or subject.capture.header.get("autocast"):
         return
     kinds = {t["dtype"] for o in products for t in tensors(o.args)}
@@ -194,7 +194,9 @@ def detect_convolution_norm(subject: Subject, rule: AdviceRule) -> Iterator[Hit]
     flow = Flow(subject.capture)
     for call in range(len(subject.capture.stream)):
         operator = flow.operator(call)
-        if operator.phase == "backward" or not named(operator, ("convolution", "_convolution")):
+        if operator.phase == "backward" or not matches_name(
+            operator, ("convolution", "_convolution")
+        ):
             continue
         bias = operator.args[2] if len(operator.args) > 2 else None
         norms = [flow.operator(c) for c in flow.consumers.get(call, ())]
@@ -215,7 +217,7 @@ def normalises(operator: Operator) -> bool:
         "_batch_norm_with_update",
         "cudnn_batch_norm",
     }
-    if not named(operator, tuple(norms)):
+    if not matches_name(operator, tuple(norms)):
         return False
     training = [one for one in operator.args if isinstance(one, bool)]
     return operator.op.endswith("_with_update") or not training or training[0]

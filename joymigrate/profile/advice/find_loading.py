@@ -59,7 +59,7 @@ def supply(subject: Subject) -> Supply | None:
     return Supply(wait, step, header.get("samples") or None)
 
 
-def used(subject: Subject) -> dict[str, str]:
+def find_libraries(subject: Subject) -> dict[str, str]:
     """Known libraries of the recording with what is to be done about each on the chip."""
     names = {str(name) for name in subject.capture.header.get("imports") or ()}
     seen = {operator.name for operator in subject.capture.operators}
@@ -81,7 +81,7 @@ def describe(subject: Subject, name: str) -> str:
     return Text.join("; ", parts)
 
 
-def stalled(found: Supply | None, rule: AdviceRule) -> bool:
+def is_stalled(found: Supply | None, rule: AdviceRule) -> bool:
     """Whether waiting is above the rule's limits."""
     if found is None:
         return False
@@ -91,18 +91,18 @@ def stalled(found: Supply | None, rule: AdviceRule) -> bool:
 def detect_stall(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     """Data loading that the step waits for."""
     found = supply(subject)
-    if found is None or not stalled(found, rule):
+    if found is None or not is_stalled(found, rule):
         return
     yield Hit(found.words(stalls=True), self_us=found.wait_us)
-    yield from (Hit(line) for line in used(subject).values())
+    yield from (Hit(line) for line in find_libraries(subject).values())
 
 
 def detect_supply(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     """Data loading that keeps up, or that was not measured though a library for it is used."""
     found = supply(subject)
-    if stalled(found, rule):
+    if is_stalled(found, rule):
         return
-    lines = list(used(subject).values())
+    lines = list(find_libraries(subject).values())
     if found is not None:
         yield Hit(found.words(stalls=False), self_us=found.wait_us)
     elif lines:

@@ -22,7 +22,7 @@ def hit(operator: Operator, what: str | None = None) -> Hit:
     )
 
 
-def named(operator: Operator, patterns: Sequence[str]) -> bool:
+def matches_name(operator: Operator, patterns: Sequence[str]) -> bool:
     """Whether an operator is one of `patterns`: full names, base names, or with `*`."""
     plain = operator.name.removeprefix("aten::")
     names = (operator.name, operator.op, plain, plain.partition(".")[0])
@@ -44,7 +44,7 @@ def detect_operators(
         return
     found: dict[tuple[str, str | None], list[Operator]] = defaultdict(list)
     for operator in subject.capture.operators:
-        if not named(operator, ops) or (phases and operator.phase not in phases):
+        if not matches_name(operator, ops) or (phases and operator.phase not in phases):
             continue
         if unless_inside and set(operator.parents) & set(unless_inside):
             continue
@@ -60,7 +60,7 @@ def detect_operators(
 def detect_mask_index(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> Iterator[Hit]:
     """Indexing by a boolean mask: the shape of the result, or the work, depends on data."""
     for operator in subject.capture.operators:
-        if named(operator, ops):
+        if matches_name(operator, ops):
             indices = [t for t in tensors(operator.args[1:2]) if t["dtype"] in ("bool", "uint8")]
             if indices:
                 yield hit(
@@ -78,7 +78,7 @@ def detect_integer_index(
 ) -> Iterator[Hit]:
     """Indexing by integer tensors, from `limits.calls` on."""
     for operator in subject.capture.operators:
-        if named(operator, ops) and operator.phase != "backward":
+        if matches_name(operator, ops) and operator.phase != "backward":
             indices = list(tensors(operator.args[1:2]))
             whole = all(t["dtype"] not in ("bool", "uint8") for t in indices)
             if indices and whole and operator.calls >= rule.limits.get("calls", 1):
@@ -95,7 +95,7 @@ def detect_integer_index(
 def detect_dtype(subject: Subject, rule: AdviceRule, *, dtypes: Sequence[str]) -> Iterator[Hit]:
     """Tensors of given types, where they are computed with (moving and viewing is left out)."""
     for operator in subject.capture.operators:
-        if named(operator, MOVES):
+        if matches_name(operator, MOVES):
             continue
         kinds = {t["dtype"] for t in operator.tensors() if t["shape"]} & set(dtypes)
         if kinds:
@@ -124,7 +124,7 @@ def detect_loop(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> It
     """The same line calls an operator again and again on slices: an index in a Python loop."""
     found: dict[tuple[str, str | None, str | None], list[Operator]] = defaultdict(list)
     for operator in subject.capture.operators:
-        if named(operator, ops) and operator.where and operator.phase != "backward":
+        if matches_name(operator, ops) and operator.where and operator.phase != "backward":
             found[(operator.op, operator.where, operator.module)].append(operator)
     for (op, where, module), group in found.items():
         calls = sum(operator.calls for operator in group)
@@ -156,7 +156,7 @@ def detect_unsupported_dtype(subject: Subject, rule: AdviceRule) -> Iterator[Hit
     if subject.support is None:
         return
     for operator in subject.capture.operators:
-        if not subject.support.plain(operator).supported or named(operator, MOVES):
+        if not subject.support.plain(operator).supported or matches_name(operator, MOVES):
             continue
         typed = subject.support.typed(operator)
         if not typed.supported:
@@ -177,7 +177,7 @@ def detect_unsupported_dtype(subject: Subject, rule: AdviceRule) -> Iterator[Hit
 def detect_int64(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> Iterator[Hit]:
     """Index tensors of int64 into operators whose kernel takes int32 as well."""
     for operator in subject.capture.operators:
-        if not named(operator, ops) or operator.phase == "backward":
+        if not matches_name(operator, ops) or operator.phase == "backward":
             continue
         wide = [t for t in operator.tensors() if t["dtype"] == "int64" and size(t) > 1]
         listed = subject.support.plain(operator).dtypes if subject.support is not None else ()
@@ -189,7 +189,10 @@ def detect_int64(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> I
 def detect_gelu(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     """GELU by the error function, whose default is that."""
     for operator in subject.capture.operators:
-        if named(operator, ("gelu", "gelu_")) and operator.kwargs.get("approximate") != "tanh":
+        if (
+            matches_name(operator, ("gelu", "gelu_"))
+            and operator.kwargs.get("approximate") != "tanh"
+        ):
             yield hit(operator)
 
 

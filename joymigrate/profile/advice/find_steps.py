@@ -8,7 +8,7 @@ from typing import Any
 from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
 from joymigrate.profile.advice.find_host import transfer
-from joymigrate.profile.advice.find_operators import hit, named
+from joymigrate.profile.advice.find_operators import hit, matches_name
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.capture import Operator, tensors
 
@@ -30,7 +30,7 @@ def detect_channels_last(
 ) -> Iterator[Hit]:
     """Images whose channels lie next to each other in memory."""
     for operator in subject.capture.operators:
-        if named(operator, ops):
+        if matches_name(operator, ops):
             first = next(operator.tensors(), None)
             if first is not None and channels_last(first):
                 yield hit(operator)
@@ -49,7 +49,7 @@ def detect_small_uploads(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     """At least `limits.calls` copies to the device of at most `limits.bytes` each in a step."""
     found: list[Operator] = []
     for operator in subject.capture.operators:
-        if not named(operator, ("_to_copy", "copy_", "_copy_from")):
+        if not matches_name(operator, ("_to_copy", "copy_", "_copy_from")):
             continue
         ends = transfer(operator)
         if ends is None or ends[0] != "cpu" or ends[1] == "cpu":

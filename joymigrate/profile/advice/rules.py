@@ -65,11 +65,11 @@ def load_rules(chip: Chip) -> tuple[AdviceRule, ...]:
     found: dict[str, AdviceRule] = {}
     for path in (rules_root() / "common" / "advice" / "profile.yaml", chip.folder / "advice.yaml"):
         if path.is_file():
-            found |= {rule.id: filled(rule, chip) for rule in read_rules(path)}
+            found |= {rule.id: fill_names(rule, chip) for rule in read_rules(path)}
     return tuple(found[key] for key in sorted(found))
 
 
-def filled(rule: AdviceRule, chip: Chip) -> AdviceRule:
+def fill_names(rule: AdviceRule, chip: Chip) -> AdviceRule:
     """The rule with the chip's names in its texts."""
     names = {
         "chip_title": chip.title,

@@ -13,7 +13,7 @@ from typing import Any
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.profile import capture, readers
-from joymigrate.profile.advice.advise import EMPTY, Advice, Subject, advise, ranked
+from joymigrate.profile.advice.advise import EMPTY, Advice, Subject, advise, rank
 from joymigrate.profile.advice.rules import AdviceRule, load_rules
 from joymigrate.profile.advice.support import ChipSupport
 from joymigrate.profile.capture import Capture, Operator
@@ -82,7 +82,7 @@ def advise_all(
     for path in paths:
         for subject, needs in subjects(path, chip, version=version):
             found += advise(subject, rules, needs=needs)
-    return ranked(found)
+    return rank(found)
 
 
 def select_rules(
@@ -138,7 +138,7 @@ def from_trace(trace: Trace, table: AtenTable) -> Capture:
         call = len(stream)
         stream.append((order[key], (last[row.tid],) if row.tid in last else ()))
         last[row.tid] = call
-    made = tuple(built(key, *values, steps=steps) for key, values in operators.items())
+    made = tuple(build_operator(key, *values, steps=steps) for key, values in operators.items())
     return Capture(trace.path, header, made, tuple(stream), flow=False)
 
 
@@ -177,7 +177,9 @@ def parents(trace: Trace, row: Row) -> tuple[str, ...]:
     return tuple(reversed(names))
 
 
-def built(key: Any, calls: int, us: float, around: tuple[str, ...], *, steps: int) -> Operator:
+def build_operator(
+    key: Any, calls: int, us: float, around: tuple[str, ...], *, steps: int
+) -> Operator:
     """One operator of a trace."""
     name, signature, phase, place = key
     namespace, base, overload = split_name(name)

@@ -1,6 +1,6 @@
 """What one recorded step costs at least on a chip: counted work against documented peaks."""
 
-from joymigrate.profile.cost.bound import Cost, Scaling, bound
+from joymigrate.profile.cost.bound import Cost, Scaling, bound_step
 from joymigrate.profile.cost.launched import Launched, read_launched
 from joymigrate.profile.cost.peaks import Peaks, peaks_of
 from joymigrate.profile.cost.work import Work, work_of
@@ -11,7 +11,7 @@ __all__ = [
     "Peaks",
     "Scaling",
     "Work",
-    "bound",
+    "bound_step",
     "peaks_of",
     "read_launched",
     "work_of",

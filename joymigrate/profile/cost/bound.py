@@ -74,13 +74,13 @@ class Cost:
         return self.compute_us / self.measured_us if self.measured_us else None
 
 
-def bound(
+def bound_step(
     work: Work, peaks: Peaks, *, cards: Iterable[int] = (), measured_us: float | None = None
 ) -> Cost:
     """The lower bound of a step, and of data parallel steps on each number of `cards`."""
     compute = sum(count / peaks.rate(dtype)[0] for dtype, count in work.flops.items()) * 1e6
     weights = work.weight_bytes / (peaks.gb_s * 1e3) if peaks.gb_s else None
-    collectives = exchanged(work, peaks)
+    collectives = exchange_time(work, peaks)
     parts = {"compute": compute, "weights": weights or 0.0, "collectives": collectives or 0.0}
     dominates = max(parts, key=lambda name: parts[name])
     least = parts[dominates]
@@ -88,7 +88,7 @@ def bound(
     return Cost(
         work, peaks, compute, weights, collectives, least, dominates,
         sum(us for _, us, _ in by), tuple(by), measured_us,
-        tuple(scaled(work, peaks, least, n) for n in cards if n > 1 and peaks.links),
+        tuple(scale_out(work, peaks, least, n) for n in cards if n > 1 and peaks.links),
         tuple(doubts(work, peaks, least, measured_us, tuple(cards))),
     )  # fmt: skip
 
@@ -125,7 +125,7 @@ def doubts(
         yield "the measured step is shorter than the bound: another step, chip or type was measured"
 
 
-def exchanged(work: Work, peaks: Peaks) -> float | None:
+def exchange_time(work: Work, peaks: Peaks) -> float | None:
     """Time of the collectives that were recorded; None where there are none or no links."""
     if not work.collectives or not peaks.links:
         return None
@@ -136,7 +136,7 @@ def exchanged(work: Work, peaks: Peaks) -> float | None:
     return total
 
 
-def scaled(work: Work, peaks: Peaks, least: float, cards: int) -> Scaling:
+def scale_out(work: Work, peaks: Peaks, least: float, cards: int) -> Scaling:
     """Gradients of all weights, summed once a step. Inference exchanges nothing."""
     dtype = max(work.flops, key=lambda name: work.flops[name], default="float32")
     size = work.weights * BYTES.get(dtype, 4) if work.trains else 0

@@ -68,7 +68,7 @@ def by_torch(operator: Operator) -> int | None:
 
 def skips(operator: Operator) -> bool:
     """Whether a kernel may leave out a part of the scores."""
-    for name, value in named(operator):
+    for name, value in name_arguments(operator):
         if name == "is_causal" and value is True:
             return True
         if name in MASKS and isinstance(value, Mapping) and "shape" in value:
@@ -76,7 +76,7 @@ def skips(operator: Operator) -> bool:
     return False
 
 
-def named(operator: Operator) -> list[tuple[str, Any]]:
+def name_arguments(operator: Operator) -> list[tuple[str, Any]]:
     """Arguments with the names of torch's schema."""
     import torch
 

@@ -66,10 +66,10 @@ def read_launched(path: Path, work: Work) -> Launched:
             where=str(path),
             help="rehearse with --host-checks: only the vendor's host code knows them",
         )
-    return launched(raw, work)
+    return count_launches(raw, work)
 
 
-def launched(report: Mapping[str, Any], work: Work) -> Launched:
+def count_launches(report: Mapping[str, Any], work: Work) -> Launched:
     """The same of a report that was read."""
     calls: Counter[str] = Counter()
     sums: dict[str, Counter[str]] = {}

@@ -89,7 +89,7 @@ def work_of(capture: Capture, *, dtype: str | None = None, own: Formulas | None 
             continue
         if has_no_kernel(operator):
             continue
-        type_ = retyped(first_dtype(operator), dtype)
+        type_ = retype(first_dtype(operator), dtype)
         counted = flops(operator, own or {})
         traffic = traffic_of(operator, base, dtype)
         launches += operator.calls
@@ -164,14 +164,14 @@ def first_dtype(operator: Operator) -> str:
     return next((d for d in found if d in FLOATING), found[0] if found else "")
 
 
-def retyped(dtype: str, wanted: str | None) -> str:
+def retype(dtype: str, wanted: str | None) -> str:
     """A dtype after every floating point tensor has the wanted one."""
     return wanted if wanted and dtype in FLOATING else dtype
 
 
 def width(tensor: Mapping[str, Any], wanted: str | None) -> int:
     """Bytes per element; a byte for formats that are not listed (quantised ones)."""
-    return BYTES.get(retyped(str(tensor["dtype"]), wanted), 1)
+    return BYTES.get(retype(str(tensor["dtype"]), wanted), 1)
 
 
 def elements(tensor: Mapping[str, Any]) -> int:
@@ -201,8 +201,8 @@ def traffic_of(operator: Operator, base: str, wanted: str | None) -> int:
 
 def casts_dtype(operator: Operator, wanted: str | None) -> bool:
     """Whether a copy changes the type."""
-    inputs = [retyped(str(t["dtype"]), wanted) for t in operator.tensors()]
-    outputs = [retyped(str(t["dtype"]), wanted) for t in tensors(operator.outputs)]
+    inputs = [retype(str(t["dtype"]), wanted) for t in operator.tensors()]
+    outputs = [retype(str(t["dtype"]), wanted) for t in tensors(operator.outputs)]
     if operator.op.endswith("copy_") and len(inputs) > 1:
         return inputs[0] != inputs[1]
     return bool(inputs and outputs) and inputs[0] != outputs[0]

@@ -94,10 +94,10 @@ def find_torchgen(torch_folder: Path | None = None) -> Path:
     for place in (spec.submodule_search_locations or ()) if spec else ():
         if (Path(place) / FILE).is_file():
             return Path(place) / FILE
-    return shipped()
+    return shipped_path()
 
 
-def shipped() -> Path:
+def shipped_path() -> Path:
     """The table that joymigrate brings along, of the torch it was tested with."""
     return rules_root() / "common" / "ops" / "torch_operators.txt"
 

@@ -2,8 +2,8 @@
 
 from joymigrate.profile.port.check import Checked, check, check_source, load
 from joymigrate.profile.port.notes import Note
-from joymigrate.profile.port.operators import Bound, bound
-from joymigrate.profile.port.ported import Ported, ported
+from joymigrate.profile.port.operators import Bound, find_bound
+from joymigrate.profile.port.ported import Ported, port_files
 from joymigrate.profile.port.start import write
 
 __all__ = [
@@ -11,10 +11,10 @@ __all__ = [
     "Checked",
     "Note",
     "Ported",
-    "bound",
     "check",
     "check_source",
+    "find_bound",
     "load",
-    "ported",
+    "port_files",
     "write",
 ]

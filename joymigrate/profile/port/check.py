@@ -16,14 +16,14 @@ from typing import Any
 
 from joymigrate.chips import Chip, all_chips, read_yaml
 from joymigrate.errors import JoyError
-from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.dotted import dotted_name
 from joymigrate.profile.port.find import (
     JIT,
     SourceKernel,
     direct_names,
+    find_unread,
     kernels,
     names_of,
-    unread,
 )
 from joymigrate.profile.port.launches import judge_launches
 from joymigrate.profile.port.notes import CHANGES, FAILS, RANK, UNKNOWN, WORKS, Note
@@ -100,16 +100,16 @@ def check_source(
         ) from None
     files = files or Files([])
     found = [
-        judged(kernel, Path(path), tree, known, files)
+        judge_kernel(kernel, Path(path), tree, known, files)
         for kernel in kernels(tree, Path(path), files)
     ]
-    for line, said in unread(tree):
+    for line, said in find_unread(tree):
         note = Note("unknown", line, "a kernel that is made at run time; nothing of it was read")
         found.append(Checked(path, line, said, UNKNOWN, (note,)))
     return found
 
 
-def judged(
+def judge_kernel(
     kernel: SourceKernel, path: Path, tree: ast.Module, known: dict[str, Any], files: Files
 ) -> Checked:
     """One kernel against everything that is known. What nobody documented is not judged."""
@@ -136,8 +136,8 @@ def inside(
             return ""  # looked into below
         return next((one.full for one in places), name)
 
-    guards = guarded(kernel.node)
-    for node, note in (*body(kernel, known), *unjudged(kernel, known, resolve)):
+    guards = find_guards(kernel.node)
+    for node, note in (*body(kernel, known), *find_unjudged(kernel, known, resolve)):
         if note.level == "fails" and id(node) in guards:
             said = f"{note.message}, where {guards[id(node)]}"
             note = replace(
@@ -145,13 +145,17 @@ def inside(
             )
         yield note
     for call in calls_in(kernel.node):
-        name = dotted(call.func)
+        name = dotted_name(call.func)
         if name and name not in busy:
             yield from helper(call, name, path, tree, known, files, busy)
         # A function that combines: `tl.reduce(x, 0, combine)`.
         for given in (*call.args, *(k.value for k in call.keywords)):
-            if language_name(call.func, kernel) and dotted(given) and dotted(given) not in busy:
-                yield from helper(call, dotted(given), path, tree, known, files, busy)
+            if (
+                language_name(call.func, kernel)
+                and dotted_name(given)
+                and dotted_name(given) not in busy
+            ):
+                yield from helper(call, dotted_name(given), path, tree, known, files, busy)
 
 
 def helper(
@@ -186,7 +190,7 @@ def calls_in(function: ast.FunctionDef) -> Iterator[ast.Call]:
         yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))
 
 
-def guarded(function: ast.FunctionDef) -> dict[int, str]:
+def find_guards(function: ast.FunctionDef) -> dict[int, str]:
     """Parts of a kernel that a parameter known at compile time can leave out, with the test."""
     fixed = {
         a.arg for a in function.args.args
@@ -246,7 +250,7 @@ def body(kernel: SourceKernel, known: dict[str, Any]) -> Iterator[tuple[ast.AST,
                                   rule["help"], rule["source"])  # fmt: skip
 
 
-def unjudged(
+def find_unjudged(
     kernel: SourceKernel, known: dict[str, Any], resolve: Resolve
 ) -> Iterator[tuple[ast.AST, Note]]:
     """What is not on the list of documented parts."""
@@ -265,10 +269,12 @@ def unjudged(
                 said = f"tl.{name} is not in the chip's documents"
                 yield (
                     node,
-                    Note("unknown", node.lineno, said, replaced(f"triton.language.{name}", known)),
+                    Note(
+                        "unknown", node.lineno, said, replace_call(f"triton.language.{name}", known)
+                    ),
                 )
             continue
-        said = dotted(node.func)
+        said = dotted_name(node.func)
         first, _, rest = said.partition(".")
         method = isinstance(node.func, ast.Attribute) and node.func.attr in METHODS
         if (
@@ -300,13 +306,13 @@ def outside(
             )
         elif base not in listed:
             said = f"{word} ({whole}) is not in the chip's documents"
-            yield node, Note("unknown", node.lineno, said, replaced(whole, known))
+            yield node, Note("unknown", node.lineno, said, replace_call(whole, known))
         return
     said = f"{word} is defined elsewhere, and not looked into"
     yield node, Note("unknown", node.lineno, said)
 
 
-def replaced(whole: str, known: dict[str, Any]) -> str:
+def replace_call(whole: str, known: dict[str, Any]) -> str:
     """What `--write` puts in place of a call."""
     rule = known.get("replace", {}).get(whole)
     return f"--write puts {rule['with'].format('a', 'b', 'c', tl='tl')} there" if rule else ""
@@ -318,7 +324,7 @@ def made_by(kernel: SourceKernel, name: str) -> set[str]:
     for node in ast.walk(kernel.node):
         call = node.value if isinstance(node, ast.Assign) else None
         if isinstance(call, ast.Call) and language_name(call.func, kernel).endswith(name):
-            found |= {dotted(target) for target in node.targets}  # type: ignore[attr-defined]
+            found |= {dotted_name(target) for target in node.targets}  # type: ignore[attr-defined]
     return found
 
 
@@ -336,7 +342,7 @@ def language_name(node: ast.AST, kernel: SourceKernel) -> str:
     """`atomic_add` for `tl.atomic_add`; empty for what is no part of triton.language."""
     if isinstance(node, ast.Name):
         return kernel.direct.get(node.id, "")
-    whole = dotted(node) if isinstance(node, ast.Attribute) else ""
+    whole = dotted_name(node) if isinstance(node, ast.Attribute) else ""
     first, _, rest = whole.partition(".")
     if first not in kernel.language:
         return ""

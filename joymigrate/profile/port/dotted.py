@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 
 
-def dotted(node: ast.AST) -> str:
+def dotted_name(node: ast.AST) -> str:
     """`a.b.c` of a name or attribute; empty for anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        left = dotted(node.value)
+        left = dotted_name(node.value)
         return f"{left}.{node.attr}" if left else ""
     return ""

@@ -89,7 +89,7 @@ def kind_of(
         return "fixed", said[name]
     if name in uses.sizes and site != "flag":
         return "size", None
-    if site == "flag" or (fixed and isinstance(literal, bool)) or flagged(name, fixed, uses):
+    if site == "flag" or (fixed and isinstance(literal, bool)) or is_flag(name, fixed, uses):
         return "flag", None
     if choices:
         others = ("another",) if all(isinstance(one, str) for one in choices) else ()
@@ -103,7 +103,7 @@ def kind_of(
     return ("pointer" if not fixed and not site and POINTER.search(name) else "number"), None
 
 
-def flagged(name: str, fixed: bool, uses: Uses) -> bool:
+def is_flag(name: str, fixed: bool, uses: Uses) -> bool:
     """Whether a parameter is asked as it is, or named like a flag."""
     if name in uses.choices or name in uses.addressed:
         return False

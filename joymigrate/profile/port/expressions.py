@@ -386,9 +386,9 @@ class Expressions:
         if name in ("reserve",):
             return "None"
         if name == "index":
-            return f"{base}[{listed(given[0])}]"
+            return f"{base}[{index_of(given[0])}]"
         if name == "index_put_":
-            return f"_put({base}, {listed(given[0])}, {', '.join(given[1:])})"
+            return f"_put({base}, {index_of(given[0])}, {', '.join(given[1:])})"
         if name == "toType":
             return f"{base}.to({given[0]})"
         if name in ("to", "zeros", "new_zeros", "new_empty") and given:
@@ -417,6 +417,6 @@ def is_truth(node: Any) -> bool:
     return node.type in ("true", "false", "call_expression")
 
 
-def listed(text: str) -> str:
+def index_of(text: str) -> str:
     """The inside of a list as an index."""
     return f"({text[1:-1]},)" if text.startswith("[") else text

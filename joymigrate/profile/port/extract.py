@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.dotted import dotted_name
 from joymigrate.profile.port.project import Files, definitions
 
 ABLE = frozenset(("triton", "torch")) | sys.stdlib_module_names
@@ -53,7 +53,7 @@ class Extract(Files):
             if isinstance(node, ast.FunctionDef):
                 node = self.called(node, path, tree, parts, (*busy, name))
             else:
-                for inner in used(node):
+                for inner in find_names(node):
                     self.take(inner, path, tree, parts, (*busy, name))
             # Of an attribute with several definitions the first that this machine has counts.
             written = either(written, ast.unparse(node)) if written else ast.unparse(node)
@@ -72,11 +72,11 @@ class Extract(Files):
         defaults = node.args.defaults
         for place, default in enumerate(defaults):
             try:
-                for inner in used(default):
+                for inner in find_names(default):
                     self.take(inner, path, tree, parts, busy)
             except Missing:
                 defaults[place] = ast.Constant(None)
-        for inner in used(node):
+        for inner in find_names(node):
             self.take(inner, path, tree, parts, busy)
         return node
 
@@ -119,13 +119,13 @@ def plain(node: ast.FunctionDef) -> ast.FunctionDef:
 def keeps(decorator: ast.expr) -> bool:
     """The compiler's own decorator, and those of a port."""
     call = decorator.func if isinstance(decorator, ast.Call) else decorator
-    name = dotted(call)
+    name = dotted_name(call)
     if name.endswith("heuristics"):
         return "_axis(" in ast.unparse(decorator)
     return name.rpartition(".")[2] in ("jit", "_OnCores", "constexpr_function")
 
 
-def used(node: ast.AST) -> list[str]:
+def find_names(node: ast.AST) -> list[str]:
     """Names that a definition reads from its module."""
     bound = {a.arg for a in ast.walk(node) if isinstance(a, ast.arg)}
     bound |= {n.id for n in ast.walk(node)

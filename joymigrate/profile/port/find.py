@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
-from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.dotted import dotted_name
 from joymigrate.profile.port.project import Files
-from joymigrate.profile.port.values import DEEP, Scope, assigned, greatest
+from joymigrate.profile.port.values import DEEP, Scope, find_assigned, greatest
 
 # Projects hand these names on from a module of their own.
 REEXPORTED = {"tl": "triton.language", "triton": "triton"}
@@ -81,7 +81,7 @@ def direct_names(known: Mapping[str, str]) -> dict[str, str]:
 
 def full_name(node: ast.AST, known: dict[str, str]) -> str:
     """The name of what is called, with imports resolved."""
-    first, dot, rest = dotted(node.func if isinstance(node, ast.Call) else node).partition(".")
+    first, dot, rest = dotted_name(node.func if isinstance(node, ast.Call) else node).partition(".")
     return f"{known.get(first, first)}{dot}{rest}"
 
 
@@ -114,35 +114,35 @@ def kernels(
         if isinstance(call.func, ast.Subscript):
             names = scope.chosen(call)
         elif isinstance(call.func, ast.Attribute) and call.func.attr in ("run", "warmup"):
-            names = [dotted(call.func.value)]
+            names = [dotted_name(call.func.value)]
         for name in names:
             if name in found:
-                found[name].launches.append(launched(call, found[name], scope))
+                found[name].launches.append(read_launch(call, found[name], scope))
     return sorted(found.values(), key=lambda kernel: kernel.node.lineno)
 
 
 def compiled_by_call(tree: ast.Module, known: dict[str, str]) -> dict[str, str]:
     """Functions that `triton.jit(function)` compiles, with the compiler's name."""
     return {
-        dotted(node.args[0]): full_name(node, known)
+        dotted_name(node.args[0]): full_name(node, known)
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and is_jit(full_name(node, known)) and node.args
     }
 
 
-def unread(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def find_unread(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Kernels that are made at run time: (line, what is compiled), of what no function is read."""
     known, _ = names_of(tree)
     named = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        if is_jit(full_name(node, known)) and node.args and dotted(node.args[0]) not in named:
+        if is_jit(full_name(node, known)) and node.args and dotted_name(node.args[0]) not in named:
             yield node.lineno, ast.unparse(node)
         for one in (*node.args, *(k.value for k in node.keywords)):
             text = one.value if isinstance(one, ast.Constant) else None
             if isinstance(text, str) and "triton.jit\n" in text and "def " in text:
-                yield node.lineno, f"the text that {dotted(node.func) or 'a call'} takes"
+                yield node.lineno, f"the text that {dotted_name(node.func) or 'a call'} takes"
 
 
 def configurations(decorator: ast.AST, known: dict[str, str], scope: Scope) -> Iterator[Launch]:
@@ -171,7 +171,7 @@ def behind(decorator: ast.Call, scope: Scope) -> Iterator[ast.AST]:
         if isinstance(node, ast.Name) and node.id in scope.constants:
             yield scope.constants[node.id]
         if isinstance(node, (ast.Name, ast.Attribute)):
-            for place in scope.files.places(dotted(node), scope.path, scope.tree):
+            for place in scope.files.places(dotted_name(node), scope.path, scope.tree):
                 if isinstance(place.node, (ast.FunctionDef, ast.Assign, ast.AnnAssign)):
                     yield place.node
 
@@ -183,22 +183,24 @@ def with_loops(
     held = held or {}
     if isinstance(root, (ast.ListComp, ast.GeneratorExp)):
         for one in root.generators:
-            held = held | counted(one.target, one.iter, scope, held)
+            held = held | count_loops(one.target, one.iter, scope, held)
     elif isinstance(root, ast.For):
-        held = held | counted(root.target, root.iter, scope, held)
+        held = held | count_loops(root.target, root.iter, scope, held)
     yield root, held
     for child in ast.iter_child_nodes(root):
         yield from with_loops(child, scope, held)
 
 
-def counted(target: ast.expr, over: ast.expr, scope: Scope, held: dict[str, int]) -> dict[str, int]:
+def count_loops(
+    target: ast.expr, over: ast.expr, scope: Scope, held: dict[str, int]
+) -> dict[str, int]:
     """The greatest values that loop variables take."""
     if isinstance(over, ast.Name):
         over = scope.constants.get(over.id, over)
-    if isinstance(over, ast.Call) and dotted(over.func) == "range" and over.args:
+    if isinstance(over, ast.Call) and dotted_name(over.func) == "range" and over.args:
         end = over.args[1] if len(over.args) > 1 else over.args[0]
-        most = bound(end, scope, held)
-        return {dotted(target): most - 1} if most is not None else {}
+        most = bound_of(end, scope, held)
+        return {dotted_name(target): most - 1} if most is not None else {}
     if not isinstance(over, (ast.List, ast.Tuple)):
         return {}
     names = target.elts if isinstance(target, ast.Tuple) else [target]
@@ -209,13 +211,13 @@ def counted(target: ast.expr, over: ast.expr, scope: Scope, held: dict[str, int]
             and place < len(one.elts) else one
             for one in over.elts
         ]  # fmt: skip
-        known = [most for one in parts if (most := bound(one, scope, held)) is not None]
+        known = [most for one in parts if (most := bound_of(one, scope, held)) is not None]
         if known:
-            found[dotted(name)] = max(known)
+            found[dotted_name(name)] = max(known)
     return found
 
 
-def bound(node: ast.expr, scope: Scope, held: dict[str, int]) -> int | None:
+def bound_of(node: ast.expr, scope: Scope, held: dict[str, int]) -> int | None:
     """The greatest value of an expression inside of loops."""
     before = scope.constants
     scope.constants = before | {name: ast.Constant(value) for name, value in held.items()}
@@ -232,7 +234,7 @@ def numbers_in(table: ast.AST | None, scope: Scope, held: dict[str, int]) -> dic
     found: dict[str, int] = {}
     for key, value in zip(table.keys, table.values, strict=True):
         inner = value.body if isinstance(value, ast.Lambda) else value
-        most = bound(inner, scope, held)
+        most = bound_of(inner, scope, held)
         if isinstance(key, ast.Constant) and most is not None:
             found[str(key.value)] = most
     return found
@@ -243,7 +245,7 @@ def programs_of(
 ) -> int | None:
     """How many programs a grid has at most; None where the source does not say it."""
     if isinstance(grid, ast.Name) and inside is not None:
-        values = [value for value, place in assigned(grid.id, inside) if place is None]
+        values = [value for value, place in find_assigned(grid.id, inside) if place is None]
         alone = len(values) == 1 and deep
         return programs_of(values[0], scope, inside, deep - 1) if alone else None
     if isinstance(grid, ast.Lambda):
@@ -254,7 +256,7 @@ def programs_of(
     return prod(one for one in counts if one is not None) if None not in counts else None
 
 
-def launched(node: ast.Call, kernel: SourceKernel, scope: Scope) -> Launch:
+def read_launch(node: ast.Call, kernel: SourceKernel, scope: Scope) -> Launch:
     """What one launch says in numbers; of a value that is computed, the greatest it can have."""
     inside = scope.function_of(node)
     values = [(k.arg, k.value) for k in node.keywords if k.arg]
@@ -266,7 +268,8 @@ def launched(node: ast.Call, kernel: SourceKernel, scope: Scope) -> Launch:
     words = [inside.name] if inside is not None else []
     for _, value in values if inside else ():
         words += [
-            ast.unparse(one) for one, _ in assigned(dotted(value), inside or ast.Module([], []))
+            ast.unparse(one)
+            for one, _ in find_assigned(dotted_name(value), inside or ast.Module([], []))
         ]
     programs = programs_of(grid, scope, inside)
     names = tuple(name for name, _ in values)
@@ -281,6 +284,6 @@ def is_fixed(value: ast.expr, scope: Scope, inside: ast.FunctionDef | None) -> b
         return True
     if not isinstance(value, ast.Name):
         return False
-    own = [one for one, _ in assigned(value.id, inside)] if inside is not None else []
+    own = [one for one, _ in find_assigned(value.id, inside)] if inside is not None else []
     found = own or [one for one in (scope.constants.get(value.id),) if one is not None]
     return bool(found) and all(isinstance(one, ast.Constant) for one in found)

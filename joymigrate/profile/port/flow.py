@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.dotted import dotted_name
 from joymigrate.profile.port.lanes import names
 
 ACCESS = frozenset(("load", "store", "make_block_ptr", "make_tensor_descriptor"))
@@ -55,7 +55,7 @@ class KernelFlow:
 
     def name_of(self, call: ast.Call) -> str:
         """The name below triton.language, or of a method; "" for any other call."""
-        first, _, rest = dotted(call.func).partition(".")
+        first, _, rest = dotted_name(call.func).partition(".")
         if first in self.language:
             return rest
         return call.func.attr if isinstance(call.func, ast.Attribute) else ""
@@ -114,7 +114,7 @@ class FunctionReader:
     def call(self, call: ast.Call) -> None:
         """An access, a range, a shape, or a helper."""
         name = self.flow.name_of(call)
-        plain = dotted(call.func)
+        plain = dotted_name(call.func)
         words = {k.arg: k.value for k in call.keywords}
         if name in ACCESS or name.startswith("atomic_"):
             address = call.args[0] if call.args else words.get("pointer", words.get("base"))
@@ -180,7 +180,7 @@ class FunctionReader:
 
     def compare(self, node: ast.Compare) -> None:
         """A parameter that is compared with None or with constants."""
-        name = dotted(node.left)
+        name = dotted_name(node.left)
         for operator, right in zip(node.ops, node.comparators, strict=True):
             values = right.elts if isinstance(right, (ast.Tuple, ast.List)) else [right]
             found = [one.value for one in values if isinstance(one, ast.Constant)]
@@ -214,7 +214,7 @@ class FunctionReader:
             first = node.args[:1] or [k.value for k in node.keywords if k.arg == "base"]
             if name == "where":
                 first = node.args[1:3]
-            if name in SAME or name == "where" or dotted(node.func) in self.flow.functions:
+            if name in SAME or name == "where" or dotted_name(node.func) in self.flow.functions:
                 return {one for value in first for one in self.bases(value, seen)}
         return set()
 

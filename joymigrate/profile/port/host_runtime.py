@@ -105,13 +105,13 @@ def _div(a, b):
     if isinstance(a, int) and isinstance(b, int):
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
-        return _divided(a, b)
+        return _divide(a, b)
     if b == 0:
         return math.nan if a == 0 or a != a else math.copysign(math.inf, a) * math.copysign(1, b)
     return a / b
 
 
-def _divided(a, b):
+def _divide(a, b):
     """Division with a tensor: whole tensors divide as torch does, elements of them as C++ does."""
     whole = all(
         not one.is_floating_point() if isinstance(one, torch.Tensor) else isinstance(one, int)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.profile.port.draw import Role, draw
-from joymigrate.profile.port.retry import NOTHING, ORDER, SLOW, Fault, changed, near
+from joymigrate.profile.port.retry import NOTHING, ORDER, SLOW, Fault, change_role, near
 
 ROOM = 1 << 19  # elements on each side of a pointer
 SECONDS = 60  # of processor time for one case; then the last failure counts
@@ -114,7 +114,7 @@ class Case:
             other = fault is not None and result.message != fault.message
             if fault is None or moved or (same and other) or chance.random() < 0.1:
                 fault, kept = result, tried
-            tried = changed(kept, fault, chance, seen)
+            tried = change_role(kept, fault, chance, seen)
             if tried is kept:
                 break
         return {"told": f"failed: {first}", "ran": []}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.dotted import dotted_name
 from joymigrate.profile.port.edits import Edits, Names
 from joymigrate.profile.port.find import SourceKernel
 
@@ -26,7 +26,7 @@ def calls(node: ast.AST, language: frozenset[str]) -> Iterator[tuple[ast.Call, s
     """Calls with the name below triton.language; None-like "" for others."""
     for one in ast.walk(node):
         if isinstance(one, ast.Call):
-            first, _, rest = dotted(one.func).partition(".")
+            first, _, rest = dotted_name(one.func).partition(".")
             yield one, rest if first in language else ""
 
 
@@ -47,7 +47,7 @@ def is_plain(call: ast.Call, helpers: Iterable[str]) -> bool:
     """A conversion, or a call of a function that keeps lanes apart."""
     if isinstance(call.func, ast.Attribute) and call.func.attr in METHODS:
         return True
-    return dotted(call.func) in ("range", "min", "max", *helpers)
+    return dotted_name(call.func) in ("range", "min", "max", *helpers)
 
 
 def splittable(node: ast.FunctionDef, language: frozenset[str], helpers: Iterable[str] = ()) -> str:
@@ -84,7 +84,7 @@ def body(node: ast.FunctionDef) -> Iterator[ast.AST]:
 
 def keeps_lanes(node: ast.FunctionDef, language: frozenset[str]) -> bool:
     """Whether every store is by lane, and what is stored to is not read at other places."""
-    lanes = tainted(node, language)
+    lanes = find_tainted(node, language)
     read: dict[str, set[str]] = {}
     for call, name in calls(node, language):
         if name == "load":
@@ -100,7 +100,7 @@ def keeps_lanes(node: ast.FunctionDef, language: frozenset[str]) -> bool:
     return True
 
 
-def tainted(node: ast.FunctionDef, language: frozenset[str]) -> set[str]:
+def find_tainted(node: ast.FunctionDef, language: frozenset[str]) -> set[str]:
     """Names whose value differs from lane to lane."""
     found: set[str] = set()
     while True:
@@ -136,7 +136,7 @@ def stored_lanes(kernel: SourceKernel, edits: Edits, tile: str, names: Names) ->
     """Write the lanes and shapes of a whole tile as those of a piece."""
     for call, name in calls(kernel.node, kernel.language):
         if name == "arange":
-            tl = dotted(call.func).partition(".")[0]
+            tl = dotted_name(call.func).partition(".")[0]
             edits.replace(call, f"({names.lane} + {tl}.arange(0, {names.tile}))")
         elif name in SHAPED:
             for part in shapes(call):

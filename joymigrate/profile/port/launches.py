@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.dotted import dotted_name
 from joymigrate.profile.port.find import Launch, SourceKernel
 from joymigrate.profile.port.notes import Note
 from joymigrate.profile.port.tiles import Tile, tiles_of
@@ -149,12 +149,12 @@ def is_wait(loop: ast.While, language: frozenset[str]) -> bool:
     tested = {n.id for n in ast.walk(loop.test) if isinstance(n, ast.Name)}
     set_here = [
         node for node in loop.body
-        if isinstance(node, ast.Assign) and tested & {dotted(one) for one in node.targets}
+        if isinstance(node, ast.Assign) and tested & {dotted_name(one) for one in node.targets}
     ]  # fmt: skip
     return any(asks(one.value) for one in set_here) and len(loop.body) == len(set_here)
 
 
 def reads(call: ast.Call, language: frozenset[str]) -> bool:
     """A load or an atomic."""
-    first, _, rest = dotted(call.func).partition(".")
+    first, _, rest = dotted_name(call.func).partition(".")
     return first in language and (rest == "load" or rest.startswith("atomic_"))

@@ -25,7 +25,7 @@ POINTERS = {"rising": "i64", "zero": "i64", "float32": "fp32", "bool": "i1", "ui
 LONGEST = 240  # characters of an error
 
 
-def unwrapped(kernel: Any) -> tuple[Any, dict[str, Any]]:
+def unwrap(kernel: Any) -> tuple[Any, dict[str, Any]]:
     """The compiled function below launchers, and what is computed for its arguments at a launch."""
     computed: dict[str, Any] = {}
     while not hasattr(kernel, "params"):
@@ -63,7 +63,7 @@ def types(
     return signature, constants
 
 
-def lowered(job: Mapping[str, Any]) -> str:
+def lower_job(job: Mapping[str, Any]) -> str:
     """What the compiler's front end says to one kernel."""
     from triton._C.libtriton import ir
     from triton.backends.compiler import BaseBackend, GPUTarget
@@ -73,7 +73,7 @@ def lowered(job: Mapping[str, Any]) -> str:
     module = load(Path(job["file"]))
     if hasattr(module, "_GRID"):
         module._GRID.set(tuple(job["grid"]))
-    kernel, computed = unwrapped(getattr(module, job["kernel"]))
+    kernel, computed = unwrap(getattr(module, job["kernel"]))
     signature, constants = types(kernel, computed, job["case"])
     if "constexprs" in inspect.signature(ASTSource).parameters:
         signature |= dict.fromkeys(constants, "constexpr")
@@ -109,7 +109,7 @@ def lowered(job: Mapping[str, Any]) -> str:
 def said_to(job: Mapping[str, Any]) -> str:
     """`taken`, or the compiler's first word against a kernel."""
     try:
-        return lowered(job)
+        return lower_job(job)
     except subprocess.CalledProcessError as error:
         said = (error.stderr or b"").decode("utf-8", "replace")
         lines = [line for line in said.splitlines() if "error:" in line]

@@ -73,23 +73,23 @@ class Build:
     functions: tuple[str, ...] = ()
 
 
-def bound(paths: Iterable[Path], chip: Chip) -> list[Bound]:
+def find_bound(paths: Iterable[Path], chip: Chip) -> list[Bound]:
     """Every bound operator in files and folders, with the replacement that the chip knows."""
     python, native = files(paths)
-    builds = [build for path in python for build in built(path)]
+    builds = [build for path in python for build in find_builds(path)]
     texts = {str(path): plain(path.read_text("utf-8", "replace")) for path in native}
     together = "\n".join(texts.values())
     found: list[Bound] = []
     for name, text in texts.items():
-        found += [named(one, builds) for one in registered(text, name, together)]
+        found += [name_module(one, builds) for one in find_registered(text, name, together)]
     for build in builds:
         whole = plain("\n".join(build.texts))
-        inline = list(registered(whole, build.path, whole))
+        inline = list(find_registered(whole, build.path, whole))
         for name in build.functions:
             arguments = definition(name, whole)
             inline.append(Bound(build.path, build.line, name, build.name, "pybind11", arguments))
-        found += [named(replace(one, line=build.line), [build]) for one in inline]
-    return [known(one, chip) for one in dict.fromkeys(found)]
+        found += [name_module(replace(one, line=build.line), [build]) for one in inline]
+    return [look_up(one, chip) for one in dict.fromkeys(found)]
 
 
 def files(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
@@ -105,7 +105,7 @@ def files(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
     return python, native
 
 
-def built(path: Path) -> Iterator[Build]:
+def find_builds(path: Path) -> Iterator[Build]:
     """The extensions that a Python file builds; names and sources that it writes as literals."""
     tree = ast.parse(path.read_bytes())
     names, _ = names_of(tree)
@@ -161,7 +161,7 @@ def plain(text: str) -> str:
     return COMMENT.sub(blank, text)
 
 
-def registered(text: str, path: str, together: str) -> Iterator[Bound]:
+def find_registered(text: str, path: str, together: str) -> Iterator[Bound]:
     """The operators that the macros of one file define."""
     for macro in MACRO.finditer(text):
         begin = text.find("{", macro.end())
@@ -246,7 +246,7 @@ def native_arguments(parts: list[str], together: str) -> tuple[Argument, ...] | 
         return None
     if parts[0].startswith("["):
         begin = parts[0].find("(", closing(parts[0], 0))
-        return listed(parts[0][begin + 1 : closing(parts[0], begin)]) if begin > 0 else None
+        return read_arguments(parts[0][begin + 1 : closing(parts[0], begin)]) if begin > 0 else None
     name = function_of(parts)
     return definition(name, together) if name else None
 
@@ -260,13 +260,13 @@ def definition(name: str, text: str) -> tuple[Argument, ...] | None:
         end = closing(text, match.end() - 1)
         after = text[end + 1 : end + 40].lstrip()
         if after.startswith(("{", "const", "noexcept")):
-            return listed(text[match.end() : end])
+            return read_arguments(text[match.end() : end])
         if declared is None and after.startswith(";"):
-            declared = listed(text[match.end() : end])
+            declared = read_arguments(text[match.end() : end])
     return declared
 
 
-def listed(text: str) -> tuple[Argument, ...]:
+def read_arguments(text: str) -> tuple[Argument, ...]:
     """A C++ argument list: types, names and defaults."""
     found = []
     for number, part in enumerate(split(text)):
@@ -294,7 +294,7 @@ def schema(text: str) -> tuple[Argument, ...] | None:
     return tuple(found)
 
 
-def named(one: Bound, builds: list[Build]) -> Bound:
+def name_module(one: Bound, builds: list[Build]) -> Bound:
     """The module's real name, where Python gives it: the build that lists the file."""
     if one.module != PLACEHOLDER:
         return one
@@ -308,7 +308,7 @@ def named(one: Bound, builds: list[Build]) -> Bound:
     return replace(one, module=names.pop() if len(names) == 1 else "")
 
 
-def known(one: Bound, chip: Chip) -> Bound:
+def look_up(one: Bound, chip: Chip) -> Bound:
     """What the chip's data says of the module or its package."""
     parts = [part for part in one.module.split(".") if part]
     for name in (one.module, *reversed(parts)):

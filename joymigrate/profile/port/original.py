@@ -88,7 +88,7 @@ def value(kind: str, name: str, shape: list[int], random_: random.Random) -> Any
     return random_.choice([1, 2, 3])
 
 
-def called(function: Callable[..., Any], given: list[Any]) -> list[Any]:
+def call_flat(function: Callable[..., Any], given: list[Any]) -> list[Any]:
     """What a call returns and what it makes of its arguments, as a flat list."""
     import torch
 
@@ -147,7 +147,7 @@ def compare(job: dict[str, Any]) -> dict[str, Any]:
     cases, refused = 0, ""
     for given in draws(job["types"], job["names"]):
         try:
-            found = called(reference, given)
+            found = call_flat(reference, given)
         except Exception as error:
             refused = f"{type(error).__name__}: {str(error)[:100]}"
             continue
@@ -158,7 +158,7 @@ def compare(job: dict[str, Any]) -> dict[str, Any]:
             cases += 1
         else:
             try:
-                expected = called(original, given)
+                expected = call_flat(original, given)
             except Exception as error:
                 refused = f"the original: {type(error).__name__}: {str(error)[:100]}"
                 continue
@@ -188,7 +188,7 @@ def backwards(
         return None
     module._BACKWARDS = True
     try:
-        return called(reference, given)
+        return call_flat(reference, given)
     finally:
         module._BACKWARDS = False
 

@@ -26,7 +26,7 @@ class Ported:
     proof: Proof = NOT_ASKED
 
 
-def ported(
+def port_files(
     paths: Iterable[Path], known: dict[str, Any], folder: Path, *, proves: bool = True,
     compiler: Path | None = None,
 ) -> list[Ported]:  # fmt: skip
@@ -56,7 +56,7 @@ def port_file(
         return []
     try:
         text, ports = port_source(source, known)
-        proofs = proved(file, source, text, ports, roots, known, compiler) if proves else {}
+        proofs = prove_file(file, source, text, ports, roots, known, compiler) if proves else {}
         wrong = frozenset(
             name for name, proof in proofs.items()
             if proof.result == "different"
@@ -83,7 +83,7 @@ def port_file(
     ]  # fmt: skip
 
 
-def proved(
+def prove_file(
     file: Path, source: bytes, text: str, ports: list[Port], roots: list[Path],
     known: dict[str, Any], compiler: Path | None = None,
 ) -> dict[str, Proof]:  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.dotted import dotted_name
 
 DEEP = 6  # imports and aliases that are followed
 
@@ -58,11 +58,13 @@ class Files:
         first, dot, rest = name.partition(".")
         for node, when in definitions(tree, first):
             if isinstance(node, ast.Import):
-                yield Place(path, tree, None, f"{imported(node, first)}{dot}{rest}", when)
+                yield Place(path, tree, None, f"{resolve_import(node, first)}{dot}{rest}", when)
             elif isinstance(node, ast.ImportFrom):
                 yield from self.elsewhere(first, dot + rest, node, path, when, deep)
-            elif isinstance(node, ast.Assign) and dotted(node.value) not in ("", name) and deep:
-                inner = f"{dotted(node.value)}{dot}{rest}"
+            elif (
+                isinstance(node, ast.Assign) and dotted_name(node.value) not in ("", name) and deep
+            ):
+                inner = f"{dotted_name(node.value)}{dot}{rest}"
                 yield from self.places(inner, path, tree, deep - 1)
             elif not rest:
                 yield Place(path, tree, node, name, when)
@@ -92,7 +94,7 @@ class Files:
         return outside[0] if outside and len(outside) == len(places) else name
 
 
-def imported(node: ast.Import, name: str) -> str:
+def resolve_import(node: ast.Import, name: str) -> str:
     """What a name of `import a.b as c` stands for."""
     one = next(a for a in node.names if (a.asname or a.name.partition(".")[0]) == name)
     return one.name if one.asname else one.name.partition(".")[0]
@@ -116,8 +118,8 @@ def defines(node: ast.stmt, name: str) -> bool:
     if isinstance(node, ast.ImportFrom):
         return any((one.asname or one.name) == name for one in node.names)
     if isinstance(node, ast.Assign):
-        return any(dotted(target) == name for target in node.targets)
-    return isinstance(node, ast.AnnAssign) and dotted(node.target) == name and bool(node.value)
+        return any(dotted_name(target) == name for target in node.targets)
+    return isinstance(node, ast.AnnAssign) and dotted_name(node.target) == name and bool(node.value)
 
 
 def top(body: list[ast.stmt], when: str = "") -> Iterator[tuple[ast.stmt, str]]:
@@ -152,5 +154,5 @@ def default_of(node: ast.expr) -> ast.Constant | None:
     """The default of `os.environ.get(name, default)` or `os.getenv(name, default)`."""
     if not isinstance(node, ast.Call) or len(node.args) != 2:
         return None
-    named = dotted(node.func).endswith(("environ.get", "getenv"))
+    named = dotted_name(node.func).endswith(("environ.get", "getenv"))
     return node.args[1] if named and isinstance(node.args[1], ast.Constant) else None

@@ -72,19 +72,19 @@ def prove(
                 continue
             written.append(made)
             places.append(index)
-        results = interpreted(written, Path(folder) / "jobs.json", cases) if written else []
+        results = interpret(written, Path(folder) / "jobs.json", cases) if written else []
         for number, index in enumerate(places):
             own = results[number * cases : (number + 1) * cases]
-            proofs[index] = judged(own, written[number]["statements"])
+            proofs[index] = judge_cases(own, written[number]["statements"])
             written[number]["case"] = next((one for one in own if "case" in one), None)
         if compiler is not None:
-            said = lowered(written, Path(folder) / "lower.json", known, compiler)
+            said = lower_pairs(written, Path(folder) / "lower.json", known, compiler)
             for index, (original, port) in zip(places, said, strict=True):
                 proofs[index] = replace(proofs[index], front_end=port, front_end_original=original)
     return [proofs[index] for index in range(len(jobs))]
 
 
-def lowered(
+def lower_pairs(
     written: list[dict[str, Any]], file: Path, known: dict[str, Any], compiler: Path
 ) -> list[tuple[str, str]]:
     """What the front end of the chip's compiler says to each original and its variant.
@@ -143,7 +143,7 @@ def statements(text: str) -> list[int]:
     return sorted(found)
 
 
-def interpreted(jobs: list[dict[str, Any]], file: Path, cases: int) -> list[dict[str, Any]]:
+def interpret(jobs: list[dict[str, Any]], file: Path, cases: int) -> list[dict[str, Any]]:
     """The result of each case in Triton's interpreter."""
     file.write_text(json.dumps(jobs), encoding="utf-8")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1",
@@ -191,7 +191,7 @@ def listen(command: list[str], environment: dict[str, str]) -> tuple[list[dict[s
         process.wait()
 
 
-def judged(results: list[dict[str, Any]], lines: list[int]) -> Proof:
+def judge_cases(results: list[dict[str, Any]], lines: list[int]) -> Proof:
     """One answer out of all cases."""
     told = [str(one["told"]) for one in results]
     wrong = [one for one in told if one.startswith("different")]

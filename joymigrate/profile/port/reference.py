@@ -15,7 +15,7 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.profile.port.cpp import Sources, read
-from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.dotted import dotted_name
 from joymigrate.profile.port.extract import Extract
 from joymigrate.profile.port.operators import Bound, files
 from joymigrate.profile.port.syntax import Untranslated
@@ -86,7 +86,7 @@ def derive(one: Bound, project: Project) -> Derived | str:
         sources = project.cpp()
     except JoyError as error:
         return f"{error.what}: {error.help}"
-    return translated(one, sources)
+    return translate(one, sources)
 
 
 def fallback(one: Bound, project: Project) -> Derived | None:
@@ -97,13 +97,13 @@ def fallback(one: Bound, project: Project) -> Derived | None:
     for path in project.python:
         for node in ast.walk(project.tree(path)):
             if isinstance(node, ast.FunctionDef) and node.name in wanted:
-                made = adapted(one, node, path, project)
+                made = adapt(one, node, path, project)
                 if made is not None:
                     return made
     return None
 
 
-def adapted(one: Bound, node: ast.FunctionDef, path: Path, project: Project) -> Derived | None:
+def adapt(one: Bound, node: ast.FunctionDef, path: Path, project: Project) -> Derived | None:
     """The fallback with what it needs, called by the names that both have.
 
     A position's names are that of the C++ and those of the variables that Python calls it with.
@@ -155,14 +155,14 @@ def names_at_calls(one: Bound, project: Project) -> dict[int, list[str]]:
     name = one.name.partition(".")[0]
     for path in project.python:
         for node in ast.walk(project.tree(path)):
-            if isinstance(node, ast.Call) and dotted(node.func).endswith(f".{name}"):
+            if isinstance(node, ast.Call) and dotted_name(node.func).endswith(f".{name}"):
                 for place, argument in enumerate(node.args):
                     if isinstance(argument, ast.Name):
                         found.setdefault(place, []).append(argument.id)
     return found
 
 
-def translated(one: Bound, sources: Sources) -> Derived | str:
+def translate(one: Bound, sources: Sources) -> Derived | str:
     """The C++ of the CPU, else the CUDA side, in Python."""
     name = one.name.partition(".")[0]
     count = len(one.arguments) if one.arguments is not None else None

@@ -152,7 +152,7 @@ RULES: tuple[tuple[tuple[str, ...], tuple[Change, ...]], ...] = (
 )  # fmt: skip
 
 
-def changed(
+def change_role(
     roles: list[Role], fault: Fault, chance: random.Random, seen: set[tuple[Role, ...]]
 ) -> list[Role]:
     """One parameter (of shapes that don't fit: all near ones) in another role, never tried yet."""

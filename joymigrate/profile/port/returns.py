@@ -34,22 +34,24 @@ def without_returns(body: str, parameters: Iterable[str] = ()) -> str:
     assert isinstance(tree.body[0], ast.FunctionDef)
     if not returns(tree.body[0].body):
         return body
-    return textwrap.indent("\n".join(lifted(text.splitlines(), set(parameters))), INDENT) + "\n"
+    return (
+        textwrap.indent("\n".join(lift_returns(text.splitlines(), set(parameters))), INDENT) + "\n"
+    )
 
 
-def parsed(lines: list[str]) -> list[ast.stmt]:
+def parse_lines(lines: list[str]) -> list[ast.stmt]:
     """The statements of some lines at the left margin; their lines count from 2."""
     tree = ast.parse("def body():\n" + textwrap.indent("\n".join([*lines, "pass"]), INDENT))
     assert isinstance(tree.body[0], ast.FunctionDef)
     return tree.body[0].body[:-1]
 
 
-def lifted(lines: list[str], known: set[str]) -> list[str]:
+def lift_returns(lines: list[str], known: set[str]) -> list[str]:
     """Lines at the left margin without returns; `known` names had a value before."""
     known = set(known)
-    for node in parsed(lines):
+    for node in parse_lines(lines):
         if not returns([node]):
-            known |= stored(node)
+            known |= find_stored(node)
             continue
         begin, end = node.lineno - 2, (node.end_lineno or 0) - 1
         before, own, rest = lines[:begin], lines[begin:end], lines[end:]
@@ -61,16 +63,16 @@ def lifted(lines: list[str], known: set[str]) -> list[str]:
     return lines
 
 
-def stored(node: ast.AST) -> set[str]:
+def find_stored(node: ast.AST) -> set[str]:
     """Names that are given a value."""
     return {one.id for one in ast.walk(node)
             if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}  # fmt: skip
 
 
-def renamed(lines: list[str], known: set[str]) -> list[str]:
+def rename_stored(lines: list[str], known: set[str]) -> list[str]:
     """Lines in which names of before that are given anew are others, with their first values."""
-    nodes = parsed(lines)
-    again = sorted({name for node in nodes for name in stored(node)} & known)
+    nodes = parse_lines(lines)
+    again = sorted({name for node in nodes for name in find_stored(node)} & known)
     taken = {one.id for node in nodes for one in ast.walk(node) if isinstance(one, ast.Name)}
     names = {name: fresh(name, taken | known) for name in again}
     data = [line.encode() for line in lines]
@@ -104,15 +106,15 @@ def split(node: ast.If, own: list[str], rest: list[str], known: set[str]) -> lis
             raise Unliftable("it returns beside an `elif`")
         other = textwrap.dedent("\n".join(own[last + 1 :])).splitlines()
     head = own[:first]
-    again = renamed(rest, known) if rest else []
+    again = rename_stored(rest, known) if rest else []
     if not isinstance(
         node.body[-1], ast.Return
     ):  # it goes on behind some way through the first part
         then = [*then, *again]
-    made = [*head, *indented(lifted(then, known)), "else:"]
-    return [*made, *indented(lifted([*other, *again], known) or ["pass"])]
+    made = [*head, *indent(lift_returns(then, known)), "else:"]
+    return [*made, *indent(lift_returns([*other, *again], known) or ["pass"])]
 
 
-def indented(lines: list[str]) -> list[str]:
+def indent(lines: list[str]) -> list[str]:
     """Lines one step to the right."""
     return textwrap.indent("\n".join(lines), INDENT).splitlines() or [INDENT + "pass"]

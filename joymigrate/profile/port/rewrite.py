@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.dotted import dotted_name
 from joymigrate.profile.port.edits import AXES, Edits, Names
 from joymigrate.profile.port.find import JIT, SourceKernel, full_name, kernels, names_of
 from joymigrate.profile.port.lanes import by_lane, splittable, stored_lanes
@@ -126,14 +126,14 @@ def variant(
         changes.append(f"{tile} in pieces that fit the core")
     programs(kernel, edits, names)
     changes += replacements(kernel, edits, imports, known)
-    return written(kernel, edits, names, tl, tile, known), list(dict.fromkeys(changes))
+    return write_block(kernel, edits, names, tl, tile, known), list(dict.fromkeys(changes))
 
 
-def called(kernel: SourceKernel) -> Iterator[tuple[ast.Call, str]]:
+def find_calls(kernel: SourceKernel) -> Iterator[tuple[ast.Call, str]]:
     """Calls inside a kernel, with the name below triton.language ("" for others)."""
     for node in ast.walk(kernel.node):
         if isinstance(node, ast.Call):
-            first, _, rest = dotted(node.func).partition(".")
+            first, _, rest = dotted_name(node.func).partition(".")
             yield node, rest if first in kernel.language else ""
 
 
@@ -146,14 +146,14 @@ def refuse(
         raise Refused("its parameters are not plain ones")
     if any(isinstance(part, ast.With) for part in ast.walk(node)):
         raise Refused("it has a `with` block, which is not known on the chip")
-    used = {dotted(call.func).partition(".")[0] for call, _ in called(kernel)}
+    used = {dotted_name(call.func).partition(".")[0] for call, _ in find_calls(kernel)}
     for function in tree.body:
         if isinstance(function, ast.FunctionDef) and function.name in used:
             inner = SourceKernel(function.name, function, kernel.language)
-            if any(name in ("program_id", "num_programs") for _, name in called(inner)):
+            if any(name in ("program_id", "num_programs") for _, name in find_calls(inner)):
                 raise Refused(f"{function.name}, which it calls, asks for the program's number")
     asks = False
-    for call, name in called(kernel):
+    for call, name in find_calls(kernel):
         if name in ACROSS:
             raise Refused(f"tl.{name}: it may wait for other programs")
         if name in ("program_id", "num_programs"):
@@ -163,7 +163,7 @@ def refuse(
     if not asks:
         raise Refused("it does not ask for its program's number: a helper, or one program")
     whole = {full_name(part, imports) for part in ast.walk(node) if isinstance(part, ast.Attribute)}
-    whole |= {full_name(call, imports) for call, _ in called(kernel)}
+    whole |= {full_name(call, imports) for call, _ in find_calls(kernel)}
     rules = known.get("replace", {})
     for part in known.get("modules", ()):
         prefix = part["prefix"]
@@ -185,7 +185,7 @@ def axis_of(call: ast.Call) -> int | None:
 
 def programs(kernel: SourceKernel, edits: Edits, names: Names) -> None:
     """The program's number becomes the block's."""
-    for call, name in called(kernel):
+    for call, name in find_calls(kernel):
         if name in ("program_id", "num_programs"):
             axis = axis_of(call)
             assert axis is not None
@@ -198,20 +198,20 @@ def replacements(
     """Calls with a rule of `triton.yaml`: `{0}`, `{1}` are the arguments, `tl` the language."""
     rules = known.get("replace", {})
     tl = sorted(kernel.language)[0]
-    for call, _ in reversed(list(called(kernel))):  # inner calls first
+    for call, _ in reversed(list(find_calls(kernel))):  # inner calls first
         rule = rules.get(full_name(call, imports))
         if rule is None:
             continue
         if call.keywords or any(isinstance(one, ast.Starred) for one in call.args):
-            raise Refused(f"line {call.lineno}: {dotted(call.func)} is called with keywords")
+            raise Refused(f"line {call.lineno}: {dotted_name(call.func)} is called with keywords")
         inside = [edits.within(*edits.span(one)) for one in call.args]
         edits.replace(call, "(" + rule["with"].format(*inside, tl=tl) + ")")
-        yield f"{dotted(call.func)} replaced"
+        yield f"{dotted_name(call.func)} replaced"
 
 
 def tails(kernel: SourceKernel, edits: Edits) -> Iterator[str]:
     """Masked loads get a value for what is masked."""
-    for call, name in called(kernel):
+    for call, name in find_calls(kernel):
         words = {one.arg for one in call.keywords}
         masked = "mask" in words or len(call.args) > 1
         if name == "load" and masked and "other" not in words and len(call.args) < 3:
@@ -256,11 +256,11 @@ def is_program(node: ast.expr, kernel: SourceKernel) -> bool:
     """Whether a value is the program's number."""
     if not isinstance(node, ast.Call):
         return False
-    first, _, rest = dotted(node.func).partition(".")
+    first, _, rest = dotted_name(node.func).partition(".")
     return first in kernel.language and rest == "program_id"
 
 
-def written(
+def write_block(
     kernel: SourceKernel, edits: Edits, names: Names, tl: str, tile: str, known: dict[str, Any]
 ) -> str:
     """The block's function and the kernel around it."""
@@ -274,7 +274,7 @@ def written(
         raise Refused(f"{why}, and a call takes no pointers on the chip") from None
     plain = [a.arg for a in node.args.args]
     given = ast.unparse(node.args)
-    dot = any(name in ("dot", "dot_scaled") for _, name in called(kernel))
+    dot = any(name in ("dot", "dot_scaled") for _, name in find_calls(kernel))
     extra = [f"{name}=0" for name in (*names.block, *names.grid)]
     sent = [*plain]
     sent += [
@@ -321,6 +321,6 @@ def written(
 
 def fitting(kernel: SourceKernel, known: dict[str, Any]) -> int:
     """The largest power of two of 4-byte lanes, once per load and store, that fits a core."""
-    tensors = sum(name in ("load", "store") for _, name in called(kernel))
+    tensors = sum(name in ("load", "store") for _, name in find_calls(kernel))
     lanes = int(known["limits"]["on_chip_bytes"]["value"]) // (4 * max(2, 2 * tensors))
     return 1 << (lanes.bit_length() - 1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.dotted import dotted_name
 from joymigrate.profile.port.find import Launch
-from joymigrate.profile.port.values import assigned
+from joymigrate.profile.port.values import find_assigned
 
 TENSOR_WORDS = frozenset(
     ("shape", "stride", "dtype", "device", "numel", "is_contiguous", "size", "contiguous",
@@ -39,7 +39,10 @@ def kind_of(node: ast.expr, caller: ast.FunctionDef | None, deep: int) -> tuple[
     """The kind of one argument; ("", "") where the source does not tell."""
     if isinstance(node, ast.Constant):
         return of_constant(node.value)
-    if isinstance(node, (ast.Compare, ast.BoolOp)) or dotted(getattr(node, "func", node)) == "bool":
+    if (
+        isinstance(node, (ast.Compare, ast.BoolOp))
+        or dotted_name(getattr(node, "func", node)) == "bool"
+    ):
         return "flag", ""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return "flag", ""
@@ -80,7 +83,7 @@ def kind_of_part(node: ast.Subscript, caller: ast.FunctionDef | None, deep: int)
 
 def of_call(node: ast.Call) -> tuple[str, str]:
     """Strides and sizes that are asked of a tensor; tensors that are made on the spot."""
-    name = dotted(node.func)
+    name = dotted_name(node.func)
     last = node.func.attr if isinstance(node.func, ast.Attribute) else name.rpartition(".")[2]
     if last == "stride":
         return "stride", ""
@@ -94,7 +97,7 @@ def of_call(node: ast.Call) -> tuple[str, str]:
 
 def of_name(name: str, caller: ast.FunctionDef, deep: int) -> tuple[str, str]:
     """A variable: what it is given, how it is annotated, what is asked of it."""
-    for value, place in assigned(name, caller):
+    for value, place in find_assigned(name, caller):
         if place is not None:
             text = ast.unparse(value)
             if text.endswith((".shape", ".size()")):
@@ -115,6 +118,6 @@ def of_name(name: str, caller: ast.FunctionDef, deep: int) -> tuple[str, str]:
             return kind_, ""
     for node in ast.walk(caller):
         asked = isinstance(node, ast.Attribute) and node.attr in TENSOR_WORDS
-        if isinstance(node, ast.Attribute) and asked and dotted(node.value) == name:
+        if isinstance(node, ast.Attribute) and asked and dotted_name(node.value) == name:
             return "pointer", ""
     return "", ""

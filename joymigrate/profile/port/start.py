@@ -21,7 +21,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file
-from joymigrate.profile.port.operators import Argument, Bound, built
+from joymigrate.profile.port.operators import Argument, Bound, find_builds
 from joymigrate.profile.port.reference import FALLBACK, KERNEL, Derived, Project, derive
 
 LITERALS = {"true": "True", "false": "False", "none": "None", "nullopt": "None", "nullptr": "None"}
@@ -195,12 +195,14 @@ def write(
     project = Project(paths)
     often = Counter(function_of(one) for one in {(o.module, o.name): o for o in ops}.values())
     return [
-        one if one.instead or one.host else started(one, folder, often, project, proves)
+        one if one.instead or one.host else start_files(one, folder, often, project, proves)
         for one in ops
     ]
 
 
-def started(one: Bound, folder: Path, often: Counter[str], project: Project, proves: bool) -> Bound:
+def start_files(
+    one: Bound, folder: Path, often: Counter[str], project: Project, proves: bool
+) -> Bound:
     """The files of one operator."""
     function = function_of(one)
     if often[function] > 1:
@@ -220,7 +222,7 @@ def started(one: Bound, folder: Path, often: Counter[str], project: Project, pro
             save(file, made)
     if isinstance(derived, Derived) and proves:
         about["proof"] = (
-            compared(one, path, function, derived, project) if written
+            compare_reference(one, path, function, derived, project) if written
             else {"result": "not run", "cases": 0, "reason": "the file was there before"}
         )  # fmt: skip
     return replace(one, skeleton=str(path), reference=about)
@@ -257,7 +259,7 @@ def working(one: Bound, function: str, derived: Derived) -> str:
     )  # fmt: skip
 
 
-def compared(
+def compare_reference(
     one: Bound, path: Path, function: str, derived: Derived, project: Project
 ) -> dict[str, Any]:
     """The reference beside its original, in a process of its own."""
@@ -292,7 +294,7 @@ def compared(
 
 def sources_of(one: Bound, project: Project) -> tuple[list[str], list[str]]:
     """C++ files to build the original from, and where their headers are."""
-    builds = [build for path in project.python for build in built(path)]
+    builds = [build for path in project.python for build in find_builds(path)]
     fitting = [b for b in builds if Path(one.path).name in b.sources] or builds
     names = fitting[0].sources if fitting else frozenset()
     host = [path for path in project.native if path.suffix in (".cpp", ".cc", ".cxx")]

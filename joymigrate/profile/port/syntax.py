@@ -40,7 +40,7 @@ def at(node: Any, what: str) -> str:
     return f"line {node.start_point[0] + 1}: {what}"
 
 
-def indented(lines: list[str]) -> list[str]:
+def indent(lines: list[str]) -> list[str]:
     """Lines one level deeper."""
     return [f"    {line}" for line in lines]
 
@@ -115,9 +115,9 @@ def uses_grid(body: Any) -> bool:
 
 def plainly_whole(node: Any) -> bool:
     """Whether a value is a whole number as it is written."""
-    return node.type == "number_literal" and typed(text_of(node)) is int
+    return node.type == "number_literal" and type_of(text_of(node)) is int
 
 
-def typed(text: str) -> type:
+def type_of(text: str) -> type:
     """The type of a number literal."""
     return float if re.search(r"[.eEfF]", text) and not text.lower().startswith("0x") else int

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.dotted import dotted_name
 from joymigrate.profile.port.values import LARGEST
 
 Shape = tuple[int, ...]
@@ -53,9 +53,9 @@ class Tiles:
         for node in statements:
             if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                self.assign([dotted(one) for one in targets], node.value)
+                self.assign([dotted_name(one) for one in targets], node.value)
             elif isinstance(node, ast.AugAssign):
-                self.assign([dotted(node.target)], ast.BinOp(node.target, node.op, node.value))
+                self.assign([dotted_name(node.target)], ast.BinOp(node.target, node.op, node.value))
             elif isinstance(node, ast.Expr):
                 self.shape(node.value)
             elif isinstance(node, (ast.For, ast.While, ast.If, ast.With)):
@@ -66,7 +66,7 @@ class Tiles:
         """Remember what names hold."""
         number = number_of(value, self.numbers)
         if isinstance(value, ast.Call) and self.name(value) == "make_block_ptr":
-            block = named(value, "block_shape", 4)
+            block = argument_of(value, "block_shape", 4)
             self.blocks |= dict.fromkeys(names, self.sizes(block))
             return
         operand = bool(self.operands.intersection(names))
@@ -77,13 +77,13 @@ class Tiles:
             elif not isinstance(value, ast.Constant):
                 self.numbers.pop(name, None)
             self.shapes[name] = shape
-            held = dotted(value.args[0]) if isinstance(value, ast.Call) and value.args else ""
+            held = dotted_name(value.args[0]) if isinstance(value, ast.Call) and value.args else ""
             if held in self.blocks:
                 self.blocks[name] = self.blocks[held]
 
     def name(self, call: ast.Call) -> str:
         """`load` of `tl.load`; empty for what is no part of the language."""
-        first, _, rest = dotted(call.func).partition(".")
+        first, _, rest = dotted_name(call.func).partition(".")
         return rest if first in self.language else ""
 
     def sizes(self, node: ast.expr | None) -> Shape:
@@ -97,7 +97,7 @@ class Tiles:
         if isinstance(node, ast.Name):
             return self.shapes.get(node.id, ())
         if isinstance(node, ast.Subscript):
-            return indexed(self.shape(node.value, operand=operand), node.slice)
+            return index_shape(self.shape(node.value, operand=operand), node.slice)
         if isinstance(node, ast.Call):
             return self.called(node, operand)
         parts: list[ast.expr] = []
@@ -130,7 +130,9 @@ class Tiles:
         held = [node.func.value] if method and isinstance(node.func, ast.Attribute) else []
         inputs = [*held, *node.args]
         if base in MADE:
-            wanted = named(node, "shape", len(inputs) - 1 if base in ("reshape", "view") else 0)
+            wanted = argument_of(
+                node, "shape", len(inputs) - 1 if base in ("reshape", "view") else 0
+            )
             wanted = wanted or (inputs[1] if base == "broadcast_to" and len(inputs) > 1 else None)
             made = self.sizes(wanted) or self.sizes(inputs[-1] if inputs else None)
             if base in ("zeros", "full"):
@@ -138,13 +140,15 @@ class Tiles:
             return made
         shapes = [self.shape(one, operand=operand) for one in inputs]
         if base == "load":
-            made = self.blocks.get(dotted(node.args[0]) if node.args else "", broadcast(shapes[:1]))
+            made = self.blocks.get(
+                dotted_name(node.args[0]) if node.args else "", broadcast(shapes[:1])
+            )
             self.note(node, made, "load", operand)
             return made
         if base in REDUCES:
             return self.reduced(node, shapes[0] if shapes else (), inputs[1:])
         if base == "expand_dims" and shapes:
-            axis = number_of(named(node, "axis", len(node.args) - 1), self.numbers)
+            axis = number_of(argument_of(node, "axis", len(node.args) - 1), self.numbers)
             at = len(shapes[0]) if axis is None else axis
             return (*shapes[0][:at], 1, *shapes[0][at:])
         if base == "trans" and shapes:
@@ -153,7 +157,7 @@ class Tiles:
 
     def reduced(self, node: ast.Call, shape: Shape, rest: list[ast.expr]) -> Shape:
         """A shape without the axis that a reduction takes away."""
-        axis = named(node, "axis", -1) or (rest[0] if rest else None)
+        axis = argument_of(node, "axis", -1) or (rest[0] if rest else None)
         number = number_of(axis, self.numbers) if axis is not None else None
         if number is None or number >= len(shape):
             return ()
@@ -177,12 +181,12 @@ def tiles_of(
 def taken_by_products(function: ast.FunctionDef) -> Iterator[str]:
     """Names that `dot` takes as its factors, which lie in a memory of their own."""
     for node in ast.walk(function):
-        if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] == "dot":
+        if isinstance(node, ast.Call) and dotted_name(node.func).rpartition(".")[2] == "dot":
             for part in node.args[:2]:
                 yield from (n.id for n in ast.walk(part) if isinstance(n, ast.Name))
 
 
-def named(call: ast.Call, name: str, place: int) -> ast.expr | None:
+def argument_of(call: ast.Call, name: str, place: int) -> ast.expr | None:
     """An argument by its name or place."""
     found = next((k.value for k in call.keywords if k.arg == name), None)
     if found is None and 0 <= place < len(call.args):
@@ -190,7 +194,7 @@ def named(call: ast.Call, name: str, place: int) -> ast.expr | None:
     return found
 
 
-def indexed(shape: Shape, index: ast.expr) -> Shape:
+def index_shape(shape: Shape, index: ast.expr) -> Shape:
     """The shape behind `x[:, None]`."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     left = list(shape)
@@ -220,11 +224,11 @@ def number_of(node: ast.expr | None, numbers: Mapping[str, int]) -> int | None:
         return node.value if type(node.value) is int else None
     if isinstance(node, ast.Name):
         return numbers.get(node.id)
-    if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in ("min", "max"):
+    if isinstance(node, ast.Call) and dotted_name(node.func).rpartition(".")[2] in ("min", "max"):
         found = [number_of(one, numbers) for one in node.args]
         known = [one for one in found if one is not None]
         if len(known) == len(found):
-            return min(known) if dotted(node.func).endswith("min") else max(known)
+            return min(known) if dotted_name(node.func).endswith("min") else max(known)
         return None
     if not isinstance(node, ast.BinOp):
         return None

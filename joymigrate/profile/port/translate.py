@@ -20,7 +20,7 @@ from joymigrate.profile.port.syntax import (
     at,
     differ,
     fits,
-    indented,
+    indent,
     inner_is_plain,
     last_identifier,
     parameters_of,
@@ -96,7 +96,7 @@ class Translation(Expressions):
             raise Untranslated(at(body, "it only raises"))
         first = [f"{one} = _real({one})" for one in taken if one in self.frame.real]
         return "\n".join(
-            [f"def {name}({', '.join(taken)}):", *indented([*first, *lines] or ["pass"])]
+            [f"def {name}({', '.join(taken)}):", *indent([*first, *lines] or ["pass"])]
         )
 
     def kinds(self, python: str, kind: str) -> None:
@@ -377,12 +377,12 @@ class Translation(Expressions):
         test = self.expression(condition.named_children[-1])
         lines = [
             f"if {test}:",
-            *indented(self.block(node.child_by_field_name("consequence")) or ["pass"]),
+            *indent(self.block(node.child_by_field_name("consequence")) or ["pass"]),
         ]
         other = node.child_by_field_name("alternative")
         if other is not None:
             inner = self.block(other.named_children[-1])
-            lines += ["else:", *indented(inner or ["pass"])]
+            lines += ["else:", *indent(inner or ["pass"])]
         return lines
 
     def decided(self, condition: Any) -> bool | None:
@@ -435,7 +435,7 @@ class Translation(Expressions):
         self.frame.updates.pop()
         said = self.expression(test) if test is not None else "True"
         self.frame.scopes.pop()
-        return [*lines, f"while {said}:", *indented([*body, *steps] or ["pass"])]
+        return [*lines, f"while {said}:", *indent([*body, *steps] or ["pass"])]
 
     def on_for_range_loop(self, node: Any) -> list[str]:
         over = self.expression(node.child_by_field_name("right"))
@@ -449,14 +449,14 @@ class Translation(Expressions):
         body = self.block(node.child_by_field_name("body"))
         self.frame.updates.pop()
         self.frame.scopes.pop()
-        return [f"for {python} in {over}:", *indented(body or ["pass"])]
+        return [f"for {python} in {over}:", *indent(body or ["pass"])]
 
     def on_while_statement(self, node: Any) -> list[str]:
         test = self.expression(node.child_by_field_name("condition").named_children[-1])
         self.frame.updates.append([])
         body = self.block(node.child_by_field_name("body"))
         self.frame.updates.pop()
-        return [f"while {test}:", *indented(body or ["pass"])]
+        return [f"while {test}:", *indent(body or ["pass"])]
 
     def on_continue_statement(self, node: Any) -> list[str]:
         return [*(self.frame.updates[-1] if self.frame.updates else []), "continue"]
@@ -507,6 +507,6 @@ class Translation(Expressions):
                 if lines
                 else "if True:"
             )
-            lines += [head, *indented(body or ["pass"])]
+            lines += [head, *indent(body or ["pass"])]
             word, waiting = "elif", []
         return lines

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from joymigrate.profile.port.dotted import dotted
+from joymigrate.profile.port.dotted import dotted_name
 from joymigrate.profile.port.project import Files
 
 LARGEST = 1 << 64  # no size is larger; numbers that grow without end are not followed
@@ -30,9 +30,9 @@ class Scope:
     def __post_init__(self) -> None:
         for node in self.tree.body:
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
-                self.constants[dotted(node.targets[0])] = node.value
+                self.constants[dotted_name(node.targets[0])] = node.value
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
-                self.constants[dotted(node.target)] = node.value
+                self.constants[dotted_name(node.target)] = node.value
         self.walk(self.tree, None, None)
 
     def walk(
@@ -47,7 +47,7 @@ class Scope:
                 self.walk(child, child, owner)
                 continue
             if isinstance(child, ast.Call):
-                name = dotted(child.func).rpartition(".")[2]
+                name = dotted_name(child.func).rpartition(".")[2]
                 self.calls.setdefault(name, []).append((child, inside))
             self.walk(child, inside, child if isinstance(child, ast.ClassDef) else owner)
 
@@ -63,12 +63,12 @@ class Scope:
     def chosen(self, launch: ast.Call) -> list[str]:
         """The kernels that `chosen[grid](…)` can mean: its own name, or those it was given."""
         assert isinstance(launch.func, ast.Subscript)
-        whole = dotted(launch.func.value)
+        whole = dotted_name(launch.func.value)
         name = whole.rpartition(".")[2]
         inside = self.function_of(launch)
         if inside is None or "." in whole:
             return [name, whole.partition(".")[0]] if whole.endswith(".fn") else [name]
-        values = [value for value, _ in assigned(name, inside)]
+        values = [value for value, _ in find_assigned(name, inside)]
         named = [n.id for value in values for n in ast.walk(value) if isinstance(n, ast.Name)]
         return [name, *named]
 
@@ -83,24 +83,24 @@ def greatest(
         both = [greatest(one, scope, function, deep) for one in (node.body, node.orelse)]
         return max(one for one in both if one is not None) if None not in both else None
     if isinstance(node, ast.BinOp):
-        return combined(node, scope, function, deep)
+        return combine_bounds(node, scope, function, deep)
     if isinstance(node, ast.Call):
-        return called(node, scope, function, deep)
+        return bound_call(node, scope, function, deep)
     if isinstance(node, ast.Name) and deep:
         return of_name(node.id, scope, function, deep - 1)
     if isinstance(node, ast.Attribute) and deep and function is not None:
-        return of_attribute(dotted(node), scope, function, deep - 1)
+        return of_attribute(dotted_name(node), scope, function, deep - 1)
     return None
 
 
-def combined(
+def combine_bounds(
     node: ast.BinOp, scope: Scope, function: ast.FunctionDef | None, deep: int
 ) -> int | None:
     """Products, powers, shifts and quotients of what is known."""
     left = greatest(node.left, scope, function, deep)
     if isinstance(node.op, ast.FloorDiv) and left is not None:
         by = node.right
-        if isinstance(by, ast.Call) and dotted(by.func).endswith(".element_size"):
+        if isinstance(by, ast.Call) and dotted_name(by.func).endswith(".element_size"):
             return left // ELEMENT_BYTES
         if isinstance(by, ast.Constant) and type(by.value) is int and by.value > 0:
             return left // by.value
@@ -115,9 +115,11 @@ def combined(
     return left << min(right, 64) if isinstance(node.op, ast.LShift) else None
 
 
-def called(node: ast.Call, scope: Scope, function: ast.FunctionDef | None, deep: int) -> int | None:
+def bound_call(
+    node: ast.Call, scope: Scope, function: ast.FunctionDef | None, deep: int
+) -> int | None:
     """min, max and next_power_of_2 of what is known; what a function of the project returns."""
-    name = dotted(node.func).rpartition(".")[2]
+    name = dotted_name(node.func).rpartition(".")[2]
     found = [greatest(one, scope, function, deep) for one in node.args]
     known = [one for one in found if one is not None]
     if name == "min" and known:
@@ -129,12 +131,12 @@ def called(node: ast.Call, scope: Scope, function: ast.FunctionDef | None, deep:
             return 1 << max(0, known[0] - 1).bit_length()
         if name in ("int", "constexpr"):
             return known[0]
-    return returned(node, None, scope, deep)
+    return bound_return(node, None, scope, deep)
 
 
-def returned(node: ast.Call, place: int | None, scope: Scope, deep: int) -> int | None:
+def bound_return(node: ast.Call, place: int | None, scope: Scope, deep: int) -> int | None:
     """The greatest value that a function of the project returns, of a tuple at a place."""
-    name = dotted(node.func)
+    name = dotted_name(node.func)
     if not name or not deep:
         return None
     for found in scope.files.places(name, scope.path, scope.tree):
@@ -156,19 +158,19 @@ def returned(node: ast.Call, place: int | None, scope: Scope, deep: int) -> int 
     return None
 
 
-def assigned(name: str, within: ast.AST) -> Iterator[tuple[ast.expr, int | None]]:
+def find_assigned(name: str, within: ast.AST) -> Iterator[tuple[ast.expr, int | None]]:
     """Values that a name is given, with the place where a tuple is unpacked."""
     for node in ast.walk(within):
         if isinstance(node, ast.AnnAssign) and node.value is not None:
-            if dotted(node.target) == name:
+            if dotted_name(node.target) == name:
                 yield node.value, None
         elif isinstance(node, ast.Assign):
             for target in node.targets:
-                if dotted(target) == name:
+                if dotted_name(target) == name:
                     yield node.value, None
                 elif isinstance(target, ast.Tuple):
                     for place, part in enumerate(target.elts):
-                        if dotted(part) == name:
+                        if dotted_name(part) == name:
                             yield node.value, place
 
 
@@ -176,15 +178,15 @@ def of_name(name: str, scope: Scope, function: ast.FunctionDef | None, deep: int
     """What a name can hold: every assignment, or every argument that callers give."""
     if function is None:
         return of_constant(name, scope, deep)
-    limit = guarded(name, scope, function, deep)
-    values = list(assigned(name, function))
+    limit = find_limit(name, scope, function, deep)
+    values = list(find_assigned(name, function))
     if values:
-        bounds = [unpacked(one, place, scope, function, deep) for one, place in values]
+        bounds = [bound_unpacked(one, place, scope, function, deep) for one, place in values]
         return smallest(limit, highest(bounds))
     parameters = [a.arg for a in function.args.args]
     if name not in parameters:
         return of_constant(name, scope, deep)
-    given = list(handed(name, parameters, function, scope))
+    given = list(find_arguments(name, parameters, function, scope))
     return smallest(limit, highest([greatest(v, scope, inside, deep) for v, inside in given]))
 
 
@@ -209,12 +211,12 @@ def of_attribute(
         return None
     bounds = []
     for method in (one for one in owner.body if isinstance(one, ast.FunctionDef)):
-        for value, place in assigned(name, method):
-            bounds.append(unpacked(value, place, scope, method, deep))
+        for value, place in find_assigned(name, method):
+            bounds.append(bound_unpacked(value, place, scope, method, deep))
     return highest(bounds)
 
 
-def unpacked(
+def bound_unpacked(
     value: ast.expr, place: int | None, scope: Scope, function: ast.FunctionDef, deep: int
 ) -> int | None:
     """The bound of a value, or of one part of an unpacked tuple."""
@@ -222,17 +224,17 @@ def unpacked(
         return greatest(value, scope, function, deep)
     if isinstance(value, ast.Tuple) and place < len(value.elts):
         return greatest(value.elts[place], scope, function, deep)
-    return returned(value, place, scope, deep) if isinstance(value, ast.Call) else None
+    return bound_return(value, place, scope, deep) if isinstance(value, ast.Call) else None
 
 
-def guarded(name: str, scope: Scope, function: ast.FunctionDef, deep: int) -> int | None:
+def find_limit(name: str, scope: Scope, function: ast.FunctionDef, deep: int) -> int | None:
     """The limit of `if NAME > LIMIT: raise`."""
     for node in ast.walk(function):
         if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
             continue
         test = node.test
         raises = bool(node.body) and isinstance(node.body[-1], ast.Raise)
-        if raises and dotted(test.left) == name and isinstance(test.ops[0], (ast.Gt, ast.GtE)):
+        if raises and dotted_name(test.left) == name and isinstance(test.ops[0], (ast.Gt, ast.GtE)):
             return greatest(test.comparators[0], scope, function, deep) if deep else None
     return None
 
@@ -249,7 +251,7 @@ def highest(bounds: list[int | None]) -> int | None:
     return max(known) if known and len(known) == len(bounds) else None
 
 
-def handed(
+def find_arguments(
     name: str, parameters: list[str], function: ast.FunctionDef, scope: Scope
 ) -> list[tuple[ast.expr | None, ast.FunctionDef | None]]:
     """The values that callers of a function in the same file give a parameter, or its default."""

@@ -141,7 +141,7 @@ def node_from(data: bytes) -> Node:
         elif number == NAME and isinstance(value, bytes):
             node.name = value.decode("utf-8", "replace")
         elif number in (CONTROL, DATA):
-            found = packed(value) if isinstance(value, bytes) else [value]
+            found = read_packed(value) if isinstance(value, bytes) else [value]
             (control if number == CONTROL else node.parents).extend(found)
         elif number == DURATION and isinstance(value, int):
             node.us = float(value)
@@ -153,7 +153,7 @@ def node_from(data: bytes) -> Node:
     return node
 
 
-def packed(data: bytes) -> list[int]:
+def read_packed(data: bytes) -> list[int]:
     """Numbers packed into one field."""
     found, at = [], 0
     while at < len(data):

@@ -361,14 +361,14 @@ def signature_of(types: Any, dims: Any, strides: Any) -> Signature:
         dtype_of_tensor(one) if i < len(dims) and is_shape(dims[i]) else dtype_of(one)
         for i, one in enumerate(types)
     )
-    shapes = tuple(frozen(one) for one in dims)
+    shapes = tuple(freeze(one) for one in dims)
     kinds = tuple(
         input_kind(
             types[i] if i < len(types) else "", dtypes[i] if i < len(dtypes) else "", dims, i
         )
         for i in range(max(len(types), len(dims)))
     )
-    return Signature(dtypes, shapes, tuple(frozen(one) for one in strides), kinds)
+    return Signature(dtypes, shapes, tuple(freeze(one) for one in strides), kinds)
 
 
 def input_kind(written: str, dtype: str, dims: list[Any], index: int) -> str:
@@ -393,9 +393,9 @@ def all_lists(shape: list[Any]) -> bool:
     return all(isinstance(one, list) for one in shape)
 
 
-def frozen(value: Any) -> Any:
+def freeze(value: Any) -> Any:
     """Lists as tuples, so that they can be keys."""
-    return tuple(frozen(one) for one in value) if isinstance(value, list) else value
+    return tuple(freeze(one) for one in value) if isinstance(value, list) else value
 
 
 def read(path: Path) -> Trace:

@@ -118,15 +118,15 @@ def signature_of(node: Mapping[str, Any]) -> Signature:
             kinds.append("none" if written in ("None", "") else "value")
     return Signature(
         tuple(dtypes),
-        tuple(frozen(one) for one in node["shapes"]),
-        tuple(frozen(one) for one in node["strides"]),
+        tuple(freeze(one) for one in node["shapes"]),
+        tuple(freeze(one) for one in node["strides"]),
         tuple(kinds),
     )
 
 
-def frozen(value: Any) -> Any:
+def freeze(value: Any) -> Any:
     """Lists as tuples, so that they can be keys."""
-    return tuple(frozen(one) for one in value) if isinstance(value, list) else value
+    return tuple(freeze(one) for one in value) if isinstance(value, list) else value
 
 
 def kind_of(start: bytes, text: str) -> str:

@@ -136,12 +136,12 @@ def split_range(text: str) -> tuple[str, Signature]:
         dims = ast.literal_eval(sizes)
     except (ValueError, SyntaxError):
         return parts[0], Signature()
-    return parts[0], Signature(dims=frozen(dims))
+    return parts[0], Signature(dims=freeze(dims))
 
 
-def frozen(value: Any) -> Any:
+def freeze(value: Any) -> Any:
     """Lists as tuples, so that they can be keys."""
-    return tuple(frozen(one) for one in value) if isinstance(value, list) else value
+    return tuple(freeze(one) for one in value) if isinstance(value, list) else value
 
 
 def kind_of(start: bytes, text: str) -> str:

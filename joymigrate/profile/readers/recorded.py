@@ -63,7 +63,7 @@ def read(path: Path) -> Trace:
             if item.get("parents"):
                 parents[row] = tuple(str(name) for name in item["parents"])
             seen[row] = "exact" if item.get("exact") else "name"
-    checked(table, checks, parents)
+    check_parents(table, checks, parents)
     stopped = [why for why in watched if why not in ("exit", "killed")]
     if stopped:
         notes.append(Text("not watched any more from {reason} on", reason=stopped[0]))
@@ -91,7 +91,7 @@ def read(path: Path) -> Trace:
     )
 
 
-def checked(
+def check_parents(
     table: OpTable, checks: Mapping[str, set[str]], parents: dict[int, tuple[str, ...]]
 ) -> None:
     """Name the function around an operator whose errors torch checks on the same line.

@@ -25,12 +25,12 @@ def optimiser_step(optimiser: Any) -> list[RecordedCall]:
     if not any(p.device.type == "cpu" for group in groups for p in group["params"]):
         return []
     try:
-        return list(recorded(optimiser).values())
+        return list(record_step(optimiser).values())
     except Exception:
         return []  # an optimiser with a state of its own kind: the recording itself stands
 
 
-def recorded(optimiser: Any) -> dict[Any, RecordedCall]:
+def record_step(optimiser: Any) -> dict[Any, RecordedCall]:
     """Take the step with a copy of the optimiser, on tensors without memory."""
     twin = object.__new__(type(optimiser))
     twin.__dict__.update(optimiser.__dict__)

@@ -27,7 +27,7 @@ def libraries() -> Mapping[str, Mapping[str, Any]]:
     return known
 
 
-def imported() -> list[str]:
+def find_imported() -> list[str]:
     """The known libraries that the program of this process has imported for itself."""
     return sorted(
         name
@@ -51,7 +51,7 @@ def watch_loading(controller: Any) -> Callable[[], None]:
             if real is None:
                 continue
             mark = "" if entry.get("marked") else f"{MARK}{library}.{path}"
-            new = marked(controller, state, real, mark, entry.get("samples"))
+            new = mark_time(controller, state, real, mark, entry.get("samples"))
             try:
                 setattr(owner, name, new)
             except (AttributeError, TypeError):  # a class of a compiled module may not be changed
@@ -65,7 +65,7 @@ def watch_loading(controller: Any) -> Callable[[], None]:
     return unmark
 
 
-def marked(
+def mark_time(
     controller: Any, state: threading.local, real: Any, mark: str, samples: int | None
 ) -> Any:
     """`real` with its time marked and its samples counted, the outermost of nested calls only."""

@@ -51,11 +51,11 @@ class ModuleNames:
         wraps = {name for name, module in names if type(module).__name__ in WRAPPING}
         for name, module in names:
             if module not in self.names:
-                own = unwrapped(name, wraps)
+                own = unwrap_name(name, wraps)
                 self.names[module] = f"{base}.{own}".strip(".") if base else own
 
 
-def unwrapped(name: str, wraps: set[str]) -> str:
+def unwrap_name(name: str, wraps: set[str]) -> str:
     """The name without the parts that wrappers added."""
     if not wraps:
         return name

@@ -97,7 +97,7 @@ def watch_optimisers(controller: Controller) -> None:
         def step(*args: Any, **kwargs: Any) -> Any:
             if not controller.watching or controller.context.phase == "optimiser":
                 return inner(*args, **kwargs)
-            return stepped(controller, inner, args, kwargs)
+            return watch_step(controller, inner, args, kwargs)
 
         return step
 
@@ -119,7 +119,7 @@ def subclasses(kind: type) -> Iterator[type]:
         yield from subclasses(each)
 
 
-def stepped(controller: Controller, inner: Any, args: Any, kwargs: Any) -> Any:
+def watch_step(controller: Controller, inner: Any, args: Any, kwargs: Any) -> Any:
     """One optimiser's step, with its phase around it and the boundary after it."""
     context, optimiser = controller.context, args[0]
     controller.touch()

@@ -69,7 +69,7 @@ def header(
         "step_us": [round(us, 1) for us in timer.step_us] if timer else [],
         "spans": {name: round(us, 1) for name, us in spans.items()},
         "samples": round(controller.facts.get("samples", 0) / steps, 3) if steps else 0,
-        "imports": loading.imported(),
+        "imports": loading.find_imported(),
         "gc_us": round(controller.gc_us / max(1, steps), 1),
         "chrome": chrome.name if chrome else None,
         "optimisers": [

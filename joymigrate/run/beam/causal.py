@@ -43,7 +43,7 @@ class CausalWriter:
             for layer in layers
         )
         window = getattr(model.config, "sliding_window", None)
-        if not plain or not hasattr(self.body, "rotary_emb") or windowed(model.config, window):
+        if not plain or not hasattr(self.body, "rotary_emb") or has_window(model.config, window):
             raise JoyError(
                 f"{type(model).__name__} is not of the kind that beam search writes with",
                 help="models like Llama, Mistral, Qwen2 and Qwen3, without sliding windows",
@@ -115,7 +115,7 @@ class CausalWriter:
         return attend(q, state.prefix[number], own, scale)
 
 
-def windowed(config: Any, window: int | None) -> bool:
+def has_window(config: Any, window: int | None) -> bool:
     """Whether a layer sees a window only."""
     kinds = getattr(config, "layer_types", None)
     if kinds is not None:

@@ -51,7 +51,7 @@ def choose(
     best: Choice | None = None
     for rows in portions(counts, logits.shape[-1], places):
         part = continuations(scores, logits, nodes, rules, rows, width, top_k)
-        best = part if best is None else joined(best, part)
+        best = part if best is None else join(best, part)
         best = top(best, width)
     assert best is not None
     return best
@@ -107,7 +107,7 @@ def continuations(
     return top(Choice(*flat), width)
 
 
-def joined(one: Choice, other: Choice) -> Choice:
+def join(one: Choice, other: Choice) -> Choice:
     """Both."""
     names = ("scores", "gains", "parents", "tokens", "nodes")
     pairs = ((getattr(one, name), getattr(other, name)) for name in names)

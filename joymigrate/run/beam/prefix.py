@@ -37,7 +37,7 @@ def attend(
         shared = asked.flatten(1, 2) @ keys.permute(1, 2, 0) * factor
         if own is None:
             mixed = shared.softmax(-1) @ values.transpose(0, 1)
-            found.append(folded(mixed, len(rows), groups))
+            found.append(fold(mixed, len(rows), groups))
             continue
         mine_k, mine_v = (t[start : start + step].permute(2, 0, 1, 3) for t in own)  # [M, W, S, D]
         alone = (asked @ mine_k.transpose(-1, -2) * factor).flatten(1, 2)
@@ -45,7 +45,7 @@ def attend(
         count = keys.shape[0]
         mixed = weights[..., :count] @ values.transpose(0, 1)
         rest = weights[..., count:].view(*asked.shape[:3], -1) @ mine_v
-        found.append(folded(mixed + rest.flatten(1, 2), len(rows), groups))
+        found.append(fold(mixed + rest.flatten(1, 2), len(rows), groups))
     return torch.cat(found)
 
 
@@ -61,6 +61,6 @@ def remember(
     return own[number]
 
 
-def folded(x: Tensor, beams: int, groups: int) -> Tensor:
+def fold(x: Tensor, beams: int, groups: int) -> Tensor:
     """[M, W · G, D] as [W, N, D]."""
     return x.view(x.shape[0], beams, groups, -1).permute(1, 0, 2, 3).flatten(1, 2)

@@ -107,7 +107,7 @@ class BeamSearch:
             try:
                 parents, tokens = self.extend(beams)
             except JoyError as error:
-                done.append(failed(beams, error))
+                done.append(fail(beams, error))
                 continue
             if beams.tokens.shape[1] >= beams.rules.rounds or not len(beams.tokens):
                 done.append(answer_of(beams))
@@ -196,7 +196,7 @@ def answer_of(beams: Beams) -> BeamAnswer:
     return BeamAnswer(beams.number, beams.scores, beams.gains, beams.tokens, beams.nodes)
 
 
-def failed(beams: Beams, error: JoyError) -> BeamAnswer:
+def fail(beams: Beams, error: JoyError) -> BeamAnswer:
     """A request that ends without an answer; the others go on."""
     empty = (beams.scores[:0], beams.gains[:0], beams.tokens[:0], beams.nodes[:0])
     return BeamAnswer(beams.number, *empty, error)

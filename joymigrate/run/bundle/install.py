@@ -21,7 +21,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only compare files with their hashes")
     given = parser.parse_args()
     document = json.loads((HERE / "bundle.json").read_text(encoding="utf-8"))
-    if wrong := damaged(document["files"]):
+    if wrong := find_damaged(document["files"]):
         print(f"error: not as they were bundled: {', '.join(wrong)}", file=sys.stderr)
         return 2
     if given.check:
@@ -50,7 +50,7 @@ def main() -> int:
     return 0
 
 
-def damaged(files: dict[str, str]) -> list[str]:
+def find_damaged(files: dict[str, str]) -> list[str]:
     """Files that are missing or have another hash."""
     found = []
     for name, wanted in files.items():

@@ -54,7 +54,7 @@ def read(path: Path, *, trust: bool = False) -> tuple[Any, str, list[str]]:
         return universal.read(path, trust), kind, []
     if kind == "plain":
         return plain_folder(path), kind, []
-    return distributed(path, trust)
+    return read_distributed(path, trust)
 
 
 def safetensors(path: Path) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def plain_folder(path: Path) -> Any:
     return plain.put_together(raw["state"], load_file(path / TENSORS))
 
 
-def distributed(path: Path, trust: bool) -> tuple[Any, str, list[str]]:
+def read_distributed(path: Path, trust: bool) -> tuple[Any, str, list[str]]:
     """A folder of torch.distributed.checkpoint, joined; with Megatron's common.pt where it is."""
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 

@@ -136,7 +136,7 @@ def moments_of(
         for k, value in held.items():
             if (
                 k == "step"
-                or shaped(value)
+                or is_moment(value)
                 or getattr(value, "shape", 0) == model[names[key]].shape
             ):
                 found[names[key]][k] = torch.as_tensor(value)
@@ -146,7 +146,7 @@ def moments_of(
     return found, groups, lost
 
 
-def shaped(value: Any) -> bool:
+def is_moment(value: Any) -> bool:
     """Whether it is a moment: a tensor with a shape."""
     return isinstance(value, Tensor) and value.dim() > 0
 
@@ -178,8 +178,8 @@ def names_of(
         certain = all(len(place) == 1 for place in places)
         found = [place[0] for place in places] if certain else []
     else:
-        found = fitted(shapes, weights, model)
-        last = fitted(shapes[::-1], weights[::-1], model)[::-1]
+        found = fit_shapes(shapes, weights, model)
+        last = fit_shapes(shapes[::-1], weights[::-1], model)[::-1]
         found = found if found == last else []
     return {number: name for number, name in zip(numbers, found, strict=False) if number in state}
 
@@ -195,10 +195,10 @@ def weights_of(model: Mapping[str, Tensor]) -> list[str]:
 
 def shape_of(held: Mapping[str, Any]) -> torch.Size | None:
     """The shape of an entry's moments; None where it has none."""
-    return next((value.shape for value in held.values() if shaped(value)), None)
+    return next((value.shape for value in held.values() if is_moment(value)), None)
 
 
-def fitted(
+def fit_shapes(
     shapes: Sequence[torch.Size | None], weights: Sequence[str], model: Mapping[str, Tensor]
 ) -> list[str]:
     """The first weights in their order that have these shapes; empty where they do not."""

@@ -47,22 +47,22 @@ def prepare(
     leaves = []
     args: list[Any] = []
     for position, value in enumerate(case.args):
-        made = mapped(value, place)
+        made = map_tensors(value, place)
         if grad and position in case.grad:
             leaves.append(made.requires_grad_())
         args.append(with_gaps(made) if strided and gap_worthy(made) else made)
-    kwargs = {name: mapped(value, place) for name, value in case.kwargs.items()}
+    kwargs = {name: map_tensors(value, place) for name, value in case.kwargs.items()}
     return Arguments(tuple(args), kwargs, tuple(leaves))
 
 
-def mapped(value: Any, place: Place) -> Any:
+def map_tensors(value: Any, place: Place) -> Any:
     """`value` with every tensor in it placed."""
     if isinstance(value, Float32):
         return place(value.tensor, True)
     if isinstance(value, Tensor):
         return place(value, False)
     if isinstance(value, (list, tuple)):
-        return type(value)(mapped(item, place) for item in value)
+        return type(value)(map_tensors(item, place) for item in value)
     if hasattr(value, "placed"):  # a description that holds tensors, such as a mask
         return value.placed(lambda tensor: place(tensor, False))
     return value

@@ -60,7 +60,7 @@ def bench(
     tune: bool = False,
 ) -> Iterator[Timing]:
     """Time the grids of `kernels` on a torch device type; with `tune`, keep the winners."""
-    if rehearsed(device):
+    if is_simulated(device):
         raise JoyError(
             "a rehearsal has no times to measure", help="run kernels bench on the chip, or on a CPU"
         )
@@ -78,7 +78,7 @@ def bench(
                     yield time_case(kernel, case, dtype, device, phase, rounds, tune)
 
 
-def rehearsed(device: str) -> bool:
+def is_simulated(device: str) -> bool:
     """Whether this device is simulated."""
     import os
 
@@ -100,7 +100,7 @@ def time_case(
         if why_not(item, call) is None and not only_checked(item, call)
     }
     with torch.set_grad_enabled(grad):
-        samples = interleaved(runs, device, rounds)
+        samples = time_interleaved(runs, device, rounds)
     medians = {name: statistics.median(found) * 1e6 for name, found in samples.items()}
     speed_up = {name: ratio(samples[REFERENCE], found) for name, found in samples.items()}
     fastest = winner(samples)
@@ -129,24 +129,24 @@ def runner(item: Implementation, ready: Arguments, grad: bool) -> Callable[[], A
     return both
 
 
-def interleaved(
+def time_interleaved(
     runs: dict[str, Callable[[], Any]], device: str, rounds: int
 ) -> dict[str, list[float]]:
     """Seconds per call: every implementation once a round, in turn."""
     repeats = {}
     for name, run in runs.items():
         run()  # compiles, packs, fills caches
-        once = timed(run, device, 1)
+        once = time_call(run, device, 1)
         repeats[name] = max(1, min(1000, round(SAMPLE_S / max(once, 1e-7))))
     samples: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds):
         order = list(runs) if number % 2 == 0 else list(reversed(runs))
         for name in order:
-            samples[name].append(timed(runs[name], device, repeats[name]))
+            samples[name].append(time_call(runs[name], device, repeats[name]))
     return samples
 
 
-def timed(run: Callable[[], Any], device: str, repeats: int) -> float:
+def time_call(run: Callable[[], Any], device: str, repeats: int) -> float:
     """Seconds per call, the device's queue emptied before and after."""
     # On a CPU the time that this process got, which neighbours on the machine don't lengthen.
     clock = time.process_time if device == "cpu" else time.perf_counter

@@ -367,11 +367,11 @@ def dense(mask: Simple | Dense, rows: int, columns: int, device: torch.device) -
         return None
     if isinstance(mask, Dense):
         return mask.tensor
-    return remembered(mask, rows, columns, device)
+    return cached_dense(mask, rows, columns, device)
 
 
 @functools.lru_cache(maxsize=8)
-def remembered(mask: Simple, rows: int, columns: int, device: torch.device) -> Tensor:
+def cached_dense(mask: Simple, rows: int, columns: int, device: torch.device) -> Tensor:
     """`dense` of a rule; all layers of a step ask for the same one."""
     i = torch.arange(rows, device=device).unsqueeze(1) + (columns - rows)
     j = torch.arange(columns, device=device).unsqueeze(0)

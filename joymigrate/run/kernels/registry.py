@@ -166,7 +166,7 @@ def requests() -> Mapping[str, str]:
 
 
 @functools.cache
-def parsed(text: str) -> dict[str, str]:
+def parse_request(text: str) -> dict[str, str]:
     """`rms_norm=torch,attention=vendor` as a mapping."""
     found = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
@@ -187,7 +187,7 @@ def from_environment() -> dict[str, str]:
     import os
 
     text = os.environ.get("JOYMIGRATE_KERNELS", "")
-    return parsed(text) if text else {}
+    return parse_request(text) if text else {}
 
 
 @contextmanager

@@ -126,7 +126,7 @@ def meetings(plan: blockwise.Plan, queries: Runs, keys: Runs) -> Iterator[Meetin
     mask = plan.mask
     packed = isinstance(mask, Jagged)
     bounds = mask.bounds() if isinstance(mask, Jagged) else [(0, 1 << 62)]
-    for (at, run), (there, other) in itertools.product(placed(queries), placed(keys)):
+    for (at, run), (there, other) in itertools.product(place_runs(queries), place_runs(keys)):
         for number, (start, stop) in enumerate(bounds):
             rows, columns = inside(run, start, stop), inside(other, start, stop)
             if rows[0] >= rows[1] or columns[0] >= columns[1]:
@@ -148,7 +148,7 @@ def meetings(plan: blockwise.Plan, queries: Runs, keys: Runs) -> Iterator[Meetin
             )  # fmt: skip
 
 
-def placed(runs: Runs) -> list[tuple[int, Span]]:
+def place_runs(runs: Runs) -> list[tuple[int, Span]]:
     """Runs with where they begin in the tensors of who holds them."""
     sizes = [stop - start for start, stop in runs]
     return list(zip(itertools.accumulate([0, *sizes]), runs, strict=False))

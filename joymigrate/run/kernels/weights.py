@@ -76,9 +76,9 @@ class Int8Weight:
         return Int8Weight(
             values,
             self.scale.to(values.device),
-            bias=moved(self.bias, values),
-            x_scale=moved(self.x_scale, values),
-            x_offset=moved(self.x_offset, values),
+            bias=move_beside(self.bias, values),
+            x_scale=move_beside(self.x_scale, values),
+            x_offset=move_beside(self.x_offset, values),
         )
 
 
@@ -129,7 +129,9 @@ class Int4Weight:
         """The same elsewhere. Scales stay float32."""
         values = place(self.values)
         scale = self.scale.to(values.device)
-        return Int4Weight(values, scale, moved(self.zero, values), moved(self.bias, values))
+        return Int4Weight(
+            values, scale, move_beside(self.zero, values), move_beside(self.bias, values)
+        )
 
     @staticmethod
     def pack(codes: Tensor) -> Tensor:
@@ -140,12 +142,12 @@ class Int4Weight:
         return torch.where(wide >= 1 << 31, wide - (1 << 32), wide).to(torch.int32)
 
 
-def moved(item: Tensor | None, beside: Tensor) -> Tensor | None:
+def move_beside(item: Tensor | None, beside: Tensor) -> Tensor | None:
     """A float32 tensor on the device of another."""
     return None if item is None else item.to(torch.float32).to(beside.device)
 
 
-def remembered(weight: Any, name: str, make: Callable[[], Any]) -> Any:
+def remember(weight: Any, name: str, make: Callable[[], Any]) -> Any:
     """What `make` gives, made once for this weight."""
     if name not in weight.packed:
         weight.packed[name] = make()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from joymigrate.language import restored
+from joymigrate.language import restore_texts
 from joymigrate.run.rehearse.build import Package, build, find_package
 from joymigrate.run.rehearse.options import with_cann
 from joymigrate.run.rehearse.presence import refuse_real_chip
@@ -82,7 +82,7 @@ def read_records(settings: Settings) -> list[dict[str, Any]]:
     found = []
     for path in settings.session.glob("process-*.json"):
         try:
-            found.append(restored(json.loads(path.read_text(encoding="utf-8"))))
+            found.append(restore_texts(json.loads(path.read_text(encoding="utf-8"))))
         except ValueError:
             continue  # cut short while it was written
     return sorted(found, key=lambda record: (record["rank"] or 0, record["started"]))

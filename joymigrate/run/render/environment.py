@@ -27,7 +27,7 @@ TOOLS = {"pip", "setuptools", "wheel"}
 HEAD = "# joymigrate.lock/1: what was installed when this was written"
 
 
-def installed(program: str) -> str:
+def lock_installed(program: str) -> str:
     """The text of a `joymigrate.lock`. Packages that lie in a folder (the project itself, in most
     cases) are comments: an image copies them."""
     found = query_python(program)

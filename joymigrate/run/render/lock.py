@@ -98,7 +98,7 @@ def read(path: Path) -> Lock:
         found = PYTHON.search(text)
         python = found[1] if found else None
     else:
-        document = parsed(text, path)
+        document = parse_toml(text, path)
         pins, left_out = reader(document)
         python = exact_python(document)
     if not pins:
@@ -111,7 +111,7 @@ def read(path: Path) -> Lock:
 Read = tuple[list[Pin], list[tuple[str, str]]]
 
 
-def parsed(text: str, path: Path) -> dict[str, Any]:
+def parse_toml(text: str, path: Path) -> dict[str, Any]:
     """A TOML document."""
     try:
         return tomllib.loads(text)
@@ -147,7 +147,7 @@ def requirements(text: str, path: Path) -> Read:
                 where=f"{path}:{number}",
                 help=str(error).split("\n")[0],
             ) from None
-        version = pinned(wanted)
+        version = pin_version(wanted)
         if version is None and not wanted.url:
             loose.append(str(wanted))
         elif applies(str(wanted.marker or "")):
@@ -167,7 +167,7 @@ def option_reason(line: str) -> str:
     return "an option of pip: pass it with the build's arguments"
 
 
-def pinned(wanted: Requirement) -> str | None:
+def pin_version(wanted: Requirement) -> str | None:
     """The one version that a requirement allows."""
     parts = list(wanted.specifier)
     if len(parts) != 1 or parts[0].operator not in ("==", "===") or "*" in parts[0].version:
@@ -240,13 +240,13 @@ def uv(document: Mapping[str, Any]) -> Read:
     packages = {str(one["name"]): one for one in document.get("package") or ()}
     roots = [one for one in packages.values() if local(one)]
     reached: dict[str, Mapping[str, Any]] = {}
-    todo = [name for root in roots for name in needed(root)] if roots else list(packages)
+    todo = [name for root in roots for name in list_needed(root)] if roots else list(packages)
     while todo:
         name = todo.pop()
         if name in reached or name not in packages:
             continue
         reached[name] = packages[name]
-        todo += needed(packages[name])
+        todo += list_needed(packages[name])
     pins, left_out = [], []
     for name, one in reached.items():
         git = str(one.get("source", {}).get("git", ""))
@@ -266,7 +266,7 @@ def local(one: Mapping[str, Any]) -> bool:
     return bool({"virtual", "editable", "directory"} & set(one.get("source", {})))
 
 
-def needed(one: Mapping[str, Any]) -> Iterator[str]:
+def list_needed(one: Mapping[str, Any]) -> Iterator[str]:
     """What a package of `uv.lock` needs on Linux, with every extra that the lock resolved."""
     groups = [one.get("dependencies") or ()]
     if not local(one):

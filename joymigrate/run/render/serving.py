@@ -54,7 +54,7 @@ class Chart:
 
 def unit(wanted: Unit) -> str:
     """The text of a systemd unit (systemd.service(5), systemd.exec(5))."""
-    writes = " ".join(quoted(path) for path in wanted.writes)
+    writes = " ".join(quote_word(path) for path in wanted.writes)
     lines = [
         f"# {UNIT_MARK} {__version__}. {NOT_RUN}",
         "[Unit]",
@@ -65,9 +65,9 @@ def unit(wanted: Unit) -> str:
         "[Service]",
         "Type=exec",
         f"User={wanted.user}",
-        f"WorkingDirectory={quoted(wanted.folder)}",
+        f"WorkingDirectory={quote_word(wanted.folder)}",
         f"EnvironmentFile=-/etc/joymigrate/{wanted.name}.env",
-        "ExecStart=" + " ".join(quoted(word) for word in wanted.command),
+        "ExecStart=" + " ".join(quote_word(word) for word in wanted.command),
         "ExecReload=/bin/kill -HUP $MAINPID",
         "KillMode=mixed",
         f"TimeoutStopSec={round(wanted.drain_seconds) + MARGIN_SECONDS}",
@@ -86,7 +86,7 @@ def unit(wanted: Unit) -> str:
     return "\n".join(lines) + "\n"
 
 
-def quoted(word: str) -> str:
+def quote_word(word: str) -> str:
     """A word of a unit: `%` and `$` stand for themselves, spaces and quotes do not divide it."""
     plain = word.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$").replace('"', '\\"')
     return f'"{plain}"' if re.search(r"[\s'\";\\]", word) or not word else plain
@@ -96,7 +96,7 @@ def chart(wanted: Chart) -> dict[str, str]:
     """Every file of a chart by its name."""
     return {
         "Chart.yaml": head(CHART_MARK)
-        + dumped(
+        + dump_yaml(
             {
                 "apiVersion": "v2",
                 "name": wanted.name,
@@ -106,7 +106,7 @@ def chart(wanted: Chart) -> dict[str, str]:
                 "appVersion": __version__,
             }
         ),
-        "values.yaml": head(CHART_MARK) + dumped(values(wanted)),
+        "values.yaml": head(CHART_MARK) + dump_yaml(values(wanted)),
         "values.schema.json": json.dumps({"$comment": CHART_MARK, **SCHEMA}, indent=2) + "\n",
         **{
             f"templates/{name}": f"{{{{- /* {CHART_MARK} */}}}}\n{text}"
@@ -121,7 +121,7 @@ def head(mark: str) -> str:
     return f"# {mark} {__version__}. {NOT_RUN}\n"
 
 
-def dumped(value: Any) -> str:
+def dump_yaml(value: Any) -> str:
     """YAML in the order of the keys, texts of many lines as such."""
     return yaml.dump(value, Dumper=Readable, sort_keys=False, allow_unicode=True, width=96)
 
@@ -147,7 +147,7 @@ def values(wanted: Chart) -> dict[str, Any]:
         "image": {"repository": repository(wanted.image), "tag": tag(wanted.image),
                   "pullPolicy": "IfNotPresent"},
         "replicas": wanted.replicas,
-        "arguments": list(started(wanted)),
+        "arguments": list(start_command(wanted)),
         "port": wanted.port,
         "config": wanted.config,
         "model": {"claim": wanted.claim, "path": "/model"},
@@ -162,7 +162,7 @@ def values(wanted: Chart) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def started(wanted: Chart) -> Sequence[str]:
+def start_command(wanted: Chart) -> Sequence[str]:
     """What the container runs behind `joymigrate`."""
     what = ["--config", "/etc/joymigrate/gateway.yaml"] if wanted.config else ["/model"]
     listens = [] if wanted.config else ["--host", "0.0.0.0", "--port", str(wanted.port)]

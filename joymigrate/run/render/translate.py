@@ -9,7 +9,7 @@ from packaging.version import InvalidVersion, Version
 
 from joymigrate import __version__, chips
 from joymigrate.chips import Chip
-from joymigrate.chips.advice import normalised
+from joymigrate.chips.advice import normalise_name
 from joymigrate.errors import JoyError
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers._packages import package_advice
@@ -51,7 +51,7 @@ def line(pin: Pin, chip: Chip, context: Context) -> Line:
     """What becomes of one package."""
     if stranger := of_another_chip(pin, chip):
         return Line("left out", "", pin.requirement, stranger)
-    if pin.name == normalised(chip.distribution or ""):
+    if pin.name == normalise_name(chip.distribution or ""):
         return Line("kept", pin.requirement)
     if chip.origin:
         plain = without_local(pin)
@@ -71,7 +71,7 @@ def framework(pin: Pin, chip: Chip, lock: Lock) -> list[Line]:
     plain = without_local(pin)
     kept = Line("kept" if plain == pin.requirement else "changed", plain, pin.requirement)
     other = chip.distribution
-    if other is None or other == FRAMEWORK or lock.pin(normalised(other)):
+    if other is None or other == FRAMEWORK or lock.pin(normalise_name(other)):
         return [kept]
     version = public(pin.version)
     package = package_of(chip, version)
@@ -101,7 +101,12 @@ def with_server(found: list[Line], lock: Lock) -> list[Line]:
 def stays(pin: Pin, chip: Chip) -> bool:
     """Whether the chip's data says that this version of a package tied to the origin works."""
     advice = chip.package_advice(pin.name)
-    if advice is None or not advice.to or normalised(advice.to) != pin.name or not advice.versions:
+    if (
+        advice is None
+        or not advice.to
+        or normalise_name(advice.to) != pin.name
+        or not advice.versions
+    ):
         return False
     try:
         return SpecifierSet(advice.versions).contains(public(pin.version))
@@ -115,8 +120,8 @@ def of_another_chip(pin: Pin, chip: Chip) -> str:
     for other in chips.all_chips().values():
         if other.origin or other.name == chip.name:
             continue
-        mine = {chip.name, chip.device, normalised(chip.distribution or "")}
-        distribution = normalised(other.distribution or "")
+        mine = {chip.name, chip.device, normalise_name(chip.distribution or "")}
+        distribution = normalise_name(other.distribution or "")
         names = {other.name, other.device, *sdk_words(other)} - mine - {"cuda", "torch"}
         if (distribution == pin.name and distribution not in mine) or names & words:
             return f"belongs to {other.title}"

@@ -49,7 +49,7 @@ def read_inputs(path: Path, graph: Graph) -> dict[str, Any]:
             where=str(path),
             help=f"the signature has {', '.join(sorted(wanted))}",
         )
-    return {name: typed(given[name], tensor) for name, tensor in wanted.items()}
+    return {name: convert_value(given[name], tensor) for name, tensor in wanted.items()}
 
 
 def read_examples(path: Path, graph: Graph) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def read_examples(path: Path, graph: Graph) -> dict[str, Any]:
     return {texts[0].name: found}
 
 
-def typed(value: Any, tensor: Tensor) -> Any:
+def convert_value(value: Any, tensor: Tensor) -> Any:
     """A value in the type and shape of an input; texts as bytes.
 
     One number a row fits an input of shape (None, 1), as Keras takes it.

@@ -70,10 +70,10 @@ def as_torch(element: Any) -> Any:
         size = tuple(element.dense_shape.numpy().tolist())
         where = as_torch(element.indices).T
         return torch.sparse_coo_tensor(where, values, size, check_invariants=True)
-    return shared(element) if isinstance(element, tf.Tensor) else element
+    return share_memory(element) if isinstance(element, tf.Tensor) else element
 
 
-def shared(tensor: Any) -> Any:
+def share_memory(tensor: Any) -> Any:
     """One tensor: its memory, seen by torch; texts as numpy has them."""
     import tensorflow as tf
     import torch

@@ -80,9 +80,9 @@ class Conversion:
             "schema": "joymigrate.conversion/1",
             "source": source,
             "signature": self.graph.signature,
-            "inputs": [described(each) for each in self.graph.inputs],
+            "inputs": [describe_tensor(each) for each in self.graph.inputs],
             "outputs": [
-                {**described(each), "difference": self.outputs[each.name]}
+                {**describe_tensor(each), "difference": self.outputs[each.name]}
                 for each in self.graph.outputs
             ],
             "operators": dict(sorted(Counter(node.op for node in self.graph.every()).items())),
@@ -104,7 +104,7 @@ class Conversion:
         }
 
 
-def described(tensor: Any) -> dict[str, Any]:
+def describe_tensor(tensor: Any) -> dict[str, Any]:
     """An input or output as JSON."""
     shape = None if tensor.shape is None else list(tensor.shape)
     return {"name": tensor.name, "dtype": tensor.dtype, "shape": shape}
@@ -139,7 +139,7 @@ def convert(
     compared = tuple(compare(graph, theirs, ours))
     by_ref = {each.node: each.difference for each in compared}
     # An input or a constant that is handed out has no operator; another one was not reached.
-    for node in computed(graph):
+    for node in list_computing(graph):
         by_ref.update({f"{node.name}:{n}": math.inf for n in node.computed
                        if f"{node.name}:{n}" not in by_ref})  # fmt: skip
     result = Conversion(
@@ -264,14 +264,14 @@ def load_watched(output: Path, written: emit.Written) -> Any:
             del sys.modules[name]
 
 
-def computed(graph: Graph) -> list[Node]:
+def list_computing(graph: Graph) -> list[Node]:
     """The nodes that compute something."""
     return [node for node in graph.nodes if node.op in KNOWN or node.bodies]
 
 
 def compare(graph: Graph, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Any:
     """Each tensor of the original beside ours, in order."""
-    for node in computed(graph):
+    for node in list_computing(graph):
         for number in node.computed:
             key = f"{node.name}:{number}"
             if key not in ours:

@@ -98,7 +98,7 @@ def check(graph: Graph) -> None:
     """One error that names every operator that can't be converted."""
     known = {*OPERATORS, *VARIABLES, *TABLES, *BRANCHES, *LOOPS, "Const", "Placeholder"}
     nodes = graph.every()
-    wrong = [(node, kind_of(node)) for node in nodes if node.op not in known or limited(node)]
+    wrong = [(node, kind_of(node)) for node in nodes if node.op not in known or find_limit(node)]
     missing = Counter(kind for _, kind in wrong)
     if not missing:
         return
@@ -117,7 +117,7 @@ def write(graph: Graph, weights: Mapping[str, Any]) -> Written:
     return Writer(graph, weights).write()
 
 
-def limited(node: Node) -> str:
+def find_limit(node: Node) -> str:
     """Why a form of a known operator can't be converted; empty for those that can."""
     if node.op == "SparseCross" and not node.attributes["hashed_output"]:
         return "whose result is texts"
@@ -131,7 +131,7 @@ def limited(node: Node) -> str:
 
 def kind_of(node: Node) -> str:
     """An operator, with the form that is not known."""
-    return f"{node.op} {limited(node)}".strip()
+    return f"{node.op} {find_limit(node)}".strip()
 
 
 class Writer:

@@ -155,8 +155,8 @@ def read_graph(folder: Path, signature: str = "serving_default") -> Graph:
     chosen = meta.signature_def[signature]
     library = {each.signature.name: each for each in meta.graph_def.library.function}
     top = Scope("", {node.name: node for node in meta.graph_def.node})
-    outputs = named(chosen.outputs)
-    inputs = named(chosen.inputs)
+    outputs = sort_by_name(chosen.outputs)
+    inputs = sort_by_name(chosen.inputs)
     flat = Flattener(library)
     found = {tensor.name: flat.origin(top, text_of(tensor.ref)) for tensor in outputs}
     nodes = flat.reach(found.values())
@@ -173,7 +173,7 @@ def read_graph(folder: Path, signature: str = "serving_default") -> Graph:
     )
 
 
-def named(tensors: Mapping[str, Any]) -> tuple[Tensor, ...]:
+def sort_by_name(tensors: Mapping[str, Any]) -> tuple[Tensor, ...]:
     """A signature's tensors in order of name."""
     from tensorflow import dtypes
 

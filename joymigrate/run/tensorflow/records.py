@@ -69,30 +69,30 @@ def read_index(path: Path) -> Any:
     Checks the lengths' CRCs; raises JoyError for a file that is cut or damaged.
     """
     starts = [0]
-    with opened(path) as file:
+    with open_records(path) as file:
         size = file.seek(0, io.SEEK_END)
         while starts[-1] < size:
             file.seek(starts[-1])
             length = read_length(file.read(HEAD), path, starts[-1])
             starts.append(starts[-1] + HEAD + length + FOOT)
     if starts[-1] != size:
-        raise damaged("the last record is cut", path, starts[-2])
+        raise damage_error("the last record is cut", path, starts[-2])
     return np.array(starts, dtype=np.int64)
 
 
 def read_length(head: bytes, path: Path, at: int) -> int:
     """The length in a record's head."""
     if len(head) < HEAD:
-        raise damaged("the file ends inside of a record", path, at)
+        raise damage_error("the file ends inside of a record", path, at)
     length, crc = struct.unpack("<QI", head)
     if masked_crc(head[:8]) != crc:
-        raise damaged("the CRC of a length is wrong", path, at)
+        raise damage_error("the CRC of a length is wrong", path, at)
     return int(length)
 
 
 def read_records(path: Path, start: int = 0, count: int | None = None) -> Iterator[bytes]:
     """The data of records from a byte on, each with its CRC checked."""
-    with opened(path) as file:
+    with open_records(path) as file:
         file.seek(start)
         at = start
         while count is None or count > 0:
@@ -102,15 +102,15 @@ def read_records(path: Path, start: int = 0, count: int | None = None) -> Iterat
             length = read_length(head, path, at)
             data = file.read(length + FOOT)
             if len(data) < length + FOOT:
-                raise damaged("the file ends inside of a record", path, at)
+                raise damage_error("the file ends inside of a record", path, at)
             if masked_crc(data[:length]) != int.from_bytes(data[length:], "little"):
-                raise damaged("the CRC of the data is wrong", path, at)
+                raise damage_error("the CRC of the data is wrong", path, at)
             yield data[:length]
             at += HEAD + length + FOOT
             count = None if count is None else count - 1
 
 
-def opened(path: Path) -> Any:
+def open_records(path: Path) -> Any:
     """A file to read records from; a compressed one is unpacked into memory."""
     if not path.is_file():
         raise JoyError("no such data file", where=str(path))
@@ -126,7 +126,7 @@ def opened(path: Path) -> Any:
     return path.open("rb")
 
 
-def damaged(what: str, path: Path, at: int) -> JoyError:
+def damage_error(what: str, path: Path, at: int) -> JoyError:
     """A file that can't be read on."""
     return JoyError(
         what,

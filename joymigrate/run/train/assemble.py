@@ -16,7 +16,7 @@ from joymigrate.run.train.feed import Feed
 from joymigrate.run.train.job import Job, data_files, micro_size
 from joymigrate.run.train.logs import Log
 from joymigrate.run.train.loop import LoopParts, StepFeed
-from joymigrate.run.train.models import ModelSource, adapt, unwrapped
+from joymigrate.run.train.models import ModelSource, adapt, unwrap
 from joymigrate.run.train.order import Order
 from joymigrate.run.train.parallel import lay_out
 from joymigrate.run.train.run_folder import ALIGNMENT, CHECKPOINTS, RunFolder
@@ -183,7 +183,7 @@ def samples_of(job: Job, task: Task, tell: Tell) -> SampleSource:
         encode=task.encode,
         format=job.data.format,
     )
-    return task.samples(build.cached(folder, recipe, tell))
+    return task.samples(build.open_cache(folder, recipe, tell))
 
 
 def steps_of(job: Job, samples: int) -> int:
@@ -224,7 +224,7 @@ def speed_up(job: Job, folder: RunFolder, model: Any, device: Device, tell: Tell
 
     request = job.kernels if isinstance(job.kernels, dict) else None
     report = kernels.apply(
-        unwrapped(model),
+        unwrap(model),
         device.chip or "cpu",
         only=list(request) if request else None,
         request=request,

@@ -30,7 +30,7 @@ from joymigrate.run.train.tokens import (
     Sample,
     TokenCache,
     checksums,
-    mapped,
+    map_file,
 )
 
 PROGRESS = "progress.json"
@@ -50,7 +50,7 @@ class Recipe:
     format: str = "auto"
 
 
-def cached(folder: Path, recipe: Recipe, tell: Tell = lambda line: None) -> TokenCache:
+def open_cache(folder: Path, recipe: Recipe, tell: Tell = lambda line: None) -> TokenCache:
     """The cache of `recipe` below `folder`; one that is damaged is built anew."""
     records.check(recipe.files, recipe.format)
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def cached(folder: Path, recipe: Recipe, tell: Tell = lambda line: None) -> Toke
         :24
     ]
     place = folder / key
-    with locked(folder / f"{key}.lock"):
+    with hold_lock(folder / f"{key}.lock"):
         if place.is_dir():
             try:
                 return TokenCache(place)
@@ -75,7 +75,7 @@ def cached(folder: Path, recipe: Recipe, tell: Tell = lambda line: None) -> Toke
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def hold_lock(path: Path) -> Iterator[None]:
     """One process builds, the others wait for it."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -197,7 +197,7 @@ class Builder:
             dropped=self.dropped,
             sources=list(self.sources),
             bytes={name: (self.work / name).stat().st_size for name in names},
-            checks={name: checksums(mapped(self.work / name, byte)) for name in names},
+            checks={name: checksums(map_file(self.work / name, byte)) for name in names},
         )
         (self.work / PROGRESS).unlink()
         digests.write_json(self.work / MANIFEST, manifest.document())
@@ -229,4 +229,4 @@ def plain(
     source = "" if encode is None else tokenizers.source_of(encode)
     fields = {"tokens": tokenizers.dtype_for(len(tokenizer))}
     identity = digests.of_text(tokenizers.digest(tokenizer), source)
-    return cached(folder, Recipe(tuple(files), fields, identity, one, format), tell)
+    return open_cache(folder, Recipe(tuple(files), fields, identity, one, format), tell)

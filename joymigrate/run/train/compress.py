@@ -93,7 +93,7 @@ def average(
     count = dist.get_world_size(group)
     width = -(-values.numel() // count)
     rows_WC = torch.nn.functional.pad(values.float(), (0, count * width - values.numel()))
-    mean_C = summed(rows_WC.view(count, width), traffic, group, (place, "sum")) / count
+    mean_C = sum_parts(rows_WC.view(count, width), traffic, group, (place, "sum")) / count
     own = sent_of(mean_C.unsqueeze(0), traffic, (place, "mean"))
     everyone = own.new_empty((count, own.shape[1]))
     dist.all_gather_into_tensor(everyone, own, group=group)
@@ -103,7 +103,7 @@ def average(
     return values
 
 
-def summed(
+def sum_parts(
     rows_WC: torch.Tensor, traffic: CompressionTraffic, group: Any, place: Any
 ) -> torch.Tensor:
     """This process's part [C], added over all processes in float32."""
@@ -197,7 +197,7 @@ def reduce_scatter(traffic: CompressionTraffic) -> Any:
             if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
                 raise JoyError(f"gradients cannot be compressed under {op}")
             count = dist.get_world_size(group)
-            total_C = summed(input_tensor.float().view(count, -1), traffic, group, id(self))
+            total_C = sum_parts(input_tensor.float().view(count, -1), traffic, group, id(self))
             output_tensor.copy_(total_C / count if op == dist.ReduceOp.AVG else total_C)
 
     return Compressed()

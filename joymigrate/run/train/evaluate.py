@@ -16,7 +16,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.train import group, records
 from joymigrate.run.train.checkpoint_store import CheckpointStore
-from joymigrate.run.train.feed import moved
+from joymigrate.run.train.feed import move_batch
 from joymigrate.run.train.job import Job
 from joymigrate.run.train.run_folder import CHECKPOINTS, JOB, RunFolder
 from joymigrate.run.train.tasks import Task
@@ -76,7 +76,7 @@ def evaluate(
     import torch
 
     wish = wish or EvaluateOptions()
-    job, task, model = opened(target, job, wish, tell)
+    job, task, model = open_target(target, job, wish, tell)
     if job.data.schema is None:
         records.check(data)
     task.context = dataclasses.replace(
@@ -113,7 +113,7 @@ def evaluate(
     return Evaluation(rows, task.measure(rows) if wish.references else {}, skipped)
 
 
-def opened(
+def open_target(
     target: Path, job: Job | None, wish: EvaluateOptions, tell: Tell
 ) -> tuple[Job, Task, Any]:
     """Job, task and model of a run or model folder."""
@@ -127,7 +127,7 @@ def opened(
         number = shelf.newest(tell) if wish.step is None else wish.step
         if number is None or not shelf.place(number).is_dir():
             raise JoyError("the run has no such checkpoint", where=str(target))
-        task = task_of(named(job, target / "model"))
+        task = task_of(name_classes(job, target / "model"))
         model = model_of(job, task)
         load_weights(model, shelf.place(number))
         return job, task, model
@@ -139,7 +139,7 @@ def opened(
             where=str(target),
             help="name the job with --job, or name the run folder",
         )
-    task = task_of(named(job, target))
+    task = task_of(name_classes(job, target))
     compared = hasattr(task, "reference")  # trained against another model: the job's own
     reference = None
     if compared:
@@ -153,7 +153,7 @@ def opened(
     return job, task, model
 
 
-def named(job: Job, folder: Path) -> Job:
+def name_classes(job: Job, folder: Path) -> Job:
     """The job with the classes that a trained model's configuration names, where it does."""
     from joymigrate.run.train.tasks import find
 
@@ -209,7 +209,7 @@ def looked_at(
     if len(seen) != len(samples):  # a stream of one row for many texts
         raise JoyError("this task's samples cannot be told apart; turn packing off")
     batch = task.collate([seen[index] for index in range(len(seen))])
-    made = task.predict(model, moved(batch, device.at()))
+    made = task.predict(model, move_batch(batch, device.at()))
     return [{"id": name, **row} for name, row in zip(ids, made, strict=True)]
 
 

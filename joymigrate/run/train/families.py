@@ -77,7 +77,7 @@ class FamilyTimeout(Exception):
     """A family took longer than it may."""
 
 
-def listed() -> list[Family]:
+def list_families() -> list[Family]:
     """All families of the registries, nothing verified yet."""
     from joymigrate.chips import hide_driverless
 
@@ -117,7 +117,7 @@ def survey(
     wanted: Sequence[str] = (), kinds: Sequence[str] = (), tell: Tell = lambda line: None
 ) -> list[Family]:
     """Families with what is verified, from the cache or by doing it now."""
-    everything = listed()
+    everything = list_families()
     names = {one.family for one in everything}
     for name in wanted:
         if name not in names:
@@ -130,7 +130,7 @@ def survey(
         for one in everything
         if (not wanted or one.family in wanted) and (not kinds or one.task in kinds)
     ]
-    known = remembered()
+    known = recall_verified()
     made = 0
     for number, one in enumerate(chosen):
         key = f"{one.task}/{one.family}"
@@ -153,7 +153,7 @@ def verify(one: Family) -> Family:
     stage = "meta"
     with quiet():
         try:
-            with limited(SECONDS):
+            with limit_time(SECONDS):
                 one.parameters = family_step.meta(one.task, one.family)
                 one.meta = True
                 if one.parameters > LARGE:
@@ -174,7 +174,7 @@ def verify(one: Family) -> Family:
 
 
 @contextlib.contextmanager
-def limited(seconds: int) -> Iterator[None]:
+def limit_time(seconds: int) -> Iterator[None]:
     """Raise `Slow` when it takes longer; without effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -229,7 +229,7 @@ def place() -> Path:
     return Path(base) / "joymigrate" / f"models-{key}.json"
 
 
-def remembered() -> dict[str, Any]:
+def recall_verified() -> dict[str, Any]:
     """What was verified before."""
     try:
         found = json.loads(place().read_text())

@@ -28,7 +28,7 @@ Tell = Callable[[str], None]
 
 def survey(found: Sequence[Family], tell: Tell) -> list[Family]:
     """`found` with the layouts that work, for language models that step here; keeps the result."""
-    known = families.remembered()
+    known = families.recall_verified()
     made = []
     for one in found:
         key = f"{one.task}/{one.family}"
@@ -72,12 +72,12 @@ def main(kind: str, family: str, out: Path) -> None:
     hide_driverless()
     device = open_device(None)
     group.open_group(device)
-    alone = stepped(family, None, device)
+    alone = second_loss(family, None, device)
     told: dict[str, str | None] = {}
     for name, sizes in LAYOUTS.items():
         why: str | None = None
         try:
-            loss = stepped(family, sizes, device)
+            loss = second_loss(family, sizes, device)
             if abs(loss - alone) > NEAR * max(1.0, abs(alone)):
                 why = f"loss {loss:.6f}, on one process {alone:.6f}"
         except Exception as error:  # third-party code of any kind: its words are the reason
@@ -88,7 +88,7 @@ def main(kind: str, family: str, out: Path) -> None:
     leave_group()
 
 
-def stepped(family: str, sizes: dict[str, int] | None, device: Any) -> float:
+def second_loss(family: str, sizes: dict[str, int] | None, device: Any) -> float:
     """The mean loss of the second step: what the first one's gradients changed shows in it."""
     import torch
     import torch.distributed as dist

@@ -88,7 +88,7 @@ class Feed:
         self.pool.shutdown(wait=True, cancel_futures=True)
 
 
-def moved(batch: Batch, device: Any) -> Batch:
+def move_batch(batch: Batch, device: Any) -> Batch:
     """A batch on the device; nothing to do on the CPU."""
     if device.type == "cpu":
         return batch

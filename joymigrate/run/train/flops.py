@@ -14,7 +14,7 @@ from typing import Any
 
 from joymigrate.chips import Chip, all_chips
 from joymigrate.device import Device
-from joymigrate.run.train.models import unwrapped
+from joymigrate.run.train.models import unwrap
 
 CONVENTION = "6N + 6·layers·heads·head_dim·length per token; recomputation not counted"
 
@@ -33,7 +33,7 @@ class StepFlops:
 
 def work_of(model: Any, length: int) -> StepFlops:
     """The work of a model on sequences of `length` tokens, counted before it is distributed."""
-    inner = unwrapped(model)
+    inner = unwrap(model)
     counted = sum(p.numel() for p in model.parameters())
     lookup = lookups(inner)
     matrices = sum(p.numel() for p in model.parameters() if p.ndim >= 2) - lookup

@@ -43,7 +43,7 @@ class LaunchOptions:
 def launch(job: Job, start: LaunchOptions, tell: Callable[[str], None]) -> int:
     """Run a job to its end; the exit code as in worker.py."""
     with quiet(start.quiet):
-        return started(job, start, tell)
+        return start_run(job, start, tell)
 
 
 @contextlib.contextmanager
@@ -59,11 +59,11 @@ def quiet(on: bool) -> Iterator[None]:
             del os.environ[worker.QUIET]
 
 
-def started(job: Job, start: LaunchOptions, tell: Callable[[str], None]) -> int:
+def start_run(job: Job, start: LaunchOptions, tell: Callable[[str], None]) -> int:
     """Look at folder and gate, then train here or in several processes."""
     job = spread(job, start)
     folder = RunFolder(job.run_folder)
-    done = ended(job, folder, start)
+    done = explain_end(job, folder, start)
     if done:
         tell(done)
         return Exit.OK
@@ -97,7 +97,7 @@ def started(job: Job, start: LaunchOptions, tell: Callable[[str], None]) -> int:
     return agent(job, start, restarts, folder, tell)
 
 
-def ended(job: Job, folder: RunFolder, start: LaunchOptions) -> str | None:
+def explain_end(job: Job, folder: RunFolder, start: LaunchOptions) -> str | None:
     """What to say about a run that needs no more steps; None when there is something to do."""
     known = folder.status()
     if job.data.stream is not None:
@@ -160,13 +160,13 @@ def agent(
         try:
             elastic_launch(config, sys.executable)(*command)
         except ChildFailedError as error:
-            return judged(error, folder, tell)
+            return judge_error(error, folder, tell)
         except SignalException:
             return Exit.INTERRUPTED
     return Exit.OK
 
 
-def judged(error: Any, folder: RunFolder, tell: Callable[[str], None]) -> int:
+def judge_error(error: Any, folder: RunFolder, tell: Callable[[str], None]) -> int:
     """The exit code of workers that did not end with 0: stopped, a user's mistake, or a crash."""
     state = folder.status().get("state")
     rank, failure = error.get_first_failure()

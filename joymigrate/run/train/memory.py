@@ -40,7 +40,7 @@ def advice(job: Job) -> list[str]:
     return found
 
 
-def explained(error: BaseException, job: Job, device: Device) -> JoyError:
+def explain_memory(error: BaseException, job: Job, device: Device) -> JoyError:
     """The error for the user."""
     memory = device.memory()
     told = ""

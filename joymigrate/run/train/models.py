@@ -155,6 +155,6 @@ def adapt(model: Any, rank: int, alpha: float, dropout: float, targets: tuple[st
         ) from None
 
 
-def unwrapped(model: Any) -> Any:
+def unwrap(model: Any) -> Any:
     """The model inside an adapter."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model

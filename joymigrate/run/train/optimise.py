@@ -12,7 +12,7 @@ def optimiser(model: Any, wish: Optimiser, device: str) -> Any:
     """The optimiser of a job over the trainable parameters of `model`."""
     import torch
 
-    groups = grouped(model, wish.weight_decay)
+    groups = group_parameters(model, wish.weight_decay)
     fused = device in ("cpu", "cuda")
     if wish.name == "sgd":
         # torch 2.13 has no rule for its fused SGD on sharded parameters
@@ -25,7 +25,7 @@ def optimiser(model: Any, wish: Optimiser, device: str) -> Any:
     return torch.optim.AdamW(groups, lr=wish.lr, betas=betas, eps=wish.eps, fused=kernel)
 
 
-def grouped(model: Any, decay: float) -> list[dict[str, Any]]:
+def group_parameters(model: Any, decay: float) -> list[dict[str, Any]]:
     """Parameters by weight decay and by mesh: one call of a grouped kernel takes no mixture."""
     from torch.distributed.tensor import DTensor
 

@@ -34,7 +34,7 @@ class Order:
         found = np.empty(count, dtype=np.int64)
         for epoch in np.unique(epochs):
             mine = epochs == epoch
-            found[mine] = permuted(inside[mine], self.size, self.seed, int(epoch))
+            found[mine] = permute(inside[mine], self.size, self.seed, int(epoch))
         return found
 
     def share(self, start: int, count: int, rank: int, ranks: int) -> Ints:
@@ -43,7 +43,7 @@ class Order:
         return self.at(start + rank * part, part)
 
 
-def permuted(values: Ints, size: int, seed: int, epoch: int) -> Ints:
+def permute(values: Ints, size: int, seed: int, epoch: int) -> Ints:
     """Where a permutation of `0 … size - 1` sends `values`.
 
     A Feistel network permutes the next power of four; values that leave the range go through it
@@ -66,12 +66,12 @@ def feistel(values: Bits, half: int, seed: int, epoch: int) -> Bits:
         salt = np.uint64(
             (seed * 0x9E3779B97F4A7C15 + epoch * 0xD1B54A32D192ED03 + turn) % (1 << 64)
         )
-        left, right = right, left ^ (mixed(right ^ salt) & mask)
+        left, right = right, left ^ (mix_bits(right ^ salt) & mask)
     found: Bits = (left << np.uint64(half)) | right
     return found
 
 
-def mixed(values: Bits) -> Bits:
+def mix_bits(values: Bits) -> Bits:
     """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014); wraps around at 64 bits."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -27,7 +27,7 @@ class Documents:
         return len(self.cache)
 
     def __getitem__(self, index: int) -> dict[str, Array]:
-        return joined(self.cache, index, index + 1, self.length)
+        return join_documents(self.cache, index, index + 1, self.length)
 
     def weight(self, index: int) -> float:
         """Number of targets."""
@@ -39,14 +39,14 @@ class Packed:
 
     def __init__(self, cache: TokenCache, length: int) -> None:
         self.cache, self.length = cache, length
-        self.starts = remembered(cache, length)
+        self.starts = cached_rows(cache, length)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     def __getitem__(self, index: int) -> dict[str, Array]:
         first, last = int(self.starts[index]), int(self.starts[index + 1])
-        return joined(self.cache, first, last, self.length)
+        return join_documents(self.cache, first, last, self.length)
 
     def weight(self, index: int) -> float:
         """Number of targets."""
@@ -101,7 +101,7 @@ def positions(length: int, borders: npt.NDArray[np.int64]) -> npt.NDArray[np.int
     return counted - np.maximum.accumulate(begins)
 
 
-def joined(cache: TokenCache, first: int, last: int, length: int) -> dict[str, Array]:
+def join_documents(cache: TokenCache, first: int, last: int, length: int) -> dict[str, Array]:
     """Documents `first … last - 1` in one row. `spans` of a document are its target ranges."""
     tokens, targets, places = [], [], []
     for index in range(first, last):
@@ -121,7 +121,7 @@ def joined(cache: TokenCache, first: int, last: int, length: int) -> dict[str, A
     }
 
 
-def remembered(cache: TokenCache, length: int) -> npt.NDArray[np.int64]:
+def cached_rows(cache: TokenCache, length: int) -> npt.NDArray[np.int64]:
     """First document of every row, and the end; kept beside the cache for the next start."""
     path: Path = cache.folder / f"rows-{length}.npy"
     try:

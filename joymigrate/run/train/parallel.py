@@ -15,7 +15,7 @@ from typing import Any
 from joymigrate.device import Device
 from joymigrate.errors import JoyError
 from joymigrate.run.train.layout import Layout
-from joymigrate.run.train.models import check_heads, unwrapped
+from joymigrate.run.train.models import check_heads, unwrap
 
 ALIGNMENT_BYTES = 4096  # what an allocator may add to a tensor of its own
 
@@ -36,7 +36,7 @@ def lay_out(
     model: Any, layout: Layout, device: Device, mesh: Any, dtype: Any = None
 ) -> ParallelModel:
     """Distribute `model`; `JoyError` with the reason when it has no plan for the layout."""
-    inner = unwrapped(model)
+    inner = unwrap(model)
     if layout.tp > 1:
         split_layers(model, inner, layout, mesh)
     if layout.cp > 1:

@@ -40,10 +40,10 @@ def state() -> torch.Tensor:
     found: dict[str, Any] = {
         "python": [version, list(internal), gauss],
         "numpy": [kind, np.asarray(keys).tolist(), *rest],
-        "torch": packed(torch.get_rng_state()),
+        "torch": pack_state(torch.get_rng_state()),
     }
     if torch.accelerator.is_available():
-        found["device"] = packed(device_module().get_rng_state())
+        found["device"] = pack_state(device_module().get_rng_state())
     text = json.dumps(found).encode()
     return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
@@ -60,9 +60,9 @@ def restore(saved: torch.Tensor | None) -> None:
     random.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = found["numpy"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
-    torch.set_rng_state(unpacked(found["torch"]))
+    torch.set_rng_state(unpack_state(found["torch"]))
     if "device" in found and torch.accelerator.is_available():
-        device_module().set_rng_state(unpacked(found["device"]))
+        device_module().set_rng_state(unpack_state(found["device"]))
 
 
 def fit(mine: dict[str, Any], known: Mapping[str, Any]) -> None:
@@ -85,12 +85,12 @@ def device_module() -> Any:
     return torch.get_device_module(found.type if found is not None else "cpu")
 
 
-def packed(state: torch.Tensor) -> str:
+def pack_state(state: torch.Tensor) -> str:
     """Bytes as text."""
     return base64.b64encode(bytes(state.cpu().numpy())).decode()
 
 
-def unpacked(text: str) -> torch.Tensor:
+def unpack_state(text: str) -> torch.Tensor:
     """Bytes from text."""
     import torch
 

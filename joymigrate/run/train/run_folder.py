@@ -44,7 +44,7 @@ class RunHeldError(JoyError):
     """Another process writes to the folder of a run."""
 
 
-def locked(file: IO[str]) -> bool:
+def is_locked(file: IO[str]) -> bool:
     """Whether this process has the file's lock now, or the file system knows none."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,7 +75,7 @@ class RunFolder:
         """
         with (self.path / LOCK).open("a+") as file:
             until, told = time.monotonic() + HELD_S, False
-            while not locked(file):
+            while not is_locked(file):
                 file.seek(0)
                 who = file.read().strip() or "another process"
                 if time.monotonic() > until:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.feed import RankShare, moved
+from joymigrate.run.train.feed import RankShare, move_batch
 from joymigrate.run.train.parallel import ParallelModel
 from joymigrate.run.train.tasks import Task
 
@@ -47,7 +47,7 @@ class AccumulatedPasses:
         for number, batch in enumerate(portion.passes):
             with self.exchanging(number == last):
                 with laid.device.autocast(laid.dtype):
-                    loss = self.task.loss(laid.module, moved(batch, device))
+                    loss = self.task.loss(laid.module, move_batch(batch, device))
                 scaled: Any = loss * factor
                 scaled.backward()
             total = total + loss.detach()
@@ -94,7 +94,7 @@ class PipelineRunner:
         joined = {name: torch.cat([one[name] for one in portion.passes]) for name in names}
         factor = scale * self.laid.layout.data_ranks / portion.weight
         with self.laid.device.autocast(self.laid.dtype):
-            found = self.pipeline.step(moved(joined, device), factor)
+            found = self.pipeline.step(move_batch(joined, device), factor)
         return torch.zeros((), device=device) if found is None else found
 
     def figures(self) -> dict[str, float]:

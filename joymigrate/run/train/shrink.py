@@ -137,10 +137,10 @@ def tiny_arguments(kind: Any) -> dict[str, Any]:
         if "cross_attention_dim" in known:
             made["cross_attention_dim"] = 32
         return {name: value for name, value in made.items() if name in known}
-    return scaled(known, made)
+    return scale_widths(known, made)
 
 
-def scaled(known: Mapping[str, Any], made: dict[str, Any]) -> dict[str, Any]:
+def scale_widths(known: Mapping[str, Any], made: dict[str, Any]) -> dict[str, Any]:
     """Widths that are heads x head size by default follow the smaller number of heads."""
     heads, size = known.get("num_attention_heads"), known.get("attention_head_dim")
     if isinstance(heads, int) and isinstance(size, int):

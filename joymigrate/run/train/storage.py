@@ -54,7 +54,7 @@ def storage(folder: Path) -> dict[str, Any]:
     recipe = build.Recipe(files, fields, task.identity(), task.encode, job.data.format)
     if not place.is_dir():
         raise JoyError("the run's token cache is gone", where=str(place))
-    tokens = tokens_of(build.cached(place, recipe))
+    tokens = tokens_of(build.open_cache(place, recipe))
     series = series_of(folder / CHECKPOINTS)
     return {
         "schema": SCHEMA,

@@ -77,8 +77,8 @@ class Column:
         self.checks = manifest.checks[f"{name}.bin"]
         for suffix in ("bin", "idx"):
             check_size(folder, f"{name}.{suffix}", manifest)
-        self.raw = mapped(self.path, np.dtype(np.uint8))
-        self.ends = mapped(folder / f"{name}.idx", np.dtype(np.int64))
+        self.raw = map_file(self.path, np.dtype(np.uint8))
+        self.ends = map_file(folder / f"{name}.idx", np.dtype(np.int64))
         check_blocks(folder / f"{name}.idx", self.ends.view(np.uint8), manifest)
         self.seen = np.zeros(len(self.checks), dtype=bool)
 
@@ -110,7 +110,7 @@ class Column:
             self.seen[block] = True
 
 
-def mapped(path: Path, dtype: np.dtype[Any]) -> Array:
+def map_file(path: Path, dtype: np.dtype[Any]) -> Array:
     """A file as an array; an empty one cannot be mapped."""
     if path.stat().st_size == 0:
         return np.empty(0, dtype=dtype)

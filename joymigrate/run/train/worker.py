@@ -116,7 +116,7 @@ def train(
         parts.keeper.close()
     except Exception as error:
         if memory.is_out_of_memory(error):
-            raise memory.explained(error, job, device) from error
+            raise memory.explain_memory(error, job, device) from error
         raise
     finally:
         if parts is not None:

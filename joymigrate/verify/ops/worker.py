@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.language import Text, restored, with_texts
+from joymigrate.language import Text, restore_texts, with_texts
 
 MOST_DEATHS = 50
 POLL_S = 0.2
@@ -116,7 +116,7 @@ def one_worker(
                 for line in lines:
                     part += line
                     if part.endswith("\n"):  # else the worker is still writing it
-                        hear(restored(json.loads(part)), state, done, outcome)
+                        hear(restore_texts(json.loads(part)), state, done, outcome)
                         part = ""
                 tell(len(done), int(outcome.facts.get("total", 0)))
                 if ended:

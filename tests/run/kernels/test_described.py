@@ -155,7 +155,7 @@ def test_paged_decoding_equals_the_last_rows(mask: Simple, parts: list[tuple[int
         table.append(blocks + [0] * (10 - len(blocks)))
         lengths.append(length)
         starts.append(starts[-1] + new)
-    got = blockwise.paged(
+    got = blockwise.attend_paged(
         torch.cat(queries), keys, values, torch.tensor(table), tuple(starts), tuple(lengths), mask,
         bias=Bias(position),
     )  # fmt: skip

@@ -82,7 +82,7 @@ def test_the_chunked_loss_is_the_same_in_many_chunks(monkeypatch: pytest.MonkeyP
     bias = random(11, seed=2).requires_grad_()
     target = torch.tensor([0, 10, 3, -100, 5, 6, -100, 8, 9, 1])
     losses, grads = [], []
-    for run in (fused.chunked, fused.reference):
+    for run in (fused.run_chunked, fused.reference):
         loss = run(*inputs, target, bias, label_smoothing=0.1)
         losses.append(loss)
         grads.append(torch.autograd.grad(loss * 3, [*inputs, bias]))

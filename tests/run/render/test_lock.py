@@ -10,7 +10,7 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.render import find, read
-from joymigrate.run.render.environment import HEAD, installed
+from joymigrate.run.render.environment import HEAD, lock_installed
 
 
 def locked(tmp_path: Path, name: str, text: str) -> dict[str, str]:
@@ -170,7 +170,7 @@ def test_the_lock_is_found_by_name(tmp_path: Path) -> None:
 
 
 def test_an_environment_writes_a_lock_that_reads_back(tmp_path: Path) -> None:
-    text = installed(sys.executable)
+    text = lock_installed(sys.executable)
     assert text.startswith(HEAD)
     path = tmp_path / "joymigrate.lock"
     path.write_text(text)
@@ -186,6 +186,6 @@ def test_an_environment_writes_a_lock_that_reads_back(tmp_path: Path) -> None:
 
 def test_an_interpreter_that_is_none_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(JoyError, match="cannot start"):
-        installed(str(tmp_path / "python"))
+        lock_installed(str(tmp_path / "python"))
     with pytest.raises(JoyError, match="did not say"):
-        installed("/bin/echo" if Path("/bin/echo").exists() else sys.executable)
+        lock_installed("/bin/echo" if Path("/bin/echo").exists() else sys.executable)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from joymigrate.run.render.serving import Chart, Unit, chart, quoted, unit
+from joymigrate.run.render.serving import Chart, Unit, chart, quote_word, unit
 
 START = ("/usr/bin/env", "python3", "-m", "joymigrate", "serve", "--config")
 UNIT = Unit(
@@ -45,8 +45,8 @@ def test_a_word_of_a_unit_stands_for_itself() -> None:
     text = unit(UNIT)
     start = next(line for line in text.splitlines() if line.startswith("ExecStart="))
     assert '"/srv/my gate\'s 100%% $$x.yaml"' in start
-    assert quoted("plain/word-1") == "plain/word-1"
-    assert quoted('a "b"') == '"a \\"b\\""'
+    assert quote_word("plain/word-1") == "plain/word-1"
+    assert quote_word('a "b"') == '"a \\"b\\""'
     assert "TimeoutStopSec=35" in text
     assert 'ReadWritePaths="/var/lib/joy migrate"' in text
 

@@ -24,7 +24,7 @@ def clicks(rows: int = 64_000, batch: int = 64) -> Any:
 
 def test_a_thousand_steps_read_tensorflows_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs: list[int] = []
-    original = bridge.shared
+    original = bridge.share_memory
 
     def watched(tensor: Any) -> Any:
         mine = original(tensor)
@@ -32,7 +32,7 @@ def test_a_thousand_steps_read_tensorflows_own_memory(monkeypatch: pytest.Monkey
         assert mine.data_ptr() == theirs[-1]
         return mine
 
-    monkeypatch.setattr(bridge, "shared", watched)
+    monkeypatch.setattr(bridge, "share_memory", watched)
     torch.manual_seed(0)
     model = torch.nn.Linear(8, 1)
     optimiser = torch.optim.SGD(model.parameters(), 0.5)

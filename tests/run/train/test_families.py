@@ -17,7 +17,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_kinds_of_families_are_listed() -> None:
-    found = families.listed()
+    found = families.list_families()
     kinds = {one.task for one in found}
     assert kinds == {*families.ALL_KINDS}
     assert len({one.family for one in found}) > 200

@@ -142,11 +142,11 @@ def test_rows_that_are_picked_keep_everything() -> None:
     lists = {"seen": Jagged(np.array([1, 2, 3, 4, 5, 6]), np.array([0, 3, 3, 6]))}
     ids, labels = {"item": np.array([7, 8, 9])}, np.array([[1.0], [0.0], [1.0]])
     batch = SampleBatch(ids, lists, np.zeros((3, 0)), labels, read=3)
-    made = balance.picked(batch, np.array([2, 0]))
+    made = balance.pick_rows(batch, np.array([2, 0]))
     assert made.ids["item"].tolist() == [9, 7]
     assert made.lists["seen"].values.tolist() == [4, 5, 6, 1, 2, 3]
     assert made.lists["seen"].offsets.tolist() == [0, 3, 6]
-    assert len(balance.picked(batch, np.array([], int))) == 0
+    assert len(balance.pick_rows(batch, np.array([], int))) == 0
 
 
 def test_the_loss_is_the_cross_entropy_among_all_items(rings: Path, tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.samples import hashing, position, readers
-from joymigrate.run.train.samples.batch import SampleBatch, joined
+from joymigrate.run.train.samples.batch import SampleBatch, join_batches
 from joymigrate.run.train.samples.encode import Encoder
 from joymigrate.run.train.samples.histories import HistoryStore, LmdbPieces, RedisPieces
-from joymigrate.run.train.samples.lookup import padded
+from joymigrate.run.train.samples.lookup import pad_lists
 from joymigrate.run.train.samples.schema import FeatureSchema, load
 from joymigrate.schema import read
 
@@ -107,10 +107,10 @@ def test_readers_give_the_rows_in_the_order_of_pieces(tmp_path: Path, engine: st
     pieces = rows.order.pieces([(17, 583)], 0)
     pool = readers.start_readers(engine, 2)
     try:
-        made = joined(list(pool.stream(rows, pieces)))
+        made = join_batches(list(pool.stream(rows, pieces)))
     finally:
         pool.close()
-    expected = joined([rows.read(piece) for piece in pieces])
+    expected = join_batches([rows.read(piece) for piece in pieces])
     assert np.array_equal(made.ids["id"], expected.ids["id"])
     assert len(made) == 566
 
@@ -136,8 +136,8 @@ def test_readers_that_are_killed_cost_nothing(
         if number in sizes:
             pool.resize(sizes[number])
     pool.close()
-    made = joined(seen).ids["id"]
-    assert np.array_equal(made, joined([rows.read(piece) for piece in pieces]).ids["id"])
+    made = join_batches(seen).ids["id"]
+    assert np.array_equal(made, join_batches([rows.read(piece) for piece in pieces]).ids["id"])
     assert sorted(made.tolist()) == list(range(1200))
 
 
@@ -146,8 +146,8 @@ def test_ray_data_gives_the_same_rows(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     rows = readers.parquet_rows(numbered(tmp_path), schema_of(), seed=3)
     pieces = rows.order.pieces([(17, 583)], 0)
-    made = joined(list(readers.start_readers("ray", 2).stream(rows, pieces)))
-    assert np.array_equal(made.ids["id"], joined([rows.read(p) for p in pieces]).ids["id"])
+    made = join_batches(list(readers.start_readers("ray", 2).stream(rows, pieces)))
+    assert np.array_equal(made.ids["id"], join_batches([rows.read(p) for p in pieces]).ids["id"])
 
 
 # -- encoding -------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_every_type_of_feature() -> None:
     assert made.numbers[:, 0].tolist() == pytest.approx([0.0, np.log(2), 1.0])
     assert made.lists["tags"].lengths.tolist() == [2, 0, 0]
     assert made.lists["names"].values[0] == made.lists["names"].values[1]
-    ids, mask = padded(made.lists["seen"], 2)
+    ids, mask = pad_lists(made.lists["seen"], 2)
     assert ids.tolist() == [[2, 3], [0, 0], [4, 0]]
     assert mask.tolist() == [[True, True], [False, False], [True, False]]
     assert schema.tables()["names"].rows is None

@@ -49,7 +49,7 @@ def reference(
     return [*params, *averages, *squares]
 
 
-def fused(
+def step_fused(
     params: Tensors,
     grads: Tensors,
     averages: Tensors,
@@ -129,7 +129,7 @@ OPERATOR = Operator(
     grid=grid,
     # A dozen roundings in a row to the parameter's dtype, which the state shares here.
     tolerance=Tolerance(5e-6, 5e-3, 4e-2),
-    implementations=(Implementation("torch", fused, 10, when=one_dtype),),
+    implementations=(Implementation("torch", step_fused, 10, when=one_dtype),),
     mutates=True,
     differentiable=False,
     bytes_moved=lambda params, *_, **__: 7 * sum(p.numel() * p.element_size() for p in params),

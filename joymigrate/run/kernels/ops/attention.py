@@ -185,7 +185,7 @@ def torch_flex(
     blocks = create_block_mask(rule, None, None, rows, columns, device=str(q.device))
     run: Callable[..., Any] = flex_attention
     if q.device.type == "cuda":
-        run = compiled(flex_attention)
+        run = compile_once(flex_attention)
     found: Tensor = run(
         q, k, v, block_mask=blocks, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )
@@ -207,7 +207,7 @@ def rule_of(mask: Mask, shift: int) -> Callable[[Tensor, Tensor, Tensor, Tensor]
 COMPILED: dict[str, Callable[..., Any]] = {}
 
 
-def compiled(run: Callable[..., Any]) -> Callable[..., Any]:
+def compile_once(run: Callable[..., Any]) -> Callable[..., Any]:
     """FlexAttention is only fast compiled; once per process."""
     if "flex" not in COMPILED:
         COMPILED["flex"] = torch.compile(run, dynamic=False)
@@ -299,7 +299,9 @@ def qkv(random: Samples, b: int, n: int, m: int, s: int, length: int, d: int) ->
     return random.normal(b, n, s, d), *keys
 
 
-def packed(random: Samples, lengths: tuple[int, ...], n: int, m: int, d: int) -> tuple[Tensor, ...]:
+def draw_packed(
+    random: Samples, lengths: tuple[int, ...], n: int, m: int, d: int
+) -> tuple[Tensor, ...]:
     """Inputs of jagged attention."""
     total = sum(lengths)
     return random.normal(total, n, d), random.normal(total, m, d), random.normal(total, m, d)
@@ -315,7 +317,7 @@ def cases(random: Samples) -> Iterator[Case]:
     yield Case("causal", (*qkv(random, 2, 4, 2, 24, 24, 16), Causal()), grad=g)
     lengths = (5, 17, 1, 9)
     mask = Jagged(offsets_of(lengths), Causal())
-    yield Case("jagged causal", (*packed(random, lengths, 4, 2, 16), mask), grad=g)
+    yield Case("jagged causal", (*draw_packed(random, lengths, 4, 2, 16), mask), grad=g)
     yield Case("full", (*qkv(random, 1, 2, 2, 7, 13, 8), Full()), grad=g)
     yield Case("more keys than queries", (*qkv(random, 2, 2, 1, 3, 19, 16), Causal()), grad=g)
     yield Case("one query", (*qkv(random, 2, 2, 2, 1, 33, 16), Causal()), grad=g)
@@ -339,18 +341,20 @@ def jagged_cases(random: Samples) -> Iterator[Case]:
     g = (0, 1, 2)
     lengths = (33, 0, 20)
     offsets = offsets_of(lengths)
-    yield Case("jagged full", (*packed(random, lengths, 2, 2, 16), Jagged(offsets, Full())), grad=g)
+    yield Case(
+        "jagged full", (*draw_packed(random, lengths, 2, 2, 16), Jagged(offsets, Full())), grad=g
+    )
     window = Jagged(offsets, Window(6))
-    yield Case("jagged window", (*packed(random, lengths, 2, 1, 24), window), grad=g)
+    yield Case("jagged window", (*draw_packed(random, lengths, 2, 1, 24), window), grad=g)
     contexts = torch.tensor([20, 0, 11])
     target = Jagged(offsets, Candidates(), contexts=contexts)
-    yield Case("jagged candidates", (*packed(random, lengths, 2, 2, 16), target), grad=g)
+    yield Case("jagged candidates", (*draw_packed(random, lengths, 2, 2, 16), target), grad=g)
     whole = Jagged(offsets, Candidates(causal=False), contexts=contexts)
     yield Case(
-        "jagged candidates, whole context", (*packed(random, lengths, 2, 2, 16), whole), grad=g
+        "jagged candidates, whole context", (*draw_packed(random, lengths, 2, 2, 16), whole), grad=g
     )
     none = Jagged(offsets_of((0, 0)), Causal())
-    yield Case("jagged, no tokens", (*packed(random, (0, 0), 2, 2, 16), none), grad=g)
+    yield Case("jagged, no tokens", (*draw_packed(random, (0, 0), 2, 2, 16), none), grad=g)
     yield from described_cases(random)
 
 
@@ -370,7 +374,7 @@ def described_cases(random: Samples) -> Iterator[Case]:
     for mask in (Causal(), Candidates(12), near):
         packing = Jagged(offsets_of(lengths), mask)
         label = f"jagged {mask.name}, SiLU with bias (HSTU)"
-        yield Case(label, (*packed(random, lengths, 2, 2, 16), packing), both, grad=g)
+        yield Case(label, (*draw_packed(random, lengths, 2, 2, 16), packing), both, grad=g)
     by_place = {"bias": Bias(position=random.normal(4, 31))}
     yield Case("softmax with bias", (*qkv(random, 2, 4, 2, 3, 20, 16), Causal()), by_place, grad=g)
 
@@ -392,7 +396,7 @@ def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
         f"jagged causal {len(LENGTHS)} sequences, {sum(LENGTHS)} tokens",
         lambda: Case(
             "",
-            (*packed(random, LENGTHS, 8, 8, 64), Jagged(offsets_of(LENGTHS), Causal())),
+            (*draw_packed(random, LENGTHS, 8, 8, 64), Jagged(offsets_of(LENGTHS), Causal())),
             grad=(0, 1, 2),
         ),
     )

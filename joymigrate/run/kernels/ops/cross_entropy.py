@@ -40,7 +40,7 @@ def reference(
     return (total / counts.sum().clamp(min=1) if reduction == "mean" else total).to(logits.dtype)
 
 
-def fused(
+def run_fused(
     logits: Tensor,
     target: Tensor,
     *,
@@ -73,7 +73,7 @@ def describe(
     return logits, tuple(logits.shape), f"{reduction}{' smoothed' if label_smoothing else ''}"
 
 
-def reduced(call: Call) -> str | None:
+def refuse_unreduced(call: Call) -> str | None:
     """For implementations that give one number."""
     return "for mean and sum" if call.variant.startswith("none") else None
 
@@ -115,10 +115,10 @@ OPERATOR = Operator(
     cases=cases,
     grid=grid,
     implementations=(
-        Implementation("torch", fused, 10, dtypes=WIDE),
+        Implementation("torch", run_fused, 10, dtypes=WIDE),
         Implementation(
             "liger", "joymigrate.run.kernels.own.liger:cross_entropy", 20,
-            devices=("cuda", "xpu"), packages=("liger_kernel",), when=reduced,
+            devices=("cuda", "xpu"), packages=("liger_kernel",), when=refuse_unreduced,
             calls="LigerCrossEntropyFunction", interpreted=True,
         ),
     ),

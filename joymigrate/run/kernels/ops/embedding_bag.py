@@ -48,7 +48,7 @@ def reference(
     return torch.stack(bags) if bags else weight.new_empty(0, weight.shape[1])
 
 
-def fused(
+def run_fused(
     weight: Tensor,
     indices: Tensor,
     offsets: Tensor,
@@ -199,7 +199,7 @@ OPERATOR = Operator(
     cases=cases,
     grid=grid,
     implementations=(
-        Implementation("torch", fused, 20, dtypes=WIDE, when=has_backward),
+        Implementation("torch", run_fused, 20, dtypes=WIDE, when=has_backward),
         Implementation("segments", segments, 10, dtypes=WIDE),
         Implementation(
             "triton", "joymigrate.run.kernels.own.embedding_bag:embedding_bag", 30,

@@ -115,7 +115,7 @@ class Chunked(torch.autograd.Function):
         return (*found, None, None, None, None)
 
 
-def chunked(
+def run_chunked(
     hidden: Tensor,
     weight: Tensor,
     target: Tensor,
@@ -185,7 +185,7 @@ OPERATOR = Operator(
     cases=cases,
     grid=grid,
     implementations=(
-        Implementation("torch", chunked, 10, dtypes=WIDE),
+        Implementation("torch", run_chunked, 10, dtypes=WIDE),
         Implementation(
             "liger", "joymigrate.run.kernels.own.liger:fused_linear_cross_entropy", 20,
             devices=("cuda", "xpu"), packages=("liger_kernel",),

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from joymigrate.run.kernels.operator import Call, Case, Implementation, Operator, rows_of
 from joymigrate.run.kernels.samples import Samples
-from joymigrate.run.kernels.weights import Int4Weight, remembered
+from joymigrate.run.kernels.weights import Int4Weight, remember
 
 FEW = 256  # rows up to which the four-bit kernel costs less than widening the weight
 
@@ -31,16 +31,16 @@ def reference(x: Tensor, weight: Int4Weight) -> Tensor:
     return F.linear(x.to(wide), weight.dense(wide), bias).to(x.dtype)
 
 
-def widened(x: Tensor, weight: Int4Weight) -> Tensor:
+def multiply_widened(x: Tensor, weight: Int4Weight) -> Tensor:
     """The weight widened to x's dtype for this call, then its product."""
     bias = None if weight.bias is None else weight.bias.to(x.dtype)
     return F.linear(x, weight.dense(x.dtype), bias)
 
 
-def packed(x: Tensor, weight: Int4Weight) -> Tensor:
+def multiply_packed(x: Tensor, weight: Int4Weight) -> Tensor:
     """torch's four-bit kernel for CPUs, the weight packed once: (code - 8) · scale + shift."""
     rows = x.reshape(-1, x.shape[-1]).contiguous()
-    order, both = remembered(weight, f"cpu {x.dtype}", lambda: pack(weight, x.dtype))
+    order, both = remember(weight, f"cpu {x.dtype}", lambda: pack(weight, x.dtype))
     y: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(rows, order, weight.group, both)
     if weight.bias is not None:
         y = y + weight.bias.to(y.dtype)
@@ -63,7 +63,7 @@ def few_rows(call: Call) -> str | None:
         return f"for 1 to {FEW} rows"
     if outputs % 16 or inputs % 32 or group not in (32, 64, 128, 256):
         return "for outputs in multiples of 16 and groups of 32, 64, 128 or 256"
-    return broken(call.dtype)
+    return find_fault(call.dtype)
 
 
 def narrow(call: Call) -> str | None:
@@ -72,12 +72,12 @@ def narrow(call: Call) -> str | None:
 
 
 @functools.cache
-def broken(dtype: str) -> str | None:
+def find_fault(dtype: str) -> str | None:
     """Try the private operators once; the reason not to use them, or None."""
     x = Samples(1).normal(2, 64).to(getattr(torch, dtype))
     weight = weight4(Samples(0), 32, 64, 32)
     try:
-        got, want = packed(x, weight).float(), reference(x, weight).float()
+        got, want = multiply_packed(x, weight).float(), reference(x, weight).float()
     except Exception as error:  # operators of another build may be missing or refuse
         return f"torch's four-bit kernel is not usable here: {type(error).__name__}"
     wrong = float((got - want).abs().max() / want.abs().max()) > 3e-2
@@ -133,10 +133,11 @@ OPERATOR = Operator(
     grid=grid,
     implementations=(
         Implementation(
-            "packed", packed, 20, devices=("cpu",), backward=False, when=few_rows, pays=narrow,
+            "packed", multiply_packed, 20, devices=("cpu",), backward=False, when=few_rows,
+            pays=narrow,
             calls="aten::_weight_int4pack_mm_for_cpu",
         ),
-        Implementation("torch", widened, 10, backward=False),
+        Implementation("torch", multiply_widened, 10, backward=False),
     ),
     differentiable=False,
     flops=lambda x, weight: 2 * rows_of(x) * weight.shape[0] * weight.shape[1],

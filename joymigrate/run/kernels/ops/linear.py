@@ -18,7 +18,7 @@ from torch import Tensor
 
 from joymigrate.run.kernels.operator import Call, Case, Implementation, Operator, rows_of
 from joymigrate.run.kernels.samples import Samples
-from joymigrate.run.kernels.weights import DenseWeight, remembered
+from joymigrate.run.kernels.weights import DenseWeight, remember
 
 Weight = Tensor | DenseWeight
 SMALL = 1 << 21  # elements; below it one float32 row gains nothing (0.87 at 896 x 896)
@@ -36,7 +36,7 @@ def reference(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
     return F.linear(x, *plain(weight, bias))
 
 
-def packed(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
+def multiply_packed(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
     """oneDNN's product with a weight in its own order, made once."""
     assert isinstance(weight, DenseWeight)
 
@@ -46,7 +46,7 @@ def packed(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
             weight.values = None
         return made
 
-    order = remembered(weight, "onednn", make)
+    order = remember(weight, "onednn", make)
     added = weight.bias if bias is None else bias
     rows = x.reshape(-1, x.shape[-1])
     found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, order, added, "none", [], "")
@@ -59,7 +59,7 @@ def can_pack(call: Call) -> str | None:
         return "for a DenseWeight"
     if 0 in call.shape:
         return "for at least one row"
-    return broken(call.dtype)
+    return find_fault(call.dtype)
 
 
 def pays(call: Call) -> str | None:
@@ -71,14 +71,14 @@ def pays(call: Call) -> str | None:
 
 
 @functools.cache
-def broken(dtype: str) -> str | None:
+def find_fault(dtype: str) -> str | None:
     """Try the private operators once; the reason not to use them, or None."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(3, 64, generator=generator).to(getattr(torch, dtype))
     weight = DenseWeight(torch.randn(32, 64, generator=generator).to(x.dtype))
     try:
         with torch.no_grad():
-            got, want = packed(x, weight), F.linear(x.float(), weight.dense().float())
+            got, want = multiply_packed(x, weight), F.linear(x.float(), weight.dense().float())
     except Exception as error:  # operators of another build may be missing or refuse
         return f"oneDNN's packed product is not usable here: {type(error).__name__}"
     limit = 1e-4 if dtype == "float32" else 2e-2
@@ -129,7 +129,8 @@ OPERATOR = Operator(
     grid=grid,
     implementations=(
         Implementation(
-            "onednn", packed, 10, devices=("cpu",), dtypes=("float32", "bfloat16"), backward=False,
+            "onednn", multiply_packed, 10, devices=("cpu",), dtypes=("float32", "bfloat16"),
+            backward=False,
             when=can_pack, pays=pays, calls="mkldnn::_linear_pointwise",
         ),
     ),

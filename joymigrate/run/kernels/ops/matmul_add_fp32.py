@@ -36,7 +36,7 @@ def reference(x: Tensor, dy: Tensor, total: Tensor) -> Tensor:
     return total.add_(grads.to(total.dtype).T @ rows.to(total.dtype))
 
 
-def accumulated(x: Tensor, dy: Tensor, total: Tensor) -> Tensor:
+def add_product(x: Tensor, dy: Tensor, total: Tensor) -> Tensor:
     """One matrix product that adds: no product of its own size in memory."""
     rows, grads = flat(x, dy)
     return total.addmm_(grads.T.to(total.dtype), rows.to(total.dtype))
@@ -117,7 +117,7 @@ OPERATOR = Operator(
     # The result is float32 whatever the inputs are, and so is the limit.
     tolerance=Tolerance(1e-5, 1e-5, 1e-5),
     implementations=(
-        Implementation("torch", accumulated, 10),
+        Implementation("torch", add_product, 10),
         Implementation("torch_out_dtype", narrow_inputs, 20, devices=("cuda",)),
         Implementation(
             "triton", "joymigrate.run.kernels.own.matmul_add_fp32:matmul_add_fp32", 5,

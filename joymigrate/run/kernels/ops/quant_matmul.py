@@ -17,10 +17,10 @@ from torch import Tensor
 
 from joymigrate.run.kernels.operator import Call, Case, Implementation, Operator, Tolerance, rows_of
 from joymigrate.run.kernels.samples import Samples
-from joymigrate.run.kernels.weights import Int8Weight, remembered
+from joymigrate.run.kernels.weights import Int8Weight, remember
 
 
-def quantised(x: Tensor, weight: Int8Weight) -> tuple[Tensor, Tensor]:
+def quantise(x: Tensor, weight: Int8Weight) -> tuple[Tensor, Tensor]:
     """Codes of x without their offset, in float, and the scale of each row [..., 1]."""
     wide = x if x.dtype is torch.float64 else x.float()
     if weight.x_scale is None:
@@ -34,7 +34,7 @@ def quantised(x: Tensor, weight: Int8Weight) -> tuple[Tensor, Tensor]:
     return codes, scale.expand(*x.shape[:-1], 1)
 
 
-def finished(product: Tensor, scale: Tensor, weight: Int8Weight, dtype: torch.dtype) -> Tensor:
+def finish(product: Tensor, scale: Tensor, weight: Int8Weight, dtype: torch.dtype) -> Tensor:
     """Integer products as real numbers."""
     y = product * scale * weight.scale.to(product.dtype)
     if weight.bias is not None:
@@ -44,18 +44,18 @@ def finished(product: Tensor, scale: Tensor, weight: Int8Weight, dtype: torch.dt
 
 def reference(x: Tensor, weight: Int8Weight) -> Tensor:
     """In float64, which holds every sum of int8 products exactly."""
-    codes, scale = quantised(x, weight)
+    codes, scale = quantise(x, weight)
     product = codes.double() @ weight.values.double().T
-    return finished(product, scale.double(), weight, x.dtype)
+    return finish(product, scale.double(), weight, x.dtype)
 
 
 def int_mm(x: Tensor, weight: Int8Weight) -> Tensor:
     """torch's integer product."""
-    codes, scale = quantised(x.reshape(-1, x.shape[-1]), weight)
+    codes, scale = quantise(x.reshape(-1, x.shape[-1]), weight)
     shifted = codes if weight.x_offset is None else codes.clamp(-128, 127)
-    transposed = remembered(weight, "transposed", lambda: weight.values.T.contiguous())
+    transposed = remember(weight, "transposed", lambda: weight.values.T.contiguous())
     product = torch._int_mm(shifted.to(torch.int8), transposed)
-    return finished(product.float(), scale, weight, x.dtype).view(*x.shape[:-1], -1)
+    return finish(product.float(), scale, weight, x.dtype).view(*x.shape[:-1], -1)
 
 
 def onednn(x: Tensor, weight: Int8Weight) -> Tensor:
@@ -74,7 +74,7 @@ def onednn(x: Tensor, weight: Int8Weight) -> Tensor:
         scale, x_scale = None, float(weight.x_scale)
         zero = 128 + (0 if weight.x_offset is None else round(float(weight.x_offset)))
         codes = (rows.float() / x_scale).round_().add_(zero).clamp_(0, 255).to(torch.uint8)
-    order, zeros = remembered(weight, "onednn", lambda: pack(weight))
+    order, zeros = remember(weight, "onednn", lambda: pack(weight))
     y: Tensor = torch.ops.onednn.qlinear_pointwise(
         codes, x_scale, zero, order, weight.scale, zeros,
         weight.bias if scale is None else None, 1.0, 0, torch.float32, "none", [], "",
@@ -93,11 +93,11 @@ def pack(weight: Int8Weight) -> tuple[Tensor, Tensor]:
 
 def usable_onednn(call: Call) -> str | None:
     """Something to compute, and operators that prove right."""
-    return "for at least one row" if 0 in call.shape else broken()
+    return "for at least one row" if 0 in call.shape else find_fault()
 
 
 @functools.cache
-def broken() -> str | None:
+def find_fault() -> str | None:
     """Try the private operators once; the reason not to use them, or None."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(5, 64, generator=generator)

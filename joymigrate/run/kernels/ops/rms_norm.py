@@ -26,7 +26,7 @@ def reference(x: Tensor, weight: Tensor, eps: float = 1e-6, *, offset: float = 0
     return (scaled * (weight.to(wide.dtype) + offset)).to(x.dtype)
 
 
-def fused(x: Tensor, weight: Tensor, eps: float = 1e-6, *, offset: float = 0.0) -> Tensor:
+def run_fused(x: Tensor, weight: Tensor, eps: float = 1e-6, *, offset: float = 0.0) -> Tensor:
     """torch's own, which keeps one number a row for the backward instead of x in float32."""
     # In float32 the weight plus its offset is exact enough; a narrow sum would round the weight.
     if offset:
@@ -79,7 +79,7 @@ OPERATOR = Operator(
     cases=cases,
     grid=grid,
     implementations=(
-        Implementation("torch", fused, 10, dtypes=WIDE, pays=pays_on_cpu),
+        Implementation("torch", run_fused, 10, dtypes=WIDE, pays=pays_on_cpu),
         Implementation(
             "liger",
             "joymigrate.run.kernels.own.liger:rms_norm",

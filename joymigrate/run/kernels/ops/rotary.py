@@ -29,7 +29,7 @@ from joymigrate.run.kernels.operator import (
 from joymigrate.run.kernels.samples import Samples
 
 
-def turned(x: Tensor, interleaved: bool) -> Tensor:
+def turn_pairs(x: Tensor, interleaved: bool) -> Tensor:
     """Each pair (a, b) as (-b, a)."""
     if interleaved:
         return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
@@ -42,7 +42,7 @@ def reference(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False)
     size = cos.shape[-1]
     part, rest = x[..., :size], x[..., size:]
     cos, sin = cos.to(x.dtype), sin.to(x.dtype)
-    part = part * cos + turned(part, interleaved) * sin
+    part = part * cos + turn_pairs(part, interleaved) * sin
     return torch.cat((part, rest), -1) if rest.shape[-1] else part
 
 

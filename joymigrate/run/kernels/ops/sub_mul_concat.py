@@ -32,7 +32,7 @@ def reference(q: Tensor, k: Tensor) -> Tensor:
     return torch.cat((q.expand_as(less), k.expand_as(less), less, q * k), -1)
 
 
-def written(q: Tensor, k: Tensor) -> Tensor:
+def write_parts(q: Tensor, k: Tensor) -> Tensor:
     """Difference and product computed where they belong in the result: no temporaries."""
     shape = torch.broadcast_shapes(q.shape, k.shape)  # type: ignore[no-untyped-call]
     y = k.new_empty(*shape[:-1], 4 * shape[-1])
@@ -88,7 +88,7 @@ OPERATOR = Operator(
     tolerance=POINTWISE,
     implementations=(
         Implementation(
-            "torch", written, 10, dtypes=WIDE, backward=False, pays=pays_on_cpu
+            "torch", write_parts, 10, dtypes=WIDE, backward=False, pays=pays_on_cpu
         ),
         Implementation(
             "triton", "joymigrate.run.kernels.own.sub_mul_concat:sub_mul_concat", 20,

@@ -46,7 +46,7 @@ def in_place(gate: Tensor, up: Tensor | None = None) -> Tensor:
     return F.silu(gate).mul_(up)
 
 
-def recomputed(gate: Tensor, up: Tensor | None = None) -> Tensor:
+def run_recomputing(gate: Tensor, up: Tensor | None = None) -> Tensor:
     """One tensor less kept for the backward, for silu computed twice."""
     if up is None:
         gate, up = gate.chunk(2, -1)
@@ -94,7 +94,7 @@ OPERATOR = Operator(
     implementations=(
         Implementation("torch", in_place, 10, dtypes=WIDE, backward=False),
         # Saves memory, not time: on request.
-        Implementation("recomputed", recomputed, -1, dtypes=WIDE),
+        Implementation("recomputed", run_recomputing, -1, dtypes=WIDE),
         Implementation(
             "liger",
             "joymigrate.run.kernels.own.liger:swiglu",

@@ -74,7 +74,7 @@ def attention(
     return found
 
 
-def paged(
+def attend_paged(
     q: Tensor,
     keys: Tensor,
     values: Tensor,

@@ -43,7 +43,9 @@ def is_visible(i, j, length, limit, MODE: tl.constexpr):
 
 
 @triton.jit
-def skipped(first_i, first_j, limit, MODE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+def sees_nothing(
+    first_i, first_j, limit, MODE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr
+):
     """Whether no query of this block sees any key of that one."""
     last_i = first_i + ROWS - 1
     last_j = first_j + COLS - 1
@@ -87,7 +89,7 @@ def forward(
         total = tl.zeros((ROWS,), dtype=tl.float32)
         acc = tl.zeros((ROWS, E), dtype=tl.float32)
         for first_j in range(0, length, COLS):
-            if not skipped(first_i, first_j, limit, MODE, ROWS, COLS):
+            if not sees_nothing(first_i, first_j, limit, MODE, ROWS, COLS):
                 j = first_j + tl.arange(0, COLS)
                 columns = (start + j).to(tl.int64)
                 key = tl.load(
@@ -153,7 +155,7 @@ def backward_q(
         less = tl.load(delta + rows * heads + head, mask=inside, other=0.0)
         acc = tl.zeros((ROWS, D), dtype=tl.float32)
         for first_j in range(0, length, COLS):
-            if not skipped(first_i, first_j, limit, MODE, ROWS, COLS):
+            if not sees_nothing(first_i, first_j, limit, MODE, ROWS, COLS):
                 j = first_j + tl.arange(0, COLS)
                 columns = (start + j).to(tl.int64)
                 key = tl.load(
@@ -209,7 +211,7 @@ def backward_kv(
         for group in range(0, groups):
             head = kv * groups + group
             for first_i in range(0, length, ROWS):
-                if not skipped(first_i, first_j, limit, MODE, ROWS, COLS):
+                if not sees_nothing(first_i, first_j, limit, MODE, ROWS, COLS):
                     i = first_i + tl.arange(0, ROWS)
                     rows = (start + i).to(tl.int64)
                     inside = i < length

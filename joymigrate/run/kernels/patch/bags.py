@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from joymigrate.run.kernels.operator import CPU
-from joymigrate.run.kernels.patch.site import ROWS, PatchSite, new_forward, patched
+from joymigrate.run.kernels.patch.site import ROWS, PatchSite, is_patched, new_forward
 from joymigrate.run.kernels.registry import op
 
 OP = "embedding_bag"
@@ -33,7 +33,7 @@ def sites(model: nn.Module, request: str | None) -> Iterator[PatchSite]:
 
 def reason_against(module: nn.EmbeddingBag) -> str | None:
     """Why a module keeps its own forward."""
-    if patched(module) or type(module).forward is not nn.EmbeddingBag.forward:
+    if is_patched(module) or type(module).forward is not nn.EmbeddingBag.forward:
         return "has a forward of its own already"
     for what in ("max_norm", "padding_idx"):
         if getattr(module, what) is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.kernels.patch.site import ROWS, PatchSite, clone, new_forward, patched, same
+from joymigrate.run.kernels.patch.site import ROWS, PatchSite, clone, is_patched, new_forward, same
 from joymigrate.run.kernels.registry import op
 
 OP = "swiglu"
@@ -29,7 +29,7 @@ def sites(model: nn.Module, request: str | None) -> Iterator[PatchSite]:
         names = names_of(module)
         if names is None:
             continue
-        if patched(module):
+        if is_patched(module):
             yield PatchSite(name, OP, reason="has a forward of its own already")
             continue
         key = (type(module), names, activation_of(module))

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from joymigrate.run.kernels.patch.site import ROWS, PatchSite, Undo, new_forward, patched
+from joymigrate.run.kernels.patch.site import ROWS, PatchSite, Undo, is_patched, new_forward
 from joymigrate.run.kernels.registry import op
 
 OP = "fused_linear_cross_entropy"
@@ -54,7 +54,7 @@ def real(value: Any) -> Any:
     return type(value)(real(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 
-def forwarded(name: str) -> Callable[..., Any]:
+def forward_to_tensor(name: str) -> Callable[..., Any]:
     """An operator of Python that the promise passes on to its tensor."""
 
     def method(self: LazyLogits, *args: Any) -> Any:
@@ -65,7 +65,7 @@ def forwarded(name: str) -> Callable[..., Any]:
 
 for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "matmul", "neg", "getitem",
               "len", "iter", "lt", "gt", "le", "ge"):  # fmt: skip
-    setattr(LazyLogits, f"__{_name}__", forwarded(f"__{_name}__"))
+    setattr(LazyLogits, f"__{_name}__", forward_to_tensor(f"__{_name}__"))
 
 
 def sites(model: nn.Module, request: str | None) -> Iterator[PatchSite]:
@@ -75,7 +75,7 @@ def sites(model: nn.Module, request: str | None) -> Iterator[PatchSite]:
         if head is None or not hasattr(module, "loss_function"):
             continue
         place = f"{name}.lm_head" if name else "lm_head"
-        if patched(head):
+        if is_patched(head):
             yield PatchSite(place, OP, reason="has a forward of its own already")
         elif type(head) is not nn.Linear:
             yield PatchSite(place, OP, reason=f"its head is a {type(head).__name__}")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.kernels.patch.site import ROWS, PatchSite, clone, new_forward, patched, same
+from joymigrate.run.kernels.patch.site import ROWS, PatchSite, clone, is_patched, new_forward, same
 from joymigrate.run.kernels.registry import op
 
 OP = "rms_norm"
@@ -22,7 +22,7 @@ def sites(model: nn.Module, request: str | None) -> Iterator[PatchSite]:
     for name, module in model.named_modules():
         if not looks_like_norm(module):
             continue
-        if patched(module):
+        if is_patched(module):
             yield PatchSite(name, OP, reason="has a forward of its own already")
             continue
         key = (type(module), epsilon_of(module), size_of(module))

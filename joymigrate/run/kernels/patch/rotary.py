@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.kernels.patch.site import ROWS, PatchSite, new_forward, patched, same
+from joymigrate.run.kernels.patch.site import ROWS, PatchSite, is_patched, new_forward, same
 from joymigrate.run.kernels.registry import op
 
 OP = "rotary"
@@ -35,7 +35,7 @@ def sites(model: nn.Module, request: str | None) -> Iterator[PatchSite]:
         if plain is not forward:
             yield PatchSite(name, OP, reason="its forward is decorated")
             continue
-        if patched(module) or plain.__closure__:
+        if is_patched(module) or plain.__closure__:
             yield PatchSite(name, OP, reason="has a forward of its own already")
             continue
         if function not in tried:

@@ -45,7 +45,7 @@ def new_forward(module: nn.Module, forward: Callable[..., Any]) -> Undo:
     return undo
 
 
-def patched(module: nn.Module) -> bool:
+def is_patched(module: nn.Module) -> bool:
     """Whether this module has a forward of its own already."""
     return "forward" in module.__dict__
 

@@ -19,7 +19,7 @@ from joymigrate.run.serve.engine.preflight import (
     Wanted,
     told_by,
 )
-from joymigrate.run.train.formats.tensors import indexed
+from joymigrate.run.train.formats.tensors import read_index
 
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
@@ -153,7 +153,7 @@ def weight_files(folder: Path) -> list[Path]:
     """The files that the engine would read: those of the index where there is one."""
     index = next(iter(sorted(folder.glob("*.safetensors.index.json"))), None)
     if index is not None:
-        return sorted(set(indexed(folder, index).values()))
+        return sorted(set(read_index(folder, index).values()))
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise JoyError(

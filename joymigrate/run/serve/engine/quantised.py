@@ -19,7 +19,7 @@ from joymigrate.run import kernels
 from joymigrate.run.serve.engine.linear import Linear, Quantised
 from joymigrate.run.serve.engine.weights import Weights
 from joymigrate.run.train.formats.open import QuantisedReader, open_quantised
-from joymigrate.run.train.formats.stored import NIBBLES, Int8Linear, joined
+from joymigrate.run.train.formats.stored import NIBBLES, Int8Linear, join_linears
 from joymigrate.run.train.formats.stored import Linear as Stored
 
 
@@ -44,7 +44,7 @@ class Engaged:
         whole = [part for part in found if part is not None]
         if not whole:
             return None
-        one = joined(whole) if len(whole) == len(found) else None
+        one = join_linears(whole) if len(whole) == len(found) else None
         if one is not None:
             return One(one)
         return Row(tuple(self.part(*pair) for pair in zip(names, found, strict=True)))

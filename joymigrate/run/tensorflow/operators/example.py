@@ -117,9 +117,9 @@ def write_example(features: dict[str, Any]) -> bytes:
     """An Example of lists: bytes or str, float, int. For tests and for small files."""
     entries = b""
     for name, values in features.items():
-        entry = delimited(1, name.encode()) + delimited(2, written_feature(list(values)))
-        entries += delimited(1, entry)
-    return delimited(1, entries)
+        entry = delimit(1, name.encode()) + delimit(2, written_feature(list(values)))
+        entries += delimit(1, entry)
+    return delimit(1, entries)
 
 
 def written_feature(values: list[Any]) -> bytes:
@@ -128,18 +128,18 @@ def written_feature(values: list[Any]) -> bytes:
         return b""
     if isinstance(values[0], bytes | str):
         plain = [each.encode() if isinstance(each, str) else each for each in values]
-        return delimited(1, b"".join(delimited(1, each) for each in plain))
+        return delimit(1, b"".join(delimit(1, each) for each in plain))
     if isinstance(values[0], float | np.floating):
-        return delimited(2, delimited(1, struct.pack(f"<{len(values)}f", *values)))
-    return delimited(3, delimited(1, b"".join(written(int(each)) for each in values)))
+        return delimit(2, delimit(1, struct.pack(f"<{len(values)}f", *values)))
+    return delimit(3, delimit(1, b"".join(write_varint(int(each)) for each in values)))
 
 
-def delimited(field: int, data: bytes) -> bytes:
+def delimit(field: int, data: bytes) -> bytes:
     """A field with its length."""
-    return written(field << 3 | DELIMITED) + written(len(data)) + data
+    return write_varint(field << 3 | DELIMITED) + write_varint(len(data)) + data
 
 
-def written(value: int) -> bytes:
+def write_varint(value: int) -> bytes:
     """A number of 7 bits a byte."""
     value &= 2**64 - 1
     found = bytearray()

@@ -103,7 +103,7 @@ def unpack(x: Any, *, num: int, axis: int = 0) -> tuple[Any, ...]:
     return torch.unbind(x, axis)
 
 
-def concatenated(values: list[Any], axis: int) -> Any:
+def concatenate(values: list[Any], axis: int) -> Any:
     """Parts behind one another."""
     if isinstance(values[0], np.ndarray):
         return np.concatenate(values, axis)
@@ -113,13 +113,13 @@ def concatenated(values: list[Any], axis: int) -> Any:
 @operator("ConcatV2", host=(-1,))
 def concat(*values: Any) -> Any:
     """Parts behind one another along the axis that comes last."""
-    return concatenated(list(values[:-1]), whole(values[-1]))
+    return concatenate(list(values[:-1]), whole(values[-1]))
 
 
 @operator("Concat", host=(0,))
 def concat_first(axis: Any, *values: Any) -> Any:
     """Parts behind one another along the axis that comes first."""
-    return concatenated(list(values), whole(axis))
+    return concatenate(list(values), whole(axis))
 
 
 @operator("Split", host=(0,))
@@ -183,10 +183,10 @@ def strided_slice(
         else:
             low = None if begin_mask & bit else start
             where.append(slice(low, None if end_mask & bit else stop, step))
-    return sliced(x, where)
+    return slice_of(x, where)
 
 
-def sliced(x: Any, where: list[Any]) -> Any:
+def slice_of(x: Any, where: list[Any]) -> Any:
     """x[where]; torch has no steps backwards."""
     if isinstance(x, np.ndarray):
         return np.asarray(x[tuple(where)], dtype=object)
@@ -315,7 +315,7 @@ def partition(x: Any, parts: Tensor, *, num_partitions: int) -> tuple[Any, ...]:
 def stitch(*values: Any) -> Any:
     """Rows put in places: first all lists of places, then as many lists of rows."""
     half = len(values) // 2
-    rows = concatenated(
+    rows = concatenate(
         [
             v.reshape(p.numel(), *v.shape[p.ndim :])
             for p, v in zip(values[:half], values[half:], strict=True)

@@ -100,7 +100,7 @@ def render(job: Job) -> Rendered:
     path = folder / f"{job.name}.yaml"
     files = {
         path: yaml.safe_dump({k: v for k, v in options.items() if v is not None}, sort_keys=False),
-        folder / "dataset_info.json": json.dumps(described(job, stage), indent=1) + "\n",
+        folder / "dataset_info.json": json.dumps(describe_data(job, stage), indent=1) + "\n",
     }
     several = count["processes"] > 1
     environment = (
@@ -110,7 +110,7 @@ def render(job: Job) -> Rendered:
     return Rendered(("llamafactory-cli", "train", str(path)), files, environment, left)
 
 
-def described(job: Job, stage: str) -> dict[str, Any]:
+def describe_data(job: Job, stage: str) -> dict[str, Any]:
     """The data files as its `dataset_info.json` has them."""
     columns: dict[str, Any] = COLUMNS.get("dpo" if stage == "rm" else stage, COLUMNS["sft"])
     return {

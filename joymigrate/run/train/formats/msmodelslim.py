@@ -93,21 +93,21 @@ class MsModelSlimReader:
         x_offset = self.source.raw(f"{name}.input_offset").float().reshape(-1)
         if x_scale.numel() != 1:
             raise JoyError(f"{name} has {x_scale.numel()} input scales, not one", where=self.where)
-        deq = unpacked(self.source.raw(f"{name}.deq_scale")).reshape(-1)
+        deq = unpack_scales(self.source.raw(f"{name}.deq_scale")).reshape(-1)
         added = self.source.raw(f"{name}.quant_bias").double().reshape(-1)
         bias = (added + float(x_offset) * values.double().sum(1)) * deq.double()
         shifted = x_offset if bool(x_offset.any()) else None
         return Int8Linear(values, deq / x_scale, bias.float(), x_scale, shifted)
 
 
-def unpacked(scale: Tensor) -> Tensor:
+def unpack_scales(scale: Tensor) -> Tensor:
     """float32 scales, from the low half of int64 where they are packed."""
     if scale.dtype is not torch.int64:
         return scale.float()
     return scale.contiguous().view(torch.int32)[..., ::2].contiguous().view(torch.float32)
 
 
-def packed(scale: Tensor) -> Tensor:
+def pack_scales(scale: Tensor) -> Tensor:
     """float32 scales [N] as the low half of int64 [N]."""
     low = scale.float().contiguous().view(torch.int32)
     return torch.stack((low, torch.zeros_like(low)), -1).view(torch.int64).reshape(scale.shape)
@@ -145,7 +145,7 @@ def static_tensors(
     yield f"{name}.quant_bias", added.to(torch.int32), STATIC
     yield f"{name}.input_scale", linear.x_scale.reshape(1).float(), STATIC
     yield f"{name}.input_offset", offset, STATIC
-    yield f"{name}.deq_scale", narrow if dtype is torch.bfloat16 else packed(narrow), STATIC
+    yield f"{name}.deq_scale", narrow if dtype is torch.bfloat16 else pack_scales(narrow), STATIC
 
 
 def description(kinds: Mapping[str, str], *, static: bool) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def unpack(values: Tensor) -> Tensor:
     return ((values.unsqueeze(-1) >> shifts) & 15).flatten(-2)
 
 
-def joined(parts: list[Linear]) -> Linear | None:
+def join_linears(parts: list[Linear]) -> Linear | None:
     """Several linears of one input as one, their outputs one after the other; None where they are
     of different kinds or quantise the input differently."""
     first = parts[0]

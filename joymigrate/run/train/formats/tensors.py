@@ -73,7 +73,7 @@ def homes(folder: Path) -> dict[str, Path]:
 
     index = next(iter(sorted(folder.glob("*.safetensors.index.json"))), None)
     if index is not None:
-        return indexed(folder, index)
+        return read_index(folder, index)
     found: dict[str, Path] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
@@ -94,7 +94,7 @@ def homes(folder: Path) -> dict[str, Path]:
     return found
 
 
-def indexed(folder: Path, index: Path) -> dict[str, Path]:
+def read_index(folder: Path, index: Path) -> dict[str, Path]:
     """Tensors of a sharded folder, as its index says."""
     try:
         listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"]

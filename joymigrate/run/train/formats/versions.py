@@ -89,7 +89,7 @@ def latest_of(manifest: Manifest, data: bytes) -> bytes:
     return (json.dumps({"schema": LATEST_SCHEMA, **known, "sha256": sha256(data)}) + "\n").encode()
 
 
-def checked(manifest: Manifest, name: str, data: bytes, where: str) -> bytes:
+def check_hash(manifest: Manifest, name: str, data: bytes, where: str) -> bytes:
     """The bytes of a file, if they are those that the manifest names."""
     entry = manifest["files"][name]
     if len(data) != entry["bytes"] or sha256(data) != entry["sha256"]:
@@ -143,7 +143,7 @@ class FolderVersions:
             data = path.read_bytes()
         except FileNotFoundError:
             raise absent(manifest["version"], manifest["form"], str(path)) from None
-        return checked(manifest, name, data, str(path))
+        return check_hash(manifest, name, data, str(path))
 
     def publish(
         self, manifest: Manifest, files: Mapping[str, bytes], *, newest: bool = True
@@ -236,7 +236,7 @@ class RedisVersions:
         data = self.ask("get", self.key("file", manifest["files"][name]["sha256"]))
         if data is None:
             raise absent(manifest["version"], manifest["form"], f"{self.where} {name}")
-        return checked(manifest, name, data, self.where)
+        return check_hash(manifest, name, data, self.where)
 
     def publish(
         self, manifest: Manifest, files: Mapping[str, bytes], *, newest: bool = True
@@ -474,15 +474,15 @@ def uniform_rows(ids: Any, dim: int, low: float, high: float, seed: int) -> Any:
     import torch
 
     golden = np.uint64(0x9E3779B97F4A7C15)
-    start = finalised(np.array([seed & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64) + golden)
-    keys = finalised(np.ascontiguousarray(ids, dtype=np.int64).view(np.uint64) + start)
+    start = finalise(np.array([seed & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64) + golden)
+    keys = finalise(np.ascontiguousarray(ids, dtype=np.int64).view(np.uint64) + start)
     numbers = np.arange(1, dim + 1, dtype=np.uint64) * golden
-    bits = finalised(keys[:, None] + numbers[None])
+    bits = finalise(keys[:, None] + numbers[None])
     share = (bits >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
     return torch.from_numpy(np.float32(low) + share * np.float32(high - low))
 
 
-def finalised(values: Any) -> Any:
+def finalise(values: Any) -> Any:
     """SplitMix64's output function on uint64; wraps around at 64 bits."""
     import numpy as np
 

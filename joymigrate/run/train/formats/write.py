@@ -103,7 +103,7 @@ class Writer:
             place = tensor.untyped_storage().data_ptr()
             apart[name] = tensor.clone() if place in seen else tensor
             seen.add(place)
-        guarded(lambda: save_file(apart, path, metadata={"format": "pt"}), self.out)
+        guard_files(lambda: save_file(apart, path, metadata={"format": "pt"}), self.out)
         self.shards.append({n: t.numel() * t.element_size() for n, t in self.pending.items()})
         self.pending, self.pending_bytes = {}, 0
 
@@ -124,7 +124,7 @@ class Writer:
             )
         write_json(self.folder / "config.json", config)
         self.name_shards()
-        guarded(self.settle, self.out)
+        guard_files(self.settle, self.out)
 
     def name_shards(self) -> None:
         """model.safetensors, or numbered shards with an index; msmodelslim always has an index."""
@@ -174,16 +174,16 @@ def keep(model: Path, folder: Path) -> None:
         ours = path.name in ("config.json", msmodelslim.DESCRIPTION)
         wanted = path.suffix in KEPT or path.name in KEPT_NAMES
         if path.is_file() and wanted and not weights and not ours:
-            guarded(lambda path=path: shutil.copyfile(path, folder / path.name), folder)  # type: ignore[misc]
+            guard_files(lambda path=path: shutil.copyfile(path, folder / path.name), folder)  # type: ignore[misc]
 
 
 def write_json(path: Path, content: Any) -> None:
     """A JSON file."""
     text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
-    guarded(lambda: path.write_text(text, encoding="utf-8"), path)
+    guard_files(lambda: path.write_text(text, encoding="utf-8"), path)
 
 
-def guarded(act: Callable[[], object], where: Path) -> None:
+def guard_files(act: Callable[[], object], where: Path) -> None:
     """Do something with files; what the system refuses is the user's to mend."""
     try:
         act()

@@ -62,7 +62,7 @@ def scale_of(inputs: Inputs, weight: Tensor, beta: float, *, balanced: bool) -> 
     return s / (s.max() * s.min()).sqrt()
 
 
-def clipped(weight: Tensor, x: Tensor, group: int, dtype: torch.dtype) -> Tensor:
+def clip_scales(weight: Tensor, x: Tensor, group: int, dtype: torch.dtype) -> Tensor:
     """Scales [N, K / group], each of the span that errs least on inputs x [T, K]."""
     rows, inputs = weight.shape
     apart_x = x.view(len(x), -1, group)

@@ -146,7 +146,7 @@ def judge(
         figures = compare(plain, other, samples, progress)
     scheme = other.reader.scheme
     limits = LIMITS["w4a16" if "w4a16" in scheme else "w8a8"]
-    records, reasons = judged(figures, limits, most_perplexity, least_top1)
+    records, reasons = judge_figures(figures, limits, most_perplexity, least_top1)
     failed = [one for one in records if one.status.failed]
     outcome = Outcome.FAIL if failed else Outcome.PASS
     if figures.places < PLACES and outcome is Outcome.PASS:
@@ -221,7 +221,7 @@ def add(figures: Figures, ids: tuple[int, ...], want: Tensor, got: Tensor) -> No
     figures.ties += int((~same & (behind <= TIE)).sum())
 
 
-def judged(
+def judge_figures(
     figures: Figures,
     limits: Mapping[str, tuple[float, float]],
     most_perplexity: float | None,
@@ -236,9 +236,9 @@ def judged(
     divergence = figures.kl / max(1, figures.places)
     growth, top1 = figures.growth, figures.top1_or_tie
     records = [
-        limited("perplexity_ratio", growth, *limits["perplexity_ratio"]),
-        limited("kl", divergence, *limits["kl"]),
-        limited("top1_disagreement", 1 - top1, *(1 - limit for limit in limits["top1"])),
+        limit_figure("perplexity_ratio", growth, *limits["perplexity_ratio"]),
+        limit_figure("kl", divergence, *limits["kl"]),
+        limit_figure("top1_disagreement", 1 - top1, *(1 - limit for limit in limits["top1"])),
     ]
     words = (
         f"perplexity grows {growth:.3f} times, at most {limits['perplexity_ratio'][1]} is allowed",
@@ -256,7 +256,7 @@ def judged(
     return records, reasons
 
 
-def limited(metric: str, value: float, good: float, bad: float) -> Difference:
+def limit_figure(metric: str, value: float, good: float, bad: float) -> Difference:
     """One figure of the model, the smaller the better; NaN fails."""
     status = Status.PASS if value <= good else Status.WARN if value <= bad else Status.FAIL
     return record("model", metric, value, bad, status)

@@ -223,7 +223,7 @@ class QuantisationRun:
         found = self.search(layer, group, inputs, weight)
         if found.scale is not None and group.fold is not None:
             group.fold.apply(layer, found.scale)
-            inputs = scaled(inputs, found.scale)
+            inputs = scale_inputs(inputs, found.scale)
             weight = torch.cat([module.weight for module in modules])
         stored = {
             name: self.rounded(module, inputs) for name, module in zip(names, modules, strict=True)
@@ -274,7 +274,7 @@ class QuantisationRun:
         if self.options.scheme == "w4a16":
             size, dtype = self.made.group, self.skeleton.dtype
             search = self.options.search
-            clip = awq.clipped(weight, inputs.kept, size, dtype) if search else None
+            clip = awq.clip_scales(weight, inputs.kept, size, dtype) if search else None
             four = int4_linear(
                 weight, int4_scale(weight, size, dtype) if clip is None else clip, bias
             )
@@ -315,7 +315,7 @@ def here(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.detach().float().cpu()
 
 
-def scaled(inputs: Inputs, s: Tensor) -> Inputs:
+def scale_inputs(inputs: Inputs, s: Tensor) -> Inputs:
     """What the linears get after the fold."""
     return Inputs(
         inputs.low / s,

@@ -31,7 +31,7 @@ def pairwise_sum(fields_BFD: Tensor) -> Tensor:
     return 0.5 * total.sum(-1)
 
 
-def compared(query_BD: Tensor, events_BLD: Tensor) -> Tensor:
+def compare_events(query_BD: Tensor, events_BLD: Tensor) -> Tensor:
     """DIN's input of the activation unit: query, event, difference, product [B, L, 4 D]."""
     query = query_BD[:, None].expand_as(events_BLD)
     return torch.cat([query, events_BLD, query - events_BLD, query * events_BLD], -1)
@@ -51,7 +51,7 @@ class ActivationUnit(nn.Module):
 
     def forward(self, query_BD: Tensor, events_BLD: Tensor) -> Tensor:
         """Weights before any normalisation."""
-        weights: Tensor = self.layers(compared(query_BD, events_BLD)).squeeze(-1)
+        weights: Tensor = self.layers(compare_events(query_BD, events_BLD)).squeeze(-1)
         return weights
 
 

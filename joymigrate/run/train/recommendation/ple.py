@@ -41,16 +41,16 @@ class Level(nn.Module):
             own.append([expert(x) for expert in experts])
         shared = [expert(common) for expert in self.shared]
         found = [
-            weighted(gate(x), [*mine, *shared])
+            weigh_experts(gate(x), [*mine, *shared])
             for gate, x, mine in zip(self.gates, tasks, own, strict=True)
         ]
         if self.shared_gate is None:
             return found, common
         every = [one for mine in own for one in mine] + shared
-        return found, weighted(self.shared_gate(common), every)
+        return found, weigh_experts(self.shared_gate(common), every)
 
 
-def weighted(scores_BE: Tensor, experts: list[Tensor]) -> Tensor:
+def weigh_experts(scores_BE: Tensor, experts: list[Tensor]) -> Tensor:
     """The experts' outputs by the softmax of a gate [B, H]."""
     return torch.einsum("be,beh->bh", scores_BE.softmax(-1), torch.stack(experts, 1))
 

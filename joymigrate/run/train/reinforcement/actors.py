@@ -109,13 +109,13 @@ class TrainerActor:
 def control(job: Job, folder: RunFolder, restarts: int, tell: Callable[[str], None]) -> int:
     """Start the actors and watch them until the run has ended; its exit code."""
     try:
-        return controlled(job, folder, restarts, tell)
+        return run_controlled(job, folder, restarts, tell)
     except JoyError as error:
         folder.report(state="failed", message=str(error))
         raise
 
 
-def controlled(job: Job, folder: RunFolder, restarts: int, tell: Callable[[str], None]) -> int:
+def run_controlled(job: Job, folder: RunFolder, restarts: int, tell: Callable[[str], None]) -> int:
     """Look at the task's options first, then ask Ray."""
     from joymigrate.run.train import assemble
 
@@ -134,13 +134,13 @@ def controlled(job: Job, folder: RunFolder, restarts: int, tell: Callable[[str],
             logging_level=logging.ERROR,
         )
     try:
-        return watched(ray, space, job, folder, writers, restarts, tell)
+        return watch_actors(ray, space, job, folder, writers, restarts, tell)
     finally:
         if ours:
             ray.shutdown()
 
 
-def watched(
+def watch_actors(
     ray: Any,
     space: str,
     job: Job,
@@ -186,7 +186,7 @@ def watched(
             for one, mine in zip(trainers, ranks, strict=True)
         ]
         try:
-            codes = ended(ray, running, folder)
+            codes = collect_exits(ray, running, folder)
         except ray.exceptions.RayActorError as error:
             for one in trainers:
                 ray.kill(one)
@@ -206,7 +206,7 @@ def watched(
     raise AssertionError("unreachable")
 
 
-def ended(ray: Any, running: Sequence[Any], folder: RunFolder) -> list[int]:
+def collect_exits(ray: Any, running: Sequence[Any], folder: RunFolder) -> list[int]:
     """The exit codes; raises as soon as one trainer is gone."""
     waiting = list(running)
     with passing_on(folder):

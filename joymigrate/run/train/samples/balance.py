@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.run.train.samples.batch import Array, Jagged, SampleBatch, joined
+from joymigrate.run.train.samples.batch import Array, Jagged, SampleBatch, join_batches
 from joymigrate.run.train.samples.schema import FeatureSchema
 
 Work = Callable[[SampleBatch], Array]
@@ -97,11 +97,11 @@ class Balancer:
         after = np.array([every[rows].sum() for rows in places])
         first, last = edges[self.rank], edges[self.rank + 1]
         outgoing = [
-            picked(batch, np.array([row - first for row in rows if first <= row < last], int))
+            pick_rows(batch, np.array([row - first for row in rows if first <= row < last], int))
             for rows in places
         ]
         arrived = self.swap(outgoing)
-        made = joined([one for one in arrived if len(one)] or arrived[:1])
+        made = join_batches([one for one in arrived if len(one)] or arrived[:1])
         most = max(map(len, places))
         return Balanced(made, most, imbalance(before), imbalance(after))
 
@@ -133,7 +133,7 @@ class Balancer:
         return [pickle.loads(part.numpy().tobytes()) for part in torch.split(got, coming.tolist())]
 
 
-def picked(batch: SampleBatch, rows: Array) -> SampleBatch:
+def pick_rows(batch: SampleBatch, rows: Array) -> SampleBatch:
     """Some rows of a batch, in the order given."""
     return SampleBatch(
         ids={name: values[rows] for name, values in batch.ids.items()},

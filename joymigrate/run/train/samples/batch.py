@@ -81,7 +81,7 @@ class SampleBatch:
         )
 
 
-def joined(parts: Sequence[SampleBatch]) -> SampleBatch:
+def join_batches(parts: Sequence[SampleBatch]) -> SampleBatch:
     """Several batches as one."""
     if len(parts) == 1:
         return replace(parts[0], fate=None)

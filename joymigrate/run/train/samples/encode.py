@@ -153,7 +153,9 @@ class EncodePass:
         """One id per row."""
         rows = self.encoder.tables[self.schema.table_of(name)].rows
         if feature.type == "cross":
-            return hashing.folded(hashing.crossed([self.raw[part] for part in feature.of]), rows)
+            return hashing.fold_hashes(
+                hashing.cross_hashes([self.raw[part] for part in feature.of]), rows
+            )
         if feature.type == "number":
             places = np.searchsorted(
                 np.asarray(feature.buckets), self.number(name, feature), "right"
@@ -165,7 +167,7 @@ class EncodePass:
             self.check_type(column, is_text(array.type), "text")
             hashes = hashing.of_texts(array)
             self.raw[name] = hashes
-            return hashing.folded(hashes, rows)
+            return hashing.fold_hashes(hashes, rows)
         self.check_type(column, is_whole(array.type), "whole numbers")
         if array.null_count:
             if feature.default is None:
@@ -196,7 +198,7 @@ class EncodePass:
     ) -> Array:
         """Ids as the table takes them; `lengths` says which row a value of a list is of."""
         if feature.hash:
-            return hashing.folded(hashing.of_ids(values), rows)
+            return hashing.fold_hashes(hashing.of_ids(values), rows)
         if len(values) and (values.min() < 0 or (rows is not None and values.max() >= rows)):
             wrong = values < 0
             self.refuse_values(wrong, f"'{column}' has a negative id", values, lengths)
@@ -222,7 +224,7 @@ class EncodePass:
         inner = array.flatten()
         if feature.type == "texts" or feature.text:
             self.check_type(column, is_text(inner.type), "lists of texts")
-            values = hashing.folded(hashing.of_texts(inner), rows)
+            values = hashing.fold_hashes(hashing.of_texts(inner), rows)
         else:
             self.check_type(column, is_whole(inner.type), "lists of whole numbers")
             if inner.null_count:
@@ -276,7 +278,7 @@ class EncodePass:
             return None
         array = self.columns[name]
         if is_text(array.type):
-            return hashing.folded(hashing.of_texts(array), None)
+            return hashing.fold_hashes(hashing.of_texts(array), None)
         return self.whole(name)
 
     def times(self) -> Array | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from joymigrate.run.train.feed import moved
+from joymigrate.run.train.feed import move_batch
 from joymigrate.run.train.samples.open_rows import open_rows
 from joymigrate.run.train.samples.readers import start_readers
 
@@ -32,7 +32,7 @@ def evaluate_rows(
                     part = batch.part(at, min(batch.read, at + size))
                     skipped += part.read - len(part)
                     if len(part):
-                        inputs = moved(task.samples_of(part), device.at())
+                        inputs = move_batch(task.samples_of(part), device.at())
                         found += task.predict(model, inputs)
     finally:
         readers.close()

@@ -63,7 +63,7 @@ def example_rows(
         starts = read_index(path)
         seen: dict[bytes, Any] = {}
         for at, record in enumerate(read_records(path, count=LOOKED)):
-            seen |= parsed(record, str(path), at)
+            seen |= parse_record(record, str(path), at)
         if seen:
             check_columns(schema, sorted(name.decode() for name in seen), str(path))
         for first in range(0, len(starts) - 1, GROUP):
@@ -74,7 +74,7 @@ def example_rows(
     return ExampleRows(tuple(map(str, files)), tuple(groups), tuple(sizes), schema, seed, shuffle)
 
 
-def parsed(record: bytes, path: str, row: int) -> Mapping[bytes, Any]:
+def parse_record(record: bytes, path: str, row: int) -> Mapping[bytes, Any]:
     """The features of one record."""
     try:
         return read_example(record)
@@ -88,7 +88,7 @@ def as_table(
     """Records as an Arrow table with the schema's columns."""
     import pyarrow as pa
 
-    examples = [parsed(data, path, row) for data, row in zip(records, rows, strict=True)]
+    examples = [parse_record(data, path, row) for data, row in zip(records, rows, strict=True)]
     kinds = {schema.column(name): each for name, each in schema.features.items()}
     columns = {}
     for name in schema.columns():

@@ -14,7 +14,7 @@ from typing import Any
 
 from joymigrate.run.train.feed import RankShare
 from joymigrate.run.train.samples.balance import Balancer
-from joymigrate.run.train.samples.batch import SampleBatch, joined
+from joymigrate.run.train.samples.batch import SampleBatch, join_batches
 from joymigrate.run.train.samples.position import (
     Piece,
     RowPosition,
@@ -48,7 +48,7 @@ class RowStream:
             parts.append(self.held.part(self.at, stop))
             count -= stop - self.at
             self.at = stop
-        return joined(parts) if parts else self.rows.empty()
+        return join_batches(parts) if parts else self.rows.empty()
 
     def close(self) -> None:
         """Stop reading ahead."""

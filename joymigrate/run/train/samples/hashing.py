@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from joymigrate.run.train.order import mixed
+from joymigrate.run.train.order import mix_bits
 
 Bits = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
@@ -22,7 +22,7 @@ TOP = np.uint64((1 << 63) - 1)
 
 def of_ids(ids: Ints) -> Bits:
     """Hashes of whole numbers."""
-    return mixed(ids.astype(np.uint64))
+    return mix_bits(ids.astype(np.uint64))
 
 
 def of_texts(values: Any) -> Bits:
@@ -43,15 +43,15 @@ def of_texts(values: Any) -> Bits:
     return found
 
 
-def crossed(parts: Sequence[Bits]) -> Bits:
+def cross_hashes(parts: Sequence[Bits]) -> Bits:
     """One hash of several; their order counts."""
-    found = mixed(parts[0])
+    found = mix_bits(parts[0])
     for part in parts[1:]:
-        found = mixed(found ^ (part + np.uint64(0x9E3779B97F4A7C15)))
+        found = mix_bits(found ^ (part + np.uint64(0x9E3779B97F4A7C15)))
     return found
 
 
-def folded(hashes: Bits, rows: int | None) -> Ints:
+def fold_hashes(hashes: Bits, rows: int | None) -> Ints:
     """Ids of a static table of `rows` rows, or of a dynamic one."""
     hashes = hashes & TOP if rows is None else hashes % np.uint64(rows)
     found: Ints = hashes.astype(np.int64)

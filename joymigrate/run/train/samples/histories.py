@@ -57,13 +57,13 @@ class LmdbPieces:
     def get(self, keys: Sequence[tuple[int, int]]) -> list[bytes | None]:
         """The values of keys, in one transaction."""
         with self.environment.begin() as step:
-            return [step.get(packed(*key)) for key in keys]
+            return [step.get(pack_key(*key)) for key in keys]
 
     def put(self, items: Sequence[tuple[int, int, bytes]]) -> None:
         """Set values, in one durable transaction."""
         with self.environment.begin(write=True) as step:
             for user, number, value in items:
-                step.put(packed(user, number), value)
+                step.put(pack_key(user, number), value)
 
     def fields(self) -> list[str] | None:
         """The names of the fields."""
@@ -139,7 +139,7 @@ class RedisPieces:
         self.redis.close()
 
 
-def packed(user: int, number: int) -> bytes:
+def pack_key(user: int, number: int) -> bytes:
     """A key whose order is that of users and their pieces."""
     return struct.pack(">qI", user, number)
 
@@ -202,7 +202,7 @@ class HistoryStore:
             owners, counts, tails, firsts, lasts, strict=True
         ):
             new = [columns[name][first:last] for name in self.names]
-            items += extended(int(user), int(count), tail, new)
+            items += extend_pieces(int(user), int(count), tail, new)
         self.pieces.put(items)
 
     def counts(self, users: Array) -> Array:
@@ -269,7 +269,7 @@ class HistoryStore:
         return names.index(field)
 
 
-def extended(
+def extend_pieces(
     user: int, count: int, tail: bytes | None, new: Sequence[Array]
 ) -> list[tuple[int, int, bytes]]:
     """The pieces that new events of one user change, and the count."""
@@ -281,7 +281,7 @@ def extended(
             np.concatenate([field_of(tail, place), values]) for place, values in enumerate(new)
         ]
     items = [
-        (user, number + at // PIECE, encoded([one[at : at + PIECE] for one in columns]))
+        (user, number + at // PIECE, encode_piece([one[at : at + PIECE] for one in columns]))
         for at in range(0, len(columns[0]), PIECE)
     ]
     return [*items, (user, COUNT, struct.pack(">q", count + len(new[0])))]
@@ -291,12 +291,12 @@ def build(files: Sequence[Path], place: str, key: str, fields: Sequence[str]) ->
     """Append the events of Parquet files, in their order, to a store; how many there were."""
     from pyarrow import types
 
-    from joymigrate.run.train.samples.parquet import opened
+    from joymigrate.run.train.samples.parquet import open_file
 
     store = open_histories(place, write=True)
     total = 0
     for path in files:
-        file = opened(str(path))
+        file = open_file(str(path))
         names = file.schema_arrow.names
         wanted = list(fields) or [name for name in names if name != key]
         for name in (key, *wanted):
@@ -316,7 +316,7 @@ def build(files: Sequence[Path], place: str, key: str, fields: Sequence[str]) ->
 WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.int64}
 
 
-def encoded(columns: Sequence[Array]) -> bytes:
+def encode_piece(columns: Sequence[Array]) -> bytes:
     """A piece: events, then per field one byte for its width, its smallest value, the rest."""
     parts = [struct.pack("<H", len(columns[0]))]
     for values in columns:

@@ -402,11 +402,11 @@ def collate(schema: FeatureSchema, batch: Any) -> dict[str, Tensor]:
     for name, one in batch.lists.items():
         if name.endswith(TIMES):
             length = schema.features[name.removesuffix(TIMES)].length
-            made[name], _ = padded(one, length)
+            made[name], _ = pad_lists(one, length)
             continue
         feature = schema.features[name]
         if feature.type == "sequence":
-            made[f"{name}.ids"], made[f"{name}.mask"] = padded(one, feature.length)
+            made[f"{name}.ids"], made[f"{name}.mask"] = pad_lists(one, feature.length)
         else:
             made[f"{name}.ids"] = torch.from_numpy(np.require(one.values, requirements=["C", "W"]))
             owner = np.repeat(np.arange(len(batch)), one.lengths)
@@ -414,7 +414,7 @@ def collate(schema: FeatureSchema, batch: Any) -> dict[str, Tensor]:
     return made
 
 
-def padded(lists: Jagged, length: int) -> tuple[Tensor, Tensor]:
+def pad_lists(lists: Jagged, length: int) -> tuple[Tensor, Tensor]:
     """Ids [B, length], 0 behind the last one, and where they are; longer rows keep their end."""
     import numpy as np
 

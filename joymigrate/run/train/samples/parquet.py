@@ -9,7 +9,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 
 
-def opened(path: str) -> Any:
+def open_file(path: str) -> Any:
     """An open Parquet file of this thread: one reader does not serve two threads at once."""
     return opened_by(path, threading.get_ident())
 

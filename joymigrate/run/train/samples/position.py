@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.run.train.order import permuted
+from joymigrate.run.train.order import permute
 
 Range = tuple[int, int]
 Share = tuple[Range, ...]
@@ -122,7 +122,7 @@ class EpochOrder:
     def groups(self, epoch: int) -> Any:
         """Row groups in their order."""
         numbers = np.arange(len(self.sizes), dtype=np.int64)
-        return permuted(numbers, len(numbers), self.seed, epoch) if self.shuffle else numbers
+        return permute(numbers, len(numbers), self.seed, epoch) if self.shuffle else numbers
 
     def pieces(self, share: Sequence[Range], epoch: int) -> list[Piece]:
         """What to read for row ranges of an epoch, in order."""
@@ -145,4 +145,4 @@ class EpochOrder:
             return numbers
         size = int(self.sizes[piece.group])
         salt = self.seed * 0x100000001B3 + piece.group + 1
-        return permuted(numbers, size, salt, piece.epoch)
+        return permute(numbers, size, salt, piece.epoch)

@@ -28,7 +28,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.samples.batch import SampleBatch
 from joymigrate.run.train.samples.encode import Encoder, check_columns
 from joymigrate.run.train.samples.histories import open_histories
-from joymigrate.run.train.samples.parquet import opened
+from joymigrate.run.train.samples.parquet import open_file
 from joymigrate.run.train.samples.position import EpochOrder, Piece
 from joymigrate.run.train.samples.schema import FeatureSchema
 
@@ -70,7 +70,7 @@ class ParquetRows:
         number, group = self.groups[piece.group]
         path = self.files[number]
         columns = self.schema.columns()
-        table = opened(path).read_row_group(group, columns=columns, use_threads=False)
+        table = open_file(path).read_row_group(group, columns=columns, use_threads=False)
         rows = self.order.rows_of(piece)
         if self.shuffle or piece.last - piece.first < len(table):
             table = table.combine_chunks().take(pa.array(rows))
@@ -78,7 +78,7 @@ class ParquetRows:
 
     def empty(self) -> SampleBatch:
         """No rows, with all columns."""
-        table = opened(self.files[0]).schema_arrow.empty_table()
+        table = open_file(self.files[0]).schema_arrow.empty_table()
         return encoder_of(self.schema).encode(table, self.files[0])
 
 
@@ -90,8 +90,8 @@ def parquet_rows(
     for number, path in enumerate(files):
         if not path.is_file():
             raise JoyError("no such data file", where=str(path), help="check data.train")
-        known = opened(str(path)).metadata
-        check_columns(schema, opened(str(path)).schema_arrow.names, str(path))
+        known = open_file(str(path)).metadata
+        check_columns(schema, open_file(str(path)).schema_arrow.names, str(path))
         for group in range(known.num_row_groups):
             groups.append((number, group))
             sizes.append(known.row_group(group).num_rows)

@@ -118,7 +118,7 @@ class FeatureSchema:
             table = self.table_of(name)
             rows = len(feature.buckets) + 1 if feature.buckets else feature.rows
             mine = TableSize(rows, feature.dim)
-            known[table] = mine if table not in known else joined(known[table], mine, name)
+            known[table] = mine if table not in known else join_tables(known[table], mine, name)
         return {name: dataclasses.replace(one, dim=one.dim or self.dim) for name, one in
                 known.items()}  # fmt: skip
 
@@ -159,7 +159,7 @@ class TableSize:
         return self.dim
 
 
-def joined(one: TableSize, other: TableSize, name: str) -> TableSize:
+def join_tables(one: TableSize, other: TableSize, name: str) -> TableSize:
     """A table that two features share."""
     for key in ("rows", "dim"):
         first, second = getattr(one, key), getattr(other, key)

@@ -49,7 +49,7 @@ class Publisher:
         training = optimiser_tensors(self.optimiser)
         entries = {}
         for name, table in self.tables.items():
-            ids, rows, state = changed(table, self.since[name])
+            ids, rows, state = find_changed(table, self.since[name])
             removed = table.removed_ids(self.since[name])
             file = f"table.{name}.safetensors"
             content = {"ids": ids, "rows": rows, "removed": torch.from_numpy(removed)}
@@ -110,7 +110,7 @@ class Publisher:
         return last
 
 
-def changed(table: Table, since: int) -> tuple[Any, Any, Any]:
+def find_changed(table: Table, since: int) -> tuple[Any, Any, Any]:
     """Ids, rows and optimiser state of rows changed after a version."""
     parts = list(table.row_chunks(table.changed_slots(since)))
     if not parts:

@@ -74,7 +74,7 @@ class WatchedFolder:
 
     def next(self, position: Position, count: int) -> StreamRows | None:
         """Rows behind the position, if there are any."""
-        from joymigrate.run.train.samples.parquet import opened
+        from joymigrate.run.train.samples.parquet import open_file
 
         file, row = position.get("file", ""), position.get("row", 0)
         names = self.names()
@@ -88,7 +88,7 @@ class WatchedFolder:
         for name in [file, *names[len(before) :]] if file in names else names[len(before) :]:
             path = str(self.folder / name)
             first = row if name == file else 0
-            whole = opened(path)
+            whole = open_file(path)
             if first >= whole.metadata.num_rows:
                 continue
             check_columns(self.schema, whole.schema_arrow.names, path)

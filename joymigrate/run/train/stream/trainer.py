@@ -15,7 +15,7 @@ from typing import Any
 from joymigrate.device import Device
 from joymigrate.errors import JoyError
 from joymigrate.run.train import optimise
-from joymigrate.run.train.feed import moved
+from joymigrate.run.train.feed import move_batch
 from joymigrate.run.train.formats import versions
 from joymigrate.run.train.job import Job
 from joymigrate.run.train.models import ModelSource
@@ -166,10 +166,10 @@ class StreamTrainer:
         """One step over rows; they count with the next version."""
         import torch
 
-        from joymigrate.run.train.samples.batch import joined
+        from joymigrate.run.train.samples.batch import join_batches
 
         made = [self.encoder.encode(part.table, part.where) for part in parts]
-        batch = joined(made)
+        batch = join_batches(made)
         self.skipped = total([self.skipped, batch.skipped, *(part.broken for part in parts)])
         self.rows += batch.read + sum(sum(part.broken.values()) for part in parts)
         self.position = parts[-1].position
@@ -180,7 +180,7 @@ class StreamTrainer:
         self.model.train()
         torch.manual_seed(self.job.seed + self.rows)
         self.optimiser.zero_grad(set_to_none=True)
-        inputs = moved(self.task.samples_of(batch), self.device.at())
+        inputs = move_batch(self.task.samples_of(batch), self.device.at())
         loss = self.task.loss(self.model, inputs) / len(batch)
         if not bool(torch.isfinite(loss)):
             raise JoyError(

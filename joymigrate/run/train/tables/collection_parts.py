@@ -18,16 +18,16 @@ class PlainTables(nn.ModuleDict):
     """Modules by the names of tables, which may have dots (torch's own can't)."""
 
     def __getitem__(self, key: str) -> nn.Module:
-        return super().__getitem__(escaped(key))
+        return super().__getitem__(escape_name(key))
 
     def __setitem__(self, key: str, module: nn.Module) -> None:
-        super().__setitem__(escaped(key), module)
+        super().__setitem__(escape_name(key), module)
 
     def __delitem__(self, key: str) -> None:
-        super().__delitem__(escaped(key))
+        super().__delitem__(escape_name(key))
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(escaped(str(key)))
+        return super().__contains__(escape_name(str(key)))
 
     def __iter__(self) -> Iterator[str]:
         return (key.replace(DOT, ".") for key in super().__iter__())
@@ -36,7 +36,7 @@ class PlainTables(nn.ModuleDict):
 DOT = "%2E"
 
 
-def escaped(name: str) -> str:
+def escape_name(name: str) -> str:
     """A table's name as torch takes it."""
     return name.replace(".", DOT)
 

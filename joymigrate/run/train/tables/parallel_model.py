@@ -136,7 +136,7 @@ def open_parts(
         ways = [n for n, other in enumerate(parts) if other.table == part.table]
         by_row = len({parts[n].first_column for n in ways}) == 1 and len(ways) > 1
         if by_row and collection.options[part.table].dynamic:
-            own[number].owner = hashed(ways.index(number), len(ways))
+            own[number].owner = choose_part(ways.index(number), len(ways))
     names = collection.fused()
     collection.exchange_ = ShardedExchange(
         names,
@@ -155,7 +155,7 @@ def open_parts(
     )
 
 
-def hashed(number: int, parts: int) -> Callable[[Any], Any]:
+def choose_part(number: int, parts: int) -> Callable[[Any], Any]:
     """Which ids belong to one part of a dynamic table."""
     return lambda ids: owner_among(ids, parts) == number
 

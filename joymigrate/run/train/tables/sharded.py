@@ -42,7 +42,7 @@ from joymigrate.run.train.tables.questions import (
 )
 from joymigrate.run.train.tables.route import Route
 from joymigrate.run.train.tables.table import Table
-from joymigrate.run.train.tables.wire import Wire, packed, unpacked
+from joymigrate.run.train.tables.wire import Wire, pack_values, unpack_values
 
 OWNER_SEED = 0x5EED  # another hash than that of the owner's own index
 REFUSED, LEFT = 1, 2  # what a rank says instead of sizes
@@ -479,8 +479,8 @@ class ShardedExchange:
     ) -> Tensor:
         """`_exchange` of float32 numbers, sent as `kind`."""
         each = 1 if kind == torch.float32 else kind.itemsize  # of what `packed` makes
-        got = self._exchange(packed(values, kind), to_each * each, from_each * each, group)
-        return unpacked(got, kind)
+        got = self._exchange(pack_values(values, kind), to_each * each, from_each * each, group)
+        return unpack_values(got, kind)
 
     def _exchange(self, send: Tensor, to_each: Places, from_each: Places, group: Any) -> Tensor:
         found = send.new_empty(int(from_each.sum()))

@@ -108,11 +108,11 @@ def sharder_of(collection: Any, sharders: Iterable[Any] | None) -> TableSharder:
     return TableSharder()
 
 
-def packed(values: Tensor, kind: torch.dtype) -> Tensor:
+def pack_values(values: Tensor, kind: torch.dtype) -> Tensor:
     """Numbers as they are sent: 16-bit ones as two bytes each, which every backend carries."""
     return values if kind == torch.float32 else values.to(kind).view(torch.int8)
 
 
-def unpacked(values: Tensor, kind: torch.dtype) -> Tensor:
-    """What `packed` made, in float32."""
+def unpack_values(values: Tensor, kind: torch.dtype) -> Tensor:
+    """What `pack_values` made, in float32."""
     return values if kind == torch.float32 else values.view(kind).float()

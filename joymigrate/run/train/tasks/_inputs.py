@@ -25,7 +25,7 @@ def token_ids(tokenizer: Any, text: str, length: int, pair: str | None = None) -
     return np.asarray(made or [tokenizer.pad_token_id or 0])
 
 
-def padded(rows: Sequence[Array], pad: int, fill: int | None = None) -> tuple[Any, Any]:
+def pad_rows(rows: Sequence[Array], pad: int, fill: int | None = None) -> tuple[Any, Any]:
     """Rows as [B, L] int64 padded on the right with `fill` (default `pad`), and their mask."""
     import numpy as np
     import torch
@@ -41,7 +41,7 @@ def padded(rows: Sequence[Array], pad: int, fill: int | None = None) -> tuple[An
 
 def texts(samples: Sequence[Sample], tokenizer: Any) -> Batch:
     """`input_ids` and `attention_mask` of the samples' `tokens`."""
-    ids, mask = padded([sample["tokens"] for sample in samples], tokenizer.pad_token_id or 0)
+    ids, mask = pad_rows([sample["tokens"] for sample in samples], tokenizer.pad_token_id or 0)
     return {"input_ids": ids, "attention_mask": mask}
 
 
@@ -67,7 +67,7 @@ def cross_entropy(logits: Any, labels: Any) -> Any:
     )
 
 
-def headed(source: Any, auto: str, tokenizer: Any = None, **more: Any) -> Any:
+def add_head(source: Any, auto: str, tokenizer: Any = None, **more: Any) -> Any:
     """A model with a head; its configuration learns which token pads."""
     if tokenizer is not None:
         more.setdefault("pad_token_id", tokenizer.pad_token_id)
@@ -165,7 +165,7 @@ def picture(value: Any, size: int, context: Context, record: records.Record) -> 
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(opened(value, context)) as image:
+        with Image.open(open_image(value, context)) as image:
             made = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
             found: Array = np.asarray(made, dtype=np.uint8)
             return found
@@ -173,7 +173,7 @@ def picture(value: Any, size: int, context: Context, record: records.Record) -> 
         raise JoyError(f"cannot read the image: {error}", where=record.where) from None
 
 
-def opened(value: Any, context: Context) -> Any:
+def open_image(value: Any, context: Context) -> Any:
     """Where an image's bytes are: a path, or a buffer."""
     import base64
     import io

@@ -52,7 +52,7 @@ class Classification(Task):
     def build(self, source: Any) -> Any:
         """A model with a head over the classes."""
         more = _inputs.head_settings(self.names)
-        return _inputs.headed(source, self.MODEL, self.tokenizer, **more)
+        return _inputs.add_head(source, self.MODEL, self.tokenizer, **more)
 
     def forward(self, model: Any, batch: Batch) -> torch.Tensor:
         """Logits [B, C]."""

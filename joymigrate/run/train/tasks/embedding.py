@@ -66,7 +66,7 @@ class Embedding(Task):
         split = [np.split(s["tokens"], np.cumsum(s["lengths"])[:-1]) for s in samples]
         counts = [sum(len(one) > place for one in split) for place in range(3)]
         ordered = [one[place] for place in range(3) for one in split if len(one) > place]
-        ids, mask = _inputs.padded(ordered, self.tokenizer.pad_token_id or 0)
+        ids, mask = _inputs.pad_rows(ordered, self.tokenizer.pad_token_id or 0)
         return {"input_ids": ids, "attention_mask": mask, "counts": counts}
 
     def forward(self, model: Any, batch: Batch) -> torch.Tensor:

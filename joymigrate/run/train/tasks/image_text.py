@@ -61,7 +61,7 @@ class ImageText(Task):
         images = [_inputs.picture(one, self.size, self.context, record) for one in given]
         sign = START + IMAGE * self.tokens_per_image + END
         if value.get("messages") is not None:
-            value["messages"] = placed(value["messages"], sign, len(images), record)
+            value["messages"] = place_images(value["messages"], sign, len(images), record)
         else:
             value["prompt"] = sign * len(images) + str(records.field(record, "prompt"))
             if not self.context.references:
@@ -82,7 +82,7 @@ class ImageText(Task):
         made = [_language.document(s["tokens"], s["spans"]) for s in samples]
         batch = rows(made, self.tokenizer.pad_token_id or 0)
         del batch["position_ids"]  # the model counts its own, in three dimensions
-        _, mask = _inputs.padded([sample["tokens"] for sample in samples], 0)
+        _, mask = _inputs.pad_rows([sample["tokens"] for sample in samples], 0)
         images = [
             image
             for sample in samples
@@ -173,7 +173,7 @@ def with_signs(context: Context) -> Context:
     return dataclasses.replace(context, tokenizer=tokenizer)
 
 
-def placed(messages: Any, sign: str, images: int, record: records.Record) -> Any:
+def place_images(messages: Any, sign: str, images: int, record: records.Record) -> Any:
     """Messages with every `<image>` as image tokens; as many as there are images."""
     if not isinstance(messages, list):
         return messages  # Sft says what is wrong

@@ -67,7 +67,7 @@ class MaskedLm(Task):
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """Padded texts and the true tokens [B, L]."""
-        labels_BL, _ = _inputs.padded([sample["truth"] for sample in samples], -100)
+        labels_BL, _ = _inputs.pad_rows([sample["truth"] for sample in samples], -100)
         return {**_inputs.texts(samples, self.tokenizer), "labels": labels_BL}
 
     def forward(self, model: Any, batch: Batch) -> torch.Tensor:

@@ -65,7 +65,7 @@ class Ranking(Task):
         rows = []
         for sample in samples:
             rows += np.split(sample["tokens"], np.cumsum(sample["lengths"])[:-1])
-        ids, mask = _inputs.padded(rows, self.tokenizer.pad_token_id or 0)
+        ids, mask = _inputs.pad_rows(rows, self.tokenizer.pad_token_id or 0)
         marks = np.concatenate([sample["relevance"] for sample in samples])
         return {
             "input_ids": ids,
@@ -76,7 +76,7 @@ class Ranking(Task):
 
     def build(self, source: Any) -> Any:
         """A model with one output."""
-        return _inputs.headed(source, self.MODEL, self.tokenizer, num_labels=1)
+        return _inputs.add_head(source, self.MODEL, self.tokenizer, num_labels=1)
 
     def forward(self, model: Any, batch: Batch) -> torch.Tensor:
         """Scores of all documents."""

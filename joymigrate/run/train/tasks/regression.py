@@ -53,7 +53,7 @@ class Regression(Task):
 
     def build(self, source: Any) -> Any:
         """A model with one output."""
-        return _inputs.headed(
+        return _inputs.add_head(
             source, self.MODEL, self.tokenizer, num_labels=1, problem_type="regression"
         )
 

@@ -45,7 +45,7 @@ class Reward(Task):
 
     def build(self, source: Any) -> Any:
         """A model with one output."""
-        return _inputs.headed(source, self.MODEL, self.tokenizer, num_labels=1)
+        return _inputs.add_head(source, self.MODEL, self.tokenizer, num_labels=1)
 
     def forward(self, model: Any, batch: Batch) -> torch.Tensor:
         """Scores [2B]."""

@@ -41,7 +41,7 @@ class Seq2seq(Task):
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """Padded texts, and targets [B, T] with -100 behind their ends."""
-        labels_BT, _ = _inputs.padded([s["target"].astype("int64") for s in samples], -100)
+        labels_BT, _ = _inputs.pad_rows([s["target"].astype("int64") for s in samples], -100)
         return {**_inputs.texts(samples, self.tokenizer), "labels": labels_BT}
 
     def build(self, source: Any) -> Any:

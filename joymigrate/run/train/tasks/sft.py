@@ -130,10 +130,10 @@ def conversation(record: records.Record) -> list[dict[str, Any]] | None:
     """The record's messages in one form, or None for a prompt with a completion."""
     value = record.value
     if value.get("messages") is not None:
-        return [checked(message, record) for message in items(value["messages"], record)]
+        return [check_message(message, record) for message in items(value["messages"], record)]
     if value.get("conversations") is not None:
         return [
-            checked(
+            check_message(
                 {
                     "role": ROLES.get(str(one.get("from")), one.get("from")),
                     "content": one.get("value"),
@@ -158,7 +158,7 @@ def items(value: Any, record: records.Record) -> list[Mapping[str, Any]]:
     return value
 
 
-def checked(message: Mapping[str, Any], record: records.Record) -> dict[str, Any]:
+def check_message(message: Mapping[str, Any], record: records.Record) -> dict[str, Any]:
     """A message with a role and a text."""
     if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
         raise JoyError(

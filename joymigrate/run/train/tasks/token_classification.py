@@ -39,7 +39,7 @@ class TokenClassification(Task):
                 help="use a fast tokenizer (tokenizer.json), or tokenizer: bytes",
             )
         given = self.options["labels"]
-        self.names = tuple(map(str, given)) if given else collected(context)
+        self.names = tuple(map(str, given)) if given else collect_names(context)
         self.options["labels"] = list(self.names)
         self.tags = ("O", *(f"{sign}-{name}" for name in self.names for sign in "BI"))
 
@@ -55,7 +55,7 @@ class TokenClassification(Task):
         """One sample per text."""
         import numpy as np
 
-        text, entities = parsed(record, needed=self.context.references)
+        text, entities = parse_entities(record, needed=self.context.references)
         made = self.tokenizer(
             text, truncation=True, max_length=self.context.max_length, return_offsets_mapping=True
         )
@@ -82,7 +82,7 @@ class TokenClassification(Task):
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """Padded texts, tags [B, L], and what turns tags into entities again."""
-        tags_BL, _ = _inputs.padded([sample["tags"] for sample in samples], -100)
+        tags_BL, _ = _inputs.pad_rows([sample["tags"] for sample in samples], -100)
         return {
             **_inputs.texts(samples, self.tokenizer),
             "labels": tags_BL,
@@ -93,7 +93,7 @@ class TokenClassification(Task):
     def build(self, source: Any) -> Any:
         """A model with a head over the tags."""
         more = _inputs.head_settings(self.tags)
-        return _inputs.headed(source, self.MODEL, self.tokenizer, **more)
+        return _inputs.add_head(source, self.MODEL, self.tokenizer, **more)
 
     def forward(self, model: Any, batch: Batch) -> torch.Tensor:
         """Logits [B, L, tags]."""
@@ -169,11 +169,11 @@ class TokenClassification(Task):
         }
 
 
-def parsed(record: records.Record, *, needed: bool) -> tuple[str, list[Entity] | None]:
+def parse_entities(record: records.Record, *, needed: bool) -> tuple[str, list[Entity] | None]:
     """Text and entities of a record; None for entities that are not known."""
     value = record.value
     if value.get("words") is not None:
-        return joined([str(word) for word in value["words"]], value.get("tags"), record)
+        return join_words([str(word) for word in value["words"]], value.get("tags"), record)
     text = str(records.field(record, "text"))
     if value.get("entities") is None:
         if needed:
@@ -192,7 +192,7 @@ def parsed(record: records.Record, *, needed: bool) -> tuple[str, list[Entity] |
     return text, found
 
 
-def joined(
+def join_words(
     words: Sequence[str], tags: Sequence[str] | None, record: records.Record
 ) -> tuple[str, list[Entity] | None]:
     """Words with B-/I-/O tags as one text with spans; words are joined by a space."""
@@ -215,11 +215,11 @@ def joined(
     return " ".join(words), found
 
 
-def collected(context: Context) -> tuple[str, ...]:
+def collect_names(context: Context) -> tuple[str, ...]:
     """All names of entities in the training files."""
     found: set[str] = set()
     for record, _ in records.read(context.files):
-        found.update(str(one["label"]) for one in parsed(record, needed=True)[1] or ())
+        found.update(str(one["label"]) for one in parse_entities(record, needed=True)[1] or ())
     if not found:
         raise JoyError(
             "the data name no entity",

@@ -44,9 +44,9 @@ class ToolSelection(Task):
         """One sample per request."""
         import numpy as np
 
-        names = offered(record)
+        names = list_offered(record)
         known = self.context.references or record.value.get("call") is not None
-        call = checked(records.field(record, "call"), names, record) if known else None
+        call = check_call(records.field(record, "call"), names, record) if known else None
         written = canonical(call) if call is not None else canonical({"name": "", "arguments": {}})
         messages = [
             {"role": "system", "content": listing(record.value["tools"])},
@@ -120,7 +120,7 @@ class ToolSelection(Task):
         }
 
 
-def offered(record: records.Record) -> list[str]:
+def list_offered(record: records.Record) -> list[str]:
     """Names of the tools that a record offers."""
     tools = records.field(record, "tools")
     if not isinstance(tools, list) or not tools:
@@ -134,7 +134,7 @@ def offered(record: records.Record) -> list[str]:
     return found
 
 
-def checked(call: Any, names: Sequence[str], record: records.Record) -> dict[str, Any]:
+def check_call(call: Any, names: Sequence[str], record: records.Record) -> dict[str, Any]:
     """A call of one of the offered tools, with arguments as an object."""
     if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
         raise JoyError(f"a call needs a name, got {call!r}", where=record.where)

@@ -53,7 +53,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 def expected(words: list[list[str]], sizes: list[int]) -> np.ndarray[Any, Any]:
     columns = [
-        hashing.folded(hashing.of_texts(pa.array([row[place] for row in words])), rows)
+        hashing.fold_hashes(hashing.of_texts(pa.array([row[place] for row in words])), rows)
         for place, rows in enumerate((97, 500))
     ]
     return (columns[0] + columns[1] * 1000 + np.array(sizes) / 10).astype(np.float32)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.formats import Int4Linear, Int8Linear, Writer, open_quantised
-from joymigrate.run.train.formats.stored import Linear, joined, pack, unpack
+from joymigrate.run.train.formats.stored import Linear, join_linears, pack, unpack
 
 CONFIG = {"model_type": "llama"}
 
@@ -142,9 +142,9 @@ def test_a_folder_with_something_in_it_is_not_overwritten(tmp_path: Path) -> Non
 
 
 def test_linears_that_quantise_inputs_differently_are_not_joined() -> None:
-    assert joined([eight(x_scale=0.1), eight(x_scale=0.2)]) is None
-    assert joined([eight(), four()]) is None
-    both = joined([four(6), four(4)])
+    assert join_linears([eight(x_scale=0.1), eight(x_scale=0.2)]) is None
+    assert join_linears([eight(), four()]) is None
+    both = join_linears([four(6), four(4)])
     assert both is not None
     want = torch.cat([four(6).dense(), four(4).dense()])
     assert torch.equal(both.dense(), want)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.formats import Folder, Int8Linear, open_quantised
-from joymigrate.run.train.formats.msmodelslim import packed, unpacked
+from joymigrate.run.train.formats.msmodelslim import pack_scales, unpack_scales
 
 FILES = Path(__file__).parent / "msmodelslim"
 LAYER = "model.layers.0"
@@ -70,8 +70,8 @@ def test_a_layer_that_the_vendor_left_plain_stays_plain() -> None:
 @given(st.lists(st.floats(2.0**-100, 2.0**100, width=32), min_size=1, max_size=9))
 def test_scales_survive_packing(values: list[float]) -> None:
     scale = torch.tensor(values, dtype=torch.float32)
-    assert packed(scale).dtype is torch.int64
-    assert torch.equal(unpacked(packed(scale)), scale)
+    assert pack_scales(scale).dtype is torch.int64
+    assert torch.equal(unpack_scales(pack_scales(scale)), scale)
 
 
 @pytest.mark.parametrize("kind", ["W4A8_DYNAMIC", "W8A16", "W8A8S"])

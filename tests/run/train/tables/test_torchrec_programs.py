@@ -26,7 +26,7 @@ from joymigrate.run.train.tables import (  # noqa: E402
     get_qcomm_codecs_registry,
     in_backward_optimizer_filter,
 )
-from joymigrate.run.train.tables.wire import packed, unpacked  # noqa: E402
+from joymigrate.run.train.tables.wire import pack_values, unpack_values  # noqa: E402
 
 KEYS = ["a", "b"]
 
@@ -110,8 +110,8 @@ def test_what_is_sent_rounds_once_and_narrow_formats_are_refused() -> None:
     wire = get_qcomm_codecs_registry(QCommsConfig(CommType.FP16, CommType.BF16))
     values = torch.randn(50, generator=torch.Generator().manual_seed(0))
     for kind in (wire.rows, wire.gradients):
-        assert packed(values, kind).dtype is torch.int8
-        assert torch.equal(unpacked(packed(values, kind), kind), values.to(kind).float())
+        assert pack_values(values, kind).dtype is torch.int8
+        assert torch.equal(unpack_values(pack_values(values, kind), kind), values.to(kind).float())
     with pytest.raises(JoyError, match="INT8"):
         get_qcomm_codecs_registry(QCommsConfig(CommType.INT8))
 

@@ -63,7 +63,7 @@ def attention(
     """See `ops/attention.py`."""
     factor = scale if scale is not None else 1 / math.sqrt(q.shape[-1])
     if isinstance(mask, Jagged):
-        return packed(q, k, v, mask, factor)
+        return attend_packed(q, k, v, mask, factor)
     options = arguments(mask, q.shape[-2], k.shape[-2], q.device)
     found: Tensor = torch_npu.npu_fusion_attention(
         q.contiguous(), k.contiguous(), v.contiguous(), q.shape[1], "BNSD", scale=factor, **options
@@ -91,7 +91,7 @@ def arguments(mask: Mask, rows: int, columns: int, device: torch.device) -> dict
     return {"atten_mask": hidden.contiguous(), "sparse_mode": 1}
 
 
-def packed(q: Tensor, k: Tensor, v: Tensor, mask: Jagged, scale: float) -> Tensor:
+def attend_packed(q: Tensor, k: Tensor, v: Tensor, mask: Jagged, scale: float) -> Tensor:
     """TND: tokens of all sequences in one axis. Sequences without tokens are left out."""
     ends = [stop for start, stop in mask.bounds() if stop > start]
     inner: Simple = mask.inner

@@ -7,7 +7,7 @@ import torch_npu
 from torch import Tensor
 
 from joymigrate.run.kernels.operator import Call
-from joymigrate.run.kernels.weights import Int4Weight, Int8Weight, remembered
+from joymigrate.run.kernels.weights import Int4Weight, Int8Weight, remember
 
 
 def quant_matmul(x: Tensor, weight: Int8Weight) -> Tensor:
@@ -27,22 +27,22 @@ def quant_matmul(x: Tensor, weight: Int8Weight) -> Tensor:
             rows, weight.x_scale.to(rows.dtype), offset, torch.qint8, -1, True
         )
         scale = weight.x_scale.float().expand(rows.shape[0]).contiguous()
-    transposed = remembered(weight, "transposed", lambda: weight.values.T.contiguous())
+    transposed = remember(weight, "transposed", lambda: weight.values.T.contiguous())
     y: Tensor = torch_npu.npu_quant_matmul(
         codes, transposed, weight.scale, pertoken_scale=scale, output_dtype=x.dtype
     )
-    bias = added(weight)
+    bias = fold_offset(weight)
     if bias is not None:
         y = (y.float() + bias).to(x.dtype)
     return y.view(*x.shape[:-1], weight.shape[0])
 
 
-def added(weight: Int8Weight) -> Tensor | None:
+def fold_offset(weight: Int8Weight) -> Tensor | None:
     """The bias less what the input's offset adds, float32 [N]."""
     if weight.x_offset is None or weight.x_scale is None:
         return weight.bias
     x_scale, x_offset = weight.x_scale, weight.x_offset
-    shift: Tensor = remembered(
+    shift: Tensor = remember(
         weight,
         "shift",
         lambda: weight.values.float().sum(1) * weight.scale * x_scale * x_offset,
@@ -66,7 +66,7 @@ def when_int4(call: Call) -> str | None:
 def int4_matmul(x: Tensor, weight: Int4Weight) -> Tensor:
     """The chip computes (value + offset) · scale with signed values, so offset = 8 - zero."""
     rows = x.reshape(-1, x.shape[-1]).contiguous()
-    order, scale, offset = remembered(weight, f"chip {x.dtype}", lambda: pack(weight, x.dtype))
+    order, scale, offset = remember(weight, f"chip {x.dtype}", lambda: pack(weight, x.dtype))
     group = 0 if weight.scale.shape[1] == 1 else weight.group
     y: Tensor = torch_npu.npu_weight_quant_batchmatmul(
         rows, order, scale, offset, antiquant_group_size=group

@@ -14,7 +14,7 @@ from joymigrate import extras
 from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.initialise import Ids
-from joymigrate.run.train.tables.stores.store import RowFormat, uncopied
+from joymigrate.run.train.tables.stores.store import RowFormat, copy_error
 
 FIRST_BYTES = 1 << 26
 
@@ -43,7 +43,7 @@ class LmdbStore:
         )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise uncopied(str(self.path))
+        raise copy_error(str(self.path))
 
     def reserve(self, slots: int) -> None:
         """The store grows when it is written."""

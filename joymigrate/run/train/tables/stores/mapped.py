@@ -18,7 +18,7 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.initialise import Ids
-from joymigrate.run.train.tables.stores.store import RowFormat, uncopied
+from joymigrate.run.train.tables.stores.store import RowFormat, copy_error
 
 NUMBERS = itertools.count()  # of this process's files
 
@@ -40,7 +40,7 @@ class MappedStore:
             raise self._failed(error) from error
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise uncopied(str(self.path))
+        raise copy_error(str(self.path))
 
     def _failed(self, error: OSError) -> JoyError:
         return JoyError(

@@ -17,7 +17,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.initialise import Ids
 from joymigrate.run.train.tables.stores.lmdb import all_there
-from joymigrate.run.train.tables.stores.store import RowFormat, uncopied
+from joymigrate.run.train.tables.stores.store import RowFormat, copy_error
 
 Result = TypeVar("Result")
 PORTION = 4096  # keys in one command: a long one stops the server for everyone
@@ -42,7 +42,7 @@ class RedisStore:
         self._do(self.client.ping)  # now, and not when the cache is full for the first time
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise uncopied(self.url.rpartition("@")[2])
+        raise copy_error(self.url.rpartition("@")[2])
 
     def _failed(self, error: BaseException) -> JoyError:
         return JoyError(

@@ -59,7 +59,7 @@ def as_bytes(rows: Tensor) -> Tensor:
     return rows.contiguous().view(torch.uint8)
 
 
-def uncopied(where: str) -> JoyError:
+def copy_error(where: str) -> JoyError:
     """A table whose rows lie outside of the process is neither copied nor pickled."""
     return JoyError(
         "a table with rows in a file or on a server can't be copied or pickled",
