@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -20,6 +21,8 @@ LONGEST = 300  # characters of a message
 NOTES = "crash-*.json"  # in the bundle's folder, until the recording is over
 STOPS = "stopped-*"  # all of it is in the name: an empty file needs no room on a full disk
 OURS = Path(__file__).resolve().parents[1]
+# A line of ours that calls the program's code: what is raised below it is the program's.
+HANDS_ON = re.compile(r"\b(real|func|call|made|plain|root|fn|function)\(")
 
 
 class Recorded(Protocol):
@@ -40,6 +43,7 @@ def uncaught() -> dict[str, str] | None:
         "exception": type(error).__name__,
         "message": (said[0] if said else "")[:LONGEST],
         "where": where(error) or "",
+        "recorder": of_recorder(error) or "",
     }
 
 
@@ -92,6 +96,18 @@ def where(error: BaseException) -> str | None:
     return None
 
 
+def of_recorder(error: BaseException) -> str | None:
+    """`run_watch.py:162` where the recorder's own work raised, and not code that it handed on."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename).resolve()
+        if path.is_relative_to(OURS):
+            if not HANDS_ON.search(frame.line or ""):
+                return f"{path.name}:{frame.lineno}"
+        elif not foreign(path):
+            return None
+    return None
+
+
 def foreign(path: Path) -> bool:
     """Whether a file belongs to Python, to a package, or to joymigrate."""
     if {"site-packages", "dist-packages"} & set(path.parts):
@@ -132,6 +148,13 @@ def exit_words(code: int) -> str:
 def describe(crash: Mapping[str, Any]) -> Text:
     """One sentence."""
     what = words(crash)
+    if crash.get("recorder"):
+        return Text(
+            "joymigrate's own recorder failed in step {step}, not the program, at {where}: {what}",
+            step=crash["step"],
+            where=crash["recorder"],
+            what=what,
+        )
     if not crash.get("where"):
         return Text(
             "the target's program broke off in step {step}: {what}", step=crash["step"], what=what

@@ -188,7 +188,7 @@ class RunWatch:
                 self.note(f"hand {name}", step)
             before = self.sampled.get(name)
             if before is not None and before[1].shape == now.shape:
-                moved = torch.linalg.vector_norm(now - before[1])
+                moved = torch.linalg.vector_norm(now - before[1].to(now.device))
                 norms = torch.stack([moved, torch.linalg.vector_norm(now)])
                 self.later(f"update {name}", step, norms)
             elif name in self.touched:

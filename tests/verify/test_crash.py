@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from joymigrate.verify import crash
 from joymigrate.verify.bundle import NothingRecorded, open_bundle
+from joymigrate.verify.draws import DrawMode, Draws
+from joymigrate.verify.run_watch import RunWatch
 
 PROGRAM = """
 import torch
@@ -144,3 +147,33 @@ def test_the_processes_of_a_launcher_are_told_before_the_launcher(tmp_path: Path
 )
 def test_a_signal_is_named(code: int, words: str) -> None:
     assert crash.exit_words(code) == words
+
+
+def raised(call: Any) -> BaseException:
+    """What a call raises."""
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_a_failure_of_the_recorder_is_told_from_one_of_the_program() -> None:
+    own = raised(lambda: crash.exit_words("a signal"))  # type: ignore[arg-type]
+    assert (crash.of_recorder(own) or "").startswith("crash.py:")
+    assert "recorder failed" in str(
+        crash.describe({"step": 2, "exception": "KeyError", "message": "a", "recorder": "x.py:3"})
+    )
+    draws = Draws(lambda: "")
+    with DrawMode(draws):
+        program = raised(lambda: torch.ones(2, 3) @ torch.ones(2, 3))
+    assert crash.of_recorder(program) is None
+
+
+def test_weights_that_move_between_devices_are_watched_on() -> None:
+    watch = RunWatch()
+    layer = torch.nn.Linear(2, 2)
+    watch.end_of_step(0, {"layer": layer})
+    watch.sampled = {k: (p, now.to("meta")) for k, (p, now) in watch.sampled.items()}
+    with pytest.raises(NotImplementedError):  # "meta" has no values to bring back: it was asked for
+        watch.end_of_step(1, {"layer": layer})
