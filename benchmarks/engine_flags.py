@@ -72,7 +72,7 @@ print(name, {key: value for key, value in found.items() if value != parser.get_d
 
 def words(name: str) -> list[str]:
     """The arguments that `serve --engine NAME` starts the engine with."""
-    engine = launch.named(name)
+    engine = launch.find_launcher(name)
     wish = {"{model}": "/m/model", "{name}": "m", "{port}": "8123"}
     given = []
     for word in engine.words:

@@ -19,15 +19,17 @@ OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to std
 WHY = typer.Option("", "--why", help="A reason, for those who ask later.")
 
 
-def filled(name: str) -> str:
+def refuse_empty(name: str) -> str:
     """A name as it is given; an empty one is a slip of a script."""
     if not name.strip():
         raise JoyError("a name is empty", help="joymigrate cluster status shows names")
     return name
 
 
-NODE = typer.Argument(..., help="A node's name, as `cluster status` says it.", callback=filled)
-JOB = typer.Argument(..., help="A job's name.", callback=filled)
+NODE = typer.Argument(
+    ..., help="A node's name, as `cluster status` says it.", callback=refuse_empty
+)
+JOB = typer.Argument(..., help="A job's name.", callback=refuse_empty)
 LINES = typer.Option(200, "--lines", help="How many of the last lines; 0: all.", min=0)
 
 MOST_DAYS = 36_500  # a century

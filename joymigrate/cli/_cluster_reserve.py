@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 
 import typer
 
-from joymigrate.cli._cluster_orders import ADDRESS, FORMAT, WHY, ask, filled, give
+from joymigrate.cli._cluster_orders import ADDRESS, FORMAT, WHY, ask, give, refuse_empty
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of
 from joymigrate.errors import Exit, JoyError
 
-NAME = typer.Argument(..., help="The reservation's name.", callback=filled)
+NAME = typer.Argument(..., help="The reservation's name.", callback=refuse_empty)
 
 reserve_app = group("Reserve cards for a window of time: for a queue, or for maintenance.")
 
@@ -63,7 +63,7 @@ def add(
         item = {"name": name, "kind": [kind] if kind else [], "pods": pods, "cards_per_pod": cards}
         shape = work.from_data({"jobs": [item]}, "--kind, --pods, --cards").jobs[0]
     begin = moment(start, time.time())
-    again = repeated(begin, every, times, hours)
+    again = list_repeats(begin, every, times, hours)
     window = Window(name, begin, begin + hours * 3600, queue, nodes, shape, stop, again)
     return give(address, form, "reserve", window=window, why=why)
 
@@ -91,7 +91,7 @@ def cancel(
 UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
-def repeated(begin: float, every: str, times: int, hours: float) -> tuple[float, ...]:
+def list_repeats(begin: float, every: str, times: int, hours: float) -> tuple[float, ...]:
     """The beginnings after the first one; whole days keep the hour of the local clock."""
     from joymigrate.run.cluster.calendar import MOST_TIMES
 

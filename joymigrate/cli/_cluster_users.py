@@ -7,12 +7,12 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._cluster_orders import ADDRESS, FORMAT, LINES, OUTPUT, ask, filled
+from joymigrate.cli._cluster_orders import ADDRESS, FORMAT, LINES, OUTPUT, ask, refuse_empty
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, user
 from joymigrate.errors import Exit
 
-NAME = typer.Argument(..., help="The user's name.", callback=filled)
+NAME = typer.Argument(..., help="The user's name.", callback=refuse_empty)
 
 users_app = group("Give tokens and roles; from the first user on every request needs a token.")
 

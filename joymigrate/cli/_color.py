@@ -44,7 +44,7 @@ def choose(wish: str | None) -> None:
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def keep_variables() -> Iterator[None]:
     """The variables as they were, behind a command line with `--color`."""
     before = {name: os.environ.get(name) for name in VARIABLES}
     try:

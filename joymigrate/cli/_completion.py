@@ -142,7 +142,7 @@ def source(parameter: Any, path: str) -> Callable[[], Iterable[str]] | None:
             return NAMES[name]
     if not parameter.opts[0].startswith("-") or getattr(parameter, "is_flag", False):
         return None
-    words = listed(getattr(parameter, "help", None) or "")
+    words = list_words(getattr(parameter, "help", None) or "")
     return (lambda: words) if words and not of_path(parameter) else None
 
 
@@ -152,7 +152,7 @@ def of_path(parameter: Any) -> bool:
     return "Path" in hint or "number" in hint.lower()
 
 
-def listed(help: str) -> list[str]:
+def list_words(help: str) -> list[str]:
     """The words of a help text that lists what may be given; none for any other text."""
     plain = re.sub(r" ?\([^)]*\)", "", help).split(". ")[0].removesuffix(".")
     plain = plain.removesuffix(", to stdout")

@@ -68,10 +68,10 @@ def requirements(extra: str | None) -> list[Requirement]:
 
 def missing(extra: str | None) -> list[str]:
     """Requirements that are absent or of another version."""
-    return [str(r).split(";")[0].strip() for r in requirements(extra) if not satisfied(r)]
+    return [str(r).split(";")[0].strip() for r in requirements(extra) if not is_satisfied(r)]
 
 
-def satisfied(requirement: Requirement) -> bool:
+def is_satisfied(requirement: Requirement) -> bool:
     """Whether a distribution is installed in the right version."""
     try:
         version = metadata.version(requirement.name)
@@ -94,7 +94,7 @@ def core() -> list[Check]:
     found = []
     for requirement in requirements(None):
         name = requirement.name
-        if satisfied(requirement):
+        if is_satisfied(requirement):
             found.append(Check("core", name, "ok", metadata.version(name)))
             continue
         remedy = f"pip install '{str(requirement).split(';')[0].strip()}'"

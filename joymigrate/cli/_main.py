@@ -173,7 +173,7 @@ def run(arguments: list[str] | None = None) -> int:
     prepare_environment()
     command = typer.main.get_command(root)
     try:
-        with _shared_options.kept():
+        with _shared_options.keep_process():
             result = command.main(args=arguments, prog_name="joymigrate", standalone_mode=False)
         sys.stdout.flush()
     except JoyError as error:

@@ -45,10 +45,10 @@ def fit(text: str, output: Path | None = None) -> str:
     if (output is not None and str(output) != "-") or not sys.stdout.isatty():
         return text
     width = max(40, shutil.get_terminal_size().columns)
-    return "".join(f"{part}\n" for line in text.splitlines() for part in broken(line, width))
+    return "".join(f"{part}\n" for line in text.splitlines() for part in break_line(line, width))
 
 
-def broken(line: str, width: int) -> list[str]:
+def break_line(line: str, width: int) -> list[str]:
     """A line in pieces of at most `width`; a longer word stays whole, and so does a change."""
     if len(line) <= width or line.lstrip().startswith(("- ", "+ ")):
         return [line]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.cli._output import emit, talk
-from joymigrate.cli._scanning import ScanView, configured, now, run
+from joymigrate.cli._scanning import ScanView, configure, now, run
 
 if TYPE_CHECKING:
     from joymigrate.rewrite.portfolio import Portfolio
@@ -17,10 +17,10 @@ def rank(file: Path, origin: str | None, overrides: dict[str, Any], view: ScanVi
     from joymigrate.report import result
     from joymigrate.rewrite import portfolio
 
-    effort = configured(file, overrides)["effort"]
+    effort = configure(file, overrides)["effort"]
     assessed = []
     for entry in portfolio.read(file):
-        settings = configured(entry.path, {**overrides, "to": entry.to or overrides["to"]})
+        settings = configure(entry.path, {**overrides, "to": entry.to or overrides["to"]})
         found = result.build(run([entry.path], origin, settings, view.quiet), effort)
         assessed.append((entry, found.scan.to, found.readiness))
     show_portfolio(portfolio.rank(assessed, assessed[0][2].model), view)

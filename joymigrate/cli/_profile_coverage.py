@@ -108,7 +108,7 @@ def command(
         tables.write(tables.frame_of(documents.document(coverage)), form, output)
     else:
         with speaking(speaker("en" if form in ("json", "trace") else lang)):
-            told = marked(read, oplist) if form == "trace" else rendered(coverage, form)
+            told = mark_recording(read, oplist) if form == "trace" else render(coverage, form)
         emit(fit(told, output) if form == "text" else told, output)
     say = speaker(lang)
     talk(f"{say('note')}: {say(note)}" for note in coverage.notes)
@@ -187,7 +187,7 @@ def unmet(coverage: Coverage, most: float | None, phases: list[str]) -> list[str
     return lines
 
 
-def marked(traces: list[Trace], oplist: OpList) -> str:
+def mark_recording(traces: list[Trace], oplist: OpList) -> str:
     """The recording with our marks on it, for Perfetto."""
     from joymigrate.report import chrome_trace
 
@@ -196,7 +196,7 @@ def marked(traces: list[Trace], oplist: OpList) -> str:
     return chrome_trace.render(traces[0], oplist)
 
 
-def rendered(coverage: Coverage, form: str) -> str:
+def render(coverage: Coverage, form: str) -> str:
     """The result in one of the formats."""
     from joymigrate.report import coverage as report
 

@@ -132,7 +132,7 @@ def record_rehearsed(
     wanted = replace(settings, timing=False, rehearsal=True, chip=chip.name, device=chip.device)
     with session.open_session(options) as rehearsal, record.open_recording(wanted) as ready:
         base = session.environment(rehearsal, _program.environment())
-        around = _switch.switched(resolved, base, chip=chip) if migrate else nullcontext(base)
+        around = _switch.switch_to(resolved, base, chip=chip) if migrate else nullcontext(base)
         with around as switched:
             environment = record.environment(ready, switched, _switch.start_folder())
             code = _program.run(resolved, environment)

@@ -49,7 +49,7 @@ def command(
     from joymigrate.run.rehearse import releases
 
     if listed:
-        for one in releases.kept():
+        for one in releases.list_kept():
             print(f"{one.version:<16} {one.folder}")
         return Exit.OK
     if show:

@@ -154,7 +154,7 @@ def around(replay: Replay, chip: str | None, base: dict[str, str]) -> Iterator[d
             made = session.environment(settings, made)
         if replay.migrate:
             made = stack.enter_context(
-                _switch.switched(
+                _switch.switch_to(
                     _program.resolve(replay.command),
                     made,
                     chip=chips.target(chip),

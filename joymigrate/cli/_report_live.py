@@ -40,7 +40,7 @@ def live(path: Path, host: str, port: int, lang: str) -> int:
 def still(path: Path, format: str, lang: str, output: Path | None) -> int:
     """The journey of the project at `path`, as a page or as text."""
     found, folder = journey_of(path)
-    emit(rendered(found, folder, format, lang, output), output)
+    emit(render(found, folder, format, lang, output), output)
     return Exit.OK
 
 
@@ -88,7 +88,7 @@ def journey_of(path: Path) -> tuple[dict[str, object], Path]:
     return found, folder
 
 
-def rendered(
+def render(
     found: dict[str, object], folder: Path, format: str, lang: str, output: Path | None
 ) -> str:
     """A journey's document in a format; links of the page lead from where it will lie."""

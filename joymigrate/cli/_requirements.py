@@ -71,7 +71,7 @@ def uses(command: str) -> list[Use]:
     """Every way of using a command: its sub-commands, and the ways that its files name."""
     from joymigrate.cli._main import load
 
-    needs, wants = declared(command)
+    needs, wants = read_declared(command)
     ways = list(leaves(load(command)))
     named = [*needs, *(way for way in wants if way not in needs)]
     if HIDDEN in ways or "" in ways:
@@ -94,7 +94,7 @@ def leaves(command: Any, path: str = "") -> Iterable[str]:
         yield from leaves(each, f"{path} {name}".strip())
 
 
-def declared(command: str) -> tuple[dict[str, tuple[str, ...]], dict[str, dict[str, str]]]:
+def read_declared(command: str) -> tuple[dict[str, tuple[str, ...]], dict[str, dict[str, str]]]:
     """NEEDS and WANTS of a command's file and of the files of its sub-commands, by use."""
     stem = command.replace("-", "_")
     needs: dict[str, tuple[str, ...]] = {}

@@ -40,7 +40,7 @@ def must_exist(paths: list[Path]) -> None:
         raise JoyError(f"no such file or folder: {', '.join(missing)}", help="check the path")
 
 
-def configured(start: Path, overrides: dict[str, Any]) -> Config:
+def configure(start: Path, overrides: dict[str, Any]) -> Config:
     """The configuration that holds for `start`, with its style checked."""
     from joymigrate import config
 

@@ -17,7 +17,7 @@ def serve(start: ServeOptions, choice: EngineChoice, extra: tuple[str, ...]) -> 
 
     server, language = start.server, start.language
     _, chip = device_of(server.to, server.device)
-    launcher = launch.named(choice.engine, chip.name if chip is not None else None)
+    launcher = launch.find_launcher(choice.engine, chip.name if chip is not None else None)
     if choice.python is not None and choice.container is not None:
         raise JoyError("--python and --container exclude each other")
     if choice.container is None and not start.model.is_dir() and start.model.is_absolute():

@@ -78,9 +78,9 @@ class ServerOptions:
 
     def read_keys(self) -> tuple[Key, ...]:
         """All keys, those of the file as they are now; raises `JoyError`."""
-        from joymigrate.run.serve.web.keys import listed
+        from joymigrate.run.serve.web.keys import list_keys
 
-        given = listed([key for text in self.keys for key in text.split(",") if key])
+        given = list_keys([key for text in self.keys for key in text.split(",") if key])
         if self.keys_file is None:
             return given
         from joymigrate.run.serve.gateway.fronts import keys_of_file

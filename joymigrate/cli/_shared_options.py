@@ -15,9 +15,9 @@ QUIET = "Only the result and errors: no notes, no progress."
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def keep_process() -> Iterator[None]:
     """The process as it was, behind a command line with such options."""
-    with _color.kept():
+    with _color.keep_variables():
         try:
             yield
         finally:

@@ -20,7 +20,7 @@ HOOK = "joymigrate.rewrite.switch.load:start"
 
 
 @contextmanager
-def switched(
+def switch_to(
     command: Sequence[str],
     base: Mapping[str, str],
     *,

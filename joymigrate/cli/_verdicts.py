@@ -89,7 +89,7 @@ def device(wish: str | None, chip: str, *, rehearse: bool) -> str:
     return open_device(get(chip)).type
 
 
-def measured(place: VerdictPlace, facts: Mapping[str, Any]) -> VerdictPlace:
+def place_of(place: VerdictPlace, facts: Mapping[str, Any]) -> VerdictPlace:
     """The place of results that this machine made: on the CPU they are about the CPU."""
     if facts.get("rehearsal"):
         return replace(place, grade="rehearsed")
@@ -105,7 +105,7 @@ class VerdictView:
     lang: str = "en"
 
 
-def checked(form: str, lang: str | None = None) -> VerdictView:
+def check_view(form: str, lang: str | None = None) -> VerdictView:
     """The output format and the language."""
     return VerdictView(one_of(form, FORMATS, "--format"), language_of(lang))
 

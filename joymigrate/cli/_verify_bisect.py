@@ -50,7 +50,7 @@ def command(
 
     need("torch", "torch", "safetensors", what="replaying")
 
-    view = _verdicts.checked(form, lang)
+    view = _verdicts.check_view(form, lang)
     first = open_bundle(baseline)
     replay = _replaying.Replay(baseline=baseline, command=program or [], aside=output is None)
     with ExitStack() as stack:

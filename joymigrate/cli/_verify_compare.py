@@ -42,7 +42,7 @@ def command(
     from joymigrate.verify.tolerance import Tolerance
 
     need("torch", "safetensors", what="reading a recording")
-    view = _verdicts.checked(form, lang)
+    view = _verdicts.check_view(form, lang)
     if msprobe.is_dump(baseline) or msprobe.is_dump(target):
         dumped = _verdicts.place(to, subject, checkpoint=checkpoint)
         verdict = msprobe.compare(baseline, target, Tolerance.of(dumped.chip))

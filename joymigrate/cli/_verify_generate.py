@@ -47,19 +47,21 @@ def command(
     if model is not None:
         need("train", "torch", "transformers", what="asking a model")
     from joymigrate.verify import generate, generate_live
-    from joymigrate.verify.ops.places import opened
+    from joymigrate.verify.ops.places import find_device
     from joymigrate.verify.tolerance import Tolerance
 
-    view = _verdicts.checked(form, lang)
+    view = _verdicts.check_view(form, lang)
     place = _verdicts.place(to, subject, grade)
     if (target is None) == (model is None and url is None) and not record:
         raise JoyError("name one target: a file, --model or --url")
     source: generate_live.Source | None = None
     if model is not None:
-        opened_device = opened(_verdicts.device(device, place.chip, rehearse=False), place.chip)
+        opened_device = find_device(
+            _verdicts.device(device, place.chip, rehearse=False), place.chip
+        )
         source = generate_live.Folder(model, opened_device, dtype, length)
         facts = {"device": opened_device.type, "rehearsal": opened_device.rehearsal}
-        place = _verdicts.measured(place, facts)
+        place = _verdicts.place_of(place, facts)
     elif url is not None:
         source = generate_live.Server(url, served, key, length)
     if record:

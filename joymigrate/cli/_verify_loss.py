@@ -36,7 +36,7 @@ def command(
     from joymigrate.verify import loss
     from joymigrate.verify.tolerance import Tolerance
 
-    view = _verdicts.checked(form, lang)
+    view = _verdicts.check_view(form, lang)
     place = _verdicts.place(to, subject, grade, checkpoint)
     limits = Tolerance.of(place.chip)
     sides = [loss.read_curves(path) for path in (baseline, target)]

@@ -56,12 +56,12 @@ def command(
     need("torch", "torch", what="replaying operators")
     from joymigrate.cli._output import Progress, split
     from joymigrate.verify.ops import document as documents
-    from joymigrate.verify.ops.places import opened
+    from joymigrate.verify.ops.places import find_device
     from joymigrate.verify.ops.target import read_faults
     from joymigrate.verify.ops.worker import Order, work
     from joymigrate.verify.tolerance import Tolerance
 
-    view = _verdicts.checked(form, lang)
+    view = _verdicts.check_view(form, lang)
     place = _verdicts.place(to, subject)
     if not trace.exists():
         from joymigrate.errors import JoyError
@@ -70,7 +70,7 @@ def command(
     faults = read_faults(inject)
     device = _verdicts.device(device, place.chip, rehearse=rehearse)
     if device != "cpu" and not rehearse:
-        opened(device, place.chip)
+        find_device(device, place.chip)
     limits = Tolerance.of(place.chip)
     limits.operator("aten::mm", "float32", level)  # an unknown level is an error here
     order = Order(
@@ -92,7 +92,7 @@ def command(
         words = f"evidence in {evidence}: python {case} DEVICE" if case.is_file() else none
         talk([f"verify: {words}"])
     verdict = documents.verdict(outcome.rows, limits.operator_coverage, outcome.facts)
-    place = _verdicts.measured(place, outcome.facts)
+    place = _verdicts.place_of(place, outcome.facts)
     return _verdicts.finish(
         documents.document(verdict, outcome.rows), verdict, place, view, output, [trace],
         verbose=verbose,

@@ -83,7 +83,7 @@ def command(
         to=to,
         subject=subject,
         checkpoint=checkpoint,
-        view=_verdicts.checked(form, lang),
+        view=_verdicts.check_view(form, lang),
         output=output,
         verbose=verbose,
     )

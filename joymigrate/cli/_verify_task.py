@@ -75,7 +75,7 @@ def command(
         examples,
         limits.module_coverage,
     )
-    view = _verdicts.checked(form, lang)
+    view = _verdicts.check_view(form, lang)
     place = _verdicts.place(to, subject, grade, checkpoint)
     if kind == "ranking":
         task = compare_ranking(baseline, target, question, first, logits=logits)

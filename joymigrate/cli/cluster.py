@@ -423,7 +423,7 @@ def preflight(
     if links is not None:
         faults += checking.links(read_text(links), cards, str(links))
     if ranks is not None:
-        pods = planned(plan, job) if plan is not None else None
+        pods = read_plan(plan, job) if plan is not None else None
         faults += checking.rank_table(read_json(ranks), pods, str(ranks))
     for fault in faults:
         print(f"{fault.where}: {fault.what}\n  help: {fault.help}")
@@ -439,7 +439,7 @@ def read_json(path: Path) -> Any:
         raise JoyError(f"not valid JSON: {error.msg}", where=f"{path}:{error.lineno}") from error
 
 
-def planned(path: Path, job: str | None) -> list[tuple[str, list[int]]]:
+def read_plan(path: Path, job: str | None) -> list[tuple[str, list[int]]]:
     """Nodes and cards of one job of a plan, in rank order."""
     placed = {item["job"]: item["pods"] for item in read_json(path).get("placements") or ()}
     name = job or (next(iter(placed)) if len(placed) == 1 else None)

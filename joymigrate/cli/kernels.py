@@ -48,7 +48,7 @@ def list_kernels(
     from joymigrate.report.json_ import dumps
 
     one_of(format, FORMATS, "--format")
-    chosen, about = named([*(names or ()), *ops]), where(to, device)
+    chosen, about = choose_kernels([*(names or ()), *ops]), where(to, device)
     rows = report.listing(chosen, about["chip"], about["device"])
     if format == "json":
         listed = {"operators": report.operators(chosen), "kernels": rows}
@@ -78,7 +78,7 @@ def check_kernels(
 
     one_of(format, FORMATS, "--format")
     wanted = dtypes_of(dtype)
-    chosen, about = named([*(names or ()), *ops]), where(to, device)
+    chosen, about = choose_kernels([*(names or ()), *ops]), where(to, device)
     rows: list[Any] = []
     with Progress("checking") as progress:
         for number, kernel in enumerate(chosen):
@@ -118,7 +118,7 @@ def bench_kernels(
         bench.PHASES if one_of(phase, ("both", *bench.PHASES), "--phase") == "both" else (phase,)
     )
     wanted = dtypes_of(dtype) or ["float32", "bfloat16"]
-    chosen, about = named([*(names or ()), *ops]), where(to, device)
+    chosen, about = choose_kernels([*(names or ()), *ops]), where(to, device)
     found: list[Any] = []
     with Progress("timing") as progress:
         for number, kernel in enumerate(chosen):
@@ -134,7 +134,7 @@ def bench_kernels(
     return Exit.OK
 
 
-def named(ops: list[str]) -> list[Kernel]:
+def choose_kernels(ops: list[str]) -> list[Kernel]:
     """The operators asked for, or all."""
     from joymigrate.chips import hide_driverless
     from joymigrate.run import kernels

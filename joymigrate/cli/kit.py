@@ -85,7 +85,7 @@ def score_kit(
     rows = [
         {**row, "version": str(document["versions"].get(chips.get(document["chip"]).package, ""))}
         for document in documents
-        for row in score.judged(document)
+        for row in score.judge_rows(document)
     ]
     table, overall = score.quality(rows, by), score.quality([{**r, "all": ""} for r in rows], "all")
     if not no_calibration:

@@ -141,7 +141,7 @@ def command(
     if format == "text" and going.terminal and sys.stdout.isatty():
         emit(last_words(journey, shorten_path(written), lang))
         return code_of(journey)
-    emit(rendered(journey, format, lang))
+    emit(render(journey, format, lang))
     if not quiet:
         print(Language(lang)("report: {path}", path=written), file=sys.stderr)
     return code_of(journey)
@@ -213,7 +213,7 @@ def planned_text(
     return "\n".join([*lines, "", say("Nothing was run, nothing was changed.")]) + "\n"
 
 
-def rendered(journey: Journey, format: str, lang: str) -> str:
+def render(journey: Journey, format: str, lang: str) -> str:
     """The result in the form that was asked for."""
     import json
 

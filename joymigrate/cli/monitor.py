@@ -49,7 +49,7 @@ def command(
     need_extra()
     from joymigrate.run.serve.monitor import service, web
 
-    pages = [service.Page(*named(text), key) for text in sources or DEFAULT]
+    pages = [service.Page(*split_name(text), key) for text in sources or DEFAULT]
     made = service.assemble(
         pages,
         history=history,
@@ -66,7 +66,7 @@ def command(
 DEFAULT = ["gateway=http://127.0.0.1:8080/metrics"]
 
 
-def named(text: str) -> tuple[str, str]:
+def split_name(text: str) -> tuple[str, str]:
     """Name and address of a source. A bare host and port means its /metrics."""
     name, found, url = text.partition("=")
     if not found or "://" in name:

@@ -94,7 +94,7 @@ def show(
     found = from_wheel(chip_of(to)) if installed else choose_list(to, version, ops, wheel)
     every = list(found.rows())
     for name in names or []:
-        if not any(named(op, overload, [name]) for op, overload, _ in every):
+        if not any(is_wanted(op, overload, [name]) for op, overload, _ in every):
             near = did_you_mean(name, sorted({op.rpartition("::")[2] for op, _, _ in every}))
             raise JoyError(
                 f"no operator of {found.chip.name} {found.version} is called {name}.{near}",
@@ -103,7 +103,7 @@ def show(
     rows = [
         row
         for row in every
-        if (not wanted or row[2].status.value in wanted) and named(row[0], row[1], names or [])
+        if (not wanted or row[2].status.value in wanted) and is_wanted(row[0], row[1], names or [])
     ]
     if form in tables.FORMATS:
         tables.write(tables.frame_of(report.document(found, rows)), form, output)
@@ -113,7 +113,7 @@ def show(
     return Exit.OK
 
 
-def named(op: str, overload: str, names: list[str]) -> bool:
+def is_wanted(op: str, overload: str, names: list[str]) -> bool:
     """Whether an operator is one of those asked for; a bare word is a part of its name."""
     if not names:
         return True

@@ -73,7 +73,7 @@ def command(
     need("train", "torch", "transformers", what="quantising")
     from joymigrate.run.train.quantise import Options, judge, quantise, read_samples
 
-    view = _verdicts.checked(report, lang)
+    view = _verdicts.check_view(report, lang)
     options = Options(
         scheme=scheme,
         format=layout,

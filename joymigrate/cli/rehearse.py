@@ -129,7 +129,7 @@ def command(
         if fill:
             environment = _fill.fill_environment(environment, settings.chip, rehearsed=True)
         around = (
-            _switch.switched(
+            _switch.switch_to(
                 resolved,
                 environment,
                 chip=target(settings.chip),

@@ -97,7 +97,7 @@ def write_repro(word: Path, finding: str, score: Path, output: Path | None) -> i
     """The script of a finding, for the vendor's tracker."""
     from joymigrate.cli.kit import read_json
     from joymigrate.run.kit import diverging, predicted, repro, seal
-    from joymigrate.run.kit.score import check, judged
+    from joymigrate.run.kit.score import check, judge_rows
 
     if str(word) != "repro":
         raise JoyError(f"one file at a time: '{finding}' is too much", help="report repro FINDING")
@@ -110,7 +110,7 @@ def write_repro(word: Path, finding: str, score: Path, output: Path | None) -> i
         emit(diverging.script(raw, finding), output)
         return Exit.OK
     document = {**check(raw, str(score))}
-    document["results"] = judged(document)
+    document["results"] = judge_rows(document)
     emit(repro.script(document, repro.find(document, finding)), output)
     return Exit.OK
 
@@ -141,7 +141,7 @@ def render(opened: Opened, file: Path, root: Path | None, view: ScanView) -> str
     one_of(format, documents.FORMATS, f"--format of {opened.view.schema}")
     if opened.view.schema == JOURNEY:
         folder = file.resolve().parent
-        return _report_live.rendered(document, folder, format, view.lang, view.output)
+        return _report_live.render(document, folder, format, view.lang, view.output)
     if opened.view.schema == VERDICT:
         return _verdicts.render(document, _verdicts.VerdictView(format, view.lang))
     with speaking(Language(view.lang, document.get("texts"))):

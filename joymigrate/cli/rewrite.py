@@ -13,7 +13,7 @@ import typer
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, split, talk
-from joymigrate.cli._scanning import configured, must_exist
+from joymigrate.cli._scanning import configure, must_exist
 from joymigrate.cli._scanning import run as scan_with
 from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language
@@ -91,7 +91,7 @@ def command(
         "chip_version": chip_version,
         "jobs": jobs,
     }
-    settings = configured(paths[0], overrides)
+    settings = configure(paths[0], overrides)
     ledger = one_project(paths)
 
     from joymigrate import rewrite
@@ -107,10 +107,10 @@ def command(
     else:
         scan = scan_with(paths, origin, settings, quiet)
         if prove:
-            proven = proved(scan, paths, program, unsafe, prove_timeout)
+            proven = prove_patches(scan, paths, program, unsafe, prove_timeout)
         else:
             proven = rewrite.patches(scan, unsafe=unsafe)
-    kept, notes = project_python.checked(proven, ledger.root)
+    kept, notes = project_python.check_patches(proven, ledger.root)
     notes = [*notes, *(scripts_that_stay(scan) if multi_card else ())]
     made = [p for p in kept if p.before != p.after]
     if diff and format == "text":
@@ -172,7 +172,7 @@ def split_command(words: list[Path]) -> tuple[list[Path], list[str]]:
     return words[:at], program
 
 
-def proved(
+def prove_patches(
     scan: Scan, paths: list[Path], program: list[str], unsafe: bool, timeout_s: float
 ) -> list[Patch]:
     """The patches under which the program does what it did before; tells what was left out."""

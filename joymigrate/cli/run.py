@@ -38,7 +38,7 @@ def command(
     base = _program.environment()
     if fill:
         base = _fill.fill_environment(base, chip.name)
-    with _switch.switched(
+    with _switch.switch_to(
         resolved, base, chip=chip, kind=switch, follow_imports=follow_imports, quiet=quiet
     ) as environment:
         code = _program.run(resolved, _switch.with_start(environment))

@@ -15,7 +15,7 @@ from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, split, talk
 from joymigrate.cli._portfolio import rank
-from joymigrate.cli._scanning import ScanView, configured, must_exist, now, run
+from joymigrate.cli._scanning import ScanView, configure, must_exist, now, run
 from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language
 
@@ -109,7 +109,7 @@ def command(
     if not paths:
         raise JoyError("no PATH to scan", help="joymigrate scan PATH, or --portfolio repos.yaml")
     must_exist(paths)
-    settings = configured(paths[0], overrides)
+    settings = configure(paths[0], overrides)
     scan = run(paths, origin, settings, quiet, show_kept)
     if write_baseline is not None:
         return save_baseline(scan, write_baseline)

@@ -247,7 +247,7 @@ def models(
 
         versions = str(transformers.__version__)
     else:
-        found, versions = families.verified(), families.versions()
+        found, versions = families.list_verified(), families.versions()
     render = served.as_json if check_format(format) == "json" else served.as_text
     _output.emit(render(found, versions), output)
     failed = verify and any(family.status != "pass" for family in found)

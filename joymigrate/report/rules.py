@@ -87,9 +87,9 @@ def examples(rule: Rule, chip: chips.Chip, origin: chips.Chip) -> tuple[Case, ..
     for case in rule.cases:
         if case.chip is None or case.chip in (chip.name, *chip.aliases):
             context = Context.between(chip, origin, case.style)
-            case = cases.filled(case, context)
+            case = cases.fill_case(case, context)
             # A name without a counterpart on this chip stays what it is: the site is reported.
-            lacks = case.after == case.before or cases.unfilled(case, context)
+            lacks = case.after == case.before or cases.is_unfilled(case, context)
             found.append(replace(case, after=None) if lacks else case)
     return tuple(found)
 

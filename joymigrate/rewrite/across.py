@@ -35,17 +35,17 @@ def settle(
     """
     waiting = [result for result in results if result.open]
     asked = Questions(files, job, texts)
-    asked.explore({key for r in waiting for item in r.open for key in owned(item.keys, r.path)})
+    asked.explore({key for r in waiting for item in r.open for key in own_keys(item.keys, r.path)})
     conditions = Conditions(files, job, texts)
     decided: dict[str, analyse.Result] = {}
     answers: dict[str, dict[str, bool]] = {}
     for result in waiting:
         answers[result.path] = {
-            analyse.place(item): asked.reaches(owned(item.keys, result.path), item.kind)
+            analyse.place(item): asked.reaches(own_keys(item.keys, result.path), item.kind)
             or any(conditions.chain(key) for key in item.asked)
             for item in result.open
         }
-        decided[result.path] = analyse.settled(files[result.path], job, answers[result.path])
+        decided[result.path] = analyse.settle(files[result.path], job, answers[result.path])
     results = [decided.get(result.path, result) for result in results]
     # A rewritten value moves the comparisons that see it in other files.
     sent: dict[str, set[str]] = defaultdict(set)
@@ -56,12 +56,12 @@ def settle(
         moved = {
             analyse.place(item): True
             for item in result.watched
-            if asked.comes_from(owned(item.sources, result.path), sent[item.kind])
+            if asked.comes_from(own_keys(item.sources, result.path), sent[item.kind])
         }
         if moved:
             answers[result.path] = answers.get(result.path, {}) | moved
-            results[number] = analyse.settled(files[result.path], job, answers[result.path])
-    done = launched(hold(results, files, job, answers, conditions), files, job)
+            results[number] = analyse.settle(files[result.path], job, answers[result.path])
+    done = reread_launches(hold(results, files, job, answers, conditions), files, job)
     for module in job.opened.values():
         module.names.release()
     job.opened.clear()
@@ -101,7 +101,7 @@ def hold(
                 }
                 own = replace(job, held={**job.held, **aliases})
                 known = answers.get(result.path, {})
-                results[number] = analyse.settled(files[result.path], own, known)
+                results[number] = analyse.settle(files[result.path], own, known)
     return results
 
 
@@ -165,7 +165,7 @@ class Conditions:
         return {key, *below} if asks or below else set()
 
 
-def launched(
+def reread_launches(
     results: list[analyse.Result], files: dict[str, File], job: analyse.Job
 ) -> list[analyse.Result]:
     """Read launch lines again that give values to options whose values were rewritten.
@@ -186,7 +186,7 @@ def launched(
     ]
 
 
-def owned(keys: Iterable[str], path: str) -> set[str]:
+def own_keys(keys: Iterable[str], path: str) -> set[str]:
     """Keys with the file they belong to."""
     return {key if "::" in key or key.startswith(".") else f"{path}::{key}" for key in keys}
 
@@ -292,7 +292,7 @@ class Questions:
             word, before = re.compile(rf"\b{name}\b"), re.compile(rf"\b{home}\.$")
             called = self.aliases(home)
             return lambda text: (
-                imported(word, before, text)
+                may_import(word, before, text)
                 or star.search(text) is not None
                 or any(f"{each}.{name}" in text for each in called)
             )
@@ -321,7 +321,7 @@ def star_of(owner: str) -> re.Pattern[str]:
     return re.compile(rf"^[ \t]*from[ \t]+[\w.]*\b{home}[ \t]+import[ \t]*\*", re.M)
 
 
-def imported(name: re.Pattern[str], home: re.Pattern[str], text: str) -> bool:
+def may_import(name: re.Pattern[str], home: re.Pattern[str], text: str) -> bool:
     """Whether a text may import a name: behind `import`, alone on a line of its own inside of
     brackets, or as `home.name`."""
     for found in name.finditer(text):

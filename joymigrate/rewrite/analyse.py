@@ -209,7 +209,7 @@ def result(source: Source, job: Job, found: list[Finding], pending: list[Pending
     stay = groups.complete(found, applied.findings)
     kept: tuple[Kept, ...] = ()
     if job.want_kept:
-        kept = tuple(mentions.kept(source, job.context, [*stay, *(p.no for p in pending)]))
+        kept = tuple(mentions.find_kept(source, job.context, [*stay, *(p.no for p in pending)]))
     return Result(
         path=source.path,
         digest=digest(source.data),
@@ -236,7 +236,7 @@ def needed_imports(findings: Iterable[Finding], job: Job) -> tuple[Finding, ...]
     return tuple(replace(f, tier=best) if f.rule == "JM001" and f.after else f for f in found)
 
 
-def settled(file: File, job: Job, answers: Mapping[str, bool]) -> Result:
+def settle(file: File, job: Job, answers: Mapping[str, bool]) -> Result:
     """Scan a file again when its open sites are decided; `answers` tells by place."""
     known = open_module(file, job)
     if known is None:
@@ -319,14 +319,14 @@ def condition(file: File, job: Job, key: str) -> tuple[bool, set[str]]:
     module = open_module(file, job)
     if module is None:
         return False, set()
-    node = conditions.defined(module).get(key)
+    node = conditions.find_definitions(module).get(key)
     if node is None:
         local = key.partition("::")[2]
         name, suffix = local.strip("#()"), "()" if local.endswith("()") else ""
         binding = module.names.root.names.get(name, [])
         dotted = binding[0].dotted if binding and binding[0].kind == "import" else None
         place = module.project.locate(dotted) if dotted else None
-        home = starred(module, name)
+        home = find_star(module, name)
         if place is None and home:
             place = (home, name)
         if place is None or not place[1]:
@@ -356,13 +356,13 @@ def answer(file: File, job: Job, keys: frozenset[str]) -> dict[str, tuple[set[st
             each if "::" in each or each.startswith(".") else f"{file.relative}::{each}"
             for each in outside
         }
-        further |= reexported(module, file.relative, key)
+        further |= find_reexports(module, file.relative, key)
         if kinds or further - {key}:
             found[key] = (kinds, further - {key})
     return found
 
 
-def reexported(module: Module, path: str, key: str) -> set[str]:
+def find_reexports(module: Module, path: str, key: str) -> set[str]:
     """Names under which this file hands on what it imported: `from pkg.base import D`."""
     owner, _, local = key.partition("::")
     suffix = local[-2:] if local.endswith(("()", "{}")) else ""
@@ -376,12 +376,12 @@ def reexported(module: Module, path: str, key: str) -> set[str]:
                 called = suffix == "()"
                 found.add(f"{path}::{name}()" if called else f"{path}::#{name}{suffix}")
     shown = local.strip("#(){}")
-    if path != owner and starred(module, shown, owner):
+    if path != owner and find_star(module, shown, owner):
         found.add(f"{path}::{local}")
     return found
 
 
-def starred(module: Module, name: str, owner: str | None = None) -> str | None:
+def find_star(module: Module, name: str, owner: str | None = None) -> str | None:
     """The file of the project that gives a module this name by `import *`; None for none.
 
     With `owner`, only that file counts.
@@ -404,7 +404,7 @@ def entries(module: Module, local: str) -> list[str]:
         if binding and binding[0].kind == "import" and binding[0].dotted:
             foreign = module.project.locate(binding[0].dotted)
             return [f"{foreign[0]}::#{foreign[1]}{keys}"] if foreign and foreign[1] else [local]
-        home = None if binding else starred(module, local[1:].removesuffix("{}"))
+        home = None if binding else find_star(module, local[1:].removesuffix("{}"))
         return [f"{home}::{local}"] if home else [local]
     head = re.split(r"[#(@]", local)[0]
     binding = module.names.root.names.get(head.split(".")[0], [])
@@ -412,7 +412,7 @@ def entries(module: Module, local: str) -> list[str]:
         foreign = module.project.locate(binding[0].dotted)
         if foreign and foreign[1]:
             return [f"{foreign[0]}::{foreign[1]}{local[len(head.split('.')[0]) :]}"]
-    home = None if binding else starred(module, head.split(".")[0])
+    home = None if binding else find_star(module, head.split(".")[0])
     if home:
         return [f"{home}::{local}"]
     name, separator, rest = local.partition("@")

@@ -11,7 +11,7 @@ from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.ledger import Change, Ledger, Step, sha256
 from joymigrate.model import Patch
-from joymigrate.rewrite.diff import unified
+from joymigrate.rewrite.diff import write_unified
 from joymigrate.rewrite.git import dirty
 
 SHOWN = 10  # names in one error message
@@ -149,6 +149,6 @@ def diffs(targets: Sequence[Target]) -> dict[str, bytes]:
     for target in targets:
         before, after = target.patch.before, target.patch.after
         mode = target.path.stat().st_mode if target.path.exists() else 0o644
-        forward.append(unified(target.name, before, after, mode))
-        back.append(unified(target.name, after, before, mode))
+        forward.append(write_unified(target.name, before, after, mode))
+        back.append(write_unified(target.name, after, before, mode))
     return {"change.patch": b"".join(forward), "reverse.patch": b"".join(back)}

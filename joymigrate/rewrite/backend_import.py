@@ -23,27 +23,27 @@ def find(module: Module, findings: list[Finding], helper_import: str) -> Finding
         if module.helper != "jm":
             name = "" if module.helper == HELPER else f" as {module.helper}"
             statement = statement.replace(" as jm", name)
-        if any(name == HELPER for name in imported(module)):
+        if any(name == HELPER for name in find_imported(module)):
             return None
     else:
         package = module.context.chip.package
-        if not package or package in imported(module):
+        if not package or package in find_imported(module):
             return None
         statement = f"import {package}"
     tier = Tier.SAFE if any(f.tier is Tier.SAFE and f.needs for f in findings) else Tier.UNSAFE
     place = after_path_change(module, findings) if statement.startswith("from ") else None
-    return added(module, statement, findings, tier, place)
+    return add_import(module, statement, findings, tier, place)
 
 
 def shim(module: Module, findings: list[Finding]) -> Finding | None:
     """The finding that adds the vendor's shim to a file where programs start."""
     line = str(module.context.chip.shim["line"])
-    if line.split()[-1] in imported(module):
+    if line.split()[-1] in find_imported(module):
         return None
-    return added(module, line, findings, Tier.SAFE)
+    return add_import(module, line, findings, Tier.SAFE)
 
 
-def added(
+def add_import(
     module: Module,
     statement: str,
     findings: list[Finding],
@@ -84,7 +84,7 @@ def added(
     )
 
 
-def imported(module: Module) -> set[str]:
+def find_imported(module: Module) -> set[str]:
     """Last names of modules that the file imports at its top level."""
     found = set()
     for node in (*module.names.nodes[ast.Import], *module.names.nodes[ast.ImportFrom]):
@@ -106,14 +106,14 @@ def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | Non
     torch = [node for node in statements if names_torch(node)]
     if module.context.style is Style.AGNOSTIC:
         top = [n for n in statements if getattr(n, "parent", None) is module.tree]
-        edited_first = next((n for n in top if edited(module, n, findings)), None)
+        edited_first = next((n for n in top if is_edited(module, n, findings)), None)
         if edited_first is not None:
             return edited_first, True
         plain = [n for n in torch if n in top] or [n for n in top if not future(n)]
-        return (plain[0], shared(module, plain[0])) if plain else first_statement(module)
+        return (plain[0], shares_line(module, plain[0])) if plain else first_statement(module)
     if not torch:
         return None
-    return torch[0], edited(module, torch[0], findings) or shared(module, torch[0])
+    return torch[0], is_edited(module, torch[0], findings) or shares_line(module, torch[0])
 
 
 def after_path_change(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | None:
@@ -121,7 +121,7 @@ def after_path_change(module: Module, findings: list[Finding]) -> tuple[ast.stmt
     found behind it (`sys.path.append("../..")`) and nothing before it needs the helper."""
     first = min((f.line for f in findings if f.needs and f.edits), default=0)
     changes = [node for node in module.tree.body if changes_path(node) and node.lineno < first]
-    if not changes or shared(module, changes[-1]):
+    if not changes or shares_line(module, changes[-1]):
         return None
     return changes[-1], False
 
@@ -157,13 +157,13 @@ def future(node: ast.Import | ast.ImportFrom) -> bool:
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
-def edited(module: Module, node: ast.AST, findings: list[Finding]) -> bool:
+def is_edited(module: Module, node: ast.AST, findings: list[Finding]) -> bool:
     """Whether an edit touches a statement, or adds to its end."""
     start, end = (module.source.to_bytes(offset) for offset in module.span(node))
     return any(e.start <= end and e.end > start for f in findings for e in f.edits)
 
 
-def shared(module: Module, node: ast.AST) -> bool:
+def shares_line(module: Module, node: ast.AST) -> bool:
     """Whether more code follows a statement on its last line."""
     _, end = module.span(node)
     line, _ = module.source.position(end)

@@ -51,7 +51,12 @@ def fingerprints(
     seen: Counter[str] = Counter()
     found = []
     for finding in findings:
-        parts = (finding.rule, path_of(finding), evened(finding.before), evened(line_of(finding)))
+        parts = (
+            finding.rule,
+            path_of(finding),
+            even_blanks(finding.before),
+            even_blanks(line_of(finding)),
+        )
         key = "\0".join(parts)
         seen[key] += 1
         text = f"{key}\0{seen[key]}".encode("utf-8", errors="surrogatepass")
@@ -59,7 +64,7 @@ def fingerprints(
     return found
 
 
-def evened(text: str) -> str:
+def even_blanks(text: str) -> str:
     """Runs of white space as one blank each."""
     return " ".join(text.split())
 
@@ -72,7 +77,7 @@ def entries(scan: Scan, folder: Path) -> list[Known]:
 
     marks = fingerprints(scan.findings, Excerpts(scan.root).line, path_of)
     return [
-        Known(mark, finding.rule, path_of(finding), evened(finding.before)[:120])
+        Known(mark, finding.rule, path_of(finding), even_blanks(finding.before)[:120])
         for mark, finding in zip(marks, scan.findings, strict=True)
     ]
 

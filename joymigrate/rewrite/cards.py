@@ -134,7 +134,7 @@ def plan(module: Module) -> Plan:
     scope: Scope = (
         module.names.enclosing(call, (ast.FunctionDef, ast.AsyncFunctionDef)) or module.tree
     )
-    if not any(bound(one, model) for one in own_statements(scope)):
+    if not any(binds(one, model) for one in own_statements(scope)):
         raise Stays(call, Text("`{name}` is made elsewhere", name=model))
     for later in own_statements(scope):
         if later.lineno > maker.lineno and moves(later, model):
@@ -246,7 +246,7 @@ def own_statements(scope: Scope) -> Iterator[ast.stmt]:
             waiting += [each for each in ast.iter_child_nodes(one) if isinstance(each, ast.stmt)]
 
 
-def bound(statement: ast.stmt, name: str) -> bool:
+def binds(statement: ast.stmt, name: str) -> bool:
     """Whether an assignment binds a name."""
     if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
         return False

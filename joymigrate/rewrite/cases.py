@@ -33,7 +33,7 @@ def names(context: Context) -> dict[str, str]:
     return found | rules.vocabulary(context.chip, context.origin)
 
 
-def filled(case: Case, context: Context) -> Case:
+def fill_case(case: Case, context: Context) -> Case:
     """`case` with its texts as they read for this move. What the rule finds (`before`, `keep`)
     is written out in the origin's words, but for a line that is the target's alone."""
     known = names(context)
@@ -45,7 +45,7 @@ def filled(case: Case, context: Context) -> Case:
     return replace(case, before=before, after=after)
 
 
-def unfilled(case: Case, context: Context) -> bool:
+def is_unfilled(case: Case, context: Context) -> bool:
     """Whether a filled case still asks for a name that other chips have and this one lacks."""
     others = [Context.between(one, context.origin) for one in all_chips().values()]
     asked = {name for other in others for name in names(other)} - {*names(context)}

@@ -211,7 +211,7 @@ def transform(kind: type[Codemod], module: Module) -> tuple[Codemod, str]:
     """
     text = module.source.text
     context = CodemodContext(filename=module.source.path)
-    wrapper = parsed(text)
+    wrapper = parse_tree(text)
     job = kind(context, View(module, wrapper))
     made = wrapper.visit(job)
     for visitor in (AddImportsVisitor, RemoveImportsVisitor):
@@ -221,7 +221,7 @@ def transform(kind: type[Codemod], module: Module) -> tuple[Codemod, str]:
 
 
 @functools.lru_cache(maxsize=1)
-def parsed(text: str) -> MetadataWrapper:
+def parse_tree(text: str) -> MetadataWrapper:
     """The tree of a file, for all codemods that look at it. Nobody changes it in place."""
     tree = cst.parse_module(text)
     if tree.code != text:
@@ -244,10 +244,10 @@ def hunks(before: str, after: str) -> Iterator[Change]:
             if alike
             else ((i, j, k, m),)
         ):
-            yield trimmed(before, starts[a], starts[b], "".join(new[c:d]))
+            yield trim_change(before, starts[a], starts[b], "".join(new[c:d]))
 
 
-def trimmed(before: str, start: int, end: int, text: str) -> Change:
+def trim_change(before: str, start: int, end: int, text: str) -> Change:
     """A change without the whole words that both texts begin and end with."""
     gone = before[start:end]
     rest = before[start:]
@@ -255,16 +255,16 @@ def trimmed(before: str, start: int, end: int, text: str) -> Change:
     if not gone and indent and text.startswith(indent):  # lines put before an indented one
         start += len(indent)
         return start, start, text[len(indent) :] + indent
-    head = shared(gone, text)
+    head = count_shared(gone, text)
     while head and wordlike(gone[head - 1]):
         head -= 1
-    tail = shared(gone[head:][::-1], text[head:][::-1])
+    tail = count_shared(gone[head:][::-1], text[head:][::-1])
     while tail and wordlike(gone[-tail]):
         tail -= 1
     return start + head, end - tail, text[head : len(text) - tail]
 
 
-def shared(one: str, other: str) -> int:
+def count_shared(one: str, other: str) -> int:
     """How many characters two texts begin with alike."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))

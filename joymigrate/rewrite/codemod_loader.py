@@ -35,7 +35,9 @@ def load(places: Iterable[str], base: Path) -> tuple[type[Codemod], ...]:
         check(one)
         known = found.setdefault(one.RULE, one)
         if known is not one:
-            what = f"two codemods are called {one.RULE}: {spelled(known)} and {spelled(one)}"
+            what = (
+                f"two codemods are called {one.RULE}: {spell_place(known)} and {spell_place(one)}"
+            )
             raise JoyError(what, help="give one of them another RULE")
     return tuple(found[rule] for rule in sorted(found))
 
@@ -50,10 +52,10 @@ def from_places(places: Iterable[str], base: Path) -> Iterator[type[Codemod]]:
         for file in files:
             if place.is_dir() and file.name.startswith("_"):
                 continue
-            yield from classes(imported(file))
+            yield from classes(import_file(file))
 
 
-def imported(file: Path) -> Any:
+def import_file(file: Path) -> Any:
     """A Python file as a module of its own name, which no other file can take."""
     name = f"_joymigrate_codemods_{abs(hash(str(file.resolve())))}_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
@@ -99,7 +101,7 @@ def is_codemod(one: object) -> bool:
 
 def check(kind: type[Codemod]) -> None:
     """Refuse a codemod that reports could not show."""
-    where = spelled(kind)
+    where = spell_place(kind)
     missing = [name for name in ("RULE", "NAME", "MESSAGE", "WORDS") if not hasattr(kind, name)]
     if missing:
         raise JoyError(f"a codemod lacks {', '.join(missing)}", where=where, help=HELP)
@@ -116,6 +118,6 @@ def check(kind: type[Codemod]) -> None:
         raise JoyError(what, where=where, help=", ".join(AREAS))
 
 
-def spelled(kind: type[Codemod]) -> str:
+def spell_place(kind: type[Codemod]) -> str:
     """Where a class stands, for people."""
     return f"{inspect.getfile(kind)} {kind.__qualname__}"

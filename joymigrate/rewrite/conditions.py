@@ -80,7 +80,7 @@ def methods(module: Module) -> dict[str, ast.AST]:
     return found
 
 
-def defined(module: Module) -> dict[str, ast.AST]:
+def find_definitions(module: Module) -> dict[str, ast.AST]:
     """The functions and variables at a file's top level, and its methods, by key."""
     found = methods(module)
     for node in top_level(module.tree):

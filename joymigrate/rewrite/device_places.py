@@ -6,7 +6,7 @@ import ast
 import re
 
 from joymigrate.rewrite import conditions
-from joymigrate.rewrite.device_texts import Text, matched
+from joymigrate.rewrite.device_texts import Text, find_matched
 from joymigrate.rewrite.module import Module
 
 STRING_METHODS = {
@@ -195,7 +195,7 @@ def compared_with(node: ast.expr) -> ast.expr | None:
         if isinstance(outer, ast.Compare) and parent in outer.comparators:
             return outer.left
         if isinstance(parent, ast.Tuple) and isinstance(outer, ast.Call):
-            return searched(outer, parent)
+            return find_searched(outer, parent)
         return None
     if isinstance(parent, (ast.SetComp, ast.ListComp, ast.GeneratorExp)) and node is parent.elt:
         outer = getattr(parent, "parent", None)
@@ -207,7 +207,9 @@ def compared_with(node: ast.expr) -> ast.expr | None:
         others = [operand for operand in operands if operand is not node]
         return others[0] if others else None
     if isinstance(parent, ast.Call):
-        return asserted(parent, node) or matched(parent, node) or searched(parent, node)
+        return (
+            find_asserted(parent, node) or find_matched(parent, node) or find_searched(parent, node)
+        )
     if isinstance(parent, ast.MatchValue):
         return subject(parent)
     return None
@@ -237,7 +239,7 @@ ASSERTIONS = frozenset(
 )
 
 
-def asserted(call: ast.Call, argument: ast.expr) -> ast.expr | None:
+def find_asserted(call: ast.Call, argument: ast.expr) -> ast.expr | None:
     """The other side of `self.assertEqual(x.device.type, "cuda")`; None for other calls."""
     name = getattr(call.func, "attr", getattr(call.func, "id", ""))
     if name not in ASSERTIONS or argument not in call.args[:2] or len(call.args) < 2:
@@ -245,7 +247,7 @@ def asserted(call: ast.Call, argument: ast.expr) -> ast.expr | None:
     return call.args[1 - call.args.index(argument)]
 
 
-def searched(call: ast.Call, argument: ast.expr) -> ast.expr | None:
+def find_searched(call: ast.Call, argument: ast.expr) -> ast.expr | None:
     """The string whose method (`x.startswith(…)`) takes `argument`; None for other calls."""
     method = isinstance(call.func, ast.Attribute) and call.func.attr in STRING_METHODS
     return call.func.value if method and argument in call.args[:1] else None  # type: ignore[attr-defined]

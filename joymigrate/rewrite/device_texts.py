@@ -56,17 +56,17 @@ def read_literals(module: Module) -> Iterator[Text]:
         if isinstance(parent, (ast.JoinedStr, ast.FormattedValue)):
             continue
         shape = shape_of(module, node.value)
-        if shape is None and matched(parent, node) is not None:
+        if shape is None and find_matched(parent, node) is not None:
             # `re.match(r"cuda:(\d+)", text)`
             named = re.match(rf"\^?{module.vocabulary.device}(?![\w-])", node.value)
             shape = "expression" if named else None
         if shape is not None:
-            yield from described(module, node, node.value, shape)
+            yield from describe_text(module, node, node.value, shape)
     for node in module.names.nodes[ast.JoinedStr]:
         first = node.values[0] if node.values else None
         value = first.value if isinstance(first, ast.Constant) else None
         if isinstance(value, str) and value == f"{module.vocabulary.device}:":
-            yield from described(module, node, value, "fstring")
+            yield from describe_text(module, node, value, "fstring")
 
 
 def shape_of(module: Module, value: str) -> str | None:
@@ -88,7 +88,7 @@ def shape_of(module: Module, value: str) -> str | None:
     return None
 
 
-def matched(call: ast.AST | None, argument: ast.expr) -> ast.expr | None:
+def find_matched(call: ast.AST | None, argument: ast.expr) -> ast.expr | None:
     """The text that an expression is matched with, or that is cut by its length.
 
     `re.match(r"cuda:(\\d+)", text)`, `text[len("cuda:"):]`; None for other calls.
@@ -103,12 +103,12 @@ def matched(call: ast.AST | None, argument: ast.expr) -> ast.expr | None:
     if not isinstance(call.func, ast.Attribute) or getattr(call.func.value, "id", "") != "re":
         return None
     if call.func.attr == "compile" and argument is call.args[0]:
-        return compiled(call)
+        return find_compiled(call)
     at = EXPRESSIONS.get(call.func.attr)
     return call.args[at] if at and argument is call.args[0] and at < len(call.args) else None
 
 
-def compiled(call: ast.Call) -> ast.expr | None:
+def find_compiled(call: ast.Call) -> ast.expr | None:
     """The text that the first use of `CARD = re.compile(…)` in the file is matched with."""
     assign = getattr(call, "parent", None)
     target = assign.targets[0] if isinstance(assign, ast.Assign) else None
@@ -159,7 +159,7 @@ def template_shape(value: str, device: str) -> str | None:
     return "template" if TEMPLATE.fullmatch(rest) else None
 
 
-def described(module: Module, node: ast.expr, value: str, shape: str) -> Iterator[Text]:
+def describe_text(module: Module, node: ast.expr, value: str, shape: str) -> Iterator[Text]:
     """The literal with the spans of its content; reported when it is written in pieces."""
     start, end = module.span(node)
     match = LITERAL.match(module.source.text[start:end])

@@ -17,7 +17,7 @@ PLAIN = re.compile(rb'[^\x00-\x1f"\\\x7f]*')
 ESCAPES = {9: b"\\t", 10: b"\\n", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
 
 
-def unified(path: str, before: bytes | None, after: bytes | None, mode: int = 0o644) -> bytes:
+def write_unified(path: str, before: bytes | None, after: bytes | None, mode: int = 0o644) -> bytes:
     """The diff of one file; empty when nothing differs.
 
     `path` is POSIX and relative. `before` None: a new file of permission bits `mode`;
@@ -26,7 +26,7 @@ def unified(path: str, before: bytes | None, after: bytes | None, mode: int = 0o
     if before == after:
         return b""
     name = path.encode("utf-8", "surrogateescape")
-    old, new = quoted(b"a/" + name), quoted(b"b/" + name)
+    old, new = quote_name(b"a/" + name), quote_name(b"b/" + name)
     kind = b"100755" if mode & 0o111 else b"100644"
     head = b"diff --git " + old + b" " + new + b"\n"
     if before is None:
@@ -48,18 +48,18 @@ def lines_of(data: bytes) -> list[bytes]:
 
 def hunks(old: Sequence[bytes], new: Sequence[bytes]) -> Iterator[bytes]:
     """The hunks between two lists of lines."""
-    for group in grouped(changed(old, new)):
+    for group in group_blocks(find_changed(old, new)):
         start, stop = max(group[0].i1 - CONTEXT, 0), min(group[-1].i2 + CONTEXT, len(old))
         shift = group[0].j1 - group[0].i1
         new_stop = group[-1].j2 + stop - group[-1].i2
         yield b"@@ -%s +%s @@\n" % (span(start, stop), span(start + shift, new_stop))
         at = start
         for block in group:
-            yield from marked(b" ", old[at : block.i1])
-            yield from marked(b"-", old[block.i1 : block.i2])
-            yield from marked(b"+", new[block.j1 : block.j2])
+            yield from mark_lines(b" ", old[at : block.i1])
+            yield from mark_lines(b"-", old[block.i1 : block.i2])
+            yield from mark_lines(b"+", new[block.j1 : block.j2])
             at = block.i2
-        yield from marked(b" ", old[at:stop])
+        yield from mark_lines(b" ", old[at:stop])
 
 
 class Block(NamedTuple):
@@ -71,7 +71,7 @@ class Block(NamedTuple):
     j2: int
 
 
-def grouped(blocks: Iterable[Block]) -> Iterator[list[Block]]:
+def group_blocks(blocks: Iterable[Block]) -> Iterator[list[Block]]:
     """Blocks whose context touches, together."""
     group: list[Block] = []
     for block in blocks:
@@ -83,7 +83,7 @@ def grouped(blocks: Iterable[Block]) -> Iterator[list[Block]]:
         yield group
 
 
-def changed(old: Sequence[bytes], new: Sequence[bytes]) -> Iterator[Block]:
+def find_changed(old: Sequence[bytes], new: Sequence[bytes]) -> Iterator[Block]:
     """The blocks that differ, first to last.
 
     A rewrite changes lines and adds a few, so the texts stay in step; this walks them side by side
@@ -130,7 +130,7 @@ def span(start: int, stop: int) -> bytes:
     return b"%d,%d" % (start + (count > 0), count)
 
 
-def marked(mark: bytes, lines: Sequence[bytes]) -> Iterator[bytes]:
+def mark_lines(mark: bytes, lines: Sequence[bytes]) -> Iterator[bytes]:
     """Lines with their mark; one without a line feed says so, as git does."""
     for line in lines:
         if line.endswith(b"\n"):
@@ -139,7 +139,7 @@ def marked(mark: bytes, lines: Sequence[bytes]) -> Iterator[bytes]:
             yield mark + line + b"\n\\ No newline at end of file\n"
 
 
-def quoted(name: bytes) -> bytes:
+def quote_name(name: bytes) -> bytes:
     """A file name as git writes it: in C quotes where it has a control character or a quote."""
     if PLAIN.fullmatch(name):
         return name

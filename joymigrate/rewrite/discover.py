@@ -23,7 +23,7 @@ from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.model import Skipped
 from joymigrate.rewrite import readers
-from joymigrate.rewrite.git import tracked, tracked_though_ignored
+from joymigrate.rewrite.git import is_tracked, tracked_though_ignored
 
 PYTHON = (".py", ".pyi", ".pyw")
 NOT_SOURCE = (
@@ -273,7 +273,7 @@ def has_sources(folder: str) -> bool:
     if os.path.exists(f"{folder}/__init__.py"):
         return True
     top = next((up for up in Path(folder).parents if (up / ".git").exists()), None)
-    return top is not None and tracked(top, Path(folder).relative_to(top).as_posix())
+    return top is not None and is_tracked(top, Path(folder).relative_to(top).as_posix())
 
 
 def python_files(folder: str) -> int:

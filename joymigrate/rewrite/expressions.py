@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from joymigrate.rewrite.guards import leaves, negative
 from joymigrate.rewrite.module import Module
-from joymigrate.rewrite.option_calls import offered, offers
+from joymigrate.rewrite.option_calls import find_offered, offers
 
 SIMPLE = (
     ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert,
@@ -63,7 +63,7 @@ def mentions(module: Module) -> Iterator[OriginMention]:
     words = module.vocabulary
     for top, dotted in module.names.imported_chains():
         inside = dotted == words.module or dotted.startswith(f"{words.module}.")
-        inside = inside and spelled(module, top)
+        inside = inside and spells_module(module, top)
         if inside and not isinstance(getattr(top, "ctx", None), ast.Store):
             asked = dotted.rpartition(".")[2] in ("is_available", "device_count")
             yield OriginMention(top, *module.span(top), hard=not asked and dotted != words.module)
@@ -91,7 +91,7 @@ def mentions(module: Module) -> Iterator[OriginMention]:
         parent = getattr(text.whole, "parent", None)
         if text.node in module.handled or device_places.annotation(text.node):
             continue
-        held = offered(text.whole)
+        held = find_offered(text.whole)
         if held is not None and offers(held, words.string(text.value)):
             continue  # an option that allows both
         if device_places.special_place(module, text, parent) != "silent":
@@ -104,7 +104,7 @@ def lacking(module: Module, dotted: str) -> bool:
     return advice is not None and advice.to is None
 
 
-def spelled(module: Module, node: ast.expr) -> bool:
+def spells_module(module: Module, node: ast.expr) -> bool:
     """Whether a chain spells the origin's module out; an alias is moved where it is bound."""
     while isinstance(node, ast.Attribute):
         if module.names.dotted(node) == module.vocabulary.module:

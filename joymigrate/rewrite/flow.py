@@ -346,7 +346,7 @@ class Flow(FlowGraph):
             if found is not None and found[1]:
                 return [f"{found[0]}::{found[1]}{suffix}"]
             return []
-        if isinstance(call.func, ast.Attribute) and called(call.func.value) == "super":
+        if isinstance(call.func, ast.Attribute) and called_name(call.func.value) == "super":
             owner = self.names.enclosing(call, (ast.ClassDef,))
             return self._inherited(owner, call.func.attr, which) if owner is not None else []
         if isinstance(call.func, ast.Attribute) and call.func.attr not in self.sinks.everyday:
@@ -471,7 +471,7 @@ class Flow(FlowGraph):
             yield from self.leaves(value.value, depth + 1)
         elif isinstance(value, ast.BinOp):
             yield from self.leaves(value.left, depth + 1)
-            if isinstance(value.op, (ast.Add, ast.BitOr)) and listed(value.right):
+            if isinstance(value.op, (ast.Add, ast.BitOr)) and is_list(value.right):
                 yield from self.leaves(value.right, depth + 1)  # `["cpu"] + ["cuda"]`
         elif isinstance(value, ast.Subscript):
             yield from self._subscript(value, depth)
@@ -675,15 +675,15 @@ def text(value: ast.expr) -> bool:
     return isinstance(value, (ast.Constant, ast.JoinedStr, ast.BinOp))
 
 
-def called(value: ast.expr) -> str:
+def called_name(value: ast.expr) -> str:
     """The plain name that is called here; empty for any other expression."""
     return str(getattr(value.func, "id", "")) if isinstance(value, ast.Call) else ""
 
 
-def listed(value: ast.expr) -> bool:
+def is_list(value: ast.expr) -> bool:
     """Whether an expression is a list by its form."""
     if isinstance(value, ast.IfExp):
-        return listed(value.body) or listed(value.orelse)
+        return is_list(value.body) or is_list(value.orelse)
     if isinstance(value, ast.BinOp):
-        return listed(value.left) or listed(value.right)
+        return is_list(value.left) or is_list(value.right)
     return isinstance(value, (ast.List, ast.Tuple, ast.Set, ast.ListComp, ast.SetComp))

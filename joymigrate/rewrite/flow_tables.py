@@ -56,7 +56,7 @@ def draw(flow: Values) -> None:
             targets = assign.targets if isinstance(assign, ast.Assign) else [assign.target]
             flow.loaded.update(key for target in targets for key in flow.target_keys(target))
     for node in nodes[ast.Dict]:
-        defined(flow, node)
+        read_table(flow, node)
     for node in nodes[ast.DictComp]:
         for table in tables_of(flow, node):
             flow.into(node.key, table)
@@ -67,12 +67,12 @@ def draw(flow: Values) -> None:
         if isinstance(func, ast.Attribute) and func.attr in LOOKUPS and call.args:
             looked_up(flow, func.value, call.args[0], stored=False)
     for node in (*nodes[ast.For], *nodes[ast.AsyncFor], *nodes[ast.comprehension]):
-        iterated(flow, node.iter, node.target)
+        read_loop(flow, node.iter, node.target)
     for node in nodes[ast.Compare]:
         for left, sign, right in zip(
             (node.left, *node.comparators), node.ops, node.comparators, strict=False
         ):
-            compared(flow, left, sign, right)
+            read_comparison(flow, left, sign, right)
 
 
 def from_file(value: ast.expr) -> bool:
@@ -121,7 +121,7 @@ def tables_of(flow: Values, node: ast.expr) -> list[str]:
     ]
 
 
-def defined(flow: Values, node: ast.Dict) -> None:
+def read_table(flow: Values, node: ast.Dict) -> None:
     """`TABLE = {"cuda": …}`: the keys of a table."""
     for table in tables_of(flow, node):
         for key in node.keys:
@@ -157,7 +157,7 @@ def ends_of(flow: Values, value: ast.expr) -> set[str]:
     return {*keys, SINK + COMPARED} if keys else set()
 
 
-def iterated(flow: Values, table: ast.expr, target: ast.expr) -> None:
+def read_loop(flow: Values, table: ast.expr, target: ast.expr) -> None:
     """`for name in TABLE`, `for name, value in TABLE.items()`."""
     if isinstance(table, ast.Call) and isinstance(table.func, ast.Attribute):
         if table.func.attr not in ("items", "keys"):
@@ -172,12 +172,12 @@ def iterated(flow: Values, table: ast.expr, target: ast.expr) -> None:
         flow.edges[key].add(into)
 
 
-def compared(flow: Values, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> None:
+def read_comparison(flow: Values, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> None:
     """A name that a device is compared with, or a list of names that it is looked for in."""
     if isinstance(sign, MEMBERSHIP):
         if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
             for each in right.elts:
-                matched(flow, each, left)
+                read_match(flow, each, left)
             return
         key = flow.key(right) if isinstance(right, (ast.Name, ast.Attribute)) else None
         if key is not None and key not in flow.loaded and not plain(flow, right):
@@ -186,11 +186,11 @@ def compared(flow: Values, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> 
                 flow.edges[end] |= ends - {end}
         return
     if isinstance(sign, EQUALITY):
-        matched(flow, left, right)
-        matched(flow, right, left)
+        read_match(flow, left, right)
+        read_match(flow, right, left)
 
 
-def matched(flow: Values, constant: ast.expr, device: ast.expr) -> None:
+def read_match(flow: Values, constant: ast.expr, device: ast.expr) -> None:
     """`x.device.type == CARD`: a name of the program's own for a device."""
     if not isinstance(constant, (ast.Name, ast.Attribute)) or plain(flow, constant):
         return

@@ -34,7 +34,7 @@ def dirty(root: Path) -> list[str]:
     return [path for path in found if not path.startswith(".joymigrate/")]
 
 
-def tracked(root: Path, folder: str) -> bool:
+def is_tracked(root: Path, folder: str) -> bool:
     """Whether git tracks a file below `folder`, which is POSIX and relative to `root`."""
     git = shutil.which("git")
     if git is None:

@@ -144,7 +144,7 @@ class Groups:
     def hold_for_libraries(self) -> None:
         """Note the project's conditions that another package answers: they stay as well."""
         asked = [m for m in self.mentions if not m.hard and self._of_library(m.node)]
-        for key, node in conditions.defined(self.module).items() if asked else ():
+        for key, node in conditions.find_definitions(self.module).items() if asked else ():
             start, end = self.module.span(node)
             inside = (m for m in asked if start <= m.start < end)
             for mention in inside:
@@ -290,7 +290,7 @@ class Groups:
         held = self.module.project.held
         if not held:
             return
-        for key, node in conditions.defined(self.module).items():
+        for key, node in conditions.find_definitions(self.module).items():
             if key in held:
                 self._leave(self._inside([node]), held[key])
         for at, numbers in list(self.members.items()):

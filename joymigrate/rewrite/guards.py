@@ -24,14 +24,14 @@ LEAVES = (ast.Return, ast.Continue, ast.Break)
 CONTAINERS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 
 
-def guarded(module: Module, node: ast.AST) -> str | None:
+def find_guard(module: Module, node: ast.AST) -> str | None:
     """Why a site is left alone when its surroundings already know the target; else None."""
     words = module.vocabulary.target_words
     if words is None or not module.serves_target:
         return None
     child, parent = node, getattr(node, "parent", None)
     while parent is not None:
-        if isinstance(parent, (ast.If, ast.IfExp, ast.Try)) and mentioned(
+        if isinstance(parent, (ast.If, ast.IfExp, ast.Try)) and mentions_target(
             module, against(parent, child), words
         ):
             kind = type(parent).__name__.lower()
@@ -49,7 +49,7 @@ def guarded(module: Module, node: ast.AST) -> str | None:
             return Text("`{twin}` does this for {chip}", twin=twin, chip=module.context.chip.name)
         kind = "if" if isinstance(child, ast.stmt) else "condition"
         beside = leaving(parent, child) if kind == "if" else alternatives(parent, child)
-        if mentioned(module, beside, words):
+        if mentions_target(module, beside, words):
             return Text(
                 "another branch of this {kind} already serves {chip}",
                 kind=kind,
@@ -67,10 +67,10 @@ def entry_beside(module: Module, table: ast.Dict, child: ast.AST) -> bool:
     if not isinstance(own, ast.Constant) or own.value != module.vocabulary.device:
         return False
     others: list[ast.AST] = [key for key in table.keys if key is not None and key is not own]
-    return mentioned(module, others, module.vocabulary.target_string)
+    return mentions_target(module, others, module.vocabulary.target_string)
 
 
-def listed(module: Module, node: ast.AST) -> bool:
+def is_listed(module: Module, node: ast.AST) -> bool:
     """Whether the target stands beside a site in the same list or dictionary."""
     if module.vocabulary.same_device or module.vocabulary.to_device not in module.source.text:
         return False
@@ -84,10 +84,10 @@ def listed(module: Module, node: ast.AST) -> bool:
         others = [key for key in parent.keys if key is not None and key is not own and named]
     elif isinstance(parent, CONTAINERS):
         others = [part for part in ast.iter_child_nodes(parent) if part is not child]
-    return mentioned(module, others, module.vocabulary.target_string)
+    return mentions_target(module, others, module.vocabulary.target_string)
 
 
-def mentioned(module: Module, parts: list[ast.AST], words: re.Pattern[str]) -> bool:
+def mentions_target(module: Module, parts: list[ast.AST], words: re.Pattern[str]) -> bool:
     """Whether any of these parts of the code names the target."""
     return any(hasattr(p, "lineno") and words.search(module.text(p)) is not None for p in parts)
 

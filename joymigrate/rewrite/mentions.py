@@ -15,7 +15,7 @@ from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.source import Source
 
 
-def kept(source: Source, context: Context, findings: list[Finding]) -> Iterator[Kept]:
+def find_kept(source: Source, context: Context, findings: list[Finding]) -> Iterator[Kept]:
     """Every mention of the origin's device or backend outside the findings, with its kind."""
     words = re.compile(
         rf"[\w.]*(?:{re.escape(context.origin.device)}|{re.escape(context.origin.backend)})[\w.]*",

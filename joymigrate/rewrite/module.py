@@ -223,7 +223,7 @@ class Module:
 
     def guarded(self, node: ast.AST) -> str | None:
         """Why a site is left alone when its surroundings already know the target; else None."""
-        return guards.guarded(self, node)
+        return guards.find_guard(self, node)
 
 
 def wordlike(character: str) -> bool:

@@ -45,7 +45,7 @@ def environment(node: ast.expr) -> bool:
     return getattr(node, "attr", getattr(node, "id", "")) in ("environ", "getenv")
 
 
-def offered(node: ast.expr) -> ast.expr | None:
+def find_offered(node: ast.expr) -> ast.expr | None:
     """What holds the values that an option allows, where `node` is one of them; else None.
 
     `choices=[…]` of an option, `Choice([…])`, the values of `DEFINE_enum`, a list kept in a

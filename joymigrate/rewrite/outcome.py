@@ -14,7 +14,7 @@ from joymigrate.ledger import Ledger, Recovered, Step
 from joymigrate.model import Finding, Patch, Scan, Tier
 from joymigrate.rewrite.apply import apply
 from joymigrate.rewrite.copy import rewritten_copy
-from joymigrate.rewrite.diff import unified
+from joymigrate.rewrite.diff import write_unified
 
 UNSAFE = "it needs a look first; --unsafe writes it"
 
@@ -88,7 +88,7 @@ def diff(patches: Iterable[Patch], scan_root: Path) -> bytes:
         mode = path.stat().st_mode if path.exists() else 0o644
         # A link is written through: git, too, has to change the file behind it.
         name = relative(path.resolve(), top.resolve())
-        parts.append(unified(name, patch.before, patch.after, mode))
+        parts.append(write_unified(name, patch.before, patch.after, mode))
     return b"".join(parts)
 
 

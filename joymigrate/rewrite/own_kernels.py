@@ -115,7 +115,7 @@ def kept_for_library(module: Module, node: ast.AST) -> str | None:
     for use in module.names.nodes[kinds] if wanted else ():
         if use is target or getattr(use, "attr", getattr(use, "id", None)) != wanted:
             continue
-        if not isinstance(use.ctx, ast.Load) or not shared(module, use, target):
+        if not isinstance(use.ctx, ast.Load) or not is_shared(module, use, target):
             continue
         named = named_for(module, use)
         if named is not None:
@@ -129,7 +129,7 @@ def kept_for_library(module: Module, node: ast.AST) -> str | None:
     return None
 
 
-def shared(module: Module, use: ast.expr, target: ast.expr) -> bool:
+def is_shared(module: Module, use: ast.expr, target: ast.expr) -> bool:
     """Whether two places name one variable: the same scope's, or an attribute of `self`."""
     if isinstance(target, ast.Attribute):
         parts = (use, target)
@@ -189,12 +189,12 @@ def moved_as_well(module: Module, part: ast.AST, node: ast.AST) -> bool:
 def kernel(module: Module, node: ast.AST, tensor: bool) -> str | None:
     """The name of a kernel of the origin that a node uses, None for anything else."""
     if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return next(iter(imported(module, node)), None)
+        return next(iter(find_imported(module, node)), None)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value if node.value in providers(module) else None
     if isinstance(node, (ast.Name, ast.Attribute)):
         dotted = module.names.dotted(node)
-        if dotted is not None and bound(module, dotted):
+        if dotted is not None and is_bound(module, dotted):
             return dotted.rpartition(".")[2]
         if dotted is not None and tensor and operator(module, dotted):
             return dotted
@@ -224,16 +224,16 @@ def operator(module: Module, dotted: str) -> bool:
     return parts[:2] == ["torch", "ops"] and len(parts) > 3 and parts[2] not in known
 
 
-def imported(module: Module, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+def find_imported(module: Module, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     """Names of the origin's packages that a statement imports."""
     base = "" if isinstance(node, ast.Import) else module.names.absolute(node)
     for alias in node.names:
         dotted = f"{base}.{alias.name}" if base else alias.name
-        if bound(module, dotted):
+        if is_bound(module, dotted):
             yield dotted
 
 
-def bound(module: Module, dotted: str) -> bool:
+def is_bound(module: Module, dotted: str) -> bool:
     """Whether a dotted name belongs to a package or tool that holds the origin's kernels."""
     from joymigrate.rewrite.codemods.patterns import lookup, patterns
 

@@ -125,9 +125,9 @@ def prefilter(
 
 def imports_listed(text: str, known: Clues, outside: Callable[[str], bool]) -> bool:
     """Whether a file imports a listed package, or writes a listed name of one that it imports."""
-    bound = {(package, package) for package in known.names if quoted(package, text)}
-    for base, name, alias in imported(text):
-        if name == "*" and starred(text, known, base):
+    bound = {(package, package) for package in known.names if is_quoted(package, text)}
+    for base, name, alias in find_imports(text):
+        if name == "*" and may_star(text, known, base):
             return True
         dotted = f"{base}.{name}" if base else name
         for each in {base, dotted} - {""}:
@@ -139,10 +139,10 @@ def imports_listed(text: str, known: Clues, outside: Callable[[str], bool]) -> b
                 return True
         plain = not base and not alias
         bound.add((name.partition(".")[0],) * 2 if plain else (alias or name, dotted))
-    return any(written(text, known, name, dotted) for name, dotted in bound)
+    return any(writes_name(text, known, name, dotted) for name, dotted in bound)
 
 
-def starred(text: str, known: Clues, dotted: str) -> bool:
+def may_star(text: str, known: Clues, dotted: str) -> bool:
     """Whether a text writes a listed name that `from dotted import *` may have given it."""
     package, _, inside = dotted.partition(".")
     head = f"{inside}." if inside else ""
@@ -150,7 +150,7 @@ def starred(text: str, known: Clues, dotted: str) -> bool:
     return any(name.partition(".")[0] in text for name in below)
 
 
-def written(text: str, known: Clues, name: str, dotted: str) -> bool:
+def writes_name(text: str, known: Clues, name: str, dotted: str) -> bool:
     """Whether a text writes a listed name below `dotted`, which it calls `name`."""
     package, _, inside = dotted.partition(".")
     for rest in known.names.get(package, ()):
@@ -171,12 +171,12 @@ def written(text: str, known: Clues, name: str, dotted: str) -> bool:
     return False
 
 
-def quoted(package: str, text: str) -> bool:
+def is_quoted(package: str, text: str) -> bool:
     """Whether a package is named in a string: `torch = import_module("torch")`."""
     return f'"{package}"' in text or f"'{package}'" in text
 
 
-def imported(text: str) -> Iterator[tuple[str, str, str]]:
+def find_imports(text: str) -> Iterator[tuple[str, str, str]]:
     """What a text imports: module (empty for `import x`), name, and the name it gets (or none)."""
     at = text.find("import")
     while at >= 0:

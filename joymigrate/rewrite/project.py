@@ -69,7 +69,7 @@ def scan(
     context = Context.between(chip, origin, style, chip_version, codemods)
     root = common_root(paths)
     files, skipped = discover.files(paths, root, exclude, Vocabulary.of(context).words)
-    dependencies = [f for name in follow_imports for f in installed(name, root)]
+    dependencies = [f for name in follow_imports for f in read_installed(name, root)]
     texts = {f.relative: read_text(f.path) for f in [*files, *dependencies] if f.kind == "python"}
     tree = index_of(texts)
     job = analyse.Job(
@@ -155,7 +155,7 @@ def index_of(texts: Mapping[str, str]) -> module_index.ModuleIndex:
     )
     tree = replace(tree, imports=imports, aliases=aliases, loaders=loaders)
     tree = replace(tree, imported_roots=imported_roots(texts, imports, tree))
-    return replace(tree, scripted=scripted(texts, imports, tree))
+    return replace(tree, scripted=find_scripted(texts, imports, tree))
 
 
 def imported_roots(
@@ -182,7 +182,7 @@ ABSOLUTE = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)", re.M)
 RELATIVE = re.compile(r"^[ \t]*from[ \t]+\.", re.M)
 
 
-def scripted(
+def find_scripted(
     texts: Mapping[str, str],
     imports: Mapping[str, frozenset[str]],
     tree: module_index.ModuleIndex,
@@ -225,7 +225,7 @@ def own_methods(texts: Mapping[str, str], method: str) -> frozenset[str]:
     return frozenset(path for path, text in texts.items() if word in text and wanted.search(text))
 
 
-def installed(package: str, root: Path) -> Iterator[File]:
+def read_installed(package: str, root: Path) -> Iterator[File]:
     """Python files of an installed package, with paths that start with `site-packages/`."""
     try:
         spec = importlib.util.find_spec(package.partition(".")[0])

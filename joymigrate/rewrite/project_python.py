@@ -50,7 +50,7 @@ class Wanted:
         return f"{self.version[0]}.{self.version[1]}"
 
 
-def wanted(root: Path) -> Wanted | None:
+def find_wanted(root: Path) -> Wanted | None:
     """The version of the project at `root`: of its environment, else the lowest that it admits."""
     for name in ENVIRONMENTS:
         match = SAID.search(text_of(root / name / "pyvenv.cfg"))
@@ -88,17 +88,17 @@ def text_of(path: Path) -> str:
         return ""
 
 
-def checked(patches: Sequence[Patch], root: Path) -> tuple[list[Patch], list[str]]:
+def check_patches(patches: Sequence[Patch], root: Path) -> tuple[list[Patch], list[str]]:
     """The patches whose result the project's Python parses, and what to tell about it.
 
     A file that it could not parse before either stays as it is wanted.
     """
-    project = wanted(root)
+    project = find_wanted(root)
     made = [p for p in patches if p.path.suffix in SUFFIXES and p.after is not None]
     if project is None or project.version == sys.version_info[:2] or not made:
         return list(patches), []
-    texts = {f"after:{p.path}": decoded(p.after) for p in made}
-    texts |= {f"before:{p.path}": decoded(p.before) for p in made if p.before is not None}
+    texts = {f"after:{p.path}": decode(p.after) for p in made}
+    texts |= {f"before:{p.path}": decode(p.before) for p in made if p.before is not None}
     values: dict[str, Any] = {"version": str(project), "where": project.where}
     program = shutil.which(f"python{project}")
     bad = parsed_by(program, texts) if program else None
@@ -140,7 +140,7 @@ def running() -> str:
     return f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
-def decoded(data: bytes | None) -> str:
+def decode(data: bytes | None) -> str:
     """Text of a file's bytes; what does not decode can't change whether edits parse."""
     from joymigrate.rewrite.source import Unreadable, decode
 
@@ -169,10 +169,10 @@ def parsed_by(program: str, texts: Mapping[str, str]) -> dict[str, str] | None:
 
 def by_grammar(texts: Mapping[str, str], version: tuple[int, int]) -> dict[str, str]:
     """What an older grammar of this Python refuses, with the reason."""
-    return dict(refused(texts, version))
+    return dict(find_refused(texts, version))
 
 
-def refused(texts: Mapping[str, str], version: tuple[int, int]) -> Iterator[tuple[str, str]]:
+def find_refused(texts: Mapping[str, str], version: tuple[int, int]) -> Iterator[tuple[str, str]]:
     """Names and reasons of `by_grammar`."""
     for name, text in texts.items():
         try:

@@ -82,13 +82,13 @@ def at_fault(findings: list[Finding], edits: list[Edit], problem: Problem) -> li
         each
         for each in findings
         if each.rule != "JM001"
-        and any(first <= moved(edit.start, edits) <= last for edit in each.edits)
+        and any(first <= move_offset(edit.start, edits) <= last for edit in each.edits)
     ]
     groups = {each.group for each in found if each.group}
     return [each for each in findings if each in found or (each.group and each.group in groups)]
 
 
-def moved(offset: int, edits: list[Edit]) -> int:
+def move_offset(offset: int, edits: list[Edit]) -> int:
     """Where an offset of the old content lies in the new one."""
     before = (edit for edit in edits if edit.start < offset)
     return offset + sum(len(edit.text) - (edit.end - edit.start) for edit in before)
@@ -117,7 +117,7 @@ def check(
         return Problem(Text("not written: the helper would be used without its import"))
     if devices.origin == devices.target:
         return None
-    return mixed(source, tree, edits, devices)
+    return find_mixed(source, tree, edits, devices)
 
 
 def valid_json(data: bytes) -> bool:
@@ -151,13 +151,15 @@ def uses_unbound_helper(tree: ast.Module) -> bool:
     return used and not bound
 
 
-def mixed(source: Source, tree: ast.Module, edits: list[Edit], devices: Devices) -> Problem | None:
+def find_mixed(
+    source: Source, tree: ast.Module, edits: list[Edit], devices: Devices
+) -> Problem | None:
     """The first expression with an edit that names both devices, and did not before."""
-    places = [(moved(edit.start, edits), edit) for edit in edits]
+    places = [(move_offset(edit.start, edits), edit) for edit in edits]
     starts = [0, *itertools.accumulate(map(len, source.data.splitlines(keepends=True)))]
     lines = sorted({bisect.bisect_right(starts, at) for at, _ in places})
     for node in whole_expressions(tree, lines):
-        names = set(named(node, devices))
+        names = set(find_devices(node, devices))
         if len(names) < 2:
             continue
         start, end = bytes_of(source, node)
@@ -232,7 +234,7 @@ def label(node: ast.AST) -> bool:
     return stored and isinstance(node.slice, ast.Constant)  # type: ignore[attr-defined]
 
 
-def named(node: ast.AST, devices: Devices) -> Iterator[str]:
+def find_devices(node: ast.AST, devices: Devices) -> Iterator[str]:
     """The devices that an expression names: as `torch.<device>`, a method, or a string."""
     todo = [node]
     while todo:

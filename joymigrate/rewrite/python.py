@@ -43,12 +43,12 @@ def finish(
     module: Module, found: Iterable[Finding], helper_import: str = DEFAULT_HELPER_IMPORT
 ) -> list[Finding]:
     """Sorted findings without duplicates or overlapping edits, with the import they need."""
-    settled = groups.bind(module, settle(uncovered(module, found)))
+    settled = groups.bind(module, settle(keep_uncovered(module, found)))
     added = backend_import.find(module, settled, helper_import)
     return [added, *settled] if added is not None else settled
 
 
-def uncovered(module: Module, found: Iterable[Finding]) -> Iterable[Finding]:
+def keep_uncovered(module: Module, found: Iterable[Finding]) -> Iterable[Finding]:
     """In the shim style, only what the vendor's shim does not reach; everything in the others."""
     if module.context.style is not Style.SHIM:
         return found

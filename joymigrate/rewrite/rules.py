@@ -102,7 +102,7 @@ def _load(folder: Path, origin_folder: Path, chip: Chip, origin: Chip) -> Mappin
         for rule_id, change in changed_by(chip, rules).items():
             rules[rule_id] = replace(rules[rule_id], **change.changes())
         names = vocabulary(chip, origin)
-        _CACHE[key] = {rule.id: filled(rule, names) for rule in sorted_rules(rules)}
+        _CACHE[key] = {rule.id: fill_rule(rule, names) for rule in sorted_rules(rules)}
     return _CACHE[key]
 
 
@@ -141,7 +141,7 @@ def fill(text: str, names: Mapping[str, str]) -> str:
     return Text(text, **used) if used else text
 
 
-def filled(rule: Rule, names: Mapping[str, str]) -> Rule:
+def fill_rule(rule: Rule, names: Mapping[str, str]) -> Rule:
     """The rule with its texts filled in for one pair of chips."""
     return replace(
         rule,

@@ -100,13 +100,13 @@ def file_name(raw: bytes) -> str:
     """The path in a `+++` line: without its prefix, its tab, and git's C-style quotes."""
     raw = raw.rstrip(b"\r")
     if raw.startswith(b'"'):
-        raw = ESCAPE.sub(unescaped, raw.rstrip(b"\t")[1:-1])
+        raw = ESCAPE.sub(unescape, raw.rstrip(b"\t")[1:-1])
     else:
         raw = raw.rstrip(b"\t")
     return raw.removeprefix(b"b/").decode("utf-8", "surrogateescape")
 
 
-def unescaped(match: re.Match[bytes]) -> bytes:
+def unescape(match: re.Match[bytes]) -> bytes:
     """One C-style escape as the byte it stands for."""
     code = match[1]
     return bytes([ESCAPES[code] if code in ESCAPES else int(code, 8)])

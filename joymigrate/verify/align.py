@@ -107,7 +107,7 @@ def parents(path: str) -> Iterator[str]:
         yield path
 
 
-def mapped(name: str, pairs: Mapping[str, str]) -> str | None:
+def map_name(name: str, pairs: Mapping[str, str]) -> str | None:
     """The target's name by the longest entry that is the name or a parent of it."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
@@ -129,7 +129,7 @@ def align(
     pairs: dict[str, str] = {}
     how: dict[str, str] = {}
     for path in ours:
-        wanted = mapped(path, names.modules)
+        wanted = map_name(path, names.modules)
         if wanted is not None and wanted in theirs:
             pairs[path], how[path] = wanted, "map"
         elif wanted is None and path in theirs:

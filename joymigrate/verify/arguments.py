@@ -55,8 +55,8 @@ class Arguments:
                 "kind": "op",
                 "op": op,
                 "overload": "" if func._overloadname == "default" else func._overloadname,
-                "args": [described(a, held) for a in args],
-                "kwargs": {name: described(a, held) for name, a in kwargs.items()},
+                "args": [describe(a, held) for a in args],
+                "kwargs": {name: describe(a, held) for name, a in kwargs.items()},
                 "module": module.partition(":")[2] or module.rstrip(":"),
             }
         except Unwritable:
@@ -90,7 +90,7 @@ class Arguments:
             return
         self.left -= size
         self.tensors.update(fresh)
-        self.lines.append({**named(kept["line"], names), "results": outcome})
+        self.lines.append({**name_tensors(kept["line"], names), "results": outcome})
 
     def write(self, writer: Any) -> None:
         """The files of a bundle's rank, where anything is new."""
@@ -114,7 +114,7 @@ class Arguments:
         return [kept]
 
 
-def described(value: Any, held: dict[int, torch.Tensor]) -> Any:
+def describe(value: Any, held: dict[int, torch.Tensor]) -> Any:
     """An argument as a trace says it; tensors as `{"dtype", "shape", …, "content": number}`."""
     if isinstance(value, torch.Tensor):
         if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.is_meta:
@@ -136,16 +136,17 @@ def described(value: Any, held: dict[int, torch.Tensor]) -> Any:
     if isinstance(value, NAMED):
         return {"torch": str(value).removeprefix("torch.")}
     if isinstance(value, list | tuple):
-        return [described(item, held) for item in value]
+        return [describe(item, held) for item in value]
     raise Unwritable
 
 
-def named(value: Any, names: dict[int, str]) -> Any:
+def name_tensors(value: Any, names: dict[int, str]) -> Any:
     """The line with the hashes of its tensors in place of their numbers."""
     if isinstance(value, list):
-        return [named(item, names) for item in value]
+        return [name_tensors(item, names) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: names[held] if key == "content" else named(held, names) for key, held in value.items()
+        key: names[held] if key == "content" else name_tensors(held, names)
+        for key, held in value.items()
     }

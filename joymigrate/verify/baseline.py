@@ -132,7 +132,8 @@ class Baseline:
         reference = read_reference(raw, tensors)
         held = self.table["weights"].get(f"{theirs}:{start}", {})
         back = {
-            name: below(renamed(joined(start, name), aligned.target_names), path) for name in held
+            name: below(rename_weight(join_names(start, name), aligned.target_names), path)
+            for name in held
         }
         isolated.values = {
             back[name]: tensors[content] for name, content in held.items() if content in tensors
@@ -140,7 +141,7 @@ class Baseline:
         if number == 0:
             found = unequal_weights(held, tensors, back, isolated.module)
             theirs_now = self.table["weights"].get(f"{theirs}:{start}{ORIGIN}", {})
-            trained = origins.trained(recorder, root, path)
+            trained = origins.find_trained(recorder, root, path)
             for name, fact in found.items():
                 now, mine = tensors.get(theirs_now.get(name, "")), trained.get(back[name])
                 if now is not None and mine is not None and now.shape == mine.shape:
@@ -149,7 +150,7 @@ class Baseline:
                 same = {"cast": False, "error": 0.0, "apart": 0.0}
                 spread = back.keys() & {n for n in held if back[n] in isolated.gathered}
                 found |= {n: {**found.get(n, same), "whole": True} for n in sorted(spread)}
-            self.identity.update({f"{theirs}:{joined(start, n)}": v for n, v in found.items()})
+            self.identity.update({f"{theirs}:{join_names(start, n)}": v for n, v in found.items()})
         isolated.mixed = set(reference.mixed)
         isolated.rename = lambda path: aligned.baseline_names.get(path, f"?{path}")
         isolated.skip = lambda path: (
@@ -253,7 +254,7 @@ def first_wrong_row(
     return None
 
 
-def joined(start: str, name: str) -> str:
+def join_names(start: str, name: str) -> str:
     """A name below a module, as one below the root."""
     return f"{start}.{name}" if start else name
 
@@ -292,7 +293,7 @@ def unequal_weights(
     return found
 
 
-def renamed(name: str, back: dict[str, str]) -> str:
+def rename_weight(name: str, back: dict[str, str]) -> str:
     """The target's name of one of the baseline's weights."""
     place, _, leaf = name.rpartition(".")
     place = back.get(place, place)

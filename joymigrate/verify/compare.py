@@ -34,8 +34,8 @@ from joymigrate.verify.folding import (
     overtaken,
 )
 from joymigrate.verify.free_stage import steps
-from joymigrate.verify.judgement import covered, judge, matches
-from joymigrate.verify.merge import merged
+from joymigrate.verify.judgement import count_covered, judge, matches
+from joymigrate.verify.merge import merge_ranks
 from joymigrate.verify.model import (
     Difference,
     Outcome,
@@ -68,7 +68,7 @@ def compare(
     ours, theirs = baseline.ranks[0], target.ranks[0]
     replay = theirs.json("replay.json")
     pairing = pair(ours.program, theirs.program, names, replay.get("roots"))
-    found = Findings(replaced=replaced(ours.program, theirs.program, pairing))
+    found = Findings(replaced=find_replaced(ours.program, theirs.program, pairing))
     environment(ours, theirs, found)
     identical(baseline, target, pairing, replay, found)
     replayed = judge_replay(ours, theirs, replay, tolerance, pairing, found)
@@ -83,7 +83,7 @@ def compare(
     judge_prints(ours, theirs, watched, found)
     judge_process_prints(baseline, target, found)
     judge_files(baseline, target, watched, found)
-    coverage = covered(baseline, target, pairing, replayed, tolerance, rest, found)
+    coverage = count_covered(baseline, target, pairing, replayed, tolerance, rest, found)
     verdict = judge(baseline, target, found, replayed, coverage, exit_code, rest)
     whole, left = scope.of(ours, theirs, replayed, rest, coverage, watched)
     if len(target.ranks) > 1:
@@ -92,7 +92,7 @@ def compare(
     return replace(verdict, covered=whole, uncovered=left)
 
 
-def replaced(
+def find_replaced(
     baseline: Mapping[str, Any], target: Mapping[str, Any], pairing: Pairing
 ) -> dict[str, tuple[str, str]]:
     """Modules, by their names for users, that are of another class in the target."""
@@ -136,7 +136,7 @@ def identical(
         rows += identity.loader_batches(a, b)
     else:
         for step in sorted(set(ours.steps) & set(theirs.steps)):
-            tables = merged(baseline.ranks, step), merged(target.ranks, step)
+            tables = merge_ranks(baseline.ranks, step), merge_ranks(target.ranks, step)
             rows += identity.divided_batches(*tables, ours, pairing.names)
     rows = alone(rows, lambda first, row: True)
     found.rows += rows
@@ -306,7 +306,7 @@ def judge_files(
     """S5F: files that the program wrote."""
     if not baseline.outputs:
         return
-    limit = watch_stage.believed(watched, files_stage.MOST)
+    limit = watch_stage.believe_error(watched, files_stage.MOST)
     # Counts of right answers move by single answers where rounding flips a choice.
     flips = watched.chooses and not watched.same_choices
     flips = flips and printed_stage.drift(watched) >= printed_stage.CLOSE

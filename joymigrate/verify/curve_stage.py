@@ -77,7 +77,7 @@ def judge_curve(
         return StageResult(STAGE, Outcome.SKIPPED, 0, recorded, reason=reason), []
     failed = [row for row in rows if row.status.failed]
     rows = [
-        row if not failed or row is failed[0] else softened(row, failed[0].module) for row in rows
+        row if not failed or row is failed[0] else soften(row, failed[0].module) for row in rows
     ]
     counts: dict[str, int] = {}
     for row in rows:
@@ -115,7 +115,7 @@ def row_of(
     return row
 
 
-def softened(row: Difference, culprit: str) -> Difference:
+def soften(row: Difference, culprit: str) -> Difference:
     """The row as what follows from another failure; what agrees stays."""
     if row.status in (Status.PASS, Status.IDENTICAL) or row.module == culprit:
         return row

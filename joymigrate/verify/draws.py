@@ -74,7 +74,7 @@ class DropoutMode(TorchFunctionMode):
                 kwargs["dropout_p"] = 0.0
             else:
                 args = (*args[:place], 0.0, *args[place + 1 :])
-        elif name in RECURRENT and len(args) > (place := 5 + packed(args)) + 1:
+        elif name in RECURRENT and len(args) > (place := 5 + is_packed(args)) + 1:
             if args[place] and args[place + 1]:
                 self.draws.generator("recurrent dropout", float(args[place]))
                 args = (*args[:place], 0.0, *args[place + 1 :])
@@ -214,7 +214,7 @@ def host(value: Any) -> Any:
     return value.detach().to("cpu", torch.float64) if isinstance(value, torch.Tensor) else value
 
 
-def packed(args: Any) -> bool:
+def is_packed(args: Any) -> bool:
     """Whether a recurrent network is called with a packed sequence: its sizes come second."""
     sizes = args[1]
     return isinstance(sizes, torch.Tensor) and sizes.dtype is torch.int64

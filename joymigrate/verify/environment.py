@@ -48,11 +48,11 @@ def environment() -> dict[str, Any]:
 
 def version(name: str) -> str | None:
     """The installed version of a package, for those that are loaded."""
-    return installed(name) if name in sys.modules else None
+    return installed_version(name) if name in sys.modules else None
 
 
 @functools.cache
-def installed(name: str) -> str:
+def installed_version(name: str) -> str:
     """The version of a package that is loaded."""
     try:
         return metadata.version(name.replace("_", "-"))

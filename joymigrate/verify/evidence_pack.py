@@ -93,10 +93,10 @@ def script(case: dict[str, Any]) -> str:
     wrong = case["call"]
     if wrong is None:
         return MODULE.format(module=case["module"], what=case["value"])
-    return CALL.format(name=wrong["name"], device=wrong["device"], call=called(wrong))
+    return CALL.format(name=wrong["name"], device=wrong["device"], call=write_call(wrong))
 
 
-def called(wrong: dict[str, Any]) -> str:
+def write_call(wrong: dict[str, Any]) -> str:
     """The call as source."""
     args = [source(value) for value in wrong["args"]["list"]]
     args += [f"{key}={source(value)}" for key, value in wrong["kwargs"]["dict"].items()]

@@ -418,10 +418,10 @@ def on_values(
                 said = f"axes {axis} and {other} exchanged"
                 yield Try(left(flat(x.transpose(axis, other))), "permutation", said)
     with contextlib.suppress(RuntimeError, ValueError):
-        yield from rearranged(x, y, left)
+        yield from try_orders(x, y, left)
 
 
-def rearranged(
+def try_orders(
     x: torch.Tensor, y: torch.Tensor, left: Callable[[torch.Tensor], float]
 ) -> Iterator[Try]:
     """One order of the columns (or rows) that makes the result the baseline's."""

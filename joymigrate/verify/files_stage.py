@@ -118,7 +118,7 @@ def of_arrays(
             )
             yield row(name, key, Status.FAIL, None, words, order)
         else:
-            yield judged(name, key, distance(mine, other), order, limit)
+            yield judge_distance(name, key, distance(mine, other), order, limit)
     for key in theirs.keys() - ours.keys():
         yield row(name, key, Status.WARN, None, "only the target's file has this array", order)
 
@@ -155,7 +155,7 @@ def of_text(
     if made.limit < worst <= made.text_limit:
         made.leave_out(name, FLIPPED)  # no pass, and no failure
         return
-    yield judged(name, "numbers", min(worst, 1e300), order, made.limit)
+    yield judge_distance(name, "numbers", min(worst, 1e300), order, made.limit)
 
 
 def has_number(line: str) -> bool:
@@ -163,7 +163,7 @@ def has_number(line: str) -> bool:
     return bool(columns([line]))
 
 
-def judged(name: str, key: str, error: float, order: int, limit: float) -> Difference:
+def judge_distance(name: str, key: str, error: float, order: int, limit: float) -> Difference:
     """By the distance."""
     if error > limit:
         return row(name, key, Status.FAIL, error, "the results differ", order, limit)

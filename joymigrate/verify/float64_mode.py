@@ -23,8 +23,8 @@ class Float64Mode(TorchFunctionMode):
         if func is torch.Tensor.float:
             func = torch.Tensor.double
         if any(is_narrow(value) for value in (*args, *kwargs.values())):
-            args = tuple(widened(value) for value in args)
-            kwargs = {name: widened(value) for name, value in kwargs.items()}
+            args = tuple(widen(value) for value in args)
+            kwargs = {name: widen(value) for name, value in kwargs.items()}
         return func(*args, **kwargs)
 
 
@@ -33,6 +33,6 @@ def is_narrow(value: Any) -> bool:
     return isinstance(value, torch.dtype | str) and value in NARROW
 
 
-def widened(value: Any) -> Any:
+def widen(value: Any) -> Any:
     """The value, float64 for float32."""
     return torch.float64 if is_narrow(value) else value

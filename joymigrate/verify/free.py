@@ -74,7 +74,7 @@ def coarser(a: str, b: str) -> str:
     return max(known, key=order.index) if known else "float32"
 
 
-def narrowed(found: Compared) -> Iterator[str]:
+def find_narrowed(found: Compared) -> Iterator[str]:
     """For each output of a module that one side has in float32 and the target in 16 bits: that
     dtype. Mixed precision that is on there alone looks like this."""
     for row, there in enumerate(found.rows):
@@ -164,7 +164,7 @@ class Walk:
                     on = next(b for a, b in zip(flags, other, strict=True) if a != b)
                     reason = IN_TRAINING if on else IN_EVALUATION
                     made = self.difference(row, Phase.FORWARD, "mode", limit, reason)
-                    return replaced(made, self.view(place))
+                    return replace_module(made, self.view(place))
         return None
 
     def loss(self) -> Difference | None:
@@ -201,7 +201,7 @@ class Walk:
             limit = max(LOSS[self.dtype], JUMP * before)
             if errors[row] > limit:
                 made = self.difference(row, Phase.BACKWARD, "gradient", limit)
-                return replaced(made, self.view(self.consumer(row)))
+                return replace_module(made, self.view(self.consumer(row)))
             before = max(before, errors[row])
         return None
 
@@ -357,7 +357,7 @@ def elements(shape: tuple[int, ...]) -> int:
     return math.prod(shape)
 
 
-def replaced(difference: Difference, module: str) -> Difference:
+def replace_module(difference: Difference, module: str) -> Difference:
     """The difference under another module's name."""
     import dataclasses
 

@@ -22,7 +22,7 @@ from joymigrate.verify.folding import (
     under_setting,
 )
 from joymigrate.verify.identity import TIE
-from joymigrate.verify.merge import merged
+from joymigrate.verify.merge import merge_ranks
 from joymigrate.verify.model import (
     Difference,
     Outcome,
@@ -67,11 +67,11 @@ def steps(
     for step in ours.steps:
         if step not in theirs.steps:
             continue
-        table, other = merged(baseline.ranks, step), merged(target.ranks, step)
+        table, other = merge_ranks(baseline.ranks, step), merge_ranks(target.ranks, step)
         compared = free.compare_step(table, other, pairing.names)
         walk = free.Walk(compared, view, step, pairing.names)
         found.depth += free.depth(compared, view, step)
-        narrowed.update(free.narrowed(compared))
+        narrowed.update(free.find_narrowed(compared))
         culprit = None
         probed = any(row.metric == "update" and row.status.compared for row in rows)
         if walked and explained is None:

@@ -77,7 +77,7 @@ def record(
             command=command,
             chip=chip,
             subject=subject,
-            inputs=tuple(hashed(path, ledger.root) for path in origin.inputs),
+            inputs=tuple(hash_file(path, ledger.root) for path in origin.inputs),
             verdict=stage.verdict.value,
             stage=stage.stage,
             grade=grade.value,
@@ -101,7 +101,7 @@ def chip_of(device: Device) -> str:
 
 def details_of(origin: Origin, patch: str | None, root: Path) -> dict[str, Any]:
     """What only a verdict's step knows; without what is not known."""
-    files = [hashed(path, root) for path in origin.configuration]
+    files = [hash_file(path, root) for path in origin.configuration]
     found = {
         "patch": patch,
         "configuration": [{"path": f.path, "sha256": f.sha256} for f in files] or None,
@@ -111,7 +111,7 @@ def details_of(origin: Origin, patch: str | None, root: Path) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def hashed(path: Path, root: Path) -> FileHash:
+def hash_file(path: Path, root: Path) -> FileHash:
     """A file by path (relative to the project where it lies in it) and content."""
     full = path.resolve()
     name = full.relative_to(root).as_posix() if full.is_relative_to(root) else full.as_posix()

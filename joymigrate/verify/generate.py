@@ -103,7 +103,7 @@ def read_lines(path: Path) -> dict[str, Line]:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             for number_, raw in enumerate(file, 1):
                 if raw.strip():
-                    line = parsed(raw, f"{path}:{number_}")
+                    line = parse_line(raw, f"{path}:{number_}")
                     if line.id in found:
                         raise JoyError(
                             f"the id '{line.id}' occurs twice", where=f"{path}:{number_}"
@@ -116,7 +116,7 @@ def read_lines(path: Path) -> dict[str, Line]:
     return found
 
 
-def parsed(raw: bytes, where: str) -> Line:
+def parse_line(raw: bytes, where: str) -> Line:
     """One line."""
     shape = '{"id": "1", "tokens": [5, 17], "logprobs": [-0.1, -0.4]}'
     try:

@@ -99,7 +99,7 @@ class BatchGiver:
         if all(torch.equal(mine[leaf], kept[leaf]) for leaf in kept):
             return batch
         self.given.setdefault(loader, []).append(number)
-        return pytree.replaced(
+        return pytree.replace_tensors(
             batch,
             lambda leaf, old: kept[leaf].pin_memory() if old.is_pinned() else kept[leaf].clone(),
             objects=True,

@@ -84,7 +84,7 @@ def weights(
     view = Display(program)
     theirs = target.get("weights", {})
     declared = {
-        joined(f"{root}:{module['path']}", leaf)
+        join_path(f"{root}:{module['path']}", leaf)
         for root, modules in target.get("modules", {}).items()
         for module in modules
         for leaf in module["params"]
@@ -92,7 +92,7 @@ def weights(
     made = made_by_training(program, target, names, measured)
     for order, (name, mine) in enumerate(program.get("weights", {}).items()):
         place, leaf = owner_of(name)
-        there = joined(names.get(place, place), leaf)
+        there = join_path(names.get(place, place), leaf)
         other = theirs.get(there)
         what = f"{mine['kind']} {leaf}"
         if other is None and there in target.get("shared", {}) and "shared" not in program:
@@ -141,7 +141,7 @@ def copies(
     view = Display(program)
     for order, name in enumerate(program.get("shared", {})):
         place, leaf = owner_of(name)
-        if joined(names.get(place, place), leaf) in target.get("weights", {}):
+        if join_path(names.get(place, place), leaf) in target.get("weights", {}):
             reason = "the target's is a copy, the baseline's is the tensor of an earlier model"
             yield difference(view(place), f"weight {leaf}", Status.FAIL, reason=reason, order=order)
 
@@ -157,7 +157,7 @@ def ties(
     back: dict[str, str] = {}
     for name in program.get("weights", {}):
         place, leaf = owner_of(name)
-        back[joined(names.get(place, place), leaf)] = name
+        back[join_path(names.get(place, place), leaf)] = name
     forth = {mine: there for there, mine in back.items()}
     mine, other = program["ties"], target["ties"]
     pairs = [(a, b) for a, b in mine.items() if a in forth and b in forth]
@@ -215,7 +215,7 @@ def made_by_training(
     pairs: dict[str, dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
     for name, mine in program.get("origins", {}).items():
         place, leaf = owner_of(name)
-        there = joined(names.get(place, place), leaf)
+        there = join_path(names.get(place, place), leaf)
         other = target.get("origins", {}).get(there)
         a, b = (side.get("weights", {}) for side in (program, target))
         if other and name in a and there in b and a[name]["shape"] == b[there]["shape"]:
@@ -353,7 +353,7 @@ def owner_of(name: str) -> tuple[str, str]:
     return f"{root}:{place}", leaf
 
 
-def joined(place: str, leaf: str) -> str:
+def join_path(place: str, leaf: str) -> str:
     """The other way round."""
     return f"{place}{leaf}" if place.endswith(":") else f"{place}.{leaf}"
 

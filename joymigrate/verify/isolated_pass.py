@@ -88,7 +88,7 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
+def keep_generators() -> Iterator[None]:
     """Put the states of the random generators back afterwards."""
     host, own, arrays = torch.get_rng_state(), random.getstate(), np.random.get_state()
     devices = [(d, d.get_rng_state()) for d in accelerators()]
@@ -169,11 +169,11 @@ def arguments_in(
     def change(path: str, tensor: torch.Tensor) -> torch.Tensor:
         return cast(tensor, dtype, device or tensor.device).clone()
 
-    made = pytree.replaced(tuple(args), change, objects=True)
-    return tuple(made), dict(pytree.replaced(dict(kwargs), change, objects=True))
+    made = pytree.replace_tensors(tuple(args), change, objects=True)
+    return tuple(made), dict(pytree.replace_tensors(dict(kwargs), change, objects=True))
 
 
-def named(root: nn.Module, prefix: str) -> dict[int, str]:
+def name_modules(root: nn.Module, prefix: str) -> dict[int, str]:
     """Paths of the modules below a copy."""
     from joymigrate.verify.module_names import plain
 
@@ -216,7 +216,7 @@ class IsolatedPass:
     ) -> ModuleReplay:
         """One pass; `dtype` None is the program's own, with its autocast."""
         copied = clone_module(self.module, dtype, device, self.values)
-        names = {key: self.rename(path) for key, path in named(copied, self.path).items()}
+        names = {key: self.rename(path) for key, path in name_modules(copied, self.path).items()}
         args, kwargs = arguments_in(self.args, self.kwargs, dtype, device)
         made = ModuleReplay(
             names,
@@ -236,7 +236,7 @@ class IsolatedPass:
         precise = exactly() if dtype is not None else contextlib.nullcontext()
         single = held_off(holds) if dtype is not None else contextlib.nullcontext()
         given = pytree.put_back((self.args, self.kwargs))
-        with given, undisturbed(), precise, single, default_of(dtype):
+        with given, keep_generators(), precise, single, default_of(dtype):
             self.hold(made)
             try:
                 made.run(copied, args, kwargs)
@@ -390,7 +390,7 @@ def examine(
     outcome = PassResult()
 
     def report(found: CutValue) -> None:
-        outcome.rows.append(judged(found, reference, dtype))
+        outcome.rows.append(judge_row(found, reference, dtype))
 
     try:
         made = isolated.run(report, dtype, reference=reference)
@@ -421,7 +421,7 @@ def own_rounding(isolated: IsolatedPass, reference: Float64Reference, outcome: P
         isolated.run(report, torch.float32, reference=reference, noise=BFLOAT)
 
 
-def judged(
+def judge_row(
     found: CutValue, reference: Float64Reference, dtype: torch.dtype | None
 ) -> dict[str, Any]:
     """One row of the target: its error, and what kind of difference it is when it is large."""

@@ -35,7 +35,7 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def covered(
+def count_covered(
     baseline: Bundle,
     target: Bundle,
     pairing: Pairing,

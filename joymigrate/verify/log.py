@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from joymigrate.verify.shard_map import arrived, distributed
+from joymigrate.verify.shard_map import local_part, wait_for
 from joymigrate.verify.signs import WIDTH
 from joymigrate.verify.sketch import Row, Shard, as_float, sketch, statistics
 
@@ -47,8 +47,8 @@ class Log:
         spread: tuple[str, Shard] | None = None,
     ) -> None:
         """Record one tensor. What has no plain values (meta, sparse, wrapped) is left out."""
-        tensor = arrived(tensor)
-        placed = distributed(tensor) if type(tensor).__name__ == "DTensor" else None
+        tensor = wait_for(tensor)
+        placed = local_part(tensor) if type(tensor).__name__ == "DTensor" else None
         if placed is not None:
             tensor, spread = placed
         if not plain(tensor):

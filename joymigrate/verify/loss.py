@@ -231,7 +231,7 @@ def resolutions(name: str, *sides: Curves) -> Values:
     return found
 
 
-def rounded(pairs: Sequence[tuple[float, float, float]], sizes: Values) -> Points:
+def drop_rounding(pairs: Sequence[tuple[float, float, float]], sizes: Values) -> Points:
     """The points, without differences that rounding to what was printed explains."""
     return [
         (step, a, a if abs(b - a) <= sizes.get(step, 0.0) * SLACK else b) for step, a, b in pairs
@@ -255,8 +255,8 @@ def one(
     finite = [
         (s, a, b) for s, (a, b) in zip(steps, pairs, strict=True) if not odd(a) and not odd(b)
     ]
-    finite = rounded(finite, sizes or {})
-    errors = [relative(a, b) for _, a, b in smoothed(finite, smooth)]
+    finite = drop_rounding(finite, sizes or {})
+    errors = [relative(a, b) for _, a, b in smooth_curve(finite, smooth)]
     mean = sum(errors) / len(errors) if errors else math.nan
     most = max(range(len(errors)), key=errors.__getitem__, default=None)
     above = sum(b > a for _, a, b in finite)
@@ -264,7 +264,7 @@ def one(
     spread = envelope_of(baseline, others, smooth)
     bounds = bounds_of(baseline, others, [s for s, _, _ in finite], limits)
     outside = leaves([(s, relative(a, b)) for s, a, b in finite], bounds, bad)
-    outcome, status, reason = decided(mean, spread, bad, limits, len(finite), is_norm)
+    outcome, status, reason = decide_curve(mean, spread, bad, limits, len(finite), is_norm)
     coarse = [sizes[s] / max(abs(a), TINY) for s, a, _ in finite if s in sizes] if sizes else []
     if outcome is Outcome.PASS and coarse and median(coarse) > limits.limit(STAGE, WARN):
         outcome = Outcome.INCONCLUSIVE
@@ -293,7 +293,7 @@ def relative(a: float, b: float) -> float:
     return abs(b - a) / max(abs(a), TINY)
 
 
-def smoothed(
+def smooth_curve(
     points: Sequence[tuple[float, float, float]], window: int
 ) -> list[tuple[float, float, float]]:
     """Means over the last `window` steps, for losses that jump from batch to batch."""
@@ -313,7 +313,7 @@ def envelope_of(baseline: Values, others: Sequence[Values], smooth: int) -> floa
     for other in others:
         points = [(s, baseline[s], other[s]) for s in sorted(baseline.keys() & other.keys())]
         points = [p for p in points if not odd(p[1]) and not odd(p[2])]
-        errors = [relative(a, b) for _, a, b in smoothed(points, smooth)]
+        errors = [relative(a, b) for _, a, b in smooth_curve(points, smooth)]
         if errors:
             means.append(sum(errors) / len(errors))
     return max(means) if means else None
@@ -349,7 +349,7 @@ def leaves(
     return min((s for s in (found, bad) if s is not None), default=None)
 
 
-def decided(
+def decide_curve(
     mean: float,
     spread: float | None,
     bad: float | None,

@@ -11,7 +11,7 @@ from joymigrate.verify.bundle import Rank, Table
 ADDED = ("shard", "partial", "batch")
 
 
-def merged(ranks: Sequence[Rank], step: int) -> Table:
+def merge_ranks(ranks: Sequence[Rank], step: int) -> Table:
     """One table of a step; of what every rank holds whole, the first rank's counts."""
     first = ranks[0].table(step)
     if len(ranks) == 1 or not any(first.spread):

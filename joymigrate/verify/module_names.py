@@ -25,7 +25,7 @@ def plain(path: str) -> str:
     return ".".join(p for p in parts if p not in WRAPPERS[1:])
 
 
-def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+def unwrap(module: torch.nn.Module) -> torch.nn.Module:
     """The program's own module below DDP, DataParallel and torch.compile."""
     while True:
         kind = type(module).__name__
@@ -51,7 +51,7 @@ class ModuleNames:
 
     def open(self, module: torch.nn.Module) -> tuple[str, str]:
         """(root, path) of a module that is called at top level."""
-        inner = unwrapped(module)
+        inner = unwrap(module)
         known = self.names.get(module) or self.names.get(inner)
         if known is not None and self.modules.get(known[0]) is not None:
             if self.names.get(module) is None:
@@ -96,7 +96,7 @@ class ModuleNames:
         while frame is not None and seen < DEEPEST:
             holder = frame.f_locals.get("self")
             if isinstance(holder, torch.nn.Module) and holder is not module:
-                holder = unwrapped(holder)
+                holder = unwrap(holder)
                 if any(member is module for member in holder.modules()):
                     found = holder
             frame, seen = frame.f_back, seen + 1  # type: ignore[assignment]
@@ -111,13 +111,13 @@ def variable(module: torch.nn.Module) -> str | None:
         own = not frame.f_globals.get("__name__", "").startswith(("torch.", "joymigrate."))
         for scope in (frame.f_locals, frame.f_globals) if own else ():
             for name, value in list(scope.items()):
-                held = isinstance(value, torch.nn.Module) and unwrapped(value) is module
+                held = isinstance(value, torch.nn.Module) and unwrap(value) is module
                 if held and name != "self" and not name.startswith("_"):
                     return str(name)
         holder = frame.f_locals.get("self") if own else None
         if holder is not None and not isinstance(holder, torch.nn.Module):
             for name, value in list(getattr(holder, "__dict__", {}).items()):
-                if isinstance(value, torch.nn.Module) and unwrapped(value) is module:
+                if isinstance(value, torch.nn.Module) and unwrap(value) is module:
                     return str(name)
         frame, seen = frame.f_back, seen + 1
     return None

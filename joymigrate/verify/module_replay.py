@@ -166,7 +166,7 @@ class ModuleReplay:
             versions.append((live, fed, state_of(fed)))
             return fed
 
-        return pytree.replaced(given, change), versions
+        return pytree.replace_tensors(given, change), versions
 
     def take(self, frame: Frame, made: Any) -> Any:
         """Report what the module made, and hand the reference's outputs to its parent."""
@@ -190,7 +190,7 @@ class ModuleReplay:
                 return another_of(fed_value)
             return fed_value
 
-        return pytree.replaced(made, change)
+        return pytree.replace_tensors(made, change)
 
     def reference_value(
         self, key: Key, live: torch.Tensor, *, reshaped: bool = False

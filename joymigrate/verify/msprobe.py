@@ -97,10 +97,10 @@ def read_dump(path: Path, step: int | None = None) -> Side:
         raise JoyError("not a dump.json of msprobe: it has no `data`", where=str(path)) from None
     if not pairs:
         raise JoyError("the dump is empty", where=str(path), help="was debugger.start() called?")
-    return collected(path, pairs, raw.get("dump_data_dir"))
+    return collect_dump(path, pairs, raw.get("dump_data_dir"))
 
 
-def collected(path: Path, pairs: Sequence[tuple[str, Any]], folder: str | None) -> Side:
+def collect_dump(path: Path, pairs: Sequence[tuple[str, Any]], folder: str | None) -> Side:
     """All tensors and scalars of a dump, in its order."""
     records: dict[Key, Record] = {}
     scalars: dict[Key, Any] = {}
@@ -196,7 +196,7 @@ def compare(baseline: Path, target: Path, tolerance: Tolerance, step: int | None
         *scalar_rows(ours, theirs),
         *(row(key, ours, theirs, tolerance) for key in ours.records),
     ]
-    rows = blamed(rows)
+    rows = blame_first(rows)
     compared = sum(r.status.compared for r in rows)
     share = compared / len(rows) if rows else 0.0
     missing = tuple(dict.fromkeys(r.module for r in rows if not r.status.compared))
@@ -318,7 +318,7 @@ def load(path: Path) -> Any:
         raise JoyError(f"cannot read the tensor: {' '.join(first)}", where=str(path)) from None
 
 
-def blamed(rows: Sequence[Difference]) -> list[Difference]:
+def blame_first(rows: Sequence[Difference]) -> list[Difference]:
     """The first failure stays one; those behind it are its consequences."""
     found: list[Difference] = []
     culprit: str | None = None

@@ -43,7 +43,7 @@ def absent(
     baseline: Mapping[str, Any], target: Mapping[str, Any], names: Mapping[str, str]
 ) -> set[tuple[str, str]]:
     """Parameters (place, leaf) of the baseline whose modules the target has without them."""
-    theirs, ours = declared(target), declared(baseline)
+    theirs, ours = declare_parameters(target), declare_parameters(baseline)
     return {
         (place, leaf)
         for place, leaves in ours.items()
@@ -52,7 +52,7 @@ def absent(
     }
 
 
-def declared(program: Mapping[str, Any]) -> dict[str, list[str]]:
+def declare_parameters(program: Mapping[str, Any]) -> dict[str, list[str]]:
     """Names of each module's own parameters."""
     return {
         f"{root}:{module['path']}": list(module["params"])
@@ -96,7 +96,7 @@ def first_parameter(found: Sequence[Mapping[str, Any]], view: Display) -> str:
     return ""
 
 
-def unnamed(side: Mapping[str, Any]) -> int:
+def count_unnamed(side: Mapping[str, Any]) -> int:
     """How many tensors an optimiser updates that are in no model."""
     return sum(name.startswith("?") for group in side["groups"] for name in group["params"])
 
@@ -131,7 +131,7 @@ def groups(
             told.add(label)
             reason = f"{key}: {a} → {b}"
             yield entry(module, f"{mine['class']}.{key}", Status.FAIL, step, reason=reason)
-    loose = [unnamed(side) for side in (mine, other)]
+    loose = [count_unnamed(side) for side in (mine, other)]
     same = {(names.get(p, p), leaf) for p, leaf in ours if not p.startswith("?")}
     if not told and loose[0] != loose[1] and same == {k for k in theirs if k[0][:1] != "?"}:
         told.add("loose")

@@ -16,7 +16,7 @@ import torch
 
 from joymigrate.verify.inventory import hashable, tensor_hash
 from joymigrate.verify.module_names import ModuleNames, plain
-from joymigrate.verify.run_watch import MARK, SAMPLED, RunWatch, mark, strided
+from joymigrate.verify.run_watch import MARK, SAMPLED, RunWatch, mark, sample_strided
 
 MOST_STEPS = 64  # of one weight whose values a copy may have
 
@@ -46,7 +46,7 @@ def sources(
             for twin in suffixes(name, theirs)
             if theirs[twin].shape == tensor.shape and theirs[twin] is not tensor
         }
-        if len(found) > len(best) and moved(found.values(), theirs, weights):
+        if len(found) > len(best) and have_moved(found.values(), theirs, weights):
             best = found
     return best
 
@@ -59,7 +59,7 @@ def suffixes(name: str, theirs: Mapping[str, torch.Tensor]) -> list[str]:
     return found if len(found) == 1 else []
 
 
-def moved(
+def have_moved(
     names: Iterable[str],
     now: Mapping[str, torch.Tensor],
     weights: Mapping[str, Mapping[str, Any]],
@@ -108,7 +108,7 @@ def steps_of(tensor: torch.Tensor, source: str, watch: RunWatch) -> list[int]:
     series = watch.series.get(f"{MARK}{source}", [])
     if not series:
         return []
-    mine = mark(strided(tensor.detach(), SAMPLED).float()).tolist()
+    mine = mark(sample_strided(tensor.detach(), SAMPLED).float()).tolist()
     return [int(step) for step, *values in series if values == mine][-MOST_STEPS:]
 
 
@@ -136,7 +136,7 @@ def distance(one: torch.Tensor, other: torch.Tensor) -> float:
     return found if math.isfinite(found) else 1e300
 
 
-def trained(recorder: Any, root: str, path: str) -> dict[str, torch.Tensor]:
+def find_trained(recorder: Any, root: str, path: str) -> dict[str, torch.Tensor]:
     """Trained weights of this moment that weights below a module may come from, by the names of
     the latter from that module on."""
     facts: Mapping[str, Mapping[str, Any]] = recorder.inventory.origins

@@ -17,7 +17,7 @@ from joymigrate.verify.bundle import Rank
 from joymigrate.verify.model import Difference, Phase, Status
 from joymigrate.verify.series_errors import LEAST_LOSS, sudden
 from joymigrate.verify.text_numbers import ROUNDING, Column, Printed, columns, counterparts, errors
-from joymigrate.verify.watch_stage import Watched, believed, first_only
+from joymigrate.verify.watch_stage import Watched, believe_error, first_only
 
 STAGE = "S5P"
 # Our own choice: above what rounding does to a printed loss in runs that have not drifted.
@@ -52,7 +52,7 @@ def judge_printed(ours: Rank, theirs: Rank, watched: Watched) -> PrintedNumbers:
         watched.leave_out("printed", a["left_out"], "more lines than are kept")
     mine, other = columns(a["lines"]), columns(b["lines"])
     made.of = sum(len(found) for found in mine.values())
-    drifted, least = drift(watched), believed(watched, LEAST)
+    drifted, least = drift(watched), believe_error(watched, LEAST)
     same, parted = counterparts(mine, other), math.isfinite(watched.parted)
     for order, (column, numbers) in enumerate(mine.items()):
         there = other.get(same.get(column, column))

@@ -139,13 +139,13 @@ def add(found: Findings, process: ProcessRows) -> None:
     wrong = next((row for row in process.rows if row.status.failed), None)
     failed = None
     if wrong is not None:
-        row = kept(found, process, wrong)
+        row = keep_failure(found, process, wrong)
         found.rows.append(row)
         failed = row.stage if row.status.failed else None
     compared = Counter(row.stage for row in process.rows if row.status.compared)
     recorded = Counter(row.stage for row in process.rows)
     found.stages = [
-        counted(made, compared[made.stage], recorded[made.stage]) for made in found.stages
+        count_records(made, compared[made.stage], recorded[made.stage]) for made in found.stages
     ]
     for number, made in enumerate(found.stages):
         if made.stage == failed:
@@ -155,7 +155,7 @@ def add(found: Findings, process: ProcessRows) -> None:
             found.stages[number] = replace(made, verdict=Outcome.INCONCLUSIVE, reason=reason)
 
 
-def kept(found: Findings, process: ProcessRows, wrong: Difference) -> Difference:
+def keep_failure(found: Findings, process: ProcessRows, wrong: Difference) -> Difference:
     """The row of a process's first failure."""
     row = replace(wrong, reason=in_process(process.number, wrong.reason or wrong.metric))
     before = next((known for known in found.rows if known.status.failed), None)
@@ -187,7 +187,7 @@ def in_process(number: int, reason: Any) -> Text:
     return Text("in process {number}: {reason}", number=number, reason=reason)
 
 
-def counted(made: StageResult, compared: int, recorded: int) -> StageResult:
+def count_records(made: StageResult, compared: int, recorded: int) -> StageResult:
     """A stage with so many records more."""
     began = made.verdict is Outcome.SKIPPED and compared
     return replace(

@@ -83,7 +83,7 @@ def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any
     return {**{str(i): arg for i, arg in enumerate(args)}, **kwargs}
 
 
-def replaced(
+def replace_tensors(
     value: Any,
     change: Callable[[str, torch.Tensor], torch.Tensor],
     path: str = "",
@@ -97,7 +97,7 @@ def replaced(
     if not any(tensors(member, objects) for _, member in members):
         return value
     made = {
-        key: replaced(member, change, f"{path}.{key}" if path else key, objects, depth + 1)
+        key: replace_tensors(member, change, f"{path}.{key}" if path else key, objects, depth + 1)
         for key, member in members
     }
     return rebuilt(value, made)
@@ -124,7 +124,7 @@ def rebuilt(value: Any, made: dict[str, Any]) -> Any:
 def put_back(value: Any) -> Iterator[None]:
     """Lists, dictionaries and plain objects inside `value` hold afterwards what they held before.
 
-    `replaced` copies what holds tensors; a cache that is still empty is the program's own.
+    `replace_tensors` copies what holds tensors; a cache that is still empty is the program's own.
     """
     held: dict[int, tuple[Any, Any]] = {}
 

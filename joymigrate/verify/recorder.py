@@ -22,7 +22,7 @@ from joymigrate.verify.arguments import Arguments
 from joymigrate.verify.handed_batches import BatchGiver, BatchKeeper
 from joymigrate.verify.inventory import Inventory, hashable, tensor_hash
 from joymigrate.verify.modes import is_training, mode_of
-from joymigrate.verify.module_names import ModuleNames, unwrapped
+from joymigrate.verify.module_names import ModuleNames, unwrap
 from joymigrate.verify.module_replay import ModuleReplay
 from joymigrate.verify.optimisers import updates_of
 from joymigrate.verify.plateaus import Plateaus
@@ -240,11 +240,11 @@ class Recorder:
 
     def loaded(self, module: Any) -> None:
         """A state was loaded into a model that was called before: after which step it was made."""
-        found = self.module_names.find(unwrapped(module))
+        found = self.module_names.find(unwrap(module))
         if found is None or found[1] or not self.watches():
             return
         with self.own_work():
-            steps = origins.steps_of_model(found[0], unwrapped(module), self.run_watch)
+            steps = origins.steps_of_model(found[0], unwrap(module), self.run_watch)
             if steps is not None:
                 self.run_watch.note(f"loaded {found[0]}", self.step, max(steps, default=-1))
 
@@ -272,7 +272,7 @@ class Recorder:
         """Passes over copies of the module, before the call itself."""
         self.busy = True
         try:
-            self.replay_session.replay_call(self, root, path, unwrapped(module), args, kwargs)
+            self.replay_session.replay_call(self, root, path, unwrap(module), args, kwargs)
         except Exception as error:  # ours to bear: the program goes on without
             self.module_replay = None
             what = str(error).splitlines()[0][:200] if str(error) else ""
@@ -293,7 +293,7 @@ class Recorder:
         if wanted:
             self.values.arguments_of(place, number, module, pytree.arguments(args, kwargs))
         self.stack.append(place)
-        inner = unwrapped(module)
+        inner = unwrap(module)
         self.inner = inner if inner is not module else None
         try:
             made = real(module, *args, **kwargs)

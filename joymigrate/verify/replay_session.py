@@ -21,8 +21,8 @@ from joymigrate.verify.isolated_pass import (
     Float64Reference,
     IsolatedPass,
     content_of,
+    keep_generators,
     make_reference,
-    undisturbed,
 )
 from joymigrate.verify.measure import relative_error
 from joymigrate.verify.modes import mode_of
@@ -97,7 +97,7 @@ class ReplaySession:
             found = self.baseline.examine(recorder, isolated, root, path, number)
             self.results += [{**item, "step": step} for item in found]
             return
-        trained = origins.trained(recorder, root, path)
+        trained = origins.find_trained(recorder, root, path)
         self.record(isolated, root, path, step, number, trained)
 
     def whole(
@@ -117,7 +117,7 @@ class ReplaySession:
             self.refuse(root, path, f"its weights can't be brought together: {error}")
             return None
         if gather and not is_fully_sharded(module):
-            with torch.no_grad(), undisturbed():
+            with torch.no_grad(), keep_generators():
                 try:
                     made = clone_module(copied, None)(*args, **kwargs)
                 except Exception as error:  # the module's own code, made for a part

@@ -42,7 +42,7 @@ def cause_of_rest(ours: Rank, theirs: Rank, row: Difference) -> tuple[str, Any] 
 
 def cause_of_values(golden: Values, made: Values, before: Values) -> tuple[str, Any] | None:
     """(cause, words) of what an event made, `before`: its values in the step before."""
-    tries = list(tried(golden, made, before))
+    tries = list(try_causes(golden, made, before))
     numbers = {name: independent(made[name] - golden[name]) for name in wrong_in(golden, made)}
     for cause, words, value, each in tries:
         left = worst(value, made, golden)
@@ -75,7 +75,7 @@ def wrong_in(golden: Values, made: Values) -> list[str]:
     return [n for n, right in golden.items() if apart(made[n], right) > WRONG * norm(right)]
 
 
-def tried(
+def try_causes(
     golden: Values, made: Values, before: Values
 ) -> Iterator[tuple[str, Any, Values, bool | None]]:
     """(cause, words, the values that it would make, what was fitted), the plainest first. Fitted is

@@ -18,7 +18,7 @@ from joymigrate.verify.series_errors import (
     SUDDEN,
     fingerprint_error,
     first_other_input,
-    paired,
+    pair_steps,
     same_input,
 )
 
@@ -109,7 +109,7 @@ class ResultSeries:
         found = 0
         for name, ours, theirs in self.judge.named("input"):
             if f"input {name}".startswith(start) and name.endswith(f" {number}"):
-                pairs = [(x, y) for x, y in paired(ours, theirs or ()) if x[0] == step]
+                pairs = [(x, y) for x, y in pair_steps(ours, theirs or ()) if x[0] == step]
                 same = bool(pairs) and all(same_input(x, y) for x, y in pairs)
                 if not same and any(x[0] == step for x in ours):
                     return False

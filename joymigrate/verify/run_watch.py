@@ -167,7 +167,9 @@ class RunWatch:
         for name, (parameter, _) in self.sampled.items():
             if not parameter.is_inference():
                 self.stepped[name] = int(parameter._version)
-            self.later(f"{MARK}{name}", step, mark(strided(parameter.detach(), SAMPLED).float()))
+            self.later(
+                f"{MARK}{name}", step, mark(sample_strided(parameter.detach(), SAMPLED).float())
+            )
 
     def end_of_step(
         self, step: int, trained: Mapping[str, torch.nn.Module], exact: bool = True
@@ -179,10 +181,10 @@ class RunWatch:
                 self.last[name] = state
         if not trained:
             for name, tensor in list(self.own.items())[:MOST_PARAMETERS]:
-                self.sampled.setdefault(name, (tensor, strided(tensor.detach(), 0)))
+                self.sampled.setdefault(name, (tensor, sample_strided(tensor.detach(), 0)))
         touched = self.touched_now(trained, exact)
         for name, parameter in [*self.chosen(trained), *touched]:
-            now = strided(parameter.detach(), SAMPLED).float().clone()
+            now = sample_strided(parameter.detach(), SAMPLED).float().clone()
             stepped = self.stepped.pop(name, None)
             if stepped is not None and stepped != parameter._version:
                 self.note(f"hand {name}", step)
@@ -290,7 +292,7 @@ def hash_of(state: torch.Tensor) -> int:
     return zlib.crc32(state.cpu().numpy().tobytes())
 
 
-def strided(tensor: torch.Tensor, most: int) -> torch.Tensor:
+def sample_strided(tensor: torch.Tensor, most: int) -> torch.Tensor:
     """Up to `most` elements, spread evenly."""
     flat = tensor.reshape(-1)
     if not most:
@@ -300,12 +302,12 @@ def strided(tensor: torch.Tensor, most: int) -> torch.Tensor:
 
 def mark(sample: torch.Tensor) -> torch.Tensor:
     """A few values of the part of a weight that is watched: they tell one step from another."""
-    return strided(sample, MARKED)[:MARKED].clone()
+    return sample_strided(sample, MARKED)[:MARKED].clone()
 
 
 def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
     """Two numbers of an input: a signed sum and the norm; of whole numbers exact sums, int64."""
-    flat = strided(tensor, READ)
+    flat = sample_strided(tensor, READ)
     if flat.dtype in EXACT:
         flat = flat.to(torch.int64)
         weights = torch.arange(flat.numel(), device=flat.device) % 8191 + 1
@@ -326,5 +328,5 @@ def signs_on(count: int, device: torch.device) -> torch.Tensor:
 
 def sampled_bytes(tensor: torch.Tensor) -> bytes:
     """Up to 64 Ki elements of a batch on the host, as bytes."""
-    flat = strided(tensor.detach(), READ).contiguous()
+    flat = sample_strided(tensor.detach(), READ).contiguous()
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""

@@ -19,7 +19,7 @@ LEAST_LOSS = 0.02  # of a loss, relative
 CARRIED = 50.0  # a result's error by that of the losses before it
 
 
-def renamed(name: str, roots: Mapping[str, str]) -> str:
+def rename_series(name: str, roots: Mapping[str, str]) -> str:
     """A target's series under the baseline's name of the model."""
     kind, _, rest = name.partition(" ")
     root, colon, path = rest.partition(":")
@@ -63,10 +63,10 @@ def same_input(mine: Sequence[Any], other: Sequence[Any]) -> bool:
 
 def first_other_input(ours: Sequence[Any], theirs: Sequence[Any]) -> int | None:
     """The first step of two series of inputs that differs by more than rounding."""
-    return next((int(x[0]) for x, y in paired(ours, theirs) if other_input(x, y)), None)
+    return next((int(x[0]) for x, y in pair_steps(ours, theirs) if other_input(x, y)), None)
 
 
-def paired(ours: Sequence[Any], theirs: Sequence[Any]) -> list[tuple[Any, Any]]:
+def pair_steps(ours: Sequence[Any], theirs: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Items of two series that belong to the same step."""
     return [(x, y) for x, y in zip(ours, theirs, strict=False) if x[0] == y[0]]
 

@@ -23,7 +23,7 @@ class ShardMap:
 
     def note(self, whole: Any, local: torch.Tensor) -> None:
         """Remember where a local part lies; one that every process has whole needs no note."""
-        found = distributed(whole)[1]
+        found = local_part(whole)[1]
         if found is not None:
             self.known.put(local, found)
 
@@ -32,7 +32,7 @@ class ShardMap:
         return self.known.get(tensor)
 
 
-def distributed(tensor: Any) -> tuple[torch.Tensor, Spread | None]:
+def local_part(tensor: Any) -> tuple[torch.Tensor, Spread | None]:
     """The local part of a DTensor, and where it lies in the global one."""
     from torch.distributed.tensor import Partial, Replicate
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -50,7 +50,7 @@ def distributed(tensor: Any) -> tuple[torch.Tensor, Spread | None]:
     return local, (kind, Shard(tuple(offset), tuple(tensor.shape)))
 
 
-def arrived(tensor: torch.Tensor) -> torch.Tensor:
+def wait_for(tensor: torch.Tensor) -> torch.Tensor:
     """The result of a collective that may still be under way, once it is there."""
     if type(tensor).__name__ != "AsyncCollectiveTensor":
         return tensor

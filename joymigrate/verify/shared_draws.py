@@ -38,7 +38,7 @@ def install() -> None:
     """Replace draws from here to the end of the process."""
     from joymigrate.verify.draws import Draws, DropoutMode
 
-    draws = shared(Draws)
+    draws = share_draws(Draws)
     draws.positions.watch_default()
     DropoutMode(draws).__enter__()  # type: ignore[no-untyped-call]
     mode(draws).__enter__()
@@ -55,7 +55,7 @@ def run_plainly() -> None:
         stance("force_eager")
 
 
-def shared(base: Any) -> Any:
+def share_draws(base: Any) -> Any:
     """Draws that are counted by generator, operator and shape."""
     from joymigrate.seeded import requested_seed
     from joymigrate.verify.draw_positions import DrawPositions

@@ -27,7 +27,7 @@ def names_of_state(recorder: Any) -> dict[tuple[int, tuple[int, ...]], str]:
             for name, tensor in kind(remove_duplicate=False):
                 add(f"{root}:{plain(name)}", tensor)
         seen |= {id(m) for m in module.modules()}
-    for owner, module in uncalled(seen):
+    for owner, module in find_uncalled(seen):
         for kind in (module.named_parameters, module.named_buffers):
             for name, tensor in kind(remove_duplicate=False):
                 add(f"{owner}:{plain(name)}", tensor)
@@ -40,7 +40,7 @@ def names_of_state(recorder: Any) -> dict[tuple[int, tuple[int, ...]], str]:
     return found
 
 
-def uncalled(seen: set[int]) -> Iterator[tuple[str, torch.nn.Module]]:
+def find_uncalled(seen: set[int]) -> Iterator[tuple[str, torch.nn.Module]]:
     """Modules that no call has shown: averaged copies, target networks."""
     modules = [m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module)]
     inner = {id(c) for m in modules for c in m.children()}

@@ -23,7 +23,7 @@ from joymigrate.verify.state_names import names_of_state
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape import TAKES, Tape
 from joymigrate.verify.tape_entries import External, Slot
-from joymigrate.verify.tape_matching import matched
+from joymigrate.verify.tape_matching import match_externals
 from joymigrate.verify.transforms import tensors_in
 
 MOST_EVENTS = {"input": 12, "loss": 8, "gradients": 4, "state": 1, "output": 1}  # of one step
@@ -449,7 +449,7 @@ class StepTape:
             entry["unknown"] = True
             return
         returned = {n: theirs["returned"][n] for n in slots if n in theirs.get("returned", ())}
-        values, entry["given"] = matched(
+        values, entry["given"] = match_externals(
             self.recorder.replay_session.baseline, outside, theirs.get("externals", [])
         )
         rows = entry["rows"] = {}

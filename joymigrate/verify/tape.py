@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from joymigrate.verify.isolated_pass import default_of, exactly, raw_bytes, undisturbed
+from joymigrate.verify.isolated_pass import default_of, exactly, keep_generators, raw_bytes
 from joymigrate.verify.tape_draws import RANDOM, Seeds, drawn_by, is_draw
 from joymigrate.verify.tape_entries import (
     Entry,
@@ -30,7 +30,7 @@ from joymigrate.verify.tape_entries import (
     slots_in,
     storage,
     version,
-    widened,
+    widen,
     written_by,
 )
 from joymigrate.verify.traced_number import Number, numbers_in
@@ -421,12 +421,12 @@ class Tape(TorchFunctionMode):
         changes = any(is_inplace(e.name, e.kwargs, e.args) for e in entries)
         env: dict[int, Any] = {}
         starts: dict[str, torch.Tensor] = {}
-        with undisturbed(), exactly(), default_of(torch.float64), torch.enable_grad():
+        with keep_generators(), exactly(), default_of(torch.float64), torch.enable_grad():
             for external in outside:
                 value = values.get(external.slot.number, external.value())
                 if value is None:
                     raise RuntimeError(f"{external.role} was changed by other code")
-                wide = widened(value)
+                wide = widen(value)
                 if gradients and external.differentiable and wide.is_floating_point():
                     wide.requires_grad_(True)
                     starts[f"{external.role}@{external.slot.number}"] = wide

@@ -78,7 +78,7 @@ def run_entry(entry: Entry, env: Mapping[int, Any]) -> Any:
     if entry.name in device_types():
         return env[entry.args[0].number].cpu()
     special = IN_FLOAT32_ONLY.get(entry.name)
-    return (special or call)(*placed(entry.args, env), **placed(entry.kwargs, env))
+    return (special or call)(*place_tensors(entry.args, env), **place_tensors(entry.kwargs, env))
 
 
 def unscale(gradients: list[torch.Tensor], found: torch.Tensor, inverse: torch.Tensor) -> None:
@@ -115,7 +115,7 @@ IN_FLOAT32_ONLY: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def placed(value: Any, env: Mapping[int, Any]) -> Any:
+def place_tensors(value: Any, env: Mapping[int, Any]) -> Any:
     """Stored arguments with this run's tensors; devices become the CPU."""
     if isinstance(value, Slot):
         return env[value.number]
@@ -124,15 +124,15 @@ def placed(value: Any, env: Mapping[int, Any]) -> Any:
     if isinstance(value, str) and value.partition(":")[0] in device_types():
         return "cpu"
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(placed(v, env) for v in value))
+        return type(value)(*(place_tensors(v, env) for v in value))
     if type(value) in (list, tuple):
-        return type(value)(placed(v, env) for v in value)
+        return type(value)(place_tensors(v, env) for v in value)
     if type(value) is dict:
-        return {k: placed(v, env) for k, v in value.items()}
+        return {k: place_tensors(v, env) for k, v in value.items()}
     return value
 
 
-def widened(value: torch.Tensor) -> torch.Tensor:
+def widen(value: torch.Tensor) -> torch.Tensor:
     """A copy in float64 (or complex128) on the CPU; whole numbers as they are."""
     value = value.detach().to("cpu")
     if value.is_floating_point():

@@ -12,7 +12,7 @@ from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape_entries import External
 
 
-def matched(
+def match_externals(
     session: Any, outside: list[External], stored: list[dict[str, Any]]
 ) -> tuple[dict[int, torch.Tensor], list[dict[str, Any]]]:
     """The baseline's values for externals: by role, then equal ones, then in their order."""

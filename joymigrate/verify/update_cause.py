@@ -40,11 +40,11 @@ def cause_of_update(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple
         pairs = [(a, b) for a, b in results if "updates" in a and "updates" in b]
         if all(apart(a["updates"], b["updates"]) <= CLOSE for a, b in pairs):
             continue
-        return explained(str(ours["class"]), mine["settings"], pairs)
+        return explain_update(str(ours["class"]), mine["settings"], pairs)
     return None
 
 
-def explained(name: str, settings: Settings, pairs: Sequence[Any]) -> tuple[str, Any] | None:
+def explain_update(name: str, settings: Settings, pairs: Sequence[Any]) -> tuple[str, Any] | None:
     """The best experiment over all shapes, if it leaves little enough of the error."""
     best: tuple[float, str, str] = (np.inf, "", "")
     tries = list(candidates(name, settings, pairs))
@@ -62,7 +62,7 @@ def explained(name: str, settings: Settings, pairs: Sequence[Any]) -> tuple[str,
                 value = make(tuple(a["shape"]), golden, mine)
             gone = float(np.linalg.norm(value - mine)) / max(error, 1e-300)
             left = max(left, gone if np.isfinite(gone) else np.inf)
-        fitted = 1 if make in (scaled,) else 0
+        fitted = 1 if make in (scale_updates,) else 0
         if left < min(best[0], most_left(numbers, fitted, len(tries))):
             best = left, cause, words
     if not best[1]:
@@ -97,7 +97,7 @@ def candidates(
                 return formula(shape, changed)
 
             yield cause, words, make
-    yield "update scale", "the update times one number", scaled
+    yield "update scale", "the update times one number", scale_updates
     yield "stale buffer", "the update of the step before", lambda shape, golden, mine: late(golden)
 
 
@@ -172,7 +172,7 @@ def changes(name: str, given: Settings) -> Iterator[tuple[str, str, Settings]]:
     yield "amsgrad", f"amsgrad={largest}", {**given, "amsgrad": largest}
 
 
-def drawn(shape: tuple[int, ...]) -> tuple[Array, list[Array]]:
+def draw_probe(shape: tuple[int, ...]) -> tuple[Array, list[Array]]:
     """The parameter and the gradients of the probe."""
     random = np.random.Generator(np.random.PCG64(SEED))
     parameter = random.standard_normal(shape)
@@ -181,7 +181,7 @@ def drawn(shape: tuple[int, ...]) -> tuple[Array, list[Array]]:
 
 def adam(shape: tuple[int, ...], given: Settings) -> Array:
     """Three updates by Adam, as sketches [3, 64]."""
-    p, gradients = drawn(shape)
+    p, gradients = draw_probe(shape)
     one, two = float(given["beta1"]), float(given["beta2"])
     rate, eps = float(given["lr"]), float(given["eps"])
     decay = float(given.get("weight_decay") or 0.0)
@@ -207,7 +207,7 @@ def adam(shape: tuple[int, ...], given: Settings) -> Array:
 
 def sgd(shape: tuple[int, ...], given: Settings) -> Array:
     """Three updates by gradient descent with momentum, as sketches [3, 64]."""
-    p, gradients = drawn(shape)
+    p, gradients = draw_probe(shape)
     rate, beta = float(given["lr"]), float(given.get("momentum") or 0.0)
     decay, damp = float(given.get("weight_decay") or 0.0), float(given.get("dampening") or 0.0)
     held: Array | None = None
@@ -239,7 +239,7 @@ def fold(update: Array) -> Array:
     return folded
 
 
-def scaled(shape: tuple[int, ...], golden: Array, mine: Array) -> Array:
+def scale_updates(shape: tuple[int, ...], golden: Array, mine: Array) -> Array:
     """The baseline's updates times the number that fits the target's best."""
     return golden * (float((golden * mine).sum()) / max(float((golden * golden).sum()), 1e-300))
 

@@ -36,9 +36,9 @@ from joymigrate.verify.series_errors import (
     growth_errors,
     input_error,
     log_ratio,
-    paired,
+    pair_steps,
     random_words,
-    renamed,
+    rename_series,
     sudden,
     usual_size,
     value_error,
@@ -179,7 +179,7 @@ def whole_steps(watch: Mapping[str, Any], before: int) -> dict[str, Any]:
     return {**watch, "series": {name: items for name, items in series.items() if items}}
 
 
-def believed(watched: Watched, most: float) -> float:
+def believe_error(watched: Watched, most: float) -> float:
     """The relative error of a result that rounding may have made: by how far the losses of the
     free runs are apart, and `most` where they are far or unknown."""
     known = [row.value for row in watched.rows if row.phase == "loss" and row.value is not None]
@@ -218,9 +218,9 @@ class RunJudge:
         self.drawing: set[str] = set()  # models that draw random numbers
         self.choosing: set[str] = set()  # models that choose by values
         self.a = ours["series"]
-        self.b = {renamed(name, roots): items for name, items in theirs["series"].items()}
+        self.b = {rename_series(name, roots): items for name, items in theirs["series"].items()}
         self.ours, self.theirs, self.roots = ours, theirs, roots
-        self.own = set(ours["own"]) & {renamed(name, roots) for name in theirs["own"]}
+        self.own = set(ours["own"]) & {rename_series(name, roots) for name in theirs["own"]}
         self.view, self.devices, self.found = view, devices, found
 
     def rows(self) -> Iterator[Difference]:
@@ -340,7 +340,7 @@ class RunJudge:
         """Whether an input was given in a step before either program has chosen anything by its
         models' results."""
         known = [side.get("unchosen", {}) for side in (self.ours, self.theirs)]
-        known[1] = {renamed(one, self.roots): last for one, last in known[1].items()}
+        known[1] = {rename_series(one, self.roots): last for one, last in known[1].items()}
         last = min(side.get(f"input {name}", -1) for side in known)
         return step is not None and step <= last
 
@@ -353,13 +353,13 @@ class RunJudge:
         for one, ours, theirs in self.named("input"):
             if f"input {one}" not in self.own:
                 continue
-            for mine, other in paired(ours, theirs or ()):
+            for mine, other in pair_steps(ours, theirs or ()):
                 if mine[0] < step and isinstance(mine[-1], float):
                     worst[mine[0]] = max(worst.get(mine[0], 0.0), input_error(mine, other))
         growth = Growth()
         for before, error in sorted(worst.items()):
             growth.explains(before, error)
-        pairs = paired(self.a[f"input {name}"], self.b.get(f"input {name}", ()))
+        pairs = pair_steps(self.a[f"input {name}"], self.b.get(f"input {name}", ()))
         own = max((input_error(x, y) for x, y in pairs if x[0] == step), default=math.inf)
         return growth.explains(step, own)
 
@@ -380,7 +380,7 @@ class RunJudge:
         for name, ours, theirs in self.named("input"):
             if name.rsplit(" ", 2)[0] != place or theirs is None:
                 continue
-            pairs = paired(ours, theirs)
+            pairs = pair_steps(ours, theirs)
             whole = [(x, y) for x, y in pairs if all(isinstance(v, int) for v in x[1:])]
             found += [x[0] for x, y in whole if x[1:] != y[1:]][:1]
         return min(found, default=None)
@@ -412,7 +412,8 @@ class RunJudge:
             usual = usual_size(item[3] for item in ours)
             op = Text("result that scheduler {name} follows", name=name)
             errors = [
-                (int(x[0]), value_error(x[3], y[3], usual)) for x, y in paired(ours, theirs or ())
+                (int(x[0]), value_error(x[3], y[3], usual))
+                for x, y in pair_steps(ours, theirs or ())
             ]
             row = self.judged("scheduler", op, errors, LEAST_LOSS, Phase.OUTPUT, 4)
             least = LEAST_CHOSEN if self.found.chooses else LEAST_LOSS

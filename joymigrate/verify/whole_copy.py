@@ -84,17 +84,17 @@ def facts_of(
             kept = [(number, hook) for number, hook in value.items() if not of_torch(hook)]
             yield key, type(value)(kept)
         else:
-            yield key, placed(value, copies)
+            yield key, place_copies(value, copies)
 
 
-def placed(value: Any, copies: dict[int, nn.Module]) -> Any:
+def place_copies(value: Any, copies: dict[int, nn.Module]) -> Any:
     """A value with the copies of the modules in it."""
     if isinstance(value, nn.Module):
         return copies.get(id(value), value)
     if type(value) in (list, tuple):
-        return type(value)(placed(one, copies) for one in value)
+        return type(value)(place_copies(one, copies) for one in value)
     if type(value).__name__ in ("dict", "OrderedDict"):
-        return type(value)((key, placed(one, copies)) for key, one in value.items())
+        return type(value)((key, place_copies(one, copies)) for key, one in value.items())
     return value
 
 

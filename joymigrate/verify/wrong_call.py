@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.overrides import resolve_name
 
-from joymigrate.verify.isolated_pass import exactly, undisturbed
+from joymigrate.verify.isolated_pass import exactly, keep_generators
 from joymigrate.verify.measure import relative_error
-from joymigrate.verify.tape_entries import widened
+from joymigrate.verify.tape_entries import widen
 from joymigrate.verify.transforms import tensors_in
 
 RATIO = 10.0  # error on the device by that of the same call on the CPU
@@ -27,8 +27,8 @@ def first_wrong(calls: Sequence[Any]) -> dict[str, Any] | None:
         if not name or (name.startswith("torch.Tensor.__") and not call.args):
             continue
         try:
-            with undisturbed(), exactly():
-                found = judged(call, name)
+            with keep_generators(), exactly():
+                found = judge_call(call, name)
         except Exception:  # not every call runs by itself, or in float64
             continue
         if found is not None:
@@ -36,16 +36,16 @@ def first_wrong(calls: Sequence[Any]) -> dict[str, Any] | None:
     return None
 
 
-def judged(call: Any, name: str) -> dict[str, Any] | None:
+def judge_call(call: Any, name: str) -> dict[str, Any] | None:
     """One call: what is kept of it when it is wrong."""
     tensors: dict[str, torch.Tensor] = {}
-    args, kwargs = written(call.args, tensors), written(call.kwargs, tensors)
+    args, kwargs = write_arguments(call.args, tensors), write_arguments(call.kwargs, tensors)
     if args is None or kwargs is None or not tensors:
         return None
     if sum(t.numel() * t.element_size() for t in tensors.values()) > MOST_BYTES:
         return None
     host = {key: value.detach().to("cpu").clone() for key, value in tensors.items()}
-    golden = outcome(call.func, args, kwargs, {k: widened(v) for k, v in host.items()})
+    golden = outcome(call.func, args, kwargs, {k: widen(v) for k, v in host.items()})
     plain = outcome(call.func, args, kwargs, {k: v.clone() for k, v in host.items()})
     mine = outcome(call.func, args, kwargs, {k: v.detach().clone() for k, v in tensors.items()})
     if golden is None or mine is None or plain is None or not golden.is_floating_point():
@@ -72,7 +72,7 @@ def outcome(func: Any, args: Any, kwargs: Any, tensors: Mapping[str, Any]) -> to
     return next(iter(tensors_in(made)), None)
 
 
-def written(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def write_arguments(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     """Arguments as JSON, with names for tensors; None inside of `{"value": …}` is the value None.
     Returns None for what can't be written."""
     if isinstance(value, torch.Tensor):
@@ -86,10 +86,10 @@ def written(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
         return {"dtype": str(value).removeprefix("torch.")}
     if isinstance(value, list | tuple):
-        members = [written(member, tensors) for member in value]
+        members = [write_arguments(member, tensors) for member in value]
         return None if None in members else {"list": members}
     if isinstance(value, dict):
-        named = {key: written(member, tensors) for key, member in value.items()}
+        named = {key: write_arguments(member, tensors) for key, member in value.items()}
         return None if None in named.values() else {"dict": named}
     return None
 

@@ -168,7 +168,7 @@ def test_names_that_are_read_from_files_are_those_that_commands_know(
     ],
 )
 def test_a_help_that_lists_words_offers_them(text: str, words: list[str]) -> None:
-    assert _completion.listed(text) == words
+    assert _completion.list_words(text) == words
 
 
 def test_no_entry_is_about_an_option_that_is_gone() -> None:

@@ -152,7 +152,7 @@ def test_every_command_has_a_use_and_no_declaration_is_about_nothing() -> None:
         assert leaf in every
     for name in command_names():
         inner = [leaf.removeprefix(name).strip() for leaf in LEAVES if LEAVES[leaf] == name]
-        needs, wants = _requirements.declared(name)
+        needs, wants = _requirements.read_declared(name)
         for way in (*needs, *wants):
             first = way.partition(" ")[0]
             own = HIDDEN_OR_PLAIN & set(inner)
@@ -230,6 +230,6 @@ def test_an_unknown_command_is_an_error_with_the_nearest(
 
 
 def test_a_version_outside_the_range_counts_as_missing() -> None:
-    assert not _installed.satisfied(Requirement("typer<0.0.1"))
-    assert not _installed.satisfied(Requirement("surely-absent-distribution"))
-    assert _installed.satisfied(Requirement("typer>=0.15"))
+    assert not _installed.is_satisfied(Requirement("typer<0.0.1"))
+    assert not _installed.is_satisfied(Requirement("surely-absent-distribution"))
+    assert _installed.is_satisfied(Requirement("typer>=0.15"))

@@ -8,7 +8,7 @@ import pytest
 
 from joymigrate.journey.original import line_before, map_line, restore_original, rewrites
 from joymigrate.ledger import Change, Ledger, Step
-from joymigrate.rewrite.diff import unified
+from joymigrate.rewrite.diff import write_unified
 
 BEFORE = (
     b"import torch\n\n\ndef run(x):\n    y = x.cuda()\n    z = y + 1\n    w = z * 2\n    return w\n"
@@ -29,7 +29,7 @@ def ledger(tmp_path: Path) -> Ledger:
     (tmp_path / "top" / "pyproject.toml").touch()
     ledger = Ledger.of(project)
     changes = [Change("project/run.py", BEFORE, AFTER), Change("project/jm.py", None, b"j = 1\n")]
-    patch = unified("project/run.py", AFTER, BEFORE, 0o644)
+    patch = write_unified("project/run.py", AFTER, BEFORE, 0o644)
     ledger.apply(changes, Step(kind="rewrite", chip="ascend"), {"reverse.patch": patch})
     return ledger
 

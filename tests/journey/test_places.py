@@ -127,7 +127,7 @@ def test_all_processes_and_threads_are_watched(tmp_path: Path) -> None:
     path = os.pathsep.join([str(START), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, reach.ENVIRONMENT: str(tmp_path / "reached"), "PYTHONPATH": path}
     subprocess.run([sys.executable, program.name], cwd=tmp_path, env=environment, check=True)
-    figures = every.figures(reach.reached(tmp_path / "reached"))
+    figures = every.figures(reach.read_reached(tmp_path / "reached"))
     assert (figures["places"], figures["places_run"]) == (3, 2)
     assert figures["not_run"] == [{"path": "program.py", "line": 17, "text": ""}]
     assert figures["not_python"] == ["run.sh"]

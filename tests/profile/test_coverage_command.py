@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.cli._output import broken
+from joymigrate.cli._output import break_line
 from tests.cli.joy import Joy, joy_with
 from tests.profile.test_readers import op, written
 
@@ -106,12 +106,12 @@ def test_a_list_of_another_chip_needs_one_file(joy: Joy, trace: Path, tmp_path: 
 
 def test_long_lines_break_between_words_and_changes_stay_whole() -> None:
     line = "    note: " + "word " * 30 + "torch_npu/csrc/aten/" + "x" * 60
-    pieces = broken(line.rstrip(), 60)
+    pieces = break_line(line.rstrip(), 60)
     assert all(len(piece) <= 60 or " " not in piece.strip() for piece in pieces)
     assert pieces[0].startswith("    note: word")
     assert {piece[:6] for piece in pieces[1:]} == {" " * 6}
     assert " ".join(" ".join(pieces).split()) == line.strip()
-    assert broken("     + y = " + "x, " * 40, 60) == ["     + y = " + "x, " * 40]
+    assert break_line("     + y = " + "x, " * 40, 60) == ["     + y = " + "x, " * 40]
 
 
 def test_show_keeps_the_contract(joy: Joy) -> None:

@@ -47,7 +47,7 @@ def rewritten(found: Scan, case: Case) -> str:
 @pytest.mark.parametrize(("rule", "case"), list(all_cases()))
 def test_a_case_comes_out_as_the_rule_says(rule: Rule, case: Case, tmp_path: Path) -> None:
     context = Context.between(chips.target(case.chip), chips.origin(), case.style)
-    case = cases.filled(case, context)
+    case = cases.fill_case(case, context)
     found = scanned(case, tmp_path)
     mine = of_rule(found, rule, case)
     after = rewritten(found, case)

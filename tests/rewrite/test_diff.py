@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joymigrate.rewrite.diff import changed, unified
+from joymigrate.rewrite.diff import find_changed, write_unified
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -32,21 +32,21 @@ def check(folder: Path, name: str, before: bytes | None, after: bytes | None) ->
         path.unlink(missing_ok=True)
     else:
         path.write_bytes(before)
-    git_apply(folder, unified(name, before, after))
+    git_apply(folder, write_unified(name, before, after))
     assert (path.read_bytes() if path.exists() else None) == after
 
 
 def test_a_change_in_the_middle_has_three_lines_of_context() -> None:
     before = b"".join(b"line %d\n" % n for n in range(1, 10))
     after = before.replace(b"line 5\n", b"LINE 5\n")
-    assert unified("pkg/a.py", before, after) == (
+    assert write_unified("pkg/a.py", before, after) == (
         b"diff --git a/pkg/a.py b/pkg/a.py\n--- a/pkg/a.py\n+++ b/pkg/a.py\n"
         b"@@ -2,7 +2,7 @@\n line 2\n line 3\n line 4\n-line 5\n+LINE 5\n line 6\n line 7\n line 8\n"
     )
 
 
 def test_no_change_has_no_diff() -> None:
-    assert unified("a.py", b"x", b"x") == b""
+    assert write_unified("a.py", b"x", b"x") == b""
 
 
 def test_lines_that_repeat_often_take_no_longer() -> None:
@@ -63,15 +63,15 @@ def test_lines_that_repeat_often_take_no_longer() -> None:
 
     old = [Line(b"cuda" if n % 20 == 0 else b"y%d" % (n % 110)) for n in range(4000)]
     new = [Line(line.replace(b"cuda", b"npu")) for line in old]
-    blocks = list(changed(old, new))
+    blocks = list(find_changed(old, new))
     assert blocks == [(n, n + 1, n, n + 1) for n in range(0, 4000, 20)]
     assert compared < 5 * len(old)
 
 
 def test_an_insertion_before_the_last_lines_is_one_line() -> None:
-    assert list(changed([b"a", b"b"], [b"x", b"a", b"b"])) == [(0, 0, 0, 1)]
-    assert list(changed([b"a"], [b"a", b"x"])) == [(1, 1, 1, 2)]
-    assert list(changed([b"x", b"a", b"b"], [b"a", b"b"])) == [(0, 1, 0, 0)]
+    assert list(find_changed([b"a", b"b"], [b"x", b"a", b"b"])) == [(0, 0, 0, 1)]
+    assert list(find_changed([b"a"], [b"a", b"x"])) == [(1, 1, 1, 2)]
+    assert list(find_changed([b"x", b"a", b"b"], [b"a", b"b"])) == [(0, 1, 0, 0)]
 
 
 @needs_git

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from joymigrate.model import Patch
-from joymigrate.rewrite.project_python import checked, wanted
+from joymigrate.rewrite.project_python import check_patches, find_wanted
 from tests.rewrite.projects import write
 from tests.rewrite.test_proof import finding as edit
 
@@ -34,7 +34,7 @@ OURS = f"{sys.version_info[0]}.{sys.version_info[1]}"
 def test_the_version_of_a_project(
     name: str, text: str, version: tuple[int, int] | None, tmp_path: Path
 ) -> None:
-    found = wanted(write(tmp_path, {name: text}))
+    found = find_wanted(write(tmp_path, {name: text}))
     assert (found.version if found else None) == version
 
 
@@ -45,12 +45,12 @@ def patch(after: str, before: str = "x = 1\n") -> Patch:
 def test_an_older_grammar_refuses_what_it_does_not_know(tmp_path: Path) -> None:
     write(tmp_path, {".python-version": "3.2"})
     young = "if (n := 1):\n    pass\n"
-    kept, notes = checked([patch(young), Patch(Path("b.py"), b"", b"x = 2\n")], tmp_path)
+    kept, notes = check_patches([patch(young), Patch(Path("b.py"), b"", b"x = 2\n")], tmp_path)
     assert [each.path.name for each in kept] == ["b.py"]
     assert "grammar of Python 3.2 (.python-version)" in str(notes[0])
     assert "a.py is not written" in str(notes[1])
     # A file that it could not parse before is not ours to judge.
-    assert len(checked([patch(young + "y = 1\n", young)], tmp_path)[0]) == 1
+    assert len(check_patches([patch(young + "y = 1\n", young)], tmp_path)[0]) == 1
 
 
 def test_an_interpreter_of_that_version_is_asked(
@@ -58,17 +58,17 @@ def test_an_interpreter_of_that_version_is_asked(
 ) -> None:
     write(tmp_path, {".python-version": "3.99", "bin/.keep": ""})
     (tmp_path / "bin/python3.99").symlink_to(sys.executable)
-    assert "not by the project's 3.99" in str(checked([patch("x = 2\n")], tmp_path)[1][0])
+    assert "not by the project's 3.99" in str(check_patches([patch("x = 2\n")], tmp_path)[1][0])
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     broken = Patch(Path("b.py"), b"", b"x = \n")
-    kept, notes = checked([patch("x = 2\n"), broken], tmp_path)
+    kept, notes = check_patches([patch("x = 2\n"), broken], tmp_path)
     assert [each.after for each in kept] == [b"x = 2\n"]
     assert str(notes[0]) == "results were parsed by Python 3.99 (.python-version)"
 
 
 def test_nothing_is_told_where_the_versions_are_the_same(tmp_path: Path) -> None:
     write(tmp_path, {".python-version": OURS})
-    assert checked([patch("x = 2\n")], tmp_path)[1] == []
+    assert check_patches([patch("x = 2\n")], tmp_path)[1] == []
 
 
 def test_the_helper_and_what_imports_it_stay_away_together(tmp_path: Path) -> None:
@@ -76,11 +76,11 @@ def test_the_helper_and_what_imports_it_stay_away_together(tmp_path: Path) -> No
     needs = replace(edit(0, 1, b"y"), needs="helper")
     user = Patch(Path("use.py"), b"x = 1\n", b"import joymigrate_device\n", (needs,))
     helper = Patch(Path("joymigrate_device.py"), None, b"def f(a, /):\n    pass\n")
-    kept, _ = checked([user, helper], tmp_path)
+    kept, _ = check_patches([user, helper], tmp_path)
     assert kept == []
 
 
 def test_a_requirement_of_an_ancient_python_is_not_taken_at_its_word(tmp_path: Path) -> None:
-    found = wanted(write(tmp_path, {"setup.py": 'setup(\n    python_requires=">=3.0",\n)\n'}))
+    found = find_wanted(write(tmp_path, {"setup.py": 'setup(\n    python_requires=">=3.0",\n)\n'}))
     assert found is not None
     assert found.version == (3, 6)

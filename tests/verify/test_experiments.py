@@ -11,7 +11,7 @@ import torch
 
 from joymigrate.verify.bundle import open_bundle
 from joymigrate.verify.chance import independent, most_left
-from joymigrate.verify.evidence_pack import called, script, write_pack
+from joymigrate.verify.evidence_pack import script, write_call, write_pack
 from joymigrate.verify.experiments import (
     TorchCall,
     Try,
@@ -20,7 +20,7 @@ from joymigrate.verify.experiments import (
     numbers_of,
     on_values,
 )
-from joymigrate.verify.wrong_call import first_wrong, read, written
+from joymigrate.verify.wrong_call import first_wrong, read, write_arguments
 from tests.verify.faults import FAULTS, PROGRAMS
 from tests.verify.harness import record, replay
 
@@ -143,15 +143,15 @@ def test_a_wrong_call_is_written_as_source() -> None:
     call = {
         "name": "torch.nn.functional.linear",
         "device": "cpu",
-        "args": written((x, w), tensors),
-        "kwargs": written({"bias": None}, tensors),
+        "args": write_arguments((x, w), tensors),
+        "kwargs": write_arguments({"bias": None}, tensors),
     }
     case = {"module": "net", "call": call}
-    assert called(call) == 'torch.nn.functional.linear(x("x0"), x("x1"), bias=None)'
+    assert write_call(call) == 'torch.nn.functional.linear(x("x0"), x("x1"), bias=None)'
     assert len(script(case).splitlines()) <= 30
     compile(script(case), "reproduce.py", "exec")
     assert torch.equal(F.linear(*read(call["args"], tensors)), F.linear(x, w))
-    assert written((object(),), tensors) is None
+    assert write_arguments((object(),), tensors) is None
 
 
 def test_calls_that_agree_with_float64_are_no_evidence() -> None:

@@ -51,8 +51,8 @@ def run(at: StepContext) -> Outcome:
     rewritten, noted = rewritten_places(at), at.path(REACH_FOLDER)
     reach.ask(noted, rewritten.lines(at.request.project))
     done = at.joymigrate(LOG, *ask, ok=range(256), memory=folder, reach=noted)
-    ran = rewritten.figures(reach.reached(noted))
-    held = memory.collected(folder, rehearsal=not at.chip_here)
+    ran = rewritten.figures(reach.read_reached(noted))
+    held = memory.collect(folder, rehearsal=not at.chip_here)
     at.path(MEMORY).write_text(json.dumps(held), encoding="utf-8")
     if at.chip_here:
         return on_the_chip(at, done, held, ran)

@@ -39,7 +39,7 @@ def own_package(module: Module) -> Iterator[Finding]:
             # `try: import …`: a block needs a statement.
             yield module.find("JM001", node, tier=Tier.REPORT, reason="the only statement there")
             continue
-        beside = joined(module, node)
+        beside = joined_span(module, node)
         if beside is not None:
             yield module.find("JM001", node, after="", edits=[(*beside, "")])
             continue
@@ -55,7 +55,7 @@ def own_package(module: Module) -> Iterator[Finding]:
         yield module.find("JM001", node, after="", edits=[(line_start, line_end, "")])
 
 
-def joined(module: Module, node: ast.stmt) -> tuple[int, int] | None:
+def joined_span(module: Module, node: ast.stmt) -> tuple[int, int] | None:
     """Span of a statement with the semicolon that joins it to a neighbour; None for lines alone."""
     start, end = module.span(node)
     text, line_start = module.source.text, module.source.starts[node.lineno - 1]

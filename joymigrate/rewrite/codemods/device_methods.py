@@ -52,7 +52,7 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
     """`x.cuda(…)`; a bare `x.cuda` that is no name of a module is only reported."""
     dotted = module.names.dotted(node)
     if dotted in (f"torch.Tensor.{node.attr}", f"torch.nn.Module.{node.attr}"):
-        yield unbound(module, node, to)
+        yield find_unbound(module, node, to)
         return
     if dotted is not None and not project_value(module, dotted):
         return  # `torch.cuda`, `numba.cuda`: a name, not a method
@@ -84,7 +84,7 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
     yield module.find("JM110", span, edits=edits, tier=tier, reason=reason, needs=need(module))
 
 
-def unbound(module: Module, node: ast.Attribute, to: str) -> Finding:
+def find_unbound(module: Module, node: ast.Attribute, to: str) -> Finding:
     """The method taken from its class: `map(torch.Tensor.cuda, batch)`."""
     token = module.token(node)
     if token is None or module.context.style is Style.AGNOSTIC or module.guarded(node):

@@ -60,7 +60,7 @@ def site(module: Module, top: ast.expr, dotted: str) -> Iterator[Finding]:
     if capability(module, known):
         yield module.find("JM107", node, reason=words.name(known).note or None)
         return
-    yield from named(module, node, known)
+    yield from find_name(module, node, known)
 
 
 def private(module: Module, dotted: str) -> bool:
@@ -68,7 +68,7 @@ def private(module: Module, dotted: str) -> bool:
     return dotted.startswith(f"torch._C._{module.vocabulary.device}")
 
 
-def named(module: Module, node: ast.expr, known: str) -> Iterator[Finding]:
+def find_name(module: Module, node: ast.expr, known: str) -> Iterator[Finding]:
     """The finding of `torch.cuda.<known>`; `node` is the chain up to that name."""
     words = module.vocabulary
     advice = words.name(known)

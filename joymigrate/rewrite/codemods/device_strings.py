@@ -20,9 +20,9 @@ from joymigrate.rewrite.device_places import (
     ANNOTATED,
     TABLE_KEY,
     annotation,
-    asserted,
     compared_with,
     conditions_of,
+    find_asserted,
     mixed_precision,
     special_place,
     where_available,
@@ -39,7 +39,7 @@ from joymigrate.rewrite.flow_graph import SINK
 from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE
 from joymigrate.rewrite.flow_tables import COMPARED
 from joymigrate.rewrite.module import Module, Pending
-from joymigrate.rewrite.option_calls import environment, offered, offers
+from joymigrate.rewrite.option_calls import environment, find_offered, offers
 
 UNPROVEN = "not seen to reach a device: {why}"
 
@@ -61,10 +61,10 @@ def with_values(module: Module, item: Finding | Pending) -> Finding | Pending:
     keys, kind, yes = module.doubts.get((no.line, no.column), (frozenset(), "", None))
     if yes is None or no.edits or no.rule not in ("JM121", "JM111", "JM123", yes.rule):
         return item
-    return yes if keys & connected(module, kind) else item
+    return yes if keys & find_connected(module, kind) else item
 
 
-def connected(module: Module, kind: str) -> set[str]:
+def find_connected(module: Module, kind: str) -> set[str]:
     """Keys of the file that share values with what is seen to be of a kind."""
     known = module.closure.get(kind)
     if known is None:
@@ -79,7 +79,7 @@ def connected(module: Module, kind: str) -> set[str]:
 def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     """Rewrite, report, leave to another file, or pass over one literal."""
     node, parent = text.node, getattr(text.whole, "parent", None)
-    if guards.listed(module, text.whole):
+    if guards.is_listed(module, text.whole):
         return
     guard = module.guarded(node)
     if guard is not None:
@@ -89,7 +89,7 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         reason = "the name comes from a text in this function, which stays"
         yield report(module, text, reason, "JM111")
         return
-    held = offered(text.whole)
+    held = find_offered(text.whole)
     if held is not None and offers(held, module.vocabulary.string(text.value)):
         return
     if text.shape == "pieces":
@@ -126,10 +126,12 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     if module.context.style is Style.SHIM and text.shape != "composite":
         return
     if text.shape == "option" or module.sinks.names.get(option_before(node) or "") == text.kind:
-        yield sent(module, text, fix(module, text, text.rule))
+        yield rewrite_sent(module, text, fix(module, text, text.rule))
         return
     if where_available(module, text.whole):
-        yield sent(module, text, fix(module, text, "JM121" if text.rule == "JM120" else text.rule))
+        yield rewrite_sent(
+            module, text, fix(module, text, "JM121" if text.rule == "JM120" else text.rule)
+        )
         return
     if arrives(module, text):
         yield fix(module, text, text.rule)
@@ -140,11 +142,11 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         direct = any(target == SINK + text.kind for target in targets)
         rule = "JM121" if text.rule == "JM120" and not direct else text.rule
         listed = COMPARED in kinds or beside_host(text.whole)
-        yield sent(module, text, fix(module, text, rule, compare=listed))
+        yield rewrite_sent(module, text, fix(module, text, rule, compare=listed))
         return
     doubt = report(module, text, language.Text(UNPROVEN, why=why(module, text, targets)), "JM121")
     fixed = fix(module, text, "JM121", compare=COMPARED in kinds)
-    yes = sent(module, text, fixed, proven=False)
+    yes = rewrite_sent(module, text, fixed, proven=False)
     module.doubts[doubt.line, doubt.column] = (frozenset(targets), text.kind, yes)
     asked = frozenset(conditions_of(module, text.whole)) if text.kind == DEVICE else frozenset()
     if outside or asked:
@@ -219,7 +221,7 @@ def arrives(module: Module, text: Text) -> bool:
     return not starred and module.sinks.methods.get(call.func.attr, {}).get(at) == text.kind
 
 
-def sent(module: Module, text: Text, fixed: Finding, *, proven: bool = True) -> Finding:
+def rewrite_sent(module: Module, text: Text, fixed: Finding, *, proven: bool = True) -> Finding:
     """The rewritten literal, with a note of the keys that take its value to other files."""
     targets = module.flow.literals.get(text.node, set())
     if proven:
@@ -321,7 +323,7 @@ def matching(module: Module, text: Text, other: ast.expr) -> Finding:
     # An assertion holds a value of the program's own to what was written for it.
     # A tensor's device is no text: what is compared with one as it is, the program made itself.
     plain = isinstance(other, ast.Attribute) and other.attr in module.sinks.device_attributes
-    own = claimed(text.whole) and (plain or not real(module, other, text.kind))
+    own = is_claimed(text.whole) and (plain or not real(module, other, text.kind))
     fixed = fix(module, text, rule, compare=not own)
     cut = other.slice if isinstance(other, ast.Subscript) else None
     end = cut.upper if isinstance(cut, ast.Slice) else None
@@ -338,13 +340,13 @@ def matching(module: Module, text: Text, other: ast.expr) -> Finding:
     return replace(fixed, edits=tuple(sorted((*fixed.edits, at), key=lambda e: e.start)))
 
 
-def claimed(node: ast.expr) -> bool:
+def is_claimed(node: ast.expr) -> bool:
     """Whether a comparison is an assertion's: `assert cfg.device == "cuda:0"`."""
     parent = getattr(node, "parent", None)
     while isinstance(parent, (ast.Dict, ast.List, ast.Tuple)):
         node, parent = parent, getattr(parent, "parent", None)
     if isinstance(parent, ast.Call):
-        return asserted(parent, node) is not None
+        return find_asserted(parent, node) is not None
     if isinstance(parent, ast.Compare) and isinstance(parent.ops[0], (ast.In, ast.NotIn)):
         return False  # `assert device in ("cuda", "cpu")` says what may be
     return isinstance(parent, ast.Compare) and isinstance(
@@ -358,7 +360,7 @@ def told_in_text(module: Module, node: ast.expr, value: str) -> bool:
     `path.write_text("device: cuda:1")`, then `assert load(path).device == "cuda:1"`.
     """
     home = module.names.enclosing(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    if home is None or not claimed(node):
+    if home is None or not is_claimed(node):
         return False
     word = re.compile(rf"[:=][ \t\"']*{re.escape(value)}(?![\w:])")
     first, last = home.lineno, home.end_lineno
@@ -420,8 +422,8 @@ def fix(module: Module, text: Text, rule: str, *, compare: bool = False) -> Find
     """The literal in the target's words, in the style of the scan."""
     words = module.vocabulary
     start, _ = text.body
-    if offered(text.whole) is not None:
-        return added(module, text, rule)
+    if find_offered(text.whole) is not None:
+        return add_value(module, text, rule)
     if module.context.style is Style.AGNOSTIC:
         return agnostic(module, text, rule, compare)
     edits = [
@@ -431,7 +433,7 @@ def fix(module: Module, text: Text, rule: str, *, compare: bool = False) -> Find
     return module.find(rule, text.span, edits=edits, needs=need(module))
 
 
-def added(module: Module, text: Text, rule: str) -> Finding:
+def add_value(module: Module, text: Text, rule: str) -> Finding:
     """A value that an option allows, with the target's behind it: both stay allowed."""
     start, end = module.span(text.whole)
     left, right = text.body

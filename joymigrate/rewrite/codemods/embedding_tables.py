@@ -118,7 +118,7 @@ def refusal(
     used |= {dotted for dotted in names if dotted.startswith(f"{PACKAGE}.")}
     if PACKAGE in names:
         return Text("the package itself is passed on")
-    missing = sorted(name for name in used if not covered(name, known))
+    missing = sorted(name for name in used if not covers(name, known))
     held = set(map(str, data["operators"]))  # type: ignore[call-overload]
     missing += sorted({f"{OPERATORS}{n}" for _, n in named_operators(module) if n not in held})
     if missing:
@@ -130,7 +130,7 @@ def refusal(
     return None
 
 
-def covered(dotted: str, known: set[str]) -> bool:
+def covers(dotted: str, known: set[str]) -> bool:
     """Whether a dotted name is a known class, or a member of one."""
     parts = dotted.split(".")[1:]
     classes = [number for number, part in enumerate(parts) if part in known]

@@ -34,7 +34,7 @@ def find(module: Module) -> Iterator[Finding]:
         if not all(host_only(module, use) for use in uses):
             return
         module.handled.update((alias, *uses))
-        yield moved(module, node, alias, uses, new)
+        yield move_import(module, node, alias, uses, new)
         return
 
 
@@ -51,7 +51,7 @@ def host_only(module: Module, use: ast.expr) -> bool:
     return all(isinstance(each, str) and not each.endswith(KERNELS) for each in names)
 
 
-def moved(
+def move_import(
     module: Module, node: ast.ImportFrom, alias: ast.alias, uses: list[ast.expr], new: str
 ) -> Finding:
     """The import and its uses, written anew."""

@@ -29,7 +29,7 @@ def find(module: Module) -> Iterator[Finding]:
         if isinstance(node.ctx, ast.Store) and isinstance(parent, ast.Assign):
             yield assignment(module, node, parent)
         elif isinstance(node.ctx, ast.Store) and isinstance(parent, ast.AugAssign):
-            yield scaled(module, node, parent)
+            yield scale_masked(module, node, parent)
         elif isinstance(node.ctx, ast.Load) and not taken_over(node, parent):
             yield module.find("JM211", node, tier=Tier.REPORT)
 
@@ -99,7 +99,7 @@ def taken_over(node: ast.AST, parent: ast.AST | None) -> bool:
     )
 
 
-def scaled(module: Module, node: ast.Subscript, parent: ast.AugAssign) -> Finding:
+def scale_masked(module: Module, node: ast.Subscript, parent: ast.AugAssign) -> Finding:
     """`x[x > 0] *= 2` becomes a choice between `x * 2` and `x`."""
     signs = {ast.Mult: "*", ast.Add: "+", ast.Sub: "-", ast.Div: "/"}
     sign = signs.get(type(parent.op))

@@ -28,19 +28,19 @@ def find(module: Module) -> Iterator[Finding]:
         parent = getattr(node, "parent", None)
         if isinstance(parent, (ast.JoinedStr, ast.Expr)) or words.typed_tensor.match(node.value):
             continue
-        replaced = mocked(module, node)
+        replaced = rewrite_mock(module, node)
         if replaced is not None:
             yield replaced
             continue
         if inside.search(node.value) and code_like(node.value):
-            written = annotated(module, node)
+            written = rewrite_annotation(module, node)
             if written is not None:
                 yield written
                 continue
             yield module.find("JM900", node, tier=Tier.REPORT, reason=place(node))
 
 
-def annotated(module: Module, node: ast.Constant) -> Finding | None:
+def rewrite_annotation(module: Module, node: ast.Constant) -> Finding | None:
     """A type in quotes (`stream: "torch.cuda.Stream"`), in the target's words; None for others."""
     words = module.vocabulary
     start, end = module.span(node)
@@ -61,7 +61,7 @@ def annotated(module: Module, node: ast.Constant) -> Finding | None:
     return module.find("JM101", node, edits=edits, needs="package") if edits else None
 
 
-def mocked(module: Module, node: ast.Constant) -> Finding | None:
+def rewrite_mock(module: Module, node: ast.Constant) -> Finding | None:
     """The path of what a test replaces (`patch("torch.cuda.is_available")`), in the target's words.
 
     It goes with the code that it replaces: names that have no form on the target stay. None for

@@ -81,7 +81,7 @@ def find(module: Module) -> Iterator[Finding]:
         if top not in module.handled:
             yield from names(module, table, top, dotted)
     for call in module.names.nodes[ast.Call]:
-        yield from called(module, table, call)
+        yield from match_call(module, table, call)
     for node in module.names.nodes[ast.Attribute] if table.attributes else ():
         if node.attr in table.attributes:
             yield module.find(table.attributes[node.attr], node, tier=Tier.REPORT)
@@ -166,7 +166,7 @@ def imports(module: Module, table: Patterns) -> Iterator[Finding]:
             yield module.find(rule, where, tier=Tier.REPORT, reason=note)
 
 
-def called(module: Module, table: Patterns, call: ast.Call) -> Iterator[Finding]:
+def match_call(module: Module, table: Patterns, call: ast.Call) -> Iterator[Finding]:
     """Methods, keyword values and commands of one call."""
     if isinstance(call.func, ast.Attribute):
         rule = table.methods.get(call.func.attr)

@@ -71,17 +71,17 @@ def in_block(
         name = ""
         for last in range(first, min(len(body), first + 8)):
             statement = body[last]
-            target = assigned(statement)
+            target = target_of(statement)
             value = statement.value if isinstance(statement, (ast.Assign, ast.Return)) else None
             if value is None or (target is None and not isinstance(statement, ast.Return)):
                 break
-            known = understood(module, value, known, name)
+            known = understand(module, value, known, name)
             if known is None:
                 break
             if known.stage == "result":
                 run = body[first : last + 1]
                 hidden = used_later(function, run, known.names - {target or ""})
-                if not hidden and not shared.served(module, run[0]):
+                if not hidden and not shared.knows_chip(module, run[0]):
                     checks = (shared.on_chip(module, known.q), *known.checks)
                     call = template.format(q=known.q, k=known.k, v=known.v, options=known.options())
                     span = module.span(run[0])[0], module.span(run[-1])[1]
@@ -92,7 +92,7 @@ def in_block(
             name, known = target, replace(known, names=known.names | {target})
 
 
-def assigned(node: ast.stmt) -> str | None:
+def target_of(node: ast.stmt) -> str | None:
     """The name that a statement assigns to."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target = node.targets[0]
@@ -100,21 +100,21 @@ def assigned(node: ast.stmt) -> str | None:
     return None
 
 
-def understood(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
+def understand(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
     """What an expression adds to what is known; `name` stands for the last value."""
     if known is not None and isinstance(node, ast.Name) and node.id == name:
         return known
     product = factors_of(module, node)
     if product is not None:
         left, right = product
-        scores = transposed(right)
+        scores = find_transposed(right)
         if scores is not None and known is None and shared.simple(left) and shared.simple(scores):
             return Scores(module.text(left), module.text(scores))
-        weights = understood(module, left, known, name)
+        weights = understand(module, left, known, name)
         if weights is not None and weights.stage == "weights" and shared.simple(right):
             return replace(weights, v=module.text(right), stage="result")
         return None
-    for read in (scaled, masked, softened, dropped):
+    for read in (read_scale, read_mask, read_softmax, read_dropout):
         found = read(module, node, known, name)
         if found is not None:
             return found
@@ -130,7 +130,7 @@ def factors_of(module: Module, node: ast.expr) -> tuple[ast.expr, ast.expr] | No
     return None
 
 
-def transposed(node: ast.expr) -> ast.expr | None:
+def find_transposed(node: ast.expr) -> ast.expr | None:
     """`k` of `k.transpose(-2, -1)`."""
     inner = shared.method(node, "transpose")
     if inner is None or not isinstance(node, ast.Call) or len(node.args) != 2:
@@ -139,11 +139,11 @@ def transposed(node: ast.expr) -> ast.expr | None:
     return inner if axes == {"-1", "-2"} or axes == {"2", "3"} else None
 
 
-def scaled(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
+def read_scale(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
     """Scores times or divided by a number, or with a mask added."""
     if not isinstance(node, ast.BinOp):
         return None
-    before = understood(module, node.left, known, name)
+    before = understand(module, node.left, known, name)
     if before is None or before.stage != "scores":
         return None
     text = module.text(node.right)
@@ -161,12 +161,12 @@ def scaled(module: Module, node: ast.expr, known: Scores | None, name: str) -> S
     return replace(before, scale=f"1.0 / ({text})") if isinstance(node.op, ast.Div) else None
 
 
-def masked(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
+def read_mask(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
     """`scores.masked_fill(hidden, float("-inf"))`."""
     inner = shared.method(node, "masked_fill")
     if inner is None or not isinstance(node, ast.Call) or len(node.args) != 2:
         return None
-    before = understood(module, inner, known, name)
+    before = understand(module, inner, known, name)
     if before is None or before.stage != "scores" or before.mask:
         return None
     if ast.unparse(node.args[1]) not in INFINITE or uses(node.args[0], before.names):
@@ -174,7 +174,7 @@ def masked(module: Module, node: ast.expr, known: Scores | None, name: str) -> S
     return replace(before, mask=f"~({module.text(node.args[0])})")
 
 
-def softened(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
+def read_softmax(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
     """The softmax over the last axis, in the type of the scores."""
     if not isinstance(node, ast.Call):
         return None
@@ -184,17 +184,17 @@ def softened(module: Module, node: ast.expr, known: Scores | None, name: str) ->
     if inner is None or any(keyword.arg != "dim" for keyword in node.keywords):
         return None
     axis = shared.argument(node, "dim", 1 if is_function else 0)
-    before = understood(module, inner, known, name)
+    before = understand(module, inner, known, name)
     if before is None or before.stage != "scores" or not shared.number(axis, -1):
         return None
     return replace(before, stage="weights")
 
 
-def dropped(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
+def read_dropout(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
     """Dropout of the weights: a layer of the module, or the function with its arguments."""
     if not isinstance(node, ast.Call) or not node.args:
         return None
-    before = understood(module, node.args[0], known, name)
+    before = understand(module, node.args[0], known, name)
     if before is None or before.stage != "weights" or before.dropout:
         return None
     if shared.is_call(module, node, f"{shared.FUNCTIONAL}.dropout"):

@@ -21,8 +21,8 @@ def rotary_embeddings(module: Module, template: str) -> Iterator[Place]:
     if not rotates(module):
         return
     for node in module.names.nodes[ast.BinOp]:
-        parts = rotated(node)
-        if parts is None or shared.served(module, node):
+        parts = read_rotation(node)
+        if parts is None or shared.knows_chip(module, node):
             continue
         x, cos, sin = (module.text(part) for part in parts)
         checks = (f"{x}.dim() == {cos}.dim() == 4", f"{x}.dtype == {cos}.dtype")
@@ -33,9 +33,9 @@ def rotary_embeddings(module: Module, template: str) -> Iterator[Place]:
 def swiglus(module: Module, template: str) -> Iterator[Place]:
     """`F.silu(gate) * up`: names of equal shape, or linear layers of equal width."""
     for node in module.names.nodes[ast.BinOp]:
-        parts = gated(module, node)
-        held = None if parts is None else checked(module, *parts)
-        if parts is None or held is None or shared.served(module, node):
+        parts = read_gate(module, node)
+        held = None if parts is None else check_gate(module, *parts)
+        if parts is None or held is None or shared.knows_chip(module, node):
             continue
         tensor, more = held
         gate, up = (module.text(part) for part in parts)
@@ -44,7 +44,7 @@ def swiglus(module: Module, template: str) -> Iterator[Place]:
         yield module.span(node), Fusion(call, (shared.on_chip(module, tensor), *more), reason)
 
 
-def rotated(node: ast.BinOp) -> tuple[ast.expr, ast.expr, ast.expr] | None:
+def read_rotation(node: ast.BinOp) -> tuple[ast.expr, ast.expr, ast.expr] | None:
     """`q`, `cos` and `sin` of the sum."""
     if not isinstance(node.op, ast.Add):
         return None
@@ -59,7 +59,7 @@ def rotated(node: ast.BinOp) -> tuple[ast.expr, ast.expr, ast.expr] | None:
     return None
 
 
-def gated(module: Module, node: ast.BinOp) -> tuple[ast.expr, ast.expr] | None:
+def read_gate(module: Module, node: ast.BinOp) -> tuple[ast.expr, ast.expr] | None:
     """`gate` and `up` of the product."""
     for call, up in shared.factors(node):
         if shared.is_call(module, call, f"{shared.FUNCTIONAL}.silu") and isinstance(call, ast.Call):
@@ -126,7 +126,7 @@ def halves_of(node: ast.FunctionDef) -> list[str] | None:
     return [first, second] if first and second else None
 
 
-def checked(module: Module, gate: ast.expr, up: ast.expr) -> tuple[str, tuple[str, ...]] | None:
+def check_gate(module: Module, gate: ast.expr, up: ast.expr) -> tuple[str, tuple[str, ...]] | None:
     """The tensor whose device counts, and what else must hold; None where it is not certain."""
     if shared.simple(gate) and shared.simple(up):
         first, second = module.text(gate), module.text(up)

@@ -38,10 +38,10 @@ def rms_norms(module: Module, template: str) -> Iterator[Place]:
 def in_expression(module: Module, node: ast.BinOp, template: str) -> Fusion | None:
     """The whole norm with its weight in one expression."""
     for scaled, weight in shared.factors(node):
-        norm = normalised(module, scaled)
+        norm = read_norm(module, scaled)
         if norm is None or not shared.simple(norm.x) or not shared.simple(weight):
             continue
-        if shared.served(module, node):
+        if shared.knows_chip(module, node):
             return None
         x, scale = module.text(norm.x), module.text(weight)
         call = template.format(x=x, weight=scale, eps=module.text(norm.eps))
@@ -56,7 +56,7 @@ def in_method(module: Module, node: ast.FunctionDef, template: str) -> Fusion | 
         return None
     body = [s for s in node.body if not documentation(s)]
     eps = epsilon(module, node, body, names[1])
-    if eps is None or body[0].lineno == node.lineno or shared.served(module, node):
+    if eps is None or body[0].lineno == node.lineno or shared.knows_chip(module, node):
         return None
     x = names[1]
     call = template.format(x=x, weight="self.weight", eps=eps)
@@ -83,18 +83,18 @@ def epsilon(module: Module, node: ast.FunctionDef, body: list[ast.stmt], x: str)
         if not isinstance(target, ast.Name):
             return None
         if not (isinstance(statement.value, ast.Attribute) and statement.value.attr == "dtype"):
-            values[target.id] = inlined(statement.value, values)
-    result = inlined(body[-1].value, values)
+            values[target.id] = inline_values(statement.value, values)
+    result = inline_values(body[-1].value, values)
     for scaled, weight in shared.factors(result):
         if ast.unparse(weight) != "self.weight":
             continue
-        norm = normalised(module, through_method(module, node, uncast(scaled)))
+        norm = read_norm(module, through_method(module, node, uncast(scaled)))
         if norm is not None and ast.unparse(norm.x) == x and shared.simple(norm.eps):
             return ast.unparse(norm.eps)
     return None
 
 
-def inlined(node: ast.expr, values: dict[str, ast.expr]) -> ast.expr:
+def inline_values(node: ast.expr, values: dict[str, ast.expr]) -> ast.expr:
     """An expression with names replaced by what was assigned to them, and without casts."""
 
     class Inline(ast.NodeTransformer):
@@ -130,11 +130,11 @@ def through_method(module: Module, node: ast.FunctionDef, value: ast.expr) -> as
         if isinstance(each, ast.FunctionDef) and each.name == name and len(each.args.args) == 2:
             body = [s for s in each.body if not documentation(s)]
             if len(body) == 1 and isinstance(body[0], ast.Return) and body[0].value is not None:
-                return inlined(body[0].value, {each.args.args[1].arg: value.args[0]})
+                return inline_values(body[0].value, {each.args.args[1].arg: value.args[0]})
     return value
 
 
-def normalised(module: Module, node: ast.expr) -> Norm | None:
+def read_norm(module: Module, node: ast.expr) -> Norm | None:
     """`x * rsqrt(mean(x²) + eps)` in either order, or with a parenthesis around it."""
     for x, rate in shared.factors(node):
         inner = reciprocal(module, rate)

@@ -29,7 +29,7 @@ class Fusion:
 Place = tuple[tuple[int, int], Fusion]  # from where to where in the text
 
 
-def served(module: Module, node: ast.AST) -> bool:
+def knows_chip(module: Module, node: ast.AST) -> bool:
     """Whether the code around a site knows the chip already: nothing is to be added there."""
     if module.guarded(node) is not None:
         return True

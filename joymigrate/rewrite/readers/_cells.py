@@ -69,7 +69,7 @@ def join(root: Node, text: str) -> Joined:
         parts.append(chars)
         joined.places += places
     joined.plain = "".join(parts)
-    joined.python = "".join(masked(joined.plain, cell) for cell in joined.cells)
+    joined.python = "".join(mask_cell(joined.plain, cell) for cell in joined.cells)
     return joined
 
 
@@ -97,13 +97,13 @@ def characters(source: Node, text: str) -> tuple[str, list[tuple[int, int] | Non
     for item in items:
         if not isinstance(item, Scalar) or text[item.start : item.start + 1] != '"':
             continue
-        for char, start, end in decoded(text, item.start + 1, item.end - 1):
+        for char, start, end in decode(text, item.start + 1, item.end - 1):
             chars.append(char)
             places.append((start, end))
     return "".join(chars), places
 
 
-def decoded(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+def decode(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
     """Characters of a JSON string with their raw places; a surrogate pair is one character."""
     high: tuple[int, int] | None = None
     for match in PIECE.finditer(text, start, end):
@@ -135,7 +135,7 @@ def separator(source: Node, text: str) -> str | None:
     return ", "
 
 
-def masked(plain: str, cell: Cell) -> str:
+def mask_cell(plain: str, cell: Cell) -> str:
     """A cell as Python of the same length; notes in `cell` what was replaced."""
     text = plain[cell.start : cell.end]
     magic = CELL_MAGIC.match(text)
@@ -148,7 +148,7 @@ def masked(plain: str, cell: Cell) -> str:
         if not open_text and cell.magics and goes_on(plain, cell, at):
             extend(cell, at + len(body))
             lines.append(re.sub(r"[^\n]", " ", line))
-        elif open_text or not replaced(body):
+        elif open_text or not is_replaced(body):
             lines.append(line)
             open_text ^= odd(body)
         else:
@@ -176,7 +176,7 @@ def odd(line: str) -> bool:
     return (line.count('"""') + line.count("'''")) % 2 == 1
 
 
-def replaced(line: str) -> bool:
+def is_replaced(line: str) -> bool:
     """Whether a line is none of Python's."""
     if line.strip().startswith("?") or re.fullmatch(r"[\w. \t]+\?{1,2}\s*", line):
         return True

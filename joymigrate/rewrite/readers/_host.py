@@ -97,8 +97,8 @@ def host(source: Source, text: str, context: Context) -> Iterator[Finding]:
         return
     code = STRING.sub(lambda m: '"' + re.sub(r"[^\n]", " ", m.group()[1:-1]) + '"', text)
     code = INCLUDE.sub(lambda m: " " * len(m.group()), code)
-    edits = sorted([*included(text, known), *inside(code, known)])
-    rest = blanked(code, [(start, end) for start, end, _ in edits])
+    edits = sorted([*find_includes(text, known), *inside(code, known)])
+    rest = blank_spans(code, [(start, end) for start, end, _ in edits])
     missing = [*foreign_headers(text, known), *known.left.finditer(rest)]
     if not edits and not missing:
         return
@@ -117,7 +117,7 @@ def host(source: Source, text: str, context: Context) -> Iterator[Finding]:
         )
         yield report(source, context, start, end, reason)
         return
-    yield from written(source, context, known, edits, text)
+    yield from write_findings(source, context, known, edits, text)
 
 
 def report(source: Source, context: Context, start: int, end: int, reason: str) -> Finding:
@@ -125,7 +125,7 @@ def report(source: Source, context: Context, start: int, end: int, reason: str) 
     return source.finding(context.rules[RULE], start, end, reason=reason, tier=Tier.REPORT)
 
 
-def written(
+def write_findings(
     source: Source, context: Context, known: Forms, edits: list[Span], text: str
 ) -> Iterator[Finding]:
     """One finding per place, all of one group, with the headers that the new names need."""
@@ -145,7 +145,7 @@ def written(
         yield replace(found, group=group)
 
 
-def included(text: str, known: Forms) -> Iterator[Span]:
+def find_includes(text: str, known: Forms) -> Iterator[Span]:
     """Headers with a counterpart."""
     for match in INCLUDE.finditer(text):
         if match["name"] in known.includes:
@@ -186,7 +186,7 @@ def inside(code: str, known: Forms) -> Iterator[Span]:
             yield start, end, new
 
 
-def blanked(text: str, spans: list[tuple[int, int]]) -> str:
+def blank_spans(text: str, spans: list[tuple[int, int]]) -> str:
     """`text` with these spans blanked out."""
     pieces, at = [], 0
     for start, end in sorted(spans):

@@ -68,7 +68,7 @@ def code(sites: Sites, start: int, end: int) -> None:
         return
     quote = sites.source.text[start - 1 : start]
     unsafe_signs = {"'": "'", '"': '"$`\\'}.get(quote, "")
-    for finding in placed(sites, found, inner, start):
+    for finding in place_findings(sites, found, inner, start):
         if any(sign in edit.text.decode() for edit in finding.edits for sign in unsafe_signs):
             reason = Text(
                 "{what}, inside {quote} quotes that the new text would end",
@@ -79,7 +79,9 @@ def code(sites: Sites, start: int, end: int) -> None:
         sites.take(finding)
 
 
-def placed(sites: Sites, found: list[Finding], inner: Source, start: int) -> Iterator[Finding]:
+def place_findings(
+    sites: Sites, found: list[Finding], inner: Source, start: int
+) -> Iterator[Finding]:
     """Findings of the inner text as findings of the file."""
     one_line = "\n" not in inner.text.strip()
     for finding in found:
@@ -87,7 +89,7 @@ def placed(sites: Sites, found: list[Finding], inner: Source, start: int) -> Ite
         last = inner.starts[finding.end_line - 1] + finding.end_column - 1 + start
         line, column = sites.source.position(first)
         end_line, end_column = sites.source.position(last)
-        edits = tuple(shifted(sites, inner, edit, start) for edit in finding.edits)
+        edits = tuple(shift_edit(sites, inner, edit, start) for edit in finding.edits)
         if one_line and finding.rule == "JM001" and finding.after:
             edits = (sites.source.edit(start, start, f"{finding.after.strip()}; "),)
         report = finding.tier is Tier.REPORT or sites.floor is Tier.REPORT
@@ -104,7 +106,7 @@ def placed(sites: Sites, found: list[Finding], inner: Source, start: int) -> Ite
         )
 
 
-def shifted(sites: Sites, inner: Source, edit: Edit, start: int) -> Edit:
+def shift_edit(sites: Sites, inner: Source, edit: Edit, start: int) -> Edit:
     """An edit of the inner text as an edit of the file."""
 
     def place(at: int) -> int:

@@ -30,13 +30,13 @@ TAKES_VALUE = INDEXES | {
 def installs(sites: Sites, script: Script) -> None:
     """Every package that a script installs and that needs the origin."""
     for command in script.commands:
-        words = installed(command)
+        words = find_installed(command)
         for index, word in enumerate(words):
             before = words[index - 1].value if index else ""
             argument(sites, command, word, before, beside(words))
 
 
-def installed(command: Command) -> list[Word]:
+def find_installed(command: Command) -> list[Word]:
     """The words behind `install` of an installing command; empty for any other one."""
     words = command.words
     head = [word for word in words if not ASSIGNMENT.match(word.value)]
@@ -100,11 +100,13 @@ def requirement(sites: Sites, word: Word, others: frozenset[str]) -> None:
         return
     if change.also and not also and change.after == word.value:
         return  # what belongs beside it is there
-    after = " ".join(f"{quote}{each}{quote}" for each in quoted([change.after, *also], quote))
+    after = " ".join(
+        f"{quote}{each}{quote}" for each in quote_requirements([change.after, *also], quote)
+    )
     sites.add(RULE, *span, after, tier=change.tier, reason=change.reason)
 
 
-def quoted(requirements: list[str], quote: str) -> Iterator[str]:
+def quote_requirements(requirements: list[str], quote: str) -> Iterator[str]:
     """Requirements with the signs that a shell would read put into quotes."""
     for each in requirements:
         yield each if quote or not re.search(r"[<>*;()&|$ ]", each) else f"'{each}'"

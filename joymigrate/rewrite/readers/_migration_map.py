@@ -134,7 +134,7 @@ def make(context: Context) -> MigrationMap:
         own,
         patterns,
         re.compile(ours or r"(?!)"),
-        mentioned(context, [*relation.variables, *relation.tools]),
+        find_mentions(context, [*relation.variables, *relation.tools]),
     )
 
 
@@ -287,7 +287,7 @@ def stands_alone(word: str, text: str) -> bool:
     return False
 
 
-def mentioned(context: Context, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def find_mentions(context: Context, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Words of which every file with a site of this move contains one, by a stem they share."""
     origin = context.origin
     words = {origin.device, origin.backend, origin.name, *names}

@@ -242,17 +242,17 @@ def comparisons(flow: ShellFlow, command: Command) -> None:
         return
     for left, middle, right in zip(words, words[1:], words[2:], strict=False):
         if middle.value in COMPARE:
-            compared(flow, left, (right,))
-            compared(flow, right, (left,))
+            read_comparison(flow, left, (right,))
+            read_comparison(flow, right, (left,))
 
 
 def arms(flow: ShellFlow, command: Command) -> None:
     """The patterns of `case $DEVICE in cuda*) …`."""
     if command.words:
-        compared(flow, command.words[0], command.words[1:])
+        read_comparison(flow, command.words[0], command.words[1:])
 
 
-def compared(flow: ShellFlow, subject: Word, others: Iterable[Word]) -> None:
+def read_comparison(flow: ShellFlow, subject: Word, others: Iterable[Word]) -> None:
     """Values that a device or backend variable is compared with."""
     only = only_expansion(subject)
     kind = flow.kind(only.name) if only else None

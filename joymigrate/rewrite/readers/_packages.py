@@ -57,20 +57,20 @@ def package_advice(requirement: str, context: Context) -> Change | None:
     match = REQUIREMENT.fullmatch(text)
     if match is None:
         return url_advice(text)
-    name = normalised(match["name"])
-    ours = normalised(context.origin.distribution or FRAMEWORK)
+    name = normalise_name(match["name"])
+    ours = normalise_name(context.origin.distribution or FRAMEWORK)
     if name == FRAMEWORK:
         return framework(text, match, context) if ours == FRAMEWORK else None
     if name == ours:
         return companion(match, context)
     return (
-        known(name, context, match)
+        look_up(name, context, match)
         or local_version(text, name, context)
         or url_advice(match["rest"])
     )
 
 
-def normalised(name: str) -> str:
+def normalise_name(name: str) -> str:
     """A distribution's name as indexes compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -82,12 +82,12 @@ def url_advice(text: str) -> Change | None:
     return None
 
 
-def known(name: str, context: Context, match: re.Match[str]) -> Change | None:
+def look_up(name: str, context: Context, match: re.Match[str]) -> Change | None:
     """A distribution that the chip's data, or the common list, knows to be tied to the origin."""
     advice = context.chip.package_advice(name)
     if advice is not None:
         return change_of(name, advice, context, match)
-    if context.origin.origin and tied(context).fullmatch(name):
+    if context.origin.origin and list_tied(context).fullmatch(name):
         reason = Text(
             "needs {origin}; nothing is known about it on {chip}",
             origin=context.origin.title,
@@ -101,7 +101,7 @@ def change_of(
     name: str, advice: PackageAdvice, context: Context, match: re.Match[str]
 ) -> Change | None:
     """The chip's own statement about a distribution."""
-    if advice.to and normalised(advice.to) == name and not tied(context).fullmatch(name):
+    if advice.to and normalise_name(advice.to) == name and not list_tied(context).fullmatch(name):
         return version_conflict(name, advice, match["versions"])
     simple = advice.to and re.fullmatch(r"[A-Za-z0-9][\w.-]*", advice.to)
     if advice.releases:
@@ -167,7 +167,7 @@ def tied_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(fnmatch.translate, names)) or r"(?!)")
 
 
-def tied(context: Context) -> re.Pattern[str]:
+def list_tied(context: Context) -> re.Pattern[str]:
     """Distributions that need the origin's hardware, from the rule's data."""
     rule = context.rules.get(RULE)
     items: list[Mapping[str, Any]] = list(rule.match) if rule else []
@@ -211,7 +211,7 @@ def framework(text: str, match: re.Match[str], context: Context) -> Change | Non
     versions = LOCAL.sub("", match["versions"]).strip()
     pinned = re.fullmatch(r"={2,3}\s*([\d.]+)", versions)
     beside = f"=={pinned[1].rstrip('.')}.*" if pinned and not versions.endswith("*") else versions
-    note = unlisted(pinned[1], context) if pinned else outside(versions, context)
+    note = warn_unlisted(pinned[1], context) if pinned else outside(versions, context)
     device: str = Text("{other} of the same version brings the device", other=other)
     if note:
         # What can't be installed is not written.
@@ -274,7 +274,7 @@ def outside(versions: str, context: Context) -> str:
     )
 
 
-def unlisted(version: str, context: Context) -> str:
+def warn_unlisted(version: str, context: Context) -> str:
     """A warning where the chip's list of versions lacks this one; empty otherwise."""
     given = {str(each["torch"]) for each in context.chip.versions if each.get("torch")}
     listed = sorted(given, key=Version, reverse=True)

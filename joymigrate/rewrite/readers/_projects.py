@@ -29,15 +29,15 @@ def section(sites: Sites, entry: Entry) -> bool:
         return True
     if name in ("project.optional-dependencies", "dependency-groups"):
         for each in table.entries:
-            listed(sites, each.value)
+            read_list(sites, each.value)
         return True
     if name in ("project", "build-system", "tool.uv"):
         for each in table.entries:
             if LISTS.fullmatch(each.key.value) or each.key.value in ("dev-dependencies",):
-                listed(sites, each.value)
+                read_list(sites, each.value)
             elif each.key.value.endswith("optional-dependencies"):
                 for inner in each.value.entries if isinstance(each.value, Mapping) else ():
-                    listed(sites, inner.value)
+                    read_list(sites, inner.value)
         return True
     if re.fullmatch(r"tool\.(?:uv\.index|poetry\.source|pdm\.source)|source", name):
         for each in table.entries:
@@ -47,7 +47,7 @@ def section(sites: Sites, entry: Entry) -> bool:
     return name == "project.urls"
 
 
-def listed(sites: Sites, node: Node) -> None:
+def read_list(sites: Sites, node: Node) -> None:
     """A list of requirement strings."""
     if not isinstance(node, Sequence):
         return

@@ -19,17 +19,17 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def trees(text: str) -> list[Node]:
     """The documents of a YAML file. Raises `Unreadable` with the place of a syntax error."""
     try:
-        return composed(text, text)
+        return compose(text, text)
     except yaml.YAMLError as error:
         if not HOLE.search(text):
             raise unreadable(text, error) from None
     try:
-        return composed(without_holes(text), text)
+        return compose(without_holes(text), text)
     except yaml.YAMLError as error:
         raise unreadable(text, error, "a template that is no YAML without its values") from None
 
 
-def composed(readable: str, text: str) -> list[Node]:
+def compose(readable: str, text: str) -> list[Node]:
     """Trees of `readable`, which has the same places as `text`."""
     try:
         roots = list(yaml.compose_all(readable, Loader=LOADER))

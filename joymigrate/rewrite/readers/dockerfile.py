@@ -50,7 +50,7 @@ def instructions(text: str) -> Iterator[Instruction]:
         if match is None or line.lstrip().startswith("#"):
             at = end + 1
             continue
-        while continued(text[at:end]) and end < len(text):
+        while continues(text[at:end]) and end < len(text):
             at = end + 1
             end = line_end(text, at)
             while text[at:end].strip().startswith("#") or not text[at:end].strip():
@@ -72,7 +72,7 @@ def line_end(text: str, at: int) -> int:
     return len(text) if end < 0 else end
 
 
-def continued(line: str) -> bool:
+def continues(line: str) -> bool:
     """Whether a line goes on in the next one."""
     return line.rstrip().endswith("\\") and not line.lstrip().startswith("#")
 

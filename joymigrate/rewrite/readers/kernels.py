@@ -50,7 +50,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     device_code = source.path.endswith((".cu", ".cuh"))
     if not (device_code or OF_CUDA.search(text)):
         return
-    found = [*kernels(source, text, context), *bound(source, text, context)]
+    found = [*kernels(source, text, context), *find_bound(source, text, context)]
     found += host(source, text, context)
     if not found:
         include = PLATFORM_HEADER.search(text)
@@ -76,12 +76,12 @@ def kernels(source: Source, text: str, context: Context) -> Iterator[Finding]:
         reason = Text(
             "kernel {name}: {known}",
             name=name,
-            known=known(name, context) or "no replacement is known",
+            known=find_known(name, context) or "no replacement is known",
         )
         yield site(source, context, *match.span("name"), reason)
 
 
-def bound(source: Source, text: str, context: Context) -> Iterator[Finding]:
+def find_bound(source: Source, text: str, context: Context) -> Iterator[Finding]:
     """One finding per operator that the file binds for Python or the dispatcher."""
     seen: set[tuple[str, str]] = set()
     libraries = list(LIBRARY.finditer(text))
@@ -102,7 +102,7 @@ def bound(source: Source, text: str, context: Context) -> Iterator[Finding]:
             if python
             else Text("as torch.ops.{where}.{name}", where=where, name=match["name"])
         )
-        advice = known(match["name"], context) or "no replacement is known"
+        advice = find_known(match["name"], context) or "no replacement is known"
         reason = Text(
             "operator {name} is bound {place}: {advice}",
             name=match["name"],
@@ -116,7 +116,7 @@ def bound(source: Source, text: str, context: Context) -> Iterator[Finding]:
         )
 
 
-def known(name: str, context: Context) -> str | None:
+def find_known(name: str, context: Context) -> str | None:
     """What computes the same on the target, as one sentence; None where nothing is known."""
     advice = replacement(name, context)
     if advice is None:
@@ -258,26 +258,26 @@ def calls_in(
             modules |= {name.id for name in node.targets if isinstance(name, ast.Name)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in wanted:
-            owner = dotted(node.value)
+            owner = dotted_name(node.value)
             free = owner in imported and node.attr in distinct
             own = owner in assigned - imported and node.attr not in COMMON
             if owner in modules or owner.startswith("torch.ops.") or free or own:
                 yield node.attr, node.lineno
-        elif isinstance(node, ast.Call) and dotted(node.func) in direct:
-            yield direct[dotted(node.func)], node.lineno
+        elif isinstance(node, ast.Call) and dotted_name(node.func) in direct:
+            yield direct[dotted_name(node.func)], node.lineno
 
 
 def loads(node: ast.expr) -> bool:
     """Whether an expression builds and loads an extension."""
     names = ("load", "load_inline")
-    return isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in names
+    return isinstance(node, ast.Call) and dotted_name(node.func).rpartition(".")[2] in names
 
 
-def dotted(node: ast.expr) -> str:
+def dotted_name(node: ast.expr) -> str:
     """`a.b.c` of an expression; empty for anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        owner = dotted(node.value)
+        owner = dotted_name(node.value)
         return f"{owner}.{node.attr}" if owner else ""
     return ""

@@ -53,13 +53,13 @@ def of_python(source: Source, joined: Joined, context: Context) -> Iterator[Find
             cell = cell_at(joined, error.line)
             if cell is None:
                 return
-            yield broken(joined, cell, error, source, context)
+            yield report_broken(joined, cell, error, source, context)
             blank = re.sub(r"[^\n]", " ", text[cell.start : cell.end])
             if blank == text[cell.start : cell.end]:
                 return
             text = text[: cell.start] + blank + text[cell.end :]
             continue
-        yield from placed(found, source, joined, text)
+        yield from place_findings(found, source, joined, text)
         return
 
 
@@ -69,7 +69,7 @@ def cell_at(joined: Joined, line: int) -> Cell | None:
     return found[-1] if found else None
 
 
-def broken(
+def report_broken(
     joined: Joined, cell: Cell, error: Unreadable, source: Source, context: Context
 ) -> Finding:
     """JM000 for one cell."""
@@ -115,7 +115,7 @@ def of_shell(source: Source, joined: Joined, context: Context) -> Iterator[Findi
         for start, end in cell.magics:
             if not (set_variable(sites, start, end) or found_between(sites, start, end)):
                 opaque(sites, start, end, "a line with a magic")
-    yield from placed(sites.ordered(), source, joined, joined.plain)
+    yield from place_findings(sites.ordered(), source, joined, joined.plain)
 
 
 def found_between(sites: Sites, start: int, end: int) -> bool:
@@ -155,7 +155,7 @@ def opaque(sites: Sites, start: int, end: int, what: str) -> None:
         sites.add("JM900", *match.span(), reason=Text("{what}: nothing here reads it", what=what))
 
 
-def placed(
+def place_findings(
     found: Iterable[Finding], source: Source, joined: Joined, text: str
 ) -> Iterator[Finding]:
     """Findings of `text`, which has the places of the joined text, as findings of the notebook."""
@@ -203,14 +203,14 @@ def edit_in_file(source: Source, joined: Joined, start: int, end: int, text: str
     """An edit of the joined text as an edit of the notebook's bytes."""
     places = joined.places
     if start == end:
-        return inserted(source, joined, start, text)
+        return insert_text(source, joined, start, text)
     inside = [place for place in places[start:end] if place is not None]
     if not inside:
-        return inserted(source, joined, end, text)
+        return insert_text(source, joined, end, text)
     first, last = inside[0][0], inside[-1][1]
     cell = next(cell for cell in joined.cells if cell.start <= start < cell.end)
     if text or (cell.between is None and places[end - 1] is not None):
-        return source.edit(first, last, written(text, cell, source.text[last : last + 1] == '"'))
+        return source.edit(first, last, write_json(text, cell, source.text[last : last + 1] == '"'))
     before = places[start - 1] if start > cell.start else None
     if places[end - 1] is None and before is not None and joined.plain[start - 1] == "\n":
         return source.edit(before[0], last, "")  # the last line goes with the end of the one above
@@ -219,21 +219,21 @@ def edit_in_file(source: Source, joined: Joined, start: int, end: int, text: str
     return source.edit(first, last, "")
 
 
-def inserted(source: Source, joined: Joined, at: int, text: str) -> Edit:
+def insert_text(source: Source, joined: Joined, at: int, text: str) -> Edit:
     """New text. Between two cells it belongs to the upper one: the lower may be no Python."""
     places = joined.places
     above = next((cell for cell in joined.cells if cell.start < cell.end == at), None)
     here = places[at] if at < len(places) else None
     if above is None and here is not None:
         cell = next(cell for cell in joined.cells if cell.start <= at < cell.end)
-        return source.edit(here[0], here[0], written(text, cell, False))
+        return source.edit(here[0], here[0], write_json(text, cell, False))
     cell = above or next(cell for cell in joined.cells if cell.start <= at < cell.end)
     last = next(place for place in reversed(places[:at]) if place is not None)[1]
     if places[at - 1] is None:
-        return source.edit(last, last, written("\n" + text.removesuffix("\n"), cell, True))
+        return source.edit(last, last, write_json("\n" + text.removesuffix("\n"), cell, True))
     new_item = cell.between is not None and joined.plain[at - 1] == "\n"
     head = f'"{cell.between}"' if new_item else ""
-    return source.edit(last, last, head + written(text, cell, True))
+    return source.edit(last, last, head + write_json(text, cell, True))
 
 
 def whole_items(text: str, first: int, last: int, between: str) -> tuple[int, int]:
@@ -247,7 +247,7 @@ def whole_items(text: str, first: int, last: int, between: str) -> tuple[int, in
     return first, last
 
 
-def written(text: str, cell: Cell, closes: bool) -> str:
+def write_json(text: str, cell: Cell, closes: bool) -> str:
     """New text as JSON; in a list of lines every line becomes an item of its own.
 
     `closes`: the string ends right behind, so a last line end begins no new item.

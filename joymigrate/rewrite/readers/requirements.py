@@ -48,7 +48,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     lines = list(logical_lines(source))
     named = {name_of(line.text) for line in lines}
     if GENERATED.search(source.text[:500]):
-        generated(sites, lines)
+        report_generated(sites, lines)
         lines = []
     for line in lines:
         if line.text.startswith("-"):
@@ -58,7 +58,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     yield from sites.ordered()
 
 
-def generated(sites: Sites, lines: list[Line]) -> None:
+def report_generated(sites: Sites, lines: list[Line]) -> None:
     """A file that another tool resolved: what ties it to the origin, as one finding."""
     tied = [line for line in lines if package_advice(line.text, sites.context) is not None]
     if not tied:

@@ -49,7 +49,7 @@ class Rewriter:
             return self.fresh(path, data)
         if planned["sha256"] != hashlib.sha256(data).hexdigest():
             return self.fresh(path, data)
-        return applied(data, planned["edits"])
+        return apply_edits(data, planned["edits"])
 
     def fresh(self, path: str, data: bytes) -> bytes | None:
         """Rewrite a file that the plan does not know, by itself."""
@@ -69,17 +69,19 @@ class Rewriter:
         except Unreadable:
             return None
         edits = edits_by_file(found, self.plan["leave"]).get(path, [])
-        return applied(data, same_lines(edits, data)) if edits else None
+        return apply_edits(data, same_lines(edits, data)) if edits else None
 
     def code(self, path: str, data: bytes) -> CodeType | None:
         """The compiled rewritten file, from the cache where it was compiled before."""
         new = self.text(path, data)
         if new is None:
             return None
-        return compiled(new, path, lambda: compile(new, path, "exec", dont_inherit=True), "module")
+        return compile_cached(
+            new, path, lambda: compile(new, path, "exec", dont_inherit=True), "module"
+        )
 
 
-def compiled(text: bytes, path: str, compute: Callable[[], CodeType], kind: str) -> CodeType:
+def compile_cached(text: bytes, path: str, compute: Callable[[], CodeType], kind: str) -> CodeType:
     """Code from the cache where this text was compiled before."""
     key = hashlib.sha256(text + f"\0{path}\0{sys.version}\0{kind}".encode()).hexdigest()
     kept = cache_folder() / f"{key}.bin"
@@ -93,7 +95,7 @@ def compiled(text: bytes, path: str, compute: Callable[[], CodeType], kind: str)
     return code
 
 
-def applied(data: bytes, edits: Sequence[Sequence[Any]]) -> bytes:
+def apply_edits(data: bytes, edits: Sequence[Sequence[Any]]) -> bytes:
     """`data` with [start, end, text] edits made; texts are bytes as Latin-1."""
     pieces: list[bytes] = []
     at = 0

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from joymigrate.rewrite.switch.load import Rewriter, SwitchLoader, compiled
+from joymigrate.rewrite.switch.load import Rewriter, SwitchLoader, compile_cached
 
 SOURCE = (".py", ".pyw")
 
@@ -55,7 +55,7 @@ class ScriptLoader(SwitchLoader):
         put_path_right(self.path)
         try:
             text = self.rewriter.text(self.path, data) or data
-            return compiled(text, self.path, lambda: without_spec(text, self.path), "script")
+            return compile_cached(text, self.path, lambda: without_spec(text, self.path), "script")
         except SyntaxError as error:
             # As Python itself tells it: without the frames of whoever compiled the script.
             sys.excepthook(type(error), error.with_traceback(None), None)

@@ -80,28 +80,28 @@ def offer(inventory: Inventory, trace: Trace, policy: str, ratio: float, seed: i
         asked += job.cards
         offered += 1
         while marks and asked >= inventory.cards * marks[0] * (1 - 1e-9):
-            at[round(marks.pop(0) * 100)] = allocated(scheduler.state)
+            at[round(marks.pop(0) * 100)] = measure_allocated(scheduler.state)
     refused = tuple(
         (name, refusal.reason)
         for name in [*scheduler.waiting, *scheduler.refused]
         if (refusal := scheduler.why(name)) is not None
     )
     seconds = time.perf_counter() - began
-    final = allocated(scheduler.state)
+    final = measure_allocated(scheduler.state)
     return LoadSweep(
         policy, seed, offered, refused, final, at, seconds, scheduler.decisions,
-        fragmented(scheduler.state, jobs),
+        measure_fragments(scheduler.state, jobs),
     )  # fmt: skip
 
 
-def fragmented(state: State, jobs: Sequence[Job]) -> float:
+def measure_fragments(state: State, jobs: Sequence[Job]) -> float:
     """Share of all cards that is free but of no use to the typical request, in %."""
     left = shares_left(state, slice(None))
     lost = Fragments(typical(jobs)).of(state.cpu, left).sum()
     return 100 * float(lost) / (WHOLE * max(1, int(count(state.present).sum())))
 
 
-def allocated(state: State) -> float:
+def measure_allocated(state: State) -> float:
     """Allocated share of all present cards, in %."""
     left = float(shares_left(state, slice(None)).sum())
     return 100 * (1 - left / (WHOLE * max(1, int(count(state.present).sum()))))

@@ -92,13 +92,13 @@ def on_nodes(booking: Booking, state: State) -> BookedCards:
     return BookedCards(booking, mask)
 
 
-def barred(booked: Iterable[BookedCards], job: Job, at: float) -> Ints | None:
+def bar_cards(booked: Iterable[BookedCards], job: Job, at: float) -> Ints | None:
     """The cards that a job which starts `at` must leave alone; None where there are none."""
     masks = [one.mask for one in booked if one.bars(job, at)]
     return np.bitwise_or.reduce(masks) if masks else None
 
 
-def passed(booked: Iterable[BookedCards], before: float, now: float) -> bool:
+def has_passed(booked: Iterable[BookedCards], before: float, now: float) -> bool:
     """Whether a window has begun or ended since `before`."""
     return any(
         before < time <= now for one in booked for time in (one.booking.begin, one.booking.end)

@@ -111,7 +111,7 @@ def sentence_of(enough: Enough | None) -> str:
     if enough is None:
         return ""
     if enough.heals:
-        text = f"enough when the cards of {listed(enough.heals)} are in use again"
+        text = f"enough when the cards of {list_some(enough.heals)} are in use again"
         if enough.ends:
             text += f" and {ending(enough)}"
         return text
@@ -128,13 +128,13 @@ def ending(enough: Enough) -> str:
         "" if None in times else f" (in {max(t for t in times if t is not None) / 60:.0f} minutes)"
     )
     verb = "ends" if len(names) == 1 else "end"
-    text = f"{listed(names)} {verb}{when}"
+    text = f"{list_some(names)} {verb}{when}"
     if enough.starts:
-        text += f", {listed(enough.starts)} starting before it"
+        text += f", {list_some(enough.starts)} starting before it"
     return text
 
 
-def listed(names: Sequence[str]) -> str:
+def list_some(names: Sequence[str]) -> str:
     """Some names, and how many more there are."""
     text = ", ".join(names[:SHOWN])
     return f"{text} and {len(names) - SHOWN} more" if len(names) > SHOWN else text

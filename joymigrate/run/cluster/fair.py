@@ -18,7 +18,7 @@ def key_of(queue: str, user: str) -> str:
     return f"{queue}\t{user}"
 
 
-def decayed(hours: float, seconds: float, half_life_h: float) -> float:
+def decay(hours: float, seconds: float, half_life_h: float) -> float:
     """What hours count after `seconds`."""
     return hours * exp(-log(2) * max(seconds, 0.0) / 3600 / half_life_h)
 
@@ -32,7 +32,7 @@ def card_hours(cards: float, began: float, ended: float, half_life_h: float) -> 
 def add(past: Past, key: str, cards: float, began: float, ended: float, half_life_h: float) -> None:
     """Count a run that is over."""
     before, at = past.get(key, (0.0, ended))
-    hours = decayed(before, ended - at, half_life_h)
+    hours = decay(before, ended - at, half_life_h)
     past[key] = (hours + card_hours(cards, began, ended, half_life_h), ended)
 
 
@@ -41,7 +41,7 @@ def total(
 ) -> float:
     """Card-hours that count at `now`; `runs` are cards and start of what runs."""
     before, at = past.get(key, (0.0, now))
-    hours = decayed(before, now - at, half_life_h)
+    hours = decay(before, now - at, half_life_h)
     return hours + sum(
         card_hours(cards, began, now, half_life_h) + cards * FIRST_H for cards, began in runs
     )

@@ -132,11 +132,11 @@ def foresee(
     if known.cut:
         return Foresight(None, f"not within the next {MOMENTS} ends", None)
     at_once: Ends = [(one, None) for one in scheduler.running]
-    for ends in (emptied(scheduler, name, known), at_once):
+    for ends in (empty_cluster(scheduler, name, known), at_once):
         enough = shortest(scheduler, name, known, ends) if ends else None
         if enough is not None:
             return Foresight(None, "jobs must end earlier than they say, or say no end", enough)
-    return Foresight(None, "no end of a running job is enough", healed(scheduler, name, now))
+    return Foresight(None, "no end of a running job is enough", heal_nodes(scheduler, name, now))
 
 
 def ends_of(
@@ -146,7 +146,7 @@ def ends_of(
     return [(name, at) for at, names in moments for name in names]
 
 
-def emptied(scheduler: Scheduler, name: str, outlook: Outlook) -> Ends:
+def empty_cluster(scheduler: Scheduler, name: str, outlook: Outlook) -> Ends:
     """The stated ends, then the end of all that runs, as often as it takes; () if it never does."""
     twin = clone(scheduler)
     twin.on(Tick(outlook.now))
@@ -277,7 +277,7 @@ def fewer(scheduler: Scheduler, name: str, outlook: Outlook) -> Iterator[set[str
         yield near | same
 
 
-def healed(scheduler: Scheduler, name: str, now: float) -> Enough | None:
+def heal_nodes(scheduler: Scheduler, name: str, now: float) -> Enough | None:
     """The nodes with failed, cordoned or lost cards that the job needs well again.
 
     Where that is not enough, running jobs must end as well.

@@ -76,12 +76,12 @@ def family(name: str, form: str, help: str, samples: Iterable[Sample]) -> str:
     full = f"joymigrate_cluster_{name}"
     lines = [f"# HELP {full} {help}", f"# TYPE {full} {form}"]
     for labels, value in samples:
-        inside = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
+        inside = ",".join(f'{key}="{escape_label(text)}"' for key, text in labels.items())
         lines.append(f"{full}{{{inside}}} {value:g}")
     return "\n".join(lines) + "\n"
 
 
-def escaped(text: str) -> str:
+def escape_label(text: str) -> str:
     """A label value as the format wants it."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 

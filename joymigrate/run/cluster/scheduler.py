@@ -27,7 +27,7 @@ from joymigrate.run.cluster import (
 from joymigrate.run.cluster.admission import Admission
 from joymigrate.run.cluster.adoption import adopt
 from joymigrate.run.cluster.allocations import Allocations
-from joymigrate.run.cluster.bookings import barred, passed
+from joymigrate.run.cluster.bookings import bar_cards, has_passed
 from joymigrate.run.cluster.dependencies import Gate
 from joymigrate.run.cluster.elastic import Resizing, is_elastic
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Running, Settings
@@ -119,7 +119,7 @@ class Scheduler(Resizing):
         actions: list[Action] = []
         for event in events:
             before, self._now = self._now, max(self._now, event.at)
-            self._windows = self._windows or passed(self.admission.booked, before, self._now)
+            self._windows = self._windows or has_passed(self.admission.booked, before, self._now)
             self._shares.clear()
             match event:
                 case Submitted():
@@ -434,7 +434,7 @@ class Scheduler(Resizing):
         booked = self.admission.booked
         room = reservation.earliest(
             self.state, self.allocations, self.guess, entry.job,
-            lambda at: barred(booked, entry.job, max(at, self._now)),
+            lambda at: bar_cards(booked, entry.job, max(at, self._now)),
         )  # fmt: skip
         if room is None:
             return

@@ -91,10 +91,10 @@ def simulate(
         settings or Settings(),
     )
     scheduler.book(bookings_of(reservations or trace.reservations, inventory.nodes))
-    return Run(scheduler, shuffled(trace, seed), checkpoint_minutes).play(policy, seed, demand)
+    return Run(scheduler, shuffle_jobs(trace, seed), checkpoint_minutes).play(policy, seed, demand)
 
 
-def shuffled(trace: Trace, seed: int) -> list[Arrival]:
+def shuffle_jobs(trace: Trace, seed: int) -> list[Arrival]:
     """Jobs by arrival; those of one moment in an order drawn by the seed (0: as they stand)."""
     if seed == 0:
         return list(trace.arrivals)

@@ -31,7 +31,7 @@ UNEQUAL = "share of unequal elements"  # to those of the CPU, in the same dtype
 
 def findings(document: Mapping[str, Any]) -> dict[str, Row]:
     """Rows that failed, by the operator; those as recorded come before unusual inputs."""
-    rows = [row for row in (document.get("operators") or {}).get("rows", ()) if failed(row)]
+    rows = [row for row in (document.get("operators") or {}).get("rows", ()) if has_failed(row)]
     found: dict[str, Row] = {}
     for row in sorted(rows, key=lambda one: one["case"] != "recorded"):
         name = str(row["op"]) + (f".{row['overload']}" if row["overload"] else "")
@@ -40,7 +40,7 @@ def findings(document: Mapping[str, Any]) -> dict[str, Row]:
     return found
 
 
-def failed(row: Row) -> bool:
+def has_failed(row: Row) -> bool:
     """Whether the row's status is a failure."""
     return bool(Status(row["status"]).failed)
 

@@ -58,8 +58,8 @@ def script(document: Mapping[str, Any], wanted: str) -> str:
             help="joymigrate rehearse --seal FILE keeps them; then report repro --score FILE",
         )
     if "args" in row and row["outcome"] == "refused":
-        return "\n".join(called(document, wanted, row, chip)) + "\n"
-    return "\n".join(registered(document, wanted, row, chip)) + "\n"
+        return "\n".join(write_call(document, wanted, row, chip)) + "\n"
+    return "\n".join(write_registration(document, wanted, row, chip)) + "\n"
 
 
 def head(document: Mapping[str, Any], wanted: str, row: Row, chip: Chip) -> list[str]:
@@ -82,7 +82,7 @@ def head(document: Mapping[str, Any], wanted: str, row: Row, chip: Chip) -> list
     ]
 
 
-def called(document: Mapping[str, Any], wanted: str, row: Row, chip: Chip) -> list[str]:
+def write_call(document: Mapping[str, Any], wanted: str, row: Row, chip: Chip) -> list[str]:
     """The call itself, on inputs of the same types, shapes and strides."""
     if row.get("kwargs") is None or "<" in repr([row["args"], row["kwargs"]]):
         raise JoyError(
@@ -125,7 +125,7 @@ def argument(value: Any, device: str) -> str:
     return repr(value)
 
 
-def registered(document: Mapping[str, Any], wanted: str, row: Row, chip: Chip) -> list[str]:
+def write_registration(document: Mapping[str, Any], wanted: str, row: Row, chip: Chip) -> list[str]:
     """Whether the chip's package registers a kernel for the operator."""
     name = wanted.partition("#")[0]
     return [

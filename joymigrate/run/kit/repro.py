@@ -56,7 +56,7 @@ def script(score: Mapping[str, Any], row: Mapping[str, Any]) -> str:
         f"inputs = [x.to({device!r}) for x in tensors]",
         *(WITH_GRADIENTS if "gradient" in row["deviations"] else []),
         "try:",
-        f"    result = {row['call']}({placed(said, names, 'inputs')})",
+        f"    result = {row['call']}({place_arguments(said, names, 'inputs')})",
         "except (RuntimeError, NotImplementedError, TypeError) as error:",
         "    sys.exit(f'refused: {error}')",
     ]
@@ -65,7 +65,7 @@ def script(score: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     elif plain is None or not set(row["deviations"]) & set(SHOWS):
         lines += ["print('accepted')"]
     else:
-        lines += compared(row, f"{plain}({placed(said, names, 'wide')})")
+        lines += write_comparison(row, f"{plain}({place_arguments(said, names, 'wide')})")
     if len(lines) > MOST_LINES:
         raise JoyError(f"the script has {len(lines)} lines", help="name a case with fewer inputs")
     return "\n".join(lines) + "\n"
@@ -111,7 +111,7 @@ def reference(row: Mapping[str, Any]) -> tuple[list[str], str | None]:
     return code, name
 
 
-def compared(row: Mapping[str, Any], said: str) -> list[str]:
+def write_comparison(row: Mapping[str, Any], said: str) -> list[str]:
     """Code that compares a result with float64 and with what was predicted of its form."""
     names, predicted, bad = row["deviations"], row.get("predicted") or {}, "False"
     floats = "[x for x in {} if x.is_floating_point()]"
@@ -161,7 +161,7 @@ def argument_text(value: Any, names: dict[str, str]) -> str:
     return f"torch.{next(iter(value.values()))}"
 
 
-def placed(said: str, names: Mapping[str, str], where: str) -> str:
+def place_arguments(said: str, names: Mapping[str, str], where: str) -> str:
     """The arguments with the tensors of a list in place of their variables."""
     for number, variable in enumerate(names.values()):
         said = re.sub(rf"\b{variable}\b", f"{where}[{number}]", said)

@@ -77,7 +77,7 @@ def leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
         yield place, value
 
 
-def judged(score: Mapping[str, Any]) -> list[dict[str, Any]]:
+def judge_rows(score: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every row with its deviations, judged here and not by the kit that ran."""
     rows = [dict(row) for row in score["results"]]
     for row in rows:
@@ -97,8 +97,8 @@ def quality(rows: Iterable[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:
         groups[str(row[by])].append(row)
     found = []
     for name, group in sorted(groups.items()):
-        hits = sum(trouble(row) and predicted(row) and not row["deviations"] for row in group)
-        alarms = sum(predicted(row) for row in group)
+        hits = sum(trouble(row) and is_predicted(row) and not row["deviations"] for row in group)
+        alarms = sum(is_predicted(row) for row in group)
         troubles = sum(trouble(row) for row in group)
         found.append({
             by: name, "cases": len(group), "deviations": sum(bool(r["deviations"]) for r in group),
@@ -108,7 +108,7 @@ def quality(rows: Iterable[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:
     return found
 
 
-def predicted(row: Mapping[str, Any]) -> bool:
+def is_predicted(row: Mapping[str, Any]) -> bool:
     """Whether trouble was predicted: an outcome, or a deviation that was measured before."""
     said = row["predicted"]
     return said.get("outcome") in BAD or bool(said.get("known_deviation"))
@@ -116,10 +116,10 @@ def predicted(row: Mapping[str, Any]) -> bool:
 
 def trouble(row: Mapping[str, Any]) -> bool:
     """Whether the chip did something else than run the case well."""
-    return row["outcome"] in BAD or bool(row["deviations"]) or known(row)
+    return row["outcome"] in BAD or bool(row["deviations"]) or is_known(row)
 
 
-def known(row: Mapping[str, Any]) -> bool:
+def is_known(row: Mapping[str, Any]) -> bool:
     """A measured deviation that shows again."""
     return bool(row["predicted"].get("known_deviation"))
 
@@ -134,7 +134,7 @@ def calibrate(scores: Sequence[Mapping[str, Any]], known_rows: Calibration) -> C
         if score["chip"] != known_rows.chip:
             raise JoyError(f"a score of {score['chip']}, expected {known_rows.chip}")
         grade = "rehearsed" if score["rehearsal"] else "measured"
-        for row in judged(score):
+        for row in judge_rows(score):
             old = rows.get(row["id"])
             if row["outcome"] == "skipped" or (old and old["grade"] == "measured" != grade):
                 continue

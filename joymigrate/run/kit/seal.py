@@ -37,7 +37,7 @@ def of_rehearsal(
     rates: Mapping[str, tuple[float, str]] | None = None,
 ) -> dict[str, Any]:
     """The predictions of a rehearsal (`rehearsal/1`). Of times there is a lower bound only."""
-    distinct = joined(signatures)
+    distinct = join_calls(signatures)
     package, version = next(iter(result["package"].items()))
     fallbacks = {row["op"] for row in result["fallbacks"]}
     rows = [{**row, "grade": "rehearsed", "source": f"{package} {version}"} for row in distinct]
@@ -64,7 +64,7 @@ def of_rehearsal(
     )
 
 
-def joined(signatures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def join_calls(signatures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The distinct calls of all processes, in the order of the first, with their calls added up."""
     distinct: dict[str, dict[str, Any]] = {}
     for row in signatures:
@@ -112,12 +112,12 @@ def arguments(signature: Signature) -> list[Any]:
             continue
         shape = signature.dims[number] if number < len(signature.dims) else None
         strides = signature.strides[number] if number < len(signature.strides) else None
-        tensor = {"dtype": dtype, "shape": listed(shape), "strides": listed(strides)}
+        tensor = {"dtype": dtype, "shape": list_lengths(shape), "strides": list_lengths(strides)}
         found.append({"tensor": tensor})
     return found
 
 
-def listed(lengths: Any) -> list[Any] | None:
+def list_lengths(lengths: Any) -> list[Any] | None:
     """Lengths as a list; None where they were not recorded."""
     return None if lengths is None else list(lengths)
 

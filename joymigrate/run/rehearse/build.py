@@ -27,7 +27,7 @@ from joymigrate.run.rehearse.releases import (
     PACKAGE,
     cache_root,
     choose,
-    installed,
+    installed_version,
     refuse_other_torch,
     torch_version,
 )
@@ -86,7 +86,7 @@ def find_package() -> Package:
             "its own, which only rehearsals see",
         )
     folder = Path(next(iter(spec.submodule_search_locations)))
-    version = installed() or ""
+    version = installed_version() or ""
     refuse_other_torch(version, folder)
     package = Package(folder, version)
     if not package.main_library.is_file():

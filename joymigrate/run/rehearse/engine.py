@@ -261,7 +261,7 @@ class Dispatch:
         """Compute with random numbers that follow the device's generator."""
         place = self.operator.generator
         if place is None:
-            with generators.seeded(generators.device_generator(index)):
+            with generators.follow_seed(generators.device_generator(index)):
                 return self.attempt(args, kwargs)
         given = pick(args, kwargs, place)
         if given is None:
@@ -361,7 +361,7 @@ class Dispatch:
                     return view
             if plan is AGREES and made is None:
                 return aliases.to_device(result, index)
-            return shaped(result, index, plan, made, 0)
+            return shape_result(result, index, plan, made, 0)
         if isinstance(result, (tuple, list)):
             items = [
                 self.item(number, value, args, kwargs, pairs, index, plan, made)
@@ -394,7 +394,7 @@ class Dispatch:
             view = aliases.view_of(value, pairs)
             if view is not None:
                 return view
-        return shaped(value, index, plan, made, number)
+        return shape_result(value, index, plan, made, number)
 
     def settle(
         self, kwargs: dict[str, Any], pairs: list[tuple[Tensor, Tensor]], result: Any
@@ -414,7 +414,7 @@ class Dispatch:
                 aliases.fill(target, made)
 
 
-def shaped(result: Tensor, index: int, plan: Any, made: Any, number: int) -> Tensor:
+def shape_result(result: Tensor, index: int, plan: Any, made: Any, number: int) -> Tensor:
     """A result on the device, in the dtype and strides that the vendor's C++ gave."""
     target: Tensor | None = made[number] if made is not None and number < len(made) else None
     if target is not None and target.size() == result.size():

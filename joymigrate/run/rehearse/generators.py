@@ -47,7 +47,7 @@ def mix(seed: int, offset: int) -> int:
 
 
 @contextmanager
-def seeded(generator: torch.Generator) -> Iterator[None]:
+def follow_seed(generator: torch.Generator) -> Iterator[None]:
     """Let torch's default CPU generator follow the device's for one operator."""
     default = torch.default_generator
     before = default.get_state()

@@ -53,7 +53,7 @@ COPYING = ("aten::_local_scalar_dense", "npu::copy_memory_")
 _installed: list[Dispatcher] = []  # its libraries must live as long as their kernels
 
 
-def registered(key: str) -> set[str]:
+def list_registered(key: str) -> set[str]:
     """Names of the operators that have a kernel for a dispatch key."""
     return set(torch._C._dispatch_get_registrations_for_dispatch_key(key))
 
@@ -95,9 +95,9 @@ def install_kernels(
         streams = engine.streams = Streams(shim, record, settings.soc, engine.is_nested)
     references = load_references()
     composites = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
-    computable = registered("CPU").union(*map(registered, composites))
-    computable |= registered("CompositeExplicitAutogradNonFunctional")
-    names = registered(KEY)
+    computable = list_registered("CPU").union(*map(list_registered, composites))
+    computable |= list_registered("CompositeExplicitAutogradNonFunctional")
+    names = list_registered(KEY)
     for name in sorted(names):
         namespace, rest = name.split("::")
         if namespace not in ("aten", "npu", "atb") or rest in KEEP:
@@ -111,7 +111,7 @@ def install_kernels(
         if name in BUILT_IN:
             dispatcher.put(name, engine.kernel(operator, BUILT_IN[name], "reference"))
         elif name in references:
-            compute = on_cpu(fitted(overload, references[name].function))
+            compute = on_cpu(fit_release(overload, references[name].function))
             operator.random |= "dropout" in name or "fusion_attention" in name
             dispatcher.put(name, engine.kernel(operator, compute, "reference"))
         elif namespace == "aten" and name in computable:
@@ -122,7 +122,7 @@ def install_kernels(
         elif operator.vendor is not None:
             dispatcher.put(name, passed_on(operator, record))
         elif namespace == "atb":
-            dispatcher.put(name, unsimulated(operator, record))
+            dispatcher.put(name, make_unsimulated(operator, record))
     for name in STRAIGHT_TO_CHIP:
         if name in names:
             dispatcher.put(name, torch.library.fallthrough_kernel, AUTOGRAD_KEY)
@@ -165,7 +165,7 @@ def passed_on(operator: Operator, record: Record) -> Callable[..., Any]:
     return kernel
 
 
-def unsimulated(operator: Operator, record: Record) -> Callable[..., Any]:
+def make_unsimulated(operator: Operator, record: Record) -> Callable[..., Any]:
     """A kernel that says that nothing here computes this operator."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -183,7 +183,7 @@ def load_references() -> dict[str, Any]:
     return found
 
 
-def fitted(overload: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+def fit_release(overload: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     """A reference, written for the newest declaration, as this release declares the operator.
 
     Arguments go by name where their order differs. Results that the release does not have are left.

@@ -33,7 +33,7 @@ def ask(folder: Path, lines: Mapping[str, Mapping[int, int]]) -> None:
     replace_file(folder / LINES, json.dumps(lines).encode())
 
 
-def reached(folder: Path) -> set[int]:
+def read_reached(folder: Path) -> set[int]:
     """The numbers that some process noted."""
     found: set[int] = set()
     for path in folder.glob(NOTES):

@@ -61,7 +61,7 @@ def tag() -> str:
     return f"cp{sys.version_info.major}{sys.version_info.minor}-{platform.machine()}"
 
 
-def kept() -> list[Release]:
+def list_kept() -> list[Release]:
     """The releases in the cache that this Python can load, the newest first."""
     found = [
         Release(path.name.removesuffix(f"-{tag()}"), path)
@@ -90,7 +90,7 @@ def fits(release: str, torch: str) -> bool:
         return False
 
 
-def installed() -> str | None:
+def installed_version() -> str | None:
     """The version of the torch_npu that lies in the environment itself."""
     spec = PathFinder.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
@@ -106,14 +106,14 @@ def choose() -> Release | None:
 
     One of the environment that does not fit its torch gives way to a kept one that does.
     """
-    own = installed()
+    own = installed_version()
     try:
         torch = torch_version()
     except JoyError:
         return None
     if own is not None and (not own or fits(own, torch)):
         return None
-    return next((release for release in kept() if fits(release.version, torch)), None)
+    return next((release for release in list_kept() if fits(release.version, torch)), None)
 
 
 def refuse_other_torch(version: str, where: Path) -> None:
@@ -133,7 +133,7 @@ def refuse_other_torch(version: str, where: Path) -> None:
 
 def available() -> bool:
     """Whether a rehearsal finds a torch_npu."""
-    return installed() is not None or choose() is not None
+    return installed_version() is not None or choose() is not None
 
 
 def requirement(release: str | None = None) -> str:
@@ -171,7 +171,7 @@ def set_up(release: str | None = None, tell: Callable[[str], None] = print) -> R
         ) from None
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for one in kept():
+        for one in list_kept():
             if one.version == release or (not release and fits(one.version, torch_version())):
                 return one
         tell(f"getting {wanted} into {root()}")

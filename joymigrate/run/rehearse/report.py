@@ -65,11 +65,11 @@ def write(result: Mapping[str, Any], form: str, output: Path, lang: str = "en") 
     """Write the report as text or JSON; the file is complete or absent. JSON keeps its words, with
     what other languages are made of under `texts`."""
     with speaking(Language(lang, result.get("texts"))):
-        text = rendered(result, form)
+        text = render(result, form)
     write_output(output, text.encode("utf-8"))
 
 
-def rendered(result: Mapping[str, Any], form: str) -> str:
+def render(result: Mapping[str, Any], form: str) -> str:
     """The report in a format and in the language that is spoken."""
     if form == "json":
         return json.dumps(with_texts(result), indent=2) + "\n"

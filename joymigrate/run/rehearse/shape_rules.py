@@ -34,7 +34,7 @@ TND_HEAD_SIZES = (64, 128, 192)
 MOST_HEAD_SIZE = 768
 
 
-def refused(name: str, arguments: Arguments) -> ShapeRefusal | None:
+def find_refusal(name: str, arguments: Arguments) -> ShapeRefusal | None:
     """What tiling refuses of a call of the operator `name` (npu::npu_fusion_attention)."""
     rule = RULES.get(name.partition(".")[0])
     return rule(arguments) if rule is not None else None

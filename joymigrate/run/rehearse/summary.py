@@ -54,18 +54,20 @@ def summarise(
         "triton_kernels": named_counts(records, "triton", "kernel"),
         "peak_memory_bytes": highest(records, "peak_bytes"),
         "peak_reserved_bytes": highest(records, "reserved_bytes"),
-        "kernels": dict((summed(records, "kernels") + summed(records, "repeated")).most_common()),
+        "kernels": dict(
+            (sum_counters(records, "kernels") + sum_counters(records, "repeated")).most_common()
+        ),
         "kernel_sequence": next(
             (r["kernel_sequence"] for r in records if r["kernel_sequence"]), []
         ),
         "traps": traps(records),
         "refusals": refused,
         "races": races(records),
-        "ordered": ordered(settings, records),
+        "ordered": count_ordered(settings, records),
         "launches": launches(records),
-        "host_checks": host_checks(settings, records, judged(records)),
+        "host_checks": host_checks(settings, records, count_judged(records)),
         "documented": [row for row in refused if row["grade"] == "documented"],
-        "arguments_judged": judged(records),
+        "arguments_judged": count_judged(records),
         "differences": [
             {"op": name, "vendor": text}
             for name, text in sorted(
@@ -128,7 +130,7 @@ def total(counts: Mapping[str, int]) -> int:
     return sum(counts.values())
 
 
-def summed(records: Iterable[Mapping[str, Any]], key: str) -> Counter[str]:
+def sum_counters(records: Iterable[Mapping[str, Any]], key: str) -> Counter[str]:
     """The counters of all processes added up."""
     made: Counter[str] = Counter()
     for record in records:
@@ -165,7 +167,9 @@ def named_counts(
     records: Iterable[Mapping[str, Any]], key: str, label: str
 ) -> list[dict[str, Any]]:
     """A counter as rows, most frequent first."""
-    return [{label: name, "calls": calls} for name, calls in summed(records, key).most_common()]
+    return [
+        {label: name, "calls": calls} for name, calls in sum_counters(records, key).most_common()
+    ]
 
 
 def fallbacks(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -220,14 +224,14 @@ def host_checks(
         "kernels": can,
         "called": called,
         "share": round(judged["by"]["host"] / calls, 4) if calls else 0.0,
-        "outcomes": dict(summed(records, "host_outcomes")),
+        "outcomes": dict(sum_counters(records, "host_outcomes")),
         "not_covered": NOT_COVERED,
     }
 
 
-def judged(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def count_judged(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """How many calls had their arguments judged, and by whom; the rest were judged by nobody."""
-    counts = summed(records, "checks") + summed(records, "repeated_checks")
+    counts = sum_counters(records, "checks") + sum_counters(records, "repeated_checks")
     calls = sum(total(record["calls"]) for record in records)
     by = {who: counts[who] for who in CHECKS if who != "nobody"}
     return {"calls": calls, "by": by, "nobody": calls - sum(by.values())}
@@ -243,12 +247,14 @@ def races(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows.values(), key=lambda row: (row["where"], row["first_where"], row["race"]))
 
 
-def ordered(settings: Settings, records: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
+def count_ordered(
+    settings: Settings, records: Sequence[Mapping[str, Any]]
+) -> dict[str, int] | None:
     """What the order was asked of in the asynchronous mode: accesses to memory, non-blocking
     copies and collectives in all, and the most streams of a process."""
     if settings.mode != "async":
         return None
-    counts = summed(records, "ordered")
+    counts = sum_counters(records, "ordered")
     most = max((record["ordered"].get("streams", 0) for record in records), default=0)
     return {name: counts[name] for name in ("accesses", "copies", "collectives")} | {
         "streams": most

@@ -95,10 +95,10 @@ class Vendor:
             return VendorPass(True, None, kernels, refusals, judge, launch)
         operator.on_host |= {
             number
-            for number, item in enumerate(listed(result))
+            for number, item in enumerate(list_results(result))
             if isinstance(item, Tensor) and item.device.type == "cpu"
         }
-        results = tuple(self.own_memory(item, args, kwargs) for item in listed(result))
+        results = tuple(self.own_memory(item, args, kwargs) for item in list_results(result))
         return VendorPass(True, results, kernels, refusals, judge, launch)
 
     def note_host_refusal(self, operator: Operator) -> None:
@@ -142,7 +142,7 @@ class Vendor:
         found = self.limits.refused(forms)
         if answered:
             found = [one for one in found if isinstance(one, Refusal) and not one.parameter]
-        shapes = shape_rules.refused(operator.name, named_arguments(operator, args, kwargs))
+        shapes = shape_rules.find_refusal(operator.name, named_arguments(operator, args, kwargs))
         for refusal in [*found, *([shapes] if shapes else [])]:
             where = call_site()
             keys.append(
@@ -187,7 +187,9 @@ class Vendor:
         if passed.results is None:
             return AGREES
         plan: list[tuple[torch.dtype, tuple[int, ...]] | None] = []
-        for number, (ours, theirs) in enumerate(zip(listed(result), passed.results, strict=False)):
+        for number, (ours, theirs) in enumerate(
+            zip(list_results(result), passed.results, strict=False)
+        ):
             plan.append(self.form(operator, number, ours, theirs))
         return tuple(plan) if any(plan) else AGREES
 
@@ -275,7 +277,7 @@ def named_arguments(
     return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
-def listed(result: Any) -> Sequence[Any]:
+def list_results(result: Any) -> Sequence[Any]:
     """Results as a sequence."""
     return result if isinstance(result, (tuple, list)) else (result,)
 

@@ -70,7 +70,7 @@ def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def unpacked(path: Path) -> Path:
+def unpack(path: Path) -> Path:
     """A temporary folder with the tar's files, removed when this process ends."""
     stat = path.stat()
     key = (str(path.resolve()), stat.st_mtime_ns, stat.st_size)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from joymigrate.errors import JoyError
 from joymigrate.verify import crash
-from joymigrate.verify.bundle.pack import unpacked
+from joymigrate.verify.bundle.pack import unpack
 from joymigrate.verify.bundle.table import Table, read_table
 from joymigrate.verify.bundle.write import MANIFEST, OUTPUTS, RANK_SCHEMA, SCHEMA, versions
 
@@ -21,7 +21,7 @@ AGAIN = "copy it again from where it was recorded, or record again"
 CHUNK = 1 << 22
 
 
-def damaged(what: str, path: Path) -> JoyError:
+def damage_error(what: str, path: Path) -> JoyError:
     """The error for a bundle whose bytes are not what its manifest says."""
     return JoyError(f"damaged bundle: {what}", where=str(path), help=AGAIN)
 
@@ -81,7 +81,7 @@ class Rank:
         try:
             return json.loads(self.file(name).read_bytes())
         except ValueError as error:
-            raise damaged(f"{name} is no JSON ({error})", self.folder) from None
+            raise damage_error(f"{name} is no JSON ({error})", self.folder) from None
 
     @property
     def program(self) -> Any:
@@ -99,7 +99,7 @@ class Rank:
             try:
                 self.tables[step] = read_table(step, self.arrays(name))
             except (KeyError, ValueError, TypeError) as error:
-                raise damaged(f"{name}: {error}", self.folder) from None
+                raise damage_error(f"{name}: {error}", self.folder) from None
         return self.tables[step]
 
     def arrays(self, name: str) -> dict[str, NDArray[Any]]:
@@ -110,7 +110,7 @@ class Rank:
         try:
             return dict(load_file(self.file(name)))
         except (SafetensorError, OSError) as error:
-            raise damaged(f"{name}: {error}", self.folder) from None
+            raise damage_error(f"{name}: {error}", self.folder) from None
 
 
 @dataclass(slots=True)
@@ -161,7 +161,7 @@ def open_bundle(path: Path) -> Bundle:
     """The bundle at `path` (folder or tar); `JoyError` when it is damaged or no bundle."""
     if not path.exists():
         raise JoyError("there is no such bundle", where=str(path), help="check the path")
-    folder = unpacked(path) if path.is_file() else path
+    folder = unpack(path) if path.is_file() else path
     manifest = read_manifest(folder / MANIFEST, SCHEMA, path)
     if manifest.get("complete"):
         check_files(folder, manifest.get("files"), path)
@@ -192,7 +192,7 @@ def read_manifest(file: Path, schema: str, path: Path) -> dict[str, Any]:
     try:
         raw = json.loads(file.read_bytes())
     except ValueError as error:
-        raise damaged(f"{file.name} is cut short or no JSON ({error})", path) from None
+        raise damage_error(f"{file.name} is cut short or no JSON ({error})", path) from None
     found = raw.get("schema") if isinstance(raw, dict) else None
     if found != schema:
         raise JoyError(
@@ -209,21 +209,21 @@ def check_files(
 ) -> None:
     """Every named file is there with its size and hash."""
     if not isinstance(files, dict):
-        raise damaged("the manifest names no files", path)
+        raise damage_error("the manifest names no files", path)
     for name, expected in files.items():
         try:
             size, digest = int(expected["bytes"]), str(expected["sha256"])
         except (KeyError, TypeError, ValueError):
-            raise damaged(f"the manifest's entry of {name}", path) from None
+            raise damage_error(f"the manifest's entry of {name}", path) from None
         file = folder / (earlier or {}).get(name, name)
         if ".." in Path(name).parts or Path(name).is_absolute():
-            raise damaged(f"a file outside of the bundle ({name})", path)
+            raise damage_error(f"a file outside of the bundle ({name})", path)
         if not file.is_file():
-            raise damaged(f"{name} is missing", path)
+            raise damage_error(f"{name} is missing", path)
         if file.stat().st_size != size:
-            raise damaged(f"{name} has {file.stat().st_size} bytes instead of {size}", path)
+            raise damage_error(f"{name} has {file.stat().st_size} bytes instead of {size}", path)
         if hash_of(file) != digest:
-            raise damaged(f"{name} is not what was recorded (sha256 differs)", path)
+            raise damage_error(f"{name} is not what was recorded (sha256 differs)", path)
 
 
 def check_strangers(folder: Path, manifest: Mapping[str, Any], path: Path) -> None:
@@ -235,7 +235,7 @@ def check_strangers(folder: Path, manifest: Mapping[str, Any], path: Path) -> No
             continue
         if file.suffix in (".json", ".safetensors") and "/" not in name:
             continue  # written after the last commit
-        raise damaged(f"{folder.name}/{name} is no part of it", path)
+        raise damage_error(f"{folder.name}/{name} is no part of it", path)
 
 
 def hash_of(file: Path) -> str:
@@ -250,8 +250,8 @@ def hash_of(file: Path) -> str:
 def check_contents(folder: Path, manifest: Mapping[str, Any], path: Path) -> None:
     """The manifest has what every reader counts on."""
     if not isinstance(manifest.get("rank"), int):
-        raise damaged(f"{folder.name}/{MANIFEST} names no rank", path)
+        raise damage_error(f"{folder.name}/{MANIFEST} names no rank", path)
     for step in manifest.get("steps", []):
         for name in (f"step-{step}.safetensors", f"step-{step}.json"):
             if name not in manifest["files"]:
-                raise damaged(f"{folder.name}/{name} is missing", path)
+                raise damage_error(f"{folder.name}/{name} is missing", path)

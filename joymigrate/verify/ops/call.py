@@ -111,12 +111,12 @@ def parse(raw: Any) -> Any:
     return dict(raw)
 
 
-def frozen(value: Any) -> Any:
+def freeze(value: Any) -> Any:
     """An argument as something that can be hashed."""
     if isinstance(value, list | tuple):
-        return tuple(frozen(item) for item in value)
+        return tuple(freeze(item) for item in value)
     if isinstance(value, Mapping):
-        return tuple(sorted((key, frozen(item)) for key, item in value.items()))
+        return tuple(sorted((key, freeze(item)) for key, item in value.items()))
     if isinstance(value, float) and math.isnan(value):
         return "nan"
     return (type(value).__name__, value)
@@ -124,4 +124,4 @@ def frozen(value: Any) -> Any:
 
 def key(call: Call) -> Any:
     """What makes two calls the same."""
-    return call.op, call.overload, frozen(call.args), frozen(call.kwargs)
+    return call.op, call.overload, freeze(call.args), freeze(call.kwargs)

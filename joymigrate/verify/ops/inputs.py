@@ -132,7 +132,7 @@ class Maker:
         if isinstance(argument, list):
             return [self.value(item, name) for item in argument]
         if isinstance(argument, Named):
-            return named(argument.name)
+            return resolve_name(argument.name)
         return argument
 
     def tensor(self, wanted: TensorArg, name: str) -> torch.Tensor:
@@ -202,7 +202,7 @@ def spread(values: torch.Tensor) -> torch.Tensor:
     return view.copy_(values)
 
 
-def named(name: str) -> Any:
+def resolve_name(name: str) -> Any:
     """A dtype, layout, memory format, or device by name; others stay text."""
     found = getattr(torch, name, None)
     if isinstance(found, torch.dtype | torch.layout | torch.memory_format):
@@ -213,7 +213,9 @@ def named(name: str) -> Any:
         return name
 
 
-def moved(value: Any, device: str, dtype: Mapping[torch.dtype, torch.dtype] | None = None) -> Any:
+def move_value(
+    value: Any, device: str, dtype: Mapping[torch.dtype, torch.dtype] | None = None
+) -> Any:
     """A copy of an argument on a device; `dtype` maps dtypes to others (float32 → float64).
 
     Strides are kept. Devices among the arguments become this one.
@@ -224,7 +226,7 @@ def moved(value: Any, device: str, dtype: Mapping[torch.dtype, torch.dtype] | No
         made.copy_(value.detach())
         return made.requires_grad_() if value.requires_grad else made
     if isinstance(value, list):
-        return [moved(item, device, dtype) for item in value]
+        return [move_value(item, device, dtype) for item in value]
     if isinstance(value, torch.device):
         return torch.device(device)
     if isinstance(value, torch.dtype) and dtype:

@@ -16,7 +16,7 @@ from joymigrate.verify.measure import relative_error
 from joymigrate.verify.ops.call import Call
 from joymigrate.verify.ops.operator import Operator
 from joymigrate.verify.ops.read import LINES, TENSORS, in_bundle, is_bundle
-from joymigrate.verify.wrong_call import written
+from joymigrate.verify.wrong_call import write_arguments
 
 LEFT_OUT = {
     "too_large": "their arguments and results did not fit --arguments-budget",
@@ -77,7 +77,10 @@ def write(
     """Write the case of a call: `values` are its arguments on the CPU, `results` the first one on
     the device, on the CPU in the same types, and in float64. False: it can't be written."""
     tensors: dict[str, torch.Tensor] = {}
-    args, kwargs = written(list(values[0]), tensors), written(dict(values[1]), tensors)
+    args, kwargs = (
+        write_arguments(list(values[0]), tensors),
+        write_arguments(dict(values[1]), tensors),
+    )
     target, plain, golden = results
     if args is None or kwargs is None or target is None or golden is None:
         return False

@@ -176,7 +176,7 @@ def bind(overload: Any, call: Call) -> Call | None:
             continue
         if not fits(value, kind):
             return None
-        value = translated(value, argument.name)
+        value = translate_numbers(value, argument.name)
         if argument.kwarg_only or named:
             if value is not None:
                 kwargs[argument.name] = value
@@ -209,7 +209,7 @@ def fits(value: Any, kind: str) -> bool:
     return isinstance(value, float) and inner in ("float", "number", "Scalar")
 
 
-def translated(value: Any, name: str) -> Any:
+def translate_numbers(value: Any, name: str) -> Any:
     """Numbers that stand for dtypes, layouts and memory formats."""
     if isinstance(value, int) and not isinstance(value, bool):
         if name == "dtype" or name.endswith("_dtype"):

@@ -7,7 +7,7 @@ from joymigrate.device import CPU, Device, open_device
 from joymigrate.errors import JoyError, did_you_mean
 
 
-def opened(device: str, chip: str | None) -> Device:
+def find_device(device: str, chip: str | None) -> Device:
     """The device called `device`, as `chip` where several chips share the name."""
     if device == CPU:
         return Device(CPU)

@@ -13,7 +13,7 @@ from joymigrate.language import Text
 from joymigrate.verify.model import Status
 from joymigrate.verify.ops import judge as judging
 from joymigrate.verify.ops.call import Call, TensorArg
-from joymigrate.verify.ops.inputs import EDGES, Edge, Maker, moved, seed_of
+from joymigrate.verify.ops.inputs import EDGES, Edge, Maker, move_value, seed_of
 from joymigrate.verify.ops.judge import Finding
 from joymigrate.verify.ops.kept import Kept
 from joymigrate.verify.ops.operator import Operator, find, outputs
@@ -119,11 +119,11 @@ def replay(
         job = Job(number, "recorded")
         if isinstance(operator, str):
             if job not in done:
-                yield job, [uncompared(call, operator)]
+                yield job, [leave_uncompared(call, operator)]
             continue
         if job not in done:
             bench = Bench(target, tolerance, options, partial(announce, job), kept)
-            yield job, list(recorded(operator, bench))
+            yield job, list(replay_recorded(operator, bench))
         place = (call.op, operator.call.overload, operator.call.dtype)
         if place not in smallest or size(operator.call) < size(smallest[place][1].call):
             smallest[place] = number, operator
@@ -135,7 +135,7 @@ def replay(
                 yield job, list(edge(operator, case, bench))
 
 
-def recorded(operator: Operator, bench: Bench) -> Iterator[Result]:
+def replay_recorded(operator: Operator, bench: Bench) -> Iterator[Result]:
     """The call as it was recorded, forward and, where the program needed it, backward."""
     call, options = operator.call, bench.options
     if size(call) > options.max_elements:
@@ -144,21 +144,21 @@ def recorded(operator: Operator, bench: Bench) -> Iterator[Result]:
             number=f"{size(call):,}",
             most=f"{options.max_elements:,}",
         )
-        yield uncompared(call, reason)
+        yield leave_uncompared(call, reason)
         return
     held = bench.kept.tensors
     maker = Maker(call, generator(call, options), operator.argument_names, held=held)
     try:
         sides = run(operator, bench, maker)
     except Failed as failed:
-        yield raised(call, "recorded", "forward", failed)
+        yield report_raise(call, "recorded", "forward", failed)
         return
     plain = sides.reference
     reference = bench.kept.results(call, sides.golden)
     if reference is not None:
         sides = replace(sides, reference=reference, why_no_reference="")
     if operator.random and differs(operator, maker):
-        yield drawn(call, sides)
+        yield compare_draws(call, sides)
         return
     found = worst(operator, sides, "recorded", "forward", bench)
     if call.kept and held:
@@ -193,7 +193,7 @@ def edge_cases(operator: Operator, options: Options) -> Iterator[Case]:
     by_place = "as_strided" in operator.name  # what it reads depends on the storage's layout
     if not by_place and any(len(t.shape) > 1 and t.elements for t in call.tensors()):
         yield Case("non-contiguous", call, contiguous=False)
-    empty = emptied(call)
+    empty = empty_call(call)
     if empty is not None:
         yield Case("empty", empty)
 
@@ -207,7 +207,7 @@ def edge(operator: Operator, case: Case, bench: Bench) -> Iterator[Result]:
         sides = run(mine, bench, maker)
     except Failed as failed:
         if failed.side == "target":
-            yield raised(case.call, case.name, "forward", failed)
+            yield report_raise(case.call, case.name, "forward", failed)
         return
     if sides.reference is not None:
         yield worst(mine, sides, case.name, "forward", bench)
@@ -228,8 +228,8 @@ def run(operator: Operator, bench: Bench, maker: Maker) -> Sides:
 
     def on(device: str, wider: bool = False) -> list[torch.Tensor]:
         dtype = WIDER if wider else None
-        mine = [moved(a, device, dtype) for a in args]
-        named = {k: moved(v, device, dtype) for k, v in kwargs.items()}
+        mine = [move_value(a, device, dtype) for a in args]
+        named = {k: move_value(v, device, dtype) for k, v in kwargs.items()}
         with torch.no_grad():
             return [judging.as_tensor(item) for item in outputs(operator, mine, named)]
 
@@ -275,8 +275,8 @@ def backward(operator: Operator, bench: Bench) -> Iterator[Result]:
 
     def on(device: str, wider: bool = False) -> list[torch.Tensor]:
         dtype = WIDER if wider else None
-        mine = [moved(a, device, dtype) for a in args]
-        named = {k: moved(v, device, dtype) for k, v in kwargs.items()}
+        mine = [move_value(a, device, dtype) for a in args]
+        named = {k: move_value(v, device, dtype) for k, v in kwargs.items()}
         inputs = [t for t in tensors([mine, list(named.values())]) if t.requires_grad]
         with torch.enable_grad():
             made = [
@@ -307,7 +307,7 @@ def backward(operator: Operator, bench: Bench) -> Iterator[Result]:
         sides = Sides(golden, reference, attempt("target", on_target))
     except Failed as failed:
         if failed.side == "target":
-            yield raised(call, "recorded", "backward", failed)
+            yield report_raise(call, "recorded", "backward", failed)
         return
     yield worst(operator, sides, "recorded", "backward", bench)
 
@@ -395,8 +395,8 @@ def differs(operator: Operator, maker: Maker) -> bool:
     def once(seed: int) -> list[torch.Tensor]:
         torch.manual_seed(seed)
         mine, named = (
-            [moved(a, "cpu") for a in args],
-            {k: moved(v, "cpu") for k, v in kwargs.items()},
+            [move_value(a, "cpu") for a in args],
+            {k: move_value(v, "cpu") for k, v in kwargs.items()},
         )
         with torch.no_grad():
             return [judging.as_tensor(item) for item in outputs(operator, mine, named)]
@@ -406,7 +406,7 @@ def differs(operator: Operator, maker: Maker) -> bool:
         return any(not judging.identical(a, b) for a, b in zip(first, second, strict=True))
 
 
-def drawn(call: Call, sides: Sides) -> Result:
+def compare_draws(call: Call, sides: Sides) -> Result:
     """A random operator: its values cannot be equal, its mean and spread can."""
     reference = sides.reference if sides.reference is not None else sides.golden
     reason = "drawn values; mean and spread agree"
@@ -444,7 +444,7 @@ def apart(a: torch.Tensor, b: torch.Tensor) -> float:
     return distance / error if error > 0 else (0.0 if distance == 0 else float("inf"))
 
 
-def emptied(call: Call) -> Call | None:
+def empty_call(call: Call) -> Call | None:
     """The call with its first dimension empty, in every tensor that shares its size."""
     first = next((t for t in call.tensors() if t.shape), None)
     if first is None or not first.shape[0]:
@@ -475,13 +475,13 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors(item)
 
 
-def uncompared(call: Call, reason: str) -> Result:
+def leave_uncompared(call: Call, reason: str) -> Result:
     """A call that was not replayed."""
     finding = Finding(Status.UNCOMPARED, "not compared", None, None, reason=reason)
     return Result(call, "recorded", "forward", finding, dtype=call.dtype)
 
 
-def raised(call: Call, case: str, phase: str, failed: Failed) -> Result:
+def report_raise(call: Call, case: str, phase: str, failed: Failed) -> Result:
     """A side raised: on the target alone it is a failure."""
     if failed.side == "target":
         reason = Text("the target raises {line}", line=failed.line)

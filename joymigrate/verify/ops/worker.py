@@ -188,7 +188,7 @@ def messages(
 
     from joymigrate.verify.ops.document import brief, row
     from joymigrate.verify.ops.kept import kept_of
-    from joymigrate.verify.ops.places import opened
+    from joymigrate.verify.ops.places import find_device
     from joymigrate.verify.ops.read import read_calls
     from joymigrate.verify.ops.replay import Job, Options, replay
     from joymigrate.verify.ops.target import Target
@@ -197,7 +197,7 @@ def messages(
     calls = read_calls(Path(raw["trace"]))
     if raw["only"]:
         calls = [c for c in calls if any(word in c.name for word in raw["only"])]
-    device = opened(raw["device"], raw["chip"])
+    device = find_device(raw["device"], raw["chip"])
     evidence = raw.get("evidence")
     kept = kept_of(Path(raw["trace"]), Path(evidence) if evidence else None)
     facts = {

@@ -165,7 +165,7 @@ class Counting:
 
     def add_fields(self, row: Sequence[Sample], reference: Any) -> None:
         """Per-field agreement of JSON answers: of the named fields, else of all at the top."""
-        answers = [normalise.opened(sample.prediction) for sample in row[:2]]
+        answers = [normalise.open_json(sample.prediction) for sample in row[:2]]
         broken = [isinstance(answer, normalise.Malformed) for answer in answers]
         named = self.question.fields
         if named:
@@ -178,7 +178,7 @@ class Counting:
         keys = named or tuple(
             dict.fromkeys(key for a in answers if isinstance(a, dict) for key in a)
         )
-        known = normalise.opened(reference)
+        known = normalise.open_json(reference)
         views = (("raw", ()), ("normalised", self.views()[-1][1]))
         for key in keys:
             if key not in self.fields and len(self.fields) >= MOST_FIELDS:
@@ -234,7 +234,7 @@ def compare(baseline: Path, target: Path, question: Question, envelope: Path | N
             paired += 1
         elif waiting[0] is not None:
             counting.add_missing(waiting[0])
-    return judged(counting, join, paired)
+    return judge_task(counting, join, paired)
 
 
 def guess(path: Path, question: Question) -> str:
@@ -281,7 +281,7 @@ def count(
     figures.paired.add(pair[0], pair[1], cluster)
     figures.worst.add(pair[0], pair[1], cluster)
     if metric == "macro-f1":
-        figures.labels.add(values[0], values[1], reduced(reference, fields, names), cluster)
+        figures.labels.add(values[0], values[1], reduce_value(reference, fields, names), cluster)
 
 
 def count_key(
@@ -294,12 +294,14 @@ def count_key(
 ) -> None:
     """Add one pair to the figures of a top-level key of opened answers."""
     values = [
-        normalise.normalised(a.get(key), names) if isinstance(a, dict) else normalise.Malformed()
+        normalise.normalise_value(a.get(key), names)
+        if isinstance(a, dict)
+        else normalise.Malformed()
         for a in answers
     ]
     figures.agreement.add(float(normalise.same(values[0], values[1])), cluster)
     if isinstance(reference, dict) and key in reference:
-        wanted = normalise.normalised(reference[key], names)
+        wanted = normalise.normalise_value(reference[key], names)
         one, two = (float(normalise.same(value, wanted)) for value in values)
         figures.paired.add(one, two, cluster)
 
@@ -310,19 +312,19 @@ def answer(sample: Sample, metric: str, fields: tuple[str, ...], names: tuple[st
         return sample.tokens
     if sample.prediction is ABSENT:
         return ABSENT
-    return reduced(sample.prediction, fields, names)
+    return reduce_value(sample.prediction, fields, names)
 
 
-def reduced(value: Any, fields: tuple[str, ...], names: tuple[str, ...]) -> Any:
+def reduce_value(value: Any, fields: tuple[str, ...], names: tuple[str, ...]) -> Any:
     """A value cut down to the named fields, and normalised."""
     if fields:
-        opened = normalise.opened(value)
+        opened = normalise.open_json(value)
         if isinstance(opened, dict | list | normalise.Malformed) or value is None:
             found = [normalise.field(value, path) for path in fields]
             value = found[0] if len(found) == 1 else found
         else:
             value = normalise.Malformed()
-    return normalise.normalised(value, names)
+    return normalise.normalise_value(value, names)
 
 
 def right(
@@ -336,10 +338,10 @@ def right(
     if sample.prediction is ABSENT:
         raise lacking([sample], [ABSENT], "prediction")
     wanted = reference
-    if fields and isinstance(normalise.opened(reference), dict | list):
-        wanted = reduced(reference, fields, ())
-    wanted = normalise.normalised(wanted, names)
-    return score.RIGHTNESS[metric](reduced(sample.prediction, fields, names), wanted)
+    if fields and isinstance(normalise.open_json(reference), dict | list):
+        wanted = reduce_value(reference, fields, ())
+    wanted = normalise.normalise_value(wanted, names)
+    return score.RIGHTNESS[metric](reduce_value(sample.prediction, fields, names), wanted)
 
 
 def agreeing(metric: str, a: Any, b: Any) -> float:
@@ -372,7 +374,7 @@ def cut(value: Any) -> str:
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
 
 
-def judged(counting: Counting, join: Join, paired: int) -> Task:
+def judge_task(counting: Counting, join: Join, paired: int) -> Task:
     """Everything counted → the outcome."""
     question, metric = counting.question, counting.metric
     raw = judging.judge(counting.raw, rule_of(question, counting.raw), metric)

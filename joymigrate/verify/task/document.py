@@ -35,7 +35,7 @@ def verdict(task: Task, *, rehearsal: bool = False) -> Verdict:
     """The task as a run's verdict of stage S8. Its records are the whole, fields and groups."""
     total = task.paired + sum(len(ids) for ids in task.unmatched[:2])
     limit = task.question.coverage
-    coverage = Coverage(task.coverage, task.paired, total, limit, uncompared(task))
+    coverage = Coverage(task.coverage, task.paired, total, limit, list_uncompared(task))
     records = tuple(differences(task))
     reason = Text.join("; ", task.reasons) if task.reasons else ""
     stage = StageResult(STAGE, task.outcome, task.paired, total, reason=reason)
@@ -97,7 +97,7 @@ def difference(
     )  # fmt: skip
 
 
-def uncompared(task: Task) -> tuple[str, ...]:
+def list_uncompared(task: Task) -> tuple[str, ...]:
     """Some ids that one side lacks."""
     return tuple([id for ids in task.unmatched[:2] for id in ids][:SHOWN_IDS])
 
@@ -166,11 +166,13 @@ def flat(one: Judgement, scale: int) -> dict[str, Any]:
     """The numbers of a judgement, scaled."""
     difference = one.difference
     return {
-        "baseline": scaled(one.baseline, scale),
-        "target": scaled(one.target, scale),
-        "difference_pp": scaled(difference.value, scale) if difference else None,
+        "baseline": scale_percent(one.baseline, scale),
+        "target": scale_percent(one.target, scale),
+        "difference_pp": scale_percent(difference.value, scale) if difference else None,
         "interval_pp": (
-            [scaled(difference.low, scale), scaled(difference.high, scale)] if difference else None
+            [scale_percent(difference.low, scale), scale_percent(difference.high, scale)]
+            if difference
+            else None
         ),
         "p_worse_by_margin": one.p_worse,
         "p_different": one.p_different,
@@ -189,13 +191,13 @@ def interval_json(interval: Interval | None) -> dict[str, Any] | None:
     if interval is None:
         return None
     return {
-        "value": scaled(interval.value, 100),
-        "low": scaled(interval.low, 100),
-        "high": scaled(interval.high, 100),
+        "value": scale_percent(interval.value, 100),
+        "low": scale_percent(interval.low, 100),
+        "high": scale_percent(interval.high, 100),
     }
 
 
-def scaled(value: float | None, scale: int) -> float | str | None:
+def scale_percent(value: float | None, scale: int) -> float | str | None:
     """A share as percent, without the noise of its last bits; infinite ones as text."""
     if value is None or not math.isfinite(value):
         return number(value)

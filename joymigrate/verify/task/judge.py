@@ -72,8 +72,8 @@ def judge(figures: Figures, rule: Rule, metric: str) -> Judgement:
 def judge_paired(figures: Figures, rule: Rule) -> Judgement:
     """Non-inferiority of the target: score test for right and wrong, t test for scores."""
     paired = figures.paired
-    difference, p_worse, p_different, needed, test = tested(paired, rule)
-    outcome, reason = decided(difference, p_worse, p_different, rule, paired.n, needed)
+    difference, p_worse, p_different, needed, test = test_difference(paired, rule)
+    outcome, reason = decide_outcome(difference, p_worse, p_different, rule, paired.n, needed)
     reasons = [reason]
     clustered = paired.clusters.count if paired.clusters.clustered else None
     prompts = None
@@ -93,7 +93,7 @@ def judge_paired(figures: Figures, rule: Rule) -> Judgement:
         outcome = Outcome.INCONCLUSIVE
         reasons = ["neither side has a single right answer: do predictions and references match?"]
     absent = figures.worst.n - paired.n
-    if outcome is Outcome.PASS and absent and tested(figures.worst, rule)[1] >= rule.alpha:
+    if outcome is Outcome.PASS and absent and test_difference(figures.worst, rule)[1] >= rule.alpha:
         outcome = Outcome.INCONCLUSIVE
         reasons.append(
             Text(
@@ -124,7 +124,7 @@ def judge_paired(figures: Figures, rule: Rule) -> Judgement:
     )
 
 
-def tested(paired: Paired, rule: Rule) -> tuple[Interval, float, float, int | None, str]:
+def test_difference(paired: Paired, rule: Rule) -> tuple[Interval, float, float, int | None, str]:
     """Difference, p of being worse by the margin, p of being equal, pairs needed, the test."""
     sign = 1 if rule.higher_is_better else -1
     n, moments = paired.n, paired.difference
@@ -168,7 +168,7 @@ def tested(paired: Paired, rule: Rule) -> tuple[Interval, float, float, int | No
 def tested_by_cluster(
     paired: Paired, rule: Rule, sign: int
 ) -> tuple[Interval, float, float, int | None, str]:
-    """As `tested`, where samples of one prompt hang together: clusters are what is counted."""
+    """As `test_difference`, where samples of one prompt hang together: clusters are counted."""
     clusters, moments = paired.clusters, paired.difference
     spread = paired.high - paired.low
     variance = clusters.variance(moments.mean)
@@ -187,7 +187,7 @@ def tested_by_cluster(
     return interval, worse, different, needed and math.ceil(needed * size), test
 
 
-def decided(
+def decide_outcome(
     difference: Interval,
     p_worse: float,
     p_different: float,
@@ -239,11 +239,11 @@ def with_agreement(
     """The verdict with the demanded agreement, where one was."""
     if rule.agreement is None or agreement is None:
         return outcome, reasons
-    found, reason = agreed(agreement, rule.agreement)
+    found, reason = decide_agreement(agreement, rule.agreement)
     return worst(outcome, found), [*reasons, reason]
 
 
-def agreed(agreement: Interval, least: float) -> tuple[Outcome, str]:
+def decide_agreement(agreement: Interval, least: float) -> tuple[Outcome, str]:
     """Whether the interval of the agreement lies on one side of what is demanded."""
     shown = f"[{100 * agreement.low:.2f}, {100 * agreement.high:.2f}] %"
     if agreement.low >= least:
@@ -306,10 +306,12 @@ def judge_agreement(figures: Figures, rule: Rule) -> Judgement:
     p_worse: float | None = None
     test = "Wilson's interval"
     if rule.agreement is not None:
-        outcome, reason = agreed(found, rule.agreement)
+        outcome, reason = decide_agreement(found, rule.agreement)
     elif noise is not None:
-        difference, p_worse, p_different, needed, test = tested(figures.against_noise, rule)
-        outcome, reason = decided(difference, p_worse, p_different, rule, n, needed)
+        difference, p_worse, p_different, needed, test = test_difference(
+            figures.against_noise, rule
+        )
+        outcome, reason = decide_outcome(difference, p_worse, p_different, rule, n, needed)
         reason = Text(
             "beside the baseline's own agreement of {value} %: {reason}",
             value=f"{100 * noise.value:.2f}",

@@ -78,20 +78,20 @@ def select(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in NORMALISERS if name in names)
 
 
-def normalised(value: Any, names: Sequence[str]) -> Any:
+def normalise_value(value: Any, names: Sequence[str]) -> Any:
     """`value` with every text in it normalised; keys of objects stay as they are."""
     if isinstance(value, str):
         for name in names:
             value = NORMALISERS[name](value)
         return value
     if isinstance(value, list):
-        return [normalised(item, names) for item in value]
+        return [normalise_value(item, names) for item in value]
     if isinstance(value, dict):
-        return {key: normalised(item, names) for key, item in value.items()}
+        return {key: normalise_value(item, names) for key, item in value.items()}
     return value
 
 
-def opened(value: Any) -> Any:
+def open_json(value: Any) -> Any:
     """The object or list that a JSON text holds; `Malformed` for a text that begins like one."""
     if not isinstance(value, str):
         return value
@@ -110,11 +110,11 @@ def field(value: Any, path: str) -> Any:
     JSON texts are opened on the way. A value that is no object is `Malformed`: a sentence where a
     call was expected.
     """
-    value = opened(value)
+    value = open_json(value)
     if isinstance(value, str | int | float | bool) or value is None:
         return Malformed()
     for part in path.split("."):
-        value = opened(value)
+        value = open_json(value)
         if isinstance(value, Malformed):
             return value
         if isinstance(value, list) and part.isdigit():

@@ -139,7 +139,7 @@ def figures_of(pairs: Pairs, k: int, logits: bool) -> tuple[dict[str, Figures], 
     for name, made in makers.items():
         rows = list(made)
         if rows:
-            found[name] = filled(rows)
+            found[name] = fill_pairs(rows)
         else:
             left_out[name] = "no user has candidates of both kinds" if name != NDCG else (
                 "no request has a candidate that counts")  # fmt: skip
@@ -147,11 +147,11 @@ def figures_of(pairs: Pairs, k: int, logits: bool) -> tuple[dict[str, Figures], 
     if trouble:
         left_out[BRIER] = trouble
     else:
-        found[BRIER] = filled(list(brier_values(pairs, logits)))
+        found[BRIER] = fill_pairs(list(brier_values(pairs, logits)))
     return found, left_out
 
 
-def filled(rows: Sequence[tuple[float, float, str]]) -> Figures:
+def fill_pairs(rows: Sequence[tuple[float, float, str]]) -> Figures:
     """Pairs (baseline, target, cluster) counted."""
     figures = Figures()
     for base, target, cluster in rows:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from joymigrate.cli._cluster_reserve import repeated
+from joymigrate.cli._cluster_reserve import list_repeats
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import calendar, jobs
 from joymigrate.run.cluster.bookings import bookings_of
@@ -81,15 +81,15 @@ def test_days_keep_the_hour_of_the_local_clock(monkeypatch: pytest.MonkeyPatch) 
     time.tzset()
     try:
         begin = datetime(2026, 10, 24, 8).timestamp()  # summer time ends that night
-        (after,) = repeated(begin, "1d", 2, 1.0)
+        (after,) = list_repeats(begin, "1d", 2, 1.0)
         assert after - begin == 25 * 3600
-        assert repeated(begin, "12h", 2, 1.0) == (begin + 12 * 3600,)
+        assert list_repeats(begin, "12h", 2, 1.0) == (begin + 12 * 3600,)
     finally:
         monkeypatch.undo()
         time.tzset()
     for every, times in (("1d", 1), ("", 2), ("1x", 2), ("30m", 2)):
         with pytest.raises(JoyError):
-            repeated(begin, every, times, 1.0)
+            list_repeats(begin, every, times, 1.0)
 
 
 def test_a_queue_that_is_not_there_is_refused() -> None:

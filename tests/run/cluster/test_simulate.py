@@ -10,7 +10,7 @@ from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.outcome import offered_data, simulation_data
 from joymigrate.run.cluster.queues import Queue
-from joymigrate.run.cluster.simulate import Simulation, shuffled, simulate
+from joymigrate.run.cluster.simulate import Simulation, shuffle_jobs, simulate
 from joymigrate.run.cluster.timeline import picture
 from joymigrate.run.cluster.traces import Arrival, Trace
 from tests.run.cluster.cases import job, nodes, queue, scheduler, submit
@@ -143,11 +143,11 @@ def test_a_seed_shuffles_only_jobs_of_one_moment() -> None:
     trace = Trace(
         (*(arrives(0, 1, f"a{i}", 1) for i in range(8)), *(arrives(5, 1, f"b{i}", 1) for i in [1]))
     )
-    as_it_stands = [arrival.job.name for arrival in shuffled(trace, 0)]
-    drawn = [arrival.job.name for arrival in shuffled(trace, 1)]
+    as_it_stands = [arrival.job.name for arrival in shuffle_jobs(trace, 0)]
+    drawn = [arrival.job.name for arrival in shuffle_jobs(trace, 1)]
     assert as_it_stands == [arrival.job.name for arrival in trace.arrivals]
     assert drawn != as_it_stands
-    assert drawn == [arrival.job.name for arrival in shuffled(trace, 1)]
+    assert drawn == [arrival.job.name for arrival in shuffle_jobs(trace, 1)]
     assert (sorted(drawn), drawn[-1]) == (sorted(as_it_stands), "b1")
 
 

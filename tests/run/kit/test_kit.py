@@ -87,7 +87,7 @@ sys.meta_path.insert(0, Absent())
 sys.path.insert(0, sys.argv[1])
 import json, look, runner.main
 kit = json.load(open(sys.argv[1] + "/kit.json"))
-print(sorted(runner.main.recorded(kit)))
+print(sorted(runner.main.record_versions(kit)))
 """
 
 
@@ -263,7 +263,7 @@ def test_precision_and_recall_count_troubles() -> None:
     predicted = result("refused", predicted={"outcome": "refused"})
     missed = result("fallback")
     alarm = result("accepted", predicted={"outcome": "refused"})
-    rows = score.judged(scored(predicted, missed, alarm, result("accepted")))
+    rows = score.judge_rows(scored(predicted, missed, alarm, result("accepted")))
     (overall,) = score.quality([{**row, "all": ""} for row in rows], "all")
     assert (overall["precision"], overall["recall"]) == (0.5, round(1 / 3, 4))
 
@@ -386,7 +386,7 @@ def test_the_first_divergence_is_where_numbers_part_by_design() -> None:
 
 
 def test_calls_of_several_processes_are_one_call() -> None:
-    (row,) = seal.joined([matmul(3), matmul(4)])
+    (row,) = seal.join_calls([matmul(3), matmul(4)])
     assert row["calls"] == 7
 
 

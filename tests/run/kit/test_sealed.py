@@ -166,5 +166,5 @@ def test_after_the_given_minutes_no_case_begins(tmp_path: Path) -> None:
 def test_a_message_names_neither_machine_nor_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USER", "alice")
     monkeypatch.setattr(main.socket, "gethostname", lambda: "node-17")
-    said = main.scrubbed("alice on node-17 (10.0.0.3, fe80:0:0:0:1:2:3:4) in /home/alice/x/y.py: E")
+    said = main.scrub("alice on node-17 (10.0.0.3, fe80:0:0:0:1:2:3:4) in /home/alice/x/y.py: E")
     assert said == "<user> on <host> (<address>, <address>) in …/: E"

@@ -48,7 +48,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setattr(releases, "installed", lambda: None)
+    monkeypatch.setattr(releases, "installed_version", lambda: None)
     return tmp_path / "wheels"
 
 
@@ -74,11 +74,11 @@ def test_the_newest_build_for_this_torch_is_taken_and_used_by_rehearsals_alone(
 def test_several_releases_lie_side_by_side_and_only_the_fitting_one_is_chosen(shelf: Path) -> None:
     wheel(shelf, "1.0.0")
     other = releases.set_up("1.0.0", tell=lambda line: None)
-    assert releases.kept() == [other]
+    assert releases.list_kept() == [other]
     assert releases.choose() is None
     wheel(shelf, TORCH)
     fitting = releases.set_up(tell=lambda line: None)
-    assert releases.kept() == [fitting, other]
+    assert releases.list_kept() == [fitting, other]
     assert releases.choose() == fitting
 
 
@@ -87,9 +87,9 @@ def test_a_package_of_the_environment_that_fits_comes_first(
 ) -> None:
     wheel(shelf, TORCH)
     releases.set_up(tell=lambda line: None)
-    monkeypatch.setattr(releases, "installed", lambda: TORCH)
+    monkeypatch.setattr(releases, "installed_version", lambda: TORCH)
     assert releases.choose() is None
-    monkeypatch.setattr(releases, "installed", lambda: "1.0.0")
+    monkeypatch.setattr(releases, "installed_version", lambda: "1.0.0")
     assert releases.choose() is not None
 
 
@@ -128,7 +128,7 @@ def test_a_wheel_whose_hash_is_another_one_is_refused(
     monkeypatch.setenv("PIP_FIND_LINKS", page.as_uri())
     with pytest.raises(JoyError, match="could not install"):
         releases.set_up(tell=lambda line: None)
-    assert releases.kept() == []
+    assert releases.list_kept() == []
 
 
 def get(_: int) -> str:
@@ -173,7 +173,7 @@ def test_the_command_lists_shows_and_installs(
 def test_a_package_for_another_torch_is_refused_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = releases.installed()
+    own = releases.installed_version()
     monkeypatch.setenv("JOYMIGRATE_CACHE", str(tmp_path))
     monkeypatch.setattr(releases, "torch_version", lambda: "2.9.1+cpu")
     assert run(["rehearse", "--", "python", "-c", "print('started')"]) == 2

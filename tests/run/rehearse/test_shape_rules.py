@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from joymigrate.run.rehearse.limits import Limits  # noqa: E402
-from joymigrate.run.rehearse.shape_rules import refused  # noqa: E402
+from joymigrate.run.rehearse.shape_rules import find_refusal  # noqa: E402
 
 
 def tensor(*shape: int, dtype: str = "float16") -> Any:
@@ -35,25 +35,25 @@ def attention(**changed: Any) -> dict[str, Any]:
     ],
 )
 def test_attention_for_training(changed: dict[str, Any], said: str) -> None:
-    found = refused("npu::npu_fusion_attention_v3", attention(**changed))
+    found = find_refusal("npu::npu_fusion_attention_v3", attention(**changed))
     assert (said in str(found.message)) if said and found else (not said and found is None)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
 def test_scales_of_a_quantised_product_are_taken(dtype: str) -> None:
-    assert refused("npu::npu_quant_matmul", {"scale": tensor(8, dtype=dtype)}) is None
+    assert find_refusal("npu::npu_quant_matmul", {"scale": tensor(8, dtype=dtype)}) is None
 
 
 def test_a_scale_of_half_precision_is_not() -> None:
-    found = refused("npu::npu_quant_matmul", {"scale": tensor(8)})
+    found = find_refusal("npu::npu_quant_matmul", {"scale": tensor(8)})
     assert found is not None
     assert found.dtype == "float16"
 
 
 def test_addends_of_a_norm_have_one_dtype() -> None:
     half, single = tensor(2, 8), tensor(2, 8, dtype="float32")
-    assert refused("npu::npu_add_rms_norm", {"x1": half, "x2": half, "gamma": single}) is None
-    found = refused("npu::npu_add_rms_norm", {"x1": half, "x2": single})
+    assert find_refusal("npu::npu_add_rms_norm", {"x1": half, "x2": half, "gamma": single}) is None
+    found = find_refusal("npu::npu_add_rms_norm", {"x1": half, "x2": single})
     assert found is not None
     assert "x2 float32" in str(found.message)
 

@@ -165,7 +165,7 @@ class Ledger:
 
     def _started(self, fact: Fact) -> None:
         record = self.records[fact.job]
-        attempt = started(fact)
+        attempt = begin_attempt(fact)
         record.state, record.started, record.note = "running", fact.at, ""
         if len(attempt.pods) != record.job.pods or "minutes" in fact.data:
             record.whole = record.whole or record.job
@@ -316,7 +316,7 @@ class Ledger:
             del self.failed[node]
 
 
-def started(fact: Fact) -> Attempt:
+def begin_attempt(fact: Fact) -> Attempt:
     """The attempt that a `started` fact begins."""
     pods = tuple(read(PodPlace, raw, "ledger") for raw in fact.data["pods"])
     return Attempt(fact.number, fact.job, pods)

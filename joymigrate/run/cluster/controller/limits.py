@@ -38,7 +38,7 @@ def ends_due(ledger: Ledger, now: float) -> list[Fact]:
     ]
 
 
-def struck(ledger: Ledger) -> dict[str, dict[int, str]]:
+def strike_out(ledger: Ledger) -> dict[str, dict[int, str]]:
     """Cards on which too many programs have failed, per node, and why."""
     found: dict[str, dict[int, str]] = {}
     for key, programs in ledger.strikes.items():

@@ -204,7 +204,7 @@ def reserve(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
     if window.nodes:
         chosen = whole_nodes(order, window, ledger, inventory)
     else:
-        chosen = shaped(order, window, ledger, inventory)
+        chosen = find_shape(order, window, ledger, inventory)
     names = calendar.names_of(window.name, len(window.windows))
     return [
         order.fact(
@@ -250,7 +250,7 @@ def ends_by(record: Record, at: float) -> bool:
     return minutes is not None and (record.started or 0.0) + minutes * 60 <= at
 
 
-def shaped(
+def find_shape(
     order: Order, window: Window, ledger: Ledger, inventory: Inventory
 ) -> tuple[PodAllocation, ...]:
     """Cards of the window's shape that are free when it begins, as far as jobs say their ends."""
@@ -428,13 +428,15 @@ def differences(ledger: Ledger, queues: Sequence[Queue], weights: Mapping[str, f
     for name in old.keys() & new.keys():
         for key, value in new[name].items():
             if value != old[name][key]:
-                lines.append(f"queue {name}: {key} {written(old[name][key])} -> {written(value)}")
+                lines.append(
+                    f"queue {name}: {key} {write_setting(old[name][key])} -> {write_setting(value)}"
+                )
     if dict(weights) != dict(ledger.weights):
-        lines.append(f"weights: {written(ledger.weights)} -> {written(weights)}")
+        lines.append(f"weights: {write_setting(ledger.weights)} -> {write_setting(weights)}")
     return sorted(lines)
 
 
-def written(value: Any) -> str:
+def write_setting(value: Any) -> str:
     """A setting in short: `16 cards`, `none`."""
     if isinstance(value, Mapping):
         return ", ".join(f"{amount:g} {what}" for what, amount in value.items()) or "none"

@@ -222,10 +222,10 @@ def read_history(folder: Path, job: str = "", count: int = 0) -> list[dict[str, 
     with closing(store.read_only(folder)) as base:
         facts = (f for f in store.facts(base, job=job or None) if f.kind != "audit")
         kept = deque(facts, maxlen=count) if count else itertools.chain(facts)
-        return [hidden(dataclasses.asdict(fact)) for fact in kept]
+        return [hide_token(dataclasses.asdict(fact)) for fact in kept]
 
 
-def hidden(fact: dict[str, Any]) -> dict[str, Any]:
+def hide_token(fact: dict[str, Any]) -> dict[str, Any]:
     """A fact without what belongs to a token."""
     user = fact["data"].get("user")
     if isinstance(user, dict):

@@ -20,7 +20,7 @@ def restore(
 ) -> tuple[Scheduler, list[Action]]:
     """The scheduler at `at` seconds, and what it decides at once.
 
-    Every running job of the ledger must lie on nodes of the inventory (`lost` names the others).
+    Every running job of the ledger must lie on nodes of the inventory; `find_lost` names others.
     """
     scheduler = Scheduler(
         inventory,
@@ -60,7 +60,7 @@ def remember(scheduler: Scheduler, ledger: Ledger) -> None:
     scheduler.gate.elsewhere.update(record.job.name for record in ledger.live("held"))
 
 
-def lost(ledger: Ledger, inventory: Inventory, gone: Collection[str] = ()) -> dict[str, str]:
+def find_lost(ledger: Ledger, inventory: Inventory, gone: Collection[str] = ()) -> dict[str, str]:
     """Running jobs whose nodes or cards are not there (any more), and why; `gone`: node names."""
     there = {node.name: node for node in inventory.nodes if node.name not in gone}
     found = {}

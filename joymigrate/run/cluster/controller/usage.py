@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from joymigrate.run.cluster.controller.ledger import Attempt, Fact, started
+from joymigrate.run.cluster.controller.ledger import Attempt, Fact, begin_attempt
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.schema import read
 
@@ -72,7 +72,7 @@ def use_of(known: Tally, name: str, kind: str) -> Use:
 
 def start(known: Tally, fact: Fact, since: float) -> None:
     """A job starts."""
-    attempt = started(fact)
+    attempt = begin_attempt(fact)
     known.running[fact.job] = (attempt, fact.at)
     begun = known.waiting.pop(fact.job, fact.at)
     if fact.at < since:

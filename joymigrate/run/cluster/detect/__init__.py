@@ -38,14 +38,14 @@ def groups(table: Table, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
             card = todo.pop()
             reached.add(card)
             row = table.links[place[card]]
-            near = {b for b in table.ids if linked(row[place[b]], names)}
+            near = {b for b in table.ids if is_link(row[place[b]], names)}
             todo |= near - reached
         left -= reached
         found.append(tuple(sorted(reached)))
     return tuple(group for group in found if len(group) > 1)
 
 
-def linked(link: str, names: Sequence[str]) -> bool:
+def is_link(link: str, names: Sequence[str]) -> bool:
     """Whether a table entry is one of the named links; `NV` means NV1, NV12, …"""
     return any(link == name or re.fullmatch(rf"{name}\d+", link) is not None for name in names)
 

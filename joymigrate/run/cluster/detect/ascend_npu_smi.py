@@ -104,6 +104,6 @@ def unhealthy(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def broken(text: str) -> dict[int, str]:
+def find_broken(text: str) -> dict[int, str]:
     """Cards whose health in `npu-smi info` does not let work go on."""
     return dict.fromkeys(unhealthy(text), "npu-smi calls its health bad")

@@ -38,7 +38,7 @@ def islands(table: Table) -> tuple[tuple[int, ...], ...]:
     return groups(table, ("NV",))
 
 
-def broken(text: str) -> dict[int, str]:
+def find_broken(text: str) -> dict[int, str]:
     """Cards with memory errors that were not corrected, or rows that could not be remapped.
 
     Both are NVIDIA's own criteria for a reset or a replacement (GPU memory error management). A

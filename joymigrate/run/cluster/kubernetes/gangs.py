@@ -68,7 +68,7 @@ class KubernetesGang:
     pending: list[Object] = field(default_factory=list)
 
 
-def priced(spec: Mapping[str, Any]) -> tuple[dict[str, int], int, int]:
+def price_pod(spec: Mapping[str, Any]) -> tuple[dict[str, int], int, int]:
     """What a pod asks for: cards by resource, CPU in thousandths, memory in MiB."""
     asked: dict[str, int] = {}
     cpu = memory = 0.0
@@ -92,7 +92,7 @@ def taken_beside(pods: Iterable[Object]) -> dict[str, tuple[int, int]]:
     taken: dict[str, tuple[int, int]] = {}
     for pod in pods:
         node = pod["spec"].get("nodeName")
-        asked, cpu, memory = priced(pod["spec"])
+        asked, cpu, memory = price_pod(pod["spec"])
         if node and not asked and alive(pod):
             before = taken.get(node, (0, 0))
             taken[node] = (before[0] + cpu, before[1] + memory)
@@ -117,7 +117,7 @@ def read(
     """All gangs. `queues` names the queue behind a local one, `kept_back` are vcjobs and Jobs."""
     found: dict[str, KubernetesGang] = {}
     for pod in pods:
-        if not (alive(pod) and priced(pod["spec"])[0]):
+        if not (alive(pod) and price_pod(pod["spec"])[0]):
             continue
         meta = pod["metadata"]
         space = str(meta.get("namespace", "default"))
@@ -155,7 +155,7 @@ def read(
 
 def by_request(pod: Object) -> tuple[Any, ...]:
     """Equal pods next to each other, then by name."""
-    asked, cpu, memory = priced(pod["spec"])
+    asked, cpu, memory = price_pod(pod["spec"])
     return (sorted(asked.items()), cpu, memory, str(pod["metadata"]["name"]))
 
 
@@ -199,7 +199,7 @@ class Cards:
                 node = self.nodes.get(str(pod["spec"]["nodeName"]))
                 if bool(ids) != noted or node is None:
                     continue
-                count = sum(priced(pod["spec"])[0].values())
+                count = sum(price_pod(pod["spec"])[0].values())
                 if not ids:
                     ids, assumed = self._guess(node, count), assumed + 1
                 self.free[node.name] &= ~cards.bits(list(ids))
@@ -278,7 +278,7 @@ def pod_group(
     name: str, spec: Mapping[str, Any], nodes: Sequence[Site], out: Gangs, pods: int = 1
 ) -> PodGroup:
     """One pod's request, on the kinds of the nodes that its selector names."""
-    asked, cpu, memory = priced(spec)
+    asked, cpu, memory = price_pod(spec)
     offers = [site for site in nodes if site.node.kind.cards and resource(site.node.kind) in asked]
     mine = [site.node for site in offers if admits(site.item, spec)]
     kinds_ = tuple(dict.fromkeys(node.kind.name for node in mine))
@@ -333,7 +333,7 @@ def without_pods(
             return None
         parts = [(spec.get("parallelism", 1), spec["template"])]
         local = first_value(item, QUEUE_KEYS)
-    if not any(priced(template["spec"])[0] for _, template in parts):
+    if not any(price_pod(template["spec"])[0] for _, template in parts):
         return None
     name = f"{space}/{meta['name']}"
     tasks = [pod_group(name, template["spec"], nodes, out, count) for count, template in parts]

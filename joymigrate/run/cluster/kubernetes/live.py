@@ -77,7 +77,7 @@ def read(objects: Objects, now: float) -> LiveCluster:
         if job.queue not in queues and job.queue != DEFAULT_QUEUE:
             found.notes.append(f"queue {job.queue} is not there: taken as one without limits")
             queues[job.queue] = Queue(job.queue)
-    return LiveCluster(inventory, tuple(rooted(queues)), found)
+    return LiveCluster(inventory, tuple(root_queues(queues)), found)
 
 
 def by_family(amounts: Mapping[str, Any]) -> dict[str, float]:
@@ -130,7 +130,7 @@ def kueue_queue(name: str, spec: Mapping[str, Any]) -> Queue:
     )
 
 
-def rooted(queues: Mapping[str, Queue]) -> list[Queue]:
+def root_queues(queues: Mapping[str, Queue]) -> list[Queue]:
     """The queues; a parent that is not there is nobody's."""
     return [
         replace(queue, parent=queue.parent if queue.parent in queues else "")

@@ -123,12 +123,12 @@ def meets(node: Object, term: Mapping[str, Any]) -> bool:
     """Whether a node meets every expression of one term; a term without any meets none."""
     labels = node["metadata"].get("labels") or {}
     name = {"metadata.name": node["metadata"]["name"]}
-    found = [expressed(labels, one) for one in term.get("matchExpressions") or ()]
-    found += [expressed(name, one) for one in term.get("matchFields") or ()]
+    found = [matches(labels, one) for one in term.get("matchExpressions") or ()]
+    found += [matches(name, one) for one in term.get("matchFields") or ()]
     return bool(found) and all(found)
 
 
-def expressed(labels: Mapping[str, Any], one: Mapping[str, Any]) -> bool:
+def matches(labels: Mapping[str, Any], one: Mapping[str, Any]) -> bool:
     """One expression: `key` `operator` `values`."""
     there, values = one["key"] in labels, [str(value) for value in one.get("values") or ()]
     value, way = str(labels.get(one["key"], "")), one.get("operator")

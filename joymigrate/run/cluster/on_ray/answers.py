@@ -10,7 +10,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
-from joymigrate.run.cluster.controller.ledger import Attempt, Ledger, started
+from joymigrate.run.cluster.controller.ledger import Attempt, Ledger, begin_attempt
 from joymigrate.run.cluster.controller.orders import compare_quotas
 from joymigrate.run.cluster.controller.reports import (
     board_data,
@@ -116,7 +116,7 @@ class Answers:
         if found is None:
             for one in self.store.facts(after=number - 1, job=name):
                 if one.number == number and one.kind == "started":
-                    found = started(one)
+                    found = begin_attempt(one)
         if found is None and attempt:
             raise JoyError(
                 f"job '{name}' has no attempt {attempt}",

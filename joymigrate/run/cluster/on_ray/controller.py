@@ -24,7 +24,7 @@ from joymigrate.run.cluster import jobs
 from joymigrate.run.cluster.controller import limits
 from joymigrate.run.cluster.controller.ledger import LIVE, Attempt, Fact
 from joymigrate.run.cluster.controller.orders import Order, check_names, decide
-from joymigrate.run.cluster.controller.restore import lost, restore, submission
+from joymigrate.run.cluster.controller.restore import find_lost, restore, submission
 from joymigrate.run.cluster.controller.store import Store
 from joymigrate.run.cluster.dependencies import check_order
 from joymigrate.run.cluster.detect import health
@@ -308,7 +308,7 @@ class Controller(Answers):
         if again:
             events.append(submission(record, at))
         self._follow(events)
-        self._fail_cards(limits.struck(self.ledger))
+        self._fail_cards(limits.strike_out(self.ledger))
 
     async def _node_died(self, gang: Gang, patience: float) -> bool:
         """Whether a gang's end was the end of one of its nodes, which Ray may learn later."""
@@ -378,7 +378,7 @@ class Controller(Answers):
 
     def _restore(self, gone: Iterable[str] = ()) -> None:
         """A scheduler over the present nodes; running jobs stand, those on `gone` nodes wait."""
-        for name, why in lost(self.ledger, self.cluster, {*gone}).items():
+        for name, why in find_lost(self.ledger, self.cluster, {*gone}).items():
             self._write([fact("evicted", name, data={"why": why, "for": ""})])
         self.scheduler, actions = restore(self.ledger, self.cluster, time.time())
         self._settle(actions)

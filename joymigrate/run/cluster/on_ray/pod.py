@@ -87,7 +87,7 @@ class Pod:
         if self.stopped:  # while it was being started
             self._signal(signal.SIGKILL)
         reading = asyncio.create_task(self._read(self.process))
-        code = await ended(self.process)
+        code = await exit_code(self.process)
         os.close(guard)
         self._signal(signal.SIGKILL)  # what it left behind would keep the cards and the pipe
         await reading
@@ -147,7 +147,7 @@ class Pod:
         if process.returncode is None:
             self._signal(signal.Signals[how])
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(ended(process), grace_s)
+                await asyncio.wait_for(exit_code(process), grace_s)
         self._signal(signal.SIGKILL)
 
     def _signal(self, how: signal.Signals) -> None:
@@ -165,7 +165,7 @@ class Pod:
         return output.read(self.folder, start, limit)
 
 
-async def ended(process: asyncio.subprocess.Process) -> int:
+async def exit_code(process: asyncio.subprocess.Process) -> int:
     """The exit code; `Process.wait` waits for all that hold the pipe, children left behind too."""
     while process.returncode is None:
         await asyncio.sleep(LOOK_S)

@@ -38,7 +38,7 @@ class Published:
     def costs(self, state: State, shape: Shape, free: Ints) -> Ints:
         if self.gradient is None:
             return shape.choice.cost[free]
-        cost = rounded(self.gradient.of(state, shape).cost, self.steps)
+        cost = round_steps(self.gradient.of(state, shape).cost, self.steps)
         # Cards that are held for somebody are in the remembered cost but not in `free`.
         return np.where(shape.choice.fits[free] > 0, cost, IMPOSSIBLE)
 
@@ -46,14 +46,14 @@ class Published:
         if self.gradient is None or hold is not None:
             return tightest(state, shape, hold)
         known = self.gradient.of(state, shape)
-        cost = rounded(known.cost, self.steps)
+        cost = round_steps(known.cost, self.steps)
         position = int(cost.argmin())
         if cost[position] >= IMPOSSIBLE:
             return -1, -1
         return int(shape.pool.nodes[position]), int(known.card[position])
 
 
-def rounded(delta: Floats, steps: int) -> Ints:
+def round_steps(delta: Floats, steps: int) -> Ints:
     """steps − int(steps·sigmoid(−ΔF/1000)); IMPOSSIBLE where ΔF is infinite."""
     finite = np.isfinite(delta)
     score = np.floor(steps / (1 + np.exp(np.clip(np.where(finite, delta, 0), -1e5, 1e5) / 1000)))

@@ -284,7 +284,7 @@ def build_score(
         if found is None:
             continue
         shown = {k: v for k, v in found.items() if k not in ("id", "message")}
-        message = scrubbed(str(found.get("message", ""))).strip().split("\n")[0][:240]
+        message = scrub(str(found.get("message", ""))).strip().split("\n")[0][:240]
         rows.append({
             "id": case["id"], "section": case["section"], "op": case["op"],
             "dtype": case["dtype"], "layout": case["layout"], "call": case["call"],
@@ -303,7 +303,7 @@ def build_score(
         "device": device.split(":")[0],
         "device_name": device_name(device),
         "versions": versions(kit.get("package") or ""),
-        "environment": recorded(kit),
+        "environment": record_versions(kit),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "seconds": round(seconds, 1),
         "deviations": sum(bool(row["deviations"]) and not row.get("because") for row in rows),
@@ -312,7 +312,7 @@ def build_score(
     }
 
 
-def scrubbed(text: str) -> str:
+def scrub(text: str) -> str:
     """A message without paths, addresses, and the names of this machine and user."""
     text = ADDRESSES.sub("<address>", PATHS.sub("…/", text))
     for name, mark in ((socket.gethostname(), "<host>"), (os.environ.get("USER", ""), "<user>")):
@@ -344,7 +344,7 @@ def versions(package: str) -> dict[str, str]:
     return found
 
 
-def recorded(kit: dict[str, Any]) -> dict[str, Any]:
+def record_versions(kit: dict[str, Any]) -> dict[str, Any]:
     """The versions of driver and toolkit that this machine names."""
     from types import SimpleNamespace
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .references import REFERENCES
-from .tensors import arguments, named_arguments, restrided
+from .tensors import arguments, named_arguments, restride
 
 FALLBACK = "fall back to run on the CPU"
 
@@ -111,7 +111,7 @@ def standard_error() -> Iterator[list[str]]:
 def move(value: Any, device: str) -> Any:
     """A tensor on the device with its strides; lists item by item; the device itself."""
     if isinstance(value, Tensor):
-        return restrided(value, list(value.stride()), device)
+        return restride(value, list(value.stride()), device)
     if isinstance(value, torch.device):
         return torch.device(device)
     return [move(item, device) for item in value] if isinstance(value, list) else value

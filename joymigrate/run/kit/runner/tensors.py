@@ -62,7 +62,7 @@ def one(value: Any, case: dict[str, Any], masters: dict[str, Tensor]) -> Any:
     if "tensor" in value:
         tensor = masters[value["tensor"]]
         if "dtype" in value:
-            return restrided(tensor.to(dtype_of(value["dtype"])), value.get("strides"))
+            return restride(tensor.to(dtype_of(value["dtype"])), value.get("strides"))
         if tensor.dtype == torch.float64:
             tensor = tensor.to(dtype_of(case["dtype"]))
         return lay_out(tensor, case["layout"])
@@ -71,7 +71,7 @@ def one(value: Any, case: dict[str, Any], masters: dict[str, Tensor]) -> Any:
     return getattr(torch, str(next(iter(value.values()))))  # a dtype, layout or memory format
 
 
-def restrided(tensor: Tensor, strides: list[int] | None, device: str = "cpu") -> Tensor:
+def restride(tensor: Tensor, strides: list[int] | None, device: str = "cpu") -> Tensor:
     """The same numbers on a device with these strides; an axis of stride 0 repeats its first."""
     tensor = tensor.contiguous() if strides is None else tensor
     steps = tensor.stride() if strides is None else strides

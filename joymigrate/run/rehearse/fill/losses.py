@@ -10,7 +10,7 @@ from joymigrate.run.rehearse.fill.declare import fill, wide
 MEAN, SUM = 1, 2  # torch's numbers for `reduction`; 0 is none
 
 
-def reduced(loss: Tensor, reduction: int) -> Tensor:
+def reduce_loss(loss: Tensor, reduction: int) -> Tensor:
     """The loss as `reduction` says."""
     if reduction == MEAN:
         return loss.mean()
@@ -22,7 +22,7 @@ def huber_loss(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 
     """d^2 / 2 up to delta, then delta (|d| - delta / 2)."""
     size = torch.abs(x - target)
     loss = torch.where(size <= delta, 0.5 * size * size, delta * (size - 0.5 * delta))
-    return reduced(loss, reduction)
+    return reduce_loss(loss, reduction)
 
 
 @fill("huber_loss_backward.out")
@@ -58,7 +58,7 @@ def multi_margin_loss(
     loss = powered.sum(1) / rows.shape[1]
     if weight is not None:
         loss = loss * weight.index_select(0, labels.flatten())
-    return reduced(loss, reduction) if target.dim() else reduced(loss.sum(), reduction)
+    return reduce_loss(loss, reduction) if target.dim() else reduce_loss(loss.sum(), reduction)
 
 
 @fill("multi_margin_loss_backward multi_margin_loss_backward.grad_input")

@@ -10,12 +10,12 @@ from torch import Tensor
 from joymigrate.run.rehearse.fill.declare import fill, wide
 
 
-def stopped(found_inf: Tensor | None) -> bool:
+def found_overflow(found_inf: Tensor | None) -> bool:
     """Whether a gradient scaler found an overflow; looks at the device."""
     return found_inf is not None and bool(found_inf.item())
 
 
-def prepared(grad: Tensor, grad_scale: Tensor | None, maximize: bool) -> Tensor:
+def prepare_gradient(grad: Tensor, grad_scale: Tensor | None, maximize: bool) -> Tensor:
     """The gradient unscaled (in place, as torch does) and in the direction to go."""
     if grad_scale is not None:
         grad.div_(grad_scale)
@@ -42,10 +42,10 @@ def fused_adamw(
     found_inf: Tensor | None = None,
 ) -> None:
     """AdamW with its learning rate in a tensor."""
-    if stopped(found_inf):
+    if found_overflow(found_inf):
         return
     for i, (weight, gradient) in enumerate(zip(weights, grads, strict=True)):
-        grad = prepared(gradient, grad_scale, maximize)
+        grad = prepare_gradient(gradient, grad_scale, maximize)
         rate, step = lr.to(weight.device), state_steps[i].to(weight.device)
         average, square = exp_avgs[i], exp_avg_sqs[i]
         weight.mul_(1 - rate * weight_decay)
@@ -75,10 +75,10 @@ def fused_adagrad(
     found_inf: Tensor | None = None,
 ) -> None:
     """Adagrad."""
-    if stopped(found_inf):
+    if found_overflow(found_inf):
         return
     for i, (weight, gradient) in enumerate(zip(weights, grads, strict=True)):
-        grad = prepared(gradient, grad_scale, maximize)
+        grad = prepare_gradient(gradient, grad_scale, maximize)
         if weight_decay:
             grad = grad + weight * weight_decay
         rate = lr.to(weight.device) if isinstance(lr, Tensor) else lr

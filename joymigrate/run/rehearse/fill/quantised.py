@@ -11,7 +11,7 @@ from joymigrate.run.rehearse.fill.declare import fill
 EXACT_TERMS = 512
 
 
-def rounded(x: Tensor, scale: Tensor | float, zero_point: Tensor | float) -> Tensor:
+def round_steps(x: Tensor, scale: Tensor | float, zero_point: Tensor | float) -> Tensor:
     """x in steps of `scale`, before it is held within the quantised range."""
     return torch.round(x.to(torch.float32) * (1.0 / scale) + zero_point)
 
@@ -20,7 +20,7 @@ def fake(
     x: Tensor, scale: Tensor | float, zero_point: Tensor | float, low: int, high: int
 ) -> tuple[Tensor, Tensor]:
     """x as it comes back from the quantised range, and where it was inside."""
-    steps = rounded(x, scale, zero_point)
+    steps = round_steps(x, scale, zero_point)
     inside = (steps >= low) & (steps <= high)
     return ((steps.clamp(low, high) - zero_point) * scale).to(x.dtype), inside
 
@@ -101,7 +101,7 @@ def learnable_gradients(
     grad: Tensor, x: Tensor, scale: Tensor, point: Tensor, low: int, high: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of input, scale and zero point, element by element (Esser et al., 2020)."""
-    steps = rounded(x, scale, point)
+    steps = round_steps(x, scale, point)
     inside = ((steps >= low) & (steps <= high)).to(grad.dtype)
     held = steps.clamp(low, high)
     slope = (held - point) - inside * x / scale

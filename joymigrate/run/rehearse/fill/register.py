@@ -57,7 +57,7 @@ def register(
     key = OWN_KEYS.get(owner.device, "PrivateUse1")
     if key in _active:
         return _active[key]
-    chosen = selected(fills, only)
+    chosen = select_fills(fills, only)
     taken = set() if force else own_kernels(key)
     library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     done = []
@@ -80,7 +80,7 @@ def register(
     return installed
 
 
-def selected(fills: Mapping[str, Fill], only: Iterable[str] | None) -> list[Fill]:
+def select_fills(fills: Mapping[str, Fill], only: Iterable[str] | None) -> list[Fill]:
     """The fills that are asked for."""
     if only is None:
         return list(fills.values())

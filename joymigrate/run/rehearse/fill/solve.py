@@ -63,7 +63,7 @@ def factors_transpose(name: str) -> bool:
         return float(factors[0, 0]) == 8.0
 
 
-def turned(a: Tensor, name: str) -> tuple[Tensor, bool]:
+def turn_matrix(a: Tensor, name: str) -> tuple[Tensor, bool]:
     """The matrix that torch would factor, and whether it is A's transpose."""
     transposed = a.is_contiguous() and not a.is_complex() and factors_transpose(name)
     return (a.mT if transposed else a), transposed
@@ -81,7 +81,7 @@ def solve_ex(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """X with A X = B, and A's factors for the gradient."""
     vector = b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1])
-    matrix, transposed = turned(a, "_linalg_solve_ex")
+    matrix, transposed = turn_matrix(a, "_linalg_solve_ex")
     factors, pivots, _, info = lu_rows(matrix, pivot=True)
     if check_errors:
         fail(info, "torch.linalg.solve")
@@ -110,7 +110,7 @@ def sign_of(pivots: Tensor, dtype: torch.dtype) -> Tensor:
 @fill("_linalg_det _linalg_det.result", rtol=2e-5, atol=1e-5)
 def det(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The determinant, and A's factors for the gradient."""
-    factors, pivots, _, _ = lu_rows(turned(a, "_linalg_det")[0], pivot=True)
+    factors, pivots, _, _ = lu_rows(turn_matrix(a, "_linalg_det")[0], pivot=True)
     diagonal = torch.diagonal(factors, dim1=-2, dim2=-1)
     return torch.prod(diagonal, -1) * sign_of(pivots, a.dtype), factors, pivots
 
@@ -118,7 +118,7 @@ def det(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 @fill("_linalg_slogdet _linalg_slogdet.sign", rtol=2e-5, atol=1e-5)
 def slogdet(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Sign and logarithm of the determinant, and A's factors for the gradient."""
-    factors, pivots, _, _ = lu_rows(turned(a, "_linalg_det")[0], pivot=True)
+    factors, pivots, _, _ = lu_rows(turn_matrix(a, "_linalg_det")[0], pivot=True)
     diagonal = torch.diagonal(factors, dim1=-2, dim2=-1)
     sign = torch.prod(torch.sgn(diagonal), -1) * sign_of(pivots, a.dtype)
     return sign, torch.log(torch.abs(diagonal)).sum(-1), factors, pivots

@@ -305,7 +305,7 @@ def ask_kernel(library: CheckLibrary, kernel: str, arguments: Sequence[Argument]
             return known[key]
 
         facts = Grid(arguments, ask).run(kernel)
-        tell({"facts": written(replace(facts, asked=len(known), crashed=len(crashed)))})
+        tell({"facts": write_facts(replace(facts, asked=len(known), crashed=len(crashed)))})
 
     while len(crashed) <= CRASHES:
         told, _ = ask_in_child(work)
@@ -364,7 +364,7 @@ def rows_of(
     return rows
 
 
-def written(facts: Facts) -> dict[str, Any]:
+def write_facts(facts: Facts) -> dict[str, Any]:
     """Facts as plain data."""
     names = Facts.__dataclass_fields__
     raw = {name: getattr(facts, name) for name in names}

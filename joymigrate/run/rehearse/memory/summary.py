@@ -20,7 +20,7 @@ def ask(folder: Path, package: str, device: str) -> None:
     settings.write(Watched(package, device), folder / SETTINGS)
 
 
-def collected(folder: Path, *, rehearsal: bool) -> dict[str, Any]:
+def collect(folder: Path, *, rehearsal: bool) -> dict[str, Any]:
     """All processes that used the device, by rank, then by how much they held."""
     found = [json.loads(path.read_text("utf-8")) for path in folder.glob("process-*.json")]
     used = [one for one in found if one["timeline"] or one["peak_bytes"] or one["held"]]

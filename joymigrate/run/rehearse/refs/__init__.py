@@ -16,10 +16,10 @@ import pkgutil
 from joymigrate.run.rehearse.refs.absent import stand_ins
 from joymigrate.run.rehearse.refs.declaration import DECLARED, Reference, reference, signatures
 
-__all__ = ["Reference", "computed", "reference", "registry", "signatures"]
+__all__ = ["Reference", "list_references", "reference", "registry", "signatures"]
 
 
-def computed() -> dict[str, Reference]:
+def list_references() -> dict[str, Reference]:
     """Every reference by its own name (`npu::npu_rms_norm`, `npu::npu_max.dim`)."""
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name):
         if not module.name.startswith("__"):
@@ -32,7 +32,7 @@ def registry() -> dict[str, Reference]:
 
     The vendor registers its operators a second time under `aten::`; those names are here too.
     """
-    found = {**stand_ins(), **computed()}
+    found = {**stand_ins(), **list_references()}
     twins = {
         f"aten::{name.removeprefix('npu::')}": item
         for name, item in found.items()

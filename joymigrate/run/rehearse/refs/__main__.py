@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from joymigrate.run.rehearse.refs import computed, signatures
+from joymigrate.run.rehearse.refs import list_references, signatures
 
 HEAD = """# Operators of the rehearsal device
 
@@ -73,7 +73,7 @@ def reason_of(name: str) -> str:
 
 def table() -> str:
     """The whole document."""
-    references = computed()
+    references = list_references()
     names = sorted(signatures())
     covered = [name for name in names if name in references]
     rows = ["| operator | source of its semantics |", "|---|---|"]

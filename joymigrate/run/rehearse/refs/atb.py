@@ -97,7 +97,7 @@ def _heads(tensor: Tensor, heads: int) -> Tensor:
     return tensor.reshape(-1, heads, tensor.shape[-1] // heads)
 
 
-def _packed(
+def _pack(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -113,13 +113,13 @@ def _packed(
     target, at = out.view(len(q), heads[0], -1), 0
     for number, length in enumerate(int(value) for value in lengths):
         span = slice(at, at + length)
-        hide = _hidden(mask, number, length, length, causal)
+        hide = _hide(mask, number, length, length, causal)
         target[span] = _sequence(q[span], k[span], v[span], scale, hide).to(out.dtype)
         at += length
     return out
 
 
-def _hidden(mask: Maybe, number: int, rows: int, columns: int, causal: bool) -> Maybe:
+def _hide(mask: Maybe, number: int, rows: int, columns: int, causal: bool) -> Maybe:
     if causal:
         return outside_band(rows, columns, UNLIMITED, 0, bottom_right=True)
     if mask is None or not mask.numel():
@@ -145,7 +145,7 @@ def _npu_flash_attention(
     out: Tensor,
 ) -> None:
     lengths = seq_len.tolist()
-    _packed(query, key, value, lengths, scale_value, (num_heads, num_kv_heads), out, mask)
+    _pack(query, key, value, lengths, scale_value, (num_heads, num_kv_heads), out, mask)
 
 
 @reference("atb::_npu_flash_attention_v3", source=SOURCE.format("SelfAttentionAtbV3.cpp"))
@@ -165,7 +165,7 @@ def _npu_flash_attention_v3(
     """mask_type 3: the mask is a compressed causal constant."""
     causal = mask_type == 3
     heads = num_heads, num_kv_heads
-    _packed(query, key, value, seq_len.tolist(), scale_value, heads, out, mask, causal)
+    _pack(query, key, value, seq_len.tolist(), scale_value, heads, out, mask, causal)
 
 
 @reference("atb::_npu_flash_attention_unpad", source=SOURCE.format("SelfAttentionUnpadAtb.cpp"))
@@ -181,7 +181,7 @@ def _npu_flash_attention_unpad(
 ) -> None:
     """Without a mask."""
     heads = num_heads, num_kv_heads
-    _packed(query, key, value, seq_len.tolist(), scale_value, heads, out)
+    _pack(query, key, value, seq_len.tolist(), scale_value, heads, out)
 
 
 @reference(
@@ -200,7 +200,7 @@ def _npu_flash_attention_unpad_v2(
     out: Tensor,
 ) -> None:
     heads = num_heads, num_kv_heads
-    _packed(query, key, value, seq_len.tolist(), scale_value, heads, out)
+    _pack(query, key, value, seq_len.tolist(), scale_value, heads, out)
 
 
 @reference("atb::_npu_paged_attention", source=SOURCE.format("PagedAttentionAtb.cpp"))
@@ -218,7 +218,9 @@ def _npu_paged_attention(
     workspace: Maybe = None,
 ) -> None:
     """One query token per sequence over ND caches [blocks, size, N, D]."""
-    _paged(query, key_cache, value_cache, scale_value, block_table, context_lens, out, num_heads)
+    _attend_paged(
+        query, key_cache, value_cache, scale_value, block_table, context_lens, out, num_heads
+    )
 
 
 @reference("atb::_npu_paged_attention_mla", source=SOURCE.format("PagedAttentionMlaAtb.cpp"))
@@ -235,10 +237,10 @@ def _npu_paged_attention_mla(
 ) -> None:
     """The values are the first `mla_vheadsize` entries of the keys."""
     values = key_cache[..., :mla_vheadsize]
-    _paged(query, key_cache, values, scale_value, block_table, context_lens, out, num_heads)
+    _attend_paged(query, key_cache, values, scale_value, block_table, context_lens, out, num_heads)
 
 
-def _paged(
+def _attend_paged(
     query: Tensor,
     key_cache: Tensor,
     value_cache: Tensor,

@@ -84,7 +84,7 @@ def outside_band(rows: int, columns: int, before: int, after: int, *, bottom_rig
     return (j > i + after) | (j < i - before)
 
 
-def hidden(
+def mask_of_mode(
     mode: int,
     rows: int,
     columns: int,

@@ -17,7 +17,7 @@ from joymigrate.run.rehearse.refs.attention_core import (
     UNLIMITED,
     attend,
     from_bnsd,
-    hidden,
+    mask_of_mode,
     spans,
     split_last,
     to_bnsd,
@@ -107,7 +107,9 @@ def _blocks(call: AttentionScalars, cache: Tensor) -> Tensor:
     return cache
 
 
-def _paged(call: AttentionScalars, cache: Tensor, table: Tensor, lengths: Lengths) -> list[Tensor]:
+def _read_pages(
+    call: AttentionScalars, cache: Tensor, table: Tensor, lengths: Lengths
+) -> list[Tensor]:
     """The sequences that a block table describes, each [N, S, D]."""
     if lengths is None:
         raise RuntimeError(f"{call.operator}: a block table needs the lengths of the keys")
@@ -157,7 +159,7 @@ def sequences_of(
 
     def cut(tensor: Tensor) -> list[Tensor]:
         if table is not None:
-            return _paged(call, tensor, table, lengths)
+            return _read_pages(call, tensor, table, lengths)
         return _cut(call, tensor, call.kv_heads, lengths, padding)
 
     found = _real(call, side, cut(side.tensor))
@@ -213,7 +215,7 @@ def infer(
     outputs, sums = [], []
     for number, (q, k, v) in enumerate(zip(queries, keys, values, strict=True)):
         plain = single and query_rope is None
-        hide = hidden(
+        hide = mask_of_mode(
             0 if plain else call.sparse_mode,
             q.shape[1],
             k.shape[1],
@@ -271,7 +273,7 @@ def _join(
     return from_bnsd(joined, call.output_layout), lse
 
 
-def quantised(output: Tensor, scale: Maybe, offset: Maybe, like: Tensor) -> Tensor:
+def quantise_output(output: Tensor, scale: Maybe, offset: Maybe, like: Tensor) -> Tensor:
     """The output in the query's dtype, or int8 when an output scale is given."""
     if scale is None:
         return output.to(like.dtype)

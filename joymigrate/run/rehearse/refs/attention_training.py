@@ -20,8 +20,8 @@ from joymigrate.run.rehearse.refs.attention_core import (
     Attended,
     attend,
     from_bnsd,
-    hidden,
     kv_heads_of,
+    mask_of_mode,
     spans,
     to_bnsd,
 )
@@ -176,7 +176,7 @@ def _zero_empty_rows(plan: Plan) -> bool:
     return plan.inner_precise == 2 or plan.sparse_mode not in (0, 1)
 
 
-def _joined(plan: Plan, inputs: Inputs) -> tuple[Tensor, Tensor]:
+def _join_rope(plan: Plan, inputs: Inputs) -> tuple[Tensor, Tensor]:
     """Query and key with their rope parts behind them along the head size."""
     if inputs.query_rope is None or inputs.key_rope is None:
         return inputs.query, inputs.key
@@ -186,8 +186,8 @@ def _joined(plan: Plan, inputs: Inputs) -> tuple[Tensor, Tensor]:
     return query, torch.cat((inputs.key, inputs.key_rope), -1)
 
 
-def _unpacked(plan: Plan, inputs: Inputs, keep: Maybe) -> Attended:
-    query, key = _joined(plan, inputs)
+def _attend_batch(plan: Plan, inputs: Inputs, keep: Maybe) -> Attended:
+    query, key = _join_rope(plan, inputs)
     kv_heads = kv_heads_of(key, query, plan.layout, plan.heads)
     query = to_bnsd(query, plan.layout, plan.heads)
     key = to_bnsd(key, plan.layout, kv_heads)
@@ -215,20 +215,20 @@ def _hidden_of_batch(plan: Plan, mask: Maybe, batch: int, rows: int, columns: in
     """Hidden positions of all sequences; prefixes differ by sequence."""
     tokens: dict[str, Any] = {"before": plan.before, "after": plan.after}
     if plan.sparse_mode not in (5, 6) or mask is None:
-        return hidden(plan.sparse_mode, rows, columns, mask, **tokens)
+        return mask_of_mode(plan.sparse_mode, rows, columns, mask, **tokens)
     each = []
     for number in range(batch):
         own = mask[number : number + 1] if mask.dim() == 4 and mask.shape[0] == batch else mask
         prefix = plan.prefix[number] if number < len(plan.prefix) else 0
-        found = hidden(plan.sparse_mode, rows, columns, own, prefix=prefix)
+        found = mask_of_mode(plan.sparse_mode, rows, columns, own, prefix=prefix)
         assert found is not None
         each.append(found.reshape(1, -1, rows, columns))
     return torch.cat(each)
 
 
-def _packed(plan: Plan, inputs: Inputs, keep: Maybe) -> Attended:
+def _attend_packed(plan: Plan, inputs: Inputs, keep: Maybe) -> Attended:
     """TND: every sequence on its own; the result is [1, N, T, …]."""
-    query, key = _joined(plan, inputs)
+    query, key = _join_rope(plan, inputs)
     value, at, parts = inputs.value, 0, []
     pairs = list(zip(spans(list(plan.q_ends)), spans(list(plan.kv_ends)), strict=True))
     for number, (q_span, kv_span) in enumerate(pairs):
@@ -237,7 +237,7 @@ def _packed(plan: Plan, inputs: Inputs, keep: Maybe) -> Attended:
         own = None if keep is None else keep[at : at + count].view(1, plan.heads, rows, columns)
         place = _place(number, len(pairs))
         prefix = plan.prefix[number] if number < len(plan.prefix) else 0
-        hide = hidden(
+        hide = mask_of_mode(
             plan.sparse_mode,
             rows,
             columns,
@@ -282,10 +282,10 @@ def _along_tokens(parts: list[Attended], name: str, rest: int) -> Tensor:
 def fusion_attention(plan: Plan, inputs: Inputs, keep: Maybe) -> tuple[Tensor, Tensor, Tensor]:
     """Output in the call's layout, softmax maximum and sum in the form of the vendor."""
     if plan.layout != "TND":
-        found = _unpacked(plan, inputs, keep)
+        found = _attend_batch(plan, inputs, keep)
         wide = [x.expand(*x.shape[:3], 8).contiguous() for x in (found.maximum, found.total)]
         return from_bnsd(found.output, plan.layout), wide[0].float(), wide[1].float()
-    found = _packed(plan, inputs, keep)
+    found = _attend_packed(plan, inputs, keep)
     output = found.output.squeeze(0).transpose(0, 1).contiguous()
     return output, _statistics(plan, found.maximum), _statistics(plan, found.total)
 

@@ -99,7 +99,7 @@ def batch_norm_backward_elemt(
     return (found * scale).to(x.dtype)
 
 
-def gathered(
+def gather_statistics(
     mean: Tensor,
     invstd: Tensor,
     running_mean: Maybe,
@@ -133,7 +133,7 @@ def batch_norm_gather_stats_with_counts(
     eps: float,
     counts: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    return gathered(mean, invstd, running_mean, running_var, momentum, eps, counts)
+    return gather_statistics(mean, invstd, running_mean, running_var, momentum, eps, counts)
 
 
 @reference("batch_norm_reduce", source="op-plugin BatchNormReduceKernelNpuOpApi.cpp")
@@ -159,4 +159,4 @@ def batch_norm_gather_stats_update(
     means = working(mean) / weights
     variances = working(invstd) / weights - means.square()
     reciprocal = torch.rsqrt(variances + eps)
-    return gathered(means, reciprocal, running_mean, running_var, momentum, eps, counts)
+    return gather_statistics(means, reciprocal, running_mean, running_var, momentum, eps, counts)

@@ -59,7 +59,7 @@ def element_of(code: int, operator: str) -> Element:
     return ELEMENTS[code]
 
 
-def rounded(values: Tensor, element: Element, mode: str, operator: str) -> Tensor:
+def round_to_grid(values: Tensor, element: Element, mode: str, operator: str) -> Tensor:
     """Float values on the element's grid, saturating."""
     exponent = torch.frexp(values.abs()).exponent.sub(1).clamp(min=element.lowest)
     grid = torch.ldexp(torch.ones_like(values), exponent - element.mantissa)
@@ -75,7 +75,7 @@ def rounded(values: Tensor, element: Element, mode: str, operator: str) -> Tenso
     return (steps * grid).clamp(-element.largest, element.largest)
 
 
-def stored(values: Tensor, element: Element) -> Tensor:
+def store_bytes(values: Tensor, element: Element) -> Tensor:
     """Values on the element's grid as its bytes."""
     if not element.packed:
         return values.to(element.torch)
@@ -85,8 +85,8 @@ def stored(values: Tensor, element: Element) -> Tensor:
     return packed.to(torch.uint8)
 
 
-def loaded(stored_values: Tensor, element: Element) -> Tensor:
-    """The real numbers behind the bytes of `stored`, float32."""
+def load_bytes(stored_values: Tensor, element: Element) -> Tensor:
+    """The real numbers behind the bytes of `store_bytes`, float32."""
     if not element.packed:
         return stored_values.float()
     both = torch.stack((stored_values & 0xF, stored_values >> 4), -1).flatten(-2).long()
@@ -135,7 +135,9 @@ def mx_quantised(
     blocks = F.pad(wide, (0, -length % block)).unflatten(-1, (-1, block))  # type: ignore[no-untyped-call]
     shared = exponents(blocks.abs().amax(-1), element, algorithm, most, operator)
     scaled = torch.ldexp(blocks, -shared.unsqueeze(-1)).flatten(-2)[..., :length]
-    elements = stored(rounded(scaled.movedim(-1, axis), element, mode, operator), element)
+    elements = store_bytes(
+        round_to_grid(scaled.movedim(-1, axis), element, mode, operator), element
+    )
     scales = F.pad((shared + BIAS).to(torch.uint8), (0, shared.shape[-1] % 2))
     pairs = scales.unflatten(-1, (-1, 2))  # type: ignore[no-untyped-call]
     return elements, pairs.movedim(-2, axis).contiguous()
@@ -145,7 +147,7 @@ def mx_dequantised(
     elements: Tensor, scales: Tensor, element: Element, axis: int, block: int = BLOCK
 ) -> Tensor:
     """The real numbers, float32."""
-    values = loaded(elements, element)
+    values = load_bytes(elements, element)
     axis %= values.dim()
     flat = scales.movedim(axis, -2).flatten(-2)  # the pairs in a row, along the last axis
     flat = flat.view(torch.uint8) if flat.dtype.itemsize == 1 else flat
@@ -272,7 +274,7 @@ def npu_add_rms_norm_dynamic_mx_quant(
     return elements, total.to(x1.dtype), scales, rstd
 
 
-def _clipped(x: Tensor, dim: int, limit: float, alpha: float, bias: float) -> Tensor:
+def _clip_unit(x: Tensor, dim: int, limit: float, alpha: float, bias: float) -> Tensor:
     """The clipped unit of `swiglu_mode` 1: even places are the gate, odd ones the linear part."""
     lanes = working(x).movedim(dim, -1)
     gate, linear = lanes[..., ::2].clamp(max=limit), lanes[..., 1::2].clamp(-limit, limit)
@@ -301,7 +303,7 @@ def npu_swiglu_mx_quant(
     if group_index is not None:
         raise Unsimulated("npu_swiglu_mx_quant", "groups")
     if swiglu_mode == 1:
-        y = _clipped(x, activate_dim, clamp_limit, glu_alpha, glu_bias)
+        y = _clip_unit(x, activate_dim, clamp_limit, glu_alpha, glu_bias)
     else:
         first, second = working(x).chunk(2, activate_dim)
         y = F.silu(first) * second if activate_left else first * F.silu(second)

@@ -167,7 +167,7 @@ def _pairs(boxes: Tensor, truths: Tensor, trans: bool, cross: bool) -> tuple[Ten
     return (a.unsqueeze(1), b.unsqueeze(0)) if cross else (a, b)
 
 
-def enhanced(kind: str, boxes: Tensor, truths: Tensor, trans: bool, cross: bool) -> Tensor:
+def enhance_iou(kind: str, boxes: Tensor, truths: Tensor, trans: bool, cross: bool) -> Tensor:
     """GIoU, DIoU or CIoU of pairs, [1, N] (or [N, M] crossed)."""
     a, b = _pairs(boxes, truths, trans, cross)
     inner = intersection(a, b)
@@ -197,7 +197,7 @@ def _shape_penalty(a: Tensor, b: Tensor, iou: Tensor) -> Tensor:
     return alpha * v
 
 
-def _checked(operator: str, mode: int) -> None:
+def _check_mode(operator: str, mode: int) -> None:
     if mode != 0:
         raise Unsimulated(operator, f"mode {mode}")
 
@@ -206,8 +206,8 @@ def _checked(operator: str, mode: int) -> None:
 def npu_giou(
     x: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0
 ) -> Tensor:
-    _checked("npu_giou", mode)
-    found = enhanced("giou", working(x), working(gtboxes), trans, is_cross)
+    _check_mode("npu_giou", mode)
+    found = enhance_iou("giou", working(x), working(gtboxes), trans, is_cross)
     return (found if is_cross else found.T).to(x.dtype)
 
 
@@ -215,8 +215,8 @@ def npu_giou(
 def npu_diou(
     x: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0
 ) -> Tensor:
-    _checked("npu_diou", mode)
-    return enhanced("diou", working(x), working(gtboxes), trans, is_cross).to(x.dtype)
+    _check_mode("npu_diou", mode)
+    return enhance_iou("diou", working(x), working(gtboxes), trans, is_cross).to(x.dtype)
 
 
 @reference("npu_ciou", source=BETA.format("npu_ciou"))
@@ -228,8 +228,8 @@ def npu_ciou(
     mode: int = 0,
     atan_sub_flag: bool = False,
 ) -> Tensor:
-    _checked("npu_ciou", mode)
-    return enhanced("ciou", working(x), working(gtboxes), trans, is_cross).to(x.dtype)
+    _check_mode("npu_ciou", mode)
+    return enhance_iou("ciou", working(x), working(gtboxes), trans, is_cross).to(x.dtype)
 
 
 @reference("_npu_ciou", source=FORMULAS)
@@ -257,7 +257,7 @@ def npu_giou_backward(
     mode: int = 0,
 ) -> tuple[Tensor | None, ...]:
     wanted = grad if is_cross else grad.reshape(1, -1)
-    return vjp(lambda a, b: enhanced("giou", a, b, trans, is_cross), (bboxes, gtboxes), wanted)
+    return vjp(lambda a, b: enhance_iou("giou", a, b, trans, is_cross), (bboxes, gtboxes), wanted)
 
 
 @reference("npu_diou_backward", source=FORMULAS)
@@ -269,7 +269,7 @@ def npu_diou_backward(
     is_cross: bool = False,
     mode: int = 0,
 ) -> tuple[Tensor | None, ...]:
-    return vjp(lambda a, b: enhanced("diou", a, b, trans, is_cross), (bboxes, gtboxes), grad)
+    return vjp(lambda a, b: enhance_iou("diou", a, b, trans, is_cross), (bboxes, gtboxes), grad)
 
 
 @reference("npu_ciou_backward", source=FORMULAS)
@@ -282,13 +282,13 @@ def npu_ciou_backward(
     is_cross: bool = True,
     mode: int = 0,
 ) -> tuple[Tensor | None, ...]:
-    return vjp(lambda a, b: enhanced("ciou", a, b, trans, is_cross), (bboxes, gtboxes), grad)
+    return vjp(lambda a, b: enhance_iou("ciou", a, b, trans, is_cross), (bboxes, gtboxes), grad)
 
 
 # ── region pooling ──────────────────────────────────────────────────────────────────────────────
 
 
-def pooled(
+def pool_bins(
     x: Tensor, rois: Tensor, scale: float, height: int, width: int, samples: int, end_mode: int
 ) -> Tensor:
     """Average of bilinear samples in every bin; rois [K, 5] (batch, x0, y0, x1, y1)."""
@@ -338,7 +338,7 @@ def npu_roi_align(
     sample_num: int,
     roi_end_mode: int,
 ) -> Tensor:
-    found = pooled(
+    found = pool_bins(
         working(x),
         working(rois),
         spatial_scale,
@@ -364,7 +364,7 @@ def npu_roi_alignbk(
     """`self` is the gradient of the pooled regions."""
     regions = working(rois)
     found = vjp(
-        lambda a: pooled(
+        lambda a: pool_bins(
             a,
             regions,
             spatial_scale,

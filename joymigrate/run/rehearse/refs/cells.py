@@ -12,7 +12,7 @@ SOURCE = "torch native_functions.yaml, op-plugin LstmCellKernelNpuOpApi.cpp"
 Maybe = Tensor | None
 
 
-def _summed(given: Tensor, hidden: Tensor, b_in: Maybe, b_hid: Maybe) -> Tensor:
+def _add_products(given: Tensor, hidden: Tensor, b_in: Maybe, b_hid: Maybe) -> Tensor:
     total = working(given) + working(hidden)
     for bias in (b_in, b_hid):
         total = total if bias is None else total + working(bias)
@@ -28,7 +28,7 @@ def thnn_fused_lstm_cell(
     hidden_bias: Maybe = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """h, c, and the activated gates [B, 4H] (i, f, g, o) for the backward operator."""
-    i, f, g, o = _summed(input_gates, hidden_gates, input_bias, hidden_bias).chunk(4, 1)
+    i, f, g, o = _add_products(input_gates, hidden_gates, input_bias, hidden_bias).chunk(4, 1)
     i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
     cy = f * working(cx) + i * g
     workspace = torch.cat((i, f, g, o), 1)

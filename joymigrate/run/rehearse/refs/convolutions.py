@@ -11,7 +11,7 @@ from torch import Tensor
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.gradients import vjp, working
 from joymigrate.run.rehearse.refs.indexing import into
-from joymigrate.run.rehearse.refs.linear import masked
+from joymigrate.run.rehearse.refs.linear import mask_unasked
 
 BETA = "op-plugin docs/zh/custom_APIs/torch_npu/（beta）torch_npu-{}.md"
 FORMULAS = "op-plugin derivatives.yaml"
@@ -19,14 +19,16 @@ Maybe = Tensor | None
 Ints = Sequence[int]
 
 
-def convolved(
+def convolve(
     x: Tensor, weight: Tensor, bias: Maybe, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Tensor:
     function: Callable[..., Tensor] = F.conv3d if x.dim() == 5 else F.conv2d
     return function(x, weight, bias, list(stride), list(padding), list(dilation), groups)
 
 
-def _rounded(function: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Maybe) -> Tensor:
+def _round_result(
+    function: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Maybe
+) -> Tensor:
     shift = None if bias is None else working(bias)
     return function(working(x), working(weight), shift).to(x.dtype)
 
@@ -35,8 +37,8 @@ def _rounded(function: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: M
 def npu_convolution(
     x: Tensor, weight: Tensor, bias: Maybe, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Tensor:
-    return _rounded(
-        lambda a, w, b: convolved(a, w, b, stride, padding, dilation, groups), x, weight, bias
+    return _round_result(
+        lambda a, w, b: convolve(a, w, b, stride, padding, dilation, groups), x, weight, bias
     )
 
 
@@ -74,14 +76,14 @@ def npu_convolution_backward(
 ) -> tuple[Maybe, ...]:
     """Gradients of input, weight and bias."""
     found = vjp(
-        lambda a, w, b: convolved(a, w, b, stride, padding, dilation, groups),
+        lambda a, w, b: convolve(a, w, b, stride, padding, dilation, groups),
         (x, weight, _bias_of(grad)),
         grad,
     )
-    return masked(found, output_mask)
+    return mask_unasked(found, output_mask)
 
 
-def transposed(
+def convolve_transposed(
     x: Tensor,
     weight: Tensor,
     bias: Maybe,
@@ -111,8 +113,10 @@ def npu_convolution_transpose(
     dilation: Ints,
     groups: int,
 ) -> Tensor:
-    return _rounded(
-        lambda a, w, b: transposed(a, w, b, padding, output_padding, stride, dilation, groups),
+    return _round_result(
+        lambda a, w, b: convolve_transposed(
+            a, w, b, padding, output_padding, stride, dilation, groups
+        ),
         x,
         weight,
         bias,
@@ -137,11 +141,13 @@ def npu_convolution_transpose_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Maybe, ...]:
     found = vjp(
-        lambda a, w, b: transposed(a, w, b, padding, output_padding, stride, dilation, groups),
+        lambda a, w, b: convolve_transposed(
+            a, w, b, padding, output_padding, stride, dilation, groups
+        ),
         (x, weight, _bias_of(grad)),
         grad,
     )
-    return masked(found, output_mask)
+    return mask_unasked(found, output_mask)
 
 
 @reference("slow_conv_transpose2d_backward", source="torch derivatives.yaml")
@@ -223,7 +229,7 @@ def conv_depthwise2d_backward(
 # ── deformable convolution ──────────────────────────────────────────────────────────────────────
 
 
-def sampled(
+def sample_taps(
     x: Tensor,
     offset: Tensor,
     kernel: Ints,
@@ -278,7 +284,7 @@ def npu_deformable_conv2d(
 
     stride and dilation are [N, C, H, W], padding is [top, bottom, left, right].
     """
-    moved = sampled(
+    moved = sample_taps(
         working(x),
         working(offset),
         kernel_size,
@@ -311,7 +317,9 @@ def npu_deformable_conv2dbk(
     """Gradients of input, weight, offset and bias."""
 
     def forward(a: Tensor, w: Tensor, o: Tensor, b: Tensor) -> Tensor:
-        moved = sampled(a, o, kernel_size, stride, padding, dilation, deformable_groups, modulated)
+        moved = sample_taps(
+            a, o, kernel_size, stride, padding, dilation, deformable_groups, modulated
+        )
         return F.conv2d(moved, w, b, list(kernel_size), groups=groups)
 
     return vjp(forward, (x, weight, offset, _bias_of(grad_output)), grad_output)

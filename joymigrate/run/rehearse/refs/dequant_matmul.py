@@ -19,7 +19,7 @@ Maybe = Tensor | None
 INT8 = 127.0
 
 
-def quantised(
+def quantise_rows(
     x: Tensor, scale: Maybe, smooth: Maybe, mode: str | None, operator: str
 ) -> tuple[Tensor, Tensor]:
     """int8 x and the scales of its rows [M, 1]; they are the rows' own maxima unless given."""
@@ -52,7 +52,7 @@ def npu_quant_matmul_dequant(
     operator = "npu_quant_matmul_dequant"
     if bias is not None or x_offset is not None:
         raise Unsimulated(operator, "bias or x_offset")
-    values, scale = quantised(x, x_scale, smooth_scale, quant_mode, operator)
+    values, scale = quantise_rows(x, x_scale, smooth_scale, quant_mode, operator)
     found = exact_product(values, quantized_weight.mT) * weight_scale.double() * scale.double()
     return found.to(x.dtype)
 
@@ -76,7 +76,7 @@ def npu_quant_grouped_matmul_dequant(
     operator = "npu_quant_grouped_matmul_dequant"
     if bias is not None or x_offset is not None:
         raise Unsimulated(operator, "bias or x_offset")
-    values, scale = quantised(x, x_scale, smooth_scale, quant_mode, operator)
+    values, scale = quantise_rows(x, x_scale, smooth_scale, quant_mode, operator)
     found = torch.zeros(len(x), quantized_weight.shape[1], dtype=x.dtype)
     for group, start, stop in bounds(group_list, 0, len(quantized_weight)):
         part = exact_product(values[start:stop], quantized_weight[group].mT)

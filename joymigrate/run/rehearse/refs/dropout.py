@@ -21,7 +21,7 @@ from joymigrate.run.rehearse.refs.randomness import (
 )
 
 
-def masked(x: Tensor, keep: Tensor, p: float) -> Tensor:
+def mask_out(x: Tensor, keep: Tensor, p: float) -> Tensor:
     if p >= 1:
         return torch.zeros_like(x)
     return (working(x) * keep.view(x.shape) / (1.0 - p)).to(x.dtype)
@@ -37,17 +37,17 @@ def _bits(mask: Tensor, count: int) -> Tensor:
 @reference("_npu_dropout", source="op-plugin NativeDropoutKernelNpuOpApi.cpp")
 def _npu_dropout(x: Tensor, p: float) -> tuple[Tensor, Tensor]:
     keep = keep_mask(x.numel(), 1.0 - p, *next_pair())
-    return masked(x, keep, p), pack_bits(keep)
+    return mask_out(x, keep, p), pack_bits(keep)
 
 
 @reference("npu_dropout_backward", source="op-plugin NativeDropoutKernelNpuOpApi.cpp")
 def npu_dropout_backward(grad_output: Tensor, mask: Tensor, p: float) -> Tensor:
-    return masked(grad_output, _bits(mask, grad_output.numel()), p)
+    return mask_out(grad_output, _bits(mask, grad_output.numel()), p)
 
 
 @reference("npu_dropout_do_mask", source="op-plugin DropoutKernelNpu.cpp")
 def npu_dropout_do_mask(x: Tensor, mask: Tensor, p: float) -> tuple[Tensor, Tensor]:
-    return masked(x, _bits(mask, x.numel()), p), mask
+    return mask_out(x, _bits(mask, x.numel()), p), mask
 
 
 @reference("npu_dropout_gen_mask", source="op-plugin DropoutGenMaskKernelNpuOpApi.cpp")
@@ -81,12 +81,12 @@ def _npu_dropout_gen_mask(
 @reference("_dropout_with_byte_mask", source="op-plugin DropoutWithByteMaskKernelNpu.cpp")
 def _dropout_with_byte_mask(x: Tensor, p: float) -> tuple[Tensor, Tensor]:
     keep = keep_mask(x.numel(), 1.0 - p, *next_pair())
-    return masked(x, keep, p), keep.to(torch.uint8)
+    return mask_out(x, keep, p), keep.to(torch.uint8)
 
 
 @reference("_dropout_with_byte_mask_backward", source="op-plugin DropoutWithByteMaskKernelNpu.cpp")
 def _dropout_with_byte_mask_backward(grad_output: Tensor, mask: Tensor, p: float) -> Tensor:
-    return masked(grad_output, mask.reshape(-1)[: grad_output.numel()].bool(), p)
+    return mask_out(grad_output, mask.reshape(-1)[: grad_output.numel()].bool(), p)
 
 
 @reference("dropout_with_byte_mask", source="op-plugin DropoutWithByteMaskKernelNpu.cpp")

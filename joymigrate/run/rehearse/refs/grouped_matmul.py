@@ -14,11 +14,11 @@ from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.quant_matmul import (
-    antiquantised,
+    antiquantise,
     as_output,
-    dequantised,
+    dequantise,
     exact_product,
-    unpacked,
+    unpack_int4,
 )
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
@@ -82,13 +82,13 @@ class Experts:
         scale, anti = self.of(self.scale, group), self.of(self.antiquant_scale, group)
         assert weight is not None
         if anti is not None:
-            size = -(-unpacked(weight).shape[-2] // anti.shape[-2]) if anti.dim() == 2 else 0
+            size = -(-unpack_int4(weight).shape[-2] // anti.shape[-2]) if anti.dim() == 2 else 0
             offset = self.of(self.antiquant_offset, group)
-            found = working(rows) @ antiquantised(weight, anti, offset, size)
+            found = working(rows) @ antiquantise(weight, anti, offset, size)
             found = found if bias is None else found + bias
         elif rows.dtype in INT8:
             plain = torch.ones(1) if scale is None else scale
-            found = dequantised(exact_product(rows, weight), plain, pertoken, bias, None)
+            found = dequantise(exact_product(rows, weight), plain, pertoken, bias, None)
         else:
             found = working(rows) @ working(weight)
             found = found if bias is None else found + bias
@@ -96,7 +96,7 @@ class Experts:
         return ACTIVATIONS[act](found)
 
 
-def grouped(
+def multiply_groups(
     x: Sequence[Tensor],
     experts: Experts,
     groups: Groups,
@@ -131,7 +131,7 @@ def grouped(
 
 def _columns(experts: Experts) -> int:
     weight = experts.weight[0]
-    return int(unpacked(weight[0] if experts.stacked else weight).shape[-1])
+    return int(unpack_int4(weight[0] if experts.stacked else weight).shape[-1])
 
 
 def _inner(x: Sequence[Tensor], experts: Experts, groups: Groups, kind: int) -> list[Tensor]:
@@ -173,7 +173,7 @@ def npu_grouped_matmul(
     """split_item 0 and 1: a tensor per group; 2 and 3: one tensor."""
     if any(code is not None for code in (x_dtype, weight_dtype, scale_dtype)):
         raise Unsimulated("npu_grouped_matmul", "dtypes that torch has no tensor for")
-    return grouped(
+    return multiply_groups(
         x,
         Experts(weight, bias, scale, antiquant_scale, antiquant_offset),
         group_list,
@@ -208,7 +208,7 @@ def npu_grouped_matmul_list(
     output_dtype: torch.dtype | None = None,
 ) -> list[Tensor]:
     """The older overload: the group list is a list of cumulative ends."""
-    return grouped(
+    return multiply_groups(
         x,
         Experts(weight, bias, scale, antiquant_scale, antiquant_offset),
         group_list,
@@ -221,7 +221,7 @@ def npu_grouped_matmul_list(
     )
 
 
-def _accumulated(x: Tensor, weight: Tensor, groups: Tensor, kind: int) -> Tensor:
+def _accumulate(x: Tensor, weight: Tensor, groups: Tensor, kind: int) -> Tensor:
     """xᵀ @ weight by group, [G, M, N]; x [T, M] and weight [T, N] cut along T."""
     cuts = bounds(groups, kind, 10**9)
     return torch.stack(
@@ -242,7 +242,7 @@ def npu_grouped_matmul_add_(
     group_list_type: int | None = 0,
 ) -> Tensor:
     """Gradient accumulation of experts: adds leftᵀ @ weight by group to float32 `self`."""
-    found = _accumulated(left, weight, group_list, group_list_type or 0)
+    found = _accumulate(left, weight, group_list, group_list_type or 0)
     return x.add_(found.reshape(x.shape).to(x.dtype))
 
 
@@ -292,7 +292,7 @@ def npu_grouped_matmul_finalize_routing(
     """Grouped product, weighted by `logit` and added to the rows of `row_index`; float32."""
     if w.dim() != 3 or offset is not None:
         raise Unsimulated("npu_grouped_matmul_finalize_routing", "packed weights")
-    (rows,) = grouped(
+    (rows,) = multiply_groups(
         [x],
         Experts(
             [w], bias=None if bias is None else [bias], scale=None if scale is None else [scale]

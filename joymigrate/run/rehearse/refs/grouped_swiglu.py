@@ -17,8 +17,8 @@ from joymigrate.run.rehearse.refs.block_formats import (
 )
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
-from joymigrate.run.rehearse.refs.grouped_matmul import Experts, bounds, grouped
-from joymigrate.run.rehearse.refs.quant_matmul import antiquantised, unpacked
+from joymigrate.run.rehearse.refs.grouped_matmul import Experts, bounds, multiply_groups
+from joymigrate.run.rehearse.refs.quant_matmul import antiquantise, unpack_int4
 from joymigrate.run.rehearse.refs.quantise import dynamic
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
@@ -43,7 +43,7 @@ def npu_grouped_matmul_swiglu_quant(
     """int8 grouped product, dequantised, swiglu, and quantised again per token."""
     if bias is not None or offset is not None:
         raise Unsimulated("npu_grouped_matmul_swiglu_quant", "bias or offset")
-    (wide,) = grouped(
+    (wide,) = multiply_groups(
         [x],
         Experts([weight], scale=[weight_scale]),
         group_list,
@@ -70,9 +70,9 @@ def halves(
     x: Tensor, weight: Tensor, scale: Tensor, assist: Tensor, groups: Tensor, kind: int
 ) -> Tensor:
     """int8 by int4: x is taken as halves whose sum is x - 8; `assist` [E, N] adds the rest."""
-    sizes = [unpacked(one).shape[0] for one in weight]
+    sizes = [unpack_int4(one).shape[0] for one in weight]
     parts = [
-        antiquantised(one, own, None, size // own.shape[0] if own.dim() == 2 else 0)
+        antiquantise(one, own, None, size // own.shape[0] if own.dim() == 2 else 0)
         for one, own, size in zip(weight, scale, sizes, strict=True)
     ]
     found = by_group(x.double() - LOW, parts, groups, kind)
@@ -120,9 +120,9 @@ def npu_grouped_matmul_swiglu_quant_v2(
         wide = wide * x_scale.double().unsqueeze(-1)
     else:
         parts = [
-            unpacked(one).double() * own.double() for one, own in zip(matrix, scale, strict=True)
+            unpack_int4(one).double() * own.double() for one, own in zip(matrix, scale, strict=True)
         ]
-        wide = by_group(unpacked(x), parts, group_list, kind) * x_scale.double().unsqueeze(-1)
+        wide = by_group(unpack_int4(x), parts, group_list, kind) * x_scale.double().unsqueeze(-1)
     gated = swiglu_of(wide.float(), -1)
     if smooth_scale is not None:
         for group, start, stop in bounds(group_list, kind, len(matrix)):

@@ -24,7 +24,7 @@ def rows(tensor: Tensor, layout: str, lengths: list[int] | None) -> list[Tensor]
     return [one[:length] for one, length in zip(tensor, lengths, strict=True)]
 
 
-def paged(key: Tensor, table: Tensor, lengths: list[int]) -> list[Tensor]:
+def read_pages(key: Tensor, table: Tensor, lengths: list[int]) -> list[Tensor]:
     """The keys [S2, N2, D] of each sequence from their blocks [blocks, block size, N2, D]."""
     size = key.shape[1]
     found = []
@@ -64,7 +64,7 @@ def npu_lightning_indexer(
     strengths = rows(weights, layout_query, lengths_q)
     if layout_key == "PA_BSND":
         assert block_table is not None
-        keys = paged(key, block_table, lengths_k or [])
+        keys = read_pages(key, block_table, lengths_k or [])
     else:
         keys = rows(key, layout_key, lengths_k)
     shape = (*query.shape[:-2], key.shape[-2], sparse_count)

@@ -80,7 +80,7 @@ def npu_reshape_out(
     return into(out, x.reshape(list(shape)))
 
 
-def sliced(x: Tensor, offsets: Sequence[int], size: Sequence[int]) -> Tensor:
+def slice_of(x: Tensor, offsets: Sequence[int], size: Sequence[int]) -> Tensor:
     """`size` elements from `offsets` along every axis; -1 takes the rest."""
     for axis, (start, length) in enumerate(zip(offsets, size, strict=True)):
         x = x.narrow(axis, start, x.shape[axis] - start if length == -1 else length)
@@ -89,15 +89,15 @@ def sliced(x: Tensor, offsets: Sequence[int], size: Sequence[int]) -> Tensor:
 
 @reference("npu_slice", source=BETA.format("npu_slice"))
 def npu_slice(x: Tensor, offsets: Sequence[int], size: Sequence[int]) -> Tensor:
-    return sliced(x, offsets, size)
+    return slice_of(x, offsets, size)
 
 
 @reference("npu_slice.out", source=BETA.format("npu_slice"))
 def npu_slice_out(x: Tensor, offsets: Sequence[int], size: Sequence[int], *, out: Tensor) -> Tensor:
-    return into(out, sliced(x, offsets, size))
+    return into(out, slice_of(x, offsets, size))
 
 
-def strided(
+def slice_strided(
     x: Tensor,
     begin: Sequence[int],
     end: Sequence[int],
@@ -130,7 +130,7 @@ def npu_indexing(
     shrink_axis_mask: int = 0,
 ) -> Tensor:
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
-    return strided(x, begin, end, strides, masks)
+    return slice_strided(x, begin, end, strides, masks)
 
 
 @reference("npu_indexing.out", source=BETA.format("npu_indexing"))
@@ -148,7 +148,7 @@ def npu_indexing_out(
     out: Tensor,
 ) -> Tensor:
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
-    return into(out, strided(x, begin, end, strides, masks))
+    return into(out, slice_strided(x, begin, end, strides, masks))
 
 
 @reference("npu_pad", source=BETA.format("npu_pad"))

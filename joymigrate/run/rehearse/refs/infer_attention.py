@@ -12,7 +12,7 @@ from joymigrate.run.rehearse.refs.attention_inference import (
     Side,
     call_of,
     infer,
-    quantised,
+    quantise_output,
 )
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
@@ -65,7 +65,7 @@ def npu_prompt_flash_attention(
         lengths=actual_seq_lengths,
         kv_lengths=actual_seq_lengths_kv,
     )
-    return quantised(output, quant_scale2, quant_offset2, query)
+    return quantise_output(output, quant_scale2, quant_offset2, query)
 
 
 @reference("npu_incre_flash_attention", source=DOCS.format("npu_incre_flash_attention"))
@@ -114,7 +114,7 @@ def npu_incre_flash_attention(
         table=block_table,
         kv_padding=kv_padding_size,
     )
-    return quantised(output, quant_scale2, quant_offset2, query)
+    return quantise_output(output, quant_scale2, quant_offset2, query)
 
 
 def _half(pair: Maybe, which: int) -> Maybe:
@@ -212,7 +212,7 @@ def npu_fused_infer_attention_score(
         kv_padding=kv_padding_size,
         prefix_length=int(actual_shared_prefix_len[0]) if actual_shared_prefix_len else None,
     )
-    result = quantised(output, quant_scale2, quant_offset2, query)
+    result = quantise_output(output, quant_scale2, quant_offset2, query)
     return result, lse if softmax_lse_flag else torch.empty(0)
 
 
@@ -296,5 +296,5 @@ def npu_fused_infer_attention_score_v2(
         kv_lengths=actual_seq_kvlen,
         table=block_table,
     )
-    result = quantised(output, quant_scale_out, quant_offset_out, query)
+    result = quantise_output(output, quant_scale_out, quant_offset_out, query)
     return result, lse if return_softmax_lse else torch.empty(0)

@@ -15,7 +15,7 @@ from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, saturate
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.norms import rms_of
-from joymigrate.run.rehearse.refs.rotary import deinterleaved, rope
+from joymigrate.run.rehearse.refs.rotary import deinterleave, rope
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
 ATB = "op-plugin op_plugin/ops/atb/{}"
@@ -134,7 +134,7 @@ def _lengths(seq_lens: Tensor, cumulative: bool) -> list[int]:
     return [stop - start for start, stop in pairwise(values)]
 
 
-def _gathered(
+def _gather(
     caches: tuple[Tensor, Tensor],
     tables: Tensor,
     seq_lens: Tensor,
@@ -165,7 +165,7 @@ def npu_gather_pa_kv_cache(
     is_seq_lens_cumsum: bool = False,
 ) -> None:
     """Sequences out of ND caches into `key` and `value`, one behind the other."""
-    _gathered(
+    _gather(
         (key_cache, value_cache),
         block_tables,
         seq_lens,
@@ -191,7 +191,7 @@ def npu_gather_pa_kv_cache_functional(
 ) -> tuple[Tensor, Tensor]:
     outputs = key.clone(), value.clone()
     caches = key_cache, value_cache
-    _gathered(caches, block_tables, seq_lens, outputs, seq_offset, is_seq_lens_cumsum)
+    _gather(caches, block_tables, seq_lens, outputs, seq_offset, is_seq_lens_cumsum)
     return outputs
 
 
@@ -208,7 +208,7 @@ def npu_paged_cache_load(
     tokens = sum(_lengths(context_lens, cumsum))
     outputs = tuple(cache.new_zeros(tokens, *cache.shape[2:]) for cache in (key_cache, value_cache))
     caches = key_cache, value_cache
-    _gathered(caches, block_table, context_lens, (outputs[0], outputs[1]), seq_starts, cumsum)
+    _gather(caches, block_table, context_lens, (outputs[0], outputs[1]), seq_starts, cumsum)
     return outputs[0], outputs[1]
 
 
@@ -238,7 +238,7 @@ def _store(rows: Tensor, cache: Tensor, index: Tensor, mode: str) -> None:
     write_slots(flat.unsqueeze(1), cache, slots, fractal=False)
 
 
-def _quantised(rows: Tensor, scale: Maybe, offset: Maybe, cache: Tensor) -> Tensor:
+def _quantise(rows: Tensor, scale: Maybe, offset: Maybe, cache: Tensor) -> Tensor:
     """Rows as the cache stores them: int8(rows·scale + offset), or rounded to its dtype."""
     if scale is None:
         return rows.to(cache.dtype)
@@ -273,9 +273,9 @@ def npu_kv_rmsnorm_rope_cache(
         raise Unsimulated("npu_kv_rmsnorm_rope_cache", "a value of its own (v)")
     size = gamma.shape[0]
     latent = rms_of(kv[..., :size], gamma, epsilon)[0].to(kv.dtype)
-    turned = rope(deinterleaved(working(kv[..., size:])), working(cos), working(sin), "half")
+    turned = rope(deinterleave(working(kv[..., size:])), working(cos), working(sin), "half")
     key = turned.to(kv.dtype)
-    _store(_quantised(key, k_rope_scale, k_rope_offset, k_cache)[:, 0], k_cache, index, cache_mode)
-    stored = _quantised(latent, c_kv_scale, c_kv_offset, ckv_cache)
+    _store(_quantise(key, k_rope_scale, k_rope_offset, k_cache)[:, 0], k_cache, index, cache_mode)
+    stored = _quantise(latent, c_kv_scale, c_kv_offset, ckv_cache)
     _store(stored[:, 0], ckv_cache, index, cache_mode)
     return k_cache, ckv_cache, key, latent

@@ -18,7 +18,7 @@ DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
 Maybe = Tensor | None
 
 
-def masked(gradients: Sequence[Maybe], wanted: Sequence[bool]) -> tuple[Maybe, ...]:
+def mask_unasked(gradients: Sequence[Maybe], wanted: Sequence[bool]) -> tuple[Maybe, ...]:
     """Gradients that were asked for; None for the others."""
     return tuple(grad if keep else None for grad, keep in zip(gradients, wanted, strict=True))
 
@@ -27,7 +27,7 @@ def masked(gradients: Sequence[Maybe], wanted: Sequence[bool]) -> tuple[Maybe, .
 def matmul_backward(
     grad: Tensor, x: Tensor, other: Tensor, mask: Sequence[bool]
 ) -> tuple[Maybe, ...]:
-    return masked(vjp(torch.matmul, (x, other), grad), mask)
+    return mask_unasked(vjp(torch.matmul, (x, other), grad), mask)
 
 
 @reference("matmul_double_backward", source=FORMULAS)
@@ -45,7 +45,7 @@ def matmul_double_backward(
         product = (torch.matmul(a, b) * out).sum()
         return list(torch.autograd.grad(product, (a, b), create_graph=True))
 
-    return masked(vjp(backward, (grad_out, x, other), (grad_self, grad_other)), mask)
+    return mask_unasked(vjp(backward, (grad_out, x, other), (grad_self, grad_other)), mask)
 
 
 @reference("npu_linear", source="op-plugin （beta）torch_npu-npu_linear.md")

@@ -104,7 +104,7 @@ def npu_softmax_cross_entropy_with_logits_backward(
     return ((working(x).softmax(-1) - working(labels)) * rows).to(x.dtype)
 
 
-def _smoothed(
+def _smooth(
     x: Tensor, target: Tensor, weight: Maybe, reduction: str, ignore_index: int, smoothing: float
 ) -> Tensor:
     """torch's cross entropy; a negative ignore_index means that nothing is ignored."""
@@ -134,7 +134,7 @@ def npu_cross_entropy_loss(
     if lse_square_scale_for_zloss or return_zloss:
         raise Unsimulated("npu_cross_entropy_loss", "the z loss (the chip has none either)")
     wide = working(x)
-    loss = _smoothed(wide, target, weight, reduction, ignore_index, label_smoothing)
+    loss = _smooth(wide, target, weight, reduction, ignore_index, label_smoothing)
     loss = loss.reshape(-1).to(x.dtype)
     return loss, wide.log_softmax(-1).to(x.dtype), torch.zeros_like(loss), x.new_zeros(len(x))
 
@@ -155,7 +155,7 @@ def npu_cross_entropy_loss_backward(
     """Gradient of the logits, from the log probabilities (whose log softmax is itself)."""
 
     def loss(log_probs: Tensor) -> Tensor:
-        found = _smoothed(log_probs, target, weight, reduction, ignore_index, label_smoothing)
+        found = _smooth(log_probs, target, weight, reduction, ignore_index, label_smoothing)
         return found.reshape(-1)
 
     return _one(vjp(loss, (log_prob,), grad_loss.reshape(-1)))

@@ -14,7 +14,7 @@ from joymigrate.run.rehearse.refs.between_ranks import Group
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
 from joymigrate.run.rehearse.refs.gradients import working
-from joymigrate.run.rehearse.refs.quant_matmul import antiquantised, dequantised, exact_product
+from joymigrate.run.rehearse.refs.quant_matmul import antiquantise, dequantise, exact_product
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
 Maybe = Tensor | None
@@ -24,7 +24,7 @@ def product(x1: Tensor, x2: Tensor, bias: Maybe, token: Maybe, channel: Maybe) -
     """x1 @ x2 + bias; int8 operands dequantised by their scales."""
     if channel is not None:
         scale = channel if channel.numel() == 1 else channel.reshape(-1)
-        return dequantised(
+        return dequantise(
             exact_product(x1, x2), scale, None if token is None else token.reshape(-1), bias, None
         ).float()
     found = working(x1) @ working(x2)
@@ -72,7 +72,7 @@ def npu_mm_all_reduce_base(
         raise Unsimulated(operator, "quantised communication or block formats")
     weight = x2
     if antiquant_scale is not None:
-        weight = antiquantised(x2, antiquant_scale, antiquant_offset, antiquant_group_size)
+        weight = antiquantise(x2, antiquant_scale, antiquant_offset, antiquant_group_size)
     rows = x1.reshape(-1, x1.shape[-1])
     found = product(rows, weight, bias, pertoken_scale, dequant_scale)
     if x3 is not None:
@@ -141,14 +141,14 @@ def by_expert(weight: Tensor, rows: Tensor, counts: Sequence[int], turned: bool)
     return torch.cat(found).to(rows.dtype)
 
 
-def shared(x: Maybe, weight: Maybe, turned: bool) -> Maybe:
+def multiply_shared(x: Maybe, weight: Maybe, turned: bool) -> Maybe:
     """The shared expert's product, if there is one."""
     if x is None or weight is None:
         return None
     return (working(x) @ working(weight.mT if turned else weight)).to(x.dtype)
 
 
-def exchanged(group: Group, rows: Tensor, send: Sequence[int]) -> list[Tensor]:
+def exchange(group: Group, rows: Tensor, send: Sequence[int]) -> list[Tensor]:
     """From every rank the pieces [one per expert of this rank] that it sends here."""
     table = group.gathered(torch.tensor(list(send)).reshape(1, -1))
     everything = group.gathered(rows)
@@ -181,14 +181,18 @@ def npu_alltoallv_gmm(
     """Tokens of all ranks for this rank's experts, in expert order, times their weights."""
     group = Group(hcom, ep_world_size)
     experts = len(gmm_weight)
-    pieces = exchanged(group, gmm_x, send_counts)  # by rank, then by expert
+    pieces = exchange(group, gmm_x, send_counts)  # by rank, then by expert
     ordered = [pieces[rank * experts + e] for e in range(experts) for rank in range(group.ranks)]
     rows = torch.cat(ordered)
     if len(rows) != sum(recv_counts):
         raise RuntimeError(f"npu_alltoallv_gmm: {len(rows)} rows came, not {sum(recv_counts)}")
     counts = [sum(recv_counts[e::experts]) for e in range(experts)]
     found = by_expert(gmm_weight, rows, counts, trans_gmm_weight)
-    return found, shared(mm_x, mm_weight, trans_mm_weight), rows if permute_out_flag else None
+    return (
+        found,
+        multiply_shared(mm_x, mm_weight, trans_mm_weight),
+        rows if permute_out_flag else None,
+    )
 
 
 @reference("npu_gmm_alltoallv", source=DOCS.format("npu_gmm_alltoallv"))
@@ -219,5 +223,5 @@ def npu_gmm_alltoallv(
     )
     back = dict(zip(order, pieces, strict=True))
     rows = torch.cat([back[e, rank] for rank in range(group.ranks) for e in range(experts)])
-    found = torch.cat(exchanged(group, rows, send_counts))
-    return found, shared(mm_x, mm_weight, trans_mm_weight)
+    found = torch.cat(exchange(group, rows, send_counts))
+    return found, multiply_shared(mm_x, mm_weight, trans_mm_weight)

@@ -20,7 +20,7 @@ from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.kv_cache import write_slots
 from joymigrate.run.rehearse.refs.norms import rms_of
 from joymigrate.run.rehearse.refs.quantise import dynamic
-from joymigrate.run.rehearse.refs.rotary import deinterleaved, rope
+from joymigrate.run.rehearse.refs.rotary import deinterleave, rope
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
 Maybe = Tensor | None
@@ -101,7 +101,7 @@ def prepare(
     up = up.unflatten(1, (heads, -1))  # type: ignore[no-untyped-call]
     plain, turned = up[..., :inner], up[..., inner:]
     query = torch.einsum("tnd,ndh->tnh", plain, working(weights.uk))
-    query_rope = rope(deinterleaved(turned), cos[:, None], sin[:, None], "half")
+    query_rope = rope(deinterleave(turned), cos[:, None], sin[:, None], "half")
     query_scale: Maybe = None
     if how.cache == TENSOR:
         query, flat = dynamic(query, x.dtype, "npu_mla_prolog")
@@ -110,11 +110,11 @@ def prepare(
         query_rope = query_rope * scale_kv.reshape(-1)[:1].float() / query_scale
     kv = product(x, weights.dkv_kr, token_scale, weights.dkv_kr_scale)
     latent = rms_of(kv[:, :latent_size], weights.gamma_kv, how.epsilon_kv)[0] * how.alpha_kv
-    key_rope = rope(deinterleaved(kv[:, latent_size:]), cos, sin, "half")
+    key_rope = rope(deinterleave(kv[:, latent_size:]), cos, sin, "half")
     return Prepared(query, query_rope, latent, key_rope, query_scale, stored, norm_scale)
 
 
-def scaled(values: Tensor, scale: Maybe, like: torch.dtype) -> Tensor:
+def scale_values(values: Tensor, scale: Maybe, like: torch.dtype) -> Tensor:
     """Values as a cache holds them."""
     if scale is None:
         return values.to(like)
@@ -197,9 +197,9 @@ def prolog(
         kv_scale = (
             scale_kv.reshape(-1)[:1] if how.cache == TENSOR and scale_kv is not None else scale_kv
         )
-        latent = scaled(made.latent, kv_scale, kv_cache.dtype)
+        latent = scale_values(made.latent, kv_scale, kv_cache.dtype)
         write(latent, kv_cache, index, mode, ends, lengths)
-        key_rope = scaled(made.key_rope, scale_kr, kr_cache.dtype)
+        key_rope = scale_values(made.key_rope, scale_kr, kr_cache.dtype)
         write(key_rope, kr_cache, index, mode, ends, lengths)
     plain = how.cache == TENSOR
     return Prepared(

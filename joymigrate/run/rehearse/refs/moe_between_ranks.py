@@ -88,7 +88,7 @@ def active_of(expert_ids: Tensor, mask: Maybe) -> Tensor:
     return (mask if mask.dim() == 2 else mask.unsqueeze(1)).expand(expert_ids.shape)
 
 
-def sent(x: Tensor, scales: Maybe, expert: int, quant_mode: int) -> tuple[Tensor, Tensor]:
+def send_form(x: Tensor, scales: Maybe, expert: int, quant_mode: int) -> tuple[Tensor, Tensor]:
     """A token's row as it is sent to an expert, and its scale."""
     if quant_mode == PLAIN:
         return x, torch.zeros(len(x))
@@ -108,7 +108,7 @@ class Dispatched:
     weights: Tensor  # of the tokens' experts, where given
 
 
-def dispatched(
+def dispatch_to(
     places: Places,
     rank: int,
     x: list[Tensor],
@@ -137,7 +137,7 @@ def dispatched(
                 expert = shift + (rank - places.shared_ranks) * places.each + local
             own = None if scales is None else scales[one.source]
             token = x[one.source][one.token : one.token + 1]
-            value, scale = sent(token, own, expert, quant_mode)
+            value, scale = send_form(token, own, expert, quant_mode)
             rows[at], row_scales[at] = value[0], scale[0]
             notes[at] = torch.tensor([one.source, one.token, one.slot])
             if weights is not None and one.slot >= 0:
@@ -148,7 +148,7 @@ def dispatched(
     return Dispatched(rows, row_scales, notes, counts.sum(1), ends, row_weights)
 
 
-def collected(
+def collect(
     rank: int,
     tokens: int,
     rows: list[Tensor],

@@ -16,8 +16,8 @@ from joymigrate.run.rehearse.refs.moe_between_ranks import (
     Dispatched,
     Places,
     active_of,
-    collected,
-    dispatched,
+    collect,
+    dispatch_to,
     rows_of,
 )
 from joymigrate.run.rehearse.refs.norms import rms_of
@@ -50,7 +50,7 @@ def dispatch(
     """What this rank receives."""
     if quant_mode not in (PLAIN, DYNAMIC) or x.dtype == torch.int32:
         raise Unsimulated("npu_moe_distribute_dispatch", f"quant_mode {quant_mode} of {x.dtype}")
-    return dispatched(
+    return dispatch_to(
         places,
         group.rank,
         group.gathered(x),
@@ -238,7 +238,7 @@ def npu_moe_distribute_combine(
             for number, one in enumerate(chosen):
                 note[start + number] = torch.tensor([one.source, one.token, one.slot])
         notes.append(note)
-    total = collected(
+    total = collect(
         group.rank, len(expert_ids), rows, notes, [len(part) for part in rows], expert_scales
     )
     if shared_expert_x is not None:
@@ -246,7 +246,7 @@ def npu_moe_distribute_combine(
     return total.to(expand_x.dtype)
 
 
-def combined(
+def combine_rows(
     operator: str,
     expand_x: Tensor,
     expert_ids: Tensor,
@@ -267,7 +267,7 @@ def combined(
     rows = group.gathered(expand_x)
     flat = notes[: len(expand_x) * NOTE].view(-1, NOTE)[:, :3].contiguous()
     used = counts[local * group.ranks - 1].reshape(1)
-    total = collected(
+    total = collect(
         group.rank,
         len(expert_ids),
         rows,
@@ -333,7 +333,7 @@ def npu_moe_distribute_combine_v2(
     """The tokens' rows back, weighted and summed, with experts that copy or are constant."""
     operator = "npu_moe_distribute_combine_v2"
     plain_only(operator, comm_quant_mode, elastic_info)
-    total = combined(
+    total = combine_rows(
         operator,
         *(expand_x, expert_ids, assist_info_for_combine, ep_send_counts, expert_scales),
         Group(group_ep, ep_world_size, ep_rank_id),
@@ -395,7 +395,7 @@ def npu_moe_distribute_combine_add_rms_norm(
     """combine + residual [BS, 1, H]: its rms norm, the reciprocal rms, and the sum itself."""
     operator = "npu_moe_distribute_combine_add_rms_norm"
     plain_only(operator, comm_quant_mode, elastic_info, activation_scale, weight_scale, group_list)
-    total = combined(
+    total = combine_rows(
         operator,
         *(expand_x, expert_ids, expand_idx, ep_send_counts, expert_scales),
         Group(group_ep, ep_world_size, ep_rank_id),

@@ -21,7 +21,7 @@ def top(values: Tensor, k: int) -> Tensor:
     return found[..., :k]
 
 
-def _finished(index: Tensor, finished: Maybe, experts: int) -> Tensor:
+def _route_finished(index: Tensor, finished: Maybe, experts: int) -> Tensor:
     """Rows that are finished go to an expert that does not exist."""
     if finished is None:
         return index
@@ -35,7 +35,7 @@ def npu_moe_gating_top_k_softmax(x: Tensor, finished: Maybe = None, k: int = 1) 
     index = top(softmax, k)
     rows = index[..., 0].numel()
     row_index = torch.arange(rows * k, dtype=torch.int32).reshape(k, rows).T.contiguous()
-    experts = _finished(index, finished, x.shape[-1]).to(torch.int32)
+    experts = _route_finished(index, finished, x.shape[-1]).to(torch.int32)
     return softmax.gather(-1, index).to(x.dtype), experts, row_index.reshape(index.shape)
 
 
@@ -55,7 +55,7 @@ def npu_moe_gating_top_k_softmax_v2(
     softmax = wide.softmax(-1)
     index = top(wide if renorm == 1 else softmax, k)
     chosen = wide.gather(-1, index).softmax(-1) if renorm == 1 else softmax.gather(-1, index)
-    experts = _finished(index, finished, x.shape[-1]).to(torch.int32)
+    experts = _route_finished(index, finished, x.shape[-1]).to(torch.int32)
     wanted = output_softmax and not renorm
     return chosen.to(x.dtype), experts, softmax.float() if wanted else torch.empty(0)
 
@@ -200,7 +200,7 @@ def _counts(experts: Tensor, low: int, high: int, kind: int, flag: bool) -> Tens
     return pairs
 
 
-def _quantised(
+def _quantise(
     rows: Tensor, experts: Tensor, scale: Maybe, offset: Maybe, mode: int
 ) -> tuple[Tensor, Tensor]:
     """Expanded rows and their scales; `experts` are counted from the first active one."""
@@ -266,7 +266,7 @@ def npu_moe_init_routing_v2(
         sources = chosen[used] // k
         scales = torch.zeros(len(sources)) if scale is None else scale[sources].float()
     else:
-        rows, scales = _quantised(rows, experts[used], scale, offset, quant_mode)
+        rows, scales = _quantise(rows, experts[used], scale, offset, quant_mode)
     expanded = torch.zeros(size, x.shape[1], dtype=rows.dtype)
     expanded[slots[used]] = rows
     if scales.dim():

@@ -33,7 +33,7 @@ def npu_moe_token_permute(
     return tokens[order[:kept] // k], place.to(torch.int32)
 
 
-def gathered(permuted: Tensor, place: Tensor, probs: Maybe) -> Tensor:
+def gather_copies(permuted: Tensor, place: Tensor, probs: Maybe) -> Tensor:
     """Every token's copies, weighted and added up; dropped copies count as zero."""
     index = place.reshape(-1).long()
     kept = index < len(permuted)
@@ -43,19 +43,17 @@ def gathered(permuted: Tensor, place: Tensor, probs: Maybe) -> Tensor:
     return (rows if probs is None else rows * probs.unsqueeze(-1)).sum(1)
 
 
-def _scattered(permuted: Tensor, index: Tensor, probs: Maybe, shape: Shape) -> Tensor:
+def _scatter(permuted: Tensor, index: Tensor, probs: Maybe, shape: Shape) -> Tensor:
     """Padded form: rows added to the tokens that `index` names."""
     assert shape is not None
     rows = permuted if probs is None else permuted * probs.reshape(-1, 1)
     return permuted.new_zeros(shape).index_add(0, index.reshape(-1).long(), rows)
 
 
-def _unpermuted(
-    permuted: Tensor, place: Tensor, probs: Maybe, padded: bool, shape: Shape
-) -> Tensor:
+def _unpermute(permuted: Tensor, place: Tensor, probs: Maybe, padded: bool, shape: Shape) -> Tensor:
     if padded:
-        return _scattered(permuted, place, probs, shape)
-    return gathered(permuted, place, probs)
+        return _scatter(permuted, place, probs, shape)
+    return gather_copies(permuted, place, probs)
 
 
 @reference(
@@ -69,7 +67,7 @@ def npu_moe_token_unpermute(
     restore_shape: Shape = None,
 ) -> Tensor:
     weights = None if probs is None else working(probs)
-    found = _unpermuted(
+    found = _unpermute(
         working(permuted_tokens), sorted_indices, weights, padded_mode, restore_shape
     )
     return found.to(permuted_tokens.dtype)
@@ -115,9 +113,11 @@ def npu_moe_token_permute_grad_v2(
 ) -> Tensor:
     grad = working(grad_permuted_tokens)
     if padded_mode:
-        found = _scattered(grad, sorted_indices, None, [tokens_size_0, grad.shape[-1]])
+        found = _scatter(grad, sorted_indices, None, [tokens_size_0, grad.shape[-1]])
     else:
-        found = gathered(grad, sorted_indices, torch.ones(tokens_size_0, num_topK).to(grad.dtype))
+        found = gather_copies(
+            grad, sorted_indices, torch.ones(tokens_size_0, num_topK).to(grad.dtype)
+        )
     return found.to(tokens_dtype)
 
 
@@ -131,9 +131,7 @@ def npu_moe_token_unpermute_grad(
     restore_shape: Shape = None,
 ) -> tuple[Tensor, Maybe]:
     dtokens, dprobs = vjp(
-        lambda rows, weights: _unpermuted(
-            rows, sorted_indices, weights, padded_mode, restore_shape
-        ),
+        lambda rows, weights: _unpermute(rows, sorted_indices, weights, padded_mode, restore_shape),
         (permuted_tokens, probs),
         grad_unpermuted_tokens,
     )
@@ -217,7 +215,7 @@ def npu_moe_token_permute_with_routing_map_grad(
     return found.to(permuted_token_out_grad.dtype), dprobs
 
 
-def _restored(
+def _restore(
     rows: Tensor,
     probs: Maybe,
     index: Tensor,
@@ -230,7 +228,7 @@ def _restored(
         if probs is not None:
             experts = torch.arange(probs.shape[1])
             weights = probs[index, experts.repeat_interleave(len(index) // len(experts))]
-        return _scattered(rows, index, weights, shape)
+        return _scatter(rows, index, weights, shape)
     copies = rows[index].reshape(shape[0], -1, rows.shape[-1])
     if probs is not None:
         assert routing_map is not None
@@ -254,7 +252,7 @@ def _npu_moe_token_unpermute_with_routing_map(
 ) -> tuple[Tensor, Tensor, Tensor, Maybe]:
     """Tokens; then for backward: the order and the tokens of the rows, and their probabilities."""
     index = sorted_indices.reshape(-1).long()
-    found = _restored(
+    found = _restore(
         working(permuted_tokens),
         None if probs is None else working(probs),
         index,
@@ -317,7 +315,7 @@ def npu_moe_token_unpermute_with_routing_map_grad(
     size = len(out_index), unpermuted_tokens_grad.shape[-1]
     rows = torch.zeros(size) if permuted_tokens is None else permuted_tokens
     dtokens, dprobs = vjp(
-        lambda a, w: _restored(a, w, index, routing_map, restore_shape, drop_and_pad),
+        lambda a, w: _restore(a, w, index, routing_map, restore_shape, drop_and_pad),
         (rows, probs),
         unpermuted_tokens_grad,
     )

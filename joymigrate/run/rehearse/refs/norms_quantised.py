@@ -19,11 +19,11 @@ DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
 Maybe = Tensor | None
 
 
-def _shifted(y: Tensor, beta: Maybe) -> Tensor:
+def _shift(y: Tensor, beta: Maybe) -> Tensor:
     return y if beta is None else y + working(beta)
 
 
-def _scaled(y: Tensor, scale: Tensor, offset: Maybe, divide: bool, dtype: torch.dtype) -> Tensor:
+def _scale(y: Tensor, scale: Tensor, offset: Maybe, divide: bool, dtype: torch.dtype) -> Tensor:
     scaled = y / working(scale) if divide else y * working(scale)
     return quantised_as(scaled if offset is None else scaled + working(offset), dtype)
 
@@ -41,8 +41,8 @@ def npu_rms_norm_quant(
 ) -> Tensor:
     """round((rms norm + beta)·scale + offset)."""
     dtype = torch_dtype(dst_dtype, torch.int8, "npu_rms_norm_quant")
-    y = _shifted(rms_of(x, gamma.reshape(-1), epsilon)[0], beta.reshape(-1))
-    return _scaled(y, scale, offset, False, dtype)
+    y = _shift(rms_of(x, gamma.reshape(-1), epsilon)[0], beta.reshape(-1))
+    return _scale(y, scale, offset, False, dtype)
 
 
 @reference("npu_rms_norm_quant_v2", source="op-plugin RmsNormQuantKernelOpApiV2.cpp")
@@ -59,8 +59,8 @@ def npu_rms_norm_quant_v2(
 ) -> tuple[Tensor, Tensor]:
     """The quantised norm, and the reciprocal rms (empty: nothing here needs gradients)."""
     dtype = torch_dtype(dst_dtype, torch.int8, "npu_rms_norm_quant_v2")
-    y = _shifted(rms_of(x, gamma, epsilon)[0], beta)
-    return _scaled(y, scale, offset, div_mode, dtype), torch.empty(0)
+    y = _shift(rms_of(x, gamma, epsilon)[0], beta)
+    return _scale(y, scale, offset, div_mode, dtype), torch.empty(0)
 
 
 @reference("npu_add_rms_norm_quant", source=DOCS.format("npu_add_rms_norm_quant"))
@@ -82,11 +82,11 @@ def npu_add_rms_norm_quant(
     """One or two quantised norms of the sum (the second is zero without scales), and the sum."""
     dtype = torch_dtype(dst_type, torch.int8, "npu_add_rms_norm_quant")
     total = working(x1) + working(x2)
-    y = _shifted(rms_of(total, gamma, epsilon)[0], beta)
-    first = _scaled(y, scales1, zero_points1, div_mode, dtype)
+    y = _shift(rms_of(total, gamma, epsilon)[0], beta)
+    first = _scale(y, scales1, zero_points1, div_mode, dtype)
     second = torch.zeros_like(first)
     if scales2 is not None:
-        second = _scaled(y, scales2, zero_points2, div_mode, dtype)
+        second = _scale(y, scales2, zero_points2, div_mode, dtype)
     return first, second, total.to(x1.dtype)
 
 
@@ -108,7 +108,7 @@ def npu_add_rms_norm_dynamic_quant(
     both = smooth_scale1 is not None and smooth_scale2 is not None
     wanted = list(output_mask) if output_mask else [True, both]
     total = working(x1) + working(x2)
-    y = _shifted(rms_of(total, gamma, epsilon)[0], beta)
+    y = _shift(rms_of(total, gamma, epsilon)[0], beta)
     pairs = []
     for keep, smooth in zip(wanted, (smooth_scale1, smooth_scale2), strict=True):
         smoothed = y if smooth is None else y * working(smooth)

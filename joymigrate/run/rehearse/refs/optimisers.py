@@ -15,7 +15,7 @@ Maybe = Tensor | None
 Three = tuple[Tensor, Tensor, Tensor]
 
 
-def _written(targets: list[Tensor], *values: Tensor) -> Three:
+def _write_back(targets: list[Tensor], *values: Tensor) -> Three:
     """Copy the new values into var, m and v, and return those."""
     var, m, v = targets
     for target, value in zip(targets, values, strict=True):
@@ -43,7 +43,7 @@ def npu_apply_adam_out(
     second = second * beta2 + (1 - beta2) * g * g
     rate = lr * (1 - beta2_power) ** 0.5 / (1 - beta1_power)
     step = first * beta1 + (1 - beta1) * g if use_nesterov else first
-    return _written(out, var - rate * step / (second.sqrt() + epsilon), first, second)
+    return _write_back(out, var - rate * step / (second.sqrt() + epsilon), first, second)
 
 
 @reference("npu_apply_adam_w.out", source="op-plugin ApplyAdamWKernelNpuOpApi.cpp")
@@ -79,7 +79,7 @@ def npu_apply_adam_w_out(
     denominator = (largest / (1 - beta2_power * beta2)).sqrt() + epsilon
     decayed = var * (1 - lr * weight_decay)
     moved = decayed - lr * first / (1 - beta1_power * beta1) / denominator
-    return _written(out, moved, first, second)
+    return _write_back(out, moved, first, second)
 
 
 @reference("npu_bert_apply_adam.out", source="op-plugin （beta）torch_npu-npu_bert_apply_adam.md")
@@ -108,4 +108,4 @@ def npu_bert_apply_adam_out(
     second = second * beta2 + (1 - beta2) * g * g
     update = first / (second.sqrt() + epsilon) + weight_decay * var
     rate = lr if step_size is None else lr * step_size
-    return _written(out, var - rate * update, first, second)
+    return _write_back(out, var - rate * update, first, second)

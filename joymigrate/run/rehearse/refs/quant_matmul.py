@@ -25,7 +25,7 @@ Maybe = Tensor | None
 GELU_NAMES = {"gelu_erf": TANH_OR_ERF[0], "gelu_tanh": TANH_OR_ERF[1]}
 
 
-def unpacked(matrix: Tensor) -> Tensor:
+def unpack_int4(matrix: Tensor) -> Tensor:
     """int32 with eight int4 as int8; a transposed view was packed along its other axis."""
     if matrix.dtype != torch.int32:
         return matrix
@@ -36,10 +36,10 @@ def unpacked(matrix: Tensor) -> Tensor:
 
 def exact_product(left: Tensor, right: Tensor) -> Tensor:
     """Product of two integer (or float8) matrices in float64."""
-    return unpacked(left).double() @ unpacked(right).double()
+    return unpack_int4(left).double() @ unpack_int4(right).double()
 
 
-def dequantised(
+def dequantise(
     product: Tensor, scale: Tensor, pertoken: Maybe, bias: Maybe, offset: Maybe
 ) -> Tensor:
     """(product [+ int32 bias])·scale·pertoken + offset [+ float bias]."""
@@ -83,7 +83,7 @@ def npu_quant_matmul(
     product = exact_product(x1, x2)
     if dtype == torch.int32:
         return saturate(product if bias is None else product + bias.double(), dtype)
-    return as_output(dequantised(product, scale, pertoken_scale, bias, offset), dtype)
+    return as_output(dequantise(product, scale, pertoken_scale, bias, offset), dtype)
 
 
 @reference("npu_quant_matmul_gelu", source=DOCS.format("npu_quant_matmul_gelu"))
@@ -97,7 +97,7 @@ def npu_quant_matmul_gelu(
     approximate: str | None = "gelu_erf",
 ) -> Tensor:
     """gelu of the dequantised product, in the precision of the weight's scale."""
-    found = dequantised(exact_product(x1, x2), x2_scale, x1_scale.reshape(-1), bias, None)
+    found = dequantise(exact_product(x1, x2), x2_scale, x1_scale.reshape(-1), bias, None)
     activated = F.gelu(found, approximate=GELU_NAMES[approximate or "gelu_erf"])
     dtype = torch.bfloat16 if x2_scale.dtype == torch.bfloat16 else torch.float16
     return activated.to(dtype)
@@ -116,9 +116,9 @@ def npu_quant_matmul_reduce_sum(
     return product.sum(0).to(torch.bfloat16)
 
 
-def antiquantised(weight: Tensor, scale: Tensor, offset: Maybe, group_size: int) -> Tensor:
+def antiquantise(weight: Tensor, scale: Tensor, offset: Maybe, group_size: int) -> Tensor:
     """(weight + offset)·scale as float32; per tensor, per channel, or per group of rows."""
-    values = unpacked(weight).float()
+    values = unpack_int4(weight).float()
     rows = values.shape[-2]
 
     def spread(factor: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ def npu_weight_quant_batchmatmul(
     """x @ ((weight + offset)·scale) + bias; int8 when an output scale is given."""
     if weight_dtype is not None:
         raise Unsimulated("npu_weight_quant_batchmatmul", f"weight_dtype {weight_dtype}")
-    matrix = antiquantised(weight, antiquant_scale, antiquant_offset, antiquant_group_size)
+    matrix = antiquantise(weight, antiquant_scale, antiquant_offset, antiquant_group_size)
     result = x.float() @ matrix
     if bias is not None:
         result = result + bias.float()
@@ -168,7 +168,7 @@ def npu_dequant_bias(
     output_dtype: torch.dtype | None = None,
 ) -> Tensor:
     """int32 sums as real numbers: (x [+ int32 bias])·weight_scale·activation_scale [+ bias]."""
-    found = dequantised(x.double(), weight_scale, activation_scale, bias, None)
+    found = dequantise(x.double(), weight_scale, activation_scale, bias, None)
     return found.to(output_dtype or torch.float16)
 
 

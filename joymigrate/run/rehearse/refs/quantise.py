@@ -47,7 +47,7 @@ def limit_of(dtype: torch.dtype, operator: str) -> float:
     return LARGEST[dtype]
 
 
-def smoothed(x: Tensor, smooth: Maybe, group_index: Maybe, counts: bool = False) -> Tensor:
+def smooth_rows(x: Tensor, smooth: Maybe, group_index: Maybe, counts: bool = False) -> Tensor:
     """x·smooth; with groups, row i takes the smooth vector of its group (cumulative ends)."""
     wide = working(x)
     if smooth is None:
@@ -102,7 +102,9 @@ def npu_dynamic_quant(
 ) -> tuple[Tensor, Tensor]:
     """Quantised values and float32 scales, one per row by default."""
     dtype = torch_dtype(dst_type, torch.int8, "npu_dynamic_quant")
-    return dynamic(smoothed(x, smooth_scales, group_index), dtype, "npu_dynamic_quant", quant_mode)
+    return dynamic(
+        smooth_rows(x, smooth_scales, group_index), dtype, "npu_dynamic_quant", quant_mode
+    )
 
 
 @reference("npu_dynamic_quant_asymmetric", source=DOCS.format("npu_dynamic_quant_asymmetric"))
@@ -118,7 +120,7 @@ def npu_dynamic_quant_asymmetric(
     """Values, scales and offsets: value = round(x / scale + offset)."""
     dtype = torch_dtype(dst_type, torch.int8, "npu_dynamic_quant_asymmetric")
     low, high = (-8.0, 7.0) if dtype == torch.quint4x2 else (-128.0, 127.0)
-    wide = smoothed(x, smooth_scales, group_index)
+    wide = smooth_rows(x, smooth_scales, group_index)
     axis = {"pertoken": -1, "perchannel": -2}.get(quant_mode)
     if axis is None:
         top, bottom = wide.amax().reshape(1), wide.amin().reshape(1)
@@ -188,7 +190,7 @@ def npu_group_quant(
 ) -> Tensor:
     """round(x·scale of the row's group + offset); `group_index` holds cumulative ends."""
     dtype = torch_dtype(dst_dtype, torch.int8, "npu_group_quant")
-    scaled = smoothed(x, scale, group_index) + (0.0 if offset is None else working(offset))
+    scaled = smooth_rows(x, scale, group_index) + (0.0 if offset is None else working(offset))
     return quantised_as(scaled, dtype)
 
 
@@ -207,7 +209,7 @@ def npu_gelu_quant(
     dtype = torch_dtype(dst_type, torch.int8, "npu_gelu_quant")
     y = F.gelu(working(x), approximate=approximate)
     if quant_mode == "dynamic":
-        return dynamic(smoothed(y, input_scale, None), dtype, "npu_gelu_quant")
+        return dynamic(smooth_rows(y, input_scale, None), dtype, "npu_gelu_quant")
     if input_scale is None:
         raise RuntimeError("input_scale cannot be None when quant_mode is 'static'")
     scaled = y * working(input_scale)

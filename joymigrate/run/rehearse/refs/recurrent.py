@@ -70,7 +70,7 @@ def _layer(
     return tuple(part.flip(0) for part in found)  # type: ignore[return-value]
 
 
-def _rounded(found: Sequence[Tensor], dtype: torch.dtype) -> Any:
+def _round(found: Sequence[Tensor], dtype: torch.dtype) -> Any:
     return tuple(part.to(dtype) for part in found)
 
 
@@ -94,7 +94,7 @@ def npu_lstm(
     """One layer in one direction; the outer operator composes layers and directions."""
     inputs = (working(part) for part in (x, weight, bias, h, c))
     mask = _mask(seq_mask, len(x)) if flag_seq else None
-    result: Eight = _rounded(_layer(mask, direction, *inputs), x.dtype)
+    result: Eight = _round(_layer(mask, direction, *inputs), x.dtype)
     return result
 
 
@@ -146,7 +146,7 @@ def npu_lstm_data(
     """As npu_lstm for padded sequences [T, B, I]; batch_sizes says how many run at each step."""
     inputs = (working(part) for part in (x, weight, bias, h, c))
     mask = _running(batch_sizes, x)
-    result: Eight = _rounded(_layer(mask, direction, *inputs), x.dtype)
+    result: Eight = _round(_layer(mask, direction, *inputs), x.dtype)
     return result
 
 
@@ -207,7 +207,7 @@ def npu_lstm_cell(
     b_hh: Maybe = None,
 ) -> Eight:
     parts = [None if t is None else working(t) for t in (x, w_ih, w_hh, b_ih, b_hh, h, c)]
-    result: Eight = _rounded(_cell(*parts), x.dtype)  # type: ignore[arg-type]
+    result: Eight = _round(_cell(*parts), x.dtype)  # type: ignore[arg-type]
     return result
 
 
@@ -289,7 +289,7 @@ def npu_gru(
     batch_first: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     parts = (x, hx, weight_input, weight_hidden, bias_input, bias_hidden)
-    found = _rounded(gru_steps(*(working(part) for part in parts)), x.dtype)
+    found = _round(gru_steps(*(working(part) for part in parts)), x.dtype)
     result: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor] = found
     return result
 

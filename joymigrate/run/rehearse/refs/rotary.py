@@ -14,7 +14,7 @@ from joymigrate.run.rehearse.refs.gradients import vjp, working
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
 
 
-def rotated(x: Tensor, mode: str) -> Tensor:
+def rotate(x: Tensor, mode: str) -> Tensor:
     """`half`: (-second half, first half). `interleave`: (-odd, even) pair by pair.
 
     `quarter`: `half` within each half of the axis.
@@ -34,7 +34,7 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor, mode: str) -> Tensor:
     """x·cos + rotated(x)·sin over the first axis entries that cos covers; the rest passes."""
     size = cos.shape[-1]
     turned, rest = x[..., :size], x[..., size:]
-    turned = turned * cos + rotated(turned, mode) * sin
+    turned = turned * cos + rotate(turned, mode) * sin
     return torch.cat((turned, rest), -1) if rest.shape[-1] else turned
 
 
@@ -75,7 +75,7 @@ def npu_apply_rotary_pos_emb(
     return query, key
 
 
-def deinterleaved(x: Tensor) -> Tensor:
+def deinterleave(x: Tensor) -> Tensor:
     """(a0, b0, a1, b1, …) → (a0, a1, …, b0, b1, …)."""
     return torch.cat((x[..., ::2], x[..., 1::2]), -1)
 
@@ -83,7 +83,7 @@ def deinterleaved(x: Tensor) -> Tensor:
 @reference("npu_interleave_rope", source=DOCS.format("npu_interleave_rope"))
 def npu_interleave_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Pairs are put apart first, then rotated by halves; x is [B, N, S, D]."""
-    return rope(deinterleaved(working(x)), working(cos), working(sin), "half").to(x.dtype)
+    return rope(deinterleave(working(x)), working(cos), working(sin), "half").to(x.dtype)
 
 
 def _sections(

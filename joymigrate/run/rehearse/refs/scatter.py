@@ -99,7 +99,7 @@ def npu_scatter_list_(
     _list_update(x, indices, updates, mask, axis)
 
 
-def _quantised(updates: Tensor, scales: Tensor, zero_points: Maybe, quant_axis: int) -> Tensor:
+def _quantise(updates: Tensor, scales: Tensor, zero_points: Maybe, quant_axis: int) -> Tensor:
     offset = None if zero_points is None else zero_points.reshape(-1)
     return npu_quantize(updates, scales.reshape(-1), offset, 1, quant_axis)
 
@@ -118,7 +118,7 @@ def npu_quant_scatter(
     round_mode: str | None = "rint",
 ) -> Tensor:
     """round(updates / scales + zero points) as int8, scattered like scatter_update."""
-    values = _quantised(updates, quant_scales, quant_zero_points, quant_axis)
+    values = _quantise(updates, quant_scales, quant_zero_points, quant_axis)
     return update_at(x.clone(), indices, values, axis)
 
 
@@ -135,7 +135,7 @@ def npu_quant_scatter_(
     dst_type: int | None = None,
     round_mode: str | None = "rint",
 ) -> Tensor:
-    values = _quantised(updates, quant_scales, quant_zero_points, quant_axis)
+    values = _quantise(updates, quant_scales, quant_zero_points, quant_axis)
     return update_at(x, indices, values, axis)
 
 

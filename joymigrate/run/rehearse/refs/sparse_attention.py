@@ -10,7 +10,7 @@ from torch import Tensor
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import vjp, working
-from joymigrate.run.rehearse.refs.indexer import CAUSAL, EVERYTHING, paged, rows
+from joymigrate.run.rehearse.refs.indexer import CAUSAL, EVERYTHING, read_pages, rows
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
 Maybe = Tensor | None
@@ -65,7 +65,7 @@ def sequences(tensor: Tensor, layout: str, lengths: list[int] | None, table: May
     """Keys or queries as one tensor a sequence."""
     if layout == "PA_BSND":
         assert table is not None
-        return paged(tensor, table, lengths or [])
+        return read_pages(tensor, table, lengths or [])
     if layout not in ("BSND", "TND"):
         raise Unsimulated("npu_sparse_flash_attention", f"layout {layout}")
     return rows(tensor, layout, lengths)
@@ -75,7 +75,7 @@ def numbers(lengths: Maybe) -> list[int] | None:
     return None if lengths is None else [int(one) for one in lengths]
 
 
-def joined(parts: list[Tensor], like: Tensor, layout: str, axis: int) -> Tensor:
+def join_sequences(parts: list[Tensor], like: Tensor, layout: str, axis: int) -> Tensor:
     """Results of the sequences where their queries lie; places without a query are zero."""
     if layout == "TND":
         whole = torch.cat(parts, axis)
@@ -115,9 +115,9 @@ def sparse(
         attend(q, k, v, at, how, sinks)
         for q, k, v, at in zip(queries, keys, values, chosen, strict=True)
     ]
-    out = joined([one[0] for one in found], query, layouts[0], 0)
-    top = joined([one[1] for one in found], query, layouts[0], 1)
-    total = joined([one[2] for one in found], query, layouts[0], 1)
+    out = join_sequences([one[0] for one in found], query, layouts[0], 0)
+    top = join_sequences([one[1] for one in found], query, layouts[0], 1)
+    total = join_sequences([one[2] for one in found], query, layouts[0], 1)
     return out, top, total
 
 

@@ -70,14 +70,14 @@ def wrap(
     for number, found in adapters.items():
         if not any(module in found for module in shapes):
             continue
-        made = stacked(found, shapes)
+        made = stack_parts(found, shapes)
         up = made.up if rows is None else made.up[rows]
-        pairs[number] = placed(Pair(made.down, up), model)
+        pairs[number] = place_pair(Pair(made.down, up), model)
     if pairs:
         setattr(layer, part, Adapted(getattr(layer, part), pairs, model.selection))
 
 
-def stacked(found: Mapping[str, Pair], shapes: Mapping[str, tuple[int, int]]) -> Pair:
+def stack_parts(found: Mapping[str, Pair], shapes: Mapping[str, tuple[int, int]]) -> Pair:
     """Several modules' parts as one: A one below the other, B on the diagonal."""
     downs, row, column = [], 0, 0
     ranks = sum(found[module].down.shape[0] for module in shapes if module in found)
@@ -94,7 +94,7 @@ def stacked(found: Mapping[str, Pair], shapes: Mapping[str, tuple[int, int]]) ->
     return Pair(torch.cat(downs), up)
 
 
-def placed(pair: Pair, model: Any) -> Pair:
+def place_pair(pair: Pair, model: Any) -> Pair:
     """A part in the model's dtype, on its device."""
     return Pair(pair.down.to(model.device, model.dtype), pair.up.to(model.device, model.dtype))
 
@@ -118,7 +118,7 @@ def attach_library(model: Any, parts: Mapping[int, Mapping[str, Pair]]) -> set[s
             continue
         for pair in wanted.values():
             check(pair, name, module.out_features, module.in_features)
-        pairs = {number: placed(pair, model) for number, pair in wanted.items()}
+        pairs = {number: place_pair(pair, model) for number, pair in wanted.items()}
         module.register_forward_hook(hook(name, pairs, model.selection))
         taken.add(name)
     return taken

@@ -13,7 +13,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.core import Engine
-from joymigrate.run.serve.engine.faults import worded
+from joymigrate.run.serve.engine.faults import word_error
 from joymigrate.run.serve.engine.load import Loaded, load_engine
 from joymigrate.run.serve.engine.pooling import Pooling, pooling_of
 from joymigrate.run.serve.engine.sequence import Sequence
@@ -169,7 +169,7 @@ class AsyncEngine:
         except BaseException as error:
             self.failed = error
             log.critical("the engine failed: %s", error, exc_info=True)
-            why = str(error) if isinstance(error, Lost) else worded(error)
+            why = str(error) if isinstance(error, Lost) else word_error(error)
             self.fail(Lost(f"the engine failed: {why}"))
             for future, loop in list(self.watching.items()):
                 send(loop, lambda f=future: settle(f, None))  # type: ignore[misc]

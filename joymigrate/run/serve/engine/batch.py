@@ -97,12 +97,12 @@ def make_batch(
         ranges=ranges,
         spans=torch.tensor(reach, device=device) if spans else None,
         furthest=max(reach, default=0),
-        adapters=adapted(chunks, starts, device),
+        adapters=adapt_rows(chunks, starts, device),
         chunks=chunks,
     )
 
 
-def adapted(
+def adapt_rows(
     chunks: Many[Chunk], starts: list[int], device: torch.device
 ) -> list[tuple[int, Tensor | None]]:
     """The rows of each adapter's chunks."""

@@ -119,14 +119,14 @@ def empty(
     """Zeros of shape `axes` that lie in memory as `order` says."""
     sizes = [axes[axis] for axis in order]
     laid = (
-        untouched(sizes, dtype)
+        reserve_zeros(sizes, dtype)
         if device.type == "cpu"
         else torch.zeros(sizes, dtype=dtype, device=device)
     )
     return laid.permute([order.index(axis) for axis in range(len(axes))])
 
 
-def untouched(sizes: list[int], dtype: torch.dtype) -> Tensor:
+def reserve_zeros(sizes: list[int], dtype: torch.dtype) -> Tensor:
     """Zeros that take no memory before they are written: torch's own are written at once."""
     import numpy
 

@@ -68,20 +68,22 @@ def check(wanted: Wanted) -> Preflight:
 
 def versions(chip: Chip | None) -> Iterator[Finding]:
     """Python, torch, the chip's package, and the libraries of the server."""
-    torch = installed("torch")
+    torch = installed_version("torch")
     if torch is None:
         yield Finding("torch", FAIL, "torch is not installed", "pip install torch")
     else:
         yield Finding("torch", OK, f"torch {torch}, Python {platform.python_version()}")
     needed = ("aiohttp", "orjson", "prometheus-client", "transformers", "tokenizers", "jinja2")
-    missing = [name for name in needed if installed(name) is None]
+    missing = [name for name in needed if installed_version(name) is None]
     if missing:
         remedy = "pip install 'joymigrate[serve]'"
         yield Finding("libraries", FAIL, f"not installed: {', '.join(missing)}", remedy)
     else:
-        shown = ", ".join(f"{name} {installed(name)}" for name in ("transformers", "tokenizers"))
+        shown = ", ".join(
+            f"{name} {installed_version(name)}" for name in ("transformers", "tokenizers")
+        )
         yield Finding("libraries", OK, shown)
-    if installed("llguidance") is None:
+    if installed_version("llguidance") is None:
         yield Finding(
             "guided output", WARN, "llguidance is not installed: response_format is refused",
             "pip install 'joymigrate[serve]'",
@@ -93,7 +95,7 @@ def versions(chip: Chip | None) -> Iterator[Finding]:
 def package(chip: Chip, torch: str | None) -> Finding:
     """The vendor's package against torch, by the chip's own table of releases."""
     name = str(chip.distribution)
-    have = installed(name)
+    have = installed_version(name)
     if have is None:
         return Finding(name, FAIL, f"{name} is not installed", f"pip install {name}")
     plain = (torch or "").split("+")[0]
@@ -111,7 +113,7 @@ def package(chip: Chip, torch: str | None) -> Finding:
     return Finding(name, OK, f"{name} {have} fits torch {plain}{sdk}")
 
 
-def installed(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
     """The version of a distribution, None where it is not there."""
     try:
         return importlib.metadata.version(name)
@@ -142,7 +144,7 @@ def model(wanted: Wanted, config: Mapping[str, Any]) -> Iterator[Finding]:
     else:
         yield Finding(
             "family", FAIL,
-            f"{name}: no causal language model of transformers {installed('transformers')}",
+            f"{name}: no causal language model of transformers {installed_version('transformers')}",
             "newer families need a newer transformers; others go through --engine",
         )  # fmt: skip
     folder = wanted.folder

@@ -38,7 +38,7 @@ class Family:
     tokens: int = 0  # different tokens in what was compared: few would prove little
 
 
-def verified() -> list[Family]:
+def list_verified() -> list[Family]:
     """The families that were verified, and those that are refused, from the list."""
     listed = document()
     found = [
@@ -123,7 +123,7 @@ def compare(name: str, folder: Path, model: Any) -> Family:
     width = engine.model.vocabulary
     asked = [[source.randrange(width) for _ in range(length)] for length in LENGTHS]
     sampling = Sampling(max_tokens=COUNT, temperature=0, ignore_eos=True)
-    want = [continued(model, ids) for ids in asked]
+    want = [continue_text(model, ids) for ids in asked]
     for i, ids in enumerate(asked):
         engine.add(Request(str(i), tuple(ids), sampling))
     got: list[list[int]] = [[] for _ in asked]
@@ -138,7 +138,7 @@ def compare(name: str, folder: Path, model: Any) -> Family:
     return Family(name, "pass", engine.model.path, "", seen)
 
 
-def continued(model: Any, ids: list[int]) -> list[int]:
+def continue_text(model: Any, ids: list[int]) -> list[int]:
     """What transformers' `generate` appends."""
     import torch
 

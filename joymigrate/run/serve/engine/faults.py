@@ -55,7 +55,7 @@ def mentions(error: BaseException, words: tuple[str, ...]) -> bool:
     return any(word in said for word in words)
 
 
-def worded(error: BaseException) -> str:
+def word_error(error: BaseException) -> str:
     """An error in one line, for people."""
     said = " ".join(str(error).split())
     shown = said if len(said) <= 300 else said[:297] + "..."

@@ -48,7 +48,7 @@ def read(model: Model, chunks: list[Chunk], batch: Batch, hidden: Tensor) -> For
     for chunk, (first, last) in zip(chunks, batch.ranges, strict=True):
         state = chunk.sequence.state
         if isinstance(state, Embedding):
-            found.states.append((chunk, state, pooled(chunk, state, hidden[first:last])))
+            found.states.append((chunk, state, pool_states(chunk, state, hidden[first:last])))
             continue
         if chunk.sequence.every and chunk.start < chunk.sequence.prompt:
             found.prompts.append((state, score_prompt(model, chunk, state, hidden[first:last])))
@@ -94,7 +94,7 @@ def score_prompt(model: Model, chunk: Chunk, text: Text, hidden: Tensor) -> list
     return logprobs(scores, wanted, [most] * len(wanted))
 
 
-def pooled(chunk: Chunk, wish: Embedding, hidden: Tensor) -> Tensor:
+def pool_states(chunk: Chunk, wish: Embedding, hidden: Tensor) -> Tensor:
     """The states of a text to embed so far, or at its end what is made of them, on the CPU."""
     if not wish.mean:
         return hidden[-1].float().cpu() if chunk.last else hidden.new_empty(0)

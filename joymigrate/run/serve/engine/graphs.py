@@ -67,7 +67,7 @@ class Graphs:
         self.cache = cache
         self.width = -(-longest // cache.size)
         self.buckets = [size for size in BUCKETS if size < most] + [most]
-        self.capture = capture or captured
+        self.capture = capture or capture_graph
         self.slots: dict[int, Slot] = {}
         self.given_up = False
 
@@ -131,7 +131,7 @@ def fill(buffers: Batch, batch: Batch, count: int, spare: int, size: int) -> Non
     buffers.lengths[count:] = 1
 
 
-def captured(compute: Compute) -> tuple[Compute, Tensor]:
+def capture_graph(compute: Compute) -> tuple[Compute, Tensor]:
     """Capture on a CUDA device, after a run that lets libraries set themselves up."""
     side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())

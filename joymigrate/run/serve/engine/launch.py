@@ -82,7 +82,7 @@ class Launcher:
     """An engine that can be started. `program` are the words that run it, or `start` the modules
     where those are not found; `module` is empty for a program that is no Python. `words` are its
     arguments, with what `serve` decides in braces; `options` are what it calls other wishes.
-    `settings` are for an engine that reads a file instead: see `configured`."""
+    `settings` are for an engine that reads a file instead: see `write_configuration`."""
 
     name: str
     chip: str
@@ -147,7 +147,7 @@ def launcher(
     )  # fmt: skip
 
 
-def named(name: str, chip: str | None = None) -> Launcher:
+def find_launcher(name: str, chip: str | None = None) -> Launcher:
     """The engine of this name, for a chip where it has one of its own; raises `JoyError`."""
     known = launchers(chip)
     if name not in known:
@@ -192,7 +192,9 @@ def wishes(wish: LaunchRequest) -> dict[str, Any]:
     return found
 
 
-def configured(launcher: Launcher, wish: LaunchRequest, port: int, folder: Path) -> dict[str, str]:
+def write_configuration(
+    launcher: Launcher, wish: LaunchRequest, port: int, folder: Path
+) -> dict[str, str]:
     """Write the file that an engine reads instead of options; returns the variable that names it.
 
     `settings` has the `variable`, the installed file that is its `base`, and what to `set` in it:
@@ -308,7 +310,7 @@ class Child:
         """Start it and wait until /health answers; raises `JoyError` when it ends before."""
         line = command(self.launcher, self.wish, self.port)
         self.folder = tempfile.TemporaryDirectory(prefix="joymigrate-engine-")
-        more = configured(self.launcher, self.wish, self.port, Path(self.folder.name))
+        more = write_configuration(self.launcher, self.wish, self.port, Path(self.folder.name))
         self.talk(f"starting {shlex.join(line)}")
         try:
             self.process = await asyncio.create_subprocess_exec(

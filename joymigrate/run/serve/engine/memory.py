@@ -41,7 +41,7 @@ def plan(wanted: Wanted, config: Mapping[str, Any]) -> tuple[Memory, tuple[Findi
     dtype = options.dtype if options.dtype != "auto" else dtype_of(config)
     share = options.tensor_parallel
     weights = math.ceil(weight_bytes(wanted.folder, dtype) / share)
-    state, per_token, findings = kept(wanted, config, dtype)
+    state, per_token, findings = size_kept(wanted, config, dtype)
     states = STATES_HELD * options.max_running * state
     per_token = math.ceil(per_token / share)
     length = options.max_model_len or int(config.get("max_position_embeddings") or 4096)
@@ -59,10 +59,10 @@ def plan(wanted: Wanted, config: Mapping[str, Any]) -> tuple[Memory, tuple[Findi
     memory = Memory(
         total, weights, RUNTIME_BYTES, per_token, block, blocks, tokens, length, state, states
     )
-    return memory, (*findings, judged(memory, dtype, share))
+    return memory, (*findings, judge_plan(memory, dtype, share))
 
 
-def kept(
+def size_kept(
     wanted: Wanted, config: Mapping[str, Any], dtype: str
 ) -> tuple[int, int, tuple[Finding, ...]]:
     """Bytes of states of a text, bytes of keys and values of a token, and what is not known."""
@@ -87,7 +87,7 @@ def kept(
     return found.state_bytes, per_token // layers_of(config) * found.attending, ()
 
 
-def judged(memory: Memory, dtype: str, share: int) -> Finding:
+def judge_plan(memory: Memory, dtype: str, share: int) -> Finding:
     """Whether the plan holds, and what helps when not."""
     where = "on one card" if share == 1 else f"on each of {share} cards"
     said = (

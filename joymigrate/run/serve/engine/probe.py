@@ -163,7 +163,7 @@ def shrink_rotation(values: dict[str, Any]) -> None:
         values[key] = made
 
 
-def covered(values: Mapping[str, Any]) -> tuple[str, ...]:
+def list_covered(values: Mapping[str, Any]) -> tuple[str, ...]:
     """Which limits the copy has, in words."""
     found = [f"{key} {values[key]}" for key in WINDOWS if values.get(key)]
     table = rotation_of(values)
@@ -192,12 +192,12 @@ def probe(raw: Mapping[str, Any], *, generic: bool = False) -> Probe:
         try:
             model = make_tiny(str(raw["model_type"]), values, folder)
             asked = prompts(model)
-            want = [continued(model, ids) for ids in asked]
+            want = [continue_text(model, ids) for ids in asked]
         except Exception as error:  # a configuration's own checks raise what they like
             text = str(error).strip().splitlines()
             return Probe(None, f"no small copy of it can be made ({text[0] if text else error!r})")
         wrong = compare(asked, want, folder, generic=generic)
-    words = covered(values)
+    words = list_covered(values)
     if keeps_states(type(model)):
         words = (*words, "states")
     return Probe(not wrong, wrong, words)
@@ -303,7 +303,7 @@ def texts(engine: Any, asked: list[list[int]], attempt: int) -> list[list[int]]:
     return got
 
 
-def continued(model: Any, ids: list[int]) -> list[int]:
+def continue_text(model: Any, ids: list[int]) -> list[int]:
     """What transformers' `generate` appends."""
     import torch
 

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from joymigrate.run.serve.engine.faults import says_lost, short_of_memory, worded
+from joymigrate.run.serve.engine.faults import says_lost, short_of_memory, word_error
 from joymigrate.run.serve.engine.scheduler import Chunk
 from joymigrate.run.serve.engine.types import Lost, Output
 
@@ -74,11 +74,11 @@ class Recovery:
         log.log(
             logging.DEBUG if self.logged else logging.WARNING,  # its parts fail for the same reason
             "a step of %d tokens in %d texts failed: %s",
-            tokens, len(chunks), worded(error), exc_info=not short_of_memory(error),
+            tokens, len(chunks), word_error(error), exc_info=not short_of_memory(error),
         )  # fmt: skip
         self.logged = True
         if not self.may_retry or says_lost(error):
-            raise Lost(worded(error)) from error
+            raise Lost(word_error(error)) from error
         forget = getattr(self.engine.forward, "give_up", None)
         if forget is not None:
             forget()
@@ -114,10 +114,10 @@ class Recovery:
         """End the text of a chunk that fails again while other passes succeed."""
         self.in_a_row += 1
         if self.in_a_row >= IN_A_ROW:
-            raise Lost(f"{self.in_a_row} texts in a row failed: {worded(error)}") from error
+            raise Lost(f"{self.in_a_row} texts in a row failed: {word_error(error)}") from error
         why = "memory is short" if short_of_memory(error) else "the model failed at this text"
         log.error("%s: %s", chunk.sequence.request_id or "an embedding", why)
-        return self.engine.give_up(chunk.sequence, f"{why}: {worded(error)}")
+        return self.engine.give_up(chunk.sequence, f"{why}: {word_error(error)}")
 
     def probe(self, count: int, error: Exception) -> None:
         """Compute `count` made-up tokens, at most a block; raises `Lost` where that fails."""
@@ -132,4 +132,4 @@ class Recovery:
                 break
             self.let_go(last)
             time.sleep(wait)
-        raise Lost(worded(last)) from last
+        raise Lost(word_error(last)) from last

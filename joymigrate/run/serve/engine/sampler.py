@@ -91,10 +91,10 @@ def choose_together(logits: Tensor, rows: Many[Choosing]) -> Chosen:
     """As `choose`, all rows at once."""
     asked = [i for i, row in enumerate(rows) if row.sampling.logprobs is not None]
     raw = logits[asked] if asked else None
-    if any(shaped(row) for row in rows):
+    if any(is_shaped(row) for row in rows):
         logits = logits.clone()
         for i, row in enumerate(rows):
-            if shaped(row):
+            if is_shaped(row):
                 logits[i] = shape(logits[i], row)
     drawn = [i for i, row in enumerate(rows) if not row.sampling.greedy]
     if len(drawn) == len(rows):
@@ -117,7 +117,7 @@ def choose_together(logits: Tensor, rows: Many[Choosing]) -> Chosen:
     return chosen
 
 
-def shaped(row: Choosing) -> bool:
+def is_shaped(row: Choosing) -> bool:
     """Whether a row's scores are changed before a token is taken."""
     s = row.sampling
     return bool(
@@ -186,8 +186,8 @@ def draw(scores: Tensor, rows: Many[Choosing]) -> list[int]:
     lost = shares[:, 0].isnan()  # one score that is no number makes all shares none
     shares = torch.where(lost[:, None], 1.0, shares) if lost.any() else shares
     numbers = [uniform(row.seed, row.index, row.made) for row in rows]
-    filtered = [i for i, row in enumerate(rows) if narrowed(row.sampling)]
-    plain = [i for i, row in enumerate(rows) if not narrowed(row.sampling)]
+    filtered = [i for i, row in enumerate(rows) if is_narrowed(row.sampling)]
+    plain = [i for i, row in enumerate(rows) if not is_narrowed(row.sampling)]
     ids = [0] * len(rows)
     if plain:
         for i, token in zip(
@@ -203,7 +203,7 @@ def draw(scores: Tensor, rows: Many[Choosing]) -> list[int]:
     return [-1 if gone else token for token, gone in zip(ids, lost.tolist(), strict=True)]
 
 
-def narrowed(s: Sampling) -> bool:
+def is_narrowed(s: Sampling) -> bool:
     """Whether some tokens are left out."""
     return s.top_k > 0 or s.top_p < 1 or s.min_p > 0
 

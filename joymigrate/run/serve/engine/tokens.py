@@ -75,17 +75,17 @@ def end_ids(folder: Path, config: Any, tokens: Tokens | Numbers) -> tuple[int, .
     path = folder / "generation_config.json"
     if path.is_file():
         try:
-            found += listed(json.loads(path.read_text(encoding="utf-8")).get("eos_token_id"))
+            found += as_list(json.loads(path.read_text(encoding="utf-8")).get("eos_token_id"))
         except (ValueError, AttributeError) as error:
             raise JoyError(f"{path.name} is not JSON: {error}", where=str(path)) from None
     if not found:
-        found += listed(getattr(config, "eos_token_id", None))
+        found += as_list(getattr(config, "eos_token_id", None))
     if not found and tokens.hf is not None:
-        found += listed(getattr(tokens.hf, "eos_token_id", None))
+        found += as_list(getattr(tokens.hf, "eos_token_id", None))
     return tuple(dict.fromkeys(int(one) for one in found))
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """A value or a list of values as a list."""
     if value is None:
         return []

@@ -38,7 +38,7 @@ class Account:
 
 
 def account_of(parsed: dict[str, Any], call: Call) -> Account:
-    """What a whole answer says; for a stream see `joined`."""
+    """What a whole answer says; for a stream see `join_events`."""
     body = call.parsed or {}
     asked, model = body.get("model"), parsed.get("model")
     account = Account(
@@ -59,7 +59,7 @@ def account_of(parsed: dict[str, Any], call: Call) -> Account:
     for name, sound in (
         ("role", call.kind == CHAT and all(map(is_the_assistants, choices))),
         ("index", [one.get("index") for one in choices] == list(range(len(choices)))),
-        ("logprobs", asks_logprobs(body) and all(map(is_sound, map(scored, choices)))),
+        ("logprobs", asks_logprobs(body) and all(map(is_sound, map(score_tokens, choices)))),
         ("top_logprobs", asks_top(body) and all(map(has_likeliest, choices))),
         ("call_ids", has_call_ids(choices)),
         ("reasoning", bool(whole.thoughts_of(parsed))),
@@ -71,7 +71,9 @@ def account_of(parsed: dict[str, Any], call: Call) -> Account:
         fields=frozenset(found),
         prompt_tokens=prompt,
         answer_tokens=generated,
-        logprobs=tuple((token, value) for token, value in scored(choices[0]) if value is not None)
+        logprobs=tuple(
+            (token, value) for token, value in score_tokens(choices[0]) if value is not None
+        )
         if "logprobs" in found
         else (),
         echoed=echoed,
@@ -84,7 +86,7 @@ def echoed_in(text: str, body: Mapping[str, Any]) -> int:
     return len(prompt) if isinstance(prompt, str) and text.startswith(prompt) else 0
 
 
-def joined(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def join_events(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The events of a chat or completion stream as the whole answer that they make."""
     answer: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
@@ -171,7 +173,7 @@ def asks_top(body: Mapping[str, Any]) -> bool:
     return type(asked) is int and asked > 0
 
 
-def scored(choice: Mapping[str, Any]) -> list[tuple[str, float | None]]:
+def score_tokens(choice: Mapping[str, Any]) -> list[tuple[str, float | None]]:
     """Tokens of a choice with their log probabilities; the echoed prompt's first has none."""
     said = choice.get("logprobs")
     if not isinstance(said, dict):

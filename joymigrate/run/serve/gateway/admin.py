@@ -79,7 +79,7 @@ def describe(rollout: Rollout, router: Router) -> dict[str, Any]:
     }
 
 
-def admitted(request: web.BaseRequest, admin_key: str | None) -> web.Response | None:
+def refuse_strangers(request: web.BaseRequest, admin_key: str | None) -> web.Response | None:
     """None for an operator, a refusal for everybody else.
 
     Without an admin key only this machine is admitted.

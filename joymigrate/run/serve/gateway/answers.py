@@ -139,7 +139,7 @@ def compare(
         place = divergence(theirs.text, ours.text)
         told[TEXT] = place is not None and place < plan.early_characters
     if theirs.scores or ours.scores:
-        ranked = ranks_otherwise(*aligned(theirs, ours))
+        ranked = ranks_otherwise(*align_scores(theirs, ours))
         told |= {} if ranked is None else {TEXT: ranked}
     return told | times(theirs, ours, plan.max_slowdown, tail_seconds)
 
@@ -204,7 +204,7 @@ def is_another(said: Said, before: Said, plan: Plan) -> bool:
     return other or any(name in told for name in MARKS)
 
 
-def aligned(theirs: Said, ours: Said) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def align_scores(theirs: Said, ours: Said) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The scores of both for the same texts. What one leaves out of its best few is its last."""
     one, two = (dict(zip(said.places, said.scores, strict=False)) for said in (theirs, ours))
     if not one or not two or len(theirs.scores) != len(ours.scores):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from joymigrate.run.serve.gateway.backend import Answer
-from joymigrate.run.serve.gateway.calls import Call, forwarded
+from joymigrate.run.serve.gateway.calls import Call, forward_headers
 from joymigrate.run.serve.gateway.events import Served
 from joymigrate.run.serve.gateway.failures import OWN
 from joymigrate.run.serve.gateway.meters import UpstreamMeters
@@ -61,7 +61,7 @@ class Attempt:
     async def open(self, path: str | None = None, body: bytes | None = None) -> Answer:
         """Send the client's request, or another `body` to another `path`; raises `Broken`."""
         call = self.call
-        headers = forwarded(call, self.upstream.settings)
+        headers = forward_headers(call, self.upstream.settings)
         if call.trace is not None:
             self.trace = call.trace.attempt(self.meters.name, self.instance.url)
             headers = without_context(headers) | self.trace.headers()

@@ -130,7 +130,7 @@ def is_object(body: bytes) -> bool:
         return False
 
 
-def forwarded(call: Call, settings: UpstreamSettings) -> dict[str, str]:
+def forward_headers(call: Call, settings: UpstreamSettings) -> dict[str, str]:
     """The headers that go on to a backend: the client's without those of this connection, its
     credentials and cookies (unless `forward` names them), and the backend's own key."""
     kept = {

@@ -129,10 +129,10 @@ def is_garbage(text: str) -> bool:
     if bad and len(text) >= BAD_LENGTH and bad >= BAD_SHARE * len(text):
         return True
     end = text[-TAIL:].rstrip()
-    return any(looped(end, period) for period in PERIODS)
+    return any(ends_in_loop(end, period) for period in PERIODS)
 
 
-def looped(text: str, period: int) -> bool:
+def ends_in_loop(text: str, period: int) -> bool:
     """Whether `text` ends in `REPEATS` copies of its last `period` characters."""
     piece = text[-period:]
     return bool(piece.strip(RULERS)) and text.endswith(piece * REPEATS)

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from joymigrate.run.serve.gateway.account import joined
+from joymigrate.run.serve.gateway.account import join_events
 from joymigrate.run.serve.gateway.faults import Schedule
 
 VOCABULARY = 50_000
@@ -307,7 +307,7 @@ class Fake:
         kind: str | None,
     ) -> None:
         """Send the same answer in one piece."""
-        answer = joined(events)
+        answer = join_events(events)
         if kind == "error_after_200":
             await whole(writer, 200, {"error": {"message": "injected"}})
             return

@@ -75,10 +75,10 @@ def keys_of_file(path: Path) -> tuple[Key, ...]:
     """The keys of a file: a list, or a table with `keys`. Raises `JoyError`."""
     raw, source = load_file(path, "file of keys")
     given: Any = raw if isinstance(raw, dict) and "keys" in raw else {"keys": raw or []}
-    return accepted(read(KeysFile, given, source, help=HELP).keys, path)
+    return read_keys(read(KeysFile, given, source, help=HELP).keys, path)
 
 
-def accepted(given: Sequence[ClientKey], path: Path) -> tuple[Key, ...]:
+def read_keys(given: Sequence[ClientKey], path: Path) -> tuple[Key, ...]:
     """Keys with their secrets looked up. Raises `JoyError`."""
     found = tuple(
         Key(secret(one.key, path), one.name, one.requests_per_minute, one.concurrent)

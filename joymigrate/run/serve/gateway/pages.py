@@ -57,23 +57,23 @@ class Pages:
         )
 
     async def show_rollout(self, request: web.BaseRequest) -> web.StreamResponse:
-        refusal = admin.admitted(request, self.gateway.settings.admin_key)
+        refusal = admin.refuse_strangers(request, self.gateway.settings.admin_key)
         return refusal or replies.data(admin.describe(self.gateway.rollout, self.gateway.router))
 
     async def show_shadow(self, request: web.BaseRequest) -> web.StreamResponse:
-        refusal = admin.admitted(request, self.gateway.settings.admin_key)
+        refusal = admin.refuse_strangers(request, self.gateway.settings.admin_key)
         return refusal or replies.data(self.gateway.shadow.summary())
 
     async def show_dashboard(self, request: web.BaseRequest) -> web.StreamResponse:
-        refusal = admin.admitted(request, self.gateway.settings.admin_key)
+        refusal = admin.refuse_strangers(request, self.gateway.settings.admin_key)
         return refusal or await monitor_web.dashboard(self.gateway.monitor, request)
 
     async def show_numbers(self, request: web.BaseRequest) -> web.StreamResponse:
-        refusal = admin.admitted(request, self.gateway.settings.admin_key)
+        refusal = admin.refuse_strangers(request, self.gateway.settings.admin_key)
         return refusal or await monitor_web.data(self.gateway.monitor, request)
 
     async def take_order(self, request: web.BaseRequest) -> web.StreamResponse:
-        refusal = admin.admitted(request, self.gateway.settings.admin_key)
+        refusal = admin.refuse_strangers(request, self.gateway.settings.admin_key)
         if refusal is not None:
             return refusal
         try:

@@ -19,8 +19,8 @@ from joymigrate.run.serve.gateway.fronts import (
     CorsTable,
     ServerTls,
     UpstreamTls,
-    accepted,
     cors_of,
+    read_keys,
     server_tls,
     upstream_tls,
 )
@@ -282,7 +282,7 @@ def settings_of(file: GatewayFile, path: Path, source: Source) -> Settings:
         health=file.health,
         shadow=file.shadow,
         monitor=file.monitor,
-        keys=accepted(file.keys, path),
+        keys=read_keys(file.keys, path),
         admin_key=secret(file.admin_key, path) if file.admin_key else None,
         state=folder / (file.state if file.state and not shared else f"{path.stem}.state.json"),
         shared=file.state if shared else None,

@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from joymigrate.run.serve.gateway import whole
-from joymigrate.run.serve.gateway.account import Account, account_of, echoed_in, joined
+from joymigrate.run.serve.gateway.account import Account, account_of, echoed_in, join_events
 from joymigrate.run.serve.gateway.answers import (
     TAIL_PAIRS,
     Answers,
@@ -31,7 +31,7 @@ from joymigrate.run.serve.gateway.answers import (
 from joymigrate.run.serve.gateway.aspects import ASPECTS, STATUS
 from joymigrate.run.serve.gateway.attempt import Report
 from joymigrate.run.serve.gateway.backend import Answer, is_ping
-from joymigrate.run.serve.gateway.calls import CHAT, RANK, RESPONSES, TRITON, Call, forwarded
+from joymigrate.run.serve.gateway.calls import CHAT, RANK, RESPONSES, TRITON, Call, forward_headers
 from joymigrate.run.serve.gateway.events import (
     PRIMARY,
     ROLLED_BACK,
@@ -203,7 +203,7 @@ class Shadow:
         if ours.good and heard.comparable:
             wants_json = asks_for_json(call)
             self.compare(
-                theirs, ours, greedy=call.greedy, expect=expected(call), wants_json=wants_json
+                theirs, ours, greedy=call.greedy, expect=expected_text(call), wants_json=wants_json
             )
 
     # Paired requests
@@ -217,7 +217,7 @@ class Shadow:
             if theirs is not None and ours is not None:
                 wants_json = asks_for_json(call)
                 self.compare(
-                    theirs, ours, greedy=True, expect=expected(call), wants_json=wants_json
+                    theirs, ours, greedy=True, expect=expected_text(call), wants_json=wants_json
                 )
                 kept = keeps_its_answer(call) and len(asked.body) <= REMEMBERED_BYTES
                 if kept and theirs.good and ours.good:
@@ -331,7 +331,7 @@ class Shadow:
 
     async def open(self, upstream: Upstream, instance: Instance, call: Call) -> Answer:
         """Send the question."""
-        headers = without_context(forwarded(call, upstream.settings))
+        headers = without_context(forward_headers(call, upstream.settings))
         return await upstream.backend.open(instance.url, call.method, call.path, headers, call.body)
 
     async def one_piece(self, answer: Answer, call: Call, started: float) -> Said:
@@ -384,7 +384,7 @@ class Shadow:
             gaps,
             odd=odd is not None,
             thoughts=len(thoughts),
-            account=account_of(joined(stream.events), call) if call.strict else None,
+            account=account_of(join_events(stream.events), call) if call.strict else None,
         )
 
     # Telling
@@ -444,7 +444,7 @@ class Shadow:
         }
 
 
-def expected(call: Call) -> str | None:
+def expected_text(call: Call) -> str | None:
     """What a right answer contains, where the client says so: `metadata: {"expect": "42"}`."""
     metadata = (call.parsed or {}).get("metadata")
     found = metadata.get("expect") if isinstance(metadata, dict) else None
@@ -499,7 +499,7 @@ def short(call: Call) -> Call:
         return call
     body = {key: value for key, value in call.parsed.items() if key not in SAMPLING}
     asked = [body.pop("max_completion_tokens", None), body.pop("max_tokens", None)]
-    if expected(call) is None:
+    if expected_text(call) is None:
         asked.append(PAIR_TOKENS)
     most = min((one for one in asked if isinstance(one, int) and one > 0), default=None)
     body |= {"temperature": 0} | ({"max_tokens": most} if most else {})

@@ -113,7 +113,7 @@ class Shared:
         """Take up the snapshot and every event behind it; leave one where there is none."""
         saved = await self.client.hgetall(self.state)
         if saved:
-            known = completed(orjson.loads(saved[b"identity"]))
+            known = complete_identity(orjson.loads(saved[b"identity"]))
             if known != self.identity:
                 raise JoyError(
                     f"'{self.name}' is the rollout of other gateways: {known}", where=self.url,
@@ -291,7 +291,7 @@ def same_success(one: Served, other: Served) -> bool:
     )  # fmt: skip
 
 
-def completed(identity: dict[str, Any]) -> dict[str, Any]:
+def complete_identity(identity: dict[str, Any]) -> dict[str, Any]:
     """An identity as this version would write it: what an older gateway's plan did not name is the
     default, so that gateways can be renewed one after another."""
     plan = identity.get("plan")

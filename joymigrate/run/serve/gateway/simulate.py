@@ -24,7 +24,7 @@ from joymigrate.run.serve.gateway.events import (
 )
 from joymigrate.run.serve.gateway.evidence import Rule
 from joymigrate.run.serve.gateway.rollout import Rollout
-from joymigrate.run.serve.gateway.streams import Outcome, bernoulli, resampled
+from joymigrate.run.serve.gateway.streams import Outcome, bernoulli, resample
 
 BITE = 25  # requests between two looks at the bound
 SLICE_SECONDS = 300.0  # how often the calendar lets time pass
@@ -54,7 +54,7 @@ class Delays:
         return self.delays[place] if place < len(self.delays) else None
 
 
-def ramped(plan: Plan, rule: Callable[[], Rule]) -> Rollout:
+def start_ramp(plan: Plan, rule: Callable[[], Rule]) -> Rollout:
     """A rollout that has just begun its ramp at time 0."""
     # A stream of outcomes has no texts: what pairs of answers add is not simulated.
     rollout = Rollout(replace(plan, start="manual", min_step_pairs=0), rule)
@@ -101,9 +101,9 @@ def characterise(
     delays = []
     for _ in range(runs):
         stream: Iterator[Outcome] = (
-            bernoulli(rate, rng) if rate is not None else untimed(resampled(record, block, rng))
+            bernoulli(rate, rng) if rate is not None else drop_times(resample(record, block, rng))
         )
-        delay = until_rollback(ramped(plan, rule), stream, horizon, requests_per_s)
+        delay = until_rollback(start_ramp(plan, rule), stream, horizon, requests_per_s)
         if delay is not None:
             delays.append(delay)
     return Delays(name, rate, runs, horizon, tuple(sorted(delays)))
@@ -117,7 +117,7 @@ def promoted_share(
     quick = replace(plan, min_step_seconds=0.0)
     promoted = 0
     for _ in range(runs):
-        rollout, done = ramped(quick, rule), 0
+        rollout, done = start_ramp(quick, rule), 0
         for outcome in bernoulli(rate, rng):
             left = min(outcome.count, horizon - done)
             while left and rollout.state == RAMPING:
@@ -131,7 +131,7 @@ def promoted_share(
     return promoted / runs
 
 
-def untimed(stream: Iterable[Outcome]) -> Iterator[Outcome]:
+def drop_times(stream: Iterable[Outcome]) -> Iterator[Outcome]:
     """The stream without its recorded times, which resampling has put out of order."""
     for outcome in stream:
         yield replace(outcome, time=None)
@@ -151,7 +151,7 @@ class Replayed:
 
 def replay(name: str, plan: Plan, rule: Callable[[], Rule], record: Sequence[Outcome]) -> Replayed:
     """Feed the record once, in order, with its own times."""
-    rollout = ramped(plan, rule)
+    rollout = start_ramp(plan, rule)
     first = record[0].time or 0.0
     at = None
     for number, outcome in enumerate(record, 1):
@@ -211,7 +211,7 @@ def calendar(
     entered: dict[float, list[float]] = {weight: [] for weight in plan.steps}
     ends: list[tuple[str, float]] = []
     for _ in range(runs):
-        rollout = ramped(plan, rule)
+        rollout = start_ramp(plan, rule)
         ends.append(walk(rollout, requests_per_s, shadow, bernoulli(rate, rng)))
         for change in rollout.changes:
             if change.kind in ("step", RAMPING) and change.state == RAMPING:

@@ -44,7 +44,7 @@ def bernoulli(rate: float, rng: random.Random) -> Iterator[Outcome]:
         yield Outcome("synthetic")
 
 
-def resampled(record: Sequence[Outcome], block: int, rng: random.Random) -> Iterator[Outcome]:
+def resample(record: Sequence[Outcome], block: int, rng: random.Random) -> Iterator[Outcome]:
     """Blocks of a recorded stream in random order, for ever: bursts inside a block stay whole."""
     while True:
         start = rng.randrange(max(1, len(record) - block + 1))

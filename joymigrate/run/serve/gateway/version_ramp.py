@@ -93,7 +93,7 @@ async def follow(
     """Drive the ramp until `stop`; who is away is waited for."""  # fmt: skip
     import aiohttp
 
-    ramp = remembered(memory)
+    ramp = read_memory(memory)
     trouble = ""
     timeout = aiohttp.ClientTimeout(total=120)
     async with aiohttp.ClientSession(timeout=timeout) as session:
@@ -105,7 +105,7 @@ async def follow(
                 if (ramp.tried, ramp.refused) != before:
                     remember(memory, ramp)
                 if action is not None:
-                    say(worded(action, view))
+                    say(word_action(action, view))
                     await act(session, places, action)
                     trouble = ""
                     continue
@@ -170,7 +170,7 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def worded(action: Action, view: View) -> str:
+def word_action(action: Action, view: View) -> str:
     """A step for the log."""
     if action.to != GATEWAY:
         return f"the {action.to} goes to version {action.version}"
@@ -181,7 +181,7 @@ def worded(action: Action, view: View) -> str:
     return f"version {view.primary} is promoted and held by both: traffic is the primary's again"
 
 
-def remembered(path: Path) -> VersionRamp:
+def read_memory(path: Path) -> VersionRamp:
     """What an earlier process knew. Raises `JoyError` for a file that is none of ours."""
     try:
         found = json.loads(path.read_text())

@@ -19,7 +19,7 @@ import numpy as np
 from joymigrate.errors import JoyError
 from joymigrate.run.beam import BeamAnswer, BeamRequest
 from joymigrate.run.serve.engine.http.fields import Fields, is_whole
-from joymigrate.run.serve.engine.http.streaming import StreamOptions, guarded, stream_options
+from joymigrate.run.serve.engine.http.streaming import StreamOptions, start_stream, stream_options
 from joymigrate.run.serve.engine.http.triton.tensors import header_of
 from joymigrate.run.serve.generative.loop import BeamLoop
 from joymigrate.run.serve.generative.recommender import ItemRecommender
@@ -85,7 +85,7 @@ class GenerativeService:
             )
         except JoyError as error:
             raise Refusal(400, str(error)) from None
-        return ranked(answer, (rules or self.served.trie), wanted.answers)
+        return rank_items(answer, (rules or self.served.trie), wanted.answers)
 
     @property
     def works(self) -> bool:
@@ -116,7 +116,7 @@ class GenerativeService:
             if not isinstance(error, Refusal):
                 log.exception("a request failed: %s %s", ask.method, ask.path)
                 error = Refusal(500, f"{type(error).__name__}: {error}")
-            reply = messages.refused(ask.path, error)
+            reply = messages.refuse(ask.path, error)
         reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
         return reply
 
@@ -134,7 +134,7 @@ class GenerativeService:
         self.loop.close()
 
 
-def ranked(answer: BeamAnswer, trie: Any, count: int) -> Ranked:
+def rank_items(answer: BeamAnswer, trie: Any, count: int) -> Ranked:
     """The first items of an answer."""
     items = trie.items_of(answer.nodes)[:count].tolist()
     parts = (answer.scores[:count], answer.tokens[:count], answer.gains[:count])
@@ -265,7 +265,7 @@ async def completions(service: GenerativeService, ask: Ask) -> Reply:
             "model": model}  # fmt: skip
     if streamed:
         pieces = streaming(service, prompts, wanted, logprobs, head, options)
-        return Reply(200, await guarded(pieces), EVENTS)
+        return Reply(200, await start_stream(pieces), EVENTS)
     found = await asyncio.gather(*(service.rank(prompt, wanted) for prompt in prompts))
     choices = [
         made for place, one in enumerate(found) for made in items_of(one, place, wanted, logprobs)

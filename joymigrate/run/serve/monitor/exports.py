@@ -26,7 +26,7 @@ def expression(key: str) -> str | None:
     metric = series.names[0]
     by = f" by ({series.by})" if series.by else ""
     if series.read == "gauge":
-        return scaled(metric, series)
+        return scale_gauge(metric, series)
     if series.read == "total":
         where = matchers(series)
         return f"sum{by} ({metric}{{{where}}})" if where else f"sum{by} ({metric})"
@@ -52,7 +52,7 @@ def matchers(series: Series) -> str:
     return ",".join(f'{k}{"=~" if "|" in v else "="}"{v}"' for k, v in series.where.items())
 
 
-def scaled(metric: str, series: Series) -> str:
+def scale_gauge(metric: str, series: Series) -> str:
     """A gauge in the unit that the key has."""
     return metric if series.scale == 1.0 else f"{series.scale:g} * {metric}"
 

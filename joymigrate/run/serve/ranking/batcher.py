@@ -48,7 +48,7 @@ def choose(
     """
     sizes = queue[0].sizes
     cost = predict(sizes)
-    tightest = bound(queue[0], now, cost)
+    tightest = latest_end(queue[0], now, cost)
     if cost > limits.seconds:
         return 1
     for place in range(1, min(len(queue), limits.requests)):
@@ -57,7 +57,7 @@ def choose(
         alone = predict(queue[place].sizes)
         joined = sizes.join(queue[place].sizes)
         together = predict(joined)
-        due = min(tightest, bound(queue[place], now, alone))
+        due = min(tightest, latest_end(queue[place], now, alone))
         if together > cost + alone or together > limits.seconds:
             return place
         if joined.candidates > limits.candidates or now + together * margin > due:
@@ -66,6 +66,6 @@ def choose(
     return min(len(queue), limits.requests)
 
 
-def bound(one: Waiting, now: float, alone: float) -> float:
+def latest_end(one: Waiting, now: float, alone: float) -> float:
     """Until when a batch with this request must end: its deadline, if it can still be met."""
     return one.deadline if now + alone <= one.deadline else float("inf")

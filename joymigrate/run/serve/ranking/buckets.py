@@ -108,13 +108,13 @@ def bound_by_memory(sizes: list[int], cost: Cost, budget: int, memory: int) -> l
                 for waste, used, ends in layers[-1][before]
                 if used + sizes[last] <= memory
             ]
-            grown.append(undominated(rows))
+            grown.append(keep_undominated(rows))
         layers.append(grown)
     final = [point for layer in layers for point in layer[-1] if point[1] <= memory]
     return list(min(final)[2])
 
 
-def undominated(rows: list[Point]) -> list[Point]:
+def keep_undominated(rows: list[Point]) -> list[Point]:
     """Points that no other beats in waste and memory."""
     kept: list[Point] = []
     for row in sorted(rows):

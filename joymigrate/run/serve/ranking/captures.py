@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from joymigrate.run.serve.ranking.buckets import Traffic
 from joymigrate.run.serve.ranking.inputs import draw
 from joymigrate.run.serve.ranking.merge import Batch, merge
-from joymigrate.run.serve.ranking.padding import Key, blank, needed, pad_batch
+from joymigrate.run.serve.ranking.padding import Key, blank, least_sizes, pad_batch
 from joymigrate.run.serve.ranking.program import Program, first_line
 from joymigrate.run.serve.ranking.results import Gate
 from joymigrate.run.serve.ranking.signature import FIXED, JAGGED, PADDED, SEQUENCE
@@ -66,7 +66,7 @@ def graph_class(device: str) -> Any:
     return found if hasattr(module, "graph") else None
 
 
-def captured(compute: Compute, device: str) -> tuple[Compute, Any]:
+def capture(compute: Compute, device: str) -> tuple[Compute, Any]:
     """Capture on the device, after a run that lets libraries set themselves up."""
     import torch
 
@@ -95,7 +95,7 @@ class Slot:
 class Captures:
     """Runs batches from captured graphs where their combination is there."""
 
-    def __init__(self, program: Program, gate: Gate, capture: Capture = captured) -> None:
+    def __init__(self, program: Program, gate: Gate, capture: Capture = capture) -> None:
         self.program, self.gate, self.capture = program, gate, capture
         self.traffic = [Traffic(BUDGET) for _ in Key._fields]
         self.seen: Counter[Key] = Counter()
@@ -120,7 +120,7 @@ class Captures:
 
     def run(self, batch: Batch) -> tuple[np.ndarray[Any, Any], ...] | None:
         """Outputs of a batch by replay; None where its combination is not captured (yet)."""
-        key = self.place(needed(self.program.signature, batch))
+        key = self.place(least_sizes(self.program.signature, batch))
         slot = self.slots.get(key) if key is not None else None
         return None if key is None or slot is None else self.replayed(batch, key, slot)
 
@@ -210,7 +210,7 @@ class Captures:
             tokens = max((key.tokens - 1) // users, min(1, key.tokens // users))
             length = min(key.length, tokens) if jagged else key.length
             batch = merge(signature, [draw(signature, each, length, seed) for seed in range(users)])
-            wanted = needed(signature, batch)
+            wanted = least_sizes(signature, batch)
             if any(mine > size for mine, size in zip(wanted, key, strict=True)):
                 continue  # too small a combination for this one
             with self.gate.batch():  # no version comes between the two

@@ -109,7 +109,7 @@ def tables_behind(start: Node) -> list[tuple[int | None, Columns]]:
                 kept = columns if same_last(node, user) else None
                 waiting.append((user, kept if columns is None or kept is not None else columns))
             elif target in ("aten.slice.Tensor", "aten.select.int") and user.args[0] is node:
-                waiting.append((user, narrowed(node, user, columns)))
+                waiting.append((user, narrow_columns(node, user, columns)))
             elif target not in COMPARING:
                 ends.append((None, columns))
     return ends
@@ -126,7 +126,7 @@ def same_last(node: Node, user: Node) -> bool:
     return bool(before) and bool(after) and str(before[-1]) == str(after[-1])
 
 
-def narrowed(node: Node, user: Node, columns: Columns) -> Columns:
+def narrow_columns(node: Node, user: Node, columns: Columns) -> Columns:
     """The columns after a slice or a selection; a cut of another dimension keeps them."""
     shape = node.meta["val"].shape
     args: Any = user.args

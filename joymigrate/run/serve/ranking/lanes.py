@@ -363,7 +363,7 @@ def deadline_of(milliseconds: float | None) -> float:
     return math.inf if milliseconds is None else time.monotonic() + milliseconds / 1000
 
 
-def measured(engine: Engine, request: Request) -> float:
+def measure_request(engine: Engine, request: Request) -> float:
     """Seconds of one request alone; the cost model learns from it."""
     batch = merge(engine.program.signature, [request])
     with engine.gate.batch():

@@ -36,7 +36,7 @@ class Key(NamedTuple):
     tokens: int  # of each jagged sequence
 
 
-def needed(signature: Signature, batch: Batch) -> Key:
+def least_sizes(signature: Signature, batch: Batch) -> Key:
     """The least sizes that hold a batch, with the rows that padding tokens belong to."""
     sizes = batch.sizes
     jagged = [one for one in signature.inputs if one.layout == JAGGED]

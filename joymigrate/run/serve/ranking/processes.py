@@ -133,7 +133,7 @@ def work(pipe: Any, path: str, state: dict[str, torch.Tensor], threads: int) -> 
             return
         try:
             if what == "load":
-                program.compiled = loaded(program, Path(more[0]))
+                program.compiled = load_package(program, Path(more[0]))
                 pipe.send((True, None))
             else:
                 arrays, compiled = more
@@ -145,7 +145,7 @@ def work(pipe: Any, path: str, state: dict[str, torch.Tensor], threads: int) -> 
             pipe.send((False, f"{type(error).__name__}: {error}"))
 
 
-def loaded(program: Program, folder: Path) -> Any:
+def load_package(program: Program, folder: Path) -> Any:
     """The compiled package of a folder, on the program's weights."""
     from torch._inductor.package.package import load_package
 

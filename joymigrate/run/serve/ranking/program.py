@@ -213,7 +213,7 @@ def open_package(path: Path, device: str) -> Program:
         raise JoyError(f"torch {torch.__version__} cannot load this package: {first_line(error)}",
                        where=str(path), help="compile it with this torch, on such a machine",
                        ) from None  # fmt: skip
-    ins, outs = (stated(told["dimensions"], side, path) for side in ("inputs", "outputs"))
+    ins, outs = (read_dimensions(told["dimensions"], side, path) for side in ("inputs", "outputs"))
     signature = build(ins, outs, told, {}, str(path))
     texts.check(signature, str(path))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -226,7 +226,7 @@ def open_package(path: Path, device: str) -> Program:
     return Program(path.stem, path, signature, run, device, digest)
 
 
-def stated(table: Any, side: str, path: Path) -> list[Dimensions]:
+def read_dimensions(table: Any, side: str, path: Path) -> list[Dimensions]:
     """`dimensions: {inputs: {name: [dtype, size or "name", …]}, outputs: {…}}`."""
     try:
         return [Dimensions(name, row[0], tuple(row[1:])) for name, row in table[side].items()]

@@ -180,6 +180,6 @@ def lengths_of(signature: Signature, arrays: Arrays) -> tuple[int, int]:
     return length, tokens
 
 
-def fixed(signature: Signature, arrays: Arrays) -> Arrays:
+def fixed_inputs(signature: Signature, arrays: Arrays) -> Arrays:
     """Inputs that count neither candidates nor users: requests with others are not merged."""
     return {one.name: arrays[one.name] for one in signature.inputs if one.axis == FIXED}

@@ -61,7 +61,7 @@ def of_archive(path: Path) -> dict[str, Bytes]:
             width = SERIALISED.get(meta["dtype"], 0) * math.prod(sizes[1:])
             if len(sizes) < 2 or entry.compress_type or entry.file_size != sizes[0] * width:
                 continue
-            found[name] = mapped(path, start_of(path, entry), sizes[0], width)
+            found[name] = map_rows(path, start_of(path, entry), sizes[0], width)
     return found
 
 
@@ -85,11 +85,11 @@ def of_safetensors(path: Path) -> dict[str, Bytes]:
         if name == "__metadata__" or len(row["shape"]) < 2:
             continue
         width = SAFETENSORS[row["dtype"]] * math.prod(row["shape"][1:])
-        found[name] = mapped(path, 8 + size + row["data_offsets"][0], row["shape"][0], width)
+        found[name] = map_rows(path, 8 + size + row["data_offsets"][0], row["shape"][0], width)
     return found
 
 
-def mapped(path: Path, start: int, rows: int, width: int) -> Bytes:
+def map_rows(path: Path, start: int, rows: int, width: int) -> Bytes:
     """[rows, width] bytes of a file; writes stay private."""
     return np.memmap(path, np.uint8, "c", start, (rows, width)) if rows * width else np.zeros(
         (rows, width), np.uint8)  # fmt: skip

@@ -252,7 +252,7 @@ async def model_metadata(service: Service, message: Any, context: Any) -> Any:
 async def model_config(service: Service, message: Any, context: Any) -> Any:
     """ModelConfig."""
     service.check_model(message.name, message.version)
-    found = told.numbered(told.config(service.engine, service.meters, message.name))
+    found = told.number_types(told.config(service.engine, service.meters, message.name))
     return protocol.messages()["ModelConfigResponse"](config=found)
 
 

@@ -53,7 +53,7 @@ def build(target: Path) -> str:
     return ""
 
 
-def registered(library: Path) -> Any:
+def load_class(library: Path) -> Any:
     """The library's class, which is loaded once in a process; None where it cannot be."""
     import torch
 
@@ -101,7 +101,7 @@ def load(path: Path, runners: int, device: str) -> Any:
     library = path.with_name(LIBRARY)
     if device == "cpu" and not library.is_file():
         log.warning("batches of compiled code hold up the server: %s was not built", library)
-    kind = registered(library) if device == "cpu" and library.is_file() else None
+    kind = load_class(library) if device == "cpu" and library.is_file() else None
     if kind is None:
         return load_package(str(path), num_runners=runners)
     return Unlocked(kind, path, runners)

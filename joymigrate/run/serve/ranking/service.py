@@ -93,7 +93,7 @@ class Service:
             if not isinstance(error, Refusal):
                 log.exception("a request failed: %s %s", ask.method, ask.path)
                 error = Refusal(500, f"{type(error).__name__}: {error}")
-            reply = messages.refused(ask.path, error)
+            reply = messages.refuse(ask.path, error)
         reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
         return reply
 
@@ -353,7 +353,7 @@ async def models(service: Service, ask: Ask) -> Reply:
 
 async def back(service: Service, ask: Ask) -> Reply:
     """POST /admin/version/back: the version before, until `resume`."""
-    versions = administered(service, ask)
+    versions = find_versions(service, ask)
     try:
         await asyncio.to_thread(versions.back)
     except JoyError as error:
@@ -363,7 +363,7 @@ async def back(service: Service, ask: Ask) -> Reply:
 
 async def go(service: Service, ask: Ask) -> Reply:
     """POST /admin/version/go: hold the version of the body, `{"version": 7}`."""
-    versions = administered(service, ask)
+    versions = find_versions(service, ask)
     number = ask.json().get("version")
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise Refusal(400, f"version is a whole number from 1, got {number!r}", param="version")
@@ -376,11 +376,11 @@ async def go(service: Service, ask: Ask) -> Reply:
 
 async def resume(service: Service, ask: Ask) -> Reply:
     """POST /admin/version/resume: follow new versions again."""
-    await asyncio.to_thread(administered(service, ask).resume)
+    await asyncio.to_thread(find_versions(service, ask).resume)
     return await ready(service, ask)
 
 
-def administered(service: Service, ask: Ask) -> Versions:
+def find_versions(service: Service, ask: Ask) -> Versions:
     """What an operator steers; refuses everybody else."""
     key = ask.headers.get("X-Admin-Key", "")
     if not service.admin_key:

@@ -210,7 +210,7 @@ class ShardService:
             if not isinstance(error, Refusal):
                 log.exception("a request failed: %s %s", ask.method, ask.path)
                 error = Refusal(500, f"{type(error).__name__}: {error}")
-            reply = messages.refused(ask.path, error)
+            reply = messages.refuse(ask.path, error)
         return reply
 
     async def route(self, ask: Ask) -> Reply:

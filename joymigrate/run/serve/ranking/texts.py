@@ -32,11 +32,11 @@ def ids_of(one: Input, texts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         raise refuse(one, f"texts came, it takes {one.dtype}: its description has no `texts`")
     if not all(isinstance(text, str) for text in texts.flat):
         raise refuse(one, "texts and numbers are mixed")
-    ids = hashed(one, texts) if one.texts == HASH else looked_up(one, texts)
+    ids = hash_texts(one, texts) if one.texts == HASH else looked_up(one, texts)
     return ids.astype(one.dtype)
 
 
-def hashed(one: Input, texts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def hash_texts(one: Input, texts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """What the training's features make of these texts: SipHash, modulo the rows of the table."""
     from pandas.util import hash_array
 

@@ -56,7 +56,7 @@ def config(engine: Engine, meters: Meters, name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def numbered(found: Mapping[str, Any]) -> dict[str, Any]:
+def number_types(found: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration with data types as Triton's numbers."""
 
     def rows(side: str) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from joymigrate.run.serve.ranking.cost import CostModel
 from joymigrate.run.serve.ranking.inputs import draw
-from joymigrate.run.serve.ranking.lanes import Engine, measured
+from joymigrate.run.serve.ranking.lanes import Engine, measure_request
 from joymigrate.run.serve.ranking.merge import merge, mergeable
 from joymigrate.run.serve.ranking.program import Program
 from joymigrate.run.serve.ranking.request import Request
@@ -104,7 +104,7 @@ def fit(engine: Engine) -> None:
             if request is None:
                 continue
             try:
-                seen.append((request, measured(engine, request)))
+                seen.append((request, measure_request(engine, request)))
             except Exception:
                 continue  # a size that this program does not take
     cost = engine.cost

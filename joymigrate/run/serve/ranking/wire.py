@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from joymigrate.run.serve.engine.http.triton.tensors import BYTES, NUMBERS, unpacked
+from joymigrate.run.serve.engine.http.triton.tensors import BYTES, NUMBERS, unpack_elements
 from joymigrate.run.serve.ranking.signature import BFLOAT16, Input, Signature
 from joymigrate.run.serve.web.errors import Refusal
 
@@ -60,7 +60,7 @@ def from_bytes(
         halves = from_bytes(name, np.dtype("<u2"), shape, data)
         return (halves.astype(np.uint32) << 16).view(np.float32)
     if datatype == BYTES:
-        return text_array(name, unpacked(memoryview(data), BYTES, name), shape)
+        return text_array(name, unpack_elements(memoryview(data), BYTES, name), shape)
     wanted = math.prod(shape) * kind.itemsize
     if len(data) != wanted:
         raise refuse(name, f"shape {list(shape)} is {wanted} bytes, {len(data)} came")
@@ -70,7 +70,7 @@ def from_bytes(
 def from_values(name: str, kind: np.dtype[Any], shape: Sequence[int] | None, values: Any) -> Array:
     """Numbers of a JSON list, nested or in row order, of the type that the input has."""
     if kind.hasobject:
-        return text_array(name, unnested(name, values)[1], shape)
+        return text_array(name, unnest(name, values)[1], shape)
     try:
         found = np.array(values)
     except ValueError:
@@ -78,7 +78,7 @@ def from_values(name: str, kind: np.dtype[Any], shape: Sequence[int] | None, val
     if found.size == 0:
         found = found.astype(kind)
     allowed = {"f": "iuf", "i": "iu", "u": "iu", "b": "b"}[kind.kind]
-    if found.dtype.kind not in allowed or (allowed != "b" and flagged(values)):
+    if found.dtype.kind not in allowed or (allowed != "b" and has_flags(values)):
         raise refuse(name, f"the values are no {kind.name}")
     if kind.kind in "iu" and found.size:
         limits = np.iinfo(kind)
@@ -120,11 +120,11 @@ def nested_texts(name: str, values: Sequence[Any]) -> Array | None:
         row = row[0]
     if not row or not isinstance(row[0], str):
         return None
-    shape, texts = unnested(name, values)
+    shape, texts = unnest(name, values)
     return text_array(name, texts, shape)
 
 
-def unnested(name: str, values: Sequence[Any]) -> tuple[list[int], Sequence[Any]]:
+def unnest(name: str, values: Sequence[Any]) -> tuple[list[int], Sequence[Any]]:
     """The shape of nested lists, and their elements in row order."""
     shape = [len(values)]
     while values and all(isinstance(row, list) for row in values):
@@ -135,7 +135,7 @@ def unnested(name: str, values: Sequence[Any]) -> tuple[list[int], Sequence[Any]
     return shape, values
 
 
-def flagged(values: Any) -> bool:
+def has_flags(values: Any) -> bool:
     """Whether true or false stands in nested lists: among numbers numpy takes them for 1 and 0."""
     kinds = set(map(type, values))
     while list in kinds and kinds == {list}:

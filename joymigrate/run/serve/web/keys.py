@@ -46,11 +46,11 @@ class Keys:
     @classmethod
     def of(cls, keys: Iterable[str | Key]) -> Keys:
         """From plain keys, or keys with limits."""
-        return cls(listed(keys))
+        return cls(list_keys(keys))
 
     def replace(self, keys: Iterable[str | Key]) -> None:
         """Accept these from now on. What runs goes on; a key that stays keeps its counts."""
-        self.keys = listed(keys)
+        self.keys = list_keys(keys)
         known = {key.secret for key in self.keys}
         self.uses = {secret: use for secret, use in self.uses.items() if secret in known}
 
@@ -100,7 +100,7 @@ class Keys:
             use.running -= 1
 
 
-def listed(keys: Iterable[str | Key]) -> tuple[Key, ...]:
+def list_keys(keys: Iterable[str | Key]) -> tuple[Key, ...]:
     """Keys with limits, from keys with and without."""
     return tuple(Key(key) if isinstance(key, str) else key for key in keys)
 

@@ -66,7 +66,7 @@ def data(value: Any, status: int = 200, headers: Mapping[str, str] | None = None
     return Reply(status, dumps(value), JSON, dict(headers or {}))
 
 
-def refused(path: str, refusal: Refusal) -> Reply:
+def refuse(path: str, refusal: Refusal) -> Reply:
     """A refusal in the words of the API that was called."""
     form = errors.triton if path == "/v2" or path.startswith("/v2/") else errors.openai
     return data(form(refusal), refusal.status, refusal.headers)

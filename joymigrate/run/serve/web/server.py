@@ -89,7 +89,7 @@ class Server:
                 self.site.enter(visit)
                 ask.body = await body.read(visit, limits.body_bytes, limits.body_seconds)
             except Refusal as refusal:
-                reply = messages.refused(raw, refusal)
+                reply = messages.refuse(raw, refusal)
             else:
                 if visit.key is not None and visit.key.name:
                     ask.notes["key"] = visit.key.name
@@ -109,7 +109,7 @@ class Server:
         if self.service.draining:
             headers["Connection"] = "close"
         if isinstance(reply.body, bytes):
-            packing = packed(visit, reply, headers)
+            packing = pack_body(visit, reply, headers)
             whole = web.Response(status=reply.status, body=packing, headers=headers)
             await whole.prepare(visit)
             await whole.write_eof()
@@ -143,7 +143,7 @@ class Server:
             raise ConnectionResetError(f"the client read nothing for {patience:g} s") from None
 
 
-def packed(request: web.BaseRequest, reply: Reply, headers: dict[str, str]) -> bytes:
+def pack_body(request: web.BaseRequest, reply: Reply, headers: dict[str, str]) -> bytes:
     """The body, packed for tensor clients that ask for it."""
     body = reply.body
     assert isinstance(body, bytes)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from joymigrate.run.cluster import cards, inventory, jobs
 from joymigrate.run.cluster.controller.ledger import Fact, Ledger
-from joymigrate.run.cluster.controller.restore import lost, restore, submission
+from joymigrate.run.cluster.controller.restore import find_lost, restore, submission
 from joymigrate.run.cluster.entries import Settings
 from joymigrate.run.cluster.events import Action, Cancelled, Ended, Evict, Start, Tick
 from joymigrate.run.cluster.scheduler import Scheduler
@@ -198,7 +198,7 @@ def test_jobs_whose_node_is_gone_are_named_and_min_may_then_be_too_much() -> Non
     book = Book(cluster, [queue("q", min=16)])
     book.submit(job("r", cards_per_pod=8, pods=2, queue="q"), 0.0)
     smaller = nodes("[{name: a, kind: gpu-8}]")
-    assert lost(book.ledger, smaller) == {"r": "node b is lost"}
+    assert find_lost(book.ledger, smaller) == {"r": "node b is lost"}
     book.write(Fact("evicted", 1.0, "r", data={"why": "node b is lost"}))
     again, _ = restore(book.ledger, smaller, 2.0)
     reason = again.why("r")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from joymigrate.run.rehearse.memory.summary import ask, collected
+from joymigrate.run.rehearse.memory.summary import ask, collect
 
 pytestmark = pytest.mark.skipif(find_spec("torch_npu") is None, reason="needs joymigrate[ascend]")
 
@@ -45,7 +45,7 @@ def seen(folder: Path, program: str, *options: str) -> tuple[list[dict[str, Any]
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    return collected(notes, rehearsal=True)["processes"], done.stdout
+    return collect(notes, rehearsal=True)["processes"], done.stdout
 
 
 def test_weights_gradients_and_states_are_their_exact_sizes(tmp_path: Path) -> None:
@@ -123,6 +123,6 @@ def test_an_earlier_runs_notes_are_removed(tmp_path: Path) -> None:
     old = {"pid": 1, "rank": None, "peak_bytes": {"npu:0": 1}, "timeline": [], "held": None}
     ask(tmp_path, "torch_npu", "npu")
     (tmp_path / "process-1.json").write_text(json.dumps(old), encoding="utf-8")
-    assert len(collected(tmp_path, rehearsal=True)["processes"]) == 1
+    assert len(collect(tmp_path, rehearsal=True)["processes"]) == 1
     ask(tmp_path, "torch_npu", "npu")
-    assert collected(tmp_path, rehearsal=True)["processes"] == []
+    assert collect(tmp_path, rehearsal=True)["processes"] == []

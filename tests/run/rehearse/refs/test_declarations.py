@@ -17,10 +17,10 @@ import pytest
 import torch
 from torch.utils._pytree import tree_flatten
 
-from joymigrate.run.rehearse.refs import computed, registry, signatures
+from joymigrate.run.rehearse.refs import list_references, registry, signatures
 from tests.run.rehearse.refs import all_samples
 
-REGISTRY = computed()
+REGISTRY = list_references()
 ROOT = Path(__file__).parents[4]
 
 

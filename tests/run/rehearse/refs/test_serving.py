@@ -441,7 +441,7 @@ def test_tokens_come_back_weighted_from_their_experts(
     rows, notes, used = [], [], []
     for rank in range(ranks):
         room = places.longest(rank, tokens * ranks, k)
-        got = moe_between_ranks.dispatched(places, rank, x, ids, active, room)
+        got = moe_between_ranks.dispatch_to(places, rank, x, ids, active, room)
         assert int(got.counts[-1]) == int(got.tokens.sum())
         out, start = got.rows.clone(), 0
         for local, count in enumerate(got.tokens.tolist()):
@@ -452,7 +452,7 @@ def test_tokens_come_back_weighted_from_their_experts(
         notes.append(got.notes)
         used.append(int(got.counts[-1]))
     for rank in range(ranks):
-        found = moe_between_ranks.collected(rank, tokens, rows, notes, used, weights[rank])
+        found = moe_between_ranks.collect(rank, tokens, rows, notes, used, weights[rank])
         factor = (weights[rank] * active[rank] * (ids[rank] + 1)).sum(1)
         if shared_ranks:
             factor = factor + 100.0 * active[rank].any(1)

@@ -134,7 +134,7 @@ def test_a_broken_folder_is_a_finding(tmp_path: Path, break_it: Any, says: str) 
 
 def test_a_package_for_another_torch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     versions = {"torch": "2.13.0+cpu", "torch-npu": "2.10.0.post4"}
-    monkeypatch.setattr(check, "installed", lambda name: versions.get(name, "1"))
+    monkeypatch.setattr(check, "installed_version", lambda name: versions.get(name, "1"))
     told = check.package(chips.target("ascend"), versions["torch"])
     assert told.status == "fail"
     assert "needs torch 2.10.0, not 2.13.0" in told.found

@@ -104,7 +104,9 @@ def test_engines_come_from_the_chips_folders() -> None:
 )
 def test_sglang_starts_by_the_same_name_on_every_chip(chip: str, more: list[str]) -> None:
     line = launch.command(
-        launch.named("sglang", chip), wish(container="env", max_model_len=512, tensor_parallel=2), 7
+        launch.find_launcher("sglang", chip),
+        wish(container="env", max_model_len=512, tensor_parallel=2),
+        7,
     )
     assert line == [
         "env", "python3", "-m", "sglang.launch_server", "--model-path", "/models/tiny",
@@ -114,14 +116,18 @@ def test_sglang_starts_by_the_same_name_on_every_chip(chip: str, more: list[str]
 
 
 def test_vllm_on_the_target_is_its_plug_in() -> None:
-    assert launch.named("vllm", "ascend").module == "vllm_ascend"
-    assert launch.named("vllm").module == launch.named("vllm", "nvidia").module == "vllm"
+    assert launch.find_launcher("vllm", "ascend").module == "vllm_ascend"
+    assert (
+        launch.find_launcher("vllm").module
+        == launch.find_launcher("vllm", "nvidia").module
+        == "vllm"
+    )
 
 
 def test_a_program_that_is_no_python_is_found_on_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = launch.named("xllm", "ascend")
+    engine = launch.find_launcher("xllm", "ascend")
     with pytest.raises(JoyError, match="no program 'xllm'"):
         launch.command(engine, wish(), 7)
     (tmp_path / "xllm").write_text("#!/bin/sh\n")
@@ -171,10 +177,10 @@ def test_an_engine_that_reads_a_file_gets_one(
     program.write_text(f"#!{sys.executable}\n{DAEMON}")
     program.chmod(0o755)
     monkeypatch.setenv("MIES_INSTALL_PATH", str(tmp_path))
-    engine = launch.named("mindie", "ascend")
+    engine = launch.find_launcher("mindie", "ascend")
     asked = wish(tensor_parallel=2, max_model_len=512)
     assert launch.command(engine, asked, 7) == [str(program)]
-    named = launch.configured(engine, asked, 7, tmp_path)
+    named = launch.write_configuration(engine, asked, 7, tmp_path)
     made = json.loads(Path(named["MIES_CONFIG_JSON_PATH"]).read_text())
     assert made["ServerConfig"]["port"] == 7
     assert made["ServerConfig"]["kept"] == 5
@@ -190,17 +196,17 @@ def test_an_engine_that_reads_a_file_gets_one(
     asyncio.run(whole())
     (tmp_path / "conf" / "config.json").write_text("{}")
     with pytest.raises(JoyError, match=r"no ServerConfig\.ipAddress"):
-        launch.configured(engine, asked, 7, tmp_path)
+        launch.write_configuration(engine, asked, 7, tmp_path)
 
 
 def test_a_misspelt_engine_gets_a_hint() -> None:
     with pytest.raises(JoyError, match="Did you mean 'vllm'"):
-        launch.named("vlm")
+        launch.find_launcher("vlm")
 
 
 def test_the_command_line_is_vllms(environment: Path) -> None:
     line = launch.command(
-        launch.named("vllm"),
+        launch.find_launcher("vllm"),
         wish(python=environment, dtype="bfloat16", max_model_len=4096, tensor_parallel=2,
              extra=("--seed", "1")),
         8123,
@@ -214,23 +220,23 @@ def test_the_command_line_is_vllms(environment: Path) -> None:
 
 
 def test_a_container_command_comes_first() -> None:
-    line = launch.command(launch.named("vllm-ascend"), wish(container="env A=1 sh -c"), 1)
+    line = launch.command(launch.find_launcher("vllm-ascend"), wish(container="env A=1 sh -c"), 1)
     assert line[:5] == ["env", "A=1", "sh", "-c", "vllm"]
 
 
 def test_a_missing_engine_says_how_to_install_it(tmp_path: Path) -> None:
     with pytest.raises(JoyError, match="vllm-ascend is not installed") as caught:
-        launch.command(launch.named("vllm-ascend"), wish(), 1)
+        launch.command(launch.find_launcher("vllm-ascend"), wish(), 1)
     assert "pip install vllm-ascend" in str(caught.value.help)
     with pytest.raises(JoyError, match="environment's folder"):
-        launch.command(launch.named("vllm"), wish(python=tmp_path / "none"), 1)
+        launch.command(launch.find_launcher("vllm"), wish(python=tmp_path / "none"), 1)
     with pytest.raises(JoyError, match="there is no program 'dockr'"):
-        launch.command(launch.named("vllm"), wish(container="dockr run x"), 1)
+        launch.command(launch.find_launcher("vllm"), wish(container="dockr run x"), 1)
 
 
 def test_what_serve_decides_is_not_handed_on() -> None:
     with pytest.raises(JoyError, match="--port belongs to serve"):
-        launch.command(launch.named("vllm"), wish(extra=("--port", "1")), 1)
+        launch.command(launch.find_launcher("vllm"), wish(extra=("--port", "1")), 1)
 
 
 def arguments(environment: Path, port: int, *more: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.engine.families import verified, verify, verify_families
+from joymigrate.run.serve.engine.families import list_verified, verify, verify_families
 from joymigrate.run.serve.engine.load import load_engine
 from joymigrate.run.serve.engine.models.spec import describe, families
 from joymigrate.run.serve.engine.tiny import document, tiny
@@ -118,11 +118,11 @@ def test_every_family_listed_as_refused_is() -> None:
 
 
 def test_the_list_is_long_and_says_with_what_it_was_made() -> None:
-    passed = [family for family in verified() if family.status == "pass"]
+    passed = [family for family in list_verified() if family.status == "pass"]
     assert len(passed) >= 80
     assert {family.name for family in passed} >= set(families())
     assert document()["transformers"] == "5.23.0"
-    assert all(family.reason for family in verified() if family.status == "refused")
+    assert all(family.reason for family in list_verified() if family.status == "refused")
 
 
 def test_an_unknown_family_is_named() -> None:

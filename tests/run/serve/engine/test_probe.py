@@ -61,7 +61,7 @@ def test_what_the_cache_cannot_do_is_refused_with_the_reason(
     with pytest.raises(JoyError, match="would give wrong tokens"):
         try_beyond_limits(folder)
     assert check(raw).passed is False, "remembered"
-    assert {f.name: f.status for f in families.verified()}["llama4_text"] == "refused"
+    assert {f.name: f.status for f in families.list_verified()}["llama4_text"] == "refused"
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from joymigrate.run.serve.gateway import shared, whole
-from joymigrate.run.serve.gateway.account import account_of, joined
+from joymigrate.run.serve.gateway.account import account_of, join_events
 from joymigrate.run.serve.gateway.answers import Answers, Said, compare
 from joymigrate.run.serve.gateway.calls import CHAT, EMBEDDINGS, RESPONSES, TEXT, Call, kind_of
 from joymigrate.run.serve.gateway.events import Plan
@@ -118,7 +118,7 @@ def test_a_stream_makes_the_answer_that_it_is() -> None:
         {**answer(), "choices": []},
     ]
     streamed = replace(ASKED, parsed={**(ASKED.parsed or {}), "stream": True})
-    account = account_of(joined(events), streamed)
+    account = account_of(join_events(events), streamed)
     assert account_of(answer(), ASKED).fields - account.fields == {"usage"}  # it was not asked for
     assert account.logprobs == (("hi", -0.5),)
 
@@ -283,7 +283,7 @@ def test_what_changes_a_server_is_not_asked_again() -> None:
 
 def test_a_plan_of_an_older_gateway_is_completed() -> None:
     old = {"primary": "gpu", "plan": {"limit": 0.01}}
-    plan = shared.completed(copy.deepcopy(old))["plan"]
+    plan = shared.complete_identity(copy.deepcopy(old))["plan"]
     assert plan["limit"] == 0.01
     assert plan["unjudged"] == []
     assert plan["steps"] == [1, 5, 20, 50, 100]

@@ -22,7 +22,7 @@ from joymigrate.errors import JoyError
 from joymigrate.ledger import Ledger, Step, Subject
 from joymigrate.run.serve.gateway import rollout, server, settings, simulate
 from joymigrate.run.serve.gateway.answers import OPEN
-from joymigrate.run.serve.gateway.calls import Call, forwarded
+from joymigrate.run.serve.gateway.calls import Call, forward_headers
 from joymigrate.run.serve.gateway.fake import Fake
 from joymigrate.run.serve.gateway.faults import Fault, Schedule
 from joymigrate.run.serve.gateway.server import Gateway
@@ -594,7 +594,7 @@ def test_a_packed_body_reaches_the_backend_unpacked_and_says_so(table: Table) ->
         assert text == bench.expected("how are you")
         call = Call("chat", "POST", "/", {"Content-Encoding": "gzip"}, b"", None, 0.0)
         upstream = bench.gateway.settings.of_role("primary")
-        assert "Content-Encoding" not in forwarded(call, upstream)
+        assert "Content-Encoding" not in forward_headers(call, upstream)
 
     table.run(scenario)
 

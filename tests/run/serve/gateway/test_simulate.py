@@ -122,6 +122,6 @@ def test_runs_of_successes_do_not_change_a_delay(make: Callable[[], Rule]) -> No
     rng = random.Random(3)
     for _ in range(10):
         stream = list(islice(streams.bernoulli(0.005, rng), 60))
-        whole = simulate.until_rollback(simulate.ramped(PLAN, make), stream, 10**6, 100)
-        one = simulate.until_rollback(simulate.ramped(PLAN, make), single(stream), 10**6, 100)
+        whole = simulate.until_rollback(simulate.start_ramp(PLAN, make), stream, 10**6, 100)
+        one = simulate.until_rollback(simulate.start_ramp(PLAN, make), single(stream), 10**6, 100)
         assert whole == one

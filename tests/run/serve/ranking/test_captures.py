@@ -16,7 +16,7 @@ from joymigrate.run.serve.ranking.captures import Captures, why_not
 from joymigrate.run.serve.ranking.inputs import draw
 from joymigrate.run.serve.ranking.lanes import Engine
 from joymigrate.run.serve.ranking.merge import merge
-from joymigrate.run.serve.ranking.padding import Key, needed, pad_batch
+from joymigrate.run.serve.ranking.padding import Key, least_sizes, pad_batch
 from joymigrate.run.serve.ranking.program import Program, load
 from joymigrate.run.serve.ranking.tensors import as_arrays
 
@@ -162,7 +162,7 @@ def test_padded_jagged_batches_score_as_unpadded_ones(jagged: Program, seed: int
     random = np.random.default_rng(seed)
     batch = batch_of(jagged, *((int(random.integers(1, 9)), int(random.integers(0, 20)))
                                for _ in range(3)), (2, 0))  # fmt: skip
-    least = needed(jagged.signature, batch)
+    least = least_sizes(jagged.signature, batch)
     assert least.users == batch.sizes.users + 1  # the padding tokens belong to nobody's history
     key = Key(*(size + int(random.integers(0, 9)) for size in least))
     padded = pad_batch(jagged.signature, batch.arrays, key)
@@ -224,7 +224,7 @@ def test_a_capture_that_compares_with_nothing_is_not_used(
     key = Key(4, 2, 8, 1)
     slot = held.make(key)
     assert held.disagreement(key, slot) == ""
-    monkeypatch.setattr(captures, "needed", lambda signature, batch: Key(5, 2, 8, 1))
+    monkeypatch.setattr(captures, "least_sizes", lambda signature, batch: Key(5, 2, 8, 1))
     assert held.disagreement(key, slot) is None
     held.seen[key] = captures.OFTEN
     assert held.extend()

@@ -47,7 +47,7 @@ def test_one_step_after_the_other() -> None:
 def test_what_was_refused_is_remembered(tmp_path: Path) -> None:
     path = tmp_path / "gateway.versions.json"
     version_ramp.remember(path, VersionRamp(4, {2, 3}))
-    assert version_ramp.remembered(path) == VersionRamp(4, {2, 3})
+    assert version_ramp.read_memory(path) == VersionRamp(4, {2, 3})
 
 
 def test_a_ranking_is_another_when_few_of_the_first_places_are_shared() -> None:
@@ -170,4 +170,4 @@ def test_good_versions_arrive_and_a_bad_one_goes_back(
 
     asyncio.run(whole())
     assert place.engines[0].version == "4"
-    assert version_ramp.remembered(tmp_path / "memory.json").refused == {3}
+    assert version_ramp.read_memory(tmp_path / "memory.json").refused == {3}

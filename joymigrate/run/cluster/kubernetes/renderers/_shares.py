@@ -28,11 +28,11 @@ def requests(job: Job, task: PodGroup, kind: Kind, sharer: str) -> dict[str, str
     asks.update(dict.fromkeys(known.get("percent", ()), percent))
     models = known.get("models") or {}
     if models:
-        asks.update(sized(job, task, models))
+        asks.update(size_share(job, task, models))
     return asks
 
 
-def sized(job: Job, task: PodGroup, models: Mapping[str, Any]) -> dict[str, str]:
+def size_share(job: Job, task: PodGroup, models: Mapping[str, Any]) -> dict[str, str]:
     """The smallest part of the card's memory (MiB) that holds the share."""
     model = next((name for name in task.models if name in models), None)
     if model is None:

@@ -24,7 +24,7 @@ def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> No
     lines += [f"# {line}" for line in limits(workload.queues, out)]
     lines += [f"# {line}" for line in nodes(inventory)]
     names = {job.name: variable(number) for number, job in enumerate(workload.jobs)}
-    for job in ordered(workload.jobs):
+    for job in sort_by_waiting(workload.jobs):
         lines += ["", *submission(job, names, inventory, out)]
     out.text = "\n".join([*lines, ""])
 
@@ -34,7 +34,7 @@ def variable(number: int) -> str:
     return f"job_{number}"
 
 
-def ordered(jobs: Sequence[Job]) -> list[Job]:
+def sort_by_waiting(jobs: Sequence[Job]) -> list[Job]:
     """Jobs behind those that they wait for; a circle stays in the order of the file."""
     left, found, done = list(jobs), [], set[str]()
     known = {job.name for job in jobs}

@@ -27,7 +27,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
         if refusal is None:
             log.exception("a request failed: %s %s", ask.method, ask.path)
             refusal = Refusal(500, f"{type(error).__name__}: {error}")
-        reply = messages.refused(ask.path, refusal)
+        reply = messages.refuse(ask.path, refusal)
     reply.headers.setdefault(OURS, "1")
     reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
     return reply

@@ -22,7 +22,7 @@ from joymigrate.run.serve.engine.http.completions import worth_sending
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.generation import Generation
 from joymigrate.run.serve.engine.http.service import Service
-from joymigrate.run.serve.engine.http.streaming import StreamOptions, guarded, stream_options
+from joymigrate.run.serve.engine.http.streaming import StreamOptions, start_stream, stream_options
 from joymigrate.run.serve.engine.http.tools import CallReader, Toolbox, ToolCall
 from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Output, Resume, Sampling
 from joymigrate.run.serve.web.errors import Refusal
@@ -63,8 +63,8 @@ def read(service: Service, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
     enforced = box.guide(service.guides) if box else None
     if guide is not None and box is not None:
         raise Refusal(400, "response_format or tools, not both", param="response_format")
-    prompt, images, echo = written(service, fields, box)
-    resume = resuming.checked(resuming.read(fields), [prompt], chosen)
+    prompt, images, echo = write_prompt(service, fields, box)
+    resume = resuming.check_resumes(resuming.read(fields), [prompt], chosen)
     resume = resuming.behind(resume, echo)
     given = resume
     if box is not None:  # words and calls are told apart here, not in the engine
@@ -100,7 +100,7 @@ def top(fields: Fields) -> int | None:
     return (count or 0) if wanted else None
 
 
-def written(
+def write_prompt(
     service: Service, fields: Fields, box: Toolbox | None
 ) -> tuple[list[int], tuple[Any, ...], str]:
     """The prompt's ids, its images, and the text that is to be repeated in the answer."""
@@ -149,7 +149,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
     )  # fmt: skip
     made = Chat(service, ask, asked, generation)
     if asked.stream:
-        return Reply(200, await guarded(made.events()), EVENTS, resuming.headers(asked.resume))
+        return Reply(200, await start_stream(made.events()), EVENTS, resuming.headers(asked.resume))
     return data(await made.whole())
 
 
@@ -273,7 +273,7 @@ class Chat:
                 before = before or output.prompt_logprobs
         finally:
             await outputs.aclose()
-        choices = [joined(pieces[index], self.asked.echo) for index in sorted(pieces)]
+        choices = [join_pieces(pieces[index], self.asked.echo) for index in sorted(pieces)]
         used = self.generation.tally.to_json()
         made: dict[str, Any] = {**self.head, "choices": choices, "usage": used}
         if self.asked.ids:
@@ -288,7 +288,7 @@ def worth_without_text(choice: dict[str, Any]) -> bool:
     return bool(choice["finish_reason"] or choice["logprobs"] or choice.get("token_ids"))
 
 
-def joined(pieces: list[dict[str, Any]], echo: str) -> dict[str, Any]:
+def join_pieces(pieces: list[dict[str, Any]], echo: str) -> dict[str, Any]:
     """One choice out of the pieces of its stream."""
     text = echo + "".join(piece["delta"].get("content") or "" for piece in pieces)
     calls = [call for piece in pieces for call in piece["delta"].get("tool_calls") or ()]

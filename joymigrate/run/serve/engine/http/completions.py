@@ -12,7 +12,7 @@ from joymigrate.run.serve.engine.http.fields import Fields, is_whole
 from joymigrate.run.serve.engine.http.generation import Generation
 from joymigrate.run.serve.engine.http.logprobs import Legacy, of_prompt
 from joymigrate.run.serve.engine.http.service import Service
-from joymigrate.run.serve.engine.http.streaming import StreamOptions, guarded, stream_options
+from joymigrate.run.serve.engine.http.streaming import StreamOptions, start_stream, stream_options
 from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Output, Resume, Sampling, TokenLogprob
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
@@ -60,7 +60,7 @@ def read(service: Service, body: dict[str, Any]) -> tuple[CompletionRequest, Any
         chosen = replace(chosen, prompt_logprobs=logprobs)
     fields.refuse("suffix", "there is no text after the answer", unless=("",))
     guide = formats.read(fields, service.guides)
-    resume = resuming.checked(resumed, encoded, chosen)
+    resume = resuming.check_resumes(resumed, encoded, chosen)
     others = {"guide": guide is not None, "resume": bool(resume), "echo": echo}
     search = searching.read(fields, service.engine, chosen, others=others)
     asked = CompletionRequest(
@@ -121,7 +121,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
     )  # fmt: skip
     made = Completion(service, ask, asked, generation)
     if asked.stream:
-        return Reply(200, await guarded(made.events()), EVENTS, resuming.headers(asked.resume))
+        return Reply(200, await start_stream(made.events()), EVENTS, resuming.headers(asked.resume))
     return data(await made.whole())
 
 
@@ -212,7 +212,7 @@ class Completion:
                 pieces.setdefault(made["index"], []).append(made)
         finally:
             await outputs.aclose()
-        choices = [joined(pieces[index]) for index in sorted(pieces)]
+        choices = [join_pieces(pieces[index]) for index in sorted(pieces)]
         return {**self.head, "choices": choices, "usage": self.generation.tally.to_json()}
 
 
@@ -226,7 +226,7 @@ def worth_sending(output: Output, ids: bool) -> bool:
     )
 
 
-def joined(pieces: list[dict[str, Any]]) -> dict[str, Any]:
+def join_pieces(pieces: list[dict[str, Any]]) -> dict[str, Any]:
     """One choice out of the pieces of its stream."""
     made = dict(pieces[0])
     made["text"] = "".join(piece["text"] for piece in pieces)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.serve.engine.tokens import listed
+from joymigrate.run.serve.engine.tokens import as_list
 from joymigrate.run.serve.engine.types import Sampling
 
 AUTO = "auto"
@@ -80,7 +80,7 @@ def load(folder: Path, source: str = AUTO, override: str = "") -> Defaults:
     if source not in NONE and path.is_file():
         given = table(path.read_text(encoding="utf-8"), str(path))
         if source != AUTO:
-            ends = tuple(map(int, listed(given.get("eos_token_id"))))
+            ends = tuple(map(int, as_list(given.get("eos_token_id"))))
             most = [given[LENGTH]] if given.get(LENGTH) is not None else []
     if override:
         more = table(override, "--override-generation-config")
@@ -92,7 +92,7 @@ def load(folder: Path, source: str = AUTO, override: str = "") -> Defaults:
                 )  # fmt: skip
         given |= more
         most = [more[LENGTH]] if more.get(LENGTH) is not None else most
-    return checked(given, most, ends, str(path) if not override else "generation config")
+    return check_defaults(given, most, ends, str(path) if not override else "generation config")
 
 
 def table(text: str, where: str) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def table(text: str, where: str) -> dict[str, Any]:
     return found
 
 
-def checked(
+def check_defaults(
     given: Mapping[str, Any], most: list[int], ends: tuple[int, ...], where: str
 ) -> Defaults:
     """Values that requests may have, too; raises `JoyError` for others."""

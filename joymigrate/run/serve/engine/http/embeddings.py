@@ -52,7 +52,11 @@ async def answer(service: Service, ask: Ask) -> Reply:
             "object": "list",
             "model": model,
             "data": [
-                {"object": "embedding", "index": i, "embedding": coded(shortened(v, size), form)}
+                {
+                    "object": "embedding",
+                    "index": i,
+                    "embedding": encode_vector(shorten(v, size), form),
+                }
                 for i, v in enumerate(vectors)
             ],
             "usage": {"prompt_tokens": used, "total_tokens": used},
@@ -60,7 +64,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
     )
 
 
-def shortened(vector: list[float], size: int | None) -> list[float]:
+def shorten(vector: list[float], size: int | None) -> list[float]:
     """The first `size` values, of length 1 again."""
     if size is None or size >= len(vector):
         return vector
@@ -69,7 +73,7 @@ def shortened(vector: list[float], size: int | None) -> list[float]:
     return [value / length for value in kept]
 
 
-def coded(vector: list[float], form: str) -> Any:
+def encode_vector(vector: list[float], form: str) -> Any:
     """Numbers as a list, or as base64 of little-endian float32."""
     if form == "float":
         return vector

@@ -21,14 +21,14 @@ def read(fields: Fields, guides: Guides) -> Callable[[], GrammarState] | None:
     if given is not None:
         asked.append(response_format(Fields(given, "response_format."), guides))
     asked += [
-        guided(kind, fields.raw(f"guided_{kind}"), f"guided_{kind}", guides) for kind in GUIDED
+        guide(kind, fields.raw(f"guided_{kind}"), f"guided_{kind}", guides) for kind in GUIDED
     ]
     outputs = fields.table_of("structured_outputs")
     if outputs is not None:
         inner = Fields(outputs, "structured_outputs.")
         for kind in GUIDED:
             name = f"structured_outputs.{kind}"
-            asked.append(guided(kind, inner.raw(kind), name, guides))
+            asked.append(guide(kind, inner.raw(kind), name, guides))
         if inner.flag("json_object"):
             asked.append(guides.of_schema(ANY_OBJECT, "structured_outputs.json_object"))
         inner.close()
@@ -67,12 +67,12 @@ def response_format(fields: Fields, guides: Guides) -> Callable[[], GrammarState
     return made
 
 
-def guided(kind: str, value: Any, param: str, guides: Guides) -> Callable[[], GrammarState] | None:
+def guide(kind: str, value: Any, param: str, guides: Guides) -> Callable[[], GrammarState] | None:
     """One of vLLM's guided fields."""
     if value is None:
         return None
     if kind == "json":
-        return guides.of_schema(loaded(value, param), param)
+        return guides.of_schema(load_schema(value, param), param)
     if kind == "choice":
         good = isinstance(value, list) and value and all(isinstance(one, str) for one in value)
         if not good:
@@ -83,7 +83,7 @@ def guided(kind: str, value: Any, param: str, guides: Guides) -> Callable[[], Gr
     return guides.of_regex(value, param) if kind == "regex" else guides.of_lark(value, param)
 
 
-def loaded(value: Any, param: str) -> Any:
+def load_schema(value: Any, param: str) -> Any:
     """A schema given as an object or as JSON text."""
     if not isinstance(value, str):
         return value

@@ -33,10 +33,10 @@ def token(words: Words, id: int, logprob: float) -> dict[str, Any]:
 
 def of_prompt(found: Sequence[TokenLogprob | None], words: Words) -> list[dict[str, Any] | None]:
     """`prompt_logprobs` in vLLM's form: a table of ids per token, null for the first one."""
-    return [None if one is None else ranked(one, words) for one in found]
+    return [None if one is None else rank_tokens(one, words) for one in found]
 
 
-def ranked(one: TokenLogprob, words: Words) -> dict[str, Any]:
+def rank_tokens(one: TokenLogprob, words: Words) -> dict[str, Any]:
     """A token and the most probable ones in its place, by id."""
     rows = {id: (rank, logprob) for rank, (id, logprob) in enumerate(one.top, 1)}
     rows[one.id] = (one.rank, one.logprob)

@@ -78,10 +78,10 @@ class Proxy:
             self.keys.check(ask.path, ask.headers)
             reply = await self.route(ask)
         except Refusal as refusal:
-            reply = messages.refused(ask.path, refusal)
+            reply = messages.refuse(ask.path, refusal)
         except Exception as error:
             log.exception("a request failed: %s %s", ask.method, ask.path)
-            reply = messages.refused(ask.path, Refusal(502, f"{type(error).__name__}: {error}"))
+            reply = messages.refuse(ask.path, Refusal(502, f"{type(error).__name__}: {error}"))
         reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
         return reply
 
@@ -205,7 +205,7 @@ class Proxy:
         if ask.method == "GET" and rest == ["ready"]:
             return Reply(200)
         if ask.method == "GET" and not rest:
-            return data(metadata.described(self.name))
+            return data(metadata.describe_model(self.name))
         if ask.method == "POST" and rest == ["infer"]:
             return await self.infer(ask)
         if ask.method == "POST" and rest == ["generate"]:
@@ -236,7 +236,7 @@ class Proxy:
         if header.get("id") is not None:
             head["id"] = str(header["id"])
         as_bytes = [default if choice is None else choice for _, choice in wanted]
-        body, size = tensors.written(head, made, as_bytes)
+        body, size = tensors.write_body(head, made, as_bytes)
         if size is None:
             return Reply(200, body)
         more = {"Inference-Header-Content-Length": str(size)}

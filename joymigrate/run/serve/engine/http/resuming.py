@@ -96,7 +96,7 @@ def parse_choice(fields: Fields) -> Resume:
     return Resume(tuple(fields.wholes("output_ids")), fields.text("text"), tuple(calls))
 
 
-def checked(
+def check_resumes(
     asked: tuple[Prompts, Resumes] | None, prompts: list[list[int]], sampling: Sampling
 ) -> Resumes:
     """What to resume; raises `Refusal` where this engine reads another prompt."""

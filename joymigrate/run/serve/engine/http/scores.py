@@ -38,7 +38,7 @@ async def score(service: Service, ask: Ask) -> Reply:
     squeezed = fields.flag("use_activation", True)
     fields.close()
     left = left if len(left) == len(right) else left * len(right)
-    found, used = await scored(service, ask, Pairs(model, left, right, squeezed))
+    found, used = await score_pairs(service, ask, Pairs(model, left, right, squeezed))
     rows = [{"index": i, "object": "score", "score": one} for i, one in enumerate(found)]
     return data(
         {
@@ -65,7 +65,7 @@ async def rerank(service: Service, ask: Ask) -> Reply:
     squeezed = fields.flag("use_activation", True)
     fields.close()
     pairs = Pairs(model, [query] * len(documents), documents, squeezed)
-    found, used = await scored(service, ask, pairs)
+    found, used = await score_pairs(service, ask, pairs)
     order = sorted(range(len(found)), key=lambda i: (-found[i], i))
     results = [
         {
@@ -100,7 +100,7 @@ def texts(fields: Fields, name: str) -> list[str]:
     return kept
 
 
-async def scored(service: Service, ask: Ask, pairs: Pairs) -> tuple[list[float], int]:
+async def score_pairs(service: Service, ask: Ask, pairs: Pairs) -> tuple[list[float], int]:
     """The score of each pair, and how many tokens were read."""
     pooling = service.engine.pooling
     if pooling is None:

@@ -47,7 +47,7 @@ def stream_options(fields: Fields) -> StreamOptions:
     return found
 
 
-async def guarded(pieces: AsyncGenerator[bytes, None]) -> Following:
+async def start_stream(pieces: AsyncGenerator[bytes, None]) -> Following:
     """The stream, its first piece made already: what fails before it is an HTTP error, what fails
     later ends the stream with an error event."""
     try:

@@ -74,7 +74,7 @@ class Templates:
                 param="messages",
             )
         if continue_final:
-            messages = marked(messages)
+            messages = mark_end(messages)
         name = "tool_use" if tools and "tool_use" in self.sources else "default"
         template = self.template(name if name in self.sources else next(iter(self.sources)))
         values = {
@@ -162,7 +162,7 @@ def today(form: str) -> str:
     return time.strftime(form)
 
 
-def marked(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def mark_end(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The messages with a mark behind the last one's text."""
     last = messages[-1]
     content = last.get("content")

@@ -317,15 +317,15 @@ def load(
     if vision:
         from joymigrate.run.serve.engine.models.vision import Seeing
 
-        return tried(Seeing(model, family, dtype, device, folder), reason)
-    return tried(Library(model, family, dtype, device), reason)
+        return try_model(Seeing(model, family, dtype, device, folder), reason)
+    return try_model(Library(model, family, dtype, device), reason)
 
 
 VISION = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
 VISION_PARTS = {"": OURS, "text_config": OURS, "vision_config": "sdpa"}
 
 
-def tried(made: Library, reason: str) -> Library:
+def try_model(made: Library, reason: str) -> Library:
     """The model, after its trial."""
     made.look_alike()
     made.notes = (f"through transformers: {reason}",)

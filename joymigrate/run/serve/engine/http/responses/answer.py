@@ -8,9 +8,9 @@ from typing import Any
 from joymigrate.run.serve.engine.http import aside, chat, logprobs
 from joymigrate.run.serve.engine.http.chat import Chat, ChatRequest
 from joymigrate.run.serve.engine.http.generation import Generation
-from joymigrate.run.serve.engine.http.responses.asked import chat_of, renamed
+from joymigrate.run.serve.engine.http.responses.asked import chat_of, rename_refusal
 from joymigrate.run.serve.engine.http.service import Service
-from joymigrate.run.serve.engine.http.streaming import guarded
+from joymigrate.run.serve.engine.http.streaming import start_stream
 from joymigrate.run.serve.engine.types import Output
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply, data, dumps
@@ -41,7 +41,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
     )  # fmt: skip
     made = Response(service, ask, asked, body, generation)
     if asked.stream:
-        return Reply(200, await guarded(made.events()), EVENTS)
+        return Reply(200, await start_stream(made.events()), EVENTS)
     return data(await made.whole())
 
 
@@ -51,7 +51,7 @@ def read(service: Service, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
     try:
         return chat.read(service, meant)
     except Refusal as refusal:
-        raise renamed(refusal) from None
+        raise rename_refusal(refusal) from None
 
 
 class Response:

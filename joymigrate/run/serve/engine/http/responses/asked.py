@@ -149,7 +149,7 @@ def messages(raw: Any, instructions: str | None) -> list[dict[str, Any]]:
             raise Refusal(400, f"{where} is an object", code="invalid_type", param=where)
         kind = item.get("type", "message")
         if kind == "reasoning":
-            thoughts += thought(item, where)
+            thoughts += read_thoughts(item, where)
             continue
         message = one(item, str(kind), where)
         if thoughts and message["role"] == "assistant":
@@ -184,7 +184,7 @@ def one(item: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
                   code="unsupported_content", param=where)  # fmt: skip
 
 
-def thought(item: dict[str, Any], where: str) -> str:
+def read_thoughts(item: dict[str, Any], where: str) -> str:
     """The text of an earlier turn's thoughts; what is encrypted cannot be read."""
     parts = item.get("content") or []
     if item.get("encrypted_content") or not isinstance(parts, list):
@@ -213,7 +213,7 @@ def content(raw: Any, where: str) -> Any:
     return made
 
 
-def renamed(refusal: Refusal) -> Refusal:
+def rename_refusal(refusal: Refusal) -> Refusal:
     """A chat's refusal in the words of this API."""
     name, dot, rest = (refusal.param or "").partition(".")
     base = name.partition("[")[0]

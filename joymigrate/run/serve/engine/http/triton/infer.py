@@ -48,7 +48,7 @@ class Job:
     def __init__(self, service: Service, ask: Ask, text: Any, settings: Mapping[str, Any]) -> None:
         if not isinstance(text, str):
             raise Refusal(400, f"text_input is a text, got {text!r}")
-        fields = Fields(unfolded(settings))
+        fields = Fields(unfold_settings(settings))
         self.echo = not fields.flag("exclude_input_in_output", True)
         self.stream = fields.flag("stream")
         limit = fields.whole("max_tokens", DEFAULT_TOKENS, low=1)
@@ -83,7 +83,7 @@ class Job:
         return self.done
 
 
-def unfolded(settings: Mapping[str, Any]) -> dict[str, Any]:
+def unfold_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with those that came as one JSON text (`sampling_parameters`)."""
     found = dict(settings)
     packed = found.pop("sampling_parameters", None)
@@ -111,7 +111,7 @@ async def infer(service: Service, ask: Ask, model: str, version: str | None) -> 
     jobs = await aside.read(
         ask,
         lambda: [
-            Job(service, numbered(ask, place, len(texts)), text, row)
+            Job(service, number_request(ask, place, len(texts)), text, row)
             for place, (text, row) in enumerate(zip(texts, rows, strict=True))
         ],
     )
@@ -125,14 +125,14 @@ async def infer(service: Service, ask: Ask, model: str, version: str | None) -> 
         head["id"] = str(header["id"])
     default = bool((header.get("parameters") or {}).get("binary_data_output"))
     as_bytes = [default if choice is None else choice for _, choice in wanted]
-    body, size = tensors.written(head, made, as_bytes)
+    body, size = tensors.write_body(head, made, as_bytes)
     if size is None:
         return Reply(200, body)
     more = {"Inference-Header-Content-Length": str(size)}
     return Reply(200, body, "application/octet-stream", more)
 
 
-def numbered(ask: Ask, place: int, count: int) -> Ask:
+def number_request(ask: Ask, place: int, count: int) -> Ask:
     """The request of one text of a batch: the engine needs different ids."""
     if count == 1:
         return ask

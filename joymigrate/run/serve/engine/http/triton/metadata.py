@@ -82,10 +82,10 @@ async def model_ready(service: Service, ask: Ask, model: str, version: str | Non
 async def model(service: Service, ask: Ask, model: str, version: str | None) -> Reply:
     """GET /v2/models/M."""
     check(service, model, version)
-    return data(described(model))
+    return data(describe_model(model))
 
 
-def described(model: str) -> dict[str, Any]:
+def describe_model(model: str) -> dict[str, Any]:
     """Names, types and shapes of what goes in and out."""
     return {
         "name": model,

@@ -96,12 +96,12 @@ def read_input(raw: dict[str, Any], place: int, binary: memoryview) -> tuple[Ten
         data = flat(raw.get("data"))
         if data is None:
             raise Refusal(400, f"input '{name}' has no data")
-        values, took = checked(data, str(datatype), name), 0
+        values, took = check_elements(data, str(datatype), name), 0
     else:
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(binary):
             raise Refusal(400, f"input '{name}': binary_data_size is {size!r}, "
                           f"{len(binary)} bytes are left")  # fmt: skip
-        values, took = unpacked(binary[:size], str(datatype), name), size
+        values, took = unpack_elements(binary[:size], str(datatype), name), size
     if len(values) != count:
         raise Refusal(
             400, f"input '{name}': shape {list(shape)} has {count} elements, {len(values)} came"
@@ -129,7 +129,7 @@ def flat(data: Any) -> list[Any] | None:
     return rows
 
 
-def checked(data: list[Any], datatype: str, name: str) -> list[Any]:
+def check_elements(data: list[Any], datatype: str, name: str) -> list[Any]:
     """JSON elements of the type that the tensor names."""
     for item in data:
         flag = isinstance(item, bool)
@@ -147,7 +147,7 @@ def checked(data: list[Any], datatype: str, name: str) -> list[Any]:
     return data
 
 
-def unpacked(data: memoryview, datatype: str, name: str) -> list[Any]:
+def unpack_elements(data: memoryview, datatype: str, name: str) -> list[Any]:
     """Elements of binary data, little endian; texts have a length of four bytes before them."""
     if datatype != BYTES:
         width = numpy.dtype(NUMBERS[datatype]).itemsize
@@ -172,7 +172,7 @@ def unpacked(data: memoryview, datatype: str, name: str) -> list[Any]:
     return texts
 
 
-def packed(tensor: Tensor) -> bytes:
+def pack_tensor(tensor: Tensor) -> bytes:
     """A tensor's binary form."""
     if tensor.datatype != BYTES:
         return numpy.array(tensor.values, NUMBERS[tensor.datatype]).tobytes()
@@ -180,7 +180,7 @@ def packed(tensor: Tensor) -> bytes:
     return b"".join(len(text).to_bytes(4, "little") + text for text in raw)
 
 
-def written(
+def write_body(
     head: dict[str, Any], outputs: Sequence[Tensor], binary: Sequence[bool]
 ) -> tuple[bytes, int | None]:
     """A response body, and the length of its JSON part when binary data follows."""
@@ -192,7 +192,7 @@ def written(
             "shape": list(tensor.shape),
         }
         if as_bytes:
-            data = packed(tensor)
+            data = pack_tensor(tensor)
             row["parameters"] = {"binary_data_size": len(data)}
             tail.append(data)
         else:
