@@ -30,6 +30,7 @@ from joymigrate.run.serve.gateway.aspects import (
     ASPECTS,
     BETWEEN,
     BROKEN,
+    CANNED,
     COUNTS,
     EMPTY,
     FIELDS,
@@ -54,6 +55,7 @@ from joymigrate.run.serve.gateway.aspects import (
 from joymigrate.run.serve.gateway.bounds import log_evidence, requests_needed
 from joymigrate.run.serve.gateway.events import Plan
 from joymigrate.run.serve.gateway.evidence import EProcess
+from joymigrate.run.serve.gateway.kinds import Kinds
 
 ALPHA = 0.005
 HALF = 0.5
@@ -62,6 +64,7 @@ HALF = 0.5
 # estimated from as few as TAIL_PAIRS answers.
 TAIL_SHARE = 0.05
 TAIL_PAIRS = 100
+CANNED_SHARE = 0.01  # answers that repeat another question's may be chance
 TWICE = 2.0
 GAP_SECONDS = 0.001  # pauses that differ by less are noise, and nobody sees them
 ENOUGH_TEXT = 20  # characters of the longer text from which on lengths are compared
@@ -271,33 +274,43 @@ class Answers:
     block: int = 0  # pairs since the tests began
     against: dict[str, int] = field(default_factory=dict)
     judged: dict[str, int] = field(default_factory=dict)
+    kinds: Kinds = field(init=False)
     of_primary: dict[str, int] = field(default_factory=dict)  # its marks since the tests began
     tests: dict[str, EProcess] = field(init=False)
     primary_tests: dict[str, EProcess] = field(init=False)
 
     def __post_init__(self) -> None:
+        limits = {name: self.limit_of(name) for name in (*MARKS, *FIELDS, *OPEN)}
+        self.kinds = Kinds(limits, ALPHA)
         self.restart()
+
+    def limit_of(self, name: str) -> float:
+        """The share of answers that may be worse in an aspect."""
+        own = dict.fromkeys((TEXT, *ACCOUNTS, *FIELDS), self.plan.max_different)
+        return (own | {TAIL: TAIL_SHARE, CANNED: CANNED_SHARE}).get(name, HALF)
 
     def restart(self) -> None:
         """Let the tests begin again; the counts stay."""
         self.block = 0
-        own = dict.fromkeys((TEXT, *ACCOUNTS, *FIELDS), self.plan.max_different) | {
-            TAIL: TAIL_SHARE
-        }
-        self.tests = {name: EProcess(own.get(name, HALF), ALPHA) for name in ASPECTS}
+        self.kinds.restart()
+        self.tests = {name: EProcess(self.limit_of(name), ALPHA) for name in ASPECTS}
         self.primary_tests = {name: EProcess(HALF, ALPHA) for name in MARKS}
         self.of_primary = {}
 
-    def add(self, told: Mapping[str, bool], *, paired: bool = True) -> list[str]:
-        """Take what a pair says; the aspects whose test trips with it, against the standby."""
+    def add(self, told: Mapping[str, bool], *, paired: bool = True, kind: str = "") -> list[str]:
+        """Take what a pair says; the aspects whose test trips with it, against the standby: that
+        of all answers, or that of its `kind` of question."""
         self.pairs += paired
         self.block += paired
         if self.block > BLOCK:
             self.restart()
-        tripped = []
+        told = {  # what is not known is of a newer gateway
+            name: worse
+            for name, worse in told.items()
+            if name in self.tests and name not in self.plan.unjudged
+        }
+        tripped = self.kinds.add(kind, told, self.pairs) if paired else []
         for name, worse in told.items():
-            if name in self.plan.unjudged or name not in self.tests:  # of a newer gateway
-                continue
             self.judged[name] = self.judged.get(name, 0) + 1
             test = self.tests[name]
             if paired and name in MARKS:
@@ -306,7 +319,7 @@ class Answers:
                 test.successes(1)
                 continue
             self.against[name] = self.against.get(name, 0) + 1
-            if not test.tripped and test.failure():
+            if not test.tripped and test.failure() and name not in tripped:
                 tripped.append(name)
         return tripped
 
@@ -333,19 +346,25 @@ class Answers:
     def describe(self, name: str) -> str:
         """How an aspect stands, in words."""
         count, of = self.against.get(name, 0), self.judged.get(name, 0)
+        if not self.tests[name].tripped and name in self.kinds.tripped:
+            count, of, kind = self.kinds.describe(name)
+            return (
+                f"{count} of {of} compared answers of the standby to one kind of question ({kind}) "
+                f"{WORDS[name]}"
+            )
         return f"{count} of {of} compared answers of the standby {WORDS[name]}"
 
     @property
     def level(self) -> float:
         """How near the nearest test is to its decision: 0 quiet, 1 tripped."""
-        return max(test.level for test in self.tests.values())
+        return max(self.kinds.level, *(test.level for test in self.tests.values()))
 
     def missing(self) -> str:
         """What the proof that the texts agree still needs; empty when it stands."""
         wrong, texts = self.against.get(TEXT, 0), self.judged.get(TEXT, 0)
         limit, confidence = self.plan.max_different, self.plan.confidence
         if log_evidence(wrong, max(texts, wrong), limit) >= log_evidence_needed(confidence):
-            return ""
+            return self.kinds.missing(self.pairs)
         needed = requests_needed(wrong, limit, confidence)
         silent = self.pairs - texts
         why = f"; in {silent} pairs the primary had no text to compare" if silent else ""
@@ -358,6 +377,7 @@ class Answers:
             "block": self.block,
             "against": dict(self.against),
             "judged": dict(self.judged),
+            "kinds": self.kinds.state(),
             "of_primary": dict(self.of_primary),
             "primary_tests": {name: test.state() for name, test in self.primary_tests.items()},
             "tests": {name: test.state() for name, test in self.tests.items()},
@@ -368,6 +388,7 @@ class Answers:
         self.pairs, self.block = int(saved["pairs"]), int(saved["block"])
         self.against, self.judged = dict(saved["against"]), dict(saved["judged"])
         self.of_primary = dict(saved.get("of_primary", {}))
+        self.kinds.restore(saved.get("kinds", {}))
         for tests, states in (
             (self.tests, saved["tests"]),
             (self.primary_tests, saved.get("primary_tests", {})),

@@ -5,6 +5,7 @@ from __future__ import annotations
 STATUS, EMPTY, REFUSAL, SHORTER, LONGER = "status", "empty", "refusal", "shorter", "longer"
 TEXT, TASK, FORMAT, LEAK, BROKEN = "text", "task", "format", "leak", "broken"
 SLOW, FIRST, BETWEEN, TAIL = "slow", "first", "between", "tail"
+CANNED, SAMPLING = "canned", "sampling"
 NAME, COUNTS, FINISH, SCORES = "name", "counts", "finish", "scores"
 # Seen on one answer: its side is wrong.
 MARKS = (STATUS, EMPTY, REFUSAL, FORMAT, LEAK, BROKEN, TASK)
@@ -25,10 +26,10 @@ FIELDS = {
     "echo": "do not repeat the prompt, which was asked for",
 }
 ACCOUNTS = (NAME, COUNTS, FINISH, SCORES)  # the two differ in what they say beside the text
-OPEN = (SHORTER, LONGER, TEXT, *ACCOUNTS)  # the two differ: either may be wrong
+OPEN = (SHORTER, LONGER, TEXT, CANNED, SAMPLING, *ACCOUNTS)  # the two differ: either may be wrong
 TIMES = (SLOW, FIRST, BETWEEN, TAIL)  # they pause a rollout
 ASPECTS = (*MARKS, *FIELDS, *OPEN, *TIMES)
-TOLERABLE = (*FIELDS, *ACCOUNTS)  # what a plan may leave out of the judgement
+TOLERABLE = (*FIELDS, CANNED, SAMPLING, *ACCOUNTS)  # what a plan may leave out of the judgement
 WORDS = {
     STATUS: "refused what the other backend answers",
     EMPTY: "were empty where the other's had text",
@@ -40,6 +41,8 @@ WORDS = {
     SHORTER: "had less than half the primary's length",
     LONGER: "had more than twice the primary's length",
     TEXT: "differ from the primary's early in the text",
+    CANNED: "are those that it gave to other questions, to which the primary's differ",
+    SAMPLING: "repeat themselves where the primary's do not (no seed), or the reverse (a seed)",
     SLOW: "took much longer than the primary's",
     FIRST: "began much later than the primary's",
     BETWEEN: "had much longer pauses between tokens than the primary's",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.run.serve.gateway.backend import HOP_BY_HOP
@@ -59,6 +59,10 @@ class Call:
     settled: bool = False  # what the client got has been counted
     trace: Trace | None = None
     point: float = 0.0  # 0 to 100: below the standby's weight it belongs to the standby
+    strict: bool = field(init=False)  # whether its stream must say why it ended
+
+    def __post_init__(self) -> None:
+        self.strict = self.kind in STRICT
 
     @property
     def greedy(self) -> bool:
@@ -80,6 +84,12 @@ class Call:
         return self.prompts * (count if isinstance(count, int) and count > 1 else 1)
 
     @property
+    def searches(self) -> bool:
+        """Whether more texts are generated than are given out."""
+        body = self.parsed or {}
+        return bool(body.get("best_of") or body.get("use_beam_search"))
+
+    @property
     def prompts(self) -> int:
         """How many prompts a completion has. A chat is one, whatever else stands in it."""
         prompts = (self.parsed or {}).get("prompt") if self.kind == TEXT else None
@@ -94,11 +104,6 @@ class Call:
         if self.kind == TRITON:
             return parts[-1] not in ASKS
         return not self.strict and not ORDERS.isdisjoint(parts)
-
-    @property
-    def strict(self) -> bool:
-        """Whether its stream must say why it ended."""
-        return self.kind in STRICT
 
 
 def kind_of(path: str) -> str:

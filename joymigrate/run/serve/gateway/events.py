@@ -81,6 +81,7 @@ class Compared:
     told: Mapping[str, bool] = field(default_factory=dict)
     paired: bool = True
     changed: Mapping[str, bool] = field(default_factory=dict)
+    kind: str = ""  # of the question, see `kinds`
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ a clock. `successes(n)` is exactly n times `successes(1)`; a simulation uses the
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import deque
 from dataclasses import dataclass
@@ -177,6 +178,14 @@ class Literal:
         self.failed_at = deque(int(at) for at in state["failed_at"])
 
 
+@functools.cache
+def terms_of(limit: float) -> tuple[tuple[float, float], ...]:
+    """What a failure and a success add to the logarithm of each alternative's ratio."""
+    low, high = math.log(limit * 1.5), math.log(0.999)
+    rates = [math.exp(low + (high - low) * i / (GRID - 1)) for i in range(GRID)]
+    return tuple((math.log(rate / limit), math.log1p(-rate) - math.log1p(-limit)) for rate in rates)
+
+
 class EProcess:
     """Mixture likelihood ratio of rates above `limit` against `limit`; trips at 1/alpha."""
 
@@ -184,11 +193,7 @@ class EProcess:
 
     def __init__(self, limit: float = 0.001, alpha: float = 0.01) -> None:
         self.limit, self.alpha = limit, alpha
-        low, high = math.log(limit * 1.5), math.log(0.999)
-        rates = [math.exp(low + (high - low) * i / (GRID - 1)) for i in range(GRID)]
-        self.terms = [
-            (math.log(rate / limit), math.log1p(-rate) - math.log1p(-limit)) for rate in rates
-        ]
+        self.terms = terms_of(limit)
         self.requests = self.failures = 0
         self.log_value = 0.0
         self.tripped = False

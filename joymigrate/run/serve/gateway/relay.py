@@ -260,11 +260,17 @@ class Relay:
             self.allow(attempt, CONTENT_TYPE, plain)
 
     def is_sound(self, call: Call, attempt: Attempt, stream: Stream) -> bool:
-        """False for a stream with too few choices, or whole tool calls that no program could
-        follow, where only the standby's are so. The client has it already."""
+        """False for a stream with too few choices, whole tool calls that no program could follow,
+        or a text against the request's wishes, where only the standby's are so. The client has it
+        already."""
         odd = "fewer choices" if call.strict and len(stream.opened) < call.choices else None
         if stream.functions and stream.finish[:1] and stream.finish[0] in whole.CALLED:
             odd = odd or whole.odd_calls(stream.functions, call)
+        if call.strict:
+            odd = odd or whole.disobeyed(
+                "".join(stream.pieces), len(stream.functions), (stream.finish or [""])[0],
+                stream.tokens if stream.usage else 0, call,
+            )  # fmt: skip
         try:
             if odd:
                 self.allow(attempt, ODD, odd)

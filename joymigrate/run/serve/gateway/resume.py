@@ -37,6 +37,15 @@ SETTLED = frozenset(
      "return_token_ids", "metadata", "store", "service_tier", "chat_template",
      "chat_template_kwargs", "add_generation_prompt", "add_special_tokens")
 )  # fmt: skip
+# Options of a stream of which a continuation keeps the meaning; counts in every event are none.
+STREAM_OPTIONS = frozenset(("include_usage", "include_obfuscation"))
+# Lists and objects of an event that a replay may drop with its text: the client has their like,
+# or they say nothing about the text. Others (hidden states, experts, log probabilities) would be
+# lost or doubled without a word.
+DROPPED = frozenset(
+    ("choices", "delta", "usage", "token_ids", "prompt_token_ids", "tool_calls", "metadata",
+     "content_filter_results", "prompt_filter_results")
+)  # fmt: skip
 # Fields that change nothing where they have one of these values.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,), "best_of": (1,), "echo": (False,), "stop": ([], ""), "min_tokens": (0,),
@@ -172,6 +181,8 @@ def is_seeded(body: Mapping[str, Any]) -> bool:
 def hindering_field(body: Mapping[str, Any]) -> str | None:
     """The first field for which a continuation behind token ids is not known to be exact."""
     for name, value in body.items():
+        if name == "stream_options" and keeps_no_option(value):
+            return name
         if value is None or name in PASSED_ON or name in SETTLED:
             continue
         if name == "seed" and body.get("temperature") == 0:
@@ -179,6 +190,13 @@ def hindering_field(body: Mapping[str, Any]) -> str | None:
         if not any(value == harmless for harmless in NEUTRAL.get(name, ())):
             return name
     return None
+
+
+def keeps_no_option(options: Any) -> bool:
+    """Whether a stream's options ask for more than a continuation keeps."""
+    return not isinstance(options, dict | None) or any(
+        on and name not in STREAM_OPTIONS for name, on in (options or {}).items()
+    )
 
 
 class ByResume:
@@ -240,6 +258,8 @@ class ByReplay:
         if not choices:
             return event if event.get("usage") else None
         choice = dict(choices[0])
+        if self.behind and (more := carried(event, choice, choice.get("delta") or {})):
+            raise Diverged(f"'{more}' of what was said again cannot be compared")
         ids = self.skip_ids(choice.get("token_ids") or [])
         if "token_ids" in choice:
             choice["token_ids"] = ids
@@ -274,6 +294,11 @@ class ByReplay:
         if self.chat:
             choice["delta"] = source
         return {**event, "choices": [choice if self.chat else source]}
+
+    @property
+    def behind(self) -> bool:
+        """Whether the client has more than was said again so far."""
+        return any(self.left.values()) or bool(self.ids_left) or self.calls_due
 
     def skip_ids(self, ids: list[int]) -> list[int]:
         """Those of `ids` that the client does not have yet."""
@@ -380,6 +405,15 @@ class ByIds:
             "completion_tokens": generated,
             "total_tokens": prompt + generated,
         }
+
+
+def carried(*parts: Mapping[str, Any]) -> str | None:
+    """The first list or object in an event's parts that is no text and would be dropped with it."""
+    for part in parts:
+        for name, value in part.items():
+            if value and isinstance(value, list | dict) and name not in DROPPED:
+                return name
+    return None
 
 
 def finish_event(call: Call, sent: Sent) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class Rollout:
         """Both backends answered the same question, or an old one again."""
         now = event.time
         self.step_pairs += event.paired
-        tripped = self.answers.add(event.told, paired=event.paired)
+        tripped = self.answers.add(event.told, paired=event.paired, kind=event.kind)
         if self.doubt is not None:
             self.doubt.add(event.changed)
         if self.state == ROLLED_BACK:

@@ -46,7 +46,8 @@ class Router:
         to_standby = point < self.rollout.weight
         first, second = (self.standby, self.primary) if to_standby else (self.primary, self.standby)
         order = [first, second] if len(tried) % 2 == 0 else [second, first]
-        order.sort(key=lambda upstream: not upstream.up)
+        if not order[0].up and order[1].up:
+            order.reverse()
         for upstream in order:
             if self.allowed(upstream):
                 instance = upstream.pick(tried)

@@ -28,10 +28,11 @@ from joymigrate.run.serve.gateway.answers import (
     divergence,
     is_another,
 )
-from joymigrate.run.serve.gateway.aspects import ASPECTS, STATUS
+from joymigrate.run.serve.gateway.aspects import ASPECTS, SAMPLING, STATUS
 from joymigrate.run.serve.gateway.attempt import Report
 from joymigrate.run.serve.gateway.backend import Answer, is_ping
 from joymigrate.run.serve.gateway.calls import CHAT, RANK, RESPONSES, TRITON, Call, forward_headers
+from joymigrate.run.serve.gateway.canned import Canned
 from joymigrate.run.serve.gateway.events import (
     PRIMARY,
     ROLLED_BACK,
@@ -50,6 +51,7 @@ from joymigrate.run.serve.gateway.failures import (
     is_refusal,
     of_status,
 )
+from joymigrate.run.serve.gateway.kinds import KIND_PAIRS, KINDS, Key, key_of, label_of
 from joymigrate.run.serve.gateway.meters import Meters
 from joymigrate.run.serve.gateway.relay import Heard, read_all
 from joymigrate.run.serve.gateway.rollout import Rollout
@@ -66,12 +68,11 @@ PAIR_TOKENS = 48  # of a paired answer: enough to tell two models apart, and soo
 PAIRS_AT_ONCE = 4
 REMEMBERED = 32  # questions whose answers are kept, to be asked again in doubt
 REMEMBERED_BYTES = 64 * 1024  # longer questions are not kept
-KIND_PAIRS = 8  # of each kind of question, whatever its share of the traffic
-KINDS = 64  # kinds that are told apart
-SAMPLING = frozenset(
-    ("seed", "top_p", "top_k", "min_p", "best_of", "n", "user", "prompt_logprobs",
-     "use_beam_search", "return_token_ids")
-)  # fmt: skip
+REPETITIONS = 24  # sampled questions that are asked twice at once, with seeds and without
+CHOICES = frozenset(
+    ("best_of", "n", "user", "prompt_logprobs", "use_beam_search", "return_token_ids")
+)
+SAMPLED = CHOICES | {"seed", "top_p", "top_k", "min_p"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +111,17 @@ class Shadow:
     mirror_point: float = 0.0
     pair_point: float = 0.0
     pairing: int = 0
+    repeat_point: float = 0.0
+    repeating: bool = False
+    repetitions: Counter[bool] = field(default_factory=Counter)  # by whether there was a seed
+    canned: Canned = field(default_factory=Canned)
     running: set[asyncio.Task[None]] = field(default_factory=set)
     agreed: int = 0
     compared: int = 0
     same_finish: int = 0
     pairs: deque[Pair] = field(default_factory=lambda: deque(maxlen=KEPT_PAIRS))
     remembered: list[PastQuestion] = field(default_factory=list)  # a fair sample of all pairs
-    kinds: Counter[tuple[str, ...]] = field(default_factory=Counter)  # pairs by kind of question
+    kinds: Counter[Key] = field(default_factory=Counter)  # pairs by kind of question
     asked: int = 0  # pairs that could have been remembered
     attempt: Answers | None = None  # the evidence of the attempt that they belong to
     random: random.Random = field(default_factory=random.Random)
@@ -141,6 +146,9 @@ class Shadow:
         if self.pair_is_due(call):
             self.pairing += 1
             self.start(self.pair(call))
+        if self.repetition_is_due(call):
+            self.repeating = True
+            self.start(self.repeat(call))
 
     def pair_is_due(self, call: Call) -> bool:
         """Whether this question is asked again of both."""
@@ -149,7 +157,7 @@ class Shadow:
             return False
         if self.pairing >= PAIRS_AT_ONCE or call.orders:
             return False
-        if self.rollout.wants_pairs or self.is_new(call):
+        if self.is_new(call) or self.rollout.wants_pairs:
             return True
         self.pair_point = (self.pair_point + GOLDEN) % 100
         return self.pair_point < plan.pair_percent
@@ -158,7 +166,7 @@ class Shadow:
         """Whether questions of this kind were compared too seldom: what a few clients alone ask
         for (tools, log probabilities) is wrong at their requests alone."""
         self.begin()
-        kind = kind_of_question(call)
+        kind = key_of(call)
         if self.kinds[kind] >= KIND_PAIRS or (kind not in self.kinds and len(self.kinds) >= KINDS):
             return False
         self.kinds[kind] += 1
@@ -170,6 +178,8 @@ class Shadow:
             self.attempt, self.asked = self.rollout.answers, 0
             self.remembered.clear()
             self.kinds.clear()
+            self.repetitions.clear()
+            self.canned = Canned()
 
     def start(self, work: Any) -> None:
         """Run something beside the traffic."""
@@ -206,6 +216,41 @@ class Shadow:
                 theirs, ours, greedy=call.greedy, expect=expected_text(call), wants_json=wants_json
             )
 
+    # Sampled requests
+
+    def repetition_is_due(self, call: Call) -> bool:
+        """Whether this sampled question is asked twice of both, as it is."""
+        if not self.rollout.plan.min_step_pairs or not call.strict or call.greedy:
+            return False
+        if self.repeating or call.parsed is None or call.searches or not self.primary.up:
+            return False
+        self.begin()
+        seeded = call.parsed.get("seed") is not None
+        if self.repetitions[seeded] < REPETITIONS:
+            return True
+        self.repeat_point = (self.repeat_point + GOLDEN) % 100
+        return self.repeat_point < self.rollout.plan.pair_percent
+
+    async def repeat(self, call: Call) -> None:
+        """Ask both twice what a client asked with a temperature: does each repeat itself?
+
+        With a seed a server should, without one it should not. Only what one does and the other
+        does not is told: how often texts are equal by chance is the same for both.
+        """
+        try:
+            asked = short(call, sampled=True)
+            one, two = await self.both(asked), await self.both(asked)
+            texts = [said.text for pair in (one, two) for said in pair if said and said.good]
+            if len(texts) < 4 or not all(texts):
+                return
+            seeded = (call.parsed or {}).get("seed") is not None
+            self.repetitions[seeded] += 1
+            told = repeated((texts[0], texts[2]), (texts[1], texts[3]), seeded=seeded)
+            if told:
+                self.compared_event(Compared(time.time(), told, paired=False))
+        finally:
+            self.repeating = False
+
     # Paired requests
 
     async def pair(self, call: Call) -> None:
@@ -217,8 +262,9 @@ class Shadow:
             if theirs is not None and ours is not None:
                 wants_json = asks_for_json(call)
                 self.compare(
-                    theirs, ours, greedy=True, expect=expected_text(call), wants_json=wants_json
-                )
+                    theirs, ours, greedy=True, expect=expected_text(call), wants_json=wants_json,
+                    call=call,
+                )  # fmt: skip
                 kept = keeps_its_answer(call) and len(asked.body) <= REMEMBERED_BYTES
                 if kept and theirs.good and ours.good:
                     self.remember(PastQuestion(asked, {PRIMARY: theirs, SECOND: ours}))
@@ -276,8 +322,9 @@ class Shadow:
         greedy: bool,
         expect: str | None = None,
         wants_json: bool = False,
+        call: Call | None = None,
     ) -> None:
-        """Keep a pair and tell the rollout what it says."""
+        """Keep a pair and tell the rollout what it says; `call`: both were asked its short form."""
         told = compare(
             theirs, ours, self.rollout.plan, greedy=greedy, expect=expect, wants_json=wants_json,
             tail_seconds=self.tail_seconds,
@@ -291,7 +338,10 @@ class Shadow:
         if self.compared % TAIL_PAIRS == 0:
             known = quantiles([pair.theirs.seconds for pair in self.pairs if pair.theirs.good])
             self.tail_seconds = known["p99"] if known else None
-        self.compared_event(Compared(time.time(), told))
+        if call is not None and call.strict and theirs.good and ours.good:
+            told |= self.canned.judge(call.body, theirs, ours)
+        kind = label_of(call) if call is not None else ""
+        self.compared_event(Compared(time.time(), told, kind=kind))
 
     # Asking
 
@@ -375,6 +425,11 @@ class Shadow:
         odd = None
         if calls and stream.finish[:1] and stream.finish[0] in whole.CALLED:
             odd = whole.odd_calls(calls, call)
+        if call.strict:
+            odd = odd or whole.disobeyed(
+                "".join(stream.pieces), len(calls), (stream.finish or [""])[0],
+                stream.tokens if stream.usage else 0, call,
+            )  # fmt: skip
         return Said(
             200,
             text or whole.words_of_calls(calls) or ("tool calls" if stream.tools else ""),
@@ -444,6 +499,12 @@ class Shadow:
         }
 
 
+def repeated(theirs: tuple[str, str], ours: tuple[str, str], *, seeded: bool) -> dict[str, bool]:
+    """What two answers of each to one sampled question say; nothing where both do alike."""
+    one, two = theirs[0] == theirs[1], ours[0] == ours[1]
+    return {} if one == two else {SAMPLING: one if seeded else two}
+
+
 def expected_text(call: Call) -> str | None:
     """What a right answer contains, where the client says so: `metadata: {"expect": "42"}`."""
     metadata = (call.parsed or {}).get("metadata")
@@ -456,21 +517,6 @@ def repeating(text: str, call: Call) -> Account | None:
     prompt. The standby's answer is compared without it, so this one has to be, too."""
     echoed = echoed_in(text, call.parsed or {})
     return Account(fields=frozenset(("echo",)), echoed=echoed) if echoed else None
-
-
-def kind_of_question(call: Call) -> tuple[str, ...]:
-    """The path, the names of the fields (also whether one is false), and who speaks how."""
-    body = call.parsed or {}
-    parts = [name if value is not False else f"no {name}" for name, value in body.items()]
-    messages = body.get("messages")
-    if isinstance(messages, list):
-        spoken = {
-            f"{message.get('role')!s:.20} {type(message.get('content')).__name__}"
-            for message in messages
-            if isinstance(message, dict)
-        }
-        parts += sorted(spoken)
-    return (call.path.partition("?")[0], *parts)
 
 
 def keeps_its_answer(call: Call) -> bool:
@@ -486,9 +532,10 @@ def asks_for_json(call: Call) -> bool:
     return kind in ("json_object", "json_schema")
 
 
-def short(call: Call) -> Call:
+def short(call: Call, *, sampled: bool = False) -> Call:
     """A greedy, short version of a question, in a stream or not as the client asked; what cannot be
-    shortened stays as it is. One with a task keeps its length: the solution may be at the end."""
+    shortened stays as it is. One with a task keeps its length: the solution may be at the end.
+    `sampled`: with the client's temperature and seed, and whole."""
     if call.kind == RESPONSES and call.parsed is not None:
         wish = call.parsed.get("max_output_tokens")
         few = min(wish, PAIR_TOKENS) if isinstance(wish, int) and wish > 0 else PAIR_TOKENS
@@ -497,13 +544,14 @@ def short(call: Call) -> Call:
         return replace(call, parsed=body, body=orjson.dumps(body))
     if not call.strict or call.parsed is None:
         return call
-    body = {key: value for key, value in call.parsed.items() if key not in SAMPLING}
+    dropped = CHOICES if sampled else SAMPLED
+    body = {key: value for key, value in call.parsed.items() if key not in dropped}
     asked = [body.pop("max_completion_tokens", None), body.pop("max_tokens", None)]
     if expected_text(call) is None:
         asked.append(PAIR_TOKENS)
     most = min((one for one in asked if isinstance(one, int) and one > 0), default=None)
-    body |= {"temperature": 0} | ({"max_tokens": most} if most else {})
-    if call.kind == CHAT and "tools" in body and "tool_choice" not in body:
+    body |= ({} if sampled else {"temperature": 0}) | ({"max_tokens": most} if most else {})
+    if sampled or (call.kind == CHAT and "tools" in body and "tool_choice" not in body):
         body["stream"] = False  # calls come whole: they can be compared
         body.pop("stream_options", None)  # which servers refuse then
     return replace(call, parsed=body, body=orjson.dumps(body))

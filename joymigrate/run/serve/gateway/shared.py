@@ -45,6 +45,8 @@ RETRY_SECONDS = 1.0
 ORDER_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
 KINDS = {kind.__name__: kind for kind in (Served, Compared, Health, Tick, Gate, Order)}
+# A newer gateway's events may say more than this one knows.
+NAMES = {name: set(kind.__dataclass_fields__) for name, kind in KINDS.items()}
 # Replaces the snapshot unless a newer one is there. Ids are `milliseconds-number`.
 SNAPSHOT = """
 local old = redis.call('HGET', KEYS[1], 'id')
@@ -263,7 +265,9 @@ class Shared:
         self.last = id
         for name, values in rows:
             try:
-                changes = self.rollout.handle(KINDS[name](**{**values, "time": now}))
+                kind = KINDS[name]
+                known = {key: value for key, value in values.items() if key in NAMES[name]}
+                changes = self.rollout.handle(kind(**{**known, "time": now}))
             except JoyError as refusal:
                 if done is not None and not done.done():
                     done.set_exception(refusal)

@@ -36,9 +36,12 @@ class Upstream:
     instances: list[Instance] = field(default_factory=list)
     inflight: int = 0
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+    name: str = field(init=False)
+    role: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.instances = [Instance(url) for url in self.settings.urls]
+        self.name, self.role = self.settings.name, self.settings.role
 
     def change(self, settings: UpstreamSettings, contexts: Mapping[str, Any]) -> None:
         """Take up other addresses, another key. Requests that run end where they are."""
@@ -48,16 +51,11 @@ class Upstream:
         self.backend.change(settings, contexts.get(settings.name))
 
     @property
-    def name(self) -> str:
-        return self.settings.name
-
-    @property
-    def role(self) -> str:
-        return self.settings.role
-
-    @property
     def up(self) -> bool:
-        return any(instance.up for instance in self.instances)
+        for instance in self.instances:  # noqa: SIM110 - asked several times a request
+            if instance.up:
+                return True
+        return False
 
     @property
     def queued(self) -> int:
@@ -66,6 +64,8 @@ class Upstream:
 
     def pick(self, tried: list[Instance]) -> Instance | None:
         """The least busy server that was not tried; one that is up before one that is down."""
+        if not tried and len(self.instances) == 1:
+            return self.instances[0]
         left = [instance for instance in self.instances if instance not in tried]
         if len(left) < 2:
             return left[0] if left else None

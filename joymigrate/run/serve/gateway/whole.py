@@ -87,6 +87,42 @@ def oddity(parsed: dict[str, Any], call: Call) -> str | None:
         return f"usage is a {type(usage).__name__}"
     if any(name in (usage or {}) and count_of(usage, name) is None for name in COUNTS):
         return "usage without counts"
+    generated = count_of(usage, "completion_tokens") or 0
+    for choice in choices:
+        message = choice.get("message")
+        place = message if isinstance(message, dict) else choice
+        text = place.get("content") if place is message else choice.get("text")
+        calls = len(functions_of(place))
+        odd = disobeyed(text or "", calls, choice.get("finish_reason"), generated, call)
+        if odd:
+            return odd
+    return None
+
+
+def disobeyed(text: str, calls: int, finish: Any, generated: int, call: Call) -> str | None:
+    """Which wish of the request an answer of `calls` tool calls goes against, as far as it can be
+    seen: stop strings, the length, and whether tools are to be called. `generated`: tokens of all
+    choices, 0 where nobody says."""
+    body = call.parsed or {}
+    if not any(body.get(name) for name in ("include_stop_str_in_output", "no_stop_trim", "echo",
+                                           "min_tokens")):  # fmt: skip
+        stop = body.get("stop")
+        stops = stop if isinstance(stop, list) else [stop]
+        if any(isinstance(one, str) and one and one in text for one in stops):
+            return "a stop string in the text"
+    most = body.get("max_completion_tokens") or body.get("max_tokens")
+    if type(most) is int and most > 0 and generated > most * call.choices and not call.searches:
+        return "more tokens than were asked for"
+    choice = body.get("tool_choice")
+    if call.kind != CHAT or not body.get("tools"):
+        return None
+    if calls and choice == "none":
+        return "a tool call, which was forbidden"
+    due = choice == "required" or isinstance(choice, dict)
+    if due and not calls and finish in CALLED:
+        return "no tool call, which was required"
+    if calls > 1 and body.get("parallel_tool_calls") is False:
+        return "several tool calls, where one was allowed"
     return None
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from random import getrandbits
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
@@ -195,7 +195,7 @@ class Site:
             client_max_size=self.limits.body_bytes,
         )  # fmt: skip
         asked = made.headers.get("X-Request-Id", "")
-        made.id = asked if GOOD_ID.fullmatch(asked) else os.urandom(16).hex()
+        made.id = asked if GOOD_ID.fullmatch(asked) else f"{getrandbits(128):032x}"
         made.extra = {"X-Request-Id": made.id}
         if self.front.cors.origins:
             made.extra |= self.front.cors.answer(made.headers)

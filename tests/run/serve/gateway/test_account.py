@@ -16,7 +16,8 @@ from joymigrate.run.serve.gateway.account import account_of, join_events
 from joymigrate.run.serve.gateway.answers import Answers, Said, compare
 from joymigrate.run.serve.gateway.calls import CHAT, EMBEDDINGS, RESPONSES, TEXT, Call, kind_of
 from joymigrate.run.serve.gateway.events import Plan
-from joymigrate.run.serve.gateway.shadow import kind_of_question, repeating, short
+from joymigrate.run.serve.gateway.kinds import label_of
+from joymigrate.run.serve.gateway.shadow import repeating, short
 from tests.run.serve.gateway.conftest import Bench, Table
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
@@ -250,7 +251,7 @@ def test_responses_are_asked_greedily_and_read() -> None:
 
 def test_kinds_of_questions_are_told_apart_by_what_is_asked() -> None:
     kinds = {
-        kind_of_question(call(**body))
+        label_of(call(**body))
         for body in (
             {"messages": [{"role": "user", "content": "q"}]},
             {"messages": [{"role": "user", "content": "another"}]},
@@ -331,7 +332,7 @@ def test_what_few_clients_ask_for_is_compared_all_the_same(table: Table) -> None
             if bench.gateway.rollout.state == "rolled_back":
                 break
         assert "log probabilities" in bench.gateway.rollout.changes[-1].text
-        assert bench.gateway.shadow.compared < 100
+        assert bench.gateway.shadow.compared < 150
 
     plan = {"min_step_pairs": 10, "min_step_seconds": 3600, "steps": [20, 100]}
     table.run(scenario, npu={"no_logprobs": 1.0}, rollout=plan)

@@ -7,9 +7,18 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from joymigrate.run.serve.gateway.calls import CHAT, Call
-from joymigrate.run.serve.gateway.resume import CONTENT, Diverged, Sent, continuations, obstacle
+from joymigrate.run.serve.gateway.resume import (
+    CONTENT,
+    Diverged,
+    Sent,
+    continuations,
+    hindering_field,
+    obstacle,
+)
 from joymigrate.run.serve.gateway.stream import Stream
 
 BASE = {"model": "m", "messages": [], "stream": True, "temperature": 0, "max_tokens": 20}
@@ -26,6 +35,7 @@ NOT_KNOWN: list[dict[str, Any]] = [
     {"guided_grammar": "x"}, {"guided_json": {}, }, {"structural_tag": {}},
     {"structured_outputs": {"regex": "a"}}, {"response_format": {"type": "json_object"}},
     {"tools": [{"type": "function"}]}, {"include_stop_str_in_output": True},
+    {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
     {"a_field_of_next_year": 1}, {"bad_words": ["x"]}, {"allowed_token_ids": [1]},
 ]  # fmt: skip
 
@@ -51,6 +61,85 @@ def test_fields_that_act_on_each_token_alone_go_on_behind_the_ids(more: dict[str
 @pytest.mark.parametrize("more", NOT_KNOWN, ids=str)
 def test_every_other_field_is_asked_again_and_compared(more: dict[str, Any]) -> None:
     assert ways(more) == ["replay"]
+
+
+# The fields of chat and completion requests of vLLM 0.32.0 and SGLang 0.5.23
+# (`python -m benchmarks.engine_fields` prints those of the files that it is given).
+FIELDS = [
+    "allowed_token_ids", "bad_words", "best_of", "bootstrap_host", "bootstrap_port",
+    "bootstrap_room", "cache_salt", "continue_final_message", "custom_labels",
+    "custom_logit_processor", "custom_params", "data_parallel_rank", "disagg_prefill_dp_rank",
+    "documents", "ebnf",
+    "ec_transfer_params", "echo", "extra_key", "frequency_penalty", "images_config",
+    "include_reasoning", "include_stop_str_in_output", "input_ids", "json_schema",
+    "kv_transfer_params", "length_penalty", "logprob_token_ids", "logprobs", "lora_path",
+    "max_dynamic_patch", "media_io_kwargs", "min_dynamic_patch", "min_tokens", "mm_payload",
+    "mm_processor_kwargs", "n", "no_stop_trim", "presence_penalty", "priority", "prompt_embeds",
+    "prompt_logprobs", "reasoning_effort", "regex", "repetition_detection", "repetition_penalty",
+    "request_id", "response_format", "return_cached_tokens_details",
+    "return_flat_raw_output_top_logprobs", "return_flat_raw_top_logprobs_b64",
+    "return_hidden_states", "return_input_ids_in_sglext", "return_meta_info", "return_mm_kwargs",
+    "return_output_ids_in_sglext", "return_prompt_text", "return_prompt_token_ids",
+    "return_routed_experts", "return_sampling_mask", "return_spec_tokens_details",
+    "return_token_offsets", "return_tokens_as_token_ids", "rid", "routed_dp_rank",
+    "routed_experts_prompt_start",
+    "routed_experts_start_len", "sampling_logprobs_mode", "seed", "separate_reasoning",
+    "session_id", "session_params", "spaces_between_special_tokens", "stop", "stop_regex",
+    "stream_interval", "stream_reasoning", "structured_outputs", "suffix", "task", "thinking",
+    "thinking_token_budget", "tools", "top_logprobs", "truncate_prompt_tokens", "truncation_side",
+    "use_audio_in_video", "use_beam_search", "video_config", "vllm_xargs", "watermark",
+    "watermarking",
+]  # fmt: skip
+NOTHING = object()
+SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab", max_size=3)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("ab"), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), VALUES, min_size=1, max_size=3))
+def test_no_field_of_other_engines_goes_on_behind_ids_but_with_a_value_that_means_nothing(
+    more: dict[str, Any],
+) -> None:
+    body = {**BASE, "temperature": 0.5, **more}
+    harmless = {"best_of": 1, "n": 1, "echo": False, "min_tokens": 0, "presence_penalty": 0,
+                "frequency_penalty": 0, "repetition_penalty": 1, "length_penalty": 1,
+                "logprobs": False, "top_logprobs": 0, "use_beam_search": False,
+                "include_stop_str_in_output": False}  # fmt: skip
+    means = [
+        name
+        for name, value in more.items()
+        if value is not None
+        and value != harmless.get(name, NOTHING)
+        and not (name == "stop" and value in ([], ""))
+        and not (name == "tools" and value == [])
+    ]
+    assert (hindering_field(body) is not None) == bool(means)
+
+
+@pytest.mark.parametrize("place", ["event", "choice", "delta"])
+def test_what_a_replay_cannot_compare_ends_visibly(place: str) -> None:
+    way = continuations(call(), Sent({}, {CONTENT: "a b"}))[-1]
+    event: dict[str, Any] = {
+        "id": "x", "provider": "p", "choices": [{"index": 0, "delta": {"content": "a"}}],
+    }  # fmt: skip
+    assert way.convert(event) is not None, "a label is no content"
+    choice = {"index": 0, "delta": {"content": " b"}}
+    part = {"event": event, "choice": choice, "delta": choice["delta"]}[place]
+    part["hidden_states"] = [[0.5, 1.0]]
+    event["choices"] = [choice]
+    with pytest.raises(Diverged, match="hidden_states"):
+        way.convert(event)
+
+
+def test_behind_the_break_everything_is_passed_on() -> None:
+    way = continuations(call(), Sent({"id": "one"}, {CONTENT: "a b"}))[-1]
+    said = {"index": 0, "delta": {"content": "a b"}}
+    assert way.convert({"id": "x", "choices": [said]}) is None
+    more = {"index": 0, "delta": {"content": " c"}, "hidden_states": [[0.5]]}
+    assert way.convert({"id": "x", "choices": [more]}) == {"id": "one", "choices": [more]}
 
 
 def calling(*calls: tuple[str, str]) -> Stream:

@@ -1,0 +1,180 @@
+"""What is wrong at one kind of question, at another's answer, or against a wish is seen."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import orjson
+import pytest
+
+from joymigrate.run.serve.gateway import whole
+from joymigrate.run.serve.gateway.answers import ALPHA, Answers, Said
+from joymigrate.run.serve.gateway.calls import CHAT, TEXT, Call
+from joymigrate.run.serve.gateway.canned import Canned
+from joymigrate.run.serve.gateway.events import Compared, Plan
+from joymigrate.run.serve.gateway.kinds import KIND_PAIRS, KINDS, RECENT, Kinds, label_of
+from joymigrate.run.serve.gateway.rollout import Rollout
+from joymigrate.run.serve.gateway.shadow import repeated, short
+
+
+def call(kind: str = CHAT, **body: Any) -> Call:
+    path = {CHAT: "/v1/chat/completions", TEXT: "/v1/completions"}[kind]
+    asked = {"model": "m", **body}
+    return Call(kind, "POST", path, {}, orjson.dumps(asked), asked, 0.0)
+
+
+# Kinds
+
+
+def test_a_kind_that_is_always_wrong_is_not_lost_among_the_others() -> None:
+    answers = Answers(Plan())
+    for number in range(2000):
+        rare = number % 50 == 0
+        kind = "rare" if rare else f"kind {number % 7}"
+        tripped = answers.add({"text": rare}, kind=kind)
+        if tripped:
+            break
+    assert tripped == ["text"]
+    assert "5 of 5" in answers.describe("text")
+    assert "(rare)" in answers.describe("text")
+    again = Answers(Plan())
+    again.restore(json.loads(json.dumps(answers.state())))
+    assert again.kinds.state() == answers.kinds.state()
+    assert not Rollout().handle(Compared(1.0, {"text": True}, kind="x" * 500))
+
+
+def test_lengths_that_differ_at_one_kind_trip_within_its_pairs() -> None:
+    kinds = Kinds({"shorter": 0.5}, ALPHA)
+    tripped = [kinds.add("ends", {"shorter": True}, number) for number in range(KIND_PAIRS)]
+    assert ["shorter"] in tripped
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sound_standby_is_not_accused_at_any_of_many_kinds(seed: int) -> None:
+    draw = random.Random(seed)
+    kinds = Kinds({"text": 0.1, "shorter": 0.5}, ALPHA)
+    for number in range(4000):
+        told = {"text": draw.random() < 0.03}
+        if draw.random() < 0.2:
+            told["shorter"] = draw.random() < 0.5
+        assert kinds.add(f"kind {draw.randrange(60)}", told, number) == []
+
+
+def test_the_last_step_waits_for_kinds_that_are_asked_now_and_not_for_others() -> None:
+    kinds = Kinds({"text": 0.1}, ALPHA)
+    kinds.add("once", {"text": False}, 0)
+    assert "1 of 16" in kinds.missing(1)
+    for number in range(1, RECENT + 1):
+        kinds.add("often", {"text": False}, number)
+    assert kinds.missing(RECENT) == ""
+    for number in range(KINDS + 10):
+        kinds.add(f"kind {number}", {"text": False}, RECENT)
+    assert len(kinds.known) == KINDS
+
+
+def test_odd_questions_have_a_kind() -> None:
+    for body in (
+        {"messages": [5, None, {"role": ["x"], "content": {"a": 1}}]},
+        {"messages": {"a": 1}, "response_format": 5, "tool_choice": {"a": 1}, "model": None},
+        {"messages": [{"role": "user", "content": [5, {"type": ["x"]}]}] * 3, "é" * 500: False},
+    ):
+        assert len(label_of(call(**body))) <= 200
+    assert label_of(call(messages=[])) != label_of(call(messages=[], stream=False))
+
+
+# Other questions' answers
+
+
+def said(text: str) -> Said:
+    return Said(text=text)
+
+
+def test_a_stock_phrase_and_another_questions_answer_are_seen() -> None:
+    canned, phrase = Canned(), "Please try again later, thank you."
+    story = [f"the story number {number} tells of a river and a stone" for number in range(9)]
+    for number in range(3):
+        assert canned.judge(b"%d" % number, said(story[number]), said(story[number])) == {
+            "canned": False
+        }
+    assert canned.judge(b"3", said(story[3]), said(phrase)) == {"canned": False}, "never heard"
+    assert canned.judge(b"4", said(story[4]), said(phrase)) == {"canned": True}
+    assert canned.judge(b"5", said(story[5]), said(story[1])) == {"canned": True}, "mixed up"
+    assert canned.judge(b"1", said(story[1] + "!"), said(story[1])) == {"canned": False}
+
+
+def test_what_a_model_says_to_many_is_nobodys() -> None:
+    canned = Canned()
+    good, bad = (json.dumps({"label": name, "reason": "x" * 40}) for name in ("good", "bad"))
+    for number in range(4):
+        canned.judge(b"%d" % number, said(good), said(good))
+    assert canned.judge(b"9", said(bad), said(good)) == {"canned": False}
+    assert canned.judge(b"10", said("a longer answer of the primary"), said("yes")) == {}
+    sorry = "I'm sorry, I cannot help with that request."
+    assert canned.judge(b"11", said("something"), said(sorry)) == {}
+
+
+# Wishes
+
+TOOL = {"type": "function", "function": {"name": "weigh"}}
+AGAINST: list[tuple[dict[str, Any], str, int, int]] = [
+    ({"stop": "river"}, "by the river and", 0, 0),
+    ({"stop": ["x", "stone"]}, "a stone", 0, 0),
+    ({"max_tokens": 5}, "a", 0, 6),
+    ({"max_completion_tokens": 5, "max_tokens": 50}, "a", 0, 6),
+    ({"tools": [TOOL], "tool_choice": "none"}, "", 1, 3),
+    ({"tools": [TOOL], "tool_choice": "required"}, "no", 0, 3),
+    ({"tools": [TOOL], "tool_choice": {"function": {"name": "weigh"}}}, "no", 0, 3),
+    ({"tools": [TOOL], "parallel_tool_calls": False}, "", 2, 3),
+]
+WITHIN: list[tuple[dict[str, Any], str, int, int]] = [
+    ({"stop": None}, "river", 0, 0), ({"stop": ""}, "river", 0, 0), ({"stop": [5]}, "5", 0, 0),
+    ({"stop": "river", "include_stop_str_in_output": True}, "river", 0, 0),
+    ({"stop": "river", "min_tokens": 4}, "river", 0, 0),
+    ({"max_tokens": 5, "n": 3}, "a", 0, 15), ({"max_tokens": 5}, "a", 0, 5),
+    ({"max_tokens": 5, "best_of": 4}, "a", 0, 20), ({"max_tokens": "5"}, "a", 0, 9),
+    ({"tools": [TOOL]}, "no", 0, 3), ({"tools": [], "tool_choice": "required"}, "no", 0, 3),
+    ({"tools": [TOOL], "parallel_tool_calls": True}, "", 2, 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "text", "calls", "tokens"), AGAINST, ids=str)
+def test_answers_against_the_request_are_odd(
+    body: dict[str, Any], text: str, calls: int, tokens: int
+) -> None:
+    assert whole.disobeyed(text, calls, "stop", tokens, call(**body))
+
+
+@pytest.mark.parametrize(("body", "text", "calls", "tokens"), WITHIN, ids=str)
+def test_answers_within_the_request_are_not(
+    body: dict[str, Any], text: str, calls: int, tokens: int
+) -> None:
+    assert whole.disobeyed(text, calls, "stop", tokens, call(**body)) is None
+
+
+def test_a_required_call_may_be_cut() -> None:
+    asked = call(tools=[TOOL], tool_choice="required")
+    assert whole.disobeyed("{", 0, "length", 3, asked) is None
+
+
+# Sampling
+
+
+def test_a_sampled_question_is_repeated_as_it_is() -> None:
+    asked = short(call(temperature=0.9, seed=5, n=3, stream=True, max_tokens=900), sampled=True)
+    assert asked.parsed == {
+        "model": "m", "temperature": 0.9, "seed": 5, "stream": False, "max_tokens": 48,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("seed", "theirs", "ours", "worse"), [
+    (None, "ab", "aa", True), (None, "aa", "ab", False), (7, "aa", "ab", True),
+    (None, "ab", "cd", None), (7, "aa", "bb", None), (7, "ab", "aa", False),
+])  # fmt: skip
+def test_who_repeats_itself_alone_is_told(
+    seed: int | None, theirs: str, ours: str, worse: bool | None
+) -> None:
+    pairs = (theirs[0], theirs[1]), (ours[0], ours[1])
+    told = repeated(*pairs, seeded=seed is not None)
+    assert told == ({} if worse is None else {"sampling": worse})
