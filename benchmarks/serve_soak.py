@@ -226,7 +226,8 @@ async def run(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as made, contextlib.ExitStack() as stack:
         folder = Path(made)
         text, adapter, sight = await asyncio.to_thread(models, folder)
-        engine = ["--device", "cpu", "--threads", "1", "--port", "0", "--name", "tiny"]
+        engine = ["--device", "cpu", "--threads", "1", "--port", "0", "--name", "tiny",
+                  "--pretouch"]  # fmt: skip
         one, first = stack.enter_context(process(str(text), *engine, "--lora", f"terse={adapter}"))
         two, second = stack.enter_context(process(str(text), *engine, "--lora", f"terse={adapter}"))
         three, third = stack.enter_context(process(str(sight), *engine))

@@ -26,6 +26,7 @@ PROBE = "Try a shrunk copy of the model beyond its limits against transformers a
 LORA = "A LoRA adapter; requests ask for it as model NAME. May be repeated."
 LOOKUP = "Tokens that a step tries behind a text, as it went on before; the text is the same."
 DRAFTS = "A smaller model that says tokens ahead, which the model checks; the text is the same."
+PRETOUCH = "On a CPU: take the memory of keys and values at the start, not as blocks are used."
 GENERATION = "Whose generation_config.json says how requests are sampled that do not say."
 LANES = "Ranking: what runs batches; 0: as many as are fastest here."
 SPARSE = "Of --part dense: each shard in order; behind | others with the same rows."
@@ -128,6 +129,7 @@ class LanguageOptions:
         int | None, Option("--kv-memory", help="Bytes for keys and values.")
     ] = None  # fmt: skip
     kv_blocks: Annotated[int | None, Option("--kv-blocks", help="Blocks instead of bytes.")] = None
+    pretouch: Annotated[bool, Option("--pretouch", help=PRETOUCH)] = False
     block_size: Annotated[int | None, Option("--block-size", help="Tokens of a block.")] = None
     max_batch_tokens: Annotated[
         int, Option("--max-batch-tokens", help="Tokens of one step.")
@@ -168,6 +170,7 @@ class LanguageOptions:
             "max_model_len": self.max_model_len,
             "kv_memory_bytes": self.kv_memory,
             "kv_blocks": self.kv_blocks,
+            "pretouch": self.pretouch,
             "block_size": self.block_size,
             "max_batch_tokens": self.max_batch_tokens,
             "max_running": self.max_running,

@@ -47,8 +47,11 @@ class Cache:
         dtype: torch.dtype,
         device: torch.device,
         attention: str = "auto",
+        *,
+        pretouch: bool = False,
     ) -> None:
-        """`blocks` for sequences, and one more, number `blocks`, that no sequence ever gets."""
+        """`blocks` for sequences, and one more, number `blocks`, that no sequence ever gets.
+        With `pretouch` the host's memory is taken now, not when a block is first written."""
         self.shapes = shapes
         self.order: dict[int, int] = {}  # a model's layers that are not numbered from 0 up
         self.blocks = blocks
@@ -61,6 +64,9 @@ class Cache:
             for made, width in ((self.keys, shape.key_size), (self.values, shape.value_size)):
                 axes = (blocks + 1, size, shape.kv_heads, width)
                 made.append(empty(axes, order, dtype, device))
+        if pretouch:
+            for laid in (*self.keys, *self.values):
+                laid.zero_()
         self.functions: list[Callable[..., Any]] = [choice.function for choice in self.chosen]
 
     @property

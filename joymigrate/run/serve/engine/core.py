@@ -81,7 +81,7 @@ class Engine:
             drafts=options.drafts if drafter is not None else 0,
             drafter=drafter,
         )
-        self.drafted = self.accepted = 0
+        self.drafts = self.drafted = self.accepted = 0
         self.forward: Forward = forward or (lambda batch: model.hidden(batch, cache))
         self.recovery = Recovery(self, free, may_retry=may_retry)
         self.texts: dict[str, list[Text]] = {}  # of each request, those that have not ended
@@ -294,6 +294,7 @@ class Engine:
         A token is chosen from the scores behind the true text alone, so drafts change none.
         """
         outputs: list[Output] = []
+        self.drafts += len(found.drafts)
         self.drafted += sum(len(drafts) for _, drafts, _ in found.drafts)
         going = [
             (found.sampled[i], drafts, scores)
@@ -376,6 +377,7 @@ class Engine:
             failures=self.recovery.failures,
             drafted=self.drafted,
             accepted=self.accepted,
+            drafts=self.drafts,
         )
 
 

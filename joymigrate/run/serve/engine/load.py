@@ -93,8 +93,9 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
                 help="leave --draft-model out",
             )
         room = Cache(
-            small.shapes, cache.blocks, cache.size, small.dtype, small.device, options.attention
-        )
+            small.shapes, cache.blocks, cache.size, small.dtype, small.device, options.attention,
+            pretouch=options.pretouch,
+        )  # fmt: skip
         drafter = DraftModel(small, room, options.max_batch_tokens, model.vocabulary)
     engine = Engine(
         model, cache, tokens, ends, options, longest, forward,
@@ -103,6 +104,9 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
     if options.prompt_lookup and not engine.scheduler.drafts:
         why = "positions depend on the text's length, or on images, or layers keep a state"
         notes = (*notes, f"no prompt lookup: {why}")
+    elif engine.scheduler.drafts:
+        by = "prompt lookup" if options.prompt_lookup else f"the draft model {options.draft_model}"
+        notes = (*notes, f"drafts of up to {engine.scheduler.drafts} tokens by {by}")
     info = ModelInfo(
         name=folder.resolve().name,
         family=model.family,
@@ -283,7 +287,10 @@ def make_cache(
             f"there is no memory for one block of {size} tokens ({per_block} bytes)",
             help="--kv-memory, a smaller model, or a smaller --block-size",
         )
-    cache = Cache(model.shapes, blocks, size, model.dtype, model.device, options.attention)
+    cache = Cache(
+        model.shapes, blocks, size, model.dtype, model.device, options.attention,
+        pretouch=options.pretouch,
+    )  # fmt: skip
     cache.order = getattr(model, "order", {})
     return cache, notes
 

@@ -143,7 +143,8 @@ def work(rank: int, world: int, address: str, folder: str, options: EngineOption
         dtype = load.dtype_of(options.dtype, raw, device)
         model = load.load_model(Path(folder), raw, dtype, card, mine, share)
         told: Any = hear(share)
-        cache = Cache(model.shapes, told["blocks"], told["size"], dtype, card, options.attention)
+        cache = Cache(model.shapes, told["blocks"], told["size"], dtype, card, options.attention,
+                      pretouch=options.pretouch)  # fmt: skip
         while (told := hear(share)) is not None:
             batch = Batch(**{name: back(value, card) for name, value in told.items()}, ranges=[])
             model.hidden(batch, cache)

@@ -198,6 +198,7 @@ class EngineOptions:
     block_size: int | None = None  # tokens of one KV block; auto: 16 on a CPU, 128 elsewhere
     kv_blocks: int | None = None
     kv_memory_bytes: int | None = None
+    pretouch: bool = False  # take the cache's memory on a CPU at load, not as blocks are used
     max_model_len: int | None = None
     max_batch_tokens: int = 512  # token budget of one step: decodes first, then prefill
     max_running: int = 64  # requests that hold blocks
@@ -271,6 +272,7 @@ class EngineStats:
     failures: int = 0  # forward passes that failed
     drafted: int = 0  # tokens tried behind a text
     accepted: int = 0  # of these, those that followed
+    drafts: int = 0  # texts of a step behind which tokens were tried
 
     @property
     def kv_usage(self) -> float:

@@ -32,6 +32,7 @@ COUNTERS: tuple[tuple[str, str, str, Callable[[EngineStats], float]], ...] = (
     ("prefix_cache_hits", "prefix_cache_hits", "Prompt tokens found", lambda s: s.prefix_hits),
     ("preemptions", "num_preemptions", "Texts put back into the queue", lambda s: s.preemptions),
     ("engine_steps", "iterations", "Steps of the engine", lambda s: s.steps),
+    ("drafts", "spec_decode_num_drafts", "Texts of steps that tried tokens", lambda s: s.drafts),
     (
         "draft_tokens",
         "spec_decode_num_draft_tokens",

@@ -44,6 +44,8 @@ def open_service(
 
         log.info("%s", try_beyond_limits(folder, generic=options.generic))
     made = serving(AsyncEngine.load(folder, options), templates, names, keys, limits)
+    for note in made.info.notes:
+        log.info("%s", note)
     made.defaults = defaults
     if defaults.told():
         log.info("requests that do not say get: %s", defaults.told())
