@@ -41,6 +41,8 @@ def near(op: str, wanted: torch.Tensor, dtype: torch.dtype, *args: object) -> in
 
 @SOME
 @example((1,), 2, 1, torch.float32, False, 0)  # torch's integer product was wrong for one input
+@example((3, 47), 9, 64, torch.float32, False, 1)  # more rows than are taken at a time
+@example((131,), 9, 64, torch.bfloat16, True, 1)
 @given(lead, st.integers(1, 40), st.integers(1, 70), DTYPES, st.booleans(), st.integers(0, 99))
 def test_quant_matmul(
     rows: tuple[int, ...], n: int, k: int, dtype: torch.dtype, static: bool, seed: int
@@ -54,7 +56,9 @@ def test_quant_matmul(
         torch.tensor([0.03]) if static else None,
     )
     wanted = kernels.op("quant_matmul")(x, weight, request="reference")
+    before = x.clone()
     near("quant_matmul", wanted, dtype, x, weight)
+    assert torch.equal(x, before), "the input stays as it is"
     got = kernels.op("quant_matmul")(x, weight)  # what is chosen by itself
     assert got.shape == (*rows, n)
 

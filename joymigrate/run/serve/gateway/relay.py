@@ -267,7 +267,7 @@ class Relay:
         if stream.functions and stream.finish[:1] and stream.finish[0] in whole.CALLED:
             odd = odd or whole.odd_calls(stream.functions, call)
         if call.strict:
-            odd = odd or whole.disobeyed(
+            odd = odd or whole.disobedience(
                 "".join(stream.pieces), len(stream.functions), (stream.finish or [""])[0],
                 stream.tokens if stream.usage else 0, call,
             )  # fmt: skip

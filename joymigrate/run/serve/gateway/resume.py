@@ -258,7 +258,7 @@ class ByReplay:
         if not choices:
             return event if event.get("usage") else None
         choice = dict(choices[0])
-        if self.behind and (more := carried(event, choice, choice.get("delta") or {})):
+        if self.behind and (more := unread_content(event, choice, choice.get("delta") or {})):
             raise Diverged(f"'{more}' of what was said again cannot be compared")
         ids = self.skip_ids(choice.get("token_ids") or [])
         if "token_ids" in choice:
@@ -407,7 +407,7 @@ class ByIds:
         }
 
 
-def carried(*parts: Mapping[str, Any]) -> str | None:
+def unread_content(*parts: Mapping[str, Any]) -> str | None:
     """The first list or object in an event's parts that is no text and would be dropped with it."""
     for part in parts:
         for name, value in part.items():

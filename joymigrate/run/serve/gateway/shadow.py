@@ -245,7 +245,7 @@ class Shadow:
                 return
             seeded = (call.parsed or {}).get("seed") is not None
             self.repetitions[seeded] += 1
-            told = repeated((texts[0], texts[2]), (texts[1], texts[3]), seeded=seeded)
+            told = compare_repetitions((texts[0], texts[2]), (texts[1], texts[3]), seeded=seeded)
             if told:
                 self.compared_event(Compared(time.time(), told, paired=False))
         finally:
@@ -426,7 +426,7 @@ class Shadow:
         if calls and stream.finish[:1] and stream.finish[0] in whole.CALLED:
             odd = whole.odd_calls(calls, call)
         if call.strict:
-            odd = odd or whole.disobeyed(
+            odd = odd or whole.disobedience(
                 "".join(stream.pieces), len(calls), (stream.finish or [""])[0],
                 stream.tokens if stream.usage else 0, call,
             )  # fmt: skip
@@ -499,7 +499,9 @@ class Shadow:
         }
 
 
-def repeated(theirs: tuple[str, str], ours: tuple[str, str], *, seeded: bool) -> dict[str, bool]:
+def compare_repetitions(
+    theirs: tuple[str, str], ours: tuple[str, str], *, seeded: bool
+) -> dict[str, bool]:
     """What two answers of each to one sampled question say; nothing where both do alike."""
     one, two = theirs[0] == theirs[1], ours[0] == ours[1]
     return {} if one == two else {SAMPLING: one if seeded else two}

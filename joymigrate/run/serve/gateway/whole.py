@@ -93,13 +93,13 @@ def oddity(parsed: dict[str, Any], call: Call) -> str | None:
         place = message if isinstance(message, dict) else choice
         text = place.get("content") if place is message else choice.get("text")
         calls = len(functions_of(place))
-        odd = disobeyed(text or "", calls, choice.get("finish_reason"), generated, call)
+        odd = disobedience(text or "", calls, choice.get("finish_reason"), generated, call)
         if odd:
             return odd
     return None
 
 
-def disobeyed(text: str, calls: int, finish: Any, generated: int, call: Call) -> str | None:
+def disobedience(text: str, calls: int, finish: Any, generated: int, call: Call) -> str | None:
     """Which wish of the request an answer of `calls` tool calls goes against, as far as it can be
     seen: stop strings, the length, and whether tools are to be called. `generated`: tokens of all
     choices, 0 where nobody says."""

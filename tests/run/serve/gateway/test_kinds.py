@@ -16,7 +16,7 @@ from joymigrate.run.serve.gateway.canned import Canned
 from joymigrate.run.serve.gateway.events import Compared, Plan
 from joymigrate.run.serve.gateway.kinds import KIND_PAIRS, KINDS, RECENT, Kinds, label_of
 from joymigrate.run.serve.gateway.rollout import Rollout
-from joymigrate.run.serve.gateway.shadow import repeated, short
+from joymigrate.run.serve.gateway.shadow import compare_repetitions, short
 
 
 def call(kind: str = CHAT, **body: Any) -> Call:
@@ -143,19 +143,19 @@ WITHIN: list[tuple[dict[str, Any], str, int, int]] = [
 def test_answers_against_the_request_are_odd(
     body: dict[str, Any], text: str, calls: int, tokens: int
 ) -> None:
-    assert whole.disobeyed(text, calls, "stop", tokens, call(**body))
+    assert whole.disobedience(text, calls, "stop", tokens, call(**body))
 
 
 @pytest.mark.parametrize(("body", "text", "calls", "tokens"), WITHIN, ids=str)
 def test_answers_within_the_request_are_not(
     body: dict[str, Any], text: str, calls: int, tokens: int
 ) -> None:
-    assert whole.disobeyed(text, calls, "stop", tokens, call(**body)) is None
+    assert whole.disobedience(text, calls, "stop", tokens, call(**body)) is None
 
 
 def test_a_required_call_may_be_cut() -> None:
     asked = call(tools=[TOOL], tool_choice="required")
-    assert whole.disobeyed("{", 0, "length", 3, asked) is None
+    assert whole.disobedience("{", 0, "length", 3, asked) is None
 
 
 # Sampling
@@ -176,5 +176,5 @@ def test_who_repeats_itself_alone_is_told(
     seed: int | None, theirs: str, ours: str, worse: bool | None
 ) -> None:
     pairs = (theirs[0], theirs[1]), (ours[0], ours[1])
-    told = repeated(*pairs, seeded=seed is not None)
+    told = compare_repetitions(*pairs, seeded=seed is not None)
     assert told == ({} if worse is None else {"sampling": worse})
