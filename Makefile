@@ -1,6 +1,6 @@
 # Two commands for a new user: `make demo` and `make test`.
 #   make demo        take two example programs the whole way on a simulated chip, with a report
-#   make quick       the tests of the edit loop: no programs, servers or browsers
+#   make quick       the tests of the edit loop: no programs, no browsers, nothing of a second or more
 #   make test        the tests; says which ones a missing compiler or browser left out
 #   make test-slow   all of them, also the full sweeps
 #   make lint        ruff and mypy

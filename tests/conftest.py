@@ -118,6 +118,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     start programs come first, so that at the end no worker waits long for the other's last file.
     """
     if config.getoption("--quick"):
+        config.hook.pytest_deselected(items=take_out_dear(items))
         for item in items:
             draw_fewer(item)
     if hasattr(config, "workerinput"):
@@ -129,6 +130,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker(mark):
                 item.add_marker(skip)
+
+
+def take_out_dear(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Take the tests that are marked `dear` out of a list, and return them."""
+    dear = [item for item in items if item.get_closest_marker("dear")]
+    items[:] = [item for item in items if not item.get_closest_marker("dear")]
+    return dear
 
 
 def draw_fewer(item: pytest.Item) -> None:

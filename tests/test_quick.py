@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import QUICK_EXAMPLES, draw_fewer, helpers, starts_programs
+from tests.conftest import (
+    QUICK_EXAMPLES,
+    draw_fewer,
+    helpers,
+    starts_programs,
+    take_out_dear,
+)
 
 TESTS = Path(__file__).parent
 drawn: list[int] = []
@@ -50,10 +57,25 @@ def count_up(number: int) -> None:
     drawn.append(number)
 
 
-def test_a_drawn_test_tries_a_few() -> None:
-    class Item:
-        obj, cls = staticmethod(count_up), None
+class Item:
+    """As much of a test as is looked at."""
 
+    obj, cls = staticmethod(count_up), None
+
+    def __init__(self, *marks: str) -> None:
+        self.marks = marks
+
+    def get_closest_marker(self, name: str) -> bool:
+        return name in self.marks
+
+
+def test_a_dear_test_is_taken_out() -> None:
+    items: list[Any] = [Item("dear"), Item("gpu")]
+    assert [item.marks for item in take_out_dear(items)] == [("dear",)]
+    assert [item.marks for item in items] == [("gpu",)]
+
+
+def test_a_drawn_test_tries_a_few() -> None:
     draw_fewer(Item())  # type: ignore[arg-type]
     count_up()
     assert 0 < len(drawn) <= QUICK_EXAMPLES

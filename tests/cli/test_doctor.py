@@ -15,6 +15,7 @@ from joymigrate.extras import extras_of, read_extras
 from scripts.clean_machine.exercises import EXERCISES, Exercise
 
 
+@pytest.mark.dear
 def test_json_covers_every_command_and_extra(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)

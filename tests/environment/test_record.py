@@ -76,6 +76,7 @@ def test_a_lock_names_what_changed() -> None:
     assert said == [f"numpy: locked {environment['packages']['numpy']}, here 1.0"]
 
 
+@pytest.mark.dear
 def test_a_machine_is_compared_with_its_lock(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,8 @@ import io
 import threading
 from pathlib import Path
 
+import pytest
+
 from joymigrate.cli._progress import JourneyProgress
 from joymigrate.journey.model import Journey, Outcome, Request, Status, to_json
 from joymigrate.journey.plan import plan
@@ -68,6 +70,7 @@ def test_a_program_that_may_never_end_is_told_how_to_bound_it() -> None:
     assert second == first
 
 
+@pytest.mark.dear
 def test_on_a_terminal_the_warning_stays_above_the_running_line() -> None:
     said = begun(Terminal(), 1)
     warning = next(line for line in said.split("\r\033[K") if "still runs" in line)

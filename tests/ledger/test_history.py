@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -127,4 +128,5 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
+TestHistory = pytest.mark.dear(TestHistory)
 TestHistory.settings = settings(max_examples=6, stateful_step_count=12, deadline=None)

@@ -190,6 +190,7 @@ for step in range(6):
 """
 
 
+@pytest.mark.dear
 def test_a_recording_counts_what_torch_s_counter_counts(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from torch.utils.flop_counter import FlopCounterMode

@@ -133,6 +133,7 @@ def survive(count: int, seed: int, folder: Path) -> tuple[int, int]:
     return answered, refused
 
 
+@pytest.mark.dear
 def test_damaged_traces_are_answered_or_refused(tmp_path: Path) -> None:
     answered, refused = survive(150, 0, tmp_path)
     assert answered

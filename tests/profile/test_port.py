@@ -258,6 +258,7 @@ def proof(source: str, name: str, text: str | None = None) -> prove.Proof:
     return prove.prove([job], [], known, cases=3)[0]
 
 
+@pytest.mark.dear
 def test_a_kernel_is_folded_split_and_widened() -> None:
     text, made = variant(COLUMNS, "halve")
     assert made.changes == (
@@ -268,12 +269,14 @@ def test_a_kernel_is_folded_split_and_widened() -> None:
     assert proof(COLUMNS, "halve").result == "equal"
 
 
+@pytest.mark.dear
 def test_a_kernel_that_adds_up_its_lanes_keeps_its_tile() -> None:
     made = variant(SUM, "total")[1]
     assert not any("pieces" in change for change in made.changes)
     assert proof(SUM, "total").result == "equal"
 
 
+@pytest.mark.dear
 def test_a_tile_in_pieces_computes_the_same() -> None:
     text = variant(COLUMNS, "halve")[0]
     import re
@@ -283,6 +286,7 @@ def test_a_tile_in_pieces_computes_the_same() -> None:
     assert proof(COLUMNS, "halve", small).result == "equal"
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("before", "after"),
     [("* 0.5", "* 0.25"), ("// grid_0 % grid_1", "% grid_1"), ("at % grid_0", "at // grid_0")],
@@ -354,6 +358,7 @@ def asserted(x, y, N: tl.constexpr, BLOCK: tl.constexpr):
 """
 
 
+@pytest.mark.dear
 def test_arguments_are_drawn_by_what_kernels_do_with_them() -> None:
     known = port.load(chips.target("ascend"))
     source = (HEAD + ODD_ARGUMENTS).encode()
@@ -400,6 +405,7 @@ def test_returns_that_can_t_be_lifted_leave_the_kernel(body: str) -> None:
         without_returns(textwrap.indent(body, "    "))
 
 
+@pytest.mark.dear
 def test_a_compilers_front_end_is_asked_about_both() -> None:
     """Of Triton's own backend here: it needs no card to make its intermediate form."""
     import triton

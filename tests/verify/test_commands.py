@@ -85,6 +85,7 @@ def test_a_named_subject_is_recorded_and_rehearsed_is_marked(
     assert json.loads((files / "v.json").read_text())["rehearsal"] is True
 
 
+@pytest.mark.dear
 def test_operators_are_replayed_from_the_command_line(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_dump_of_msprobe_is_a_side_of_compare(
     assert (first["module"], first["phase"]) == ("norm", "forward")
 
 
+@pytest.mark.dear
 @pytest.mark.compiler
 def test_a_fault_on_the_simulated_chip_is_found(
     files: Path, capsys: pytest.CaptureFixture[str]

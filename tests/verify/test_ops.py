@@ -268,6 +268,7 @@ def test_a_verdict_needs_most_of_the_calls(tmp_path: Path) -> None:
     assert document(found, rows)["operators"]["rows"][0]["status"] == "UNCOMPARED"
 
 
+@pytest.mark.dear
 def test_a_call_that_kills_the_process_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
     # The worker dies by a signal in the middle of an operator, and is started again behind it.
     path = trace(tmp_path, LINEAR, op("gelu", tensor(8, 16)))

@@ -68,6 +68,7 @@ def test_the_sample_size_decides_what_can_be_said(
     assert (found.judgement.lost, found.judgement.gained) == (lost, gained)
 
 
+@pytest.mark.dear
 def test_the_published_figures_with_intervals_and_needed_pairs(tmp_path: Path) -> None:
     found = document(compare(*labelled(tmp_path, 10_000, 9108, 202, 197), Question()))
     task = found["task"]
@@ -86,6 +87,7 @@ def test_a_wider_margin_needs_fewer_pairs(tmp_path: Path) -> None:
     assert compare(*files, Question(margin=2)).outcome is Outcome.PASS
 
 
+@pytest.mark.dear
 def test_agreement_alone_cannot_tell_who_is_right(tmp_path: Path) -> None:
     files = sides(tmp_path, *[("a", "a" if i % 25 else "b", ...) for i in range(10_000)])
     found = compare(*files, Question())
@@ -106,6 +108,7 @@ def test_equal_answers_pass_without_references(tmp_path: Path) -> None:
     assert compare(*files, Question()).outcome is Outcome.PASS
 
 
+@pytest.mark.dear
 def test_a_second_baseline_run_tells_what_noise_is(tmp_path: Path) -> None:
     base, target = sides(tmp_path, *[("a", "a" if i % 25 else "b", ...) for i in range(20_000)])
     noisy = [{"id": i, "prediction": "a" if (i + 7) % 25 else "b"} for i in range(20_000)]
@@ -204,6 +207,7 @@ def test_f1_is_the_overlap_of_words(tmp_path: Path) -> None:
     assert found["verdict"] == "fail"
 
 
+@pytest.mark.dear
 def test_macro_f1_sees_a_rare_class_that_accuracy_hides(tmp_path: Path) -> None:
     rare = [("rare", "common", "rare")] * 20
     common = [("common", "common", "common")] * 9980
@@ -232,6 +236,7 @@ def test_groups_are_shown_by_task(tmp_path: Path) -> None:
     assert (found["a"]["target"], found["b"]["target"]) == (100, 0)
 
 
+@pytest.mark.dear
 def test_missing_answers_never_count_as_passed(tmp_path: Path) -> None:
     base, target = labelled(tmp_path, 10_000, 10_000, 0, 0)
     lines = target.read_text().splitlines(keepends=True)

@@ -23,6 +23,7 @@ def write(path: Path, lines: list[dict[str, object]]) -> Path:
     return path
 
 
+@pytest.mark.dear
 def test_a_hundred_copies_of_a_hundred_prompts_are_a_hundred_samples(tmp_path: Path) -> None:
     right = {"reference": "a", "prediction": "a"}
     base = [{"id": p, **right} for p in range(100) for _ in range(100)]
@@ -97,12 +98,14 @@ def passed(
     return count / RUNS
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("averaged", [False, True], ids=["copies", "avg@k"])
 def test_a_target_that_is_worse_by_the_margin_passes_in_five_of_a_hundred(averaged: bool) -> None:
     share = passed(50, 8, 0.1, worse=True, averaged=averaged, seed=1)
     assert share <= 0.05 + 2 * 0.0154
 
 
+@pytest.mark.dear
 def test_as_many_prompts_as_are_required_have_the_power_asked_for() -> None:
     # Of equally good sides a prompt's difference varies by 2 p (1 - p) / k: E = 0.3333 / 8.
     needed = round((1.6449 + 0.8416) ** 2 * (1 / 3 / 8) / 0.08**2)

@@ -80,6 +80,7 @@ def test_equal_scores_at_the_edge_of_the_first_k_are_one_place() -> None:
     assert share(base, np.array([0.0, 1.0, 1.0, 3.0])) == 0.5
 
 
+@pytest.mark.dear
 def test_the_same_scores_pass_and_a_worse_target_fails(tmp_path: Path) -> None:
     base, near = requests(3000, 1e-6)
     _, far = requests(3000, 0.5)

@@ -297,6 +297,7 @@ def judge_nothing(world: World, name: str) -> None:
     assert name not in fresh.running
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("part", range(5))
 def test_reasons_are_true_and_what_is_enough_is_enough(part: int) -> None:
     told = sum((check(seed) for seed in range(part * 60, part * 60 + 60)), Counter())

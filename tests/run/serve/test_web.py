@@ -119,6 +119,7 @@ def test_the_time_for_which_the_server_stood_still_is_no_clients() -> None:
     run(scenario)
 
 
+@pytest.mark.dear
 def test_a_connection_may_rest_between_requests() -> None:
     async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.site.port)
@@ -136,6 +137,7 @@ def test_a_connection_may_rest_between_requests() -> None:
     run(scenario, Echo(Limits(header_seconds=0.2)))
 
 
+@pytest.mark.dear
 def test_a_body_that_does_not_come_is_given_up() -> None:
     async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
         said = await raw(server, b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab")
@@ -226,6 +228,7 @@ def test_a_drain_ends_at_its_deadline_with_requests_that_would_go_on() -> None:
     run(scenario, Echo(Limits(drain_seconds=0.3)))
 
 
+@pytest.mark.dear
 def test_a_draining_server_still_answers_who_asks_for_its_health() -> None:
     async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
         slow = asyncio.create_task(session.get(server.url + "/slow").__aenter__())

@@ -80,6 +80,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("sign", [1, -1])
 def test_every_branch_and_loop_gives_what_the_original_gives(
     saved: Path, tmp_path: Path, sign: int

@@ -55,6 +55,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, An
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.dear
 def test_a_run_and_its_exported_model_give_the_same_samples(
     classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,6 +86,7 @@ def test_batches_are_those_of_parquet(both: tuple[Path, Path], shuffle: bool) ->
     assert len(mine.empty()) == 0
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("engine", ["threads", "processes"])
 def test_a_cut_anywhere_reads_every_record_once(both: tuple[Path, Path], engine: str) -> None:
     rows = open_rows([both[0]], schema_of(), seed=2)

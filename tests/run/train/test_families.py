@@ -16,6 +16,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+@pytest.mark.dear
 def test_all_kinds_of_families_are_listed() -> None:
     found = families.list_families()
     kinds = {one.task for one in found}
@@ -24,6 +25,7 @@ def test_all_kinds_of_families_are_listed() -> None:
     assert not any(one.meta or one.step == "pass" or one.layouts for one in found)
 
 
+@pytest.mark.dear
 def test_families_of_every_kind_take_a_step(capsys: pytest.CaptureFixture[str]) -> None:
     names = ("qwen2", "llama", "deepseek_v3", "mamba", "qwen2_vl", "bert", "t5", "vit")
     arguments = [part for name in names for part in ("--family", name)]

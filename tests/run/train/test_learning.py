@@ -114,6 +114,7 @@ def measured(task: Any, model: Any, path: Path, batch: int) -> tuple[dict[str, f
 SLOW = ("text-to-image",)  # mostly the import of diffusers
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in CASES]
 )

@@ -86,7 +86,7 @@ def store_bytes(values: Tensor, element: Element) -> Tensor:
 
 
 def load_bytes(stored_values: Tensor, element: Element) -> Tensor:
-    """The real numbers behind the bytes of `store_bytes`, float32."""
+    """The real numbers behind the bytes of `stored`, float32."""
     if not element.packed:
         return stored_values.float()
     both = torch.stack((stored_values & 0xF, stored_values >> 4), -1).flatten(-2).long()

@@ -73,6 +73,7 @@ def test_asking_does_not_change_numbers_inputs_or_the_random_stream() -> None:
     assert torch.equal(torch.rand(2), expected)
 
 
+@pytest.mark.dear
 @pytest.mark.filterwarnings("ignore")  # torch's own, of the samples
 def test_every_error_input_of_torch_raises_the_same_class() -> None:
     from torch.testing._internal.common_methods_invocations import op_db

@@ -411,6 +411,7 @@ class Machine(RuleBasedStateMachine):
         assert not self.engine.texts
 
 
+@pytest.mark.dear
 def test_whatever_fails_tokens_stay_right_and_blocks_are_freed(
     folder: Path, reference: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def ask(engine: Any, ids: list[int], name: str, **more: Any) -> None:
     engine.add(Request(name, tuple(ids), greedy(COUNT, ignore_eos=True), **more))
 
 
+@pytest.mark.dear
 def test_texts_in_pieces_together_and_preempted(model: Any) -> None:
     folder, _, asked = model
     engine = load_engine(folder, TIGHT).engine
@@ -82,6 +83,7 @@ def test_texts_in_pieces_together_and_preempted(model: Any) -> None:
     assert engine.stats().blocks_used == 0
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("most", [2, 64])
 def test_a_prefix_is_found_where_its_states_are_kept(model: Any, most: int) -> None:
     folder, made, asked = model
@@ -145,6 +147,7 @@ def test_choices_and_resumed_texts(model: Any) -> None:
     assert want[:5] + tokens(found["r", 0]) == want
 
 
+@pytest.mark.dear
 def test_a_pass_that_fails_in_the_middle_changes_no_state(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +171,7 @@ def test_a_pass_that_fails_in_the_middle_changes_no_state(
     assert engine.stats().failures > 3
 
 
+@pytest.mark.dear
 def test_what_cannot_be_right_is_off_or_refused(model: Any) -> None:
     folder, _, _ = model
     loaded = load_engine(folder, replace(TIGHT, prompt_lookup=3))
@@ -182,6 +186,7 @@ def test_what_cannot_be_right_is_off_or_refused(model: Any) -> None:
         recall([Chunk(lost, 2, 1)])
 
 
+@pytest.mark.dear
 def test_the_preflight_counts_the_states_that_the_engine_keeps(model: Any) -> None:
     folder, _, _ = model
     loaded = load_engine(folder, TIGHT).engine.model

@@ -57,6 +57,7 @@ def test_a_stall_of_the_gateway_is_no_evidence_against_a_backend(table: Table, k
     table.run(scenario, gpu={kind: 1.0}, rollout={"start": "manual"})
 
 
+@pytest.mark.dear
 def test_a_backend_that_is_late_itself_is_blamed(table: Table) -> None:
     async def scenario(bench: Bench) -> None:
         stall(0.0)  # long before the question
@@ -68,6 +69,7 @@ def test_a_backend_that_is_late_itself_is_blamed(table: Table) -> None:
     table.run(scenario, gpu={"hang": 1.0}, rollout={"start": "manual"})
 
 
+@pytest.mark.dear
 def test_a_health_check_that_the_gateway_missed_changes_no_opinion() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()  # until the client goes

@@ -59,6 +59,7 @@ def test_a_stream_that_breaks_is_completed_exactly(table: Table, kind: str) -> N
     table.run(scenario, gpu={kind: 1.0}, rollout={"start": "manual"})
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("kind", MIDWAY)
 @pytest.mark.parametrize("chat", [True, False])
 def test_with_token_ids_the_other_backend_goes_on_behind_them(
@@ -477,6 +478,7 @@ def test_a_backend_that_takes_no_ids_is_asked_the_whole_question(table: Table) -
     )  # fmt: skip
 
 
+@pytest.mark.dear
 def test_a_client_that_leaves_during_a_takeover_is_counted_once(table: Table) -> None:
     async def scenario(bench: Bench) -> None:
         body = {"stream": True, "messages": [{"role": "user", "content": "x"}], "max_tokens": 300}
@@ -555,6 +557,7 @@ MISTAKES = ["status_400", "status_401", "status_404", "redirect", "html", "no_bo
             "bare_object", "silent"]  # fmt: skip
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("side", ["gpu", "npu"])
 @pytest.mark.parametrize("kind", [*MISTAKES, "wrong_type"])
 def test_no_client_sees_what_only_one_backend_gets_wrong(

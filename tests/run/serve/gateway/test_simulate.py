@@ -19,6 +19,7 @@ PLAN = Plan(min_step_seconds=0)
 RUNS = 2000
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("rate", "allowed"),
     [
@@ -31,6 +32,7 @@ def test_a_healthy_standby_is_hardly_ever_rolled_back(rate: float, allowed: floa
     assert seen.share <= allowed
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("rate", "within"),
     [

@@ -32,6 +32,7 @@ def batch_of(din: Program, *sizes: tuple[int, int]) -> Any:
                                  for seed, size in enumerate(sizes)])  # fmt: skip
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("seed", range(20))
 def test_padded_batches_score_as_unpadded_ones_with_empty_histories(
     din: Program, seed: int
@@ -157,6 +158,7 @@ def jagged(request: pytest.FixtureRequest, tmp_path: Path) -> Program:
     return load(path)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("seed", range(10))
 def test_padded_jagged_batches_score_as_unpadded_ones(jagged: Program, seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -42,6 +42,7 @@ def drill(path: Path, *more: str) -> int:
     return run(["serve", "drill", "--replay", str(path), "--format", "json", *more])
 
 
+@pytest.mark.dear
 def test_two_servers_of_one_model_rank_alike_and_another_model_does_not(
     serve: Serve, din_path: Path, recorded: Path, tmp_path: Path, capsys: Any
 ) -> None:

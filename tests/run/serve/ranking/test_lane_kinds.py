@@ -47,6 +47,7 @@ def test_processes_answer_as_threads_see_new_weights_and_outlive_a_kill(din_path
     assert not engine.workers[0].process.is_alive()
 
 
+@pytest.mark.dear
 def test_the_number_of_lanes_is_measured(
     din: program.Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

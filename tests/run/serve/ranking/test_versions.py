@@ -151,6 +151,7 @@ def test_a_torn_file_is_refused(model: program.Program, tmp_path: Path) -> None:
     assert (engine.version, score(engine)) == ("1", 0.0)
 
 
+@pytest.mark.dear
 def test_no_request_sees_two_versions(model: program.Program, tmp_path: Path) -> None:
     place = tmp_path / "published"
     publish(place, 1)

@@ -94,6 +94,7 @@ def run(options: TableOptions, synchronous: bool, slow_s: float = 0.0):
     return torch.stack(losses), model.top.weight.detach(), tables
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("slow_s", [0.0, 0.01])
 def test_the_pipeline_gives_the_synchronous_bits(name: str, slow_s: float) -> None:
