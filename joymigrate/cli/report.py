@@ -16,7 +16,7 @@ from joymigrate.errors import Exit, JoyError
 if TYPE_CHECKING:
     from joymigrate.report.documents import Opened
 
-FORMATS = ("html", "md", "text", "sarif", "github")
+FORMATS = ("html", "md", "text", "sarif", "github", "csv")
 JOURNEY, SCAN, REHEARSAL = (f"joymigrate.{noun}/1" for noun in ("journey", "scan", "rehearsal"))
 VERDICT = "joymigrate.verdict/1"
 
@@ -40,7 +40,9 @@ def command(
     port: int = typer.Option(9310, "--port", min=0, max=65535, help="With --serve; 0: a free one."),
     host: str = typer.Option("127.0.0.1", "--host", help="With --serve: the address to listen on."),
     format: str = typer.Option(
-        "html", "--format", help="html, md or text; of findings and rehearsals sarif, github too."
+        "html",
+        "--format",
+        help="html, md or text; of findings sarif, github, csv too.",
     ),
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="FILE", help="Write to FILE."

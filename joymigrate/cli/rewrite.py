@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 WANTS = {"program:git": "the check for uncommitted changes"}
 
-FORMATS = ("text", "json")
+FORMATS = ("text", "json", "csv")
+SHOWN = 10  # names of files in one line
 
 
 def command(
@@ -62,7 +63,7 @@ def command(
     chip_version: str | None = typer.Option(
         None, "--chip-version", help="Version of the chip's torch package."
     ),
-    format: str = typer.Option("text", "--format", help="text or json."),
+    format: str = typer.Option("text", "--format", help="text, json or csv."),
     quiet: bool = typer.Option(False, "-q", "--quiet"),
     verbose: bool = typer.Option(False, "-v", "--verbose", help="Every site that was left."),
     jobs: int | None = typer.Option(None, "-j", "--jobs", help="Processes; default: one per core."),
@@ -105,9 +106,14 @@ def command(
     if multi_card:
         scan, proven = for_many_cards(paths, origin, settings, quiet)
     else:
+        if prove and settings["style"] != "agnostic":
+            raise JoyError(
+                "only code for every machine can run here before and after",
+                help="add --style agnostic",
+            )
         scan = scan_with(paths, origin, settings, quiet)
         if prove:
-            proven = prove_patches(scan, paths, program, unsafe, prove_timeout)
+            scan, proven = prove_patches(scan, program, unsafe, prove_timeout, ledger.root)
         else:
             proven = rewrite.patches(scan, unsafe=unsafe)
     kept, notes = project_python.check_patches(proven, ledger.root)
@@ -121,7 +127,9 @@ def command(
         outcome = write(scan, made, paths, ledger, output, unsafe, allow_dirty)
     outcome = replace(outcome, notes=(*outcome.notes, *notes))
     wrote = not (diff or check)
-    if format == "json":
+    if format == "csv":
+        emit(in_csv(outcome, wrote=wrote, lang=lang))
+    elif format == "json":
         emit(in_json(outcome, wrote=wrote, diff=diff, lang=lang))
     else:
         emit(in_text(outcome, wrote=wrote, verbose=verbose, quiet=quiet, lang=lang))
@@ -173,27 +181,44 @@ def split_command(words: list[Path]) -> tuple[list[Path], list[str]]:
 
 
 def prove_patches(
-    scan: Scan, paths: list[Path], program: list[str], unsafe: bool, timeout_s: float
-) -> list[Patch]:
-    """The patches under which the program does what it did before; tells what was left out."""
-    from joymigrate.model import Style
+    scan: Scan, program: list[str], unsafe: bool, timeout_s: float, project: Path
+) -> tuple[Scan, list[Patch]]:
+    """The scan with what the program does not stand told as such, and the patches that it stands;
+    says what was run, compared and left out."""
+    from joymigrate.language import Text
+    from joymigrate.rewrite.patch import unit
     from joymigrate.rewrite.prove import prove
 
-    if scan.style is not Style.AGNOSTIC:
-        raise JoyError(
-            "only code for every machine can run here before and after",
-            help="add --style agnostic",
-        )
-    done = prove(scan, paths, program, unsafe=unsafe, timeout_s=timeout_s)
-    told = ", ".join(f"{number} {word}" for number, word in done.before.tests)
-    seen = told or f"exit code {done.before.code}"
+    home = project if scan.root.is_relative_to(project) else scan.root
+    done = prove(scan, program, unsafe=unsafe, timeout_s=timeout_s, project=home)
+    if done is None:
+        talk([f"nothing to prove: no edit; `{shlex.join(program)}` was not run"])
+        return scan, []
+    counts = ", ".join(f"{number} {word}" for number, word in done.before.tests)
+    losses, types = len(done.before.losses), len(done.before.types)
     lines = [
-        f"proven with {done.runs} runs of `{shlex.join(program)}`: {seen}, "
-        f"{len(done.before.losses)} losses and {len(done.before.types)} data types compared"
+        f"proven with {done.runs} runs of `{shlex.join(program)}`: exit code {done.before.code}, "
+        f"{counts or 'no tests'}, {losses} losses and {types} data types compared"
     ]
+    if not (counts or losses or types):
+        lines.append("note: the program printed no result: only its exit code was compared")
+    lines += say_loaded(done.loaded, done.unseen)
     lines += [f"left out, as the program behaves otherwise with it: {one}" for one in done.left]
     talk(lines)
-    return list(done.patches)
+    why = Text("left out by --prove: the program behaves otherwise with it")
+    findings = (replace(f, reason=why) if unit(f) in done.left else f for f in scan.findings)
+    return replace(scan, findings=tuple(findings)), list(done.patches)
+
+
+def say_loaded(seen: tuple[str, ...], unseen: tuple[str, ...]) -> list[str]:
+    """Which of the changed Python files the program loaded."""
+    if not seen and unseen:
+        return ["note: the program loaded none of the changed files: nothing is proven about them"]
+    lines = [f"it loaded {len(seen)} of {len(seen) + len(unseen)} changed Python files"]
+    if unseen:
+        more = f" and {len(unseen) - SHOWN} more" if len(unseen) > SHOWN else ""
+        lines.append(f"nothing is said about {', '.join(unseen[:SHOWN])}{more}")
+    return lines
 
 
 def one_project(paths: list[Path]) -> Ledger:
@@ -260,6 +285,13 @@ def in_text(outcome: Outcome, *, wrote: bool, verbose: bool, quiet: bool, lang: 
     from joymigrate.report.rewriting import text
 
     return text(outcome, wrote=wrote, verbose=verbose, quiet=quiet, lang=lang)
+
+
+def in_csv(outcome: Outcome, *, wrote: bool, lang: str) -> str:
+    """One row for each site, written or left."""
+    from joymigrate.report.csv import of_rewrite
+
+    return of_rewrite(outcome, Language(lang), wrote=wrote)
 
 
 def in_json(outcome: Outcome, *, wrote: bool, diff: bool, lang: str) -> str:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
+from joymigrate.model import Finding, Skipped
 from joymigrate.report.result import Result
+from joymigrate.rewrite.outcome import Outcome, why_left
 
 COLUMNS = (
     "path", "cell", "line", "column", "end_line", "end_column", "rule", "name", "tier", "area",
@@ -15,21 +19,45 @@ COLUMNS = (
 
 def render(result: Result) -> str:
     """A header and one row per finding, and per file that was not read."""
+    say, path = result.say, result.display_path
+    rows = [finding_row(each, path(each.path), say) for each in result.scan.findings]
+    rows += [skipped_row(each, path(each.path), say) for each in result.scan.skipped]
+    return table(COLUMNS, rows)
+
+
+def of_rewrite(outcome: Outcome, say: Callable[[str], str], *, wrote: bool) -> str:
+    """One row per site of a rewrite: what was (or would be) written, what stays and why."""
+    done = "written" if wrote else "would be written"
+    rows = [[done, *finding_row(each, each.path, say)] for each in outcome.edits()]
+    for each in outcome.left():
+        rows.append(["left", *finding_row(replace(each, reason=why_left(each)), each.path, say)])
+    rows += [["not read", *skipped_row(each, each.path, say)] for each in outcome.scan.skipped]
+    return table(("status", *COLUMNS), rows)
+
+
+def finding_row(each: Finding, path: str, say: Callable[[str], str]) -> list[object]:
+    """The cells of one finding."""
+    return [
+        safe(path), "" if each.cell is None else each.cell, each.line, each.column, each.end_line,
+        each.end_column, each.rule, each.name, each.tier.value, each.area, safe(each.group or ""),
+        safe(each.before), safe(each.after or ""), safe(say(each.message)),
+        safe(say(each.reason or "")), each.weight,
+    ]  # fmt: skip
+
+
+def skipped_row(each: Skipped, path: str, say: Callable[[str], str]) -> list[object]:
+    """The cells of a file that was not read."""
+    cells: dict[str, object] = dict.fromkeys(COLUMNS, "")
+    cells |= {"path": safe(path), "tier": "not read", "reason": safe(say(each.reason))}
+    return list(cells.values())
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A header and rows as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for each in result.scan.findings:
-        writer.writerow([
-            result.display_path(each.path), "" if each.cell is None else each.cell, each.line,
-            each.column, each.end_line, each.end_column, each.rule, each.name, each.tier.value,
-            each.area, each.group or "", safe(each.before), safe(each.after or ""),
-            safe(result.say(each.message)), safe(result.say(each.reason or "")), each.weight,
-        ])  # fmt: skip
-    for skip in result.scan.skipped:
-        row = dict.fromkeys(COLUMNS, "")
-        row |= {"path": result.display_path(skip.path), "tier": "not read"}
-        row["reason"] = safe(result.say(skip.reason))
-        writer.writerow(row.values())
+    writer.writerow(columns)
+    writer.writerows(rows)
     return text.getvalue()
 
 

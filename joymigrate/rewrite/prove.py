@@ -6,11 +6,6 @@ the groups of edits that change it, by halves, and those are left out.
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,95 +13,108 @@ from pathlib import Path
 from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.model import Patch, Scan
-from joymigrate.rewrite.copy import rewritten_copy
-from joymigrate.rewrite.outcome import relative
 from joymigrate.rewrite.patch import patches, unit
+from joymigrate.rewrite.prove_run import Run, Runner
 
-# What a run tells about its result: test counts, losses, data types. Times are no results.
-TESTS = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)\b")
-LOSSES = re.compile(
-    r"\b(loss|ppl|perplexity|accuracy|acc)\b\W{0,3}(-?\d+\.?\d*(?:e[+-]?\d+)?)", re.I
-)
-TYPES = re.compile(r"\btorch\.(float\w+|bfloat16|int\d+|complex\d+|bool)\b")
-TAIL = 2000  # characters of a failed run that are shown
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What one run came to."""
-
-    code: int
-    tests: tuple[tuple[str, str], ...]
-    losses: tuple[tuple[str, str], ...]
-    types: tuple[str, ...]
-    tail: str
-
-    def same(self, other: Run) -> bool:
-        """Whether two runs had the same outcome, tests, losses and data types."""
-        return self.differences(other) == ()
-
-    def differences(self, other: Run) -> tuple[str, ...]:
-        """In what two runs differ."""
-        names = ("code", "tests", "losses", "types")
-        return tuple(name for name in names if getattr(self, name) != getattr(other, name))
+PYTHON = (".py", ".pyw")
 
 
 @dataclass(frozen=True, slots=True)
 class Proved:
     """The patches that keep the program's behaviour, and the groups that were left out.
 
-    `runs` is how often the program ran; `before` is its result without any edit.
+    `runs` is how often the program ran; `before` is its result without any edit. `loaded` are the
+    changed Python files that the last run loaded, `unseen` those that it did not.
     """
 
     patches: tuple[Patch, ...]
     before: Run
     left: tuple[str, ...]
     runs: int
+    loaded: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
 
 
 def prove(
-    scan: Scan, paths: Sequence[Path], command: Sequence[str], *, unsafe: bool, timeout_s: float
-) -> Proved:
-    """Find the largest set of edits, by halves, under which `command` does what it did before."""
-    runs = 0
+    scan: Scan,
+    command: Sequence[str],
+    *,
+    unsafe: bool,
+    timeout_s: float,
+    project: Path | None = None,
+    here: Path | None = None,
+) -> Proved | None:
+    """Find the largest set of edits, by halves, under which `command` does what it did before.
 
-    def result(made: Sequence[Patch]) -> Run:
-        nonlocal runs
-        runs += 1
-        return run(scan, paths, made, command, timeout_s)
+    `project` is the folder that is copied (default: the scan's root), `here` the folder that the
+    command was typed in. None when there is no edit to prove.
+    """
+    units = list(
+        dict.fromkeys(unit(f) for p in patches(scan, unsafe=unsafe) for f in p.findings
+                      if f.rule != "JM001")
+    )  # fmt: skip
+    if not units:
+        return None
+    runner = Runner(project or scan.root, here or Path.cwd(), list(command), timeout_s)
+    before = first_runs(runner)
+    left: set[str] = set()
 
-    before = result(())
-    again = result(())
+    def result(without: set[str]) -> Run:
+        made = patches(scan, unsafe=unsafe, without=frozenset(without))
+        return runner.run(made)
+
+    last = result(left)
+    if not last.same(before):
+        everything = set(units)
+        harms = lambda tried: not result(everything - set(tried)).same(before)  # noqa: E731
+        left |= set(culprits(units, harms))
+        last = result(left)
+        if not last.same(before):  # edits that only together do harm
+            left = everything
+    made = patches(scan, unsafe=unsafe, without=frozenset(left))
+    names = [runner.name_of(p.path) for p in made if p.before is not None]
+    python = [name for name in names if name.endswith(PYTHON)]
+    return Proved(
+        tuple(made),
+        before,
+        tuple(sorted(left)),
+        runner.runs,
+        tuple(name for name in python if name in last.loaded),
+        tuple(name for name in python if name not in last.loaded),
+    )
+
+
+def first_runs(runner: Runner) -> Run:
+    """The result of the unchanged program; `JoyError` for one that can prove nothing."""
+    where = " ".join(runner.command)
+    before, again = runner.run(()), runner.run(())
     if not before.same(again):
         what = ", ".join(before.differences(again))
         raise JoyError(
             f"two runs of the unchanged program differ in {what}: nothing can be proven with it",
-            where=" ".join(command),
+            where=where,
             help="fix its seeds, or prove with its tests",
         )
     if before.code and not before.tests:
         raise JoyError(
             f"the program fails before any edit (exit code {before.code}):\n{before.tail}",
-            where=" ".join(command),
-            help="name a command that works on this machine",
+            where=where,
+            help=Text(
+                "it ran in a copy of {project}; name a command that works there",
+                project=str(runner.project),
+            ),
         )
-    units = list(
-        dict.fromkeys(unit(f) for p in patches(scan, unsafe=unsafe) for f in p.findings
-                      if f.rule != "JM001")
-    )  # fmt: skip
-    left: set[str] = set()
-
-    def stands(without: set[str]) -> bool:
-        made = patches(scan, unsafe=unsafe, without=frozenset(without))
-        return result(made).same(before)
-
-    if not stands(left):
-        for one in culprits(units, lambda tried: not stands(set(units) - set(tried))):
-            left.add(one)
-        if not stands(left):  # edits that only together do harm
-            left = set(units)
-    made = patches(scan, unsafe=unsafe, without=frozenset(left))
-    return Proved(tuple(made), before, tuple(sorted(left)), runs)
+    if before.original:
+        raise JoyError(
+            Text(
+                "the command loads {file} from the project itself, not from the copy that is "
+                "rewritten: nothing can be proven with it",
+                file=before.original[0],
+            ),
+            where=where,
+            help="run it with a Python that finds the project through PYTHONPATH",
+        )
+    return before
 
 
 def culprits(units: Sequence[str], harms: Callable[[Sequence[str]], bool]) -> list[str]:
@@ -118,51 +126,3 @@ def culprits(units: Sequence[str], harms: Callable[[Sequence[str]], bool]) -> li
     middle = len(units) // 2
     found = [*culprits(units[:middle], harms), *culprits(units[middle:], harms)]
     return found or list(units)  # harm needs both halves
-
-
-def run(
-    scan: Scan,
-    paths: Sequence[Path],
-    made: Sequence[Patch],
-    command: Sequence[str],
-    timeout_s: float,
-) -> Run:
-    """Run a command in a copy of the project with patches applied."""
-    with tempfile.TemporaryDirectory(prefix="joymigrate-prove-") as folder:
-        copy = Path(folder) / scan.root.name
-
-        def write(part: Path) -> None:
-            for patch in made:
-                place = part / relative(patch.path, scan.root)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                if patch.after is not None:
-                    place.write_bytes(patch.after)
-
-        rewritten_copy(list(paths), scan.root, copy, write)
-        words = [str(copy) + w[len(str(scan.root)) :] if w.startswith(str(scan.root)) else w
-                 for w in command]  # fmt: skip
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-        extra = [str(copy), *([str(copy / "src")] if (copy / "src").is_dir() else [])]
-        old = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = os.pathsep.join([*extra, *([old] if old else [])])
-        if shutil.which(words[0]) is None:
-            raise JoyError(f"no such program: {words[0]}", help="give a command after --")
-        try:
-            done = subprocess.run(
-                words, cwd=copy, env=environment, capture_output=True, text=True, errors="replace",
-                timeout=timeout_s, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise JoyError(
-                Text("the program did not end within {seconds} s", seconds=f"{timeout_s:.0f}"),
-                where=" ".join(command),
-                help="--prove-timeout gives it more time",
-            ) from None
-        told = done.stdout + "\n" + done.stderr
-    return Run(
-        done.returncode,
-        tuple(TESTS.findall(told)),
-        tuple(LOSSES.findall(told)),
-        tuple(TYPES.findall(told)),
-        told[-TAIL:],
-    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import shutil
@@ -290,3 +292,16 @@ def test_killed_at_any_time_no_further_command_is_needed(tmp_path: Path) -> None
         assert tree in (old, new), f"a mixed tree after {delay_ms} ms"
         if tree == new:
             Ledger(root).rollback()
+
+
+def test_csv_has_a_row_for_each_site_written_or_left(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = b"import torch\ntorch.cuda.synchronize()\ntorch.cuda.get_device_capability()\n"
+    write_tree(tmp_path, {"=a.py": text})
+    assert run(["rewrite", str(tmp_path), "--check", "--format", "csv"]) == 1
+    rows = list(csv.DictReader(io.StringIO(capfd.readouterr().out)))
+    told = {(row["status"], row["line"], row["rule"]) for row in rows}
+    assert {("would be written", "2", "JM101"), ("left", "3", "JM107")} <= told
+    assert {row["path"] for row in rows} == {"'=a.py"}  # no formula
+    assert all(row["reason"] for row in rows if row["status"] == "left")

@@ -35,9 +35,8 @@ def found(root: Path) -> Scan:
 @pytest.mark.slow
 def test_the_edit_that_changes_the_program_is_found_and_left_out(tmp_path: Path) -> None:
     write_tree(tmp_path, {"main.py": PROGRAM})
-    done = prove(
-        found(tmp_path), [tmp_path], [sys.executable, "main.py"], unsafe=False, timeout_s=120
-    )
+    done = prove(found(tmp_path), [sys.executable, "main.py"], unsafe=False, timeout_s=120)
+    assert done is not None
     after = next(p.after for p in done.patches if p.path.name == "main.py")
     assert after is not None
     assert b"x.is_cuda" in after
@@ -50,7 +49,7 @@ def test_a_program_that_differs_from_run_to_run_proves_nothing(tmp_path: Path) -
     text = b"import time, torch\nprint('loss', time.time_ns())\ntorch.cuda.empty_cache()\n"
     write_tree(tmp_path, {"main.py": text})
     with pytest.raises(JoyError, match="two runs of the unchanged program differ in losses"):
-        prove(found(tmp_path), [tmp_path], [sys.executable, "main.py"], unsafe=False, timeout_s=60)
+        prove(found(tmp_path), [sys.executable, "main.py"], unsafe=False, timeout_s=60)
 
 
 def test_harm_is_found_by_halves() -> None:

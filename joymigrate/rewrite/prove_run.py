@@ -1,0 +1,228 @@
+"""One run of a project's program in a copy, with some edits made: what it came to.
+
+What is compared is the exit code, the tests, and printed losses and data types; times are no
+results. Which of the copy's Python files the program loaded is noted as it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from joymigrate.errors import JoyError
+from joymigrate.language import Text
+from joymigrate.model import Patch
+from joymigrate.rewrite.copy import rewritten_copy
+from joymigrate.rewrite.outcome import relative
+
+TESTS = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)\b")
+UNITTEST = re.compile(r"\b(failures|errors|skipped|expected failures|unexpected successes)=(\d+)")
+RAN = re.compile(r"^Ran (\d+) (tests?) in", re.M)
+FAILING = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+)|^(?:FAIL|ERROR): (\S+ \(\S+\))", re.M)
+NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf)\b"
+LOSSES = re.compile(
+    rf"(?<![A-Za-z])(loss|ppl|perplexity|accuracy|acc)(?![A-Za-z])\W{{0,3}}({NUMBER})", re.I
+)
+TYPES = re.compile(r"\btorch\.(float\w+|bfloat16|int\d+|complex\d+|bool)\b")
+TAIL = 2000  # characters of a failed run that are shown
+# Started by Python before any program; then the file of that name that it stands before.
+WATCH = """\
+import atexit, os, sys
+FOLDER, HERE = {folder!r}, os.getcwd()
+def tell():
+    names = [getattr(each, "__file__", None) for each in list(sys.modules.values())]
+    names += sys.argv[:1]  # the program itself has no name any more
+    found = sorted({{os.path.realpath(os.path.join(HERE, name)) for name in names if name}})
+    with open(os.path.join(FOLDER, "%d.loaded" % os.getpid()), "a") as file:
+        file.write("".join(name + chr(10) for name in found))
+atexit.register(tell)
+sys.path[:] = [each for each in sys.path if each != FOLDER]
+MINE = sys.modules.pop("sitecustomize", None)
+try:
+    import sitecustomize
+except ImportError:
+    sys.modules["sitecustomize"] = MINE
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run came to.
+
+    `loaded` are files of the copy that it loaded, `original` files of the project itself.
+    """
+
+    code: int
+    tests: tuple[tuple[str, str], ...]
+    failing: tuple[str, ...]
+    losses: tuple[tuple[str, str], ...]
+    types: tuple[str, ...]
+    tail: str
+    loaded: frozenset[str] = frozenset()
+    original: tuple[str, ...] = ()
+
+    def same(self, other: Run) -> bool:
+        """Whether two runs had the same outcome, tests, losses and data types."""
+        return self.differences(other) == ()
+
+    def differences(self, other: Run) -> tuple[str, ...]:
+        """In what two runs differ."""
+        names = {"code": "exit code", "tests": "tests", "failing": "failing tests",
+                 "losses": "losses", "types": "data types"}  # fmt: skip
+        return tuple(
+            said for name, said in names.items() if getattr(self, name) != getattr(other, name)
+        )
+
+
+def read_output(code: int, text: str, loaded: frozenset[str], original: Sequence[str]) -> Run:
+    """A run, from what the program printed."""
+    tests = (*TESTS.findall(text), *RAN.findall(text))
+    tests += tuple((number, word) for word, number in UNITTEST.findall(text))
+    failing = sorted(one or other for one, other in FAILING.findall(text))
+    return Run(
+        code,
+        tests,
+        tuple(failing),
+        tuple(LOSSES.findall(text)),
+        tuple(TYPES.findall(text)),
+        text[-TAIL:],
+        loaded,
+        tuple(original),
+    )
+
+
+@dataclass(slots=True)
+class Runner:
+    """Runs `command`, which was typed in `here`, in copies of `project`."""
+
+    project: Path
+    here: Path
+    command: list[str]
+    timeout_s: float
+    runs: int = 0
+    _roots: list[str] = field(default_factory=list)  # folders that the project is imported from
+
+    def __post_init__(self) -> None:
+        self.project, self.here = self.project.resolve(), self.here.resolve()
+
+    def name_of(self, path: Path) -> str:
+        """A file's name inside the project, POSIX."""
+        return relative(path, self.project)
+
+    def run(self, made: Sequence[Patch]) -> Run:
+        """Run the command in a copy of the project with patches applied."""
+        done = self._run(made)
+        if done.original and not self._roots:
+            # Installed in place from a folder of its own: the copy's goes before it.
+            self._roots = sorted({import_root(self.project, name) for name in done.original})
+            done = self._run(made)
+        return done
+
+    def _run(self, made: Sequence[Patch]) -> Run:
+        self.runs += 1
+        with tempfile.TemporaryDirectory(prefix="joymigrate-prove-") as folder:
+            top = Path(folder).resolve()
+            copy, watch = top / self.project.name, top / "watch"
+            watch.mkdir()
+            (watch / "sitecustomize.py").write_text(WATCH.format(folder=str(watch)))
+
+            def write(part: Path) -> None:
+                for patch in made:
+                    place = part / relative(patch.path, self.project)
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    if patch.after is not None:
+                        place.write_bytes(patch.after)
+
+            rewritten_copy([self.project], self.project, copy, write)
+            code, text = self._ended(self._words(copy), self._folder(copy), copy, watch)
+            loaded, original = self._loaded(copy, watch)
+        return read_output(code, text.replace(str(copy), str(self.project)), loaded, original)
+
+    def _folder(self, copy: Path) -> Path:
+        """Where the command runs: the copy's folder for the one that it was typed in."""
+        if self.here.is_relative_to(self.project):
+            place = copy / self.here.relative_to(self.project)
+            return place if place.is_dir() else copy
+        return copy
+
+    def _words(self, copy: Path) -> list[str]:
+        """The command with the copy's files in place of the project's."""
+        inside = self.here.is_relative_to(self.project)
+        found = []
+        for number, word in enumerate(self.command):
+            place = Path(os.path.normpath(self.here / word))
+            mine = place.exists() and place != self.project and place.is_relative_to(self.project)
+            moved = copy / place.relative_to(self.project) if mine else None
+            if number == 0 and (os.sep not in word or moved is None or not moved.exists()):
+                # A program: of the copy where it has one; an environment stays behind.
+                word = str(place) if os.sep in word else word
+            elif moved is not None and not inside:
+                word = str(moved)
+            else:
+                ends = r"(?=$|[/:,;=\s'\"])"
+                word = re.sub(re.escape(str(self.project)) + ends, lambda _: str(copy), word)
+            found.append(word)
+        return found
+
+    def _ended(self, words: list[str], folder: Path, copy: Path, watch: Path) -> tuple[int, str]:
+        """Exit code and output."""
+        if shutil.which(words[0], path=None) is None and not (folder / words[0]).is_file():
+            raise JoyError(f"no such program: {words[0]}", help="give a command after --")
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        old = [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each]
+        own = [Path(self.here, each).resolve() for each in old]
+        moved = [
+            str(copy / each.relative_to(self.project))
+            if each.is_relative_to(self.project)
+            else str(each)
+            for each in own
+        ]
+        roots = [str(copy / each) for each in self._roots]
+        roots += [str(copy), *([str(copy / "src")] if (copy / "src").is_dir() else [])]
+        environment["PYTHONPATH"] = os.pathsep.join([str(watch), *roots, *moved])
+        process = subprocess.Popen(
+            words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace",
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            out, err = process.communicate(timeout=self.timeout_s)
+        except subprocess.TimeoutExpired:
+            raise JoyError(
+                Text("the program did not end within {seconds} s", seconds=f"{self.timeout_s:.0f}"),
+                where=" ".join(self.command),
+                help="--prove-timeout gives it more time",
+            ) from None
+        finally:
+            if process.poll() is None:  # with what it started itself
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+        return process.returncode, f"{out}\n{err}"
+
+    def _loaded(self, copy: Path, watch: Path) -> tuple[frozenset[str], list[str]]:
+        """Files that Python programs loaded: of the copy, and of the project itself."""
+        names: set[Path] = set()
+        for report in watch.glob("*.loaded"):
+            names.update(map(Path, report.read_text(errors="replace").splitlines()))
+        loaded = {n.relative_to(copy).as_posix() for n in names if n.is_relative_to(copy)}
+        own = {n.relative_to(self.project) for n in names if n.is_relative_to(self.project)}
+        # What an environment inside of the project holds is no part of it.
+        original = sorted(n.as_posix() for n in own if (copy / n).is_file())
+        return frozenset(loaded), original
+
+
+def import_root(project: Path, name: str) -> str:
+    """The folder above a file's packages, relative to the project."""
+    folder = (project / name).parent
+    while folder != project and (folder / "__init__.py").is_file():
+        folder = folder.parent
+    return folder.relative_to(project).as_posix()

@@ -1,0 +1,86 @@
+"""One run of a program in a copy of its project."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from joymigrate.errors import JoyError
+from joymigrate.model import Patch
+from joymigrate.rewrite.prove_run import Runner, import_root, read_output
+from tests.ledger.trees import write_tree
+
+
+def runner(project: Path, *command: str, here: Path | None = None, timeout_s: float = 60) -> Runner:
+    """A runner of this Python."""
+    return Runner(project, here or project, [sys.executable, *command], timeout_s)
+
+
+def test_results_are_read_from_what_programs_print() -> None:
+    text = (
+        "train_loss: 0.5\nLoss=nan\n{'loss': 1.25, 'eval_acc': .9}\nglossary 4, accessor 3\n"
+        "Ran 5 tests in 0.1s\nFAILED (failures=1, errors=2)\nFAIL: test_q (m.T)\n"
+        "FAILED tests/a.py::test_x - boom\n3 passed, 1 failed in 2s\ntorch.float16\n"
+    )
+    run = read_output(1, text, frozenset(), ())
+    assert run.losses == (("loss", "0.5"), ("Loss", "nan"), ("loss", "1.25"), ("acc", ".9"))
+    assert set(run.tests) == {
+        ("3", "passed"), ("1", "failed"), ("5", "tests"), ("1", "failures"), ("2", "errors"),
+    }  # fmt: skip
+    assert run.failing == ("test_q (m.T)", "tests/a.py::test_x")
+    other = read_output(1, text.replace("test_x", "test_y"), frozenset(), ())
+    assert run.differences(other) == ("failing tests",)
+
+
+def test_the_copy_is_run_from_the_folder_that_the_command_was_typed_in(tmp_path: Path) -> None:
+    show = b"import os\nprint('acc', 1, os.getcwd())\nopen('made.txt', 'w').close()\n"
+    write_tree(tmp_path / "p", {"deep/run.py": show})
+    for here, word in ((tmp_path / "p/deep", "run.py"), (tmp_path, "p/deep/run.py")):
+        run = runner(tmp_path / "p", word, here=here).run(())
+        assert (run.code, run.loaded) == (0, frozenset({"deep/run.py"}))
+    assert not (tmp_path / "p/deep/made.txt").exists()
+
+
+def test_a_program_that_reads_input_gets_none(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"run.py": b"try:\n    input()\nexcept EOFError:\n    print('acc 1')\n"})
+    assert runner(tmp_path, "run.py").run(()).losses == (("acc", "1"),)
+
+
+@pytest.mark.parametrize("call", ["append", "insert"])
+def test_a_project_that_is_installed_in_place_is_run_from_the_copy_or_not_at_all(
+    call: str, tmp_path: Path
+) -> None:
+    place = f"{'0, ' if call == 'insert' else ''}{str(tmp_path / 'lib')!r}"
+    text = f"import sys\nsys.path.{call}({place})\nimport pkg.m\n"
+    files = {"lib/pkg/__init__.py": b"", "lib/pkg/m.py": b"print('acc', 1)\n"}
+    write_tree(tmp_path, {**files, "run.py": text.encode()})
+    patch = Patch(tmp_path / "lib/pkg/m.py", b"", b"print('acc', 2)\n")
+    run = runner(tmp_path, "run.py").run([patch])
+    if call == "append":
+        assert (run.losses, run.original) == ((("acc", "2"),), ())
+        assert "lib/pkg/m.py" in run.loaded
+    else:  # nothing comes before it: told, so that nobody takes it for a proof
+        assert run.original == ("lib/pkg/__init__.py", "lib/pkg/m.py")
+    assert import_root(tmp_path, "lib/pkg/m.py") == "lib"
+
+
+def test_a_program_that_does_not_end_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    text = (
+        "import subprocess, sys, time, pathlib\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid))\ntime.sleep(600)\n"
+    )
+    write_tree(tmp_path / "p", {"run.py": text.encode()})
+    with pytest.raises(JoyError, match="did not end within 5 s"):
+        runner(tmp_path / "p", "run.py", timeout_s=5).run(())
+    state = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
+    if Path("/proc/self/stat").exists():  # gone, or ended and not yet collected
+        assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_program_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"run.py": b""})
+    with pytest.raises(JoyError, match="no such program: pyhton"):
+        Runner(tmp_path, tmp_path, ["pyhton", "run.py"], 5).run(())
