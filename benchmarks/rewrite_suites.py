@@ -107,7 +107,22 @@ SUITES = {
     "gpytorch": (
         "cornellius-gp/gpytorch",
         "7c4ec80f0f",
-        ["test/kernels/rbf_kernel_test.py", "test/kernels/linear_kernel_test.py", "test/utils"],
+        ["test/kernels/test_rbf_kernel.py", "test/kernels/test_linear_kernel.py", "test/utils"],
+    ),
+    "lightly": (
+        "lightly-ai/lightly",
+        "e8d317fc",
+        [
+            "tests/loss/test_barlow_twins_loss.py",
+            "tests/loss/test_dcl_loss.py",
+            "tests/loss/test_dino_loss.py",
+            "tests/loss/test_ntx_ent_loss.py",
+        ],
+    ),
+    "segmentation_models": (
+        "qubvel-org/segmentation_models.pytorch",
+        "5006616",
+        ["tests/test_losses.py", "tests/base"],
     ),
     "MONAI": (
         "Project-MONAI/MONAI",
