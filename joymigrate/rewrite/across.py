@@ -18,6 +18,9 @@ from joymigrate.rewrite import analyse
 from joymigrate.rewrite.discover import File
 
 STAR = re.compile(r"^[ \t]*from[ \t]+[\w.]+[ \t]+import[ \t]*\*", re.M)
+METHOD = re.compile(r"def (\w+)")
+INSIDE = r"[0-9A-Za-z_\u0080-\U0010ffff]"  # the same for text
+FEW = 100  # words that are looked for in the texts themselves
 STEPS = 8  # files that a value is followed through on its way to a comparison
 # Every byte that stands in no name becomes a space; a letter beyond ASCII is several bytes.
 APART = bytes(at if at > 127 or chr(at).isalnum() or at == ord("_") else 32 for at in range(256))
@@ -137,22 +140,21 @@ class Conditions:
         if not key.startswith("."):
             return [key.partition("::")[0]]
         if key not in self._owners:
-            name = key.strip(".()")
-            wanted = re.compile(rf"^[ \t]+(?:async )?def {re.escape(name)}\b", re.M)
-            found = [
-                path
-                for path, text in self._texts.items()
-                if f"def {name}" in text
-                for _ in wanted.finditer(text)
-            ]
+            found = self._methods.get(key.strip(".()"), [])
             self._owners[key] = found if len(found) == 1 else []
         return self._owners[key]
 
     @cached_property
-    def _texts(self) -> dict[str, str]:
-        """Texts of the files that have a condition to ask for."""
+    def _methods(self) -> dict[str, list[str]]:
+        """Methods by name: the files that define one, once for each, of those with a condition."""
         word = self.job.context.origin.device
-        return {path: text for path, text in self.texts.items() if word in text}
+        found: dict[str, list[str]] = defaultdict(list)
+        for path, text in self.texts.items():
+            for each in METHOD.finditer(text) if word in text else ():
+                line = text[text.rfind("\n", 0, each.start()) + 1 : each.start()]
+                if line.isspace() or (line.endswith("async ") and line[:-6].isspace()):
+                    found[each[1]].append(path)
+        return found
 
     def _followed(self, key: str, steps: int) -> set[str]:
         owner = next(iter(self.owners(key)), "")
@@ -202,6 +204,7 @@ class Questions:
         self.links: dict[str, set[str]] = defaultdict(set)
         self._aliases: dict[str, frozenset[str]] = {}
         self._origins: dict[str, set[str]] = {}  # key → where its values come from
+        self._named = 0  # words that were asked for
 
     def explore(self, keys: set[str]) -> None:
         """Ask every file that could know one of `keys`, then for the keys they lead to."""
@@ -259,8 +262,7 @@ class Questions:
         uses = self.use(owner, local)
         if uses is not None:
             name = local.strip(".#(){}").rpartition(".")[2]
-            named = (path for path, words in self.words.items() if name.encode() in words)
-            found += [p for p in named if p != owner and uses(self.texts[p])]
+            found += [p for p in self.naming(name) if p != owner and uses(self.texts[p])]
             if not local.startswith(".") and "." not in local:
                 star = star_of(owner)
                 found += [p for p in self.starring if p != owner and star.search(self.texts[p])]
@@ -271,9 +273,21 @@ class Questions:
         """Files with a `from … import *`: they hand on names that do not stand in them."""
         return [path for path in self.files if STAR.search(self.texts[path])]
 
+    def naming(self, name: str) -> list[str]:
+        """Files with a word in them: a pattern is only searched there.
+
+        The words of all files are worth their making when many are asked for.
+        """
+        self._named += 1
+        if self._named > FEW:
+            return [path for path, words in self.words.items() if name.encode() in words]
+        alone = re.compile(rf"(?<!{INSIDE}){re.escape(name)}(?!{INSIDE})")
+        found = (path for path in self.files if name in self.texts[path])
+        return [path for path in found if alone.search(self.texts[path])]
+
     @cached_property
     def words(self) -> dict[str, set[bytes]]:
-        """The words of each file: a pattern is only searched where its name stands."""
+        """The words of each file."""
         encoded = ((path, self.texts[path].encode()) for path in self.files)
         return {path: set(text.translate(APART).split()) for path, text in encoded}
 

@@ -65,6 +65,11 @@ class Codemod(ContextAwareTransformer):
         """Whether a file with one of `WORDS` is worth its tree; True where nothing tells."""
         return True
 
+    @classmethod
+    def part(cls, module: Module) -> Span:
+        """Whole lines with all that this codemod needs to see and changes; here the whole file."""
+        return 0, len(module.source.text)
+
     def report(self, place: cst.CSTNode | Span, reason: str) -> None:
         """Report a node or span without an edit. `reason` says what a person has to decide."""
         span = place if isinstance(place, tuple) else self.view.span(place)
@@ -108,6 +113,7 @@ class View:
 
     module: Module
     wrapper: MetadataWrapper
+    first: int = 0  # the line of the file, from 0, at which the tree begins
     _expressions: dict[Span, list[ast.expr]] = field(default_factory=dict)
 
     @property
@@ -155,9 +161,9 @@ class View:
     def span(self, node: cst.CSTNode) -> Span:
         """Where a node of the original tree stands in the text. Raises KeyError for a new one."""
         place = self.wrapper.resolve(PositionProvider)[node]
-        starts = self.module.source.starts
+        starts, before = self.module.source.starts, self.first - 1
         start, end = place.start, place.end
-        return starts[start.line - 1] + start.column, starts[end.line - 1] + end.column
+        return starts[before + start.line] + start.column, starts[before + end.line] + end.column
 
     def syntax(self, node: cst.CSTNode) -> ast.expr | None:
         """The expression of Python's own syntax tree at a node of the original tree."""
@@ -211,13 +217,14 @@ def transform(kind: type[Codemod], module: Module) -> tuple[Codemod, str]:
     """
     text = module.source.text
     context = CodemodContext(filename=module.source.path)
-    wrapper = parse_tree(text)
-    job = kind(context, View(module, wrapper))
+    start, end = kind.part(module)
+    wrapper = parse_tree(text[start:end])
+    job = kind(context, View(module, wrapper, module.source.position(start)[0] - 1))
     made = wrapper.visit(job)
     for visitor in (AddImportsVisitor, RemoveImportsVisitor):
         if visitor.CONTEXT_KEY in context.scratch:  # each goes over the whole tree
             made = visitor(context).transform_module(made)
-    return job, made.code
+    return job, text[:start] + made.code + text[end:]
 
 
 @functools.lru_cache(maxsize=1)

@@ -93,6 +93,16 @@ def find_definitions(module: Module) -> dict[str, ast.AST]:
     return found
 
 
+def gives_texts(node: ast.AST) -> bool:
+    """Whether a function returns texts: what it asks is no condition of its own."""
+    returned = (each.value for each in ast.walk(node) if isinstance(each, ast.Return))
+    return any(
+        isinstance(value, ast.JoinedStr)
+        or (isinstance(value, ast.Constant) and isinstance(value.value, str))
+        for value in returned
+    )
+
+
 def top_level(tree: ast.Module) -> list[ast.stmt]:
     """Statements of a file, with those inside its `if` and `try`."""
     found: list[ast.stmt] = []

@@ -49,24 +49,22 @@ def literals(module: Module) -> list[Text]:
 
 def read_literals(module: Module) -> Iterator[Text]:
     """The same, read from the tree."""
-    for node in module.names.nodes[ast.Constant]:
-        if not isinstance(node.value, str) or node in module.names.docstrings:
-            continue
+    for node, value in module.spoken:
         parent = getattr(node, "parent", None)
         if isinstance(parent, (ast.JoinedStr, ast.FormattedValue)):
             continue
-        shape = shape_of(module, node.value)
+        shape = shape_of(module, value)
         if shape is None and find_matched(parent, node) is not None:
             # `re.match(r"cuda:(\d+)", text)`
-            named = re.match(rf"\^?{module.vocabulary.device}(?![\w-])", node.value)
+            named = re.match(rf"\^?{module.vocabulary.device}(?![\w-])", value)
             shape = "expression" if named else None
         if shape is not None:
-            yield from describe_text(module, node, node.value, shape)
-    for node in module.names.nodes[ast.JoinedStr]:
-        first = node.values[0] if node.values else None
-        value = first.value if isinstance(first, ast.Constant) else None
-        if isinstance(value, str) and value == f"{module.vocabulary.device}:":
-            yield from describe_text(module, node, value, "fstring")
+            yield from describe_text(module, node, value, shape)
+    for text in module.names.nodes[ast.JoinedStr]:
+        first = text.values[0] if text.values else None
+        head = first.value if isinstance(first, ast.Constant) else None
+        if isinstance(head, str) and head == f"{module.vocabulary.device}:":
+            yield from describe_text(module, text, head, "fstring")
 
 
 def shape_of(module: Module, value: str) -> str | None:

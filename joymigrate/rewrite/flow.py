@@ -41,6 +41,7 @@ class Flow(FlowGraph):
         super().__init__(sinks)
         self.names = names
         self.locate = locate
+        self._qualified: dict[ast.AST, str] = {}
         self.literals: dict[ast.expr, set[str]] = defaultdict(set)
         self.device_like: set[str] = set()  # variables assigned from a device expression
         self._stars: list[tuple[str, str]] | None = None  # files of the project, `import *` of them
@@ -76,14 +77,16 @@ class Flow(FlowGraph):
 
     def qualified(self, scope: Scope) -> str:
         """Dotted path of a scope inside its module, empty for the module itself."""
-        parts: list[str] = []
-        at: Scope | None = scope
-        while at is not None and at.parent is not None:
-            node = at.node
-            name = getattr(node, "name", None)
-            parts.append(name or f"<{type(node).__name__}:{getattr(node, 'lineno', 0)}>")
-            at = at.parent
-        return ".".join(reversed(parts))
+        known = self._qualified.get(scope.node)
+        if known is None:
+            known = ""
+            if scope.parent is not None:
+                node, above = scope.node, self.qualified(scope.parent)
+                name = getattr(node, "name", None)
+                name = name or f"<{type(node).__name__}:{getattr(node, 'lineno', 0)}>"
+                known = f"{above}.{name}" if above else name
+            self._qualified[scope.node] = known
+        return known
 
     def _scope(self, scope: Scope) -> None:
         node = scope.node
@@ -207,6 +210,8 @@ class Flow(FlowGraph):
         self._named(call)
         fixture = getattr(call.func, "attr", getattr(call.func, "id", "")) == "fixture"
         for keyword in call.keywords:
+            if goes_nowhere(keyword.value):
+                continue
             if fixture and keyword.arg == "params":
                 self.into(keyword.value, ".param")  # read as `request.param`
             if keyword.arg is None:
@@ -232,6 +237,8 @@ class Flow(FlowGraph):
         for index, argument in enumerate(call.args):
             if isinstance(argument, ast.Starred):
                 break
+            if goes_nowhere(argument):
+                continue
             if index in positions:
                 self.into(argument, SINK + positions[index])
             for key in self._parameter_keys(call, callee, index):
@@ -424,6 +431,8 @@ class Flow(FlowGraph):
 
     def into(self, value: ast.expr, target: str) -> None:
         """`value` may become the value of `target`."""
+        if goes_nowhere(value):
+            return
         for leaf in self.leaves(value):
             if isinstance(leaf, str):
                 if leaf != target:
@@ -668,6 +677,11 @@ class Flow(FlowGraph):
                 if target not in self.device_like and not target.startswith(SINK):
                     self.device_like.add(target)
                     todo.append(target)
+
+
+def goes_nowhere(value: ast.expr) -> bool:
+    """Whether a value is a number, a truth value or None: no device, and no name of one."""
+    return isinstance(value, ast.Constant) and not isinstance(value.value, str)
 
 
 def text(value: ast.expr) -> bool:

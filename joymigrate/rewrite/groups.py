@@ -24,6 +24,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import conditions
 from joymigrate.rewrite.expressions import (
+    Expression,
     OriginMention,
     asking_assignments,
     decisive,
@@ -52,8 +53,6 @@ class Groups:
     def __init__(self, module: Module, findings: list[Finding]) -> None:
         self.module = module
         self.findings = findings
-        self.expressions = sorted(expressions(module), key=lambda each: each.start)
-        self._starts = [each.start for each in self.expressions]
         self.members: dict[int, list[int]] = defaultdict(list)  # expression → findings with edits
         for number, finding in enumerate(findings):
             at = self.expression_at(self.offset(finding)) if finding.edits else None
@@ -67,6 +66,15 @@ class Groups:
         self.mentions = list(self._mentions())
 
     # -- places --------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def expressions(self) -> list[Expression]:
+        """The whole expressions of the file, in order; few files without an edit need them."""
+        return sorted(expressions(self.module), key=lambda each: each.start)
+
+    @functools.cached_property
+    def _starts(self) -> list[int]:
+        return [each.start for each in self.expressions]
 
     def offset(self, finding: Finding) -> int:
         """Where a finding starts in the text."""
@@ -106,7 +114,8 @@ class Groups:
 
     def bind(self) -> list[Finding]:
         """The findings with their groups; those whose group can't be written are reports."""
-        self._patches()
+        if self.members:
+            self._patches()
         if self.module.project.twin:
             reason = Text(
                 "`{twin}` does this for {chip}",
@@ -117,11 +126,12 @@ class Groups:
         if self.module.project.foreign:
             reason = Text(FOREIGN, backend=self.module.project.foreign)
             self._leave(range(len(self.findings)), reason)
-        self._foreign_branches()
+        if self.members:
+            self._foreign_branches()
         self._held()
         decided = set(self.stay)
         for mention in self.mentions:
-            at = self.expression_at(mention.start)
+            at = self.expression_at(mention.start) if self.members else None
             if at is not None and not self._mixed_before(at) and not labels(mention.node):
                 self._leave(self.members.get(at, ()), self._why(mention))
             if mention.hard:
@@ -145,6 +155,8 @@ class Groups:
         """Note the project's conditions that another package answers: they stay as well."""
         asked = [m for m in self.mentions if not m.hard and self._of_library(m.node)]
         for key, node in conditions.find_definitions(self.module).items() if asked else ():
+            if conditions.gives_texts(node):
+                continue  # `return f"cuda:{rank}"`: no condition
             start, end = self.module.span(node)
             inside = (m for m in asked if start <= m.start < end)
             for mention in inside:

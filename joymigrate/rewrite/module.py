@@ -83,6 +83,7 @@ class Module:
     holding: dict[str, str] = field(default_factory=dict)
     guarding: set[str] = field(default_factory=set)  # conditions that written code stands behind
     texts: list[Any] | None = None  # its string literals, see `device_texts`
+    _spoken: list[tuple[ast.Constant, str]] | None = None
     closure: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that share those
     proven: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that hold such values
 
@@ -117,7 +118,7 @@ class Module:
         """Start and end of a node in the text."""
         at: Any = node
         if self.source.text.isascii():  # columns are characters: no line is to be looked at
-            starts = self.source.starts
+            starts = self.source._starts or self.source.starts
             return starts[at.lineno - 1] + at.col_offset, starts[
                 at.end_lineno - 1
             ] + at.end_col_offset
@@ -208,6 +209,20 @@ class Module:
             pieces += (self.source.text[at:left], text)
             at = right
         return "".join([*pieces, self.source.text[at:end]])
+
+    @property
+    def spoken(self) -> list[tuple[ast.Constant, str]]:
+        """Strings with a word of the origin in them and their values, docstrings left out."""
+        if self._spoken is None:
+            device, backend = self.vocabulary.device, self.vocabulary.backend
+            self._spoken = [
+                (node, node.value)
+                for node in self.names.nodes[ast.Constant]
+                if isinstance(node.value, str)
+                and (device in node.value or backend in node.value)
+                and node not in self.names.docstrings
+            ]
+        return self._spoken
 
     @property
     def serves_target(self) -> bool:

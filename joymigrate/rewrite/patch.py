@@ -11,7 +11,7 @@ from joymigrate.model import Finding, Patch, Scan, Style, Tier
 from joymigrate.rewrite import helper
 from joymigrate.rewrite.analyse import digest
 from joymigrate.rewrite.discover import File
-from joymigrate.rewrite.project import tree_of
+from joymigrate.rewrite.project import searches_paused, tree_of
 from joymigrate.rewrite.proof import Devices, prove
 
 
@@ -32,6 +32,17 @@ def patches(
     for finding in scan.findings:
         if finding.tier in wanted and finding.edits and unit(finding) not in without:
             by_path[finding.path].append(finding)
+    with searches_paused():
+        made, helped = proven_files(scan, by_path, devices)
+    if scan.style is Style.AGNOSTIC and helped:
+        made += helpers(scan, helped)
+    return made
+
+
+def proven_files(
+    scan: Scan, by_path: dict[str, list[Finding]], devices: Devices
+) -> tuple[list[Patch], list[str]]:
+    """Patches of the files whose new content stands, and the paths that need the helper."""
     made = []
     helped = []
     for path, findings in sorted(by_path.items()):
@@ -45,9 +56,7 @@ def patches(
         made.append(Patch(scan.root / path, before, proven.content, proven.findings, proven.left))
         if any(finding.needs == "helper" for finding in proven.findings):
             helped.append(path)
-    if scan.style is Style.AGNOSTIC and helped:
-        made += helpers(scan, helped)
-    return made
+    return made, helped
 
 
 def unit(finding: Finding) -> str:

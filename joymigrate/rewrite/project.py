@@ -168,14 +168,8 @@ def imported_roots(
     candidates = loose - set(tree.packages)
     if not candidates:
         return {}
-    pattern = re.compile(
-        rf"^[ \t]*(?:from|import)[ \t]+({'|'.join(map(re.escape, sorted(candidates)))})\.", re.M
-    )
-    roots: dict[str, str] = {}
-    for path, text in texts.items():
-        if {name.partition(".")[0] for name in imports[path]} & candidates:
-            roots.update((name, name) for name in pattern.findall(text))
-    return roots
+    heads = (name.partition(".") for names in imports.values() for name in names)
+    return {head: head for head, dot, _ in heads if dot and head in candidates}
 
 
 ABSOLUTE = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)", re.M)

@@ -25,6 +25,7 @@ from joymigrate.rewrite.source import Source, Unreadable, apply_edits, decode
 PYTHON = (".py", ".pyi", ".pyw")
 CHOICES = ("choices", "enum_values")  # keywords whose values name both devices by right
 OFFERING = ("Choice", "DEFINE_enum", "DEFINE_multi_enum")
+BLOCKS = (ast.stmt, ast.excepthandler, ast.withitem, ast.arguments, ast.match_case)
 SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert)
 
 
@@ -224,7 +225,8 @@ def whole_expressions(tree: ast.Module, lines: list[int]) -> Iterator[ast.expr |
             yield from node.decorator_list
         elif isinstance(node, ast.arguments):
             yield from (each for each in (*node.defaults, *node.kw_defaults) if each is not None)
-        todo += ast.iter_child_nodes(node)
+        if not isinstance(node, SIMPLE):
+            todo += (each for each in ast.iter_child_nodes(node) if isinstance(each, BLOCKS))
 
 
 def label(node: ast.AST) -> bool:

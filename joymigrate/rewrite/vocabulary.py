@@ -23,6 +23,7 @@ class Vocabulary:
     to_device: str
     to_backend: str
     to_module: str
+    packages: frozenset[str]  # the first words of all names that may move
     words: tuple[str, ...]  # lower case; a file without them has no site of the device rules
     target_words: re.Pattern[str] | None  # code that already serves the target
     target_signs: tuple[str, ...]  # lower case; one stands in every match of `target_words`
@@ -64,8 +65,11 @@ class Vocabulary:
             signs = tuple({word.lower() for word in literals if word})
         own = [origin.device, origin.backend, *origin.tensor.values()]
         own += [origin.package] if origin.package else []
+        relation = relate(origin, chip)
+        heads = (name.partition(".")[0] for name in (*relation.moved, origin.module))
         return cls(
-            relation=relate(origin, chip),
+            relation=relation,
+            packages=frozenset(("torch", *heads)),
             style=context.style,
             version=context.version,
             device=origin.device,

@@ -29,6 +29,8 @@ def find(module: Module) -> Iterator[Finding]:
         return
     value = rf"(?:{re.escape(words.device)}(?![\w.-])|{re.escape(words.backend)}(?![\w.:-]))"
     given = re.compile(rf"--(?P<name>[A-Za-z][\w-]*)(?:=|[ ]+)(?P<value>{value})")
+    if not given.search(module.source.text):
+        return
     for node in (*module.names.nodes[ast.Constant], *module.names.nodes[ast.JoinedStr]):
         if not is_command(module, node, given):
             continue

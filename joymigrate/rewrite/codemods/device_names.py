@@ -31,10 +31,10 @@ def find(module: Module) -> Iterator[Finding]:
     """Findings for every reference to the origin's module and to names that moved."""
     if module.vocabulary.same_device:
         return
+    listed = module.vocabulary.packages
     for top, dotted in module.names.imported_chains():
-        if top in module.handled:
-            continue
-        yield from site(module, top, dotted)
+        if dotted.partition(".")[0] in listed and top not in module.handled:
+            yield from site(module, top, dotted)
 
 
 def site(module: Module, top: ast.expr, dotted: str) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from joymigrate.model import Finding, Style
@@ -16,7 +17,7 @@ def find(module: Module) -> Iterator[Finding]:
     """Findings for positions that are right for the origin's name alone."""
     words = module.vocabulary
     behind = len(words.device) + 1
-    if words.same_device or f"[{behind}" not in module.source.text.replace(" ", ""):
+    if words.same_device or not re.search(rf"\[ *{behind}", module.source.text):
         return
     for node in module.names.nodes[ast.Subscript]:
         at = node.slice.lower if isinstance(node.slice, ast.Slice) else node.slice

@@ -22,17 +22,15 @@ def find(module: Module) -> Iterator[Finding]:
     for call in module.names.nodes[ast.Call]:
         yield from lookup(module, call)
     inside = re.compile(rf"(?<![\w.]){re.escape(words.module)}\.\w+|\.{re.escape(words.device)}\(")
-    for node in module.names.nodes[ast.Constant]:
-        if not isinstance(node.value, str) or node in module.names.docstrings:
-            continue
+    for node, value in module.spoken:
         parent = getattr(node, "parent", None)
-        if isinstance(parent, (ast.JoinedStr, ast.Expr)) or words.typed_tensor.match(node.value):
+        if isinstance(parent, (ast.JoinedStr, ast.Expr)) or words.typed_tensor.match(value):
             continue
         replaced = rewrite_mock(module, node)
         if replaced is not None:
             yield replaced
             continue
-        if inside.search(node.value) and code_like(node.value):
+        if inside.search(value) and code_like(value):
             written = rewrite_annotation(module, node)
             if written is not None:
                 yield written

@@ -28,6 +28,7 @@ from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.readers._migration_map import migration_map
 
 SETTING = "JM192"  # values of well-known keywords that the chip's data knows
+RUNNING = ("subprocess.", "os.", "sh.", "shutil.")
 RUNNERS = re.compile(
     r"(subprocess\.\w+|os\.(system|popen|exec\w+|spawn\w+)|sh\.\w+|shutil\.which)$"
 )
@@ -44,6 +45,8 @@ class Patterns:
     keywords: dict[tuple[str, str], str] = field(default_factory=dict)
     strings: dict[str, str] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
+    packages: set[str] = field(default_factory=set)  # the first words of all names
+    arguments: set[str] = field(default_factory=set)  # keywords with a rule or an advice
 
 
 @once_per_rules
@@ -53,6 +56,10 @@ def patterns(context: Context) -> Patterns:
     for rule in context.rules.values():
         for item in rule.match:
             add(found, rule, item)
+    named = (*found.names, *found.prefixes)
+    found.packages.update(name.partition(".")[0] for name in named)
+    found.arguments.update(name for name, _ in found.keywords)
+    found.arguments.update(name.partition("=")[0] for name in context.chip.attributes())
     return found
 
 
@@ -78,7 +85,7 @@ def find(module: Module) -> Iterator[Finding]:
     table = patterns(module.context)
     yield from imports(module, table)
     for top, dotted in module.names.imported_chains():
-        if top not in module.handled:
+        if dotted.partition(".")[0] in table.packages and top not in module.handled:
             yield from names(module, table, top, dotted)
     for call in module.names.nodes[ast.Call]:
         yield from match_call(module, table, call)
@@ -177,7 +184,7 @@ def match_call(module: Module, table: Patterns, call: ast.Call) -> Iterator[Find
             if "\n" not in module.source.text[start:end]:
                 yield module.find(rule, (start, end), tier=Tier.REPORT)
     for keyword in call.keywords:
-        if keyword.arg is None:
+        if keyword.arg not in table.arguments:
             continue
         value = constant_or_name(module, keyword.value)
         rule = table.keywords.get((keyword.arg, value or "")) or table.keywords.get(
@@ -224,7 +231,8 @@ def attribute_advice(module: Module, name: str, value: str | None) -> str | None
 
 def commands(module: Module, table: Patterns, call: ast.Call) -> Iterator[Finding]:
     """A program of the origin run from Python: `os.system("nvidia-smi")`, with its variables."""
-    if not call.args or not RUNNERS.match(module.names.dotted(call.func) or ""):
+    callee = module.names.dotted(call.func) if call.args else None
+    if not callee or not callee.startswith(RUNNING) or not RUNNERS.match(callee):
         return
     argument, words = call.args[0], migration_map(module.context)
     texts = [n.value for n in ast.walk(argument) if isinstance(n, ast.Constant)]

@@ -25,6 +25,19 @@ class FusionCodemod(Codemod):
         """Whether the file has a place: most files with the words have none."""
         return bool(fusions.places(module, cls.RULE))
 
+    @classmethod
+    def part(cls, module: Module) -> tuple[int, int]:
+        """From the first to the last statement at the file's top level that holds a place."""
+        starts, spans = module.source.starts, []
+        found = fusions.places(module, cls.RULE)
+        for node in module.tree.body:
+            heads = (each.lineno for each in getattr(node, "decorator_list", ()))
+            start, end = starts[min(node.lineno, *heads, node.lineno) - 1], module.span(node)[1]
+            if any(start <= first and last <= end for first, last in found):
+                below = module.source.text.find("\n", end)
+                spans.append((start, below + 1 if below >= 0 else len(module.source.text)))
+        return (spans[0][0], spans[-1][1]) if spans else super().part(module)
+
     def on_visit(self, node: cst.CSTNode) -> bool:
         """libcst's own, which goes into statements with a place alone."""
         if isinstance(node, (cst.BaseCompoundStatement, cst.SimpleStatementLine)):

@@ -7,6 +7,7 @@ a key that says so.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,8 +42,21 @@ NAMES = re.compile(
 )
 # Files of build services.
 PIPELINES = re.compile(r"(?:^|/)(?:\.github/|\.gitlab-ci|\.circleci/|azure-pipelines)")
+RUNTIMES = ("runtime", "runtimeClassName", "driver", "default_runtime")
 DEVICE_LIKE = re.compile(r"(?:.*_)?(?:device|devices|accelerator|accelerators)", re.I)
+KINDS = {
+    "description": DESCRIPTIONS,
+    "command": COMMANDS,
+    "image": IMAGES,
+    "device": DEVICE_LIKE,
+}
 Another = Callable[[Entry, str], tuple[int, str] | None]
+
+
+@functools.lru_cache(maxsize=4096)
+def kinds(key: str) -> frozenset[str]:
+    """What a key holds by its name, of `KINDS`."""
+    return frozenset(kind for kind, pattern in KINDS.items() if pattern.fullmatch(key))
 
 
 @dataclass(slots=True)
@@ -72,7 +86,7 @@ class TreeWalk:
         devices = bool(above) and self.sites.moves.sink(above) == flow_sinks.DEVICE
         names = {entry.key.value for entry in node.entries}
         for entry in node.entries:
-            if DESCRIPTIONS.fullmatch(entry.key.value.lstrip("-").replace("-", "_")):
+            if "description" in kinds(entry.key.value.lstrip("-").replace("-", "_")):
                 continue
             if entry.key.value == "name" and names & {"value", "valueFrom"}:
                 self.pair(node, entry)
@@ -218,13 +232,14 @@ class TreeWalk:
     def scalar(self, node: Scalar, key: str) -> None:
         """One value under its nearest key."""
         plain = key.strip("-").replace("-", "_")
-        if COMMANDS.fullmatch(plain) and (node.block or " " in node.value):
+        known = kinds(plain)
+        if "command" in known and (node.block or " " in node.value):
             self.command(node)
             return
         if node.block:
             return
         self.resource(node)
-        if IMAGES.fullmatch(plain):
+        if "image" in known:
             reason = _launch.image_of(self.sites, node.value)
             if reason:
                 self.sites.add("JM190", node.start, node.end, reason=reason)
@@ -234,7 +249,7 @@ class TreeWalk:
         kind = self.sites.moves.sink(key) if key else None
         if PIPELINES.search(self.sites.source.path):
             self.value(node, None, plain)  # the matrix of a build: names that somebody chose
-        elif kind is None and DEVICE_LIKE.fullmatch(plain):
+        elif kind is None and "device" in known:
             self.device_like(node, plain)
         elif kind is not None or key:
             self.value(node, kind, plain)
@@ -294,6 +309,8 @@ class TreeWalk:
 
     def resource(self, node: Scalar) -> None:
         """`nvidia.com/gpu` as a key or as a value."""
+        if "/" not in node.value:
+            return
         for first, last, after, reason in _launch.resource_spans(self.sites, node.value):
             span = node.word.span(first, last)
             if span is None:
@@ -304,14 +321,16 @@ class TreeWalk:
 
     def launch_setting(self, node: Scalar, key: str) -> None:
         """Settings of container runtimes and of accelerate."""
+        if key not in (*RUNTIMES, "distributed_type"):
+            return
         ours, theirs = _launch.settings(self.sites)
         runtime = ours.get("runtime")
-        if key in ("runtime", "runtimeClassName", "driver", "default_runtime"):
+        if key in RUNTIMES:
             if runtime and node.value == runtime:
                 other = theirs.get("runtime") or "otherwise"
                 reason = Text("the runtime there is called {other}", other=other)
                 self.sites.add("JM190", node.start, node.end, reason=reason)
-        elif key == "distributed_type":
+        else:
             mine = (ours.get("accelerate") or {}).get("distributed_type") or "MULTI_GPU"
             other = (theirs.get("accelerate") or {}).get("distributed_type") or "MULTI_GPU"
             span = node.word.span(0, len(node.value))

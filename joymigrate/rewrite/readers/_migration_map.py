@@ -19,6 +19,7 @@ from joymigrate.rewrite.readers._words import EXPANDED
 from joymigrate.rewrite.source import Source
 
 INDEX = rf"(?P<index>:(?:\d+|{EXPANDED}))?"
+NO_LETTERS = bytes(at for at in range(128) if not chr(at).isalpha())
 WORST = (Tier.SAFE, Tier.UNSAFE, Tier.REPORT)
 
 
@@ -41,8 +42,10 @@ class MigrationMap:
     canonical: Mapping[str, str]
     patterns: tuple[tuple[str, re.Pattern[str]], ...]
     ours: re.Pattern[str]  # a variable outside `renames` that a rule may still know
-    mention: Mapping[str, tuple[str, ...]]
+    mention: Mapping[str, tuple[str, ...]]  # words by a stem that they share
+    letters: Mapping[str, bytes]  # the letters of each stem
     known: dict[str, tuple[str, Advice] | None] = field(default_factory=dict)
+    sinks: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def agnostic(self) -> bool:
@@ -82,10 +85,15 @@ class MigrationMap:
 
     def device(self, text: str) -> re.Match[str] | None:
         """The device string that `text` is: `cuda`, `cuda:0`, `cuda:` and something unknown."""
-        return re.fullmatch(re.escape(self.context.origin.device) + INDEX, text)
+        return device_text(self.context.origin.device).fullmatch(text)
 
     def sink(self, name: str) -> str | None:
         """`device` or `backend` for an option, key or variable that is known to hold one."""
+        if name not in self.sinks:
+            self.sinks[name] = self._sink(name)
+        return self.sinks[name]
+
+    def _sink(self, name: str) -> str | None:
         plain = name.strip("-+").rpartition(".")[2].replace("-", "_").lower()
         found = flow_sinks.load(self.context.origin.device).keyword(plain)
         found = found or dict(self.context.options).get(plain)
@@ -94,6 +102,12 @@ class MigrationMap:
         if plain.endswith(("_backend", "comm_backend_name")):
             return flow_sinks.BACKEND
         return None
+
+
+@functools.cache
+def device_text(device: str) -> re.Pattern[str]:
+    """A device's name, alone or with an index behind it."""
+    return re.compile(re.escape(device) + INDEX)
 
 
 @functools.lru_cache(maxsize=32)
@@ -127,6 +141,7 @@ def make(context: Context) -> MigrationMap:
     )
     is_canonical = context.origin.origin
     ours = "|".join(pattern.pattern for _, pattern in patterns) if is_canonical else r"(?!)"
+    mention = find_mentions(context, [*relation.variables, *relation.tools])
     return MigrationMap(
         context,
         relation.variables,
@@ -134,7 +149,8 @@ def make(context: Context) -> MigrationMap:
         own,
         patterns,
         re.compile(ours or r"(?!)"),
-        find_mentions(context, [*relation.variables, *relation.tools]),
+        mention,
+        {stem: stem.encode().translate(None, NO_LETTERS) for stem in mention},
     )
 
 
@@ -155,7 +171,7 @@ class Sites:
     found: list[Finding] = field(default_factory=list)
     floor: Tier = Tier.SAFE  # nothing below this tier; set where the text itself is unsure
     doubt: str = ""  # why
-    handled: dict[str, str] = field(default_factory=dict)  # subject → why its sites are reported
+    handled: dict[str, str] = field(default_factory=dict)  # subject → the target's name that stands
     weak: set[str] = field(default_factory=set)  # subjects of which one site is not safe
     _subjects: list[str] = field(default_factory=list)
     _taken: list[tuple[int, int]] = field(default_factory=list)
@@ -235,7 +251,7 @@ class Sites:
         Text that is edited on request only doesn't count: it may be what an earlier run left.
         """
         if self.floor is Tier.SAFE:
-            self.handled[subject] = Text("this file already deals with {name}", name=name)
+            self.handled[subject] = name
 
     def _free(self, spans: Iterable[tuple[int, int, str]]) -> bool:
         """Whether no earlier edit touches these spans."""
@@ -258,8 +274,8 @@ class Sites:
         if finding.tier is Tier.REPORT or not subject:
             return finding
         if subject in self.handled:
-            reason = self.handled[subject]
-            return replace(finding, tier=Tier.REPORT, after=None, edits=(), reason=reason)
+            known = Text("this file already deals with {name}", name=self.handled[subject])
+            return replace(finding, tier=Tier.REPORT, after=None, edits=(), reason=known)
         if subject in self.weak and finding.tier is Tier.SAFE:
             reason = "moves together with another place of this file that needs a look"
             return replace(finding, tier=Tier.UNSAFE, reason=finding.reason or reason)
@@ -269,8 +285,12 @@ class Sites:
 def worth_reading(sites: Sites) -> bool:
     """Whether the file mentions anything of the origin at all; parsing costs more than looking."""
     text = sites.source.text.lower()
+    # Most of a large file is numbers: without them a word is looked for in a tenth of it.
+    letters = sites.source.data.lower().translate(None, NO_LETTERS)
     for stem, words in sites.moves.mention.items():
-        if stem in text and any(stands_alone(word, text) for word in words):
+        if sites.moves.letters[stem] not in letters or stem not in text:
+            continue
+        if any(stands_alone(word, text) for word in words):
             return True
     return False
 

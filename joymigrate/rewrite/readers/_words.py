@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass, field
 
 NAME = re.compile(r"[A-Za-z_]\w*")
+# Characters that stand for themselves, outside of quotes and inside of double ones.
+PLAIN = re.compile(r"""[^\s;|&()<>\\'"$`}]+""")
+QUOTED = re.compile(r"""[^"\\$`]+""")
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?\+?=(?!=)")
 EXPANDED = "\0"  # stands in a word's value for text that is only known at run time
 DEEPEST = 40
@@ -112,15 +115,20 @@ class WordReader:
             elif char == "`":
                 i = self.backticks(i, word)
             else:
-                word.value += char
-                word.at.append(i)
-                i += 1
+                i = self.run_of(PLAIN, i, word)
             if i < self.end and text[i] == "(" and ASSIGNMENT.fullmatch(word.value):
                 i = self.array(i + 1)
                 word.array = True
             elif i < self.end and text[i] == "(" and word.value[-1:] in ("@", "?", "+", "*", "!"):
                 i = self.group(i, word)
         return i
+
+    def run_of(self, plain: re.Pattern[str], i: int, word: Word) -> int:
+        """Characters from `i` on that stand for themselves, at least one."""
+        found = plain.match(self.text, i, self.end)
+        end = found.end() if found else i + 1
+        self.literal(i, end, word)
+        return end
 
     def group(self, i: int, word: Word) -> int:
         """An extended glob `@(a|b)` as literal text."""
@@ -170,8 +178,7 @@ class WordReader:
             elif char == "`":
                 i = self.backticks(i, word)
             else:
-                self.literal(i, i + 1, word)
-                i += 1
+                i = self.run_of(QUOTED, i, word)
         if closing:
             self.broke(start - 1)
         return i

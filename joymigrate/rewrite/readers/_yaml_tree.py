@@ -13,7 +13,21 @@ from joymigrate.rewrite.readers._words import Word
 from joymigrate.rewrite.source import Unreadable
 
 HOLE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Loader(SAFE):  # type: ignore[misc]
+    """PyYAML's loader without the types of scalars, which nobody here asks for."""
+
+    def resolve(self, kind: type, value: object, implicit: object) -> str:
+        """No type."""
+        return ""
+
+    def descend_resolver(self, parent: object, index: object) -> None:
+        """Nothing to keep."""
+
+    def ascend_resolver(self) -> None:
+        """Nothing to keep."""
 
 
 def trees(text: str) -> list[Node]:
@@ -32,7 +46,7 @@ def trees(text: str) -> list[Node]:
 def compose(readable: str, text: str) -> list[Node]:
     """Trees of `readable`, which has the same places as `text`."""
     try:
-        roots = list(yaml.compose_all(readable, Loader=LOADER))
+        roots = list(yaml.compose_all(readable, Loader=Loader))
         return [Builder(text).node(root) for root in roots if root is not None]
     except RecursionError:
         raise Unreadable("nested too deeply") from None
