@@ -105,8 +105,7 @@ class ServerOptions:
             if self.certificate is not None
             else None
         )
-        origins = tuple(origin.rstrip("/") for origin in self.origins)
-        return Front(tls, Cors(origins), read_keys=self.read_keys)
+        return Front(tls, Cors.of(self.origins, "--cors"), read_keys=self.read_keys)
 
     def limits(self) -> Limits:
         """What a server takes at most."""

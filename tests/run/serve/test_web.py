@@ -194,6 +194,28 @@ def test_a_refused_request_gives_no_place_back_that_it_never_had() -> None:
     run(scenario, Echo(keys=(Key("k", concurrent=1),)))
 
 
+def test_a_certificate_that_is_not_valid_is_told_about(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)["server"]
+    now, years = time.time(), 200 * 365 * 86_400
+    assert "expired" in (tls.expiry(made, now + years) or "")
+    assert "valid from" in (tls.expiry(made, now - years) or "")
+    assert tls.expiry(tmp_path / "none", now) is None
+
+
+def test_an_origin_that_no_browser_sends_is_refused() -> None:
+    good = Cors.of(["https://chat.example.com/", "*", "null", "http://[::1]:3000", "capacitor://a"])
+    assert good.origins[0] == "https://chat.example.com"
+    for bad in (
+        "chat.example.com",
+        "https://",
+        "https://a.example/path",
+        "https://*.a.example",
+        "",
+    ):
+        with pytest.raises(JoyError, match="no origin"):
+            Cors.of([bad])
+
+
 def test_cors_lets_in_whom_it_names() -> None:
     async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
         good, bad = {"Origin": "https://chat.example"}, {"Origin": "https://evil.example"}

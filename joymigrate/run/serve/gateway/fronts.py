@@ -116,6 +116,6 @@ def inside(folder: Path, given: str | None) -> Path | None:
     return None if given is None else folder / given
 
 
-def cors_of(given: CorsTable) -> Cors:
+def cors_of(given: CorsTable, where: str | None = None) -> Cors:
     """`cors`: the origins of the pages that a browser may let in."""
-    return Cors(tuple(one.rstrip("/") for one in given.origins))
+    return Cors.of(given.origins, where)

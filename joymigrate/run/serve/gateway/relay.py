@@ -267,10 +267,8 @@ class Relay:
         if stream.functions and stream.finish[:1] and stream.finish[0] in whole.CALLED:
             odd = odd or whole.odd_calls(stream.functions, call)
         if call.strict:
-            odd = odd or whole.disobedience(
-                "".join(stream.pieces), len(stream.functions), (stream.finish or [""])[0],
-                stream.tokens if stream.usage else 0, call,
-            )  # fmt: skip
+            counted = stream.tokens if stream.usage else 0
+            odd = odd or whole.disobedience("".join(stream.pieces), counted, call)
         try:
             if odd:
                 self.allow(attempt, ODD, odd)

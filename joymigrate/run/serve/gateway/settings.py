@@ -288,7 +288,7 @@ def settings_of(file: GatewayFile, path: Path, source: Source) -> Settings:
         shared=file.state if shared else None,
         log=folder / file.log if file.log else None,
         tls=server_tls(file.tls, folder),
-        cors=cors_of(file.cors),
+        cors=cors_of(file.cors, str(path)),
         access_log=file.access_log,
     )
 

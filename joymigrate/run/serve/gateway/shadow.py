@@ -390,6 +390,8 @@ class Shadow:
         body = await read_all(answer, ANSWER_BYTES, until=until)
         parsed = whole.judge(whole.json_part(body, answer.headers), strict=call.strict)
         odd = whole.oddity(parsed, call) if call.strict and parsed.get("choices") else None
+        calls = whole.functions_of(whole.first_of(parsed)[1])
+        odd = odd or whole.misuse(calls, whole.finish_of(parsed), call)
         return Said(
             200, whole.words_of(parsed), whole.finish_of(parsed), time.perf_counter() - started,
             scores=whole.scores_of(parsed), places=whole.places_of(parsed), odd=odd is not None,
@@ -426,10 +428,9 @@ class Shadow:
         if calls and stream.finish[:1] and stream.finish[0] in whole.CALLED:
             odd = whole.odd_calls(calls, call)
         if call.strict:
-            odd = odd or whole.disobedience(
-                "".join(stream.pieces), len(calls), (stream.finish or [""])[0],
-                stream.tokens if stream.usage else 0, call,
-            )  # fmt: skip
+            counted = stream.tokens if stream.usage else 0
+            odd = odd or whole.disobedience("".join(stream.pieces), counted, call)
+            odd = odd or whole.misuse(calls, stream.finish[0] if stream.finish else None, call)
         return Said(
             200,
             text or whole.words_of_calls(calls) or ("tool calls" if stream.tools else ""),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from joymigrate.run.serve.gateway.arguments import misfit
 from joymigrate.run.serve.gateway.calls import CHAT, Call
 from joymigrate.run.serve.gateway.failures import (
     ERROR_OBJECT,
@@ -90,19 +91,15 @@ def oddity(parsed: dict[str, Any], call: Call) -> str | None:
     generated = count_of(usage, "completion_tokens") or 0
     for choice in choices:
         message = choice.get("message")
-        place = message if isinstance(message, dict) else choice
-        text = place.get("content") if place is message else choice.get("text")
-        calls = len(functions_of(place))
-        odd = disobedience(text or "", calls, choice.get("finish_reason"), generated, call)
-        if odd:
+        text = message.get("content") if isinstance(message, dict) else choice.get("text")
+        if odd := disobedience(text or "", generated, call):
             return odd
     return None
 
 
-def disobedience(text: str, calls: int, finish: Any, generated: int, call: Call) -> str | None:
-    """Which wish of the request an answer of `calls` tool calls goes against, as far as it can be
-    seen: stop strings, the length, and whether tools are to be called. `generated`: tokens of all
-    choices, 0 where nobody says."""
+def disobedience(text: str, generated: int, call: Call) -> str | None:
+    """Which wish of the request a text goes against, where every server can keep it: stop strings
+    and the length. `generated`: tokens of all choices, 0 where nobody says."""
     body = call.parsed or {}
     if not any(body.get(name) for name in ("include_stop_str_in_output", "no_stop_trim", "echo",
                                            "min_tokens")):  # fmt: skip
@@ -113,16 +110,37 @@ def disobedience(text: str, calls: int, finish: Any, generated: int, call: Call)
     most = body.get("max_completion_tokens") or body.get("max_tokens")
     if type(most) is int and most > 0 and generated > most * call.choices and not call.searches:
         return "more tokens than were asked for"
-    choice = body.get("tool_choice")
-    if call.kind != CHAT or not body.get("tools"):
+    return None
+
+
+def misuse(functions: Sequence[tuple[Any, Any]], finish: Any, call: Call) -> str | None:
+    """Which wish about tools an answer with these calls goes against. Some models do so now and
+    then: it is held against what the other backend does."""
+    import orjson
+
+    body = call.parsed or {}
+    tools, choice = body.get("tools"), body.get("tool_choice")
+    if call.kind != CHAT or not isinstance(tools, list) or not tools:
         return None
-    if calls and choice == "none":
+    if functions and choice == "none":
         return "a tool call, which was forbidden"
     due = choice == "required" or isinstance(choice, dict)
-    if due and not calls and finish in CALLED:
+    if due and not functions and finish in CALLED:
         return "no tool call, which was required"
-    if calls > 1 and body.get("parallel_tool_calls") is False:
+    if len(functions) > 1 and body.get("parallel_tool_calls") is False:
         return "several tool calls, where one was allowed"
+    if finish not in CALLED:
+        return None
+    known = [tool["function"] for tool in tools
+             if isinstance(tool, dict) and isinstance(tool.get("function"), dict)]  # fmt: skip
+    schemas = {str(one.get("name")): one.get("parameters") for one in known}
+    for name, arguments in functions:
+        try:
+            value = orjson.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+        except ValueError:
+            continue  # `odd_calls` says it
+        if odd := misfit(value, schemas.get(str(name))):
+            return f"a tool call with {odd}"
     return None
 
 
@@ -226,7 +244,8 @@ def words_of_calls(functions: Sequence[tuple[Any, Any]]) -> str:
     """Tool calls as one text; empty without any."""
     import orjson
 
-    return orjson.dumps(functions).decode() if functions else ""
+    names = [name for name, _ in functions]  # first: how many there are, and of what
+    return orjson.dumps([names, functions]).decode() if functions else ""
 
 
 def scores_of(parsed: dict[str, Any]) -> tuple[float, ...]:

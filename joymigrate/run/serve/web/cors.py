@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from joymigrate.errors import JoyError
 
 METHODS = "GET, POST, OPTIONS"
 HEADERS = "Authorization, Content-Type, X-Api-Key, X-Request-Id, X-Session-Id, X-User-Id"
 EXPOSED = "X-Request-Id, X-Joymigrate-Upstream, Retry-After"
-ANY = "*"
+ANY, NOBODY = "*", "null"  # browsers call files and sandboxed frames null
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s@,*]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +20,18 @@ class Cors:
     """The origins that are let in, such as `https://chat.example.com`; `*` is every one."""
 
     origins: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, origins: Iterable[str], where: str | None = None) -> Cors:
+        """From what a user wrote; raises `JoyError` for what no browser sends as an origin."""
+        plain = tuple(one.rstrip("/") for one in origins)
+        for one in plain:
+            if one not in (ANY, NOBODY) and not ORIGIN.fullmatch(one):
+                raise JoyError(
+                    f"'{one}' is no origin: no page would be let in", where=where,
+                    help="an origin is a scheme and a host, as https://chat.example.com",
+                )  # fmt: skip
+        return cls(plain)
 
     def answer(self, headers: Mapping[str, str]) -> dict[str, str]:
         """What to add to the answer of a request with these headers."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.errors import JoyError
+
+log = logging.getLogger("joymigrate.serve")
+SOON_SECONDS = 14 * 86_400  # a certificate that ends so soon is told about at each start
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,8 @@ def of_server(tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     load(context, tls)
+    if said := expiry(tls.certificate, time.time()):
+        log.warning("%s: clients refuse it", said)
     if tls.ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
     return context
@@ -59,3 +66,22 @@ def load(context: ssl.SSLContext, tls: Tls) -> None:
             f"this certificate, key or CA cannot be used: {error}", where=place,
             help="PEM files; the key has no passphrase and belongs to the certificate",
         ) from None  # fmt: skip
+
+
+def expiry(certificate: Path, now: float) -> str | None:
+    """That a certificate is not valid now, or will not be for long; `now` in seconds since 1970."""
+    decode = getattr(ssl, "_ssl", None) and getattr(ssl._ssl, "_test_decode_cert", None)  # type: ignore[attr-defined]
+    if decode is None:  # a Python without it: clients find out
+        return None
+    try:
+        found = decode(str(certificate))
+        first, last = (ssl.cert_time_to_seconds(found[name]) for name in ("notBefore", "notAfter"))
+    except (ValueError, KeyError, ssl.SSLError, OSError):
+        return None
+    if now > last:
+        return f"the certificate {certificate} expired on {found['notAfter']}"
+    if now < first:
+        return f"the certificate {certificate} is valid from {found['notBefore']} on"
+    if last - now < SOON_SECONDS:
+        return f"the certificate {certificate} expires on {found['notAfter']}, then"
+    return None

@@ -117,45 +117,65 @@ def test_what_a_model_says_to_many_is_nobodys() -> None:
 
 # Wishes
 
-TOOL = {"type": "function", "function": {"name": "weigh"}}
-AGAINST: list[tuple[dict[str, Any], str, int, int]] = [
-    ({"stop": "river"}, "by the river and", 0, 0),
-    ({"stop": ["x", "stone"]}, "a stone", 0, 0),
-    ({"max_tokens": 5}, "a", 0, 6),
-    ({"max_completion_tokens": 5, "max_tokens": 50}, "a", 0, 6),
-    ({"tools": [TOOL], "tool_choice": "none"}, "", 1, 3),
-    ({"tools": [TOOL], "tool_choice": "required"}, "no", 0, 3),
-    ({"tools": [TOOL], "tool_choice": {"function": {"name": "weigh"}}}, "no", 0, 3),
-    ({"tools": [TOOL], "parallel_tool_calls": False}, "", 2, 3),
+AGAINST: list[tuple[dict[str, Any], str, int]] = [
+    ({"stop": "river"}, "by the river and", 0),
+    ({"stop": ["x", "stone"]}, "a stone", 0),
+    ({"max_tokens": 5}, "a", 6),
+    ({"max_completion_tokens": 5, "max_tokens": 50}, "a", 6),
 ]
-WITHIN: list[tuple[dict[str, Any], str, int, int]] = [
-    ({"stop": None}, "river", 0, 0), ({"stop": ""}, "river", 0, 0), ({"stop": [5]}, "5", 0, 0),
-    ({"stop": "river", "include_stop_str_in_output": True}, "river", 0, 0),
-    ({"stop": "river", "min_tokens": 4}, "river", 0, 0),
-    ({"max_tokens": 5, "n": 3}, "a", 0, 15), ({"max_tokens": 5}, "a", 0, 5),
-    ({"max_tokens": 5, "best_of": 4}, "a", 0, 20), ({"max_tokens": "5"}, "a", 0, 9),
-    ({"tools": [TOOL]}, "no", 0, 3), ({"tools": [], "tool_choice": "required"}, "no", 0, 3),
-    ({"tools": [TOOL], "parallel_tool_calls": True}, "", 2, 3),
+WITHIN: list[tuple[dict[str, Any], str, int]] = [
+    ({"stop": None}, "river", 0), ({"stop": ""}, "river", 0), ({"stop": [5]}, "5", 0),
+    ({"stop": "river", "include_stop_str_in_output": True}, "river", 0),
+    ({"stop": "river", "min_tokens": 4}, "river", 0), ({"max_tokens": 5, "n": 3}, "a", 15),
+    ({"max_tokens": 5}, "a", 5), ({"max_tokens": 5, "best_of": 4}, "a", 20),
+    ({"max_tokens": "5"}, "a", 9),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "text", "calls", "tokens"), AGAINST, ids=str)
-def test_answers_against_the_request_are_odd(
-    body: dict[str, Any], text: str, calls: int, tokens: int
+@pytest.mark.parametrize(("body", "text", "tokens"), AGAINST, ids=str)
+def test_answers_against_the_request_are_odd(body: dict[str, Any], text: str, tokens: int) -> None:
+    assert whole.disobedience(text, tokens, call(**body))
+    parsed = {"choices": [{"message": {"content": text}}], "usage": {"completion_tokens": tokens}}
+    assert whole.oddity(parsed, call(**body))
+
+
+@pytest.mark.parametrize(("body", "text", "tokens"), WITHIN, ids=str)
+def test_answers_within_the_request_are_not(body: dict[str, Any], text: str, tokens: int) -> None:
+    assert whole.disobedience(text, tokens, call(**body)) is None
+
+
+SCHEMA = {"type": "object", "required": ["what"], "properties": {
+    "what": {"enum": ["tea", "salt"]}, "grams": {"type": "integer"},
+    "tags": {"type": "array", "items": {"type": ["string", "null"]}}}}  # fmt: skip
+TOOL = {"type": "function", "function": {"name": "weigh", "parameters": SCHEMA}}
+GOOD = ("weigh", '{"what": "tea", "grams": 5.0, "tags": ["a", null], "more": 1}')
+WRONG_CALLS: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
+    ({"tool_choice": "none"}, [GOOD]),
+    ({"tool_choice": "required"}, []),
+    ({"tool_choice": {"function": {"name": "weigh"}}}, []),
+    ({"parallel_tool_calls": False}, [GOOD, GOOD]),
+    *(({}, [("weigh", text)]) for text in (
+        "", "{}", '{"what": "sand"}', '{"what": "tea", "grams": "5"}', "[]", "5",
+        '{"what": "tea", "grams": true}', '{"what": "tea", "tags": ["a", 5]}',
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "calls"), WRONG_CALLS, ids=str)
+def test_tool_calls_against_the_request_are_seen(
+    body: dict[str, Any], calls: list[tuple[str, str]]
 ) -> None:
-    assert whole.disobedience(text, calls, "stop", tokens, call(**body))
+    assert whole.misuse(calls, "stop", call(tools=[TOOL], **body))
 
 
-@pytest.mark.parametrize(("body", "text", "calls", "tokens"), WITHIN, ids=str)
-def test_answers_within_the_request_are_not(
-    body: dict[str, Any], text: str, calls: int, tokens: int
-) -> None:
-    assert whole.disobedience(text, calls, "stop", tokens, call(**body)) is None
-
-
-def test_a_required_call_may_be_cut() -> None:
-    asked = call(tools=[TOOL], tool_choice="required")
-    assert whole.disobedience("{", 0, "length", 3, asked) is None
+def test_sound_tool_calls_are_not() -> None:
+    asked = call(tools=[TOOL, 5, {"function": 5}], parallel_tool_calls=True)
+    assert whole.misuse([GOOD, GOOD], "tool_calls", asked) is None
+    assert whole.misuse([("weigh", '{"wh')], "length", asked) is None, "it may be cut"
+    assert whole.misuse([], "stop", asked) is None
+    assert whole.misuse([("other", "5"), (None, "{")], "stop", asked) is None
+    odd = {"function": {"name": "weigh", "parameters": [5, {"required": 5, "enum": 5}]}}
+    assert whole.misuse([GOOD], "stop", call(tools=[odd])) is None
 
 
 # Sampling
