@@ -23,6 +23,8 @@ import functools
 import importlib
 import os
 
+import torch
+
 # device type -> (package that adds it to torch, collective backend, visible devices, profiler)
 PLATFORMS = {{
 {platforms}}}
@@ -31,8 +33,6 @@ ORIGIN = "{origin}"
 
 def _available(name):
     """Whether torch has the device type and at least one such device is present."""
-    import torch
-
     package = PLATFORMS[name][0]
     if package is not None and not hasattr(torch, name):
         try:
@@ -59,7 +59,8 @@ def _found():
     return None
 
 
-def accelerator():
+@torch.jit.ignore
+def accelerator() -> str:
     """Device type of the accelerator; the origin's name on a machine without one.
 
     For comparisons: on a machine without an accelerator they come out as they always did.
@@ -67,7 +68,8 @@ def accelerator():
     return _found() or ORIGIN
 
 
-def device_type():
+@torch.jit.ignore
+def device_type() -> str:
     """Device type to place tensors on: the accelerator's, or "cpu" without one."""
     return _found() or "cpu"
 
@@ -83,8 +85,6 @@ def device(index=None):
 
 def device_module():
     """`torch.<device>` of the accelerator, or a stand-in that does nothing where that is right."""
-    import torch
-
     name = _found()
     if name is not None:
         return getattr(torch, name)
@@ -95,8 +95,6 @@ class _Host:
     """{origin_module} on a machine without an accelerator, quiet where it would only refuse."""
 
     def __getattr__(self, name):
-        import torch
-
         return getattr(torch.{origin}, name)
 
     def synchronize(self, device=None):
@@ -110,15 +108,22 @@ class _Host:
         return "cpu"
 
 
-def is_available():
+@torch.jit.ignore
+def is_available() -> bool:
     """Whether this machine has an accelerator."""
     return _found() is not None
 
 
-def is_accel(value):
-    """Whether a tensor, a module's parameter, a device or its name is on the accelerator."""
-    where = getattr(value, "device", value)
-    return getattr(where, "type", str(where).partition(":")[0]) == accelerator()
+def is_accel(value: torch.Tensor) -> bool:
+    """Whether a tensor, a module's parameter, a device or its name is on the accelerator.
+
+    TorchScript, which knows tensors alone, takes the first branch and can save it.
+    """
+    if torch.jit.is_scripting():
+        return value.device.type != "cpu" and value.device.type != "meta"
+    else:
+        where = getattr(value, "device", value)
+        return getattr(where, "type", str(where).partition(":")[0]) == accelerator()
 
 
 def __getattr__(name):
@@ -157,15 +162,11 @@ def is_backend_available():
 
 def get_autocast_dtype():
     """Data type that autocast uses on the accelerator."""
-    import torch
-
     return torch.get_autocast_dtype(accelerator())
 
 
 def set_autocast_dtype(dtype):
     """Set the data type that autocast uses on the accelerator."""
-    import torch
-
     torch.set_autocast_dtype(accelerator(), dtype)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +121,35 @@ def test_without_an_accelerator_devices_are_the_cpu(made: ModuleType) -> None:
     assert made.dist_backend() == "gloo"
     assert made.accelerator_backend() == "nccl"
     assert made.device_module().is_available() is False
+
+
+SCRIPTED = """\
+import torch
+import joymigrate_device as jm
+
+@torch.jit.script
+def flag(x: torch.Tensor) -> bool:
+    return jm.is_accel(x)
+
+@torch.jit.script
+def same(x: torch.Tensor) -> bool:
+    return x.device.type == jm.accelerator()
+"""
+
+
+def test_functions_that_torchscript_compiles_call_the_helper(
+    made: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, "joymigrate_device", made)
+    (tmp_path / "scripted_case.py").write_text(SCRIPTED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    scripted = importlib.import_module("scripted_case")
+    assert (scripted.flag(torch.ones(1)), scripted.same(torch.ones(1))) == (False, False)
+    file = io.BytesIO()
+    torch.jit.save(scripted.flag, file)  # what asks for a tensor's device can be saved as before
+    assert torch.jit.load(io.BytesIO(file.getvalue()))(torch.ones(1)) is False
+    monkeypatch.delitem(sys.modules, "scripted_case")
 
 
 def test_the_helper_refuses_a_device_that_is_not_there(
