@@ -212,7 +212,9 @@ def prove_patches(
 
 def say_loaded(seen: tuple[str, ...], unseen: tuple[str, ...]) -> list[str]:
     """Which of the changed Python files the program loaded."""
-    if not seen and unseen:
+    if not seen and not unseen:
+        return ["no edit of a Python file is left"]
+    if not seen:
         return ["note: the program loaded none of the changed files: nothing is proven about them"]
     lines = [f"it loaded {len(seen)} of {len(seen) + len(unseen)} changed Python files"]
     if unseen:

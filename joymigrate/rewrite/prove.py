@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.errors import JoyError
-from joymigrate.language import Text
 from joymigrate.model import Patch, Scan
 from joymigrate.rewrite.patch import patches, unit
 from joymigrate.rewrite.prove_run import Run, Runner
@@ -99,18 +98,12 @@ def first_runs(runner: Runner) -> Run:
         raise JoyError(
             f"the program fails before any edit (exit code {before.code}):\n{before.tail}",
             where=where,
-            help=Text(
-                "it ran in a copy of {project}; name a command that works there",
-                project=str(runner.project),
-            ),
+            help=f"it ran in a copy of {runner.project}; name a command that works there",
         )
     if before.original:
         raise JoyError(
-            Text(
-                "the command loads {file} from the project itself, not from the copy that is "
-                "rewritten: nothing can be proven with it",
-                file=before.original[0],
-            ),
+            f"the command loads {before.original[0]} from the project itself, not from the copy "
+            "that is rewritten: nothing can be proven with it",
             where=where,
             help="run it with a Python that finds the project through PYTHONPATH",
         )

@@ -33,24 +33,7 @@ LOSSES = re.compile(
 )
 TYPES = re.compile(r"\btorch\.(float\w+|bfloat16|int\d+|complex\d+|bool)\b")
 TAIL = 2000  # characters of a failed run that are shown
-# Started by Python before any program; then the file of that name that it stands before.
-WATCH = """\
-import atexit, os, sys
-FOLDER, HERE = {folder!r}, os.getcwd()
-def tell():
-    names = [getattr(each, "__file__", None) for each in list(sys.modules.values())]
-    names += sys.argv[:1]  # the program itself has no name any more
-    found = sorted({{os.path.realpath(os.path.join(HERE, name)) for name in names if name}})
-    with open(os.path.join(FOLDER, "%d.loaded" % os.getpid()), "a") as file:
-        file.write("".join(name + chr(10) for name in found))
-atexit.register(tell)
-sys.path[:] = [each for each in sys.path if each != FOLDER]
-MINE = sys.modules.pop("sitecustomize", None)
-try:
-    import sitecustomize
-except ImportError:
-    sys.modules["sitecustomize"] = MINE
-"""
+WATCH = Path(__file__).with_name("prove_watch.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +115,7 @@ class Runner:
             top = Path(folder).resolve()
             copy, watch = top / self.project.name, top / "watch"
             watch.mkdir()
-            (watch / "sitecustomize.py").write_text(WATCH.format(folder=str(watch)))
+            shutil.copyfile(WATCH, watch / "sitecustomize.py")
 
             def write(part: Path) -> None:
                 for patch in made:
