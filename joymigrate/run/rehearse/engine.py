@@ -117,6 +117,7 @@ class Engine:
         inner = compute
         if unit is not None:
             precision, vendor = self.settings.precision, self.vendor
+            dropped = numerics.hf32_dropped_bits(self.settings.soc)
 
             def rounded(*args: Any, **kwargs: Any) -> Any:
                 wanted = precision
@@ -125,10 +126,11 @@ class Engine:
                         return inner(*args, **kwargs)
                     wanted = "hf32"
                 keep = {operator.writes[0]} if operator.writes else set()
-                return inner(
-                    *(a if i in keep else numerics.degrade(a, wanted) for i, a in enumerate(args)),
-                    **kwargs,
+                given = (
+                    a if i in keep else numerics.degrade(a, wanted, dropped)
+                    for i, a in enumerate(args)
                 )
+                return inner(*given, **kwargs)
 
             compute = rounded
         error = self.settings.inject.get(operator.base, self.settings.inject.get(operator.name))

@@ -9,6 +9,8 @@ import torch
 
 # The memory of two devices may meet in these.
 COPIES = ("copy_", "_copy_from", "_copy_from_and_resize", "copy", "_to_copy")
+# As long as the data say, which their declaration does not.
+COUNTED = ("npu_nms_rotated",)
 # With a boolean index the shape depends on the data, though torch does not tag them.
 MASKED = frozenset(("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"))
 # These depend on data only where an index is a mask; with numbers the shapes say all.
@@ -131,7 +133,7 @@ def describe(name: str, overload: Any) -> Operator:
     operator.tensors = frozenset(tensors)
     tags = set(overload.tags)
     operator.random = torch.Tag.nondeterministic_seeded in tags or operator.generator is not None
-    operator.data_dependent = base in MASKED or bool(
+    operator.data_dependent = base in (*MASKED, *COUNTED) or bool(
         tags & {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
     )
     operator.indexed = base in INDEXED

@@ -14,9 +14,8 @@ OLDER_INTERFACE = """
     npu_batch_nms npu_fused_attention_layernorm_qkv_fwd npu_fused_attention_qkv_grad
     npu_fused_attention_score npu_fused_attention_score_backward npu_fused_attention_score_fwd
     npu_fused_attention_score_grad npu_grid_assign_positive npu_ifmr npu_multi_head_attention
-    npu_multi_head_attention_backward npu_nms_rotated npu_ps_roi_pooling
-    npu_random_choice_with_mask npu_rotated_box_decode npu_rotated_box_encode npu_rotated_iou
-    npu_rotated_overlaps npu_stride_add npu_sub_sample
+    npu_multi_head_attention_backward npu_ps_roi_pooling npu_random_choice_with_mask
+    npu_stride_add npu_sub_sample
 """.split()  # noqa: SIM905  a list of quoted names would take four times the lines
 NOTHING = "its kernel on the CPU"
 

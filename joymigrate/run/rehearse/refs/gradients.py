@@ -72,6 +72,16 @@ def vjp(
     return tuple(_gradient(leaf, value, found) for leaf, value in zip(leaves, inputs, strict=True))
 
 
+def gradients_of(
+    function: Callable[..., Tensor | Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    gradients: Maybe | Sequence[Maybe],
+) -> tuple[Tensor, ...]:
+    """`vjp` of inputs that are all floating-point tensors: each has a gradient."""
+    found = vjp(function, inputs, gradients)
+    return tuple(grad for grad in found if grad is not None)
+
+
 def _leaf(value: Maybe) -> Maybe:
     if value is None or not isinstance(value, Tensor) or not value.is_floating_point():
         return value

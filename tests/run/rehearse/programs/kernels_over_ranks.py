@@ -45,6 +45,43 @@ def products(name: str, rank: int, ranks: int) -> dict[str, float]:
     return found
 
 
+def quantised(name: str, rank: int, ranks: int) -> dict[str, float]:
+    """Products beside all_to_all, and those of float8 operands."""
+    width = 2 * ranks
+    xs = [draw(60 + r, 4, 16).to(torch.float8_e4m3fn) for r in range(ranks)]
+    ws = [draw(70 + r, 16, width).to(torch.float8_e4m3fn) for r in range(ranks)]
+    rows = [draw(80 + r, 4).abs() + 0.5 for r in range(ranks)]
+    columns = draw(90, width).abs() + 0.5
+    parts = [x.double() @ w.double() for x, w in zip(xs, ws, strict=True)]
+    mine = slice(rank * 2, rank * 2 + 2)
+    real = [part * row.double()[:, None] * columns for part, row in zip(parts, rows, strict=True)]
+    x, w = xs[rank].npu(), ws[rank].npu()
+    out = torch_npu.npu_quant_matmul_all_to_all(
+        x, w, name, ranks, x1_scale=rows[rank].npu(), x2_scale=columns.npu(),
+        x1_quant_mode=3, x2_quant_mode=2,
+    )  # fmt: skip
+    found = {"npu_quant_matmul_all_to_all": far(out, torch.cat([one[:, mine] for one in real]))}
+    half = [x.to(torch.float16) for x in xs]
+    out = torch_npu.npu_matmul_all_to_all(half[rank].npu(), w.to(torch.float16), name, ranks)
+    found["npu_matmul_all_to_all"] = far(out, torch.cat([one[:, mine] for one in parts]))
+    each = slice(rank * (4 // ranks), (rank + 1) * (4 // ranks))
+    wide = torch.cat([one[each] for one in half], -1)
+    tall = draw(95, 16 * ranks, 6).half()
+    out, came = torch_npu.npu_all_to_all_matmul(half[rank].npu(), tall.npu(), name, ranks)
+    found["npu_all_to_all_matmul"] = max(
+        far(out, wide.double() @ tall.double()), far(came, wide.double())
+    )
+    one = {"x1_scale": torch.tensor([0.5]).npu(), "x2_scale": torch.tensor([3.0]).npu()}
+    out, came, _ = torch_npu.npu_all_gather_quant_mm(x, w, name, ranks, **one, y_dtype=torch.float32)
+    everybody = torch.cat([x.double() for x in xs])
+    found["npu_all_gather_quant_mm"] = max(
+        far(out, everybody @ ws[rank].double() * 1.5), far(came.float(), everybody)
+    )
+    out, _ = torch_npu.npu_quant_mm_reduce_scatter(x, w, name, ranks, **one, y_dtype=torch.float32)
+    found["npu_quant_mm_reduce_scatter"] = far(out, sum(parts)[each] * 1.5)
+    return found
+
+
 def exchanges(name: str, rank: int, ranks: int) -> dict[str, float]:
     """Grouped products behind and before an exchange: one is the other's way back."""
     each = 2  # experts of a rank
@@ -105,6 +142,7 @@ def main() -> None:
     backend = dist.group.WORLD._get_backend(torch.device("npu"))
     name = backend.get_hccl_comm_name(rank)
     found = products(name, rank, ranks) | exchanges(name, rank, ranks)
+    found |= quantised(name, rank, ranks)
     for version in ("", "_v2"):
         found |= experts(name, rank, ranks, version)
     everybody = [None] * ranks

@@ -94,9 +94,11 @@ def test_only_annotated_arguments_are_written(name: str) -> None:
 # Operators whose chip kernel writes into inputs that the schema does not mark.
 WRITTEN_UNDECLARED = {
     "npu::npu_apply_rotary_pos_emb",
+    "npu::npu_dequant_rope_quant_kvcache",
     "npu::npu_kv_rmsnorm_rope_cache",
     "npu::npu_mla_prolog",
     "npu::npu_mla_prolog_v2",
+    "npu::npu_rope_quant_kvcache",
     "npu::npu_apply_adam_w.out",  # max_grad_norm is the running maximum
     "atb::_npu_group_topk",
 }

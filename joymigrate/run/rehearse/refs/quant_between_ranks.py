@@ -1,0 +1,414 @@
+"""Products between ranks beside all_to_all, and quantised operands of them.
+
+Formulas: op-plugin's documents and tests. Scales are one number, one per row of x1 and one per
+column of x2; the bias comes before the scales. Blockwise scales and packed formats are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from joymigrate.run.rehearse.refs.between_ranks import Group
+from joymigrate.run.rehearse.refs.block_formats import element_of, mx_dequantised
+from joymigrate.run.rehearse.refs.declaration import reference
+from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
+from joymigrate.run.rehearse.refs.gradients import working
+from joymigrate.run.rehearse.refs.matmul_between_ranks import (
+    multiply_shared,
+    npu_alltoallv_gmm,
+    npu_gmm_alltoallv,
+)
+
+DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
+TESTS = "op-plugin test_{}.py"
+PER_CHANNEL, BLOCKS, DYNAMIC = 2, 6, 7  # quant modes
+FLOAT8 = {torch.float8_e5m2: 291, torch.float8_e4m3fn: 292}  # dtypes' numbers
+Maybe = Tensor | None
+
+
+def scaled_product(
+    operator: str, x1: Tensor, x2: Tensor, bias: Maybe, token: Maybe, channel: Maybe
+) -> Tensor:
+    """(x1 @ x2 + bias) by row and by column, float32 or wider."""
+    wide = (torch.float64 if x1.dtype == torch.float64 else torch.float32, torch.float64)
+    found = (x1.to(wide[1]) @ x2.to(wide[1])).to(wide[0])
+    if bias is not None:
+        found = found + working(bias)
+    for scale, shape, length in ((token, (-1, 1), len(found)), (channel, (1, -1), x2.shape[1])):
+        if scale is None:
+            continue
+        if scale.numel() not in (1, length) or not scale.is_floating_point():
+            raise Unsimulated(operator, f"scales {tuple(scale.shape)} of {scale.dtype}")
+        found = found * working(scale).reshape(shape if scale.numel() > 1 else (1, 1))
+    return found
+
+
+def plain(operator: str, **given: object) -> None:
+    """Refuse what has no formula here."""
+    for name, value in given.items():
+        if value not in (None, 0, [], [0], [0, 0, 0]):
+            raise Unsimulated(operator, name)
+
+
+def native(operator: str, *pairs: tuple[Maybe, int | None]) -> None:
+    """Refuse operands that are to be read as another dtype than torch's own."""
+    for tensor, code in pairs:
+        if tensor is not None and torch_dtype(code, tensor.dtype, operator) != tensor.dtype:
+            raise Unsimulated(operator, f"{tensor.dtype} read as dtype {code}")
+
+
+def exchange_rows(group: Group, x: Tensor) -> Tensor:
+    """[BS, H] → [BS / ranks, H * ranks]: this rank's share of everybody's rows, side by side."""
+    each = len(x) // group.ranks
+    mine = slice(group.rank * each, (group.rank + 1) * each)
+    return torch.cat([part[mine] for part in group.gathered(x)], -1)
+
+
+def exchange_columns(group: Group, y: Tensor) -> Tensor:
+    """[BS, H] → [BS * ranks, H / ranks]: this rank's columns of everybody's product."""
+    each = y.shape[1] // group.ranks
+    mine = slice(group.rank * each, (group.rank + 1) * each)
+    return torch.cat([part[:, mine] for part in group.gathered(y)])
+
+
+@reference("npu_all_to_all_matmul", source=DOCS.format("npu_all_to_all_matmul"))
+def npu_all_to_all_matmul(
+    x1: Tensor,
+    x2: Tensor,
+    hcom: str,
+    world_size: int,
+    bias: Maybe = None,
+    all2all_axes: Sequence[int] | None = None,
+    all2all_out_flag: bool = True,
+    comm_mode: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Rows exchanged for columns, then the product; also the exchanged operand (else empty)."""
+    rows = exchange_rows(Group(hcom, world_size), x1)
+    found = scaled_product("npu_all_to_all_matmul", rows, x2, bias, None, None).to(x1.dtype)
+    return found, rows if all2all_out_flag else rows.new_empty(0)
+
+
+@reference("npu_matmul_all_to_all", source=DOCS.format("npu_matmul_all_to_all"))
+def npu_matmul_all_to_all(
+    x1: Tensor,
+    x2: Tensor,
+    hcom: str,
+    world_size: int,
+    bias: Maybe = None,
+    all2all_axes: Sequence[int] | None = None,
+    comm_mode: str | None = None,
+) -> Tensor:
+    """The product, its columns exchanged for rows."""
+    found = scaled_product("npu_matmul_all_to_all", x1, x2, bias, None, None).to(x1.dtype)
+    return exchange_columns(Group(hcom, world_size), found)
+
+
+@reference("npu_all_to_all_quant_matmul", source=TESTS.format("npu_all_to_all_quant_matmul"))
+def npu_all_to_all_quant_matmul(
+    x1: Tensor,
+    x2: Tensor,
+    hcom: str,
+    world_size: int,
+    *,
+    all2all_out_flag: bool = True,
+    bias: Maybe = None,
+    x1_scale: Maybe = None,
+    x2_scale: Maybe = None,
+    common_scale: Maybe = None,
+    x1_offset: Maybe = None,
+    x2_offset: Maybe = None,
+    x1_quant_mode: int | None = None,
+    x2_quant_mode: int | None = None,
+    common_quant_mode: int | None = None,
+    group_sizes: Sequence[int] | None = None,
+    all2all_axes: Sequence[int] | None = None,
+    comm_quant_dtype: int | None = None,
+    x1_quant_dtype: int | None = None,
+    x1_dtype: int | None = None,
+    x2_dtype: int | None = None,
+    x1_scale_dtype: int | None = None,
+    x2_scale_dtype: int | None = None,
+    output_scale_dtype: int | None = None,
+    comm_scale_dtype: int | None = None,
+    y_dtype: int | None = None,
+    comm_mode: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """As npu_all_to_all_matmul; the exchanged rows are quantised per row to float8."""
+    operator = "npu_all_to_all_quant_matmul"
+    plain(operator, common_scale=common_scale, x1_offset=x1_offset, x2_offset=x2_offset)
+    plain(operator, x1_scale_dtype=x1_scale_dtype, x2_scale_dtype=x2_scale_dtype)
+    native(operator, (x1, x1_dtype), (x2, x2_dtype))
+    if x1_quant_mode not in (None, DYNAMIC) or x2_quant_mode not in (None, PER_CHANNEL):
+        raise Unsimulated(operator, f"quant modes {x1_quant_mode}, {x2_quant_mode}")
+    element = torch_dtype(x1_quant_dtype, x2.dtype, operator)
+    if element not in (torch.float8_e4m3fn, torch.float8_e5m2):
+        raise Unsimulated(operator, f"rows quantised to {element}")
+    rows = exchange_rows(Group(hcom, world_size), x1)
+    smooth = working(rows) if x1_scale is None else working(rows) * working(x1_scale)
+    scale = smooth.abs().amax(-1, keepdim=True) / torch.finfo(element).max
+    safe = torch.where(scale > 0, scale, torch.ones_like(scale))
+    quantised = (smooth / safe).to(element)
+    found = scaled_product(operator, quantised, x2, bias, safe, x2_scale)
+    dtype = torch_dtype(y_dtype, torch.float32, operator)
+    return found.to(dtype), rows if all2all_out_flag else rows.new_empty(0)
+
+
+@reference("npu_quant_matmul_all_to_all", source=TESTS.format("npu_quant_matmul_all_to_all"))
+def npu_quant_matmul_all_to_all(
+    x1: Tensor,
+    x2: Tensor,
+    hcom: str,
+    world_size: int,
+    bias: Maybe = None,
+    x1_scale: Maybe = None,
+    x2_scale: Maybe = None,
+    common_scale: Maybe = None,
+    x1_offset: Maybe = None,
+    x2_offset: Maybe = None,
+    x1_quant_mode: int | None = None,
+    x2_quant_mode: int | None = None,
+    common_quant_mode: int | None = None,
+    group_sizes: Sequence[int] | None = None,
+    all2all_axes: Sequence[int] | None = None,
+    comm_quant_dtype: int | None = None,
+    x1_dtype: int | None = None,
+    x2_dtype: int | None = None,
+    x1_scale_dtype: int | None = None,
+    x2_scale_dtype: int | None = None,
+    output_scale_dtype: int | None = None,
+    comm_scale_dtype: int | None = None,
+    y_dtype: int | None = None,
+    comm_mode: str | None = None,
+) -> Tensor:
+    """As npu_matmul_all_to_all, of quantised operands with scales per row and per column."""
+    operator = "npu_quant_matmul_all_to_all"
+    plain(operator, common_scale=common_scale, x1_offset=x1_offset, x2_offset=x2_offset)
+    plain(operator, x1_scale_dtype=x1_scale_dtype, x2_scale_dtype=x2_scale_dtype)
+    native(operator, (x1, x1_dtype), (x2, x2_dtype))
+    plain(operator, common_quant_mode=common_quant_mode, group_sizes=group_sizes)
+    found = scaled_product(operator, x1, x2, bias, x1_scale, x2_scale)
+    dtype = torch_dtype(y_dtype, torch.float32, operator)
+    return exchange_columns(Group(hcom, world_size), found.to(dtype))
+
+
+@reference("npu_all_gather_quant_mm", source="torch_npu _op_plugin_docs.py")
+def npu_all_gather_quant_mm(
+    x1: Tensor,
+    x2: Tensor,
+    hcom: str,
+    world_size: int,
+    *,
+    bias: Maybe = None,
+    x1_scale: Maybe = None,
+    x2_scale: Maybe = None,
+    quant_scale: Maybe = None,
+    block_size: int = 0,
+    gather_index: int = 0,
+    gather_output: bool = True,
+    comm_turn: int = 0,
+    group_sizes: Sequence[int] | None = None,
+    amax_output: bool = False,
+    y_dtype: int | None = None,
+    x1_dtype: int | None = None,
+    x2_dtype: int | None = None,
+    x1_scale_dtype: int | None = None,
+    x2_scale_dtype: int | None = None,
+    comm_mode: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Everybody's rows times x2, those rows (empty unless asked for), and an empty maximum."""
+    operator = "npu_all_gather_quant_mm"
+    plain(operator, quant_scale=quant_scale, block_size=block_size, gather_index=gather_index)
+    plain(operator, group_sizes=group_sizes, amax_output=amax_output)
+    native(operator, (x1, x1_dtype), (x2, x2_dtype))
+    group = Group(hcom, world_size)
+    rows = torch.cat(group.gathered(x1))
+    token = x1_scale
+    if token is not None and token.numel() > 1:
+        token = torch.cat(group.gathered(token.reshape(-1)))
+    found = scaled_product(operator, rows, x2, bias, token, x2_scale)
+    dtype = torch_dtype(y_dtype, x1.dtype, operator)
+    gathered = rows if gather_output else rows.new_empty(0)
+    return found.to(dtype), gathered, torch.empty(0)
+
+
+@reference("npu_quant_mm_reduce_scatter", source="torch_npu _op_plugin_docs.py")
+def npu_quant_mm_reduce_scatter(
+    x1: Tensor,
+    x2: Tensor,
+    hcom: str,
+    world_size: int,
+    *,
+    reduce_op: str = "sum",
+    bias: Maybe = None,
+    x1_scale: Maybe = None,
+    x2_scale: Maybe = None,
+    quant_scale: Maybe = None,
+    block_size: int = 0,
+    comm_turn: int = 0,
+    group_sizes: Sequence[int] | None = None,
+    amax_output: bool = False,
+    y_dtype: int | None = None,
+    x1_dtype: int | None = None,
+    x2_dtype: int | None = None,
+    x1_scale_dtype: int | None = None,
+    x2_scale_dtype: int | None = None,
+    comm_mode: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """This rank's rows of the sum over ranks, and an empty maximum."""
+    operator = "npu_quant_mm_reduce_scatter"
+    plain(operator, quant_scale=quant_scale, block_size=block_size)
+    native(operator, (x1, x1_dtype), (x2, x2_dtype))
+    plain(operator, group_sizes=group_sizes, amax_output=amax_output)
+    if reduce_op != "sum":
+        raise Unsimulated(operator, f"reduce_op {reduce_op}")
+    group = Group(hcom, world_size)
+    total = group.summed(scaled_product(operator, x1, x2, bias, x1_scale, x2_scale))
+    each = len(total) // group.ranks
+    mine = total[group.rank * each : (group.rank + 1) * each]
+    return mine.to(torch_dtype(y_dtype, x1.dtype, operator)), torch.empty(0)
+
+
+def real(
+    operator: str, x: Maybe, scale: Maybe, code: int | None, mode: int | None, axis: int
+) -> Maybe:
+    """Numbers of a block format, whose blocks of 32 lie along an axis, as float32."""
+    if x is None:
+        return None
+    if mode != BLOCKS or scale is None:
+        raise Unsimulated(operator, f"quant mode {mode}: the package takes hifloat8 there")
+    element = element_of(FLOAT8.get(x.dtype, 0) if code is None else code, operator)
+    return mx_dequantised(x, scale, element, axis)
+
+
+@reference("npu_alltoallv_quant_gmm", source=DOCS.format("npu_alltoallv_quant_gmm"))
+def npu_alltoallv_quant_gmm(
+    gmm_x: Tensor,
+    gmm_weight: Tensor,
+    gmm_x_scale: Tensor,
+    gmm_weight_scale: Tensor,
+    hcom: str,
+    ep_world_size: int,
+    send_counts: Sequence[int],
+    recv_counts: Sequence[int],
+    gmm_y_dtype: int,
+    *,
+    send_counts_tensor: Maybe = None,
+    recv_counts_tensor: Maybe = None,
+    mm_x: Maybe = None,
+    mm_weight: Maybe = None,
+    mm_x_scale: Maybe = None,
+    mm_weight_scale: Maybe = None,
+    gmm_x_quant_mode: int | None = None,
+    gmm_weight_quant_mode: int | None = None,
+    mm_x_quant_mode: int | None = None,
+    mm_weight_quant_mode: int | None = None,
+    permute_out_flag: bool = False,
+    group_size: Sequence[int] | None = None,
+    gmm_x_dtype: int | None = None,
+    gmm_weight_dtype: int | None = None,
+    gmm_x_scale_dtype: int | None = None,
+    gmm_weight_scale_dtype: int | None = None,
+    mm_x_dtype: int | None = None,
+    mm_weight_dtype: int | None = None,
+    mm_x_scale_dtype: int | None = None,
+    mm_weight_scale_dtype: int | None = None,
+    mm_y_dtype: int | None = None,
+    comm_mode: str | None = None,
+) -> tuple[Tensor, Maybe, Maybe]:
+    """As npu_alltoallv_gmm, of block formats; the rows travel as they are stored."""
+    operator = "npu_alltoallv_quant_gmm"
+    weight = real(
+        operator, gmm_weight, gmm_weight_scale, gmm_weight_dtype, gmm_weight_quant_mode, -2
+    )
+    rows = real(operator, gmm_x, gmm_x_scale, gmm_x_dtype, gmm_x_quant_mode, -1)
+    assert weight is not None
+    assert rows is not None
+    counts = hcom, ep_world_size, send_counts, recv_counts
+    found = npu_alltoallv_gmm(rows, weight, *counts)[0]
+    came = None
+    if permute_out_flag:
+        stored = gmm_x.view(torch.uint8)
+        came = npu_alltoallv_gmm(stored, weight[:, :1].expand(-1, stored.shape[1], -1), *counts,
+                                 permute_out_flag=True)[2]  # fmt: skip
+    own = multiply_shared(
+        real(operator, mm_x, mm_x_scale, mm_x_dtype, mm_x_quant_mode, -1),
+        real(operator, mm_weight, mm_weight_scale, mm_weight_dtype, mm_weight_quant_mode, -2),
+        False,
+    )
+    dtype = torch_dtype(gmm_y_dtype, torch.bfloat16, operator)
+    own = None if own is None else own.to(torch_dtype(mm_y_dtype, dtype, operator))
+    return found.to(dtype), own, None if came is None else came.view(gmm_x.dtype)
+
+
+@reference("npu_quant_gmm_alltoallv", source=TESTS.format("quant_gmm_alltoallv"))
+def npu_quant_gmm_alltoallv(
+    gmm_x: Tensor,
+    gmm_weight: Tensor,
+    gmm_x_scale: Tensor,
+    gmm_weight_scale: Tensor,
+    hcom: str,
+    ep_world_size: int,
+    send_counts: Sequence[int],
+    recv_counts: Sequence[int],
+    gmm_y_dtype: int,
+    *,
+    send_counts_tensor: Maybe = None,
+    recv_counts_tensor: Maybe = None,
+    mm_x: Maybe = None,
+    mm_weight: Maybe = None,
+    mm_x_scale: Maybe = None,
+    mm_weight_scale: Maybe = None,
+    comm_quant_scale: Maybe = None,
+    gmm_x_quant_mode: int | None = None,
+    gmm_weight_quant_mode: int | None = None,
+    mm_x_quant_mode: int | None = None,
+    mm_weight_quant_mode: int | None = None,
+    comm_quant_mode: int | None = None,
+    group_size: Sequence[int] | None = None,
+    gmm_x_dtype: int | None = None,
+    gmm_weight_dtype: int | None = None,
+    gmm_x_scale_dtype: int | None = None,
+    gmm_weight_scale_dtype: int | None = None,
+    mm_x_dtype: int | None = None,
+    mm_weight_dtype: int | None = None,
+    mm_x_scale_dtype: int | None = None,
+    mm_weight_scale_dtype: int | None = None,
+    comm_quant_dtype: int | None = None,
+    mm_y_dtype: int | None = None,
+    comm_mode: str | None = None,
+) -> tuple[Tensor, Maybe]:
+    """As npu_gmm_alltoallv, of block formats."""
+    operator = "npu_quant_gmm_alltoallv"
+    plain(operator, comm_quant_mode=comm_quant_mode, comm_quant_scale=comm_quant_scale)
+    weight = real(
+        operator, gmm_weight, gmm_weight_scale, gmm_weight_dtype, gmm_weight_quant_mode, -2
+    )
+    rows = real(operator, gmm_x, gmm_x_scale, gmm_x_dtype, gmm_x_quant_mode, -1)
+    assert rows is not None
+    assert weight is not None
+    found = npu_gmm_alltoallv(rows, weight, hcom, ep_world_size, send_counts, recv_counts)[0]
+    own = multiply_shared(
+        real(operator, mm_x, mm_x_scale, mm_x_dtype, mm_x_quant_mode, -1),
+        real(operator, mm_weight, mm_weight_scale, mm_weight_dtype, mm_weight_quant_mode, -2),
+        False,
+    )
+    dtype = torch_dtype(gmm_y_dtype, torch.bfloat16, operator)
+    own = None if own is None else own.to(torch_dtype(mm_y_dtype, dtype, operator))
+    return found.to(dtype), own
+
+
+@reference("_npu_distribute_barrier", source="ops-transformer aclnnDistributeBarrier.md")
+def _npu_distribute_barrier(
+    x_ref: Tensor,
+    group: str,
+    world_size: int,
+    *,
+    time_out: Maybe = None,
+    elastic_info: Maybe = None,
+) -> Tensor:
+    """Waits for all ranks of the group; the tensor only says in which order."""
+    Group(group, world_size).gathered(torch.zeros(1))
+    return x_ref.clone()
