@@ -2,6 +2,7 @@
 
     python benchmarks/engine_speed.py                      # c = 1, 8, 32; prefix cache; start
     python benchmarks/engine_speed.py --peer transformers  # and transformers' generate_batch
+    python -m benchmarks.engine_speed --model DIR --quantised DIR --concurrent 8 32
 
 Load: 3·c texts, c at a time, 128 random prompt tokens, 64 output tokens, greedy. Rows are
 tokens per second, tokens per processor-second of this process, and the median time to the first
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,8 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--peer", choices=["transformers"])
     parser.add_argument("--only", choices=["load", "prefix", "start"])
+    parser.add_argument("--quantised", type=Path, help="a quantised copy of --model, by turns")
+    parser.add_argument("--rounds", type=int, default=2, help="of --quantised")
     parser.add_argument("--concurrent", type=int, nargs="*", default=CONCURRENT)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
@@ -168,11 +171,13 @@ def main() -> None:
             make_model(folder)
         rows: list[Row] = []
         print("| engine | load | tokens/s | tokens/CPU-s | first token ms |\n|---|---|---|---|---|")
-        if given.only in (None, "load"):
+        if given.quantised:
+            rows += measure_quantised(folder, given)
+        elif given.only in (None, "load"):
             rows += measure_load(folder, given)
-        if given.only in (None, "prefix"):
+        if given.only in (None, "prefix") and not given.quantised:
             rows += measure_prefix(folder, given)
-        if given.only in (None, "start"):
+        if given.only in (None, "start") and not given.quantised:
             measure_start(folder)
         if given.json:
             fields = [{name: getattr(row, name) for name in Row.__slots__} for row in rows]
@@ -201,6 +206,29 @@ def measure_load(folder: Path, given: Any) -> list[Row]:
             at_once = asked[:concurrent]
             rows.append(run_transformers(peer, at_once, f"{concurrent} at once"))
             show(rows[-1])
+    return rows
+
+
+def measure_quantised(folder: Path, given: Any) -> list[Row]:
+    """The model and its quantised copy by turns; the ratio of their best rounds."""
+    folders = {"joymigrate": folder, "quantised": given.quantised}
+    engines = {name: ours(each, given.threads, given.dtype, prefix_cache=False)
+               for name, each in folders.items()}  # fmt: skip
+    for engine in engines.values():
+        run_ours(engine, prompts(2), 2, "warm-up")
+    rows = []
+    for concurrent in given.concurrent:
+        best = dict.fromkeys(engines, 0.0)
+        for number in range(given.rounds):
+            asked = prompts(TEXTS * concurrent, seed=1000 * number + concurrent)
+            for name, engine in engines.items():
+                row = run_ours(engine, asked, concurrent, f"c={concurrent}")
+                row = replace(row, engine=name)
+                best[name] = max(best[name], row.tokens_per_cpu_s)
+                rows.append(row)
+                show(row)
+        print(f"quantised, c={concurrent}: {best['quantised'] / best['joymigrate']:.2f}x tokens "
+              "per processor-second")  # fmt: skip
     return rows
 
 

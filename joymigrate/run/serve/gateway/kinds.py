@@ -123,7 +123,9 @@ def key_of(call: Call) -> Key:
     """What makes a kind: the path, the fields (also whether one is false), some fields' values,
     who speaks how, and how much. Asked of every request: it makes no text."""
     body = call.parsed or {}
-    form, messages = body.get("response_format"), body.get("messages")
+    get = body.get
+    model, choice, effort = get("model"), get("tool_choice"), get("reasoning_effort")
+    form, messages = get("response_format"), get("messages")
     spoken: frozenset[Key] = frozenset()
     if isinstance(messages, list):
         spoken = frozenset([(word(one, "role"), shape(one)) for one in messages
@@ -131,7 +133,9 @@ def key_of(call: Call) -> Key:
     return (
         call.path.partition("?")[0],
         tuple([name if value is not False else f"no {name}" for name, value in body.items()]),
-        word(body, "model"), word(body, "tool_choice"), word(body, "reasoning_effort"),
+        model if type(model) is str else None,
+        choice if type(choice) is str else None,
+        effort if type(effort) is str else None,
         word(form, "type") if isinstance(form, dict) else None,
         spoken,
         min(len(messages), 3) if isinstance(messages, list) else None,

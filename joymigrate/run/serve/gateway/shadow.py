@@ -68,6 +68,7 @@ PAIR_TOKENS = 48  # of a paired answer: enough to tell two models apart, and soo
 PAIRS_AT_ONCE = 4
 REMEMBERED = 32  # questions whose answers are kept, to be asked again in doubt
 REMEMBERED_BYTES = 64 * 1024  # longer questions are not kept
+REPETITION_COST = 4  # one takes twice the requests of a pair, and is longer
 REPETITIONS = 24  # sampled questions that are asked twice at once, with seeds and without
 CHOICES = frozenset(
     ("best_of", "n", "user", "prompt_logprobs", "use_beam_search", "return_token_ids")
@@ -229,7 +230,7 @@ class Shadow:
         if self.repetitions[seeded] < REPETITIONS:
             return True
         self.repeat_point = (self.repeat_point + GOLDEN) % 100
-        return self.repeat_point < self.rollout.plan.pair_percent
+        return self.repeat_point < self.rollout.plan.pair_percent / REPETITION_COST
 
     async def repeat(self, call: Call) -> None:
         """Ask both twice what a client asked with a temperature: does each repeat itself?

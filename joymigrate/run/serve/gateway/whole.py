@@ -22,6 +22,8 @@ from joymigrate.run.serve.gateway.failures import (
 
 CALLED = ("tool_calls", "stop")  # how an answer with whole tool calls ends
 COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+# With these a stop string may stand in a sound text.
+KEEPS_STOP = ("include_stop_str_in_output", "no_stop_trim", "echo", "min_tokens")
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
@@ -101,9 +103,8 @@ def disobedience(text: str, generated: int, call: Call) -> str | None:
     """Which wish of the request a text goes against, where every server can keep it: stop strings
     and the length. `generated`: tokens of all choices, 0 where nobody says."""
     body = call.parsed or {}
-    if not any(body.get(name) for name in ("include_stop_str_in_output", "no_stop_trim", "echo",
-                                           "min_tokens")):  # fmt: skip
-        stop = body.get("stop")
+    stop = body.get("stop")
+    if stop and not any(map(body.get, KEEPS_STOP)):
         stops = stop if isinstance(stop, list) else [stop]
         if any(isinstance(one, str) and one and one in text for one in stops):
             return "a stop string in the text"
