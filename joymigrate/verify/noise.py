@@ -31,6 +31,9 @@ class Noise(WatchingMode):
         name = func._schema.name.split("::")[-1]
         if any(word in name for word in NOT) or not any(word in name for word in WORDS):
             return made
+        aliases = [r.alias_info for r in func._schema.returns]
+        if any(alias is not None and not alias.is_write for alias in aliases):
+            return made  # a view (`expand`): the values are somebody else's
         for tensor in made if isinstance(made, tuple | list) else (made,):
             self.move(tensor)
         return made

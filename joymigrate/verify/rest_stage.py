@@ -273,7 +273,7 @@ class EventJudge:
         twin = self.twin or {}
         early = self.kind == "loss" and 0 < self.event["step"] <= EARLY and role == "other"
         free = not (twin.get("chosen") or twin.get("taken") or twin.get("untraced"))
-        return early and free and error > MADE[half]
+        return early and free and error > MADE[bool(half or twin.get("short"))]
 
     def sink(
         self, name: str, theirs: Mapping[str, Any], row: Mapping[str, Any]
@@ -304,7 +304,8 @@ class EventJudge:
         # A loss that the baseline has in float32 is near float64 there, and should be here.
         types = theirs.get("dtype"), row.get("dtype")
         narrowed = self.kind == "loss" and types[0] == "float32" and types[1] in HALF
-        wide = half and not (narrowed and base <= NATIVE[False] / RATIO)
+        exact = base <= NATIVE[False] / RATIO
+        wide = not (narrowed and exact) if half else bool(twin.get("short"))
         allowed = max(RATIO * base, NATIVE[wide])
         judged = status is not Status.FAIL and own is not None and "content" not in theirs
         if judged and own > allowed:

@@ -18,11 +18,12 @@ import torch
 from safetensors.torch import save as save_torch
 
 from joymigrate.verify import crash, pytree
+from joymigrate.verify.constants import given_constants
 from joymigrate.verify.isolated_pass import content_of
 from joymigrate.verify.state_names import names_of_state
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape import TAKES, Tape
-from joymigrate.verify.tape_entries import External, Slot
+from joymigrate.verify.tape_entries import External, Slot, constants_in
 from joymigrate.verify.tape_matching import match_externals
 from joymigrate.verify.transforms import tensors_in
 
@@ -399,6 +400,8 @@ class StepTape:
         if not slots:
             return
         made = self.tape.rerun(list(slots.values()), {}, gradients=gradients)
+        if self.tape.numbers:
+            entry["constants"], entry["read"] = constants_in(entries), list(self.tape.numbers)
         entry["externals"] = [self.stored(external) for external in outside]
         for name, value in zip(slots, made.values, strict=True):
             entry["sinks"][name] = summary(value)
@@ -443,6 +446,7 @@ class StepTape:
         outside = [external for external in outside if external.slot.number not in lost]
         entry["calls"], entry["untraced"] = len(entries), untraced
         entry["half"] = any(e.tensor.dtype in HALF for e in outside)
+        entry["short"] = any(call.short for call in entries)
         entry["chosen"] = self.recorder.run_watch.chooses
         entry["taken"] = self.recorder.run_watch.takes
         if theirs is None or "error" in theirs:
@@ -455,7 +459,15 @@ class StepTape:
         rows = entry["rows"] = {}
         if not slots:
             return
-        made = self.tape.rerun(list(slots.values()), values, gradients=gradients)
+        constants = given_constants(
+            constants_in(entries),
+            theirs.get("constants", ()),
+            list(self.tape.numbers),
+            theirs.get("read", ()),
+        )
+        made = self.tape.rerun(
+            list(slots.values()), values, gradients=gradients, constants=constants
+        )
         for name, value in zip(slots, made.values, strict=True):
             if name in returned:
                 rows[name] = {"returned": self.from_returned(returned[name], actual[name])}

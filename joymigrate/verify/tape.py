@@ -11,6 +11,7 @@ import contextlib
 import sys
 import weakref
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,19 @@ from torch.overrides import TorchFunctionMode
 from joymigrate.verify.isolated_pass import default_of, exactly, keep_generators, raw_bytes
 from joymigrate.verify.tape_draws import RANDOM, Seeds, drawn_by, is_draw
 from joymigrate.verify.tape_entries import (
+    MOST_NUMBERS,
     Entry,
     External,
     Rerun,
     Slot,
     is_inplace,
+    numbers_read,
     run_entry,
     slots_in,
     storage,
     version,
     widen,
+    with_constants,
     written_by,
 )
 from joymigrate.verify.traced_number import Number, numbers_in
@@ -58,6 +62,7 @@ class Tape(TorchFunctionMode):
         self.role = role
         self.inside = False
         self.seeds = Seeds()
+        self.numbers: deque[float] = deque(maxlen=MOST_NUMBERS)  # that were read, of late
         self.clear()
 
     def clear(self) -> None:
@@ -124,6 +129,10 @@ class Tape(TorchFunctionMode):
             return self.attribute(func, name, args, kwargs)
         if name in ("backward", "grad") or self.full:
             return func(*args, **kwargs)
+        if name == "set_":  # a tensor of other memory: what `torch.load` makes comes from elsewhere
+            made = func(*args, **kwargs)
+            self.known.pop(id(made), None)
+            return made
         given = list(tensors_in((args, kwargs)))
         if name in CONSTANTS and not given and not list(numbers_in((args, kwargs))):
             made = func(*args, **kwargs)
@@ -146,6 +155,7 @@ class Tape(TorchFunctionMode):
         if name == "item" and isinstance(made, float) and given:
             if not read_by_library():
                 self.read.append(("item", self.slot(given[0])))
+                self.numbers.append(made)
             return self.number(made, func, args)
         if not outputs and not mutated:
             if name in CHOICES and given and not given[0].is_floating_point():
@@ -156,6 +166,7 @@ class Tape(TorchFunctionMode):
                 self.read.append((name, self.slot(given[0])))
                 if given[0].is_floating_point() and name in ("tolist", "__float__", "__int__"):
                     self.untraced.add(self.group(given[0]))
+                    self.numbers.extend(numbers_read(made))
             return made
         if is_draw(name, args, kwargs):
             self.draw(name, outputs, mutated, args, kwargs)
@@ -197,6 +208,7 @@ class Tape(TorchFunctionMode):
             writes,
             torch.is_grad_enabled(),
             self.filled(name, given),
+            in_16_bits(outputs),
         )
         self.entries.append(entry)
         self.full = len(self.entries) >= MOST_ENTRIES
@@ -412,12 +424,16 @@ class Tape(TorchFunctionMode):
         values: Mapping[int, torch.Tensor],
         *,
         gradients: bool = False,
+        constants: Sequence[float] = (),
     ) -> Rerun:
-        """Compute the sinks again in float64 on the CPU. `values` replace externals by slot.
+        """Compute the sinks again in float64 on the CPU. `values` replace externals by slot,
+        `constants` the plain numbers in the calls, in their order.
 
         Raises RuntimeError where the value of an external is gone, and what torch raises.
         """
         entries, outside, _ = self.needed(sinks)
+        if constants:
+            entries = with_constants(entries, constants)
         changes = any(is_inplace(e.name, e.kwargs, e.args) for e in entries)
         env: dict[int, Any] = {}
         starts: dict[str, torch.Tensor] = {}
@@ -451,6 +467,14 @@ class Tape(TorchFunctionMode):
                     )
                     result.gradients = dict(zip(starts, got, strict=True))
         return result
+
+
+def in_16_bits(outputs: Iterable[torch.Tensor]) -> bool:
+    """Whether autocast made a call's results what they are."""
+    return any(
+        t.dtype in (torch.bfloat16, torch.float16) and torch.is_autocast_enabled(t.device.type)
+        for t in outputs
+    )
 
 
 def read_by_library() -> bool:

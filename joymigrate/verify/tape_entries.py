@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ import torch
 from joymigrate.chips import all_chips
 from joymigrate.verify.transforms import found_in, tensors_in
 
+MOST_NUMBERS = 64  # of one call, and read of late
 FLAGS = ("requires_grad_", "share_memory_", "detach_", "rename_")
 
 
@@ -56,6 +57,7 @@ class Entry:
     writes: set[int]
     gradients: bool
     fills: int = 0  # the group whose values it replaces, all of them
+    short: bool = False  # autocast made it compute in 16 bits
 
 
 @dataclass(slots=True)
@@ -129,6 +131,48 @@ def place_tensors(value: Any, env: Mapping[int, Any]) -> Any:
         return type(value)(place_tensors(v, env) for v in value)
     if type(value) is dict:
         return {k: place_tensors(v, env) for k, v in value.items()}
+    return value
+
+
+def numbers_read(made: Any) -> list[float]:
+    """The numbers with a fraction that a program got of a tensor, not many."""
+    found: list[float] = []
+    each_constant(made, found.append)
+    return found[:MOST_NUMBERS]
+
+
+def constants_in(entries: Iterable[Entry]) -> list[float]:
+    """The plain numbers with a fraction in the arguments of calls, in order."""
+    return [number for entry in entries for number in numbers_read((entry.args, entry.kwargs))]
+
+
+def with_constants(entries: Iterable[Entry], constants: Sequence[float]) -> list[Entry]:
+    """The same calls with other numbers, as many as `constants_in` finds."""
+    left = iter(constants)
+    changed = []
+    for entry in entries:
+        count = len(numbers_read((entry.args, entry.kwargs)))
+        mine = iter([next(left) for _ in range(count)])
+        args, kwargs = each_constant((entry.args, entry.kwargs), functools.partial(following, mine))
+        changed.append(replace(entry, args=args, kwargs=kwargs))
+    return changed
+
+
+def following(numbers: Iterator[float], old: float) -> float:
+    """The next of the numbers; the old one where there are no more."""
+    return next(numbers, old)
+
+
+def each_constant(value: Any, change: Callable[[float], Any]) -> Any:
+    """Arguments with `change` of every plain number with a fraction."""
+    if type(value) is float:
+        return change(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(each_constant(v, change) for v in value))
+    if type(value) in (list, tuple):
+        return type(value)(each_constant(v, change) for v in value)
+    if type(value) is dict:
+        return {key: each_constant(v, change) for key, v in value.items()}
     return value
 
 

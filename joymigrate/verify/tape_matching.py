@@ -57,8 +57,23 @@ def match_externals(
         else:
             rest.append((external, external.value()))
     later = []
-    for external, mine in rest:
-        content = content_of(mine.detach().to("cpu").contiguous()) if mine is not None else ""
+    contents = [
+        content_of(mine.detach().to("cpu").contiguous()) if mine is not None else ""
+        for _, mine in rest
+    ]
+    drawn = [i for i, (external, _) in enumerate(rest) if is_whole_draw(external)]
+    there = [i for i in free if i["role"].startswith("draw:") and not is_floating(i["dtype"])]
+    if [(rest[i][0].role, list(rest[i][0].tensor.shape)) for i in drawn] == [
+        (i["role"], i["shape"]) for i in there
+    ] and sorted(contents[i] for i in drawn) != sorted(
+        i["content"] or "" for i in there
+    ):  # small numbers are often equal by chance: where one is another, they go by their order
+        for i, item in zip(drawn, there, strict=True):
+            external, mine = rest[i]
+            take(external, item, None if contents[i] == item["content"] else mine)
+        rest = [one for i, one in enumerate(rest) if i not in drawn]
+        contents = [one for i, one in enumerate(contents) if i not in drawn]
+    for (external, mine), content in zip(rest, contents, strict=True):
         item = next((i for i in free if i["content"] == content), None)
         if item is not None:
             take(external, item, None)
@@ -72,7 +87,7 @@ def match_externals(
                 for i in free
                 if shaped(i, external)
                 and may_stand_for(i["role"], external.role, roots)
-                and i["dtype"].startswith(("int", "uint", "bool")) == exact
+                and is_floating(i["dtype"]) != exact
             ),
             None,
         )
@@ -81,6 +96,16 @@ def match_externals(
         else:
             facts.append({"role": external.role, "alone": True})
     return values, facts
+
+
+def is_floating(dtype: str) -> bool:
+    """Whether a type of tensors is none of whole numbers."""
+    return not dtype.startswith(("int", "uint", "bool"))
+
+
+def is_whole_draw(external: External) -> bool:
+    """Whether a tensor is drawn, of whole numbers."""
+    return external.role.startswith("draw:") and not external.tensor.is_floating_point()
 
 
 def may_stand_for(theirs: str, mine: str, roots: set[str]) -> bool:

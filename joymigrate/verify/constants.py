@@ -1,0 +1,46 @@
+"""Plain numbers in a program's calls that were made of numbers it read from tensors.
+
+`min(1.0, 1.0 / total)` with a `total` that was read carries the free run's rounding, and no tape
+sees how it was made. Where the same calls run on both sides, the target's gets the baseline's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+DIGITS = 12  # a number with fewer was written by somebody, one with more was computed
+ROOM = 10.0  # times as far apart as the numbers that were read
+MOST = 0.05  # relative: farther apart is another formula
+
+
+def given_constants(
+    mine: Sequence[float],
+    theirs: Sequence[float],
+    read: Sequence[float],
+    read_there: Sequence[float],
+) -> list[float]:
+    """The constants of the target's calls (`mine`), with the baseline's where only what both sides
+    have read can tell them apart; empty where none is."""
+    if len(mine) != len(theirs) or not read or not read_there:
+        return []
+    count = min(len(read), len(read_there))
+    pairs = zip(read[-count:], read_there[-count:], strict=True)
+    drift = max(apart(a, b) for a, b in pairs)
+    most = min(ROOM * drift, MOST)
+    given = [
+        b if a != b and computed(a) and computed(b) and apart(a, b) <= most else a
+        for a, b in zip(mine, theirs, strict=True)
+    ]
+    return given if given != list(mine) else []
+
+
+def apart(one: float, two: float) -> float:
+    """The relative distance; infinite where either is not finite."""
+    gap = abs(one - two) / max(abs(two), 1e-30)
+    return gap if gap < float("inf") else float("inf")
+
+
+def computed(number: float) -> bool:
+    """Whether a number has more digits than people write."""
+    digits = repr(abs(number)).partition("e")[0].replace(".", "").strip("0")
+    return len(digits) >= DIGITS

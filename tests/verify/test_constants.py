@@ -1,0 +1,35 @@
+"""Plain numbers that carry rounding, and the noise that stands for another chip."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joymigrate.verify.constants import given_constants
+from joymigrate.verify.noise import Noise
+
+
+def test_what_was_read_explains_a_constant_and_no_more() -> None:
+    """`1 / total` moves as `total` does; a rate that somebody wrote, or one far off, stays."""
+    mine, theirs = [1 / 3.0003, 0.22, 1 / 7.7], [1 / 3.0, 0.2, 1 / 7.0]
+    assert given_constants(mine, theirs, [3.0003], [3.0]) == [1 / 3.0, 0.22, 1 / 7.7]
+    assert given_constants(mine, theirs, [3.0], [3.0]) == []  # nothing was read otherwise
+    assert given_constants(mine, theirs[:2], [3.0003], [3.0]) == []  # other calls
+    assert given_constants(mine, theirs, [], []) == []
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=6), st.floats(1e-7, 1e-3))
+def test_a_number_stays_within_what_was_read(numbers: list[float], drift: float) -> None:
+    moved = [n * (1 + 30 * drift) for n in numbers]  # more than ten times the drift
+    assert given_constants(moved, numbers, [1.0 + drift], [1.0]) == []
+
+
+def test_noise_moves_results_and_no_values_of_others() -> None:
+    x = torch.arange(1.0, 7.0).reshape(2, 3)
+    kept = x.clone()
+    with Noise(1.0):
+        x.expand(2, 3)
+        moved = x.exp()
+    assert torch.equal(x, kept)
+    assert not torch.equal(moved, kept.exp())
