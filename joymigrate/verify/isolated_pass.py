@@ -215,6 +215,19 @@ class IsolatedPass:
         gradients: bool = True,
     ) -> ModuleReplay:
         """One pass; `dtype` None is the program's own, with its autocast."""
+        with counted():
+            return self.run_counted(report, dtype, device, reference, noise, gradients)
+
+    def run_counted(
+        self,
+        report: Callable[[CutValue], None],
+        dtype: torch.dtype | None,
+        device: Any,
+        reference: Any,
+        noise: float,
+        gradients: bool,
+    ) -> ModuleReplay:
+        """The same, where tensors count how often they are written."""
         copied = clone_module(self.module, dtype, device, self.values)
         names = {key: self.rename(path) for key, path in name_modules(copied, self.path).items()}
         args, kwargs = arguments_in(self.args, self.kwargs, dtype, device)
@@ -253,6 +266,16 @@ class IsolatedPass:
         given = pytree.tensors((self.args, dict(self.kwargs)))
         values += [t.dtype for _, t in given if t.is_floating_point()]
         return all(dtype == torch.float32 for dtype in values)
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[None]:
+    """Inference mode off: its tensors don't count how often they are written."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 # Type, place, and whether autocast that a module enters by itself is held off: code that casts its

@@ -36,6 +36,7 @@ from joymigrate.verify.step_files import StepFiles
 from joymigrate.verify.step_tape import StepTape
 from joymigrate.verify.step_values import StepValues
 from joymigrate.verify.tape_entries import storage
+from joymigrate.verify.written_inputs import WrittenInputs
 
 LATE = 4  # from this step on, every power of two is looked at
 WATCHED_CALLS = 16  # of a mode that first shows after the recorded steps
@@ -82,6 +83,7 @@ class Recorder:
         self.inner: Any = None  # the module of the wrapper that is being called
         self.calls: dict[str, int] = {}
         self.made: dict[int, torch.Tensor] = {}  # results of top-level calls, by storage
+        self.written = WrittenInputs()
         self.batches: list[dict[str, Any]] = []
         self.given: list[int] = []  # of these the program got the baseline's
         self.lossed = False  # a backward pass has begun in this step
@@ -157,7 +159,11 @@ class Recorder:
         self.watch_call(f"{root}:{path}", pytree.arguments(args, kwargs))
         try:
             if self.recording:
+                with self.own_work():
+                    given = self.written.before(t for _, t in pytree.tensors((args, kwargs)))
                 made = self.recorded_root(root, path, module, args, kwargs, real)
+                with self.own_work():
+                    self.written.after(given)
                 self.watch_result(f"{root}:{path}", made)
                 return made
             if fresh and not self.settings.window:
@@ -211,7 +217,13 @@ class Recorder:
             tensor.grad_fn is not None
             or (type(tensor) is torch.Tensor and storage(tensor) in self.made)
             or id(tensor) in self.tape.derived
+            or self.written.has(tensor)
         )
+
+    def fills_caches(self) -> bool:
+        """Whether this is a recorded step of a program whose models write their inputs: the first
+        call of a static cache tells nothing of how it is read."""
+        return self.recording and bool(self.written.known)
 
     def is_new_mode(self, root: str, path: str, module: Any, args: Any, kwargs: Any) -> bool:
         """Whether a model is called in a way that was not seen before."""
@@ -356,6 +368,13 @@ class Recorder:
             self.values.results_of(optimiser)
         if self.exact:
             self.tape.enter()
+
+    def update_broke(self) -> None:
+        """An optimiser's step raised: what the program does then is its own work again."""
+        if self.updating and self.watches():
+            self.updating = False
+            if self.exact:
+                self.tape.enter()
 
     def loss(self, tensors: Any) -> None:
         """What a backward pass begins with."""

@@ -77,7 +77,7 @@ class ReplaySession:
             self.given[f"{key} {mode}"] = 1
             number = mode
         elif self.given.get(key, 0) >= MOST_REPLAYED_CALLS or (
-            number and recorder.step not in steps
+            number and recorder.step not in steps and not recorder.fills_caches()
         ):
             return
         if self.settings.stats_only and self.baseline is None:

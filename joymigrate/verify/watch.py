@@ -136,6 +136,22 @@ def watch_optimisers(recorder: Recorder, undo: list[Callable[[], None]]) -> None
             return args, {**kwargs, "closure": closure}
         return (args[0], closure, *args[2:]), kwargs
 
+    hooked = torch.optim.Optimizer.profile_hook_step
+
+    def stepping(step: Callable[..., Any]) -> Callable[..., Any]:
+        """A class's step, that tells the recorder when it raises: no hook is called then."""
+
+        @functools.wraps(step)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return step(*args, **kwargs)
+            except BaseException:
+                recorder.update_broke()
+                raise
+
+        return hooked(guarded)
+
+    replace(undo, torch.optim.Optimizer, "profile_hook_step", staticmethod(stepping))
     before = register_optimizer_step_pre_hook(begins)
     after = register_optimizer_step_post_hook(lambda o, a, k: recorder.after_update(o))
     undo.extend((before.remove, after.remove))
