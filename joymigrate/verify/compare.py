@@ -310,7 +310,7 @@ def judge_files(
     # Counts of right answers move by single answers where rounding flips a choice.
     flips = watched.chooses and not watched.same_choices
     flips = flips and printed_stage.drift(watched) >= printed_stage.CLOSE
-    text_limit = printed_stage.CHOSEN if flips else limit
+    text_limit = printed_stage.CHOSEN[watched.short] if flips else limit
     files = files_stage.judge_files(baseline.outputs, target.outputs, limit, text_limit)
     watched.files = files.compared, files.of
     watched.uncovered += files.uncovered

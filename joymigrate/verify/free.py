@@ -3,6 +3,7 @@ only blamed where the error jumps, and only when nothing before explains it."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ LEAST = {"float64": 2.0**-30, "float32": 2.0**-18, "float16": 2.0**-6, "bfloat16
 LOSS = {"float64": 1e-6, "float32": 2e-3, "float16": 5e-2, "bfloat16": 0.15}
 # A model's output in a later step, on the same inputs.
 MOVED = {"float64": 1e-6, "float32": 2e-4, "float16": 5e-2, "bfloat16": 0.15}
+# A gradient along the baseline's: elements, gradients, relative change, share of the error across.
+MANY, FEW, STRETCH, ALONG = 32, 5, 0.05, 0.3
+STRETCHED = "factor"  # a metric; rounding does not explain it
 CHANGED = "gradients inside of the model agree: it is reduced, clipped or added up otherwise"
 IN_TRAINING = "in training mode here, in evaluation mode in the baseline"
 IN_EVALUATION = "in evaluation mode here, in training mode in the baseline"
@@ -228,12 +232,35 @@ class Walk:
             if errors[row] * size > limit * max(size, 0.01 * usual):
                 wrong.append(row)
         if not wrong:
-            return None
+            return self.stretched() if self.step == 0 else None
         # What is clipped by the norm of all of them carries one wrong gradient to the others.
         row = max(wrong, key=lambda row: errors[row])
         row = wrong[0] if errors[row] < JUMP * errors[wrong[0]] else row
         words = Text("gradient of {leaf}", leaf=table.leaf[row])
         return self.difference(row, Phase.BACKWARD, words, limit, self.scaled(row) or CHANGED)
+
+    def stretched(self) -> Difference | None:
+        """A gradient in the first step that is the baseline's times a number, where most are not:
+        rounding does not point along a gradient, however large it is."""
+        table, factors = self.found.table, {}
+        for row, there in enumerate(self.found.rows):
+            own = table.kind[row] == "grad" and there >= 0 and not table.leaf[row].startswith("?")
+            if own and elements(table.shape[row]) >= MANY:
+                mine = table.sketch[row].astype(float)
+                theirs = self.found.other.sketch[there].astype(float)
+                factor = float(mine @ theirs) / max(float(mine @ mine), 1e-30)
+                left = np.linalg.norm(theirs - factor * mine)
+                factors[row] = (abs(factor - 1), left < ALONG * np.linalg.norm(theirs - mine))
+        if len(factors) < FEW:
+            return None
+        limit = max(STRETCH, 3 * float(np.median([size for size, _ in factors.values()])))
+        for row, (size, along) in factors.items():
+            if along and size > limit:
+                words = Text("gradient of {leaf}", leaf=table.leaf[row])
+                reason = self.scaled(row) or CHANGED
+                made = self.difference(row, Phase.BACKWARD, words, limit, reason)
+                return dataclasses.replace(made, metric=STRETCHED)
+        return None
 
     def buffers(self) -> Difference | None:
         """A buffer that differs by more than what its model computes, as a step ends."""

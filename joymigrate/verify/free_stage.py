@@ -85,7 +85,7 @@ def steps(
             culprit = later(walk, probed, drawing(theirs), settled)
         if culprit is None and walked and explained is None:
             culprit = walk.buffers()
-        if culprit is not None and culprit.op != "mode" and culprit.phase != "state":
+        if culprit is not None and not certain(culprit):
             # Every part agrees on the baseline's values: what the free run shows is rounding. One
             # gradient whose terms cancel may be nothing else.
             single = str(culprit.op).startswith("gradient of") and culprit.phase == "backward"
@@ -132,13 +132,18 @@ def missing(baseline: Bundle, target: Bundle) -> str | None:
     return Text("{counted} ({why})", counted=counted, why=stop["why"]) if stop else counted
 
 
+def certain(culprit: Difference) -> bool:
+    """Whether rounding can't be what a free run blames."""
+    return culprit.op == "mode" or culprit.phase == "state" or culprit.metric == free.STRETCHED
+
+
 def first_of(
     walk: free.Walk, replayed: ModuleStage, probed: bool
 ) -> tuple[Difference | None, str | None]:
     """The first place that the free run blames, and words for what it can't tell."""
     forward = walk.forward()
     if forward is not None and replayed.passes:
-        return None, (
+        return walk.stretched() if walk.step == 0 else None, (
             Text(
                 "the free run departs at {module} (error {error}), where the module itself "
                 "agrees on the baseline's inputs: random numbers or accumulated rounding",

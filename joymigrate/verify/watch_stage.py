@@ -71,6 +71,7 @@ class Watched:
     chooses: bool = False  # a program reads whole numbers of its models
     same_choices: bool = False  # all of these were seen, and are the baseline's
     takes: bool = False  # it takes tensors of its models out of torch
+    short: bool = False  # anything computes in 16 bits or fewer
     fed_back: bool = False  # its own results come back as data, which rounding has moved apart
     parted: float = math.inf  # step from which the sides train at other rates
     alike: bool = (
@@ -116,7 +117,7 @@ def judge_run(
     devices = environments[0].get("devices") == environments[1].get("devices")
     judge = RunJudge(a, b, roots, Display(ours.program), devices, found)
     judge.parted, found.parted = parted, parted
-    judge.short = any(map(computes_short, (ours, theirs)))
+    judge.short = found.short = any(map(computes_short, (ours, theirs)))
     judge.choosing = choosing(ours)
     judge.drawing = drawing(theirs)
     judge.noise = weights_of_noise(ours, theirs, roots)
@@ -150,6 +151,7 @@ def weights_of_noise(ours: Rank, theirs: Rank, roots: Mapping[str, str]) -> set[
     back = {mine: other for other, mine in roots.items()}
     for step in set(ours.steps) & set(theirs.steps):
         table, other = ours.table(step), theirs.table(step)
+        gaps: dict[str, dict[str, float]] = {}  # root → name → relative error of the gradient
         for row, (module, call, kind, leaf) in enumerate(table.keys()):
             root, _, path = module.partition(":")
             if kind != "grad":
@@ -158,9 +160,13 @@ def weights_of_noise(ours: Rank, theirs: Rank, roots: Mapping[str, str]) -> set[
             if there is None:
                 continue
             size = float(np.linalg.norm(table.sketch[row])) or 1e-30
-            gap = float(np.linalg.norm(table.sketch[row] - other.sketch[there]))
-            if not gap <= NOISE * size:
-                found.add(f"{module}{leaf}" if not path else f"{module}.{leaf}")
+            gap = float(np.linalg.norm(table.sketch[row] - other.sketch[there])) / size
+            name = f"{module}{leaf}" if not path else f"{module}.{leaf}"
+            gaps.setdefault(root, {})[name] = gap if math.isfinite(gap) else math.inf
+        for errors in gaps.values():
+            # Where most gradients are apart the runs have drifted, which tells nothing of one.
+            if statistics.median(errors.values()) <= NOISE / SUDDEN_GROWTH:
+                found |= {name for name, gap in errors.items() if gap > NOISE}
     return found
 
 
@@ -449,7 +455,7 @@ class RunJudge:
         """One weight that moves by quite another size at once, or grows otherwise, where the
         others agree."""
         for name, ours, theirs in self.named("update"):
-            if name.partition(":")[0] != root or name in self.noise:
+            if name.partition(":")[0] != root:
                 continue
             there = {item[0]: item[1:] for item in theirs or ()}
             errors = [(s, log_ratio(m, there[s][0], n)) for s, m, n in ours if s in there]
@@ -465,7 +471,10 @@ class RunJudge:
                 settled = series is grown or all(
                     e < START * SUDDEN for s, e in series if s < (step or 0)
                 )
-                if step is not None and settled:
+                if step is not None and settled and name in self.noise:
+                    why = "it departs; its gradient is nothing but rounding in a recorded step"
+                    self.found.leave_out(f"{op}, {self.view(owner)}", 1, why)
+                elif step is not None and settled:
                     phase = Phase.STATE if self.by_hand_in(name, step) else Phase.OPTIMISER
                     return self.judged(self.view(owner), op, series, least, phase, 5, how)
         return None

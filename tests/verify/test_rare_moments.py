@@ -77,3 +77,70 @@ def test_a_weight_changed_by_hand_before_the_only_evaluation_fails(
     failed = [row for row in found.records if row.status.failed]
     assert len(failed) == 1
     assert failed[0].module == new[4]
+
+
+BROKEN = """
+import torch
+from torch import nn
+torch.manual_seed(0); torch.set_num_threads(1)
+class Late(torch.optim.SGD):
+    def step(self, closure=None):
+        if self.tries == 1:
+            raise RuntimeError("out of memory")
+        return super().step(closure)
+net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+optimiser = Late(net.parameters(), lr=0.1)
+for step in range(4):
+    x, y = torch.randn(16, 6), torch.randint(0, 3, (16,))
+    loss = nn.functional.cross_entropy(net(x), y)
+    optimiser.zero_grad(); loss.backward()
+    optimiser.tries = step
+    try:
+        optimiser.step()
+    except RuntimeError:
+        with torch.no_grad():
+            for p in net.parameters(): p.sub_(0.05 * p.grad)
+"""
+
+
+@pytest.mark.parametrize(("new", "failed"), [("0.05", 0), ("0.06", 1)])
+def test_after_an_update_that_raises_the_tape_goes_on(
+    new: str, failed: int, tmp_path: Path
+) -> None:
+    (tmp_path / "base.py").write_text(BROKEN)
+    record(tmp_path / "base.py", tmp_path / "base.jmb")
+    (tmp_path / "target.py").write_text(BROKEN.replace("0.05", new))
+    found = replay(
+        tmp_path / "base.jmb", tmp_path / "target.py", tmp_path / "target.jmb", noise=1.0
+    )
+    rows = [row for row in found.records if row.status.failed]
+    assert len(rows) == failed
+    assert all(row.stage == "S4R" and row.step == 1 for row in rows)
+
+
+HOOKED = """
+import torch
+from torch import nn
+torch.manual_seed(0); torch.set_num_threads(1)
+layers = [m for _ in range(4) for m in (nn.Linear(16, 16), nn.Tanh())]
+net = nn.Sequential(*layers, nn.Linear(16, 3)).to(torch.bfloat16)
+net[2].weight.register_hook(lambda g: g * 0.5)
+optimiser = torch.optim.AdamW(net.parameters(), lr=0.01)
+for step in range(4):
+    x, y = torch.randn(16, 16).to(torch.bfloat16), torch.randint(0, 3, (16,))
+    loss = nn.functional.cross_entropy(net(x).float(), y)
+    optimiser.zero_grad(); loss.backward(); optimiser.step()
+"""
+
+
+@pytest.mark.parametrize(("new", "failed"), [("g * 0.5", []), ("g * 0.56", ["2"])])
+def test_a_hook_that_stretches_one_gradient_in_16_bits_fails(
+    new: str, failed: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "base.py").write_text(HOOKED)
+    record(tmp_path / "base.py", tmp_path / "base.jmb")
+    (tmp_path / "target.py").write_text(HOOKED.replace("g * 0.5", new))
+    found = replay(
+        tmp_path / "base.jmb", tmp_path / "target.py", tmp_path / "target.jmb", noise=1.0
+    )
+    assert [row.module for row in found.records if row.status.failed] == failed
