@@ -147,22 +147,7 @@ def divergence(row: Difference, found: Findings) -> FirstDivergence:
     """The first failure with its cause."""
     cause, evidence = found.causes.get(id(row), (None, row.reason))
     if cause is None:
-        cause = {"S1": "other weights" if "batch" not in (row.op or "") else "other data"}.get(
-            row.stage
-        )
-        cause = {TIE: "shared weights", LOADED: LOADED}.get(row.op or "", cause)
-        if row.stage == "S1" and (row.op or "").startswith("data loader"):
-            cause = "other data"
-        if row.stage == "S6" and row.status is Status.NAN_MISMATCH:
-            cause = "overflow"
-        if row.phase == "optimiser":
-            cause = "optimiser settings" if row.metric == "setting" else "optimiser code"
-        elif row.op == "loss" or (row.op or "").startswith("gradient"):
-            cause = cause or ("gradient scale" if row.reason and "times" in row.reason else "loss")
-        if row.reason == free.CHANGED:
-            cause = "gradients after the backward pass"
-        elif row.op == "mode":
-            cause = "training mode"
+        cause = fact_of(row)
     if cause is None and row.module in found.replaced:
         golden, target = found.replaced[row.module]
         cause = "another module"
@@ -182,6 +167,30 @@ def divergence(row: Difference, found: Findings) -> FirstDivergence:
         cause=cause,
         evidence=evidence or row.reason,
     )
+
+
+def fact_of(row: Difference) -> str | None:
+    """The cause that a failure is by itself; None where its place alone is known."""
+    op, reason = str(row.op or ""), str(row.reason or "")
+    if op in (TIE, LOADED):
+        return "shared weights" if op == TIE else LOADED
+    if row.stage == "S1":
+        return "other data" if "batch" in op or op.startswith("data loader") else "other weights"
+    if row.stage == "S6" and row.status is Status.NAN_MISMATCH:
+        return "overflow"
+    if row.reason == free.CHANGED:
+        return "gradients after the backward pass"
+    if op == "mode":
+        return "training mode" if "training" in reason else "gradients on or off"
+    if row.phase == "optimiser":
+        by_stage = {"S4R": "weights changed by hand", "S5": "optimiser code"}
+        return "optimiser settings" if row.metric == "setting" else by_stage.get(row.stage)
+    if op.startswith("gradient") and "times" in reason:
+        return "gradient scale"
+    one_sided = row.value is None
+    if row.stage in ("S4R", "S5") and (op == "loss" or op.split()[:2] == ["gradient", "at"]):
+        return None if one_sided or "arithmetic" in reason else "loss"
+    return None
 
 
 def side(bundle: Bundle) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from joymigrate.verify.model import Difference
 from joymigrate.verify.rest_stage import key_of
 
 WRONG = 1e-5  # relative: an error that is explained, and a value that is right
+FEW = 8.0  # independent numbers, of which one factor explains too many
 KINDS = ("gradients", "loss", "state")
 Array = NDArray[np.float64]
 Values = dict[str, Array]
@@ -37,7 +38,34 @@ def cause_of_rest(ours: Rank, theirs: Rank, row: Difference) -> tuple[str, Any] 
     shared = {name: golden[name] for name in golden.keys() & made.keys()}
     made = {name: made[name] for name in shared}
     before = mine.get((key[0], key[1] - 1, *key[2:]), {})
-    return cause_of_values(shared, made, sketches(before.get("sinks", {})))
+    found = cause_of_values(shared, made, sketches(before.get("sinks", {})))
+    if found is not None and found[0] == "scale" and numbers_in(shared) <= FEW:
+        after = (key[0], key[1] + 1, *key[2:])
+        later = sketches(mine.get(after, {}).get("sinks", {}))
+        there = sketches(other.get(after, {}).get("rows", {}))
+        if not same_factor(factor_of(shared, made), later, there):
+            return None
+    return found
+
+
+def numbers_in(values: Values) -> float:
+    """How many independent numbers some values are."""
+    return sum(independent(value) for value in values.values())
+
+
+def same_factor(factor: float, golden: Values, made: Values) -> bool:
+    """Whether a factor explains the next step's values, too: one number is any other one times
+    something."""
+    shared = golden.keys() & made.keys()
+    return bool(shared) and all(
+        apart(factor * golden[name], made[name]) <= 0.01 * norm(made[name]) for name in shared
+    )
+
+
+def factor_of(golden: Values, made: Values) -> float:
+    """The factor that fits best."""
+    up = sum(float(golden[n] @ made[n]) for n in golden)
+    return up / max(sum(float(golden[n] @ golden[n]) for n in golden), 1e-300)
 
 
 def cause_of_values(golden: Values, made: Values, before: Values) -> tuple[str, Any] | None:
@@ -80,9 +108,7 @@ def try_causes(
 ) -> Iterator[tuple[str, Any, Values, bool | None]]:
     """(cause, words, the values that it would make, what was fitted), the plainest first. Fitted is
     one number for each value (True), one for all (False) or nothing (None)."""
-    up = sum(float(golden[n] @ made[n]) for n in golden)
-    down = sum(float(golden[n] @ golden[n]) for n in golden)
-    factor = up / max(down, 1e-300)
+    factor = factor_of(golden, made)
     words = Text("every value times {factor}", factor=f"{factor:.6g}")
     yield "scale", words, {name: factor * value for name, value in golden.items()}, False
     if golden.keys() <= before.keys():
