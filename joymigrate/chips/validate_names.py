@@ -19,6 +19,7 @@ API_KEYS = (
     "import_modules",
     "tensor",
     "capability",
+    "memory_error",
     "renamed",
     "absent",
     "moved",

@@ -22,6 +22,7 @@ from joymigrate.rewrite.prefilter import prefilter
 from joymigrate.rewrite.source import Source, Unreadable, decode
 
 KEPT = 64  # modules that stay in memory while files are asked about each other
+STRINGS = ("JM120", "JM121", "JM122", "JM130")  # rules of names for devices and backends
 OURS = re.compile(r"[\"']schema[\"']\s*:\s*[\"']joymigrate\.")
 
 
@@ -32,10 +33,13 @@ class Job:
     context: Context
     tree: module_index.ModuleIndex
     own_methods: frozenset[str] = frozenset()
+    own_placing: bool = True
+    own_flags: frozenset[str] = frozenset()
     active: Callable[[str], bool] = lambda rule: True
     want_kept: bool = False
     entries: frozenset[str] = frozenset()  # files where programs start; shim style only
     held: Mapping[str, str] = field(default_factory=dict)  # conditions that stay: key and reason
+    texts: Mapping[str, str] = field(default_factory=dict)  # of the Python files
     opened: dict[str, Module] = field(default_factory=dict)  # the last ones that were asked about
 
 
@@ -64,7 +68,10 @@ def project_of(job: Job, path: str) -> Project:
     """What one module knows about its project."""
     return Project(
         locate=lambda dotted: job.tree.locate(path, dotted),
+        defines=lambda other, name: module_index.binds(job.texts.get(other, ""), name),
         own_methods=job.own_methods,
+        own_placing=job.own_placing,
+        own_flags=job.own_flags,
         package=job.tree.package(path),
         entry=path in job.entries,
         held=job.held,
@@ -143,7 +150,10 @@ def look(
     if file.kind != "python":
         if OURS.search(source.text, 0, 2000):
             return None, [], []  # a report of ours quotes what it found
-        return None, list(readers.readers()[file.kind].read(source, job.context)), []
+        sites = readers.readers()[file.kind].read(source, job.context)
+        # Values that a program reads keep the origin's words under the shim, as its own strings do.
+        kept = STRINGS if job.context.style is Style.SHIM else ()
+        return None, [each for each in sites if each.rule not in kept], []
     if source.text.startswith(MARK):
         return None, [], []
     project = project_of(job, file.relative)
@@ -388,16 +398,23 @@ def find_star(module: Module, name: str, owner: str | None = None) -> str | None
     """
     if not name or name.startswith("_") or "." in name or name in module.names.root.names:
         return None
+    homes: list[str] = []
     for node in module.names.star_imports:
         place = module.project.locate(module.names.absolute(node))
-        if place is not None and not place[1] and owner in (None, place[0]):
-            return place[0]
-    return None
+        if place is not None and not place[1]:
+            homes.append(place[0])
+    if owner is not None:
+        return owner if owner in homes else None
+    if len(homes) > 1:
+        homes = [home for home in homes if module.project.defines(home, name)]
+    return homes[-1] if homes else None
 
 
 def entries(module: Module, local: str) -> list[str]:
     """Local keys of a name that another file uses: `f@1` by position, re-exports by import."""
     flow = module.flow
+    if local.endswith("{}") and not local.startswith("#"):
+        return [each + "{}" for each in entries(module, local[:-2])]
     if local.startswith("#"):
         keys = "{}" if local.endswith("{}") else ""
         binding = module.names.root.names.get(local[1:].removesuffix("{}"), [])

@@ -32,6 +32,7 @@ SHOWN = {
     "label",
     "reason",
 }
+GROWING = ("append", "add", "insert")
 ANNOTATED = "a type annotation"
 TABLE_KEY = "a dictionary key, perhaps of saved files"
 
@@ -48,7 +49,9 @@ def where_available(module: Module, node: ast.expr) -> bool:
         denied = isinstance(parent.test, ast.UnaryOp) and isinstance(parent.test.op, ast.Not)
         test = parent.test.operand if denied else parent.test  # type: ignore[attr-defined]
         return node is (parent.orelse if denied else parent.body) and asks(module, test)
-    if not isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return)):
+    if isinstance(parent, ast.Call) and getattr(parent.func, "attr", "") in GROWING:
+        parent = getattr(parent, "parent", None)  # `devices.append("cuda")`
+    if not isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr)):
         return False
     block = getattr(parent, "parent", None)
     return isinstance(block, ast.If) and parent in block.body and asks(module, block.test)

@@ -63,7 +63,13 @@ def read_literals(module: Module) -> Iterator[Text]:
     for text in module.names.nodes[ast.JoinedStr]:
         first = text.values[0] if text.values else None
         head = first.value if isinstance(first, ast.Constant) else None
-        if isinstance(head, str) and head == f"{module.vocabulary.device}:":
+        if not isinstance(head, str):
+            continue
+        if len(text.values) == 1:  # `f"cuda"`: a text like any other
+            shape = shape_of(module, head)
+            if shape is not None:
+                yield from describe_text(module, text, head, shape)
+        elif head == f"{module.vocabulary.device}:":
             yield from describe_text(module, text, head, "fstring")
 
 

@@ -83,6 +83,8 @@ def mentions(module: Module) -> Iterator[OriginMention]:
     for node in module.names.nodes[ast.Attribute]:
         if node.attr not in (method, flag) or module.names.dotted(node) is not None:
             continue
+        if node in module.handled:
+            continue
         token = module.token(node)
         called = isinstance(getattr(node, "parent", None), ast.Call) and node.parent.func is node
         if token is not None and (called or node.attr == flag):

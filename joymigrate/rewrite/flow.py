@@ -15,7 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from joymigrate.rewrite import flow_tables
+from joymigrate.rewrite import flow_fields, flow_tables
 from joymigrate.rewrite.flow_graph import SINK, FlowGraph
 from joymigrate.rewrite.flow_sinks import DEVICE, Sinks
 from joymigrate.rewrite.option_calls import OPTION_CALLS, looked_up, option_name
@@ -37,11 +37,18 @@ class Flow(FlowGraph):
     name there: `("config.py", "DEVICE")`; None for names outside the project.
     """
 
-    def __init__(self, names: Names, sinks: Sinks, locate: Locate) -> None:
+    def __init__(
+        self,
+        names: Names,
+        sinks: Sinks,
+        locate: Locate,
+        defines: Callable[[str, str], bool] = lambda path, name: False,
+    ) -> None:
         super().__init__(sinks)
         self.names = names
         self.locate = locate
         self._qualified: dict[ast.AST, str] = {}
+        self.defines = defines
         self.literals: dict[ast.expr, set[str]] = defaultdict(set)
         self.device_like: set[str] = set()  # variables assigned from a device expression
         self._stars: list[tuple[str, str]] | None = None  # files of the project, `import *` of them
@@ -100,6 +107,8 @@ class Flow(FlowGraph):
             self.into(node.body, f"{qualified}()")
         elif scope.parent is not None and isinstance(scope.parent.node, ast.ClassDef):
             self.methods[node.name].append(qualified)
+        if isinstance(node, FUNCTIONS):
+            flow_fields.follow_validator(self, node, qualified)
         for name, bindings in scope.names.items():
             for binding in bindings:
                 if binding.kind != "parameter":
@@ -188,6 +197,8 @@ class Flow(FlowGraph):
         for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
                 kind = self.sinks.keyword(key.value)
+                for target in flow_fields.field_keys(self, node) if key.value == "choices" else ():
+                    self.into(value, target)
                 if kind:
                     self.into(value, SINK + kind)
                 elif key.value.isidentifier() and key.value not in self.sinks.everyday:
@@ -362,6 +373,10 @@ class Flow(FlowGraph):
             return [self.parameter(each, shift) for each in self.methods.get(call.func.attr, ())]
         return []
 
+    def parameters(self, call: ast.Call, which: int | str) -> list[str]:
+        """Keys of the parameter that an argument goes to, for functions of this project."""
+        return self._parameter_keys(call, self.names.dotted(call.func), which)
+
     def _inherited(
         self, owner: ast.ClassDef, method: str, which: int | str, depth: int = 0
     ) -> list[str]:
@@ -511,6 +526,9 @@ class Flow(FlowGraph):
             yield from self._defaults(call, default, depth)
             return
         if isinstance(call.func, ast.Attribute):
+            if call.func.attr == "join" and call.args:
+                yield from self.leaves(call.args[0], depth + 1)  # `":".join(["cuda", "1"])`
+                return
             if call.func.attr in self.sinks.through_methods or (
                 call.func.attr == "format" and isinstance(call.func.value, ast.Constant)
             ):
@@ -558,6 +576,8 @@ class Flow(FlowGraph):
             given = [call.args[position]]
             if len(parameters) > 1:  # `parametrize("device, size", [("cuda", 1), …])`
                 rows = getattr(given[0], "elts", [])
+                kinds = (ast.List, ast.Tuple, ast.Set, ast.Call)
+                rows = [row for row in rows if isinstance(row, kinds)]
                 columns = (getattr(row, "elts", getattr(row, "args", [])) for row in rows)
                 given = [each[at] for each in columns if at < len(each)]
             for value in given:
@@ -626,9 +646,12 @@ class Flow(FlowGraph):
         if self._stars is None:
             bases = (self.names.absolute(node) for node in self.names.star_imports)
             self._stars = [found for base in bases if (found := self.locate(base)) is not None]
-        if len(self._stars) != 1 or hasattr(builtins, name):
+        if not self._stars or name.startswith("_") or hasattr(builtins, name):
             return None
-        return f"{self._stars[0][0]}::{mark}{name}"
+        homes = [path for path, _ in self._stars]
+        if len(homes) > 1:  # the last one that binds the name
+            homes = [path for path in homes if self.defines(path, name)]
+        return f"{homes[-1]}::{mark}{name}" if homes else None
 
     def _foreign(self, dotted: str) -> str | None:
         found = self.locate(dotted)
@@ -663,7 +686,8 @@ class Flow(FlowGraph):
             unchanged = (*self.sinks.through_methods, "split", "replace")
             if isinstance(value.func, ast.Attribute) and value.func.attr in unchanged:
                 return self.is_device(value.func.value, depth + 1)
-            return False
+            local = self._local_function(value.func) if isinstance(value.func, ast.Name) else None
+            return local is not None and f"{local}()" in self.device_like
         if isinstance(value, ast.Subscript):
             return self.is_device(value.value, depth + 1)
         key = self.key(value) if isinstance(value, (ast.Name, ast.Attribute)) else None

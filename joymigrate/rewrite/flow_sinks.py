@@ -51,7 +51,9 @@ def load(origin_device: str) -> Sinks:
             name = name.replace("{origin}", origin_device)
             methods.setdefault(name, {}).update(dict.fromkeys(positions, kind))
     return Sinks(
-        names={name: kind for kind in kinds for name in raw[kind]["names"]},
+        names={
+            each: kind for kind in kinds for n in raw[kind]["names"] for each in (n, n.upper())
+        },  # `DEVICE` is a constant or a key of a configuration
         keywords={name: kind for kind in kinds for name in raw[kind]["keywords"]},
         calls=calls,
         methods=methods,

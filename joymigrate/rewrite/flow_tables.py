@@ -30,6 +30,7 @@ class Values(Protocol):
     names: Names
     sinks: Sinks
     edges: dict[str, set[str]]
+    literals: dict[ast.expr, set[str]]
     loaded: set[str]
 
     def key(self, node: ast.expr) -> str | None:
@@ -43,6 +44,9 @@ class Values(Protocol):
 
     def is_device(self, value: ast.expr, depth: int = 0) -> bool:
         """Whether an expression is a device by its form."""
+
+    def parameters(self, call: ast.Call, which: int | str) -> list[str]:
+        """Keys of the parameter that an argument goes to."""
 
     def into(self, value: ast.expr, target: str) -> None:
         """Draw the edges from an expression to a key."""
@@ -66,6 +70,7 @@ def draw(flow: Values) -> None:
         func = call.func
         if isinstance(func, ast.Attribute) and func.attr in LOOKUPS and call.args:
             looked_up(flow, func.value, call.args[0], stored=False)
+    hand_on(flow)
     for node in (*nodes[ast.For], *nodes[ast.AsyncFor], *nodes[ast.comprehension]):
         read_loop(flow, node.iter, node.target)
     for node in nodes[ast.Compare]:
@@ -155,6 +160,32 @@ def ends_of(flow: Values, value: ast.expr) -> set[str]:
         return {end for each in value.elts for end in ends_of(flow, each)}
     keys = {leaf for leaf in flow.leaves(value) if isinstance(leaf, str)}
     return {*keys, SINK + COMPARED} if keys else set()
+
+
+def hand_on(flow: Values) -> None:
+    """`run(TABLE)`: the keys of a table are those of the parameter that it is given to."""
+    known = {each for ends in flow.literals.values() for each in ends if each.endswith(KEYS)}
+    for call in flow.names.nodes[ast.Call]:
+        given: list[tuple[int | str, ast.expr]] = [*enumerate(call.args)]
+        given += [(each.arg, each.value) for each in call.keywords if each.arg is not None]
+        for which, value in given:
+            table = isinstance(value, ast.Dict) and any(map(text_key, value.keys))
+            if isinstance(value, (ast.Name, ast.Attribute)):
+                name = getattr(value, "attr", getattr(value, "id", ""))
+                key = table_key(flow, value) if known or name.isupper() else None
+                if key is None or not (key in known or (name.isupper() and "::" in key)):
+                    continue
+                for parameter in flow.parameters(call, which):
+                    flow.edges[key].add(parameter + KEYS)
+            elif table:
+                for parameter in flow.parameters(call, which):
+                    for each in value.keys:  # type: ignore[attr-defined]
+                        flow.into(each, parameter + KEYS)
+
+
+def text_key(node: ast.expr | None) -> bool:
+    """Whether a table's key is a text."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def read_loop(flow: Values, table: ast.expr, target: ast.expr) -> None:

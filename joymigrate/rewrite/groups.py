@@ -22,7 +22,7 @@ from dataclasses import replace
 from joymigrate.chips import all_chips
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import conditions
+from joymigrate.rewrite import conditions, refusals
 from joymigrate.rewrite.expressions import (
     Expression,
     OriginMention,
@@ -40,6 +40,7 @@ from joymigrate.rewrite.proof import label
 
 # Back ends that are no chip of ours but that programs have branches for.
 OTHERS = ("xpu", "hpu", "mps", "xla", "hip", "tpu", "cpu")
+BEYOND_SHIM = ("JM105", "JM107")  # absent names; what means something else on the target
 DEVICE = "JM120"  # a text that is seen to arrive at a device
 STAYS = "it goes with `{text}` (line {line}), which stays"
 DOUBTED = "it goes with `{text}` (line {line}), which needs a look"
@@ -64,6 +65,8 @@ class Groups:
         self.questioned: list[OriginMention] = []  # of them, those that may decide what runs
         self.moved: list[tuple[OriginMention, int]] = []  # hard places and the findings over them
         self.mentions = list(self._mentions())
+        if module.context.style is Style.SHIM:
+            self.mentions = [each for each in self.mentions if self._beyond_shim(each)]
 
     # -- places --------------------------------------------------------------------------------
 
@@ -109,6 +112,15 @@ class Groups:
                     self.unsure.append(mention)
                 if decisive(mention):
                     self.questioned.append(mention)
+
+    def _beyond_shim(self, mention: OriginMention) -> bool:
+        """Whether the shim does not bring what a place names: the rest works as it is written."""
+        source = self.module.source
+        first, last = source.position(mention.start), source.position(mention.end)
+        return any(
+            each.rule in BEYOND_SHIM and first <= (each.line, each.column) < last
+            for each in self.findings
+        )
 
     # -- groups --------------------------------------------------------------------------------
 
@@ -177,12 +189,33 @@ class Groups:
                 reason = next((self.stay[n] for n in numbers if n in self.stay), None)
                 if reason is not None:
                     self._leave(numbers, reason)
+            self._leave_placed()
             left = [(place, n) for place, n in self.moved if n in self.stay and n not in seen]
             if not left:
                 return
             for place, number in left:
                 seen.add(number)
                 self._leave(self._with_guard(place, hold=True), self.stay[number])
+
+    def _leave_placed(self) -> None:
+        """Where a condition stays that leaves for other devices, so does what places its value."""
+        for test, places in self._refusals:
+            numbers = self._inside(places)
+            if all(number in self.stay for number in numbers) or self.module.guarded(test):
+                continue
+            at = self.expression_at(self.module.span(test)[0])
+            asking = self.members.get(at, ()) if at is not None else ()
+            reason = next((self.stay[n] for n in asking if n in self.stay), None)
+            if reason is None:
+                start, end = self.module.span(test)
+                kept = next((m for m in self.mentions if start <= m.start < end), None)
+                reason = self._why(kept) if kept is not None else None
+            if reason is not None and at is not None and not self._mixed_before(at):
+                self._leave(numbers, reason)
+
+    @functools.cached_property
+    def _refusals(self) -> list[tuple[ast.expr, list[ast.stmt]]]:
+        return list(refusals.refusals(self.module))
 
     def _keep_behind(self, at: int, reason: str) -> None:
         """Where a condition stays the origin's, so does what runs under it."""
@@ -413,7 +446,7 @@ def labels(node: ast.AST) -> bool:
 
 def bind(module: Module, findings: list[Finding]) -> list[Finding]:
     """Put findings into groups; a group that can't be written as a whole is reported."""
-    if module.vocabulary.same_device or module.context.style is Style.SHIM:
+    if module.vocabulary.same_device:
         return findings
     if not findings:
         if conditions.library_words(module).search(module.source.text):

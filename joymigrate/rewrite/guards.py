@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from joymigrate.chips import all_chips
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
 
 LEAVES = (ast.Return, ast.Continue, ast.Break)
+TWICE = re.compile(r"(?:^|_)(?:no|not|without|disable)_?[a-z]")  # flags that deny by their name
 CONTAINERS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 
 
@@ -110,14 +112,44 @@ def against(parent: ast.If | ast.IfExp | ast.Try, child: ast.AST) -> list[ast.AS
 def negative(test: ast.AST) -> bool:
     """Whether a condition denies something; of several parts, one that speaks of a device does.
 
-    `not x.is_available() or small` is negative, `not other_vendor and x.is_here()` is not.
+    `not x.is_available() or small` is negative; `not other_vendor and x.is_here()` is not, nor is
+    `not no_cuda and x.is_here()`.
     """
-    parts = test.values if isinstance(test, ast.BoolOp) else [test]
+    parts = list(flatten(test))
     asking = [part for part in parts if names_device(part)]
+    questions = [part for part in asking if asks_for(part)]
+    return any(denies(node) for part in questions or asking or parts for node in ast.walk(part))
+
+
+def flatten(test: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a condition that `and` and `or` join."""
+    if isinstance(test, ast.BoolOp):
+        for part in test.values:
+            yield from flatten(part)
+    else:
+        yield test
+
+
+def asks_for(part: ast.AST) -> bool:
+    """Whether a part of a condition asks for a device itself, and is no flag of the program's."""
     return any(
-        isinstance(node, (ast.Not, ast.NotEq, ast.NotIn))
-        for part in asking or parts
+        isinstance(node, ast.Compare)
+        or (isinstance(node, ast.Call) and names_device(node.func))
+        or (isinstance(node, ast.Attribute) and node.attr.startswith("is_"))
         for node in ast.walk(part)
+    )
+
+
+def denies(node: ast.AST) -> bool:
+    """Whether a node turns a meaning round; `not args.no_cuda` does it twice."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        at = node.operand
+        if isinstance(at, ast.Subscript) and isinstance(at.slice, ast.Constant):
+            at = at.slice
+        name = getattr(at, "attr", getattr(at, "id", getattr(at, "value", "")))
+        return not (isinstance(name, str) and TWICE.search(name.lower()))
+    return isinstance(node, ast.Compare) and any(
+        isinstance(each, (ast.NotEq, ast.NotIn)) for each in node.ops
     )
 
 

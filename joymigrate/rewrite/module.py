@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,12 +28,16 @@ class Project:
     """What a module needs to know about its project.
 
     `locate` finds the file of a dotted name (see `flow`). `own_methods` are names of classes of
-    the project that define the origin's device method themselves (`def cuda`). `package` is the
+    the project that define the origin's device method themselves (`def cuda`). `defines` tells
+    whether a file binds a name at its top level. `package` is the
     dotted path of the module's package.
     """
 
     locate: Locate = lambda dotted: None
+    defines: Callable[[str, str], bool] = lambda path, name: False
     own_methods: frozenset[str] = frozenset()
+    own_placing: bool = True  # each of those classes has `to` as well
+    own_flags: frozenset[str] = frozenset()  # the same for its flag: `self.is_cuda = …`
     package: tuple[str, ...] = ()
     entry: bool = False  # whether programs start in this file
     held: Mapping[str, str] = field(default_factory=dict)  # conditions that stay: key and reason
@@ -102,7 +106,7 @@ class Module:
     def flow(self) -> Flow:
         """The value flow, built when first asked for."""
         if self._flow is None:
-            self._flow = Flow(self.names, self.sinks, self.project.locate)
+            self._flow = Flow(self.names, self.sinks, self.project.locate, self.project.defines)
         return self._flow
 
     @property

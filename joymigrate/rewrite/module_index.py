@@ -209,3 +209,21 @@ class ModuleIndex:
             if folder in self.imported_roots:
                 return self.imported_roots[folder]
         return None
+
+
+def binds(text: str, name: str) -> bool:
+    """Whether a file binds a name at its top level, as far as its lines tell.
+
+    What stands in `if` and `try` there counts when it is an assignment or an import.
+    """
+    word = re.escape(name)
+    return (
+        name in text
+        and re.search(
+            rf"^(?:async[ ]def|def|class)[ \t]+{word}\b|^[ \t]*{word}[ \t]*(?::[^=\n]+)?=[^=]"
+            rf"|^(?:from[ \t].*)?[ \t]*import[ \t].*\b{word}\b|^[ \t]+{word},?[ \t]*$",
+            text,
+            re.M,
+        )
+        is not None
+    )

@@ -61,6 +61,9 @@ def find_offered(node: ast.expr) -> ast.expr | None:
         return outer if literal_type(taker) and outer is taker.slice else None
     if isinstance(taker, ast.keyword):
         return outer if taker.arg in ("choices", "enum_values") else None
+    if isinstance(taker, ast.Dict) and outer in taker.values:  # `metadata={"choices": […]}`
+        key = taker.keys[taker.values.index(outer)]
+        return outer if getattr(key, "value", None) == "choices" else None
     if isinstance(taker, ast.Call):
         name = getattr(taker.func, "attr", getattr(taker.func, "id", ""))
         enum = name in ("DEFINE_enum", "DEFINE_multi_enum") and outer in taker.args[2:3]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Rules of packages and tools that come with kernels of the origin's.
 RULES = frozenset(("JM141", "JM200", "JM201", "JM203"))
+DRIVER = "JM181"  # modules that ask the origin's driver: they fail where it is missing
 PROVIDERS = "JM205"  # the rule whose strings name what runs a model on the origin's device
 # Operators that come with torch or that the target's packages bring as well; others are a project's
 # own, and compiled for the origin.
@@ -121,6 +122,13 @@ def kept_for_library(module: Module, node: ast.AST) -> str | None:
         if named is not None:
             return named
         branch = getattr(use, "parent", None)
+        if isinstance(branch, ast.If) and branch.test is use:
+            parts = [each for part in branch.body for each in ast.walk(part)]
+            if not any(moved_as_well(module, part, node) for part in branch.body):
+                imports = (kernel(module, each, False) for each in parts)
+                first = next(filter(None, imports), None)
+                if first is not None:
+                    return first
         if isinstance(branch, ast.IfExp) and branch.test is use:
             for each in ast.walk(branch.body):
                 name = str(getattr(each, "attr", getattr(each, "id", "")))
@@ -202,6 +210,8 @@ def kernel(module: Module, node: ast.AST, tensor: bool) -> str | None:
         return None
     func = node.func
     name = getattr(func, "attr", getattr(func, "id", ""))
+    if isinstance(func, ast.Name) and plain_function(module, func):
+        return None
     if name in ("apply", "forward") and isinstance(func, ast.Attribute):
         func = func.value
         name = getattr(func, "attr", getattr(func, "id", ""))
@@ -209,6 +219,29 @@ def kernel(module: Module, node: ast.AST, tensor: bool) -> str | None:
     camel = re.escape(module.vocabulary.device.capitalize())
     own = re.search(rf"(?:^|_){device}(?:_|$)|{camel}(?=[A-Z]|$)", name)
     return name if own and name != module.context.origin.tensor["cuda"] else None
+
+
+def plain_function(module: Module, name: ast.Name) -> bool:
+    """Whether a function of this file is meant that calls nothing which is named for the device."""
+    found = module.names.lookup(name.id, name)
+    if found is None or len(found[1]) != 1 or found[1][0].kind != "function":
+        return False
+    names = module.names.nodes
+    start, end = module.span(found[1][0].node)
+    word = module.vocabulary.device
+    for node in (*names[ast.Call], *names[ast.Import], *names[ast.ImportFrom]):
+        at, _ = module.span(node)
+        if not start <= at < end:
+            continue
+        if not isinstance(node, ast.Call):
+            return False
+        called = str(getattr(node.func, "attr", getattr(node.func, "id", "")))
+        dotted = module.names.dotted(node.func) or ""
+        if (word in called.lower() and called != word) or is_bound(module, dotted):
+            return False
+        if operator(module, dotted) or called in ("apply", "forward"):
+            return False
+    return True
 
 
 def providers(module: Module) -> Collection[str]:
@@ -245,4 +278,4 @@ def is_bound(module: Module, dotted: str) -> bool:
         return True  # `from my_cuda_ext import fused`
     table = patterns(module.context)
     rule = table.names.get(dotted) or lookup(dotted, {}, table.imports)
-    return rule in RULES
+    return rule in RULES or rule == DRIVER

@@ -76,9 +76,12 @@ def scan(
         context=context,
         tree=tree,
         own_methods=own_methods(texts, origin.tensor["cuda"]),
+        own_placing=own_placing(texts, origin.tensor["cuda"]),
+        own_flags=own_flags(texts, origin.tensor["is_cuda"]),
         active=selection(context, select, ignore),
         want_kept=want_kept,
         entries=entries(texts, tree) if style is Style.SHIM else frozenset(),
+        texts=texts,
     )
     global _JOB  # handed to forked workers without pickling
     _JOB = job
@@ -217,6 +220,22 @@ def own_methods(texts: Mapping[str, str], method: str) -> frozenset[str]:
     wanted = re.compile(rf"^[ \t]+(?:async )?def {re.escape(method)}\b", re.M)
     word = f"def {method}"
     return frozenset(path for path, text in texts.items() if word in text and wanted.search(text))
+
+
+def own_placing(texts: Mapping[str, str], method: str) -> bool:
+    """Whether each class with the origin's method has `to` as well, as far as its file tells."""
+    defined = re.compile(rf"^[ \t]+(?:async )?def {re.escape(method)}\b", re.M)
+    placing = re.compile(r"^[ \t]+(?:async )?def to\b", re.M)
+    found = [text for text in texts.values() if f"def {method}" in text and defined.search(text)]
+    return all(len(placing.findall(text)) >= len(defined.findall(text)) for text in found)
+
+
+def own_flags(texts: Mapping[str, str], flag: str) -> frozenset[str]:
+    """Files whose classes have an attribute or property of the flag's name themselves."""
+    word = re.escape(flag)
+    field = rf"{word}[ \t]*:[^,()\n]*$"  # of a parameter a comma or a bracket follows
+    wanted = re.compile(rf"^[ \t]+(?:def {word}\b|self\.{word}[ \t]*[:=][^=]|{field})", re.M)
+    return frozenset(path for path, text in texts.items() if flag in text and wanted.search(text))
 
 
 def read_installed(package: str, root: Path) -> Iterator[File]:

@@ -13,6 +13,8 @@ from joymigrate.rewrite.module import Module
 
 OWN = "a class of this project defines its own {method}(); the receiver may be one of them"
 
+OWN_FLAG = "a class of this project has a {flag} of its own; the receiver may be one of them"
+
 
 def find(module: Module) -> Iterator[Finding]:
     """Findings for the origin's tensor methods and attributes."""
@@ -26,6 +28,9 @@ def find(module: Module) -> Iterator[Finding]:
             yield from device_method(module, node, tensor[method])
         elif node.attr == flag and isinstance(node.ctx, ast.Load):
             yield from device_flag(module, node, tensor[flag])
+    for call in module.names.nodes[ast.Call]:
+        if getattr(call.func, "id", "") == "getattr" and name_asked(call) == method:
+            yield from method_by_name(module, call, tensor[method])
     for node in module.names.nodes[ast.FunctionDef]:
         owner = getattr(node, "parent", None)
         if node.name == method and isinstance(owner, ast.ClassDef):
@@ -72,9 +77,12 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
         yield module.find("JM110", span, tier=Tier.REPORT, reason=reason)
         return
     tier = Tier.SAFE
-    if doubtful(module, node):
-        tier, reason = Tier.UNSAFE, Text(OWN, method=node.attr)
     edits = [(*token, to)]
+    if doubtful(module, node):
+        if not call.args and not call.keywords and placed_by_to(module, node.attr):
+            edits = [(token[0], whole[1], f'to("{module.vocabulary.to_device}")')]
+        else:
+            tier, reason = Tier.UNSAFE, Text(OWN, method=node.attr)
     if module.context.style is Style.AGNOSTIC:
         placed = placement(module, call, token)
         if placed is None:
@@ -82,6 +90,41 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
             return
         edits = placed
     yield module.find("JM110", span, edits=edits, tier=tier, reason=reason, needs=need(module))
+
+
+def name_asked(call: ast.Call) -> str | None:
+    """The name that `getattr(x, "name")` asks for."""
+    name = call.args[1] if len(call.args) > 1 else None
+    return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else None
+
+
+def method_by_name(module: Module, call: ast.Call, to: str) -> Iterator[Finding]:
+    """`getattr(x, "cuda")(…)`, or kept in a variable that is called; an option is never called."""
+    parent = getattr(call, "parent", None)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    called = isinstance(parent, ast.Call) and parent.func is call
+    if isinstance(target, ast.Name):
+        uses = (each.func for each in module.names.nodes[ast.Call])
+        named = (use for use in uses if isinstance(use, ast.Name) and use.id == target.id)
+        scope = module.names.lookup(target.id, target)
+        called = any(module.names.lookup(use.id, use) == scope for use in named)
+    name = call.args[1]
+    start, end = module.span(name)
+    if not called or module.names.dotted(call.args[0]) is not None:
+        return
+    reason = module.guarded(call)
+    if reason is None and (
+        module.project.own_methods | classes_here(module, name_asked(call) or "")
+    ):
+        reason = Text(OWN, method=name_asked(call) or "")
+    if reason is None and module.context.style is not Style.DIRECT:
+        reason = "the method is looked up by name; write `.to(device)`"
+    if reason is not None:
+        yield module.find("JM110", name, tier=Tier.REPORT, reason=reason)
+        return
+    text = module.text(name)
+    edits = [(start, end, text[0] + to + text[-1])]
+    yield module.find("JM110", name, edits=edits, needs=need(module))
 
 
 def find_unbound(module: Module, node: ast.Attribute, to: str) -> Finding:
@@ -107,10 +150,10 @@ def plain_value(module: Module, node: ast.Attribute) -> bool:
     )
 
 
-def doubtful(module: Module, node: ast.Attribute) -> bool:
+def doubtful(module: Module, node: ast.Attribute, own: frozenset[str] | None = None) -> bool:
     """Whether the receiver may be an instance of a project class with its own method."""
-    own = module.project.own_methods | classes_here(module, node.attr)
-    if not own:
+    own = module.project.own_methods if own is None else own
+    if not own | classes_here(module, node.attr):
         return False
     value = node.value
     if isinstance(value, ast.Name):
@@ -119,6 +162,12 @@ def doubtful(module: Module, node: ast.Attribute) -> bool:
         if found and values and len(values) == len(found[1]):
             return any(not from_torch(module, v) for v in values)
     return not from_torch(module, value)
+
+
+def placed_by_to(module: Module, method: str) -> bool:
+    """Whether `x.to(device)` is right for tensors and for each class with a method of its own."""
+    here = classes_here(module, method) <= classes_here(module, "to")
+    return here and module.project.own_placing
 
 
 def classes_here(module: Module, method: str) -> frozenset[str]:
@@ -179,13 +228,32 @@ def device_flag(module: Module, node: ast.Attribute, to: str) -> Iterator[Findin
     if token is None:
         yield module.find("JM111", node, tier=Tier.REPORT, reason="inside a multi-line f-string")
         return
+    if own_flag(module, node):
+        module.handled.add(node)  # it says nothing of a tensor
+        return
     guard = module.guarded(node) or own_kernels.decides(module, node, tensor=True)
     if guard is not None:
         yield module.find("JM111", node, tier=Tier.REPORT, reason=guard)
         return
+    tier, reason = Tier.SAFE, None
+    if doubtful(module, node, module.project.own_flags):
+        tier, reason = Tier.UNSAFE, Text(OWN_FLAG, flag=node.attr)
     edits = [(*token, to)]
     if module.context.style is Style.AGNOSTIC:
         start, _ = module.span(node)
         _, value_end = module.span(node.value)
         edits = [(start, start, f"{module.helper}.is_accel("), (value_end, token[1], ")")]
-    yield module.find("JM111", node, edits=edits, needs=need(module))
+    yield module.find("JM111", node, edits=edits, tier=tier, reason=reason, needs=need(module))
+
+
+def own_flag(module: Module, node: ast.Attribute) -> bool:
+    """Whether `self.is_cuda` is what the class itself, or one of this file, gives a value."""
+    if getattr(node.value, "id", "") != "self":
+        return False
+    stored = (
+        each.attr == node.attr
+        and isinstance(each.ctx, ast.Store)
+        and getattr(each.value, "id", "") == "self"
+        for each in module.names.nodes[ast.Attribute]
+    )
+    return any(stored) or bool(classes_here(module, node.attr))

@@ -1,4 +1,7 @@
-"""Parts of a device's text that are read by position: `device[5:]`, the card behind `cuda:`."""
+"""Parts of a device's text that are read by position.
+
+`device[5:]`, the card behind `cuda:`, and its colon: `device[4] == ":"`.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,32 @@ def find(module: Module) -> Iterator[Finding]:
     """Findings for positions that are right for the origin's name alone."""
     words = module.vocabulary
     behind = len(words.device) + 1
-    if words.same_device or not re.search(rf"\[ *{behind}", module.source.text):
+    either = rf"\[ *(?:{behind}|{behind - 1})"
+    if words.same_device or not re.search(either, module.source.text):
         return
     for node in module.names.nodes[ast.Subscript]:
         at = node.slice.lower if isinstance(node.slice, ast.Slice) else node.slice
-        if not (
-            isinstance(at, ast.Constant) and at.value == behind and is_text(module, node.value)
-        ):
+        if not isinstance(at, ast.Constant) or at.value not in (behind, behind - 1):
+            continue
+        known = at.value
+        if not is_text(module, node.value):
+            continue
+        colon = known == behind - 1
+        if colon and not is_colon(node):
             continue
         if module.context.style is Style.SHIM or module.guarded(node):
             continue
-        to = str(len(words.to_device) + 1)
+        to = str(len(words.to_device) + (not colon))
         if module.context.style is Style.AGNOSTIC:
-            to = f"len({module.helper}.accelerator()) + 1"
+            to = f"len({module.helper}.accelerator())" + " + 1" * (not colon)
         yield module.find("JM122", at, edits=[(*module.span(at), to)], needs=need(module))
+
+
+def is_colon(node: ast.Subscript) -> bool:
+    """Whether a letter is looked at to see if a card's number follows: `device[4] == ":"`."""
+    parent = getattr(node, "parent", None)
+    sides = [parent.left, *parent.comparators] if isinstance(parent, ast.Compare) else []
+    return any(isinstance(each, ast.Constant) and each.value == ":" for each in sides)
 
 
 def is_text(module: Module, node: ast.expr) -> bool:

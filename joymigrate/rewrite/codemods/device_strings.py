@@ -16,6 +16,7 @@ from joymigrate import language
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import guards, own_kernels
 from joymigrate.rewrite.codemods.device_names import need
+from joymigrate.rewrite.codemods.error_messages import error_text
 from joymigrate.rewrite.device_places import (
     ANNOTATED,
     TABLE_KEY,
@@ -124,6 +125,8 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         yield report(module, text, special, "JM900" if "attribute" in special else rule)
         return
     if module.context.style is Style.SHIM and text.shape != "composite":
+        if isinstance(parent, ast.Dict) and device_map(module, parent):
+            yield fix(module, text, text.rule)  # as its key, which the shim does not see
         return
     if text.shape == "option" or module.sinks.names.get(option_before(node) or "") == text.kind:
         yield rewrite_sent(module, text, fix(module, text, text.rule))
@@ -141,7 +144,7 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     if text.kind in kinds:
         direct = any(target == SINK + text.kind for target in targets)
         rule = "JM121" if text.rule == "JM120" and not direct else text.rule
-        listed = COMPARED in kinds or beside_host(text.whole)
+        listed = COMPARED in kinds or beside_host(text.whole) or made_to_compare(module, text)
         yield rewrite_sent(module, text, fix(module, text, rule, compare=listed))
         return
     doubt = report(module, text, language.Text(UNPROVEN, why=why(module, text, targets)), "JM121")
@@ -165,8 +168,28 @@ def beside_host(node: ast.expr) -> bool:
         outer = getattr(outer, "parent", None)
     if not isinstance(outer, (ast.List, ast.Tuple, ast.Set)):
         return False
-    parts = [part for each in outer.elts for part in (each, *getattr(each, "args", ())[:1])]
+    parts = [part for each in outer.elts for part in (each, *positional(each)[:1])]
     return any(isinstance(part, ast.Constant) and part.value == "cpu" for part in parts)
+
+
+def made_to_compare(module: Module, text: Text) -> bool:
+    """Whether a device is made for a comparison alone: `x.device == torch.device("cuda")`.
+
+    An assertion's is held to what was written for it.
+    """
+    made = getattr(text.whole, "parent", None)
+    if not isinstance(made, ast.Call) or module.names.dotted(made.func) != "torch.device":
+        return False
+    whole: ast.AST = made
+    while isinstance(getattr(whole, "parent", None), ast.Attribute):
+        whole = whole.parent  # type: ignore[attr-defined]
+    compared = isinstance(getattr(whole, "parent", None), ast.Compare)
+    return compared and not is_claimed(whole)  # type: ignore[arg-type]
+
+
+def positional(node: ast.expr) -> list[ast.expr]:
+    """What is given by position to a call; nothing for other expressions."""
+    return node.args if isinstance(node, ast.Call) else []
 
 
 def attribute_of_torch(module: Module, text: Text, parent: ast.AST | None) -> bool:
@@ -387,7 +410,7 @@ def evident(module: Module, other: ast.expr, kind: str) -> bool:
             if isinstance(other.func, ast.Attribute) and other.func.attr == "lower":
                 return evident(module, other.func.value, kind)
         return flow.sinks.names.get(last_name(other)) == BACKEND
-    if flow.is_device(other):
+    if flow.is_device(other) or error_text(module, other):
         return True
     if isinstance(other, ast.Call) and getattr(other.func, "id", "") == "str" and other.args:
         return evident(module, other.args[0], kind)
@@ -397,7 +420,7 @@ def evident(module: Module, other: ast.expr, kind: str) -> bool:
     if isinstance(other, ast.Call) and isinstance(other.func, ast.Attribute):
         return evident(module, other.func.value, kind)
     if isinstance(other, ast.Attribute) and other.attr == "type":
-        return "dev" in last_name(other.value).lower()
+        return isinstance(other.value, ast.Call) or "dev" in last_name(other.value).lower()
     return flow.sinks.names.get(last_name(other)) == DEVICE
 
 
