@@ -239,7 +239,7 @@ class Packing(Fake):
 def test_a_primary_that_compresses_cannot_be_compared_and_is_not_accused(table: Table) -> None:
     async def scenario(bench: Bench) -> None:
         for number in range(6):
-            assert (await bench.ask(f"{number}", stream=False)).upstream == "npu"
+            assert (await bench.ask(f"{number}", stream=False, temperature=0)).upstream == "npu"
             while bench.gateway.shadow.running:
                 await asyncio.sleep(0.001)
         rollout = bench.gateway.rollout
