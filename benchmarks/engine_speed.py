@@ -161,6 +161,7 @@ def main() -> None:
     parser.add_argument("--peer", choices=["transformers"])
     parser.add_argument("--only", choices=["load", "prefix", "start"])
     parser.add_argument("--quantised", type=Path, help="a quantised copy of --model, by turns")
+    parser.add_argument("--profile", action="store_true", help="where steps of --quantised go")
     parser.add_argument("--rounds", type=int, default=2, help="of --quantised")
     parser.add_argument("--concurrent", type=int, nargs="*", default=CONCURRENT)
     parser.add_argument("--json", type=Path)
@@ -216,6 +217,11 @@ def measure_quantised(folder: Path, given: Any) -> list[Row]:
                for name, each in folders.items()}  # fmt: skip
     for engine in engines.values():
         run_ours(engine, prompts(2), 2, "warm-up")
+    if given.profile:
+        for concurrent in given.concurrent:
+            for name, engine in engines.items():
+                profile_steps(engine, concurrent, name)
+        return []
     rows = []
     for concurrent in given.concurrent:
         best = dict.fromkeys(engines, 0.0)
@@ -230,6 +236,26 @@ def measure_quantised(folder: Path, given: Any) -> list[Row]:
         print(f"quantised, c={concurrent}: {best['quantised'] / best['joymigrate']:.2f}x tokens "
               "per processor-second")  # fmt: skip
     return rows
+
+
+def profile_steps(engine: Any, concurrent: int, name: str, steps: int = 10) -> None:
+    """The operators of `steps` steps that go on with `concurrent` texts, by torch's profiler."""
+    import torch
+
+    from joymigrate.run.serve.engine.types import Request, Sampling
+
+    sampling = Sampling(max_tokens=400, temperature=0, ignore_eos=True)
+    for i, ids in enumerate(prompts(concurrent)):
+        engine.add(Request(f"profile {i}", tuple(ids), sampling))
+    for _ in range(concurrent * PROMPT // 512 + 4):
+        engine.step()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
+        for _ in range(steps):
+            engine.step()
+    for one in list(engine.texts):
+        engine.abort(one)
+    print(f"{name}, c={concurrent}: {steps} steps")
+    print(found.key_averages().table(sort_by="self_cpu_time_total", row_limit=15))
 
 
 def measure_prefix(folder: Path, given: Any) -> list[Row]:
