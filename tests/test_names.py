@@ -39,6 +39,19 @@ FUNCTIONS = {
     *("asked", "chosen", "found", "given", "gone", "held", "left", "made", "said", "shown"),
     *("spoken", "taken", "told", "went"),
 }
+PARTICIPLES = {
+    *FUNCTIONS,
+    *("begun", "bound", "bought", "broken", "brought", "built", "caught", "done", "drawn", "fed"),
+    *("frozen", "got", "grown", "hidden", "kept", "known", "led", "lost", "meant", "met", "paid"),
+    *("seen", "sent", "sold", "sought", "spent", "stood", "struck", "sunk", "swept", "taught"),
+    *("thought", "torn", "unbound", "understood", "undone", "unread", "unseen", "withheld", "won"),
+    *("written", "rewritten"),
+}
+VERBS = {"bleed", "embed", "exceed", "feed", "heed", "need", "proceed", "seed", "speed", "succeed"}
+# A participle alone that is documented: `with kernels.requested(rms_norm="torch")`.
+DOCUMENTED = {"run/kernels/registry.py requested"}
+# Names of what is returned (`installed_version`): no more of them, a verb says more.
+MOST_BEFORE_A_NOUN = 246
 
 
 @cache
@@ -113,3 +126,30 @@ def test_the_stop_lists_are_applied() -> None:
         "journey/travel.py:1 Found",
         "journey/travel.py:2 told",
     ]
+
+
+def is_participle(name: str) -> bool:
+    """Whether the first word of a function's name says that something was done."""
+    word = name.lstrip("_").partition("_")[0]
+    return word in PARTICIPLES or (word.endswith("ed") and len(word) > 3 and word not in VERBS)
+
+
+def test_functions_are_verbs() -> None:
+    names = [
+        f"{path} {one.name}"
+        for path in sources()
+        for one in definitions(path)
+        if one.at_top and not one.is_class and is_participle(one.name)
+    ]
+    alone = {name for name in names if "_" not in name.rpartition(" ")[2].strip("_")}
+    assert alone == DOCUMENTED
+    assert len(names) - len(alone) <= MOST_BEFORE_A_NOUN, "name a new function by a verb"
+
+
+@pytest.mark.parametrize(
+    ("name", "participle"),
+    [("joined", True), ("_kept", True), ("installed_version", True), ("need", False),
+     ("join", False), ("embed_rows", False)],
+)  # fmt: skip
+def test_participles_are_told_from_verbs(name: str, participle: bool) -> None:
+    assert is_participle(name) is participle
