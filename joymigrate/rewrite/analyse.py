@@ -102,10 +102,13 @@ def foreign(job: Job, path: str) -> str | None:
     return None
 
 
-def analyse(file: File, job: Job) -> Result:
-    """Read and scan one file. A file that can't be used becomes a JM000 finding."""
+def analyse(file: File, job: Job, data: bytes | None = None) -> Result:
+    """Read and scan one file; `data` is its content where it was read before.
+
+    A file that can't be used becomes a JM000 finding.
+    """
     try:
-        data = file.path.read_bytes()
+        data = file.path.read_bytes() if data is None else data
     except OSError as error:
         return unreadable(
             job, file, b"", Unreadable(Text("cannot be read: {problem}", problem=error.strerror))

@@ -70,7 +70,7 @@ def scan(
     root = common_root(paths)
     files, skipped = discover.files(paths, root, exclude, Vocabulary.of(context).words)
     dependencies = [f for name in follow_imports for f in read_installed(name, root)]
-    texts = {f.relative: read_text(f.path) for f in [*files, *dependencies] if f.kind == "python"}
+    texts, exact = read_python([*files, *dependencies])
     tree = index_of(texts)
     job = analyse.Job(
         context=context,
@@ -83,11 +83,12 @@ def scan(
         entries=entries(texts, tree) if style is Style.SHIM else frozenset(),
         texts=texts,
     )
-    global _JOB  # handed to forked workers without pickling
-    _JOB = job
+    global _JOB, _READ  # handed to forked workers without pickling
+    _JOB, _READ = job, {name: texts[name] for name in exact}
     with searches_paused():
         results = list(run([*files, *dependencies], jobs, on_progress, texts))
         results = settle(results, {f.relative: f for f in [*files, *dependencies]}, job, texts)
+    _READ = {}
     outside = {f.relative for f in dependencies}
     findings = [
         dependency(finding) if result.path in outside else finding
@@ -95,7 +96,8 @@ def scan(
         for finding in (*result.findings, *(item.no for item in result.open))
         if job.active(finding.rule) or finding.rule == "JM001"
     ]
-    findings = native.leave(with_callers(findings, files), chip, root)
+    own = {name: text for name, text in texts.items() if name not in outside}
+    findings = native.leave(with_callers(findings, own), chip, root)
     findings = leave_together(findings, context.rules, {f.relative: f for f in files}, tree)
     findings.sort(key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.rule))
     return Scan(
@@ -117,14 +119,14 @@ def scan(
 
 
 _JOB: analyse.Job | None = None
+_READ: dict[str, str] = {}
 
 
-def with_callers(findings: list[Finding], files: Iterable[File]) -> list[Finding]:
-    """Add to operators that CUDA sources bind which Python files call them."""
+def with_callers(findings: list[Finding], texts: Mapping[str, str]) -> list[Finding]:
+    """Add to operators that CUDA sources bind which Python files (of `texts`) call them."""
     if not any(kernels.is_bound(finding) for finding in findings):
         return findings
-    python = {f.relative: read_text(f.path) for f in files if f.kind == "python"}
-    return kernels.relate(findings, python)
+    return kernels.relate(findings, texts)
 
 
 def common_root(paths: Sequence[Path]) -> Path:
@@ -292,6 +294,29 @@ def expand(context: Context, words: Sequence[str]) -> set[str]:
     return found
 
 
+def read_python(files: Iterable[File]) -> tuple[dict[str, str], set[str]]:
+    """Texts of the Python files for word searches, and which of them stand as they do in the file.
+
+    Undecodable bytes and other ends of lines don't matter to a search; such a file is read again.
+    """
+    texts: dict[str, str] = {}
+    exact = set()
+    for file in files:
+        if file.kind != "python":
+            continue
+        try:
+            text = file.path.read_bytes().decode("utf-8", "replace")
+        except OSError:
+            texts[file.relative] = ""
+            continue
+        if "\r" in text:
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        elif "\ufffd" not in text:
+            exact.add(file.relative)
+        texts[file.relative] = text
+    return texts, exact
+
+
 def run(
     files: list[File], jobs: int, on_progress: Progress | None, texts: Mapping[str, str]
 ) -> Iterator[analyse.Result]:
@@ -386,7 +411,8 @@ def size_of(path: Path) -> int:
 def _work(file: File) -> analyse.Result:
     assert _JOB is not None
     try:
-        return analyse.analyse(file, _JOB)
+        read = _READ.get(file.relative)
+        return analyse.analyse(file, _JOB, None if read is None else read.encode())
     except Exception as error:
         error.add_note(f"while scanning {file.path}") if hasattr(error, "add_note") else None
         raise
