@@ -48,7 +48,7 @@ def steps() -> Iterable[str]:
 
 def commands() -> Iterable[str]:
     """Names of all commands."""
-    from joymigrate.cli._main import command_names
+    from joymigrate.cli._commands import command_names
 
     return command_names()
 

@@ -17,18 +17,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from joymigrate.cli import _examples, _shared_options
+from joymigrate.cli._commands import COMMANDS, command_names
 from joymigrate.cli._failures import bug, leave_stdout, outside, show_error, usage_error
 from joymigrate.errors import Exit, JoyError, did_you_mean
 from joymigrate.extras import absent
-
-COMMANDS = Path(__file__).parent
-
-
-def command_names() -> list[str]:
-    """Names of all commands, from the files of this folder."""
-    return sorted(
-        path.stem.replace("_", "-") for path in COMMANDS.glob("*.py") if path.stem[0] != "_"
-    )
 
 
 def summary(name: str) -> str:

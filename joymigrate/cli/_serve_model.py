@@ -11,7 +11,7 @@ from joymigrate.errors import Exit, JoyError
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
     from joymigrate.cli._serve_options import LanguageOptions, ServerOptions
-    from joymigrate.run.serve.engine.http.service import Service
+    from joymigrate.run.serve.engine.http.app import Endpoint
     from joymigrate.run.serve.engine.types import EngineOptions
 
 AUTO = "auto"
@@ -72,7 +72,7 @@ def serve(start: ServeOptions) -> int:
     return Exit.OK
 
 
-def open_model(start: ServeOptions) -> Service:
+def open_model(start: ServeOptions) -> Endpoint:
     """The gate, then the model; the first refusal costs no loading."""
     from joymigrate.run.serve.engine.http.opening import open_service
 

@@ -33,13 +33,13 @@ def models(
 ) -> int:
     """List model families with what was verified: built on meta, one step, layouts."""
     from joymigrate.cli._output import Progress, emit, one_of, talk
-    from joymigrate.cli.train import need_extra
-    from joymigrate.run.train import families, family_layouts
+    from joymigrate.cli._train_extra import need_extra
+    from joymigrate.run.train import families, family_kinds, family_layouts
 
     need_extra()
     chosen = one_of(form, ("text", "json"), "--format")
     for wish in kind:
-        one_of(wish, families.ALL_KINDS, "--kind")
+        one_of(wish, family_kinds.ALL_KINDS, "--kind")
     if names:
         emit("".join(f"{one.task}\t{one.family}\n" for one in families.list_families()), output)
         return Exit.OK

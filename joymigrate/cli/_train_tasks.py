@@ -100,7 +100,7 @@ def predict(
 def run(target: Path, job: Path | None, data: list[Path], wish: EvaluateOptions):  # type: ignore[no-untyped-def]
     """Load the job and look."""
     from joymigrate.cli._output import talk
-    from joymigrate.cli.train import need_extra
+    from joymigrate.cli._train_extra import need_extra
     from joymigrate.run.train import evaluate as evaluating
     from joymigrate.run.train import job as jobs
     from joymigrate.run.train.run_folder import RunFolder

@@ -101,7 +101,7 @@ def command(
 def select_uses(words: list[str]) -> list[Use]:
     """Every use of every command, or those of the one that is named."""
     from joymigrate.cli import _requirements
-    from joymigrate.cli._main import command_names
+    from joymigrate.cli._commands import command_names
 
     names = command_names()
     if not words:

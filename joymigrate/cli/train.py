@@ -8,6 +8,7 @@ import typer
 
 from joymigrate.cli import _train_models, _train_more, _train_samples, _train_tasks
 from joymigrate.cli._groups import group
+from joymigrate.cli._train_extra import need_extra
 from joymigrate.errors import Exit, JoyError
 
 NEEDS = {
@@ -80,13 +81,6 @@ def train(
         project=Path.cwd(),
     )
     return launch.launch(loaded, start, (lambda line: None) if quiet else lambda line: talk([line]))
-
-
-def need_extra() -> None:
-    """The libraries of the `train` extra, or which command installs them."""
-    from joymigrate.extras import need
-
-    need("train", "transformers", "peft", "pyarrow", what="training")
 
 
 @app.command("init")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 
+from joymigrate.cli._commands import COMMANDS
 from joymigrate.cli._groups import group
-from joymigrate.cli._main import COMMANDS
 
 PREFIX = "_verify_"
 

@@ -68,16 +68,11 @@ def entry(one: Advice) -> dict[str, Any]:
         **fields(rule, "problem action"),
         **{key: value or None for key, value in fields(rule, "gain before after").items()},
         **fields(rule, "api limits source"),
-        "rewrite": command(rule.select),
+        "rewrite": rule.command,
         "share": None if one.share is None else round(one.share, 4),
         "places": [fields(place, "what where module calls self_us:3") for place in one.places],
         "more_places": one.more,
     }
-
-
-def command(select: str) -> str | None:
-    """How the change is made by `rewrite`."""
-    return f"joymigrate rewrite --unsafe --select {select} ." if select else None
 
 
 def json_text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
@@ -113,7 +108,7 @@ def text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
         if rule.gain:
             lines.append(f"   {tell('gain:')} {tell(rule.gain)}")
         if rule.select:
-            lines.append(f"   {tell('by: ')} {command(rule.select)}")
+            lines.append(f"   {tell('by: ')} {rule.command}")
         lines += [*snippet("-", rule.before), *snippet("+", rule.after), ""]
     if any(one.basis == "structural" for one in advice):
         lines += [tell(STRUCTURAL), ""]
@@ -160,7 +155,7 @@ def markdown(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str
         if rule.gain:
             parts.append(tell("Gain: {gain}.", gain=rule.gain) + "\n")
         if rule.select:
-            parts.append(f"`{command(rule.select)}`\n")
+            parts.append(f"`{rule.command}`\n")
         parts.append("\n".join(f"- {place_line(place)}" for place in one.places) + "\n")
         if rule.before:
             parts.append(f"```python\n# before\n{rule.before}\n# after\n{rule.after}\n```\n")

@@ -9,8 +9,8 @@ import pytest
 
 from joymigrate import chips
 from joymigrate.rewrite.switch import plan
+from joymigrate.rewrite.switch.cache import cache_folder
 from joymigrate.rewrite.switch.kept import Edits, kept_or
-from joymigrate.rewrite.switch.load import cache_folder
 from tests.rewrite.projects import write
 
 SHOW = "NAME = 'CUDA_VISIBLE_DEVICES'\n"

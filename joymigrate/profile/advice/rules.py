@@ -44,6 +44,11 @@ class AdviceRule:
     needs: str = setting("trace", "What has to be read for it.", choices=NEEDS)
     file: str = setting("", hidden=True)
 
+    @property
+    def command(self) -> str | None:
+        """The command that makes the change, where `rewrite` can."""
+        return f"joymigrate rewrite --unsafe --select {self.select} ." if self.select else None
+
     def limit(self, name: str) -> float:
         """A threshold of the rule; its absence is a mistake in the rule."""
         if name not in self.limits:

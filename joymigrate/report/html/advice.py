@@ -29,7 +29,6 @@ TONES = {"error": "report", "warning": "unsafe", "note": "safe"}
 
 def render(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
     """One HTML document."""
-    from joymigrate.report.advice import command
 
     sections = [Section("summary", "Summary", summary(advice))]
     for index, one in enumerate(advice):
@@ -44,7 +43,7 @@ def render(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
         if rule.gain:
             said = Html(said + f"<p>{translate('Gain')}: {translate(rule.gain)}{stop()}</p>")
         if rule.select:
-            said = Html(said + f"<p><code>{escape(command(rule.select) or '')}</code></p>")
+            said = Html(said + f"<p><code>{escape(rule.command or '')}</code></p>")
         body = said + table(("what", "where", "module", "calls", "µs"), rows, right=(3, 4))
         if rule.before:
             shown = f"<pre># before\n{escape(rule.before)}\n# after\n{escape(rule.after)}</pre>"

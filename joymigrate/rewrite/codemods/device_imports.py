@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import groups
-from joymigrate.rewrite.codemods.device_names import moved_part, moved_rule, text_is_chain
+from joymigrate.rewrite.codemods.device_names import moved_rule, text_is_chain
 from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.moved_names import moved_part
 
 
 def find(module: Module) -> Iterator[Finding]:

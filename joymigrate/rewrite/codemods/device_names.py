@@ -14,6 +14,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import own_kernels
 from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.moved_names import moved_part
 
 # Names of the origin's module whose meaning differs between chips: reported by their own rule.
 AGNOSTIC = {
@@ -210,30 +211,6 @@ def render(module: Module, dotted: str) -> str:
             candidate = name + dotted[len(target) :]
             best = min(best, candidate, key=lambda text: (text.count("."), len(text)))
     return best
-
-
-def moved_part(module: Module, top: ast.expr, dotted: str) -> tuple[ast.expr, str, Advice] | None:
-    """The longest part of a chain that the chips list as moved, with what it becomes."""
-    node, name = top, dotted
-    while True:
-        advice = module.vocabulary.moved(name)
-        if advice is not None and (advice.to is not None or not under_moved_import(module, node)):
-            return node, name, advice
-        if not isinstance(node, ast.Attribute):
-            return None
-        node, name = node.value, name.rpartition(".")[0]
-
-
-def under_moved_import(module: Module, node: ast.expr) -> bool:
-    """Whether a chain starts at an imported name that moves at its import."""
-    if module.context.style is Style.AGNOSTIC:
-        return False  # imports stay there
-    root = node
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    bound = module.names.dotted(root)
-    base = module.vocabulary.moved(bound) if bound and bound not in module.unmoved else None
-    return base is not None and base.to is not None
 
 
 def through_import(module: Module, node: ast.expr, to: str) -> str | None:

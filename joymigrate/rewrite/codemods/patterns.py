@@ -22,9 +22,9 @@ from joymigrate.chips import Advice
 from joymigrate.language import Text
 from joymigrate.model import Finding, Rule, Tier
 from joymigrate.rewrite.arrays import is_array
-from joymigrate.rewrite.codemods.device_names import moved_part
 from joymigrate.rewrite.context import Context, once_per_rules
 from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.moved_names import moved_part
 from joymigrate.rewrite.readers._migration_map import migration_map
 
 SETTING = "JM192"  # values of well-known keywords that the chip's data knows

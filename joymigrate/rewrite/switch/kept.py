@@ -16,7 +16,7 @@ from typing import Any
 from joymigrate import __version__
 from joymigrate.chips import Chip, rules_root
 from joymigrate.rewrite import discover
-from joymigrate.rewrite.switch.load import OURS, cache_folder, store
+from joymigrate.rewrite.switch.cache import OURS, cache_folder, store
 
 Edits = dict[str, Any]  # by real path: {"sha256": …, "edits": [[start, end, text], …]}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from joymigrate.rewrite.switch.load import Rewriter, SwitchLoader, compile_cached
+from joymigrate.rewrite.switch.rewriter import Rewriter, SwitchLoader, compile_cached
 
 SOURCE = (".py", ".pyw")
 

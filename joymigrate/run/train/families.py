@@ -22,35 +22,13 @@ from typing import Any
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train import recommendation
 from joymigrate.run.train.digests import of_text, write_json
+from joymigrate.run.train.family_kinds import KINDS, RECOMMENDATION, TEXT_TO_IMAGE
 
 SCHEMA = "joymigrate.models/1"
 LIBRARIES = ("torch", "transformers", "diffusers")
 LARGE = 60_000_000  # parameters of a "tiny" model that is not stepped
 SECONDS = 30  # per family
 SAVE_EVERY = 20
-# kind → mapping of transformers, Auto class, the task here that trains it (None: rendered engines)
-KINDS: dict[str, tuple[str, str, str | None]] = {
-    "llm": ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "AutoModelForCausalLM", "sft"),
-    "multimodal": (
-        "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
-        "AutoModelForImageTextToText",
-        "image-text",
-    ),
-    "encoder": ("MODEL_FOR_MASKED_LM_MAPPING_NAMES", "AutoModelForMaskedLM", "masked-lm"),
-    "seq2seq": (
-        "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
-        "AutoModelForSeq2SeqLM",
-        "seq2seq",
-    ),
-    "image": (
-        "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
-        "AutoModelForImageClassification",
-        "image-classification",
-    ),
-}
-TEXT_TO_IMAGE = "text-to-image"
-RECOMMENDATION = "recommendation"
-ALL_KINDS = (*KINDS, TEXT_TO_IMAGE, RECOMMENDATION)
 FEATURE_TASKS = {
     "sasrec": "sequence", "hstu": "generative", "onerec": "generative",
     "mmoe": "multitask", "ple": "multitask",
@@ -224,7 +202,10 @@ def place() -> Path:
     """The cache's file for these versions and this code."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     here = Path(__file__).parent
-    code = [(here / name).read_text() for name in ("families.py", "family_step.py", "shrink.py")]
+    code = [
+        (here / name).read_text()
+        for name in ("families.py", "family_kinds.py", "family_step.py", "shrink.py")
+    ]
     key = of_text(json.dumps(versions(), sort_keys=True), *code)[:16]
     return Path(base) / "joymigrate" / f"models-{key}.json"
 

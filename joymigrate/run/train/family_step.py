@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from joymigrate.run.train.family_kinds import KINDS, RECOMMENDATION, TEXT_TO_IMAGE
 from joymigrate.run.train.shrink import tiny, tiny_arguments
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ class UnknownInputs(Exception):
 def build(kind: str, family: str) -> Any:
     """The tiny model on the current default device."""
     import transformers
-
-    from joymigrate.run.train.families import KINDS, RECOMMENDATION, TEXT_TO_IMAGE
 
     if kind == RECOMMENDATION:
         from joymigrate.run.train import recommendation
@@ -94,8 +93,6 @@ def loss_of(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
 def inputs_of(kind: str, family: str, model: Any) -> tuple[str, dict[str, Any]]:
     """What to feed, in words and as arguments."""
     import torch
-
-    from joymigrate.run.train.families import RECOMMENDATION, TEXT_TO_IMAGE
 
     if kind == RECOMMENDATION:
         return "rows of features", {"x": looked_up()}

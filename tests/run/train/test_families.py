@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from joymigrate.cli import _main
-from joymigrate.run.train import families, family_layouts, family_step, recommendation, shrink
+from joymigrate.run.train import (
+    families,
+    family_kinds,
+    family_layouts,
+    family_step,
+    recommendation,
+    shrink,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +27,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_kinds_of_families_are_listed() -> None:
     found = families.list_families()
     kinds = {one.task for one in found}
-    assert kinds == {*families.ALL_KINDS}
+    assert kinds == {*family_kinds.ALL_KINDS}
     assert len({one.family for one in found}) > 200
     assert not any(one.meta or one.step == "pass" or one.layouts for one in found)
 
@@ -41,7 +48,7 @@ def test_families_of_every_kind_take_a_step(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_recommendation_models_take_a_step() -> None:
-    found = families.survey(kinds=[families.RECOMMENDATION])
+    found = families.survey(kinds=[family_kinds.RECOMMENDATION])
     assert len(found) == len(recommendation.names()) == 12
     assert [(one.family, one.step, one.reason) for one in found if one.step != "pass"] == []
     assert {one.trained_by for one in found} == {"ctr", "multitask", "sequence", "generative"}

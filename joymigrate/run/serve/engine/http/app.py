@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 
 from joymigrate.run.serve.engine.http import routes
 from joymigrate.run.serve.engine.http.lost import refusal_of
@@ -14,6 +15,19 @@ from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.messages import Ask, Reply
 
 log = logging.getLogger("joymigrate.serve")
+
+
+@dataclass(slots=True)
+class Endpoint(Service):
+    """A service with its routes: what a web server asks."""
+
+    async def answer(self, ask: Ask) -> Reply:
+        """Answer a request; never raises but when it is cancelled."""
+        return await answer(self, ask)
+
+    def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
+        """Count a request, and write it to the log."""
+        record(self, ask, status, gone=gone)
 
 
 async def answer(service: Service, ask: Ask) -> Reply:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.asynchronous import AsyncEngine
+from joymigrate.run.serve.engine.http.app import Endpoint
 from joymigrate.run.serve.engine.http.defaults import AUTO, load
 from joymigrate.run.serve.engine.http.guide import Guides
 from joymigrate.run.serve.engine.http.meters import Meters
-from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.http.templates import Templates
 from joymigrate.run.serve.engine.http.words import Words
 from joymigrate.run.serve.engine.types import EngineOptions
@@ -31,7 +31,7 @@ def open_service(
     template: Path | None = None,
     generation: str = AUTO,
     override: str = "",
-) -> Service:
+) -> Endpoint:
     """Load a model and what the APIs need of its folder. Raises `JoyError`.
 
     `names` are what clients call it, the first one in answers; default: the folder's name.
@@ -58,7 +58,7 @@ def serving(
     names: Sequence[str] = (),
     keys: Sequence[str | Key] = (),
     limits: Limits | None = None,
-) -> Service:
+) -> Endpoint:
     """A service around an engine that runs already."""
     called = tuple(names) or (engine.info.name,)
     if not all(called):
@@ -67,7 +67,7 @@ def serving(
     clash = next((name for name in adapters if name in called), None)
     if clash is not None:
         raise JoyError(f"the model and an adapter are both called '{clash}'", help="--name NAME")
-    return Service(
+    return Endpoint(
         engine=engine,
         names=called,
         adapters=adapters,

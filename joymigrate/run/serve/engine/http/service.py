@@ -15,7 +15,6 @@ from joymigrate.run.serve.engine.types import ModelInfo
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.keys import Keys
 from joymigrate.run.serve.web.limits import Limits
-from joymigrate.run.serve.web.messages import Ask, Reply
 
 if TYPE_CHECKING:
     from joymigrate.run.serve.engine.asynchronous import AsyncEngine
@@ -89,18 +88,6 @@ class Service:
         if now - self.seen_at > STUCK_SECONDS:
             return f"the engine's step has lasted {now - self.seen_at:.0f} s"
         return None
-
-    async def answer(self, ask: Ask) -> Reply:
-        """Answer a request; never raises but when it is cancelled."""
-        from joymigrate.run.serve.engine.http import app
-
-        return await app.answer(self, ask)
-
-    def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
-        """Count a request, and write it to the log."""
-        from joymigrate.run.serve.engine.http import app
-
-        app.record(self, ask, status, gone=gone)
 
     async def close(self) -> None:
         """Stop the engine."""

@@ -1,0 +1,33 @@
+"""Names of the origin that stand elsewhere on the target: which part of a chain moves."""
+
+from __future__ import annotations
+
+import ast
+
+from joymigrate.chips import Advice
+from joymigrate.model import Style
+from joymigrate.rewrite.module import Module
+
+
+def moved_part(module: Module, top: ast.expr, dotted: str) -> tuple[ast.expr, str, Advice] | None:
+    """The longest part of a chain that the chips list as moved, with what it becomes."""
+    node, name = top, dotted
+    while True:
+        advice = module.vocabulary.moved(name)
+        if advice is not None and (advice.to is not None or not under_moved_import(module, node)):
+            return node, name, advice
+        if not isinstance(node, ast.Attribute):
+            return None
+        node, name = node.value, name.rpartition(".")[0]
+
+
+def under_moved_import(module: Module, node: ast.expr) -> bool:
+    """Whether a chain starts at an imported name that moves at its import."""
+    if module.context.style is Style.AGNOSTIC:
+        return False  # imports stay there
+    root = node
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    bound = module.names.dotted(root)
+    base = module.vocabulary.moved(bound) if bound and bound not in module.unmoved else None
+    return base is not None and base.to is not None
