@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from joymigrate.cli import _examples, _shared_options
+from joymigrate.cli import _color, _examples, _shared_options
 from joymigrate.cli._commands import COMMANDS, command_names
 from joymigrate.cli._failures import bug, leave_stdout, outside, show_error, usage_error
 from joymigrate.errors import Exit, JoyError, did_you_mean
@@ -80,6 +80,7 @@ OPTIONS = {
     "--version": "Show the version and exit.",
     "--settings FILE": "The configuration file (default: the nearest joymigrate.toml or "
     "pyproject.toml with [tool.joymigrate]).",
+    "--color WHEN": "Colour in the output: auto, always or never.",
     "--install-completion": "Install completion for the current shell.",
     "--show-completion": "Show the completion script for the current shell.",
     "-h, --help": "Show this message and exit.",
@@ -153,8 +154,9 @@ root = typer.Typer(
 def options(
     settings: Path | None = typer.Option(None, "--settings", help="The configuration file."),
     show_version: bool = typer.Option(False, "--version", callback=version, is_eager=True),
+    color: str | None = typer.Option(None, "--color", metavar="WHEN", callback=_color.choose),
 ) -> None:
-    """Options before the command."""
+    """Options before the command; `--color` may also stand behind it, and counts there."""
     if settings is not None:
         os.environ["JOYMIGRATE_SETTINGS"] = str(settings)
 

@@ -71,3 +71,25 @@ def test_quiet_keeps_what_explains_the_exit_code(joy: Joy, tmp_path: Path) -> No
     done = joy("schema", "job", "--check", str(job), "-q")
     assert done.code == 1
     assert "modle" in done.err
+
+
+def test_each_command_takes_color(commands: dict[str, Any]) -> None:
+    without = [
+        path
+        for path, command in commands.items()
+        if not any("--color" in one.opts for one in command.params)
+    ]
+    assert without == []
+
+
+@pytest.mark.parametrize("words", [("--color", "nope", "scan"), ("scan", "--color", "nope")])
+def test_color_stands_before_or_behind_the_command(joy: Joy, words: tuple[str, ...]) -> None:
+    done = joy(*words)
+    assert done.code == 2
+    assert "--color does not know 'nope'" in done.err
+
+
+def test_behind_the_command_color_counts(joy: Joy, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import torch\nx = torch.zeros(3).cuda()\n")
+    assert "\x1b[" in joy("--color", "always", "scan", str(tmp_path)).out
+    assert "\x1b[" not in joy("--color", "always", "scan", str(tmp_path), "--color", "never").out
