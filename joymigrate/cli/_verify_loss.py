@@ -33,14 +33,14 @@ def command(
     Exit code 0: within 1 % on average (or the envelope); up to 2 % with a warning; 1: beyond, or
     not finite on one side alone; 3: too few steps in common.
     """
-    from joymigrate.verify import loss
+    from joymigrate.verify import loss, loss_curves
     from joymigrate.verify.tolerance import Tolerance
 
     view = _verdicts.check_view(form, lang)
     place = _verdicts.place(to, subject, grade, checkpoint)
     limits = Tolerance.of(place.chip)
-    sides = [loss.read_curves(path) for path in (baseline, target)]
-    others = [loss.read_curves(path) for path in envelope]
+    sides = [loss_curves.read_curves(path) for path in (baseline, target)]
+    others = [loss_curves.read_curves(path) for path in envelope]
     found = loss.compare(sides[0], sides[1], others, column=column, tolerance=limits, smooth=smooth)
     lengths = [max(len(values) for values in side.columns.values()) for side in sides]
     verdict = loss.verdict(found, limits, lengths[0], lengths[1])

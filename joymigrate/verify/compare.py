@@ -12,8 +12,11 @@ from joymigrate.verify import (
     identity,
     module_stage,
     printed_stage,
+    rest_model,
     rest_stage,
     scope,
+    watch_ranks,
+    watch_record,
     watch_stage,
 )
 from joymigrate.verify.align import NameMap
@@ -52,7 +55,7 @@ from joymigrate.verify.process_stage import (
     left_out,
 )
 from joymigrate.verify.rest_cause import cause_of_rest
-from joymigrate.verify.rest_stage import Rest
+from joymigrate.verify.rest_model import Rest
 from joymigrate.verify.tolerance import Tolerance
 
 
@@ -233,7 +236,7 @@ def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> Re
     reason = None
     if not ours.json("tape.json"):
         reason = "the baseline holds nothing of it: --stats-only, or an older joymigrate"
-    made = stage(rest_stage.STAGE, rest.rows, reason=reason)
+    made = stage(rest_model.STAGE, rest.rows, reason=reason)
     if rest.broken and made.verdict is not Outcome.FAIL:
         made = replace(made, verdict=Outcome.INCONCLUSIVE, reason=rest.broken)
     found.stages.append(made)
@@ -267,7 +270,7 @@ def judge_program(
     if any(row.status.failed for row in rows):
         found.stages = [
             replace(made, verdict=Outcome.FAIL, reason=None)
-            if made.stage == rest_stage.STAGE
+            if made.stage == rest_model.STAGE
             else made
             for made in found.stages
         ]
@@ -280,7 +283,7 @@ def judge_run(
     alike: bool,
     found: Findings,
     parted: float,
-) -> watch_stage.Watched:
+) -> watch_record.Watched:
     """S5W: every step of the run, where nothing before explains what departs."""
     watched = watch_stage.judge_run(ours, theirs, replay.get("roots", {}), alike, parted)
     overtaken(found, watched.rows)
@@ -291,7 +294,7 @@ def judge_run(
     return watched
 
 
-def judge_prints(ours: Rank, theirs: Rank, watched: watch_stage.Watched, found: Findings) -> None:
+def judge_prints(ours: Rank, theirs: Rank, watched: watch_record.Watched, found: Findings) -> None:
     """S5P: printed numbers, where nothing before explains what departs."""
     printed = printed_stage.judge_printed(ours, theirs, watched)
     watched.printed = printed.compared, printed.of
@@ -301,7 +304,7 @@ def judge_prints(ours: Rank, theirs: Rank, watched: watch_stage.Watched, found: 
 
 
 def judge_files(
-    baseline: Bundle, target: Bundle, watched: watch_stage.Watched, found: Findings
+    baseline: Bundle, target: Bundle, watched: watch_record.Watched, found: Findings
 ) -> None:
     """S5F: files that the program wrote."""
     if not baseline.outputs:
@@ -328,7 +331,7 @@ def curve(
         target,
         tolerance,
         explained=next((row.module for row in found.rows if row.status.failed), None),
-        random=watch_stage.drawing(target.ranks[0]),
+        random=watch_ranks.drawing(target.ranks[0]),
         taught=bool(replayed.passes),
     )
     found.stages.append(made)

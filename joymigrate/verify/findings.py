@@ -12,7 +12,7 @@ from joymigrate.verify.model import (
     Outcome,
     StageResult,
 )
-from joymigrate.verify.watch_stage import Watched
+from joymigrate.verify.watch_record import Watched
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from joymigrate.verify import (
     free,
-    rest_stage,
+    rest_model,
 )
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
@@ -142,15 +142,15 @@ def given_before(found: Findings, rows: list[Difference]) -> None:
     if given is None or not failed:
         return
     at = given.step or 0
-    if any(row.stage != rest_stage.STAGE or (row.step or 0) <= at for row in failed):
+    if any(row.stage != rest_model.STAGE or (row.step or 0) <= at for row in failed):
         return
     found.rows = [
         replace(row, status=Status.WARN, consequence_of=given.module) if row.status.failed else row
         for row in found.rows
     ]
-    kept = [row for row in found.rows if row.stage == rest_stage.STAGE]
+    kept = [row for row in found.rows if row.stage == rest_model.STAGE]
     found.stages = [
-        replace(stage(s.stage, kept), reason=s.reason) if s.stage == rest_stage.STAGE else s
+        replace(stage(s.stage, kept), reason=s.reason) if s.stage == rest_model.STAGE else s
         for s in found.stages
     ]
 
@@ -194,14 +194,14 @@ def under_setting(setting: Difference, found: Findings) -> None:
     found.rows = [
         replace(row, status=Status.WARN, consequence_of=setting.module)
         if row.status.failed
-        and row.stage == rest_stage.STAGE
+        and row.stage == rest_model.STAGE
         and (row.phase in follows or row.op == "accumulated" or row.phase in chosen)
         and (row.step or 0) >= (setting.step or 0) + (row.phase in chosen)
         else row
         for row in found.rows
     ]
-    rows = [row for row in found.rows if row.stage == rest_stage.STAGE]
+    rows = [row for row in found.rows if row.stage == rest_model.STAGE]
     found.stages = [
-        replace(stage(s.stage, rows), reason=s.reason) if s.stage == rest_stage.STAGE else s
+        replace(stage(s.stage, rows), reason=s.reason) if s.stage == rest_model.STAGE else s
         for s in found.stages
     ]

@@ -11,7 +11,7 @@ import numpy as np
 from joymigrate.language import Text
 from joymigrate.verify import (
     free,
-    rest_stage,
+    rest_model,
 )
 from joymigrate.verify.bundle import Bundle, Rank
 from joymigrate.verify.display import Display
@@ -31,13 +31,13 @@ from joymigrate.verify.model import (
 from joymigrate.verify.module_stage import ModuleStage
 from joymigrate.verify.optimiser_stage import optimisers
 from joymigrate.verify.pairing import Pairing
-from joymigrate.verify.rest_stage import Rest
+from joymigrate.verify.rest_model import Rest
 from joymigrate.verify.update_cause import cause_of_update
-from joymigrate.verify.watch_stage import drawing
+from joymigrate.verify.watch_ranks import drawing
 
 # A gradient at a model's output in the very first step, of equal weights and data: an error above
 # this is no rounding. Our own choice, tried on few clean runs (benchmarks/verify_whole.py).
-FIRST = {"float64": 1e-6, "float32": 0.02, "float16": rest_stage.FREE, "bfloat16": rest_stage.FREE}
+FIRST = {"float64": 1e-6, "float32": 0.02, "float16": rest_model.FREE, "bfloat16": rest_model.FREE}
 
 
 def steps(
@@ -90,7 +90,7 @@ def steps(
             # gradient whose terms cancel may be nothing else.
             single = str(culprit.op).startswith("gradient of") and culprit.phase == "backward"
             first = step == ours.steps[0] and step == 0
-            most = FIRST[walk.dtype] if first else rest_stage.FREE
+            most = FIRST[walk.dtype] if first else rest_model.FREE
             single = single and not (first and (culprit.value or 0.0) > most)
             if rest.explains(walk.typical("grad") if single else culprit.value, most):
                 culprit = None

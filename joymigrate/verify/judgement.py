@@ -26,7 +26,7 @@ from joymigrate.verify.model import (
 )
 from joymigrate.verify.module_stage import ModuleStage
 from joymigrate.verify.pairing import Pairing
-from joymigrate.verify.rest_stage import Rest
+from joymigrate.verify.rest_model import Rest
 from joymigrate.verify.tolerance import Tolerance
 
 

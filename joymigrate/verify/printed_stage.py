@@ -17,7 +17,8 @@ from joymigrate.verify.bundle import Rank
 from joymigrate.verify.model import Difference, Phase, Status
 from joymigrate.verify.series_errors import LEAST_LOSS, sudden
 from joymigrate.verify.text_numbers import ROUNDING, Column, Printed, columns, counterparts, errors
-from joymigrate.verify.watch_stage import Watched, believe_error, first_only
+from joymigrate.verify.watch_record import Watched
+from joymigrate.verify.watch_stage import believe_error, first_only
 
 STAGE = "S5P"
 # Our own choice: above what rounding does to a printed loss in runs that have not drifted.

@@ -15,7 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joymigrate.language import Text
-from joymigrate.verify import identity, module_stage, printed_stage, rest_stage, watch_stage
+from joymigrate.verify import (
+    identity,
+    module_stage,
+    printed_stage,
+    rest_model,
+    rest_stage,
+    watch_stage,
+)
 from joymigrate.verify.bundle import Bundle, Rank
 from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings
@@ -23,7 +30,7 @@ from joymigrate.verify.folding import in_other_mode, one_failure_per_fault, othe
 from joymigrate.verify.judgement import matches
 from joymigrate.verify.model import Difference, Outcome, StageResult, Status
 from joymigrate.verify.pairing import Pairing
-from joymigrate.verify.rest_stage import Rest
+from joymigrate.verify.rest_model import Rest
 from joymigrate.verify.tolerance import Tolerance
 
 Cause = tuple[str | None, str]
@@ -116,7 +123,7 @@ def steps_of(
         process.rows += rest.rows
         process.uncovered += rest.uncovered
         if rest.broken:
-            process.doubts[rest_stage.STAGE] = rest.broken
+            process.doubts[rest_model.STAGE] = rest.broken
     return process
 
 

@@ -3,21 +3,19 @@ program. No torch."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
 from joymigrate.verify.free import CHANGED
-from joymigrate.verify.growth import Growth
 from joymigrate.verify.model import Difference, Phase, Status
 from joymigrate.verify.optimiser_stage import unequal
 from joymigrate.verify.plateaus import SERIES
+from joymigrate.verify.rest_model import AT_A_PLATEAU, STAGE, Rest
 
-STAGE = "S4R"
 # Both sides compute in float64 from the same values: what is left is another formula.
 LIMIT = 1e-5
 # A plain number was read from a tensor and used again: it carries the run's own rounding.
@@ -27,16 +25,11 @@ NATIVE = {False: 2e-4, True: 2.0**-5}
 RATIO = 10.0
 HALF = ("float16", "bfloat16")
 RETURNED = 2.0**-7  # a value given back to a model may be rounded to bfloat16
-FREE = 0.5  # relative error of a free step that rounding is not believed to make
 # Draws that make data; others follow from what a model returned, or from its mode.
 DATA = ("draw:randn", "draw:rand", "draw:randint", "draw:randperm", "draw:normal")
 EARLY, MADE = 2, {False: 1e-3, True: 0.1}  # last step, and how far values may be apart till then
 GIVEN = 1e-4  # tensors from elsewhere, in the first step
 MEASURED = 0.1  # relative: a measured result that rounding may have moved over a threshold
-AT_A_PLATEAU = (
-    "the rate follows a measured result that rounding has moved over the scheduler's threshold; "
-    "given the baseline's results, the scheduler does as the baseline's"
-)
 PHASES = {
     "input": Phase.INPUT,
     "loss": Phase.LOSS,
@@ -44,35 +37,6 @@ PHASES = {
     "state": Phase.STATE,
     "output": Phase.OUTPUT,
 }
-
-
-@dataclass(slots=True)
-class Rest:
-    """What was judged of the rest, and what was not."""
-
-    rows: list[Difference] = field(default_factory=list)
-    compared: dict[str, int] = field(default_factory=dict)  # kind → events
-    recorded: dict[str, int] = field(default_factory=dict)
-    uncovered: list[dict[str, Any]] = field(default_factory=list)
-    broken: str | None = None  # the target's own calls could not be run again
-    made: Growth = field(default_factory=Growth)  # of what is made of numbers from outside
-    parted: float = math.inf  # step from which a rate differs because a measured result does
-
-    def explains(self, error: float | None, most: float = FREE) -> bool:
-        """Whether an error of the free run can only be rounding that has added up: losses,
-        gradients and state of all recorded steps agree on the baseline's values."""
-        whole = all(self.compared.get(k, 0) == n for k, n in self.recorded.items())
-        judged = self.compared.get("loss", 0) > 0 and not self.broken
-        clean = not any(row.status.failed for row in self.rows)
-        return whole and judged and clean and (error is None or error < most)
-
-    def leave_out(self, what: str, count: int, reason: Any) -> None:
-        """Something that was not looked at."""
-        for known in self.uncovered:
-            if known["what"] == what and known["reason"] == reason:
-                known["count"] += count
-                return
-        self.uncovered.append({"what": what, "count": count, "reason": reason})
 
 
 def judge_rest(ours: Rank, theirs: Rank, alike: bool) -> Rest:

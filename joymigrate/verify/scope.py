@@ -11,8 +11,8 @@ from joymigrate.verify.align import parents
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.model import Coverage, Outcome, Verdict
 from joymigrate.verify.module_stage import ModuleStage
-from joymigrate.verify.rest_stage import Rest
-from joymigrate.verify.watch_stage import Watched
+from joymigrate.verify.rest_model import Rest
+from joymigrate.verify.watch_record import Watched
 
 PARTS = (
     "steps",

@@ -11,10 +11,8 @@ import functools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from joymigrate.language import Text
 from joymigrate.verify import crash
@@ -43,44 +41,26 @@ from joymigrate.verify.series_errors import (
     usual_size,
     value_error,
 )
+from joymigrate.verify.watch_ranks import (
+    SUDDEN_GROWTH,
+    choosing,
+    computes_short,
+    drawing,
+    weights_of_noise,
+    whole_steps,
+)
+from joymigrate.verify.watch_record import Watched
 
 STAGE = "S5W"
 # How much a step changes a weight's norm, by how far the weight moves. In clean runs in float32 it
 # is 0 but for gradients whose terms cancel, in 16 bits up to 0.23.
 LEAST_GROWTH = {False: 0.1, True: 0.4}
-SUDDEN_GROWTH = 10.0  # it can't be above 2; 204 series of clean runs stay below 5 times
 # A weight's norm after a change by hand, relative: a unit of each.
 LEAST_WEIGHT = {False: 2.0**-10, True: 2.0**-7}
 LEAST_UPDATE = 0.12  # |log of the ratio of two sizes|
-NOISE = 0.3  # relative error of a gradient in a recorded step that is nothing but rounding
 LEAST_ONE_UPDATE = 0.7  # of a single weight
 LEAST_CHOSEN = 0.3  # relative: shares of right answers, which move by single answers
 CHOSEN_SEED = 2**31  # people write smaller ones; larger ones come from the clock or the machine
-
-
-@dataclass(slots=True)
-class Watched:
-    """What was judged of the whole run, and what was not."""
-
-    rows: list[Difference] = field(default_factory=list)
-    uncovered: list[dict[str, Any]] = field(default_factory=list)
-    steps: int = 0  # judged
-    of: int = 0
-    printed: tuple[int, int] = (0, 0)  # numbers that were compared, and printed
-    files: tuple[int, int] = (0, 0)  # that were compared, and written
-    chooses: bool = False  # a program reads whole numbers of its models
-    same_choices: bool = False  # all of these were seen, and are the baseline's
-    takes: bool = False  # it takes tensors of its models out of torch
-    short: bool = False  # anything computes in 16 bits or fewer
-    fed_back: bool = False  # its own results come back as data, which rounding has moved apart
-    parted: float = math.inf  # step from which the sides train at other rates
-    alike: bool = (
-        False  # results of all calls without gradients agree, and no choice fell otherwise
-    )
-
-    def leave_out(self, what: str, count: int, reason: Any) -> None:
-        """Something that changes and was not compared."""
-        self.uncovered.append({"what": what, "count": count, "reason": reason})
 
 
 def judge_run(
@@ -124,65 +104,6 @@ def judge_run(
     found.rows = first_only(list(judge.rows()))
     found.fed_back = math.isfinite(judge.end_of_same_data())
     return found
-
-
-def computes_short(rank: Rank) -> bool:
-    """Whether any module's output or parameter was in 16 bits or fewer in a recorded step."""
-    for step in rank.steps:
-        table = rank.table(step)
-        if any(t.startswith(("bfloat", "float16", "float8")) for t in table.dtype):
-            return True
-    return False
-
-
-def choosing(rank: Rank) -> set[str]:
-    """Models with a module whose code chooses by values, where rounding can grow at once."""
-    return {
-        root
-        for root, modules in rank.program.get("modules", {}).items()
-        if any(module.get("chooses", True) for module in modules)
-    }
-
-
-def weights_of_noise(ours: Rank, theirs: Rank, roots: Mapping[str, str]) -> set[str]:
-    """Weights whose gradients differ by their own size in a recorded step: what is left of terms
-    that cancel (a bias before a norm), which moves them in any direction."""
-    found = set()
-    back = {mine: other for other, mine in roots.items()}
-    for step in set(ours.steps) & set(theirs.steps):
-        table, other = ours.table(step), theirs.table(step)
-        gaps: dict[str, dict[str, float]] = {}  # root → name → relative error of the gradient
-        for row, (module, call, kind, leaf) in enumerate(table.keys()):
-            root, _, path = module.partition(":")
-            if kind != "grad":
-                continue
-            there = other.place((f"{back.get(root, root)}:{path}", call, kind, leaf))
-            if there is None:
-                continue
-            size = float(np.linalg.norm(table.sketch[row])) or 1e-30
-            gap = float(np.linalg.norm(table.sketch[row] - other.sketch[there])) / size
-            name = f"{module}{leaf}" if not path else f"{module}.{leaf}"
-            gaps.setdefault(root, {})[name] = gap if math.isfinite(gap) else math.inf
-        for errors in gaps.values():
-            # Where most gradients are apart the runs have drifted, which tells nothing of one.
-            if statistics.median(errors.values()) <= NOISE / SUDDEN_GROWTH:
-                found |= {name for name, gap in errors.items() if gap > NOISE}
-    return found
-
-
-def drawing(rank: Rank) -> set[str]:
-    """Models that draw random numbers, as a replay found."""
-    calls = rank.json("replay.json").get("lessons", [])
-    return {call["root"] for call in calls if any(call["draws"].values())}
-
-
-def whole_steps(watch: Mapping[str, Any], before: int) -> dict[str, Any]:
-    """The series without the step that broke off, and what came after it."""
-    series = {
-        name: items if name.startswith("batch ") else [one for one in items if one[0] < before]
-        for name, items in watch["series"].items()
-    }
-    return {**watch, "series": {name: items for name, items in series.items() if items}}
 
 
 def believe_error(watched: Watched, most: float) -> float:

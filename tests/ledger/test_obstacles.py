@@ -31,7 +31,8 @@ def test_a_ledger_in_use_is_given_up_with_the_other_process_named(ledger: Ledger
     home = ledger.root / ".joymigrate"
     program = (
         "import sys, pathlib; from joymigrate.ledger.lock import hold_lock\n"
-        "with hold_lock(pathlib.Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()"
+        "with hold_lock(pathlib.Path(sys.argv[1])):\n"
+        "    print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", program, str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

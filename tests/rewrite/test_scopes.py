@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from joymigrate.model import Style
-from joymigrate.rewrite.scopes import FIELD, FIELDS, Names, fields_of
+from joymigrate.rewrite.scope_fields import FIELD, FIELDS, fields_of
+from joymigrate.rewrite.scopes import Names
 from tests.rewrite.projects import findings, look, move, rewritten, write
 
 USE = "torch.cuda.synchronize()\n"

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.verify.loss import Comparison, compare, document, read_curves, verdict
+from joymigrate.verify.loss import Comparison, compare, document, verdict
+from joymigrate.verify.loss_curves import read_curves
 from joymigrate.verify.model import Outcome, Status, Verdict
 from joymigrate.verify.tolerance import Tolerance
 

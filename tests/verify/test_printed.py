@@ -10,7 +10,7 @@ import pytest
 from joymigrate.verify.model import Difference, Status
 from joymigrate.verify.printed_stage import judge_printed
 from joymigrate.verify.text_numbers import columns, errors
-from joymigrate.verify.watch_stage import Watched
+from joymigrate.verify.watch_record import Watched
 
 
 class Recorded:

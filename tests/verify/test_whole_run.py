@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from joymigrate.verify import run_watch, watch_stage
+from joymigrate.verify import run_watch, watch_record, watch_stage
 from joymigrate.verify.files_stage import judge_files
 from joymigrate.verify.model import Outcome, Status
 from joymigrate.verify.run_results import ResultSeries
@@ -66,7 +66,7 @@ def watched(states: list[list[int]], **more: Any) -> dict[str, Any]:
 
 
 def judged(a: dict[str, Any], b: dict[str, Any]) -> tuple[list[Any], list[Any]]:
-    found = watch_stage.Watched(steps=6, of=6)
+    found = watch_record.Watched(steps=6, of=6)
     view: Any = lambda place: place  # noqa: E731
     return list(watch_stage.RunJudge(a, b, {}, view, True, found).rows()), found.uncovered
 
@@ -104,7 +104,7 @@ def result_series(last: float) -> dict[str, Any]:
 def test_the_limit_of_results_follows_the_arithmetic(
     short: bool, choosing: set[str], status: Status
 ) -> None:
-    found = watch_stage.Watched(steps=7, of=7)
+    found = watch_record.Watched(steps=7, of=7)
     view: Any = lambda place: place  # noqa: E731
     judge = watch_stage.RunJudge(result_series(0), result_series(0.1), {}, view, True, found)
     judge.short, judge.choosing = short, choosing

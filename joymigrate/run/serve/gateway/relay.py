@@ -7,7 +7,6 @@ it, a broken stream is taken over exactly (see `takeover`) or ends in a visible 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,6 +35,17 @@ from joymigrate.run.serve.gateway.failures import (
     of_status,
 )
 from joymigrate.run.serve.gateway.meters import Meters, UpstreamMeters
+from joymigrate.run.serve.gateway.relay_parts import (
+    GONE,
+    RETRY,
+    Heard,
+    Refused,
+    Relayed,
+    is_stream,
+    pump,
+    read_all,
+    words_of,
+)
 from joymigrate.run.serve.gateway.replies import error, passed_on
 from joymigrate.run.serve.gateway.resume import DONE
 from joymigrate.run.serve.gateway.routing import Router
@@ -45,35 +55,6 @@ from joymigrate.run.serve.gateway.takeover import take_over
 from joymigrate.run.serve.gateway.upstreams import Instance, Overloaded, Upstream
 
 ANSWER_BYTES = 64 * 2**20  # larger answers are relayed without being judged
-GONE = (ConnectionError,)
-
-
-class Relayed(web.StreamResponse):
-    """A stream whose headers travel with its first bytes: one system call less per request."""
-
-    _send_headers_immediately = False
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What the client was told, for the shadow to compare with."""
-
-    upstream: Upstream
-    text: str
-    finish: str | None
-    seconds: float
-    first_byte_seconds: float | None
-    comparable: bool = True  # the text is all that was said
-    thoughts: int = 0  # characters at its beginning that are reasoning
-
-
-@dataclass(slots=True)
-class Refused:
-    """Why an attempt came to nothing, and the backend's own words where it had some."""
-
-    kind: str
-    reply: web.Response | None = None
-    attempt: Attempt | None = None  # one that a witness has still to judge
 
 
 @dataclass(slots=True)
@@ -478,73 +459,3 @@ class Relay:
             return last.reply
         why = f"the last one failed with {last.kind}" if last else "none may be used"
         return error(502, f"no backend could answer: {why}", last.kind if last else "no_backend")
-
-
-def words_of(doubt: Refused) -> str:
-    """What a whole answer says."""
-    reply = doubt.reply
-    if reply is None or not isinstance(reply.body, bytes):
-        return ""
-    return whole.words_of(orjson.loads(whole.json_part(reply.body, reply.headers)))
-
-
-def is_stream(call: Call, status: int, content: str) -> bool:
-    """Whether an answer is a stream of events. Some servers forget to say so."""
-    if content.startswith("text/event-stream"):
-        return True
-    asked = call.strict and bool((call.parsed or {}).get("stream"))
-    return asked and status < 400 and "json" not in content
-
-
-RETRY = {"Retry-After": "1"}
-
-
-async def pump(
-    answer: Answer, stream: Stream, response: web.StreamResponse, block: bytes, until: float
-) -> tuple[str | None, bytes]:
-    """Relay a stream to its end: the failure that ended it, or None and the last block.
-
-    The last block is left to the caller, who sends it together with the end of the answer.
-    """
-    while True:
-        if stream.done:
-            return None, block
-        if block:
-            await response.write(block)
-        if stream.failure:
-            return stream.failure, b""
-        try:
-            received = await answer.read()
-        except Broken as broken:
-            stream.failure = broken.kind
-            return broken.kind, b""
-        if not received:
-            return stream.end(), b""
-        if time.perf_counter() > until:
-            stream.failure = TOTAL
-            return TOTAL, b""
-        block = stream.feed(received)
-
-
-async def read_all(
-    answer: Answer,
-    limit_bytes: int,
-    attempt: Attempt | None = None,
-    until: float = math.inf,
-) -> bytes:
-    """A whole body; raises `Broken` when it is larger than any answer should be, or not there
-    `until` then."""
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        part = await answer.read()
-        if not part:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
-        if not parts and attempt is not None:
-            attempt.begun()
-        size += len(part)
-        if time.perf_counter() > until:
-            raise Broken(TOTAL)
-        if size > limit_bytes:
-            raise Broken("oversized", f"more than {limit_bytes} bytes")
-        parts.append(part)

@@ -12,14 +12,11 @@ import asyncio
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from joymigrate.run.serve.gateway import whole
-from joymigrate.run.serve.gateway.account import Account, account_of, echoed_in, join_events
+from joymigrate.run.serve.gateway.account import account_of, join_events
 from joymigrate.run.serve.gateway.answers import (
     TAIL_PAIRS,
     Answers,
@@ -31,7 +28,7 @@ from joymigrate.run.serve.gateway.answers import (
 from joymigrate.run.serve.gateway.aspects import ASPECTS, SAMPLING, STATUS
 from joymigrate.run.serve.gateway.attempt import Report
 from joymigrate.run.serve.gateway.backend import Answer, is_ping
-from joymigrate.run.serve.gateway.calls import CHAT, RANK, RESPONSES, TRITON, Call, forward_headers
+from joymigrate.run.serve.gateway.calls import CHAT, Call, forward_headers
 from joymigrate.run.serve.gateway.canned import Canned
 from joymigrate.run.serve.gateway.events import (
     PRIMARY,
@@ -53,10 +50,18 @@ from joymigrate.run.serve.gateway.failures import (
 )
 from joymigrate.run.serve.gateway.kinds import KIND_PAIRS, KINDS, Key, key_of, label_of
 from joymigrate.run.serve.gateway.meters import Meters
-from joymigrate.run.serve.gateway.relay import Heard, read_all
+from joymigrate.run.serve.gateway.relay_parts import Heard, read_all
 from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.routing import GOLDEN
 from joymigrate.run.serve.gateway.settings import ShadowSettings
+from joymigrate.run.serve.gateway.shadow_calls import (
+    asks_for_json,
+    expected_text,
+    keeps_its_answer,
+    repeating,
+    short,
+)
+from joymigrate.run.serve.gateway.shadow_pairs import Pair, PastQuestion
 from joymigrate.run.serve.gateway.stream import Stream
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
 from joymigrate.run.serve.web.telemetry import without_context
@@ -64,37 +69,11 @@ from joymigrate.stats import wilson
 
 KEPT_PAIRS = 1000
 ANSWER_BYTES = 64 * 2**20
-PAIR_TOKENS = 48  # of a paired answer: enough to tell two models apart, and soon over
 PAIRS_AT_ONCE = 4
 REMEMBERED = 32  # questions whose answers are kept, to be asked again in doubt
 REMEMBERED_BYTES = 64 * 1024  # longer questions are not kept
 REPETITION_COST = 4  # one takes twice the requests of a pair, and is longer
 REPETITIONS = 24  # sampled questions that are asked twice at once, with seeds and without
-CHOICES = frozenset(
-    ("best_of", "n", "user", "prompt_logprobs", "use_beam_search", "return_token_ids")
-)
-SAMPLED = CHOICES | {"seed", "top_p", "top_k", "min_p"}
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One question, two answers. `divergence` counts characters from 0."""
-
-    theirs: Said
-    ours: Said
-    divergence: int | None
-
-    @property
-    def same_text(self) -> bool:
-        return self.theirs.text == self.ours.text
-
-
-@dataclass(frozen=True, slots=True)
-class PastQuestion:
-    """A short question with the answers it got."""
-
-    call: Call
-    answers: Mapping[str, Said]  # by role
 
 
 @dataclass(slots=True)
@@ -507,58 +486,6 @@ def compare_repetitions(
     """What two answers of each to one sampled question say; nothing where both do alike."""
     one, two = theirs[0] == theirs[1], ours[0] == ours[1]
     return {} if one == two else {SAMPLING: one if seeded else two}
-
-
-def expected_text(call: Call) -> str | None:
-    """What a right answer contains, where the client says so: `metadata: {"expect": "42"}`."""
-    metadata = (call.parsed or {}).get("metadata")
-    found = metadata.get("expect") if isinstance(metadata, dict) else None
-    return found if isinstance(found, str) and found else None
-
-
-def repeating(text: str, call: Call) -> Account | None:
-    """The account of a client's answer, of which the text alone was kept: whether it repeats the
-    prompt. The standby's answer is compared without it, so this one has to be, too."""
-    echoed = echoed_in(text, call.parsed or {})
-    return Account(fields=frozenset(("echo",)), echoed=echoed) if echoed else None
-
-
-def keeps_its_answer(call: Call) -> bool:
-    """Whether a server that stays the same says the same again. New weights of a ranking model
-    come while it answers."""
-    return call.kind not in (RANK, TRITON)
-
-
-def asks_for_json(call: Call) -> bool:
-    """Whether the client wants JSON and nothing else."""
-    form = (call.parsed or {}).get("response_format")
-    kind = form.get("type") if isinstance(form, dict) else None
-    return kind in ("json_object", "json_schema")
-
-
-def short(call: Call, *, sampled: bool = False) -> Call:
-    """A greedy, short version of a question, in a stream or not as the client asked; what cannot be
-    shortened stays as it is. One with a task keeps its length: the solution may be at the end.
-    `sampled`: with the client's temperature and seed, and whole."""
-    if call.kind == RESPONSES and call.parsed is not None:
-        wish = call.parsed.get("max_output_tokens")
-        few = min(wish, PAIR_TOKENS) if isinstance(wish, int) and wish > 0 else PAIR_TOKENS
-        body = {**call.parsed, "temperature": 0, "max_output_tokens": few, "stream": False}
-        body.pop("stream_options", None)
-        return replace(call, parsed=body, body=orjson.dumps(body))
-    if not call.strict or call.parsed is None:
-        return call
-    dropped = CHOICES if sampled else SAMPLED
-    body = {key: value for key, value in call.parsed.items() if key not in dropped}
-    asked = [body.pop("max_completion_tokens", None), body.pop("max_tokens", None)]
-    if expected_text(call) is None:
-        asked.append(PAIR_TOKENS)
-    most = min((one for one in asked if isinstance(one, int) and one > 0), default=None)
-    body |= ({} if sampled else {"temperature": 0}) | ({"max_tokens": most} if most else {})
-    if sampled or (call.kind == CHAT and "tools" in body and "tool_choice" not in body):
-        body["stream"] = False  # calls come whole: they can be compared
-        body.pop("stream_options", None)  # which servers refuse then
-    return replace(call, parsed=body, body=orjson.dumps(body))
 
 
 def quantiles(values: list[float | None]) -> dict[str, float] | None:

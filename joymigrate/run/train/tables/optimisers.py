@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.tables.embedding import TableCollection
 from joymigrate.run.train.tables.row_optimiser import RowOptimiser
+from joymigrate.run.train.tables.table_collection import TableCollection
 
 
 def fuse_marked(model: nn.Module) -> None:

@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch import nn
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.train.tables.embedding import TableCollection
 from joymigrate.run.train.tables.failures import Failures
 from joymigrate.run.train.tables.optimisers import (
     collections_of,
@@ -18,8 +17,10 @@ from joymigrate.run.train.tables.optimisers import (
     fused_optimizer,
 )
 from joymigrate.run.train.tables.planner import ShardingPlan, TableNeed, make_plan
-from joymigrate.run.train.tables.sharded import Groups, ShardedExchange, owner_among
+from joymigrate.run.train.tables.sharded import ShardedExchange
+from joymigrate.run.train.tables.sharded_parts import Groups, owner_among
 from joymigrate.run.train.tables.stores import RowFormat
+from joymigrate.run.train.tables.table_collection import TableCollection
 from joymigrate.run.train.tables.table_shape import TableShape
 from joymigrate.run.train.tables.wire import Wire, sharder_of
 

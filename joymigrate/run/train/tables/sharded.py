@@ -13,7 +13,6 @@ none waits; lookups that learn nothing have a group for their keys, as the main 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.tables.bags import Bags, make_bags
+from joymigrate.run.train.tables.bags import make_bags
 from joymigrate.run.train.tables.exchange import Fetched, second_backward
 from joymigrate.run.train.tables.failures import AgreedError
 from joymigrate.run.train.tables.hash_index import Places
-from joymigrate.run.train.tables.initialise import Ids, hash_ids
+from joymigrate.run.train.tables.initialise import Ids
 from joymigrate.run.train.tables.planner import Part
 from joymigrate.run.train.tables.questions import (
     KEYS,
@@ -41,60 +40,17 @@ from joymigrate.run.train.tables.questions import (
     read_question,
 )
 from joymigrate.run.train.tables.route import Route
+from joymigrate.run.train.tables.sharded_parts import (
+    Groups,
+    OwnPart,
+    RowRequest,
+    owner_among,
+    stale_units,
+)
 from joymigrate.run.train.tables.table import Table
 from joymigrate.run.train.tables.wire import Wire, pack_values, unpack_values
 
-OWNER_SEED = 0x5EED  # another hash than that of the owner's own index
 REFUSED, LEFT = 1, 2  # what a rank says instead of sizes
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Process groups: keys (host), rows (fetching thread), gradients (main thread), and looks
-    (host, main thread)."""
-
-    keys: Any
-    rows: Any
-    gradients: Any
-    looks: Any
-    rank: int
-    world: int
-
-    @staticmethod
-    def open(device: torch.device) -> Groups:
-        """New groups over all ranks; called by all of them."""
-        kind = "gloo" if device.type == "cpu" else None
-        keys, rows, gradients, looks = (
-            dist.new_group(backend=b) for b in ("gloo", kind, kind, "gloo")
-        )
-        return Groups(keys, rows, gradients, looks, dist.get_rank(), dist.get_world_size())
-
-
-@dataclass
-class OwnPart:
-    """What all processes ask of one part that lies here, rank by rank."""
-
-    ids: Ids  # each once
-    counts: Places
-    bags: Bags  # the units: bags of rows, or rows alone
-    rows: Places  # [T] as in `bags`, on the host
-    lengths: Places  # [units]
-
-
-@dataclass
-class RowRequest:
-    """One batch between processes. Lists are by part, in the plan's order.
-
-    A unit is what is sent for: the sum of a bag's rows in a part, or one row.
-    """
-
-    chosen: list[Tensor | None]  # units of this rank: places in its table's result; None: all
-    pooled: list[bool]  # whether they are bags
-    sent: Places  # [world, parts]: how many units are asked of each rank
-    got: Places  # [world, parts]: how many each rank asks
-    own: list[OwnPart]
-    blocks: list[Tensor] | None = None  # fetched: [units, columns]
-    seen: list[int] | None = None  # own parts: updates done when the rows were read
 
 
 class ShardedExchange:
@@ -488,16 +444,3 @@ class ShardedExchange:
             found, send.contiguous(), from_each.tolist(), to_each.tolist(), group=group
         )
         return found
-
-
-def owner_among(ids: Ids, parts: int) -> Places:
-    """The part of a dynamic table that each id belongs to."""
-    owner: Places = (hash_ids(ids, OWNER_SEED) % np.uint64(parts)).astype(np.int64)
-    return owner
-
-
-def stale_units(own: OwnPart, stale: Any) -> Places:
-    """Units of a part that have a stale row, `stale` [U]."""
-    hit = np.zeros(len(own.lengths), dtype=bool)
-    hit[np.repeat(np.arange(len(hit)), own.lengths)[stale[own.rows]]] = True
-    return np.flatnonzero(hit)

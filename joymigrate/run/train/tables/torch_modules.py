@@ -23,13 +23,10 @@ from joymigrate.run.train.tables.configs import (
     PoolingType,
     TableOptions,
 )
-from joymigrate.run.train.tables.embedding import (
-    EmbeddingBagCollection,
-    EmbeddingCollection,
-    TableCollection,
-)
+from joymigrate.run.train.tables.embedding import EmbeddingBagCollection, EmbeddingCollection
 from joymigrate.run.train.tables.keyed_jagged import KeyedJaggedTensor
 from joymigrate.run.train.tables.row_optimiser import RowOptimiser
+from joymigrate.run.train.tables.table_collection import TableCollection
 
 KEY = "ids"
 

@@ -17,7 +17,7 @@ from joymigrate.run.serve.gateway.answers import Answers, Said, compare
 from joymigrate.run.serve.gateway.calls import CHAT, EMBEDDINGS, RESPONSES, TEXT, Call, kind_of
 from joymigrate.run.serve.gateway.events import Plan
 from joymigrate.run.serve.gateway.kinds import label_of
-from joymigrate.run.serve.gateway.shadow import repeating, short
+from joymigrate.run.serve.gateway.shadow_calls import repeating, short
 from tests.run.serve.gateway.conftest import Bench, Table
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}

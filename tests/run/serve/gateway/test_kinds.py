@@ -16,7 +16,8 @@ from joymigrate.run.serve.gateway.canned import Canned
 from joymigrate.run.serve.gateway.events import Compared, Plan
 from joymigrate.run.serve.gateway.kinds import KIND_PAIRS, KINDS, RECENT, Kinds, label_of
 from joymigrate.run.serve.gateway.rollout import Rollout
-from joymigrate.run.serve.gateway.shadow import compare_repetitions, short
+from joymigrate.run.serve.gateway.shadow import compare_repetitions
+from joymigrate.run.serve.gateway.shadow_calls import short
 
 
 def call(kind: str = CHAT, **body: Any) -> Call:

@@ -1,0 +1,32 @@
+"""What two backends said to one question, and whether that is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from joymigrate.run.serve.gateway.answers import (
+    Said,
+)
+from joymigrate.run.serve.gateway.calls import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One question, two answers. `divergence` counts characters from 0."""
+
+    theirs: Said
+    ours: Said
+    divergence: int | None
+
+    @property
+    def same_text(self) -> bool:
+        return self.theirs.text == self.ours.text
+
+
+@dataclass(frozen=True, slots=True)
+class PastQuestion:
+    """A short question with the answers it got."""
+
+    call: Call
+    answers: Mapping[str, Said]  # by role

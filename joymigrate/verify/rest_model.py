@@ -1,0 +1,50 @@
+"""What a comparison of a run's free steps knows so far, and what it left out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from joymigrate.verify.growth import Growth
+from joymigrate.verify.model import Difference
+
+STAGE = "S4R"
+
+
+FREE = 0.5  # relative error of a free step that rounding is not believed to make
+
+
+AT_A_PLATEAU = (
+    "the rate follows a measured result that rounding has moved over the scheduler's threshold; "
+    "given the baseline's results, the scheduler does as the baseline's"
+)
+
+
+@dataclass(slots=True)
+class Rest:
+    """What was judged of the rest, and what was not."""
+
+    rows: list[Difference] = field(default_factory=list)
+    compared: dict[str, int] = field(default_factory=dict)  # kind → events
+    recorded: dict[str, int] = field(default_factory=dict)
+    uncovered: list[dict[str, Any]] = field(default_factory=list)
+    broken: str | None = None  # the target's own calls could not be run again
+    made: Growth = field(default_factory=Growth)  # of what is made of numbers from outside
+    parted: float = math.inf  # step from which a rate differs because a measured result does
+
+    def explains(self, error: float | None, most: float = FREE) -> bool:
+        """Whether an error of the free run can only be rounding that has added up: losses,
+        gradients and state of all recorded steps agree on the baseline's values."""
+        whole = all(self.compared.get(k, 0) == n for k, n in self.recorded.items())
+        judged = self.compared.get("loss", 0) > 0 and not self.broken
+        clean = not any(row.status.failed for row in self.rows)
+        return whole and judged and clean and (error is None or error < most)
+
+    def leave_out(self, what: str, count: int, reason: Any) -> None:
+        """Something that was not looked at."""
+        for known in self.uncovered:
+            if known["what"] == what and known["reason"] == reason:
+                known["count"] += count
+                return
+        self.uncovered.append({"what": what, "count": count, "reason": reason})

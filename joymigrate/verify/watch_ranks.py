@@ -1,0 +1,102 @@
+"""What a watched run says of itself: how it computes, chooses and draws."""
+
+from __future__ import annotations
+import functools
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+import numpy as np
+from joymigrate.language import Text
+from joymigrate.verify import crash
+from joymigrate.verify.bundle import Rank
+from joymigrate.verify.display import Display
+from joymigrate.verify.growth import Growth
+from joymigrate.verify.identity import GIVEN
+from joymigrate.verify.model import Difference, Phase, Status
+from joymigrate.verify.plateaus import SERIES
+from joymigrate.verify.run_results import ResultSeries
+from joymigrate.verify.series_errors import (
+    CARRIED,
+    LEAST_LOSS,
+    LEAST_STEPS,
+    START,
+    SUDDEN,
+    first_other_input,
+    first_unequal_state,
+    growth_errors,
+    input_error,
+    log_ratio,
+    pair_steps,
+    random_words,
+    rename_series,
+    sudden,
+    usual_size,
+    value_error,
+)
+
+
+SUDDEN_GROWTH = 10.0  # it can't be above 2; 204 series of clean runs stay below 5 times
+
+
+NOISE = 0.3  # relative error of a gradient in a recorded step that is nothing but rounding
+
+
+def computes_short(rank: Rank) -> bool:
+    """Whether any module's output or parameter was in 16 bits or fewer in a recorded step."""
+    for step in rank.steps:
+        table = rank.table(step)
+        if any(t.startswith(("bfloat", "float16", "float8")) for t in table.dtype):
+            return True
+    return False
+
+
+def choosing(rank: Rank) -> set[str]:
+    """Models with a module whose code chooses by values, where rounding can grow at once."""
+    return {
+        root
+        for root, modules in rank.program.get("modules", {}).items()
+        if any(module.get("chooses", True) for module in modules)
+    }
+
+
+def weights_of_noise(ours: Rank, theirs: Rank, roots: Mapping[str, str]) -> set[str]:
+    """Weights whose gradients differ by their own size in a recorded step: what is left of terms
+    that cancel (a bias before a norm), which moves them in any direction."""
+    found = set()
+    back = {mine: other for other, mine in roots.items()}
+    for step in set(ours.steps) & set(theirs.steps):
+        table, other = ours.table(step), theirs.table(step)
+        gaps: dict[str, dict[str, float]] = {}  # root → name → relative error of the gradient
+        for row, (module, call, kind, leaf) in enumerate(table.keys()):
+            root, _, path = module.partition(":")
+            if kind != "grad":
+                continue
+            there = other.place((f"{back.get(root, root)}:{path}", call, kind, leaf))
+            if there is None:
+                continue
+            size = float(np.linalg.norm(table.sketch[row])) or 1e-30
+            gap = float(np.linalg.norm(table.sketch[row] - other.sketch[there])) / size
+            name = f"{module}{leaf}" if not path else f"{module}.{leaf}"
+            gaps.setdefault(root, {})[name] = gap if math.isfinite(gap) else math.inf
+        for errors in gaps.values():
+            # Where most gradients are apart the runs have drifted, which tells nothing of one.
+            if statistics.median(errors.values()) <= NOISE / SUDDEN_GROWTH:
+                found |= {name for name, gap in errors.items() if gap > NOISE}
+    return found
+
+
+def drawing(rank: Rank) -> set[str]:
+    """Models that draw random numbers, as a replay found."""
+    calls = rank.json("replay.json").get("lessons", [])
+    return {call["root"] for call in calls if any(call["draws"].values())}
+
+
+def whole_steps(watch: Mapping[str, Any], before: int) -> dict[str, Any]:
+    """The series without the step that broke off, and what came after it."""
+    series = {
+        name: items if name.startswith("batch ") else [one for one in items if one[0] < before]
+        for name, items in watch["series"].items()
+    }
+    return {**watch, "series": {name: items for name, items in series.items() if items}}
