@@ -1,41 +1,15 @@
 """What a watched run says of itself: how it computes, chooses and draws."""
 
 from __future__ import annotations
-import functools
+
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from typing import Any
-import numpy as np
-from joymigrate.language import Text
-from joymigrate.verify import crash
-from joymigrate.verify.bundle import Rank
-from joymigrate.verify.display import Display
-from joymigrate.verify.growth import Growth
-from joymigrate.verify.identity import GIVEN
-from joymigrate.verify.model import Difference, Phase, Status
-from joymigrate.verify.plateaus import SERIES
-from joymigrate.verify.run_results import ResultSeries
-from joymigrate.verify.series_errors import (
-    CARRIED,
-    LEAST_LOSS,
-    LEAST_STEPS,
-    START,
-    SUDDEN,
-    first_other_input,
-    first_unequal_state,
-    growth_errors,
-    input_error,
-    log_ratio,
-    pair_steps,
-    random_words,
-    rename_series,
-    sudden,
-    usual_size,
-    value_error,
-)
 
+import numpy as np
+
+from joymigrate.verify.bundle import Rank
 
 SUDDEN_GROWTH = 10.0  # it can't be above 2; 204 series of clean runs stay below 5 times
 
