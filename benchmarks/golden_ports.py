@@ -7,7 +7,8 @@ BEFORE and AFTER are checkouts of a project before and after somebody ported it 
 line is a line that the human changed or removed and that names the origin's device or backend.
 Printed: how many of them the tool changed too (touched), how many came out equal after both sides'
 helper names are mapped to one form (equal), and how many other lines the tool changed (extra).
-Lines that the tool adds (an import) are counted apart.
+Lines that the tool adds (an import) are counted apart. Lines that the tool did not change are
+looked up in golden_ports.yaml, which says why of each; those without a reason are printed.
 
 Used on: DETR (facebookresearch/detr fe752a8 → Ascend/ModelZoo-PyTorch
 PyTorch/contrib/cv/detection/DETR) in style direct; verl (0528ba118^ → 0528ba118) in agnostic.
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate import chips
+from joymigrate.chips import read_yaml
 from joymigrate.model import Style, Tier
 from joymigrate.rewrite import patches, scan
 
@@ -103,24 +105,39 @@ class Score:
     silent: int
     extra: int  # other lines of the same files
     added: int
+    argued: int  # of the lines that the tool did not change
 
     def __str__(self) -> str:
         """One line."""
         return (
             f"{self.human} device lines changed by the human; touched {self.touched}, "
-            f"equal {self.equal}, reported instead {self.told}, silent {self.silent}; "
+            f"equal {self.equal}, reported instead {self.told}, silent {self.silent}, "
+            f"of both argued {self.argued}; "
             f"extra lines in the same files {self.extra}; import lines added {self.added}"
         )
 
 
+def reasons(port: str) -> dict[str, str]:
+    """Parts of lines that the tool leaves in a port, each with why."""
+    data = read_yaml(Path(__file__).with_suffix(".yaml"))
+    return {each["line"]: data["reasons"][each["why"]] for each in data["exceptions"].get(port, ())}
+
+
 def compare(
-    root: Path, after: Path, style: Style, renamed: dict[str, str], *, listed: bool
+    root: Path,
+    after: Path,
+    style: Style,
+    renamed: dict[str, str],
+    *,
+    listed: bool,
+    port: str = "",
 ) -> Score:
     """Rewrite `root` in memory and compare it with what a human made of it in `after`."""
     result = scan([root], chip=chips.target(None), origin=chips.origin(), style=style)
     rewritten = {patch.path: patch for patch in patches(result)}
     reported = {(f.path, f.line) for f in result.findings if f.tier is not Tier.SAFE}
-    human_lines = touched = equal = extra = told = added = 0
+    human_lines = touched = equal = extra = told = added = argued = 0
+    known = reasons(port)
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
         other = after / renamed.get(name, name)
@@ -140,10 +157,13 @@ def compare(
         human_lines += len(human)
         for number, new in human.items():
             if number not in tool:
+                line = before[number - 1].strip()
                 told += (name, number) in reported
-                if listed:
+                why = next((why for part, why in known.items() if part in line), None)
+                argued += why is not None
+                if listed or (port and why is None):
                     said = "reported" if (name, number) in reported else "silent"
-                    print(f"{said:9} {name}:{number} {before[number - 1].strip()}")
+                    print(f"{said:9} {name}:{number} {line}\n   why   {why or 'NOT ARGUED'}")
                 continue
             touched += 1
             mine = [canonical(line) for line in tool[number]]
@@ -157,7 +177,8 @@ def compare(
             if listed:
                 for number in more:
                     print(f"extra     {name}:{number} {before[number - 1].strip()}")
-    return Score(human_lines, touched, equal, told, human_lines - touched - told, extra, added)
+    silent = human_lines - touched - told
+    return Score(human_lines, touched, equal, told, silent, extra, added, argued)
 
 
 def checkout(mirror: Path, commit: str, folder: Path) -> Path:
@@ -195,7 +216,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             old = checkout(mirror, before, Path(folder) / "before")
             new = checkout(mirror, after, Path(folder) / "after")
-            score = compare(old, new, Style(options.style), {}, listed=options.list)
+            style = Style(options.style)
+            score = compare(old, new, style, {}, listed=options.list, port=name)
         print(f"{name}: {score}", flush=True)
 
 

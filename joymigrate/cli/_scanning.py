@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -47,6 +48,12 @@ def configure(start: Path, overrides: dict[str, Any]) -> Config:
     settings = config.load(start, overrides)
     one_of(settings["style"], STYLES, "--style")
     return settings
+
+
+def pause_searches() -> None:
+    """No search for circular garbage until the command ends, which is soon: a large project's
+    findings would be gone through again and again."""
+    gc.disable()
 
 
 def run(

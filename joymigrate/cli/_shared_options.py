@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,11 +18,14 @@ QUIET = "Only the result and errors: no notes, no progress."
 @contextmanager
 def keep_process() -> Iterator[None]:
     """The process as it was, behind a command line with such options."""
+    collecting = gc.isenabled()
     with _color.keep_variables():
         try:
             yield
         finally:
             _output.hush(False)
+            if collecting:  # see `_scanning.pause_searches`
+                gc.enable()
 
 
 def carrier(

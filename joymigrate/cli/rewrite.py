@@ -13,7 +13,7 @@ import typer
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, split, talk
-from joymigrate.cli._scanning import configure, must_exist
+from joymigrate.cli._scanning import configure, must_exist, pause_searches
 from joymigrate.cli._scanning import run as scan_with
 from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language
@@ -73,6 +73,7 @@ def command(
 
     Safe edits by default, all files or none, as one step that `joymigrate rollback` takes back.
     """
+    pause_searches()
     one_of(format, FORMATS, "--format")
     program: list[str] = []
     if prove:

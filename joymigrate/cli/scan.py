@@ -15,7 +15,7 @@ from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, split, talk
 from joymigrate.cli._portfolio import rank
-from joymigrate.cli._scanning import ScanView, configure, must_exist, now, run
+from joymigrate.cli._scanning import ScanView, configure, must_exist, now, pause_searches, run
 from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language
 
@@ -84,6 +84,7 @@ def command(
 
     Exit code 1 with findings, 0 without.
     """
+    pause_searches()
     one_of(format, FORMATS if portfolio is None else PORTFOLIO_FORMATS, "--format")
     asked = language_of(lang, paths[0] if paths else None)
     view = ScanView(format, output, asked, statistics, show_kept, verbose, quiet)
