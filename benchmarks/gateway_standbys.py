@@ -150,7 +150,7 @@ async def run(
     try:
         async with aiohttp.ClientSession() as session:
             url = f"http://127.0.0.1:{gateway.port}"
-            for wave in range(WAVES):
+            for wave in range(WAVES * (1 + (kind == HEALTHY))):
                 asked = [ask(session, url, seed * 10_000 + wave * 16 + i) for i in range(16)]
                 seen.update(await asyncio.gather(*asked))
                 if gateway.rollout.state in ("promoted", "rolled_back", "paused"):

@@ -276,6 +276,7 @@ class Answers:
     judged: dict[str, int] = field(default_factory=dict)
     kinds: Kinds = field(init=False)
     of_primary: dict[str, int] = field(default_factory=dict)  # its marks since the tests began
+    nearest: float | None = None  # the level, until a pair comes
     tests: dict[str, EProcess] = field(init=False)
     primary_tests: dict[str, EProcess] = field(init=False)
 
@@ -291,7 +292,7 @@ class Answers:
 
     def restart(self) -> None:
         """Let the tests begin again; the counts stay."""
-        self.block = 0
+        self.block, self.nearest = 0, None
         self.kinds.restart()
         self.tests = {name: EProcess(self.limit_of(name), ALPHA) for name in ASPECTS}
         self.primary_tests = {name: EProcess(HALF, ALPHA) for name in MARKS}
@@ -300,6 +301,7 @@ class Answers:
     def add(self, told: Mapping[str, bool], *, paired: bool = True, kind: str = "") -> list[str]:
         """Take what a pair says; the aspects whose test trips with it, against the standby: that
         of all answers, or that of its `kind` of question."""
+        self.nearest = None
         self.pairs += paired
         self.block += paired
         if self.block > BLOCK:
@@ -357,7 +359,10 @@ class Answers:
     @property
     def level(self) -> float:
         """How near the nearest test is to its decision: 0 quiet, 1 tripped."""
-        return max(self.kinds.level, *(test.level for test in self.tests.values()))
+        if self.nearest is None:
+            levels = (test.level for test in self.tests.values())
+            self.nearest = max(self.kinds.level, *levels)
+        return self.nearest
 
     def missing(self) -> str:
         """What the proof that the texts agree still needs; empty when it stands."""
@@ -386,6 +391,7 @@ class Answers:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take up a saved `state`."""
         self.pairs, self.block = int(saved["pairs"]), int(saved["block"])
+        self.nearest = None
         self.against, self.judged = dict(saved["against"]), dict(saved["judged"])
         self.of_primary = dict(saved.get("of_primary", {}))
         self.kinds.restore(saved.get("kinds", {}))

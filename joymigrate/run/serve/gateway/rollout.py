@@ -331,7 +331,7 @@ class Rollout:
             return True
         if self.state != RAMPING or not self.plan.min_step_pairs:
             return False
-        if self.step_pairs < self.plan.min_step_pairs:
+        if self.step_pairs < self.plan.min_step_pairs or self.answers.level > 0.5:
             return True
         return self.needs_proof and bool(self.answers.missing())
 

@@ -70,6 +70,7 @@ from joymigrate.stats import wilson
 KEPT_PAIRS = 1000
 ANSWER_BYTES = 64 * 2**20
 PAIRS_AT_ONCE = 4
+NEW_AT_ONCE = 8  # of kinds that were compared too seldom: they must not wait for the others
 REMEMBERED = 32  # questions whose answers are kept, to be asked again in doubt
 REMEMBERED_BYTES = 64 * 1024  # longer questions are not kept
 REPETITION_COST = 4  # one takes twice the requests of a pair, and is longer
@@ -135,9 +136,13 @@ class Shadow:
         plan = self.rollout.plan
         if not plan.min_step_pairs or not (call.strict or call.body) or not self.primary.up:
             return False
-        if self.pairing >= PAIRS_AT_ONCE or call.orders:
+        if self.pairing >= NEW_AT_ONCE or call.orders:
             return False
-        if self.is_new(call) or self.rollout.wants_pairs:
+        if self.is_new(call):
+            return True
+        if self.pairing >= PAIRS_AT_ONCE:
+            return False
+        if self.rollout.wants_pairs:
             return True
         self.pair_point = (self.pair_point + GOLDEN) % 100
         return self.pair_point < plan.pair_percent
