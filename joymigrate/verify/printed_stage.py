@@ -31,6 +31,7 @@ CLOSE = 1e-4
 # Lines that depart the same way: so many standard errors of their mean, and lines. Our own choice;
 # clean programs without losses in 16 bits stay below 2 (benchmarks/verify_whole.py).
 SURE, LINES = 8.0, 5
+FEW = 4  # lines, where they are as far apart as no choice moves them
 APART = "they differ; free runs that drift or choose otherwise print other numbers"
 
 
@@ -71,11 +72,11 @@ def judge_printed(ours: Rank, theirs: Rank, watched: Watched) -> PrintedNumbers:
     return made
 
 
-def same_way(ours: list[Printed], theirs: list[Printed], least: float) -> bool:
+def same_way(ours: list[Printed], theirs: list[Printed], least: float, lines: int) -> bool:
     """Whether all lines depart by much the same share: the mean of log(theirs / ours) over
     different lines is beyond `least`, and `SURE` times its standard error (Student's t)."""
     pairs = {(a.value, b.value) for a, b in zip(ours, theirs, strict=False)}
-    if len(pairs) < LINES or not all(a * b > 0 and math.isfinite(a * b) for a, b in pairs):
+    if len(pairs) < lines or not all(a * b > 0 and math.isfinite(a * b) for a, b in pairs):
         return False
     shares = [math.log(b / a) for a, b in pairs]
     mean, spread = statistics.fmean(shares), statistics.stdev(shares)
@@ -122,7 +123,9 @@ def rows_of(
         often = len(found) > 1 and drifted < CLOSE and not watched.fed_back
         differs = statistics.median(found) > (least if often else jump)
         whole = all(p.whole for p in ours)
-        if not whole and math.isinf(drifted) and same_way(ours, theirs, least):
+        known = not math.isinf(drifted)  # rounding may have moved results as far as the losses
+        how = (CHOSEN[watched.short], FEW) if known else (least, LINES)
+        if not whole and same_way(ours, theirs, *how):
             at, reason = 0, "all lines depart the same way, which rounding and choices do not"
         elif (
             differs
