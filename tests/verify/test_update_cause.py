@@ -213,3 +213,22 @@ def test_a_cause_is_tried_on_the_event_of_its_row_and_no_other() -> None:
     assert (
         rest_cause.cause_of_rest(golden, target, row("gradients", 0, "accumulated", None)) is None
     )
+
+
+@pytest.mark.parametrize(("later", "named"), [(1.1, True), (1.4, False)])
+def test_one_factor_of_few_numbers_has_to_hold_in_the_next_step(later: float, named: bool) -> None:
+    """A loss is one number, and its gradient may be one: any two are a factor apart."""
+    few = {"loss 0": np.array([2.0, *[0.0] * 63]), "gradient": np.array([3.0, *[0.0] * 63])}
+
+    def rank(key: str, factors: tuple[float, float]) -> Any:
+        events = [
+            {"kind": "loss", "step": step, "number": 0, "index": 0, "where": "",
+             key: {name: {"sketch": list(factor * one)} for name, one in few.items()}}
+            for step, factor in enumerate(factors)
+        ]  # fmt: skip
+        return type("Recorded", (), {"json": lambda self, name: {"events": events}})()
+
+    row = Difference(module="loss", call=0, phase="loss", op="loss", metric="float64", value=0.1,
+                     limit=1e-5, status=Status.FAIL, stage="S4R", step=0, order=0)  # fmt: skip
+    found = rest_cause.cause_of_rest(rank("sinks", (1.0, 1.0)), rank("rows", (1.1, later)), row)
+    assert (found is not None) == named
