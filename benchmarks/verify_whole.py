@@ -145,6 +145,8 @@ def place_of(first: Any) -> str | None:
     """The place of a first divergence, in the words of the catalogue."""
     if first is None:
         return None
+    if first.stage == "S5" and first.op == "loss":  # what the loss sends back
+        return "loss"
     phase = {"S5F": "file", "S1": first.phase or "weights"}.get(first.stage, first.phase)
     if first.stage == "S1" and first.phase is None:
         given = {"batch": "input", "data": "input", "buffer": "state"}

@@ -157,9 +157,13 @@ def given_before(found: Findings, rows: list[Difference]) -> None:
 
 def overtaken(found: Findings, rows: list[Difference]) -> None:
     """A state of another step that is loaded later in the program follows from what went wrong in
-    an earlier step."""
+    an earlier step; so does the rest of a step after calls that were made otherwise."""
     first = min((r.step or 0 for r in rows if r.status.failed), default=None)
-    late = [row.status.failed and row.op == LOADED for row in found.rows]
+    called = any(r.status.failed and r.op == "mode" and (r.step or 0) == first for r in rows)
+    late = [
+        row.status.failed and (row.op == LOADED or (called and row.stage == rest_stage.STAGE))
+        for row in found.rows
+    ]
     if first is None or not any(late):
         return
     culprit = next(r for r in rows if r.status.failed and (r.step or 0) == first)

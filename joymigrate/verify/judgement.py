@@ -181,7 +181,9 @@ def fact_of(row: Difference) -> str | None:
     if row.reason == free.CHANGED:
         return "gradients after the backward pass"
     if op == "mode":
-        return "training mode" if "training" in reason else "gradients on or off"
+        if reason in ("with gradients", "without gradients"):
+            return "gradients on or off"
+        return "training mode" if "mode" in reason else None  # else they are called more often
     if row.phase == "optimiser":
         by_stage = {"S4R": "weights changed by hand", "S5": "optimiser code"}
         return "optimiser settings" if row.metric == "setting" else by_stage.get(row.stage)
