@@ -9,6 +9,7 @@ from typing import Any
 from joymigrate.verify import (
     free,
     rest_model,
+    rest_stage,
 )
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
