@@ -9,7 +9,6 @@ from typing import Any
 from joymigrate.verify import (
     free,
     rest_model,
-    rest_stage,
 )
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
@@ -162,7 +161,7 @@ def overtaken(found: Findings, rows: list[Difference]) -> None:
     first = min((r.step or 0 for r in rows if r.status.failed), default=None)
     called = any(r.status.failed and r.op == "mode" and (r.step or 0) == first for r in rows)
     late = [
-        row.status.failed and (row.op == LOADED or (called and row.stage == rest_stage.STAGE))
+        row.status.failed and (row.op == LOADED or (called and row.stage == rest_model.STAGE))
         for row in found.rows
     ]
     if first is None or not any(late):
