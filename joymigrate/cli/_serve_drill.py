@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from typer import Option
 
 from joymigrate.errors import Exit, JoyError
 
@@ -12,19 +15,29 @@ from joymigrate.errors import Exit, JoyError
 class RankingReplay:
     """What the command line asks for."""
 
-    requests: Path
-    baseline: str
-    target: str
-    margin: float
-    first: int
-    logits: bool
-    concurrency: int
-    rounds: int
-    answers: Path | None
-    key: str
+    requests: Annotated[
+        Path | None,
+        Option("--replay", help="Or: recorded ranking requests (JSONL), to two servers."),
+    ] = None
+    baseline: Annotated[str, Option("--baseline", metavar="URL", help="With --replay.")] = ""
+    target: Annotated[str, Option("--target", metavar="URL", help="With --replay.")] = ""
+    margin: Annotated[float, Option("--margin", help="Of --replay, as in verify task.")] = 0.5
+    first: Annotated[int, Option("-k", min=1, help="Of --replay: the first places.")] = 10
+    logits: Annotated[bool, Option("--logits", help="Of --replay: no probabilities.")] = False
+    concurrency: Annotated[int, Option("--concurrency", min=1, help="Of --replay: clients.")] = 8
+    rounds: Annotated[
+        int, Option("--rounds", min=1, help="Of --replay: times that all is asked.")
+    ] = 1
+    answers: Annotated[
+        Path | None,
+        Option("--answers", metavar="FOLDER", help="Of --replay: keep both sides' scores there."),
+    ] = None
+    key: Annotated[str, Option("--key", envvar="JOYMIGRATE_API_KEY", help="Of both servers.")] = ""
 
 
-def run(asked: RankingReplay, faults: Path | None, format: str, output: Path | None) -> int:
+def run(
+    requests: Path, asked: RankingReplay, faults: Path | None, format: str, output: Path | None
+) -> int:
     """Replay, print, and say by the exit code whether both rank alike."""
     if faults is not None:
         raise JoyError("--faults and --replay are two drills", help="name one of them")
@@ -46,7 +59,7 @@ def run(asked: RankingReplay, faults: Path | None, format: str, output: Path | N
         asked.margin, alpha=limits.limit("S8", "alpha"), power=limits.limit("S8", "power")
     )
     found, outcome = drill.drill(
-        asked.requests, (asked.baseline, asked.target), question, k=asked.first,
+        requests, (asked.baseline, asked.target), question, k=asked.first,
         logits=asked.logits, concurrency=asked.concurrency, rounds=asked.rounds, key=asked.key,
         answers=asked.answers,
     )  # fmt: skip

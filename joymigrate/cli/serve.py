@@ -10,6 +10,7 @@ import typer
 from joymigrate.cli import _serve_lanes
 from joymigrate.cli._groups import group
 from joymigrate.cli._options import spread
+from joymigrate.cli._serve_drill import RankingReplay
 from joymigrate.cli._serve_options import (
     EngineChoice,
     LanguageOptions,
@@ -17,6 +18,7 @@ from joymigrate.cli._serve_options import (
     RankingOptions,
     ServerOptions,
 )
+from joymigrate.cli._serve_study import StudyOptions
 from joymigrate.errors import Exit, JoyError
 
 NEEDS = {
@@ -255,22 +257,11 @@ def models(
 
 
 @app.command("drill")
+@spread
 def drill(
+    *,
     faults: Path | None = typer.Option(None, "--faults", help="The schedule of faults (YAML)."),
-    replay: Path | None = typer.Option(
-        None, "--replay", help="Or: recorded ranking requests (JSONL), to two servers."
-    ),
-    baseline: str = typer.Option("", "--baseline", metavar="URL", help="With --replay."),
-    target: str = typer.Option("", "--target", metavar="URL", help="With --replay."),
-    margin: float = typer.Option(0.5, "--margin", help="Of --replay, as in verify task."),
-    first: int = typer.Option(10, "-k", min=1, help="Of --replay: the first places."),
-    logits: bool = typer.Option(False, "--logits", help="Of --replay: no probabilities."),
-    concurrency: int = typer.Option(8, "--concurrency", min=1, help="Of --replay: clients."),
-    rounds: int = typer.Option(1, "--rounds", min=1, help="Of --replay: times that all is asked."),
-    answers: Path | None = typer.Option(
-        None, "--answers", metavar="FOLDER", help="Of --replay: keep both sides' scores there."
-    ),
-    key: str = typer.Option("", "--key", envvar="JOYMIGRATE_API_KEY", help="Of both servers."),
+    asked: RankingReplay,
     format: str = FORMAT,
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="FILE", help="Write the result to a file."
@@ -280,13 +271,10 @@ def drill(
     """Break fake backends on schedule behind a real gateway; or replay ranking requests to two."""
     import asyncio
 
-    if replay is not None:
+    if asked.requests is not None:
         from joymigrate.cli import _serve_drill
 
-        asked = _serve_drill.RankingReplay(
-            replay, baseline, target, margin, first, logits, concurrency, rounds, answers, key
-        )
-        return _serve_drill.run(asked, faults, check_format(format), output)
+        return _serve_drill.run(asked.requests, asked, faults, check_format(format), output)
     if faults is None:
         raise JoyError("what to drill is missing", help="--faults FILE, or --replay FILE")
 
@@ -304,29 +292,9 @@ def drill(
 
 
 @app.command("simulate")
+@spread
 def simulate(
-    rate: list[str] = typer.Option(
-        [], "--rate", help="A true failure rate such as 0.11% (may be repeated)."
-    ),
-    failures: Path | None = typer.Option(
-        None, "--failures", help="A recorded stream: the gateway's request log, CSV, or 0s and 1s."
-    ),
-    upstream: str | None = typer.Option(None, "--upstream", help="Which upstream of the record."),
-    rule: list[str] = typer.Option(
-        [], "--rule", help="cusum, literal:window=10000,min=1000, eprocess:alpha=0.01 …"
-    ),
-    runs: int = typer.Option(2000, "--runs", min=1, help="Runs per rate and rule."),
-    horizon: int = typer.Option(100_000, "--horizon", min=1, help="Standby requests per run."),
-    seed: int = typer.Option(0, "--seed", help="Equal seeds give equal results."),
-    traffic: str | None = typer.Option(
-        None, "--traffic", help="Your traffic, such as 30000/day: adds the ramp's calendar."
-    ),
-    shadow: float = typer.Option(0.0, "--shadow", min=0, max=100, help="Percent mirrored."),
-    config: Path | None = typer.Option(None, "--config", help="Take plan and rule from a file."),
-    burst_cap: bool = typer.Option(False, "--burst-cap", help="One incident a second."),
-    requests_per_second: float = typer.Option(
-        100.0, "--requests-per-second", min=1e-6, help="At the standby; matters for --burst-cap."
-    ),
+    asked: StudyOptions,
     plot: Path | None = typer.Option(None, "--plot", help="Write the curves to a page (html)."),
     format: str = FORMAT,
     output: Path | None = typer.Option(
@@ -336,23 +304,9 @@ def simulate(
     """Ask the gateway's own state machine when a rule would have rolled back, and how wrongly."""
     from joymigrate.run.serve.gateway import show, study
 
-    asked = study.Question(
-        rates=tuple(study.parse_rate(text) for text in rate),
-        record=failures,
-        upstream=upstream,
-        rules=tuple(rule),
-        runs=runs,
-        horizon=horizon,
-        seed=seed,
-        requests_per_s=study.parse_traffic(traffic) if traffic else None,
-        shadow=shadow,
-        config=config,
-        burst_cap=burst_cap,
-        standby_per_s=requests_per_second,
-    )
-    found, curves = study.answer(asked)
+    found, curves = study.answer(asked.question())
     if plot is not None:
-        write_curves(curves, plot, horizon)
+        write_curves(curves, plot, asked.horizon)
     show.emit(show.as_json(found) if check_format(format) == "json" else show.study(found), output)
     return Exit.OK
 

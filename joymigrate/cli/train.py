@@ -8,7 +8,9 @@ import typer
 
 from joymigrate.cli import _train_models, _train_more, _train_samples, _train_tasks
 from joymigrate.cli._groups import group
+from joymigrate.cli._options import spread
 from joymigrate.cli._train_extra import need_extra
+from joymigrate.cli._train_start import StartOptions
 from joymigrate.errors import Exit, JoyError
 
 NEEDS = {
@@ -27,26 +29,11 @@ app = group("Train a model from a job file; init, status, export.", default=True
 
 
 @app.command("default", hidden=True)
+@spread
 def train(
     job: Path = typer.Argument(..., help="The job file (YAML)."),
-    sets: list[str] = typer.Option([], "--set", help="Override one key: optimiser.lr=1e-4."),
-    processes: int | None = typer.Option(
-        None, "--nproc", min=1, help="Processes of this machine (default: as the layout says)."
-    ),
-    nodes: int = typer.Option(1, "--nodes", min=1, help="Machines."),
-    meeting: str | None = typer.Option(
-        None, "--meeting", help="host:port where several machines meet."
-    ),
-    restarts: int | None = typer.Option(
-        None, "--max-restarts", min=0, help="How often workers that died are started again."
-    ),
-    run: Path | None = typer.Option(None, "--run", help="The run folder."),
-    device: str | None = typer.Option(None, "--device", help="auto, cpu, cuda or a chip."),
-    fresh: bool = typer.Option(False, "--fresh", help="Start anew in the run folder."),
-    unverified: bool = typer.Option(
-        False, "--unverified", help="Train on a chip without a passing verdict."
-    ),
-    quiet: bool = typer.Option(False, "-q", "--quiet"),
+    *,
+    start: StartOptions,
     engine: str | None = typer.Option(
         None,
         "--engine",
@@ -60,27 +47,11 @@ def train(
     from joymigrate.run.train import launch
 
     need_extra()
-    wishes = [*sets]
-    if run is not None:
-        wishes.append(f"run={run.resolve()}")
-    if device is not None:
-        wishes.append(f"device={device}")
-    if nodes > 1 and meeting is None:
-        raise JoyError("several machines need a place to meet", help="--meeting HOST:PORT")
-    loaded = jobs.load(job, wishes)
+    loaded = jobs.load(job, start.wishes())
     if engine is not None:
         return _train_more.elsewhere(loaded, engine, show=render)
-    start = launch.LaunchOptions(
-        processes=processes,
-        nodes=nodes,
-        meeting=meeting,
-        restarts=restarts,
-        fresh=fresh,
-        unverified=unverified,
-        quiet=quiet,
-        project=Path.cwd(),
-    )
-    return launch.launch(loaded, start, (lambda line: None) if quiet else lambda line: talk([line]))
+    tell = (lambda line: None) if start.quiet else lambda line: talk([line])
+    return launch.launch(loaded, start.launch_options(Path.cwd()), tell)
 
 
 @app.command("init")

@@ -1,0 +1,69 @@
+"""The options of `serve simulate`, as the question that they ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+if TYPE_CHECKING:
+    from joymigrate.run.serve.gateway.study import Question
+
+
+@dataclass(frozen=True, slots=True)
+class StudyOptions:
+    """What would be known, and of which traffic."""
+
+    rate: Annotated[
+        list[str], Option("--rate", help="A true failure rate such as 0.11% (may be repeated).")
+    ] = field(default_factory=list)
+    failures: Annotated[
+        Path | None,
+        Option(
+            "--failures", help="A recorded stream: the gateway's request log, CSV, or 0s and 1s."
+        ),
+    ] = None
+    upstream: Annotated[str | None, Option("--upstream", help="Which upstream of the record.")] = (
+        None
+    )
+    rule: Annotated[
+        list[str],
+        Option("--rule", help="cusum, literal:window=10000,min=1000, eprocess:alpha=0.01 …"),
+    ] = field(default_factory=list)
+    runs: Annotated[int, Option("--runs", min=1, help="Runs per rate and rule.")] = 2000
+    horizon: Annotated[int, Option("--horizon", min=1, help="Standby requests per run.")] = 100_000
+    seed: Annotated[int, Option("--seed", help="Equal seeds give equal results.")] = 0
+    traffic: Annotated[
+        str | None,
+        Option("--traffic", help="Your traffic, such as 30000/day: adds the ramp's calendar."),
+    ] = None
+    shadow: Annotated[float, Option("--shadow", min=0, max=100, help="Percent mirrored.")] = 0.0
+    config: Annotated[Path | None, Option("--config", help="Take plan and rule from a file.")] = (
+        None
+    )
+    burst_cap: Annotated[bool, Option("--burst-cap", help="One incident a second.")] = False
+    requests_per_second: Annotated[
+        float,
+        Option("--requests-per-second", min=1e-6, help="At the standby; matters for --burst-cap."),
+    ] = 100.0
+
+    def question(self) -> Question:
+        """What the study reads. Raises `JoyError` for a rate or traffic that is none."""
+        from joymigrate.run.serve.gateway import study
+
+        return study.Question(
+            rates=tuple(study.parse_rate(text) for text in self.rate),
+            record=self.failures,
+            upstream=self.upstream,
+            rules=tuple(self.rule),
+            runs=self.runs,
+            horizon=self.horizon,
+            seed=self.seed,
+            requests_per_s=study.parse_traffic(self.traffic) if self.traffic else None,
+            shadow=self.shadow,
+            config=self.config,
+            burst_cap=self.burst_cap,
+            standby_per_s=self.requests_per_second,
+        )
