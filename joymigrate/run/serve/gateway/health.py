@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from joymigrate.run.serve.gateway.failures import Broken
 from joymigrate.run.serve.gateway.settings import HealthSettings
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
 
+log = logging.getLogger("joymigrate.serve")
 UNKNOWN = None
+REASON = 100  # characters of a trouble that make it another one
 DEFAULT_PATHS = ("/health", "/v1/models", "/v2/health/ready")
 
 
@@ -35,6 +38,7 @@ async def check_once(
     for instance, trouble in zip(instances, troubles, strict=True):
         if trouble is not UNKNOWN:
             note(instance, not trouble, settings)
+            tell_trouble(upstream, instance, trouble)
     if upstream.up != before:
         detail = "; ".join(trouble for trouble in troubles if trouble)
         tell(upstream, upstream.up, detail)
@@ -48,6 +52,18 @@ async def ask(
         return await upstream.backend.check(instance.url, paths, timeout_seconds) or ""
     except Broken:
         return UNKNOWN
+
+
+def tell_trouble(upstream: Upstream, instance: Instance, trouble: str) -> None:
+    """Say in the log what is wrong with a server, once for each reason: a certificate, a refused
+    connection, a path that it does not know."""
+    if trouble[:REASON] == instance.trouble:
+        return
+    instance.trouble = trouble[:REASON]
+    if trouble:
+        log.warning("%s at %s fails its health check: %s", upstream.name, instance.url, trouble)
+    else:
+        log.info("%s at %s passes its health check again", upstream.name, instance.url)
 
 
 def note(instance: Instance, well: bool, settings: HealthSettings) -> None:

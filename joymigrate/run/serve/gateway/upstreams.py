@@ -24,6 +24,7 @@ class Instance:
     up: bool = False
     inflight: int = 0
     streak: int = 0  # equal health answers that contradict `up`
+    trouble: str = ""  # why the last health check failed, as the log says it
 
 
 @dataclass(slots=True)

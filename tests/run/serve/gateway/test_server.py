@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import logging
 import os
 import signal
 import socket
@@ -20,12 +21,14 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.ledger import Ledger, Step, Subject
-from joymigrate.run.serve.gateway import rollout, server, settings, simulate
+from joymigrate.run.serve.gateway import health, rollout, server, settings, simulate
 from joymigrate.run.serve.gateway.answers import OPEN
+from joymigrate.run.serve.gateway.backend import HttpBackend
 from joymigrate.run.serve.gateway.calls import Call, forward_headers
 from joymigrate.run.serve.gateway.fake import Fake
 from joymigrate.run.serve.gateway.faults import Fault, Schedule
 from joymigrate.run.serve.gateway.server import Gateway
+from joymigrate.run.serve.gateway.upstreams import Upstream
 
 from .conftest import Bench, Table, ramp, running
 
@@ -612,3 +615,31 @@ def test_a_second_gateway_on_the_same_address_leaves_the_state_alone(tmp_path: P
         assert not (tmp_path / "gateway.state.json").exists()
 
     asyncio.run(scenario())
+
+
+def test_the_log_says_once_why_a_health_check_fails(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        raw = {"upstreams": {"gpu": {"url": url, "role": "primary"},
+                             "npu": {"url": url, "role": "standby"}}}  # fmt: skip
+
+        async def scenario() -> None:
+            found = settings.parse(raw, tmp_path / "gateway.yaml")
+            wanted = found.of_role("standby")
+            standby = Upstream(wanted, HttpBackend(wanted, found.limits), found.limits)
+            told: list[bool] = []
+            for _ in range(3):
+                await health.check_once(
+                    standby, found.health, lambda up, well, why: told.append(well)
+                )
+            await standby.backend.close()
+            assert told == [], "it was never up"
+
+        with caplog.at_level(logging.INFO, "joymigrate.serve"):
+            asyncio.run(scenario())
+    lines = [one.getMessage() for one in caplog.records if "health check" in one.getMessage()]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"npu at {url} fails its health check: ")
