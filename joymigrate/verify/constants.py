@@ -28,7 +28,7 @@ def given_constants(
     drift = max(apart(a, b) for a, b in pairs)
     most = min(ROOM * drift, MOST)
     given = [
-        b if a != b and computed(a) and computed(b) and apart(a, b) <= most else a
+        b if a != b and has_many_digits(a) and has_many_digits(b) and apart(a, b) <= most else a
         for a, b in zip(mine, theirs, strict=True)
     ]
     return given if given != list(mine) else []
@@ -40,7 +40,7 @@ def apart(one: float, two: float) -> float:
     return gap if gap < float("inf") else float("inf")
 
 
-def computed(number: float) -> bool:
+def has_many_digits(number: float) -> bool:
     """Whether a number has more digits than people write."""
     digits = repr(abs(number)).partition("e")[0].replace(".", "").strip("0")
     return len(digits) >= DIGITS

@@ -215,7 +215,7 @@ class IsolatedPass:
         gradients: bool = True,
     ) -> ModuleReplay:
         """One pass; `dtype` None is the program's own, with its autocast."""
-        with counted():
+        with leave_inference():
             return self.run_counted(report, dtype, device, reference, noise, gradients)
 
     def run_counted(
@@ -269,7 +269,7 @@ class IsolatedPass:
 
 
 @contextlib.contextmanager
-def counted() -> Iterator[None]:
+def leave_inference() -> Iterator[None]:
     """Inference mode off: its tensors don't count how often they are written."""
     if not torch.is_inference_mode_enabled():
         yield

@@ -25,7 +25,7 @@ def find(module: Module) -> Iterator[Finding]:
     for node in module.names.nodes[ast.Constant]:
         if not isinstance(node.value, str) or not spoken.search(node.value):
             continue
-        written = memory_error(module, node) if compared(node) else None
+        written = memory_error(module, node) if is_compared(node) else None
         if written is not None and module.guarded(node) is None:
             yield module.find(
                 "JM108",
@@ -68,7 +68,7 @@ def memory_error(module: Module, node: ast.Constant) -> str | None:
     return f"{module.helper}.accelerator().upper() + {text[0]}{rest}{text[0]}"
 
 
-def compared(node: ast.Constant) -> bool:
+def is_compared(node: ast.Constant) -> bool:
     """Whether a text is looked for in an error's own: `"…" in str(error)`."""
     parent = getattr(node, "parent", None)
     return (

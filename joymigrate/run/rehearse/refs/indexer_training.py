@@ -34,7 +34,7 @@ def scores(query: Tensor, key: Tensor, weights: Tensor) -> Tensor:
     return torch.einsum("snt,sn->st", each, weights)
 
 
-def unseen(rows_count: int, keys: int, mode: int | None) -> Tensor:
+def hide_behind(rows_count: int, keys: int, mode: int | None) -> Tensor:
     """[S1, S2]: behind the diagonal that ends at the last query and the last key."""
     last = torch.arange(rows_count) + keys - rows_count
     hidden = torch.arange(keys)[None, :] > last[:, None]
@@ -139,7 +139,7 @@ def npu_dense_lightning_indexer_softmax_lse(
     tops, totals = [], []
     for q, k, w in each_sequence((query_index, key_index, weights), layout, lengths):
         score = scores(working(q), working(k), working(w))
-        score = score.masked_fill(unseen(len(q), len(k), sparse_mode), float("-inf"))
+        score = score.masked_fill(hide_behind(len(q), len(k), sparse_mode), float("-inf"))
         top = score.amax(-1)
         tops.append(top.unsqueeze(0))
         totals.append((score - top.unsqueeze(-1)).exp().sum(-1).unsqueeze(0))
@@ -188,7 +188,7 @@ def npu_dense_lightning_indexer_grad_kl_loss(
     lengths = own, theirs, own, theirs, own, own, own, own, own
     found, loss = [], torch.zeros(())
     for q, k, qi, ki, w, top, total, top_i, total_i in each_sequence(tensors, layout, lengths):
-        hidden = unseen(len(q), len(k), sparse_mode)
+        hidden = hide_behind(len(q), len(k), sparse_mode)
         front = top.transpose(0, 1), total.transpose(0, 1)
         shares = target(q, k, *front, scale_value, hidden)
         score = scores(working(qi), working(ki), working(w))
@@ -240,7 +240,7 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
     for q, k, qi, ki, w, at, top, total in each_sequence(tensors, layout, lengths):
         place = torch.where((at >= 0) & (at < len(k)), at, len(k)).long()
         seen = torch.zeros(len(q), len(k) + 1, dtype=torch.bool).scatter(1, place, True)
-        hidden = unseen(len(q), len(k), sparse_mode) | ~seen[:, :-1]
+        hidden = hide_behind(len(q), len(k), sparse_mode) | ~seen[:, :-1]
         front = top.transpose(0, 1), total.transpose(0, 1)
         shares = target(q, k, *front, scale_value, hidden)
         score = scores(working(qi), working(ki), working(w)).masked_fill(hidden, float("-inf"))
