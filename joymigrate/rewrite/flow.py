@@ -19,7 +19,7 @@ from joymigrate.rewrite import flow_fields, flow_tables
 from joymigrate.rewrite.flow_graph import SINK, FlowGraph
 from joymigrate.rewrite.flow_sinks import DEVICE, Sinks
 from joymigrate.rewrite.option_calls import OPTION_CALLS, looked_up, option_name
-from joymigrate.rewrite.scopes import COMPREHENSIONS, FUNCTIONS, Names, Scope
+from joymigrate.rewrite.scopes import COMPREHENSIONS, FUNCTIONS, Binding, Names, Scope
 
 # Calls that give a value to a name that is written as a string, and where the value stands.
 NAMING = {"setattr": 2, "parametrize": 1, "setenv": 1, "putenv": 1, "setitem": 2}
@@ -49,6 +49,7 @@ class Flow(FlowGraph):
         self.locate = locate
         self._qualified: dict[ast.AST, str] = {}
         self.defines = defines
+        self.by_kind = any(map(names_accelerators, names.root.names.items()))
         self.literals: dict[ast.expr, set[str]] = defaultdict(set)
         self.device_like: set[str] = set()  # variables assigned from a device expression
         self._stars: list[tuple[str, str]] | None = None  # files of the project, `import *` of them
@@ -706,6 +707,14 @@ class Flow(FlowGraph):
 def goes_nowhere(value: ast.expr) -> bool:
     """Whether a value is a number, a truth value or None: no device, and no name of one."""
     return isinstance(value, ast.Constant) and not isinstance(value.value, str)
+
+
+def names_accelerators(bound: tuple[str, list[Binding]]) -> bool:
+    """Whether a name of a file is Lightning's, or a class like its `CUDAAccelerator`."""
+    name, bindings = bound
+    dotted = bindings[0].dotted or ""
+    framework = dotted.split(".")[0] in ("lightning", "pytorch_lightning", "lightning_fabric")
+    return framework or (name.endswith("Accelerator") and name != "Accelerator")
 
 
 def text(value: ast.expr) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 
 from joymigrate.rewrite.flow_sinks import Sinks
 
+NAMES_OF_KINDS = re.compile(r"[.#](?:_\w*)?accelerator(?:_flag|_name|_type|_backend)?(?:\(\))?$")
 SINK = "sink:"  # SINK + kind is the end of a flow
 
 
@@ -20,6 +22,7 @@ class FlowGraph:
         self.functions: dict[str, ast.AST] = {}
         self.forwards: dict[str, set[str]] = defaultdict(set)  # function → where its **kwargs go
         self._attributes: dict[str, list[str]] | None = None
+        self.by_kind = False  # the file knows a framework that names its accelerators
 
     def reach(self, keys: Iterable[str]) -> tuple[set[str], set[str]]:
         """Kinds of sink that `keys` flow to, and the keys on the way that other files can see.
@@ -35,6 +38,8 @@ class FlowGraph:
             key = todo.pop()
             if key.startswith(SINK):
                 kinds.add(key[len(SINK) :])
+                continue
+            if self.by_kind and names_a_kind(key):
                 continue
             if self.visible(key):
                 outside.add(key)
@@ -124,6 +129,8 @@ class FlowGraph:
             name = key.strip("()").rpartition(".")[2].rpartition("#")[2]
             if key in found or key.startswith(SINK) or name in self.sinks.everyday:
                 continue
+            if self.by_kind and names_a_kind(key):
+                continue
             found.add(key)
             todo += [*self.edges.get(key, ()), *back[key], *self._same_attribute(key)]
         return found
@@ -139,3 +146,11 @@ class FlowGraph:
             # Sinks by name are settled already, everyday names say nothing.
             return last not in self.sinks.everyday and last not in self.sinks.names
         return key[0] == "#"
+
+
+def names_a_kind(key: str) -> bool:
+    """Whether a key holds the name of a class that serves a device: `accelerator="cuda"`.
+
+    Lightning and frameworks like it look such names up in tables of their own.
+    """
+    return "accelerator" in key and NAMES_OF_KINDS.search(key) is not None

@@ -50,6 +50,9 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
     named = named_for(module, node)
     if named is not None:
         return Text("it decides about {name}, which is made for the origin", name=named)
+    home = library_around(module, node) if tensor else None
+    if home is not None:
+        return Text("it decides about {name}, which is made for the origin", name=home)
     kept = kept_for_library(module, node)
     if kept is not None:
         return Text("it decides about {name}, which is made for the origin", name=kept)
@@ -96,6 +99,28 @@ def named_for(module: Module, node: ast.AST) -> str | None:
         name = str(getattr(target, "attr", getattr(target, "id", "")))
         if re.search(rf"(?:^|_){re.escape(vendor)}(?:_|$)", name.lower()):
             return name
+    return None
+
+
+def library_around(module: Module, node: ast.AST) -> str | None:
+    """The library with the origin's kernels that the code around a test is written for.
+
+    A class that is made from one of its classes, a function that imports it.
+    """
+    at = getattr(node, "parent", None)
+    while at is not None:
+        if isinstance(at, ast.ClassDef):
+            for base in at.bases:
+                dotted = module.names.dotted(base)
+                if dotted is not None and is_bound(module, dotted):
+                    return dotted
+        elif isinstance(at, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for each in at.body:
+                if isinstance(each, (ast.Import, ast.ImportFrom)):
+                    name = next(find_imported(module, each), None)
+                    if name is not None:
+                        return name
+        at = getattr(at, "parent", None)
     return None
 
 

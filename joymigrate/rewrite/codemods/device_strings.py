@@ -472,7 +472,7 @@ def add_value(module: Module, text: Text, rule: str) -> Finding:
 def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
     """The helper's expression for a literal."""
     words, jm = module.vocabulary, module.helper
-    compare = compare or mixed_precision(module, text)
+    compare = compare or mixed_precision(module, text) or speaks_of_device(module, text.node)
     device = f"{jm}.accelerator()" if compare else f"{jm}.device_type()"
     if isinstance(getattr(text.node, "parent", None), ast.MatchValue):
         return pattern(module, text, rule)
@@ -509,6 +509,29 @@ def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
     else:
         written = f'f"{{{device}}}{text.value[len(words.device) :]}"'
     return module.find(rule, text.span, edits=[(start, end, written)], needs="helper")
+
+
+def speaks_of_device(module: Module, node: ast.AST) -> bool:
+    """Whether the code around a literal is for the device alone, so that a CPU never runs it.
+
+    A class that is named for it (`CUDAAccelerator`); a test that puts other answers in the place of
+    its questions (`@patch("torch.cuda.is_available")`, a fixture `cuda_count_2`). The tests of a
+    machine without the device then see its name, as before.
+    """
+    word = module.vocabulary.device
+    owner = module.names.enclosing(node, (ast.ClassDef,))
+    if owner is not None and re.search(
+        rf"(?:^|_){word}|{word.capitalize()}(?=[A-Z]|$)", owner.name, re.I
+    ):
+        return True
+    test = module.names.enclosing(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    if test is None or not test.name.startswith("test"):
+        return False
+    if any(each.arg.startswith(f"{word}_") for each in test.args.args):
+        return True
+    asked = (each for part in test.decorator_list for each in ast.walk(part))
+    texts = (each.value for each in asked if isinstance(each, ast.Constant))
+    return any(isinstance(t, str) and t.startswith(f"{module.vocabulary.module}.") for t in texts)
 
 
 def pattern(module: Module, text: Text, rule: str) -> Finding:
