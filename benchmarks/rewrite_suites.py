@@ -52,9 +52,6 @@ SUITES = {
         "pytorch/opacus",
         "4d0ebc84",
         [
-            "opacus/tests/grad_samples/linear_test.py",
-            "opacus/tests/grad_samples/layer_norm_test.py",
-            "opacus/tests/batch_memory_manager_test.py",
             "opacus/tests/accountants_test.py",
             "opacus/tests/poisson_test.py",
             "opacus/tests/schedulers",
