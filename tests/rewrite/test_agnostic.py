@@ -267,3 +267,18 @@ def test_the_helper_is_imported_before_the_code_that_needs_it(tmp_path: Path) ->
     move(tmp_path, Style.AGNOSTIC)
     after = (tmp_path / "net/train.py").read_text()
     assert after.index("joymigrate_device") < after.index("if ")
+
+
+def test_the_host_beside_a_device_in_a_list_keeps_them_apart(tmp_path: Path) -> None:
+    text = """import torch
+from torch import device as dev
+devices = [cpu, gpu] = [torch.device("cpu"), torch.device("cuda")]
+others = (dev("cpu"), dev("cuda:1"))
+alone = [torch.device("cuda")]
+"""
+    write(tmp_path, {"a.py": text})
+    move(tmp_path, Style.AGNOSTIC)
+    after = (tmp_path / "a.py").read_text()
+    assert '[torch.device("cpu"), torch.device(jm.accelerator())]' in after
+    assert '(dev("cpu"), dev(f"{jm.accelerator()}:1"))' in after
+    assert "[torch.device(jm.device_type())]" in after

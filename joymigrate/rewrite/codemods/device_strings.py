@@ -137,14 +137,16 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         )
         return
     if arrives(module, text):
-        yield fix(module, text, text.rule)
+        yield fix(module, text, text.rule, compare=beside_host(module, text.whole))
         return
     targets = module.flow.literals.get(node, set())
     kinds, outside = module.flow.reach(targets)
     if text.kind in kinds:
         direct = any(target == SINK + text.kind for target in targets)
         rule = "JM121" if text.rule == "JM120" and not direct else text.rule
-        listed = COMPARED in kinds or beside_host(text.whole) or made_to_compare(module, text)
+        listed = (
+            COMPARED in kinds or beside_host(module, text.whole) or made_to_compare(module, text)
+        )
         yield rewrite_sent(module, text, fix(module, text, rule, compare=listed))
         return
     doubt = report(module, text, language.Text(UNPROVEN, why=why(module, text, targets)), "JM121")
@@ -158,13 +160,15 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     yield doubt
 
 
-def beside_host(node: ast.expr) -> bool:
-    """Whether a literal is one of several devices, the host among them: `["cpu", "cuda"]`.
+def beside_host(module: Module, node: ast.expr) -> bool:
+    """Whether a literal is one of several devices, the host among them: `["cpu", "cuda"]`,
+    `[torch.device("cpu"), torch.device("cuda")]`.
 
     A program that goes through them skips the device where there is none.
     """
     outer = getattr(node, "parent", None)
-    if isinstance(outer, ast.Call) and getattr(outer.func, "attr", "") == "param":
+    made = isinstance(outer, ast.Call) and module.names.dotted(outer.func) == "torch.device"
+    if made or getattr(getattr(outer, "func", None), "attr", "") == "param":
         outer = getattr(outer, "parent", None)
     if not isinstance(outer, (ast.List, ast.Tuple, ast.Set)):
         return False
