@@ -1,13 +1,13 @@
 """Faults outside of modules: how many a verdict finds, at the right place, and by the right cause.
 
-    python benchmarks/verify_whole.py [--modes float32,sixteen,bfloat16,autocast] [--only TEXT]
+    python benchmarks/verify_whole.py [--modes float32,sixteen,each,…] [--only TEXT]
         [--every N] [--programs lm,cnn,…] [--clean N] [--log FILE [--room FOLDER] [--seconds N]]
 
 Every fault is a change of a whole program's source (tests/verify/*_faults.py): loss, gradients,
 updates, buffers, copies, modes, decoding, schedules, results. `sixteen` runs each fault once, in
-bfloat16 and under autocast by turns. The target differs from the baseline by one unit in the last
-place of every product and reduction, as another chip would. Clean runs are the programs themselves
-with that noise.
+bfloat16 and under autocast by turns, `each` in one of all three. The target differs from the
+baseline by one unit in the last place of every product and reduction, as another chip would. Clean
+runs are the programs themselves with that noise.
 
 With `--log`, what stands in the log already is not run again: a long sweep goes in pieces of
 `--seconds`, and figures are counted over the log. Baselines are kept in `--room`.
@@ -33,6 +33,7 @@ WRITES = ("loader",)  # programs that write files
 SLOW = ("trainer", "accelerate")  # 15 s of imports in every child, unless their server has them
 SHOWN = ("mode", "name", "where", "verdict", "failures", "first", "reason")
 SIXTEEN = ("bfloat16", "autocast")
+TURNS = {"sixteen": SIXTEEN, "each": ("float32", *SIXTEEN)}  # of these each fault takes one
 
 
 def main() -> int:
@@ -87,12 +88,12 @@ def runs(chosen: Any, faults: Any) -> Iterator[tuple[str, str, Any]]:
     planted = [f for f in faults if f.program in names and chosen.only in f.name]
     for program in names:
         for asked in chosen.modes.split(","):
-            for mode in SIXTEEN if asked == "sixteen" else (asked,):
+            for mode in TURNS.get(asked, (asked,)):
                 for number in range(chosen.clean):
                     yield mode, f"clean {program} {number}", program
             for number, fault in enumerate(planted):
                 if fault.program == program and number % chosen.every == 0:
-                    mode = SIXTEEN[number % 2] if asked == "sixteen" else asked
+                    mode = asked if asked not in TURNS else TURNS[asked][number % len(TURNS[asked])]
                     yield mode, fault.name, fault
 
 
