@@ -465,6 +465,7 @@ class StepTape:
             list(self.tape.numbers),
             theirs.get("read", ()),
         )
+        entry["constants_given"] = bool(constants)
         made = self.tape.rerun(
             list(slots.values()), values, gradients=gradients, constants=constants
         )
