@@ -37,8 +37,10 @@ class Account:
     echoed: int = 0  # characters of the prompt at the beginning of the text
 
 
-def account_of(parsed: dict[str, Any], call: Call) -> Account:
-    """What a whole answer says; for a stream see `join_events`."""
+def account_of(
+    parsed: dict[str, Any], call: Call, calls: Sequence[tuple[Any, Any]] = ()
+) -> Account:
+    """What a whole answer with these tool calls says; for a stream see `join_events`."""
     body = call.parsed or {}
     asked, model = body.get("model"), parsed.get("model")
     account = Account(
@@ -63,6 +65,7 @@ def account_of(parsed: dict[str, Any], call: Call) -> Account:
         ("top_logprobs", asks_top(body) and all(map(has_likeliest, choices))),
         ("call_ids", has_call_ids(choices)),
         ("reasoning", bool(whole.thoughts_of(parsed))),
+        ("wishes", bool(choices) and whole.obeys(parsed, calls, call)),
     ):
         if sound and choices:
             found.add(name)

@@ -24,6 +24,8 @@ FIELDS = {
     "call_ids": "have no tool calls with an identifier of their own each",
     "reasoning": "have no reasoning beside the answer",
     "echo": "do not repeat the prompt, which was asked for",
+    "wishes": "go against the request (a stop string in the text, more tokens than asked for, tool "
+    "calls against tool_choice or their schema)",
 }
 ACCOUNTS = (NAME, COUNTS, FINISH, SCORES)  # the two differ in what they say beside the text
 OPEN = (SHORTER, LONGER, TEXT, CANNED, SAMPLING, *ACCOUNTS)  # the two differ: either may be wrong

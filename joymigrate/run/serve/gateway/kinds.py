@@ -132,7 +132,7 @@ def key_of(call: Call) -> Key:
                             if isinstance(one, dict)])  # fmt: skip
     return (
         call.path.partition("?")[0],
-        tuple([name if value is not False else f"no {name}" for name, value in body.items()]),
+        frozenset([name if value is not False else f"no {name}" for name, value in body.items()]),
         model if type(model) is str else None,
         choice if type(choice) is str else None,
         effort if type(effort) is str else None,
@@ -164,7 +164,7 @@ def label_of(call: Call) -> str:
     """The name of a question's kind."""
     path, fields, model, choice, effort, form, spoken, count, size = key_of(call)
     said = {"model": model, "tool_choice": choice, "reasoning_effort": effort, "format": form}
-    parts = [str(path), *fields]  # type: ignore[misc]
+    parts = [str(path), *sorted(fields)]  # type: ignore[call-overload]
     parts += [f"{name} {value}" for name, value in said.items() if value is not None]
     parts += sorted(f"{role} {kind or 'text'}" for role, kind in spoken)  # type: ignore[attr-defined]
     parts += [f"{count} messages"] if count is not None else []

@@ -302,8 +302,10 @@ class Relay:
                 raise
             attempt.refused()  # another backend is asked what it says
             return Refused(GARBAGE, reply, attempt)
-        if call.strict and parsed.get("choices") and (odd := whole.oddity(parsed, call)):
-            self.allow(attempt, ODD, odd)
+        if call.strict and parsed.get("choices"):
+            odd = whole.oddity(parsed, call) or whole.unwished(parsed, call)
+            if odd:
+                self.allow(attempt, ODD, odd)
         if call.wants_words and whole.is_silent(parsed):
             attempt.refused()
             return Refused(EMPTY, reply, attempt)

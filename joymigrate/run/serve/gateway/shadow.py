@@ -376,11 +376,10 @@ class Shadow:
         parsed = whole.judge(whole.json_part(body, answer.headers), strict=call.strict)
         odd = whole.oddity(parsed, call) if call.strict and parsed.get("choices") else None
         calls = whole.functions_of(whole.first_of(parsed)[1])
-        odd = odd or whole.misuse(calls, whole.finish_of(parsed), call)
         return Said(
             200, whole.words_of(parsed), whole.finish_of(parsed), time.perf_counter() - started,
             scores=whole.scores_of(parsed), places=whole.places_of(parsed), odd=odd is not None,
-            thoughts=len(whole.thoughts_of(parsed)), account=account_of(parsed, call),
+            thoughts=len(whole.thoughts_of(parsed)), account=account_of(parsed, call, calls),
         )  # fmt: skip
 
     async def streamed(
@@ -412,10 +411,6 @@ class Shadow:
         odd = None
         if calls and stream.finish[:1] and stream.finish[0] in whole.CALLED:
             odd = whole.odd_calls(calls, call)
-        if call.strict:
-            counted = stream.tokens if stream.usage else 0
-            odd = odd or whole.disobedience("".join(stream.pieces), counted, call)
-            odd = odd or whole.misuse(calls, stream.finish[0] if stream.finish else None, call)
         return Said(
             200,
             text or whole.words_of_calls(calls) or ("tool calls" if stream.tools else ""),
@@ -425,7 +420,7 @@ class Shadow:
             gaps,
             odd=odd is not None,
             thoughts=len(thoughts),
-            account=account_of(join_events(stream.events), call) if call.strict else None,
+            account=account_of(join_events(stream.events), call, calls) if call.strict else None,
         )
 
     # Telling

@@ -90,11 +90,21 @@ def oddity(parsed: dict[str, Any], call: Call) -> str | None:
         return f"usage is a {type(usage).__name__}"
     if any(name in (usage or {}) and count_of(usage, name) is None for name in COUNTS):
         return "usage without counts"
-    generated = count_of(usage, "completion_tokens") or 0
-    for choice in choices:
+    return None
+
+
+def obeys(parsed: dict[str, Any], calls: Sequence[tuple[Any, Any]], call: Call) -> bool:
+    """Whether a sound answer with these tool calls goes against no wish of its request."""
+    return not unwished(parsed, call) and not misuse(calls, finish_of(parsed), call)
+
+
+def unwished(parsed: dict[str, Any], call: Call) -> str | None:
+    """What of a sound answer's texts and length goes against the request."""
+    generated = count_of(parsed.get("usage"), "completion_tokens") or 0
+    for choice in parsed.get("choices") or ():
         message = choice.get("message")
         text = message.get("content") if isinstance(message, dict) else choice.get("text")
-        if odd := disobedience(text or "", generated, call):
+        if odd := disobedience(text if isinstance(text, str) else "", generated, call):
             return odd
     return None
 

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from joymigrate.run.serve.gateway import whole
+from joymigrate.run.serve.gateway.account import account_of
 from joymigrate.run.serve.gateway.answers import ALPHA, Answers, Said
 from joymigrate.run.serve.gateway.calls import CHAT, TEXT, Call
 from joymigrate.run.serve.gateway.canned import Canned
@@ -137,7 +138,8 @@ WITHIN: list[tuple[dict[str, Any], str, int]] = [
 def test_answers_against_the_request_are_odd(body: dict[str, Any], text: str, tokens: int) -> None:
     assert whole.disobedience(text, tokens, call(**body))
     parsed = {"choices": [{"message": {"content": text}}], "usage": {"completion_tokens": tokens}}
-    assert whole.oddity(parsed, call(**body))
+    assert whole.unwished(parsed, call(**body))
+    assert "wishes" not in account_of(parsed, call(**body)).fields
 
 
 @pytest.mark.parametrize(("body", "text", "tokens"), WITHIN, ids=str)
