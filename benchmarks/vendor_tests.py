@@ -95,7 +95,8 @@ def rehearse(
     said = report.with_suffix(".json")
     ask = [sys.executable, "-m", "joymigrate", "rehearse", "-q", "-o", str(said), "--"]
     ask += [sys.executable, "-m", "pytest", "-q", "--disable-warnings", "-p", "no:cacheprovider"]
-    ask += ["-o", "addopts=", "-o", "log_cli=false", f"--junitxml={report}", *words]
+    ask += ["-o", "addopts=", "-o", "log_cli=false", "--continue-on-collection-errors"]
+    ask += [f"--junitxml={report}", *words]
     path = os.pathsep.join([surroundings.get("PYTHONPATH", ""), str(Path(__file__).parents[1])])
     environment = {
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",

@@ -63,11 +63,17 @@ class Package:
     def main_library(self) -> Path:
         return self.folder / "lib" / "libtorch_npu.so"
 
+    @property
+    def graph_folder(self) -> Path:
+        """Where the libraries of the graph interface lie (torchair)."""
+        return self.folder / "dynamo" / "torchair" / "core"
+
     def libraries(self) -> list[Path]:
         """The shared libraries that the package loads when imported."""
         names = ("libtensorpipe.so", "libnpu_profiler.so", "libop_plugin_atb.so")
         extra = [self.folder / "lib" / name for name in names]
-        return [self.main_library, *(path for path in extra if path.is_file())]
+        graph = sorted(self.graph_folder.glob("*.so"))
+        return [self.main_library, *(path for path in extra if path.is_file()), *graph]
 
 
 def find_package() -> Package:
@@ -190,7 +196,7 @@ def compile_switch(target: Path) -> None:
 
 def needed_libraries(package: Package) -> list[str]:
     """Names of the chip's libraries that the package asks for, without the runtime itself."""
-    places = [package.folder / "lib", torch_folder() / "lib"]
+    places = [package.folder / "lib", package.graph_folder, torch_folder() / "lib"]
     names = {name for path in package.libraries() for name in symbols.read_library(path).needed}
     own = {name for name in names if any((place / name).exists() for place in places)}
     system = {name for name in names if name.startswith(SYSTEM)}

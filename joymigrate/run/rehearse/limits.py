@@ -21,11 +21,13 @@ from typing import Any
 
 from joymigrate.chips import rules_root
 from joymigrate.chips.answers import TensorAnswer, align, answers_for, read_answers
+from joymigrate.chips.slow_kernels import read_slow, slow_for
 from joymigrate.language import Text
 from joymigrate.run.rehearse.settings import HOST_MODELS
 
 ANSWERS = Path("ascend") / "ops" / "host_answers.csv"
 TABLE = Path("ascend") / "ops" / "kernel_parameters.csv"
+SLOW = Path("ascend") / "ops" / "kernel_aicpu.csv"
 ABSENT = Path("ascend") / "ops" / "kernel_models.csv"
 DOCUMENTS = "ops-nn e5c3fa9, ops-math c419332, ops-transformer c29bc10, ops-cv 6ae8765 (2025-11)"
 # Chip models whose every kernel lacks a dtype, by the beginning of the model's name.
@@ -176,6 +178,7 @@ class Limits:
         self.results = read_results(path or rules_root() / TABLE)
         model = next((m for start, m in HOST_MODELS.items() if soc.startswith(start)), "")
         self.answers = answers_for(read_answers(answers or rules_root() / ANSWERS), model)
+        self.slow_kernels = slow_for(read_slow(rules_root() / SLOW), model)
         absent = read_absent(rules_root() / ABSENT)
         self.absent = {kernel: source for kernel, (on, source) in absent.items() if model in on}
         self.model: dict[str, str] = dict.fromkeys(EIGHT_BITS, NO_EIGHT_BITS)
@@ -201,6 +204,17 @@ class Limits:
             for refusal in self.refused_by(kernel, dtypes):
                 found.setdefault((refusal.kernel, refusal.parameter, refusal.dtype), refusal)
         return list(found.values())
+
+    def slow(self, forms: Sequence[str]) -> tuple[tuple[str, ...], str]:
+        """Kernels of one operator that run on the chip's own CPU, and who says so."""
+        found: dict[str, str] = {}
+        for form in forms:
+            kernel, *tensors = form.split()
+            dtype = DTYPES.get(int(tensors[0][1:].split("/")[0]), "") if tensors else ""
+            row = self.slow_kernels.get((kernel, dtype))
+            if row is not None:
+                found.update(dict.fromkeys(row.slow, row.source))
+        return tuple(found), next(iter(found.values()), "")
 
     def too_deep(self, form: str) -> DeepTensor | None:
         """A tensor of more dimensions than any kernel takes."""

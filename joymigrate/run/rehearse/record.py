@@ -83,12 +83,14 @@ class Record:
             self.save()  # whoever kills this process now does not hide it
         return key
 
-    def launch(self, operator: str, kernels: Sequence[str], where: str) -> str:
-        """What one call of an operator launches on the chip. Returns the key of further calls."""
+    def launch(self, operator: str, kernels: Sequence[str], where: str, source: str = "") -> str:
+        """What one call of an operator launches on the chip. Returns the key of further calls.
+
+        With a `source` it comes from a table, which names slow kernels alone.
+        """
         key = f"{operator} {' '.join(kernels)}"
-        row = self.launches.setdefault(
-            key, {"op": operator, "kernels": list(kernels), "where": where, "calls": 0}
-        )
+        row: dict[str, Any] = {"op": operator, "kernels": list(kernels), "where": where}
+        row = self.launches.setdefault(key, {**row, "calls": 0, "source": source})
         row["calls"] += 1
         return key
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from joymigrate.chips.slow_kernels import AICPU
 from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import tell, tidy
 from joymigrate.run.rehearse.settings import Settings
@@ -27,7 +28,7 @@ def summarise(
 ) -> dict[str, Any]:
     """One document for all processes; `measured` are the calibration's rows of their operators."""
     operators = merged_operators(records)
-    refused = refusals(records)
+    refused, launched = refusals(records), launches(records)
     on_cpu = fallbacks(records)
     return {
         "schema": SCHEMA,
@@ -64,7 +65,8 @@ def summarise(
         "refusals": refused,
         "races": races(records),
         "ordered": count_ordered(settings, records),
-        "launches": launches(records),
+        "launches": [row for row in launched if not row["source"]],
+        "slow_kernels": [slow_row(row) for row in launched if row["aicpu"]],
         "host_checks": host_checks(settings, records, count_judged(records)),
         "documented": [row for row in refused if row["grade"] == "documented"],
         "arguments_judged": count_judged(records),
@@ -95,7 +97,6 @@ def statements(
         yield GRADE_OF.get(row["grade"], row["grade"])
 
 
-AICPU = "aicpu:"
 OUTCOMES = {
     "asked": "{count} asked",
     "refused": "{count} refused",
@@ -208,6 +209,13 @@ def launches(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         row["moving"] = [k for k in row["kernels"] if k in MOVING]
         row["aicpu"] = [k.removeprefix(AICPU) for k in row["kernels"] if k.startswith(AICPU)]
     return sorted(rows.values(), key=lambda row: (-row["calls"], row["op"]))
+
+
+def slow_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A launch of which a part runs on the chip's own CPU: by whose word, the host code's that was
+    asked now or a table's of what it said."""
+    kept = ("op", "where", "calls", "aicpu")
+    return {**{name: row[name] for name in kept}, "source": row["source"] or "host checks"}
 
 
 def host_checks(
@@ -352,7 +360,7 @@ def as_text(result: Mapping[str, Any]) -> str:
             alias=f"{ways['cpu_alias']:.0%}",
         )
         lines.append(f"  {counts}")
-    lines += slow_lines(result["launches"])
+    lines += slow_lines(result["slow_kernels"])
     lines += text_of("fell back to the CPU", result["fallbacks"])
     lines += release_lines(result.get("some_releases", []))
     lines += text_of("without simulation", result["unsimulated"])
@@ -436,7 +444,7 @@ def slow_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             kernels=", ".join(row["aicpu"]),
             calls=row["calls"],
         )
-        for row in [row for row in rows if row["aicpu"]][:10]
+        for row in rows[:10]
     ]
 
 

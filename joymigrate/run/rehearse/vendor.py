@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from joymigrate.chips.slow_kernels import AICPU
 from joymigrate.run.rehearse import generators, shape_rules
 from joymigrate.run.rehearse.callsite import call_site
 from joymigrate.run.rehearse.limits import Limits, Refusal
@@ -90,7 +91,7 @@ class Vendor:
         refusals = self.refuse(operator, self.shim.forms(start), args, kwargs, answered)
         documented = "documents" if self.limits.judges(kernels) else "nobody"
         judge = "host" if answered else documented
-        launch = self.note_launch(operator)
+        launch = self.note_launch(operator) or self.note_slow(operator, self.shim.forms(start))
         if operator.writes:
             return VendorPass(True, None, kernels, refusals, judge, launch)
         operator.on_host |= {
@@ -124,6 +125,16 @@ class Vendor:
         if not kernels:
             return ""
         return self.record.launch(operator.name, kernels, call_site())
+
+    def note_slow(self, operator: Operator, forms: Sequence[str]) -> str:
+        """The same of what is recorded to run on the chip's own CPU, without host code to ask."""
+        if self.shim.host is not None:
+            return ""
+        slow, source = self.limits.slow(forms)
+        if not slow:
+            return ""
+        kernels = [f"{AICPU}{name}" for name in slow]
+        return self.record.launch(operator.name, kernels, call_site(), source)
 
     def refuse(
         self,

@@ -9,10 +9,17 @@
 typedef struct { void *pointer, *count; } shared_pointer;
 typedef struct { void *table; shared_pointer implementation; } graph_operator;
 
-/* ge::AscendString::AscendString(const char *) */
+/* ge::AscendString::AscendString(const char *), its text and its order. The text is kept for good:
+ * nobody counts who holds it, and a process makes few of them. */
 JOY_PUBLIC void _ZN2ge12AscendStringC1EPKc(shared_pointer *self, const char *text) {
-  (void)text;
-  memset(self, 0, sizeof *self);
+  self->pointer = text ? strdup(text) : NULL;
+  self->count = NULL;
+}
+JOY_PUBLIC const char *_ZNK2ge12AscendString9GetStringEv(const shared_pointer *self) {
+  return self->pointer ? self->pointer : "";
+}
+JOY_PUBLIC int _ZNK2ge12AscendStringltERKS0_(const shared_pointer *one, const shared_pointer *two) {
+  return strcmp(_ZNK2ge12AscendString9GetStringEv(one), _ZNK2ge12AscendString9GetStringEv(two)) < 0;
 }
 /* ge::Operator::Operator(const char *, const char *), and of two AscendString */
 JOY_PUBLIC void _ZN2ge8OperatorC2EPKcS2_(graph_operator *self) {
@@ -20,4 +27,27 @@ JOY_PUBLIC void _ZN2ge8OperatorC2EPKcS2_(graph_operator *self) {
 }
 JOY_PUBLIC void _ZN2ge8OperatorC2ERKNS_12AscendStringES3_(graph_operator *self) {
   memset(&self->implementation, 0, sizeof self->implementation);
+}
+
+/* The graph engine (torchair): it imports, and says that it can't start. Its message is a
+ * std::string of the older layout, returned where the caller has room for it; on other processors
+ * that place is not an argument, and the message stays empty text of the caller's own making. */
+#define GRAPH_FAILED 0xffffffffu
+
+JOY_PUBLIC uint32_t _ZN2ge12GEInitializeERKSt3mapINS_12AscendStringES1_St4lessIS1_ESaISt4pairIKS1_S1_EEE(
+    void *options) {
+  (void)options;
+  return GRAPH_FAILED;
+}
+
+static struct {
+  size_t length, capacity;
+  int64_t users; /* so many that nobody frees it */
+  char text[96];
+} message = {0, 0, 1 << 30, "rehearsal: the chip's graph engine is not simulated; run the model eagerly"};
+
+JOY_PUBLIC void *_ZN2ge13GEGetErrorMsgEv(char **result) {
+  message.length = message.capacity = strlen(message.text);
+  *result = message.text;
+  return result;
 }

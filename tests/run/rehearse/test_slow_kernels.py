@@ -1,0 +1,77 @@
+"""Kernels on the chip's own CPU are told without host code to ask, and only where it is known."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from joymigrate.chips import rules_root
+from joymigrate.chips.slow_kernels import SlowKernel, read_slow, slow_for, table_of
+from joymigrate.run.rehearse.limits import SLOW, Limits
+from tests.run.rehearse.conftest import Run
+
+ROWS = [
+    SlowKernel("aclnnSort", frozenset({"910B"}), frozenset({"int64"}), ("Sort",), "here"),
+    SlowKernel("aclnnSort", frozenset({"310P"}), frozenset({"int64"}), ("Sort", "Cast"), "here"),
+]
+
+
+def test_a_kernel_is_slow_for_a_dtype_on_a_model() -> None:
+    found = slow_for(ROWS, "910B")
+    assert found["aclnnSort", "int64"].slow == ("Sort",)
+    assert ("aclnnSort", "float32") not in found
+    assert slow_for(ROWS, "950") == {}
+
+
+def test_the_shipped_table_is_what_reading_and_writing_it_gives() -> None:
+    path = rules_root() / SLOW
+    text = path.read_text(encoding="utf-8")
+    assert table_of(read_slow(path)) == text
+    assert all(row["source"] for row in csv.DictReader(text.splitlines()))
+
+
+def test_the_dtype_of_the_first_tensor_decides() -> None:
+    limits = Limits("Ascend910B3")
+    slow, source = limits.slow(["aclnnAbs T11/1 T11/1"])  # float64
+    assert slow == ("Abs",)
+    assert source.startswith("host code of ops-math")
+    assert limits.slow(["aclnnAbs T0/1 T0/1"]) == ((), "")
+    assert limits.slow(["aclnnUnheardOf T11/1"]) == ((), "")
+    assert limits.slow(["aclnnAbs"]) == ((), "")
+
+
+@pytest.mark.compiler
+def test_a_report_names_the_line_the_kernel_and_who_says_it(rehearse: Run) -> None:
+    done = rehearse(
+        "python",
+        "-c",
+        "import torch, torch_npu\n"
+        "x = torch.arange(6, dtype=torch.int16).npu()\n"
+        "for _ in range(3): x.abs()\n"
+        "x.float().abs()\n",
+    )
+    assert done.code == 0, done.err
+    rows = done.report["slow_kernels"]
+    assert [(row["op"], row["aicpu"], row["calls"]) for row in rows] == [("aten::abs", ["Abs"], 3)]
+    assert rows[0]["source"].startswith("host code of ops-math")
+    assert "aten::abs runs on the chip's slow CPU (Abs, 3 calls)" in done.err
+    assert done.report["launches"] == []
+
+
+@pytest.mark.compiler
+def test_the_graph_interface_imports_and_says_that_it_can_not_start(rehearse: Run) -> None:
+    done = rehearse(
+        "python",
+        "-c",
+        "import json, torch, torch_npu, torchair\n"
+        "from torchair.core import _torchair\n"
+        "try:\n"
+        "    _torchair.InitializeGraphEngine({'ge.exec.deviceId': '0'})\n"
+        "except RuntimeError as error:\n"
+        "    print(json.dumps(str(error)))\n",
+        report=False,
+    )
+    assert done.code == 0, done.err[-2000:]
+    assert "graph engine is not simulated" in json.loads(done.out.strip().splitlines()[-1])
