@@ -303,7 +303,7 @@ class Relay:
             attempt.refused()  # another backend is asked what it says
             return Refused(GARBAGE, reply, attempt)
         if call.strict and parsed.get("choices"):
-            odd = whole.oddity(parsed, call) or whole.unwished(parsed, call)
+            odd = whole.oddity(parsed, call) or whole.find_disobedience(parsed, call)
             if odd:
                 self.allow(attempt, ODD, odd)
         if call.wants_words and whole.is_silent(parsed):

@@ -95,10 +95,10 @@ def oddity(parsed: dict[str, Any], call: Call) -> str | None:
 
 def obeys(parsed: dict[str, Any], calls: Sequence[tuple[Any, Any]], call: Call) -> bool:
     """Whether a sound answer with these tool calls goes against no wish of its request."""
-    return not unwished(parsed, call) and not misuse(calls, finish_of(parsed), call)
+    return not find_disobedience(parsed, call) and not misuse(calls, finish_of(parsed), call)
 
 
-def unwished(parsed: dict[str, Any], call: Call) -> str | None:
+def find_disobedience(parsed: dict[str, Any], call: Call) -> str | None:
     """What of a sound answer's texts and length goes against the request."""
     generated = count_of(parsed.get("usage"), "completion_tokens") or 0
     for choice in parsed.get("choices") or ():

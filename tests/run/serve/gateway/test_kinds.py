@@ -138,7 +138,7 @@ WITHIN: list[tuple[dict[str, Any], str, int]] = [
 def test_answers_against_the_request_are_odd(body: dict[str, Any], text: str, tokens: int) -> None:
     assert whole.disobedience(text, tokens, call(**body))
     parsed = {"choices": [{"message": {"content": text}}], "usage": {"completion_tokens": tokens}}
-    assert whole.unwished(parsed, call(**body))
+    assert whole.find_disobedience(parsed, call(**body))
     assert "wishes" not in account_of(parsed, call(**body)).fields
 
 
