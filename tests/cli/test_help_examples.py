@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,3 +63,37 @@ def test_a_help_names_values_and_no_types_of_python(name: str) -> None:
     head = [line[:40] for line in text.splitlines() if line.startswith("  ")]
     assert not [line for line in head if re.search(r"<\w+|\blist\[", line)]
     assert not re.search(r"\[\[|\{|\.{4}", text.partition("\n\n")[0])
+
+
+# What an example reads when it runs: the files of a small project.
+FILES = {
+    "train.py": "import torch\nx = torch.zeros(3).cuda()\n",
+    "load.csv": "at,rate\n" + "".join(f"{3600 * n},{100 + n % 24}\n" for n in range(24 * 60)),
+    "gpu.jsonl": "".join(f'{{"step": {n}, "loss": {2 - n / 10}}}\n' for n in range(5)),
+    "gpu.csv": "step,loss\n" + "".join(f"{n},{2 - n / 10}\n" for n in range(5)),
+}
+FILES |= {"npu.jsonl": FILES["gpu.jsonl"], "npu.csv": FILES["gpu.csv"]}
+ALONE = (
+    *("chips list", "chips new", "chips show", "chips versions"),
+    *("cluster forecast", "explain", "oplist diff", "oplist show"),
+    *("scan", "rewrite", "status", "rollback", "train init", "train tasks", "verify loss"),
+)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_an_example_runs(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for file, text in FILES.items():
+        (tmp_path / file).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    if name == "rollback":
+        assert run(["rewrite", "."]) == 0
+        assert run(["rewrite", ".", "--style", "agnostic"]) == 0
+    for line in _examples.examples()[name]:
+        if "--diff origin/" in line:  # needs a repository with that branch
+            continue
+        assert run(shlex.split(line)) in (0, 1), capsys.readouterr().err
