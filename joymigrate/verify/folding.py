@@ -167,7 +167,7 @@ def overtaken(found: Findings, rows: list[Difference]) -> None:
     if first is None or not any(late):
         return
     culprit = next(r for r in rows if r.status.failed and (r.step or 0) == first)
-    other_mode = called and "mode" in str(culprit.reason)  # results come after the call
+    other_mode = called and "training mode" in str(culprit.reason)  # results come after the call
     found.rows = [
         replace(row, status=Status.WARN, consequence_of=culprit.module)
         if there and (row.step or 0) >= first + (row.op == LOADED or not other_mode)

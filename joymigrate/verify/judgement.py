@@ -183,7 +183,9 @@ def fact_of(row: Difference) -> str | None:
     if op == "mode":
         if reason in ("with gradients", "without gradients"):
             return "gradients on or off"
-        return "training mode" if "mode" in reason else None  # else they are called more often
+        return (
+            "training mode" if "training mode" in reason else None
+        )  # others: more calls, another model
     if row.phase == "optimiser":
         by_stage = {"S4R": "weights changed by hand", "S5": "optimiser code"}
         return "optimiser settings" if row.metric == "setting" else by_stage.get(row.stage)

@@ -378,7 +378,7 @@ def judge_log(ours: Rank, theirs: Rank, roots: Mapping[str, str], rest: Rest) ->
         if any(module.get("heeds_mode", True) for module in modules)
     }
     rows = list(modes(a["calls"], b["calls"], roots, view, rest))
-    for row in [r for r in rows if "mode" in str(r.reason)]:
+    for row in [r for r in rows if "training mode" in str(r.reason)]:
         if row.module not in {view(f"{root}:") for root in heeding}:
             rest.leave_out("modes", 1, "another mode, of a model whose code does not ask for it")
             rows.remove(row)

@@ -144,3 +144,34 @@ def test_a_hook_that_stretches_one_gradient_in_16_bits_fails(
         tmp_path / "base.jmb", tmp_path / "target.py", tmp_path / "target.jmb", noise=1.0
     )
     assert [row.module for row in found.records if row.status.failed] == failed
+
+
+TWO = """
+import copy, torch
+from torch import nn
+torch.manual_seed(0); torch.set_num_threads(1)
+net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+slow = copy.deepcopy(net).requires_grad_(False)
+optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(6):
+    x, y = torch.randn(16, 6), torch.randint(0, 3, (16,))
+    loss = nn.functional.cross_entropy(net(x), y)
+    optimiser.zero_grad(); loss.backward(); optimiser.step()
+    for a, b in zip(slow.parameters(), net.parameters()): a.lerp_(b.detach(), 0.5)
+with torch.no_grad(): made = slow(torch.randn(9, 6))
+"""
+
+
+@pytest.mark.parametrize(("new", "failed"), [("slow(torch", 0), ("net(torch", 1)])
+def test_another_model_in_place_of_the_average_fails(new: str, failed: int, tmp_path: Path) -> None:
+    """Neither model asks whether it is in training mode, which is no reason to let it pass."""
+    (tmp_path / "base.py").write_text(TWO)
+    record(tmp_path / "base.py", tmp_path / "base.jmb")
+    (tmp_path / "target.py").write_text(TWO.replace("slow(torch", new))
+    found = replay(
+        tmp_path / "base.jmb", tmp_path / "target.py", tmp_path / "target.jmb", noise=1.0
+    )
+    rows = [row for row in found.records if row.status.failed]
+    assert [(row.op, row.reason) for row in rows] == [
+        ("mode", "another model is called here")
+    ] * failed
