@@ -31,15 +31,46 @@ def refusals(module: Module) -> Iterator[tuple[ast.expr, list[ast.stmt]]]:
 
 def conditions(module: Module) -> Iterator[ast.expr]:
     """Conditions under which code leaves, or goes on, for a device."""
-    for node in module.names.nodes[ast.If]:
+    asking = questions(module)
+    names = {
+        each.id
+        for top in asking
+        for target in targets_of(getattr(top, "parent", None))
+        for each in parts(target)
+        if isinstance(each, ast.Name)
+    }
+
+    def asks(test: ast.expr) -> bool:
+        found = (each for each in ast.walk(test) if isinstance(each, ast.Name)) if names else ()
+        return test in asking or any(each.id in names for each in found)
+
+    for node in module.names.nodes[ast.If] if asking else ():
+        if not asks(node.test):
+            continue
         denied = negative(node.test) and leaving(node)
         last = node.orelse[-1] if node.orelse else None
         other = isinstance(last, (ast.Raise, ast.Return)) and not negative(node.test)
         if denied or other:
             yield node.test
-    for node in module.names.nodes[ast.Assert]:
-        if not negative(node.test):
+    for node in module.names.nodes[ast.Assert] if asking else ():
+        if asks(node.test) and not negative(node.test):
             yield node.test
+
+
+def questions(module: Module) -> set[ast.AST]:
+    """Whole expressions that may ask for a value's device: few files have one."""
+    flag, device = module.context.origin.tensor["is_cuda"], module.vocabulary.device
+    if flag in module.source.text:
+        asking = [each for each in module.names.nodes[ast.Attribute] if each.attr == flag]
+    else:
+        asking = []
+    found: set[ast.AST] = set()
+    for node in (*asking, *(each for each, value in module.spoken if value.startswith(device))):
+        top: ast.AST = node
+        while not isinstance(getattr(top, "parent", None), (ast.stmt, ast.Module, type(None))):
+            top = top.parent  # type: ignore[attr-defined]
+        found.add(top)
+    return found
 
 
 def find_answers(module: Module, test: ast.expr) -> Iterator[ast.expr]:
@@ -96,8 +127,7 @@ def placing(module: Module, variable: ast.expr) -> Iterator[ast.stmt]:
     """Statements that give a variable its value, or move what it holds."""
     nodes = module.names.nodes
     for node in (*nodes[ast.Assign], *nodes[ast.AnnAssign]):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if any(same(module, each, variable) for target in targets for each in parts(target)):
+        if any(same(module, e, variable) for t in targets_of(node) for e in parts(t)):
             yield node
     method = module.context.origin.tensor["cuda"]
     for node in nodes[ast.Expr]:
@@ -105,6 +135,13 @@ def placing(module: Module, variable: ast.expr) -> Iterator[ast.stmt]:
         places = isinstance(func, ast.Attribute) and func.attr in (method, *PLACING)
         if places and any(same(module, each, variable) for each in root(func.value)):
             yield node
+
+
+def targets_of(node: ast.AST | None) -> list[ast.expr]:
+    """What an assignment writes."""
+    if isinstance(node, ast.AnnAssign):
+        return [node.target]
+    return node.targets if isinstance(node, ast.Assign) else []
 
 
 def parts(target: ast.expr) -> list[ast.expr]:
@@ -115,14 +152,12 @@ def parts(target: ast.expr) -> list[ast.expr]:
 def same(module: Module, one: ast.expr, other: ast.expr) -> bool:
     """Whether two places name one variable: of one scope, or of `self` in one class."""
     if isinstance(one, ast.Name) and isinstance(other, ast.Name):
-        here = module.names.enclosing(one, SCOPES)
-        return one.id == other.id and here is module.names.enclosing(other, SCOPES)
-    if isinstance(one, ast.Attribute) and isinstance(other, ast.Attribute):
+        kinds: tuple[type, ...] = SCOPES
+        alike = one.id == other.id
+    elif isinstance(one, ast.Attribute) and isinstance(other, ast.Attribute):
         mine = getattr(one.value, "id", "") == "self" == getattr(other.value, "id", "")
-        inside = module.names.enclosing(one, (ast.ClassDef,))
-        return (
-            mine
-            and one.attr == other.attr
-            and inside is module.names.enclosing(other, (ast.ClassDef,))
-        )
-    return False
+        kinds, alike = (ast.ClassDef,), mine and one.attr == other.attr
+    else:
+        return False
+    enclosing = module.names.enclosing
+    return alike and enclosing(one, kinds) is enclosing(other, kinds)
