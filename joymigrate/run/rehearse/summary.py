@@ -360,7 +360,7 @@ def as_text(result: Mapping[str, Any]) -> str:
             alias=f"{ways['cpu_alias']:.0%}",
         )
         lines.append(f"  {counts}")
-    lines += slow_lines(result["slow_kernels"])
+    lines += slow_lines(result.get("slow_kernels", ()))  # reports of before have none
     lines += text_of("fell back to the CPU", result["fallbacks"])
     lines += release_lines(result.get("some_releases", []))
     lines += text_of("without simulation", result["unsimulated"])
