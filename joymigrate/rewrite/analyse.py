@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from joymigrate.errors import JoyError
@@ -40,7 +40,14 @@ class Job:
     entries: frozenset[str] = frozenset()  # files where programs start; shim style only
     held: Mapping[str, str] = field(default_factory=dict)  # conditions that stay: key and reason
     texts: Mapping[str, str] = field(default_factory=dict)  # of the Python files
+    exact: Set[str] = frozenset()  # files whose text stands as it does in the file
     opened: dict[str, Module] = field(default_factory=dict)  # the last ones that were asked about
+
+    def content(self, file: File) -> bytes:
+        """The bytes of a file, which is read once where its text holds them. Raises OSError."""
+        if file.relative in self.exact:
+            return self.texts[file.relative].encode()
+        return file.path.read_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +109,10 @@ def foreign(job: Job, path: str) -> str | None:
     return None
 
 
-def analyse(file: File, job: Job, data: bytes | None = None) -> Result:
-    """Read and scan one file; `data` is its content where it was read before.
-
-    A file that can't be used becomes a JM000 finding.
-    """
+def analyse(file: File, job: Job) -> Result:
+    """Read and scan one file. A file that can't be used becomes a JM000 finding."""
     try:
-        data = file.path.read_bytes() if data is None else data
+        data = job.content(file)
     except OSError as error:
         return unreadable(
             job, file, b"", Unreadable(Text("cannot be read: {problem}", problem=error.strerror))
@@ -282,7 +286,7 @@ def open_module(file: File, job: Job) -> Module | None:
     known = job.opened.pop(file.relative, None)
     if known is None:
         try:
-            source = decode(file.relative, file.path.read_bytes(), python=True)
+            source = decode(file.relative, job.content(file), python=True)
             known = Module.parse(source, job.context, project_of(job, file.relative))
         except (Unreadable, OSError):
             return None

@@ -82,13 +82,13 @@ def scan(
         want_kept=want_kept,
         entries=entries(texts, tree) if style is Style.SHIM else frozenset(),
         texts=texts,
+        exact=exact,
     )
-    global _JOB, _READ  # handed to forked workers without pickling
-    _JOB, _READ = job, {name: texts[name] for name in exact}
+    global _JOB  # handed to forked workers without pickling
+    _JOB = job
     with searches_paused():
         results = list(run([*files, *dependencies], jobs, on_progress, texts))
         results = settle(results, {f.relative: f for f in [*files, *dependencies]}, job, texts)
-    _READ = {}
     outside = {f.relative for f in dependencies}
     findings = [
         dependency(finding) if result.path in outside else finding
@@ -119,7 +119,6 @@ def scan(
 
 
 _JOB: analyse.Job | None = None
-_READ: dict[str, str] = {}
 
 
 def with_callers(findings: list[Finding], texts: Mapping[str, str]) -> list[Finding]:
@@ -411,8 +410,7 @@ def size_of(path: Path) -> int:
 def _work(file: File) -> analyse.Result:
     assert _JOB is not None
     try:
-        read = _READ.get(file.relative)
-        return analyse.analyse(file, _JOB, None if read is None else read.encode())
+        return analyse.analyse(file, _JOB)
     except Exception as error:
         error.add_note(f"while scanning {file.path}") if hasattr(error, "add_note") else None
         raise

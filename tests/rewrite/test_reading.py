@@ -21,6 +21,9 @@ def sites(root: Path) -> list[tuple[str, int, int]]:
 def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.py").write_text(SITE)
     (tmp_path / "b.py").write_text(f"from a import x\n{SITE}")
+    # What `pick` gets is decided by the other file: both are asked again.
+    (tmp_path / "c.py").write_text("def pick(name):\n    return x.to(name)\n")
+    (tmp_path / "d.py").write_text("from c import pick\npick('cuda')\n")
     read: Counter[str] = Counter()
     real = Path.read_bytes
 
@@ -30,7 +33,7 @@ def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
     assert [path for path, _, _ in sites(tmp_path)] == ["a.py", "b.py"]
-    assert (read["a.py"], read["b.py"]) == (1, 1)
+    assert {read[name] for name in ("a.py", "b.py", "c.py", "d.py")} == {1}
 
 
 @pytest.mark.parametrize(
