@@ -50,7 +50,7 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
     named = named_for(module, node)
     if named is not None:
         return Text("it decides about {name}, which is made for the origin", name=named)
-    home = library_around(module, node) if tensor else None
+    home = library_around(module, node) if tensor else loader_around(module, node)
     if home is not None:
         return Text("it decides about {name}, which is made for the origin", name=home)
     kept = kept_for_library(module, node)
@@ -122,6 +122,35 @@ def library_around(module: Module, node: ast.AST) -> str | None:
                         return name
         at = getattr(at, "parent", None)
     return None
+
+
+def loader_around(module: Module, node: ast.AST) -> str | None:
+    """The class around a test that is named for the device and loads its kernels."""
+    owner = module.names.enclosing(node, (ast.ClassDef,))
+    return owner.name if owner is not None and loads_kernels(module, owner, owner.name) else None
+
+
+def loads_kernels(module: Module, definition: ast.AST, name: str) -> bool:
+    """Whether a class or function that is named for the device uses a library of kernels."""
+    if not own_name(module).search(name):
+        return False
+    start, end = module.span(definition)
+    nodes = module.names.nodes
+    for each in (*nodes[ast.Attribute], *nodes[ast.Name]):
+        if start <= module.span(each)[0] < end:
+            dotted = module.names.dotted(each)
+            if dotted is not None and is_bound(module, dotted):
+                return True
+    return False
+
+
+def own_name(module: Module) -> re.Pattern[str]:
+    """Names that speak of the device: `scan_cuda`, `ScanCuda`, `FunctionsCUDA`."""
+    device = re.escape(module.vocabulary.device)
+    camel, upper = device.capitalize(), device.upper()
+    return re.compile(
+        rf"(?:^|_){device}(?:_|$)|{camel}(?=[A-Z]|$)|(?:^|[a-z_]){upper}(?=[A-Z][a-z]|_|$)"
+    )
 
 
 def kept_for_library(module: Module, node: ast.AST) -> str | None:
@@ -231,25 +260,43 @@ def kernel(module: Module, node: ast.AST, tensor: bool) -> str | None:
             return dotted.rpartition(".")[2]
         if dotted is not None and tensor and operator(module, dotted):
             return dotted
-    if not tensor or not isinstance(node, ast.Call):
+    if not isinstance(node, ast.Call):
         return None
     func = node.func
-    name = getattr(func, "attr", getattr(func, "id", ""))
-    if isinstance(func, ast.Name) and plain_function(module, func):
+    if isinstance(func, ast.Name):
+        found = module.names.lookup(func.id, func)
+        here = found[1][0] if found is not None and len(found[1]) == 1 else None
+        kinds = here is not None and here.kind in ("class", "function")
+        if here is not None and kinds and loads_kernels(module, here.node, func.id):
+            return func.id
+        if not tensor or plain_function(module, func):
+            return None
+    if not tensor or (module.names.dotted(func) or "").startswith("torch."):
         return None
-    if name in ("apply", "forward") and isinstance(func, ast.Attribute):
-        func = func.value
-        name = getattr(func, "attr", getattr(func, "id", ""))
-    device = re.escape(module.vocabulary.device)
-    camel = re.escape(module.vocabulary.device.capitalize())
-    own = re.search(rf"(?:^|_){device}(?:_|$)|{camel}(?=[A-Z]|$)", name)
-    return name if own and name != module.context.origin.tensor["cuda"] else None
+    names = list(chain(func))  # `FunctionsCUDA.get("scan")(x)`, `ScanCuda.apply(x)`
+    if names and names[0] in ("apply", "forward"):
+        del names[0]
+    method = module.context.origin.tensor["cuda"]
+    for number, name in enumerate(names):
+        # What is called, and classes that it is called of: `x_cuda.sum()` is a tensor's.
+        spoken = not number or not name[:1].islower()
+        if spoken and name != method and own_name(module).search(name):
+            return name
+    return None
+
+
+def chain(node: ast.AST | None) -> Iterator[str]:
+    """The names of a chain of attributes and calls, the last one first."""
+    while isinstance(node, (ast.Attribute, ast.Call, ast.Name)):
+        if not isinstance(node, ast.Call):
+            yield node.attr if isinstance(node, ast.Attribute) else node.id
+        node = getattr(node, "func", getattr(node, "value", None))
 
 
 def plain_function(module: Module, name: ast.Name) -> bool:
     """Whether a function of this file is meant that calls nothing which is named for the device."""
     found = module.names.lookup(name.id, name)
-    if found is None or len(found[1]) != 1 or found[1][0].kind != "function":
+    if found is None or len(found[1]) != 1 or found[1][0].kind not in ("function", "class"):
         return False
     names = module.names.nodes
     start, end = module.span(found[1][0].node)
@@ -295,9 +342,9 @@ def is_bound(module: Module, dotted: str) -> bool:
     """Whether a dotted name belongs to a package or tool that holds the origin's kernels."""
     from joymigrate.rewrite.codemods.patterns import lookup, patterns
 
-    if module.project.locate(dotted) is not None:
-        return False
     parts = dotted.split(".")
+    if parts[0] != "torch" and module.project.locate(dotted) is not None:
+        return False  # a folder `torch` of the project is found beside its files as well
     own = re.compile(rf"(?:^|_){re.escape(module.vocabulary.device)}(?:_|$)")
     if parts[0] not in ("torch", "") and any(own.search(part) for part in parts[:-1]):
         return True  # `from my_cuda_ext import fused`
