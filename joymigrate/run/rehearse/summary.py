@@ -66,7 +66,7 @@ def summarise(
         "races": races(records),
         "ordered": count_ordered(settings, records),
         "launches": [row for row in launched if not row["source"]],
-        "slow_kernels": [slow_row(row) for row in launched if row["aicpu"]],
+        "slow_kernels": [slow_row(row, settings.host_label) for row in launched if row["aicpu"]],
         "host_checks": host_checks(settings, records, count_judged(records)),
         "documented": [row for row in refused if row["grade"] == "documented"],
         "arguments_judged": count_judged(records),
@@ -211,11 +211,11 @@ def launches(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows.values(), key=lambda row: (-row["calls"], row["op"]))
 
 
-def slow_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A launch of which a part runs on the chip's own CPU: by whose word, the host code's that was
-    asked now or a table's of what it said."""
+def slow_row(row: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """A launch of which a part runs on the chip's own CPU, and by whose word: that of the host code
+    with this label, which was asked now, or a table's of what it said."""
     kept = ("op", "where", "calls", "aicpu")
-    return {**{name: row[name] for name in kept}, "source": row["source"] or "host checks"}
+    return {**{name: row[name] for name in kept}, "source": row["source"] or label}
 
 
 def host_checks(
