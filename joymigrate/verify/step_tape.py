@@ -396,6 +396,7 @@ class StepTape:
         outside = [external for external in outside if external.slot.number not in lost]
         entry["calls"], entry["untraced"] = len(entries), untraced
         entry["half"] = any(e.tensor.dtype in HALF for e in outside)
+        entry["narrow"] = any(call.narrow for call in entries)
         entry["sinks"] = {}
         if not slots:
             return
@@ -447,6 +448,7 @@ class StepTape:
         entry["calls"], entry["untraced"] = len(entries), untraced
         entry["half"] = any(e.tensor.dtype in HALF for e in outside)
         entry["short"] = any(call.short for call in entries)
+        entry["narrow"] = any(call.narrow for call in entries)
         entry["chosen"] = self.recorder.run_watch.chooses
         entry["taken"] = self.recorder.run_watch.takes
         if theirs is None or "error" in theirs:

@@ -48,6 +48,7 @@ READS = ("tolist", "__float__", "__int__", "__format__", "__repr__", "numpy", "_
 TAKES = ("tolist", "numpy", "__array__")  # a tensor leaves torch as a whole
 CHOICES = ("__int__", "__index__", "__bool__", "item", "tolist", "numpy", "__array__")
 CONSTANTS = ("tensor", "as_tensor", "asarray")  # of plain numbers: they come from elsewhere
+NARROW = (torch.bfloat16, torch.float16)
 FILLS = ("copy_", "fill_", "zero_")
 MOST_CHOSEN = 1 << 16  # whole numbers that are read at once
 MOST_ENTRIES = 20_000  # of one tape; a program that does more per step is told so
@@ -208,6 +209,7 @@ class Tape(TorchFunctionMode):
             writes,
             torch.is_grad_enabled(),
             self.filled(name, given),
+            any(tensor.dtype in NARROW for tensor in outputs),
             in_16_bits(outputs),
         )
         self.entries.append(entry)
@@ -471,10 +473,7 @@ class Tape(TorchFunctionMode):
 
 def in_16_bits(outputs: Iterable[torch.Tensor]) -> bool:
     """Whether autocast made a call's results what they are."""
-    return any(
-        t.dtype in (torch.bfloat16, torch.float16) and torch.is_autocast_enabled(t.device.type)
-        for t in outputs
-    )
+    return any(t.dtype in NARROW and torch.is_autocast_enabled(t.device.type) for t in outputs)
 
 
 def read_by_library() -> bool:

@@ -57,7 +57,8 @@ class Entry:
     writes: set[int]
     gradients: bool
     fills: int = 0  # the group whose values it replaces, all of them
-    short: bool = False  # autocast made it compute in 16 bits
+    narrow: bool = False  # its results are in 16 bits
+    short: bool = False  # and autocast made them so
 
 
 @dataclass(slots=True)

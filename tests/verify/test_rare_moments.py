@@ -175,3 +175,14 @@ def test_another_model_in_place_of_the_average_fails(new: str, failed: int, tmp_
     assert [(row.op, row.reason) for row in rows] == [
         ("mode", "another model is called here")
     ] * failed
+
+
+def test_a_loss_in_16_bits_fails_though_its_outputs_are_in_16_bits(tmp_path: Path) -> None:
+    (tmp_path / "base.py").write_text(HOOKED)
+    record(tmp_path / "base.py", tmp_path / "base.jmb")
+    narrow = HOOKED.replace("net(x).float(), y)", "net(x), y).float()")
+    (tmp_path / "target.py").write_text(narrow)
+    found = replay(
+        tmp_path / "base.jmb", tmp_path / "target.py", tmp_path / "target.jmb", noise=1.0
+    )
+    assert [row.phase for row in found.records if row.status.failed] == ["loss"]
