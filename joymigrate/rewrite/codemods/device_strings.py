@@ -36,12 +36,13 @@ from joymigrate.rewrite.device_texts import (
     literals,
     option_before,
 )
-from joymigrate.rewrite.flow_graph import SINK
+from joymigrate.rewrite.flow_graph import SINK, names_a_kind
 from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE
 from joymigrate.rewrite.flow_tables import COMPARED
 from joymigrate.rewrite.module import Module, Pending
 from joymigrate.rewrite.option_calls import environment, find_offered, offers
 
+KIND = "the name of one of the framework's accelerators, which it looks up in a table of its own"
 UNPROVEN = "not seen to reach a device: {why}"
 
 
@@ -131,6 +132,9 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     if text.shape == "option" or module.sinks.names.get(option_before(node) or "") == text.kind:
         yield rewrite_sent(module, text, fix(module, text, text.rule))
         return
+    if module.flow.by_kind and for_accelerator(module, text):
+        yield report(module, text, KIND, "JM121")
+        return
     if where_available(module, text.whole):
         yield rewrite_sent(
             module, text, fix(module, text, "JM121" if text.rule == "JM120" else text.rule)
@@ -158,6 +162,17 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         yield Pending(yes, doubt, frozenset(outside), text.kind, asked=asked)
         return
     yield doubt
+
+
+def for_accelerator(module: Module, text: Text) -> bool:
+    """Whether a literal names an accelerator of Lightning's: `Trainer(accelerator="cuda")`."""
+    at = getattr(text.whole, "parent", None)
+    while isinstance(at, (ast.IfExp, ast.BoolOp)):
+        at = getattr(at, "parent", None)
+    if isinstance(at, ast.keyword):
+        return at.arg == "accelerator"
+    targets = module.flow.literals.get(text.node, set())
+    return bool(targets) and all(names_a_kind(target) for target in targets)
 
 
 def beside_host(module: Module, node: ast.expr) -> bool:
