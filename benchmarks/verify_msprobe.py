@@ -1,6 +1,6 @@
 """msprobe and verify on the same planted faults, in one run: who sees them, who names the place.
 
-    PYTHONPATH=. ENV/bin/python benchmarks/verify_msprobe.py --log FILE [--faults N] [--part 1/6]
+    PYTHONPATH=. ENV/bin/python benchmarks/verify_msprobe.py --log FILE [--faults N] [--minutes M]
 
 ENV is an environment with torch, `mindstudio-probe` and joymigrate's `verify` extra. Half of the
 faults are inside of modules (tests/verify/faults.py), half outside (whole_faults.py and the two
@@ -12,6 +12,9 @@ the two dumps. It sees a fault if `Result` of any row is "error" or "warning" an
 run of that program has no such row of the same name. It names the place if the first of these rows
 lies in the module (for faults inside; by `construct.json`), or in no module (for faults outside):
 more than a user could tell by it. `verify` is counted as in verify_whole.py.
+
+What stands in the log isn't run again: the same command goes on where the last one ended (with
+--minutes, of its own accord). Recordings of both lie in the folder FILE.room until all is done.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ import multiprocessing
 import os
 import re
 import runpy
+import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -202,7 +205,7 @@ def theirs(rows: list[tuple[int, str]], fault: Any, dump: Path) -> tuple[bool, b
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--faults", type=int, default=30)
-    options.add_argument("--part", default="1/1", help="which part of them: 2/6")
+    options.add_argument("--minutes", type=float, default=1e9, help="begin no fault after so many")
     options.add_argument("--log", required=True, help="a file for one JSON line per run, added to")
     asked = options.parse_args()
     import msprobe.pytorch  # noqa: F401  before the first fork
@@ -210,21 +213,42 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    faults = chosen(asked.faults)
-    part, of = map(int, asked.part.split("/"))
-    with tempfile.TemporaryDirectory() as name:
-        bench = Bench(Path(name), asked.log)
-        for number, fault in list(enumerate(faults))[part - 1 :: of]:
-            bench.fault(number, fault)
-    totals([json.loads(line) for line in Path(asked.log).read_text().splitlines()])
+    begin, log = time.monotonic(), Path(asked.log)
+    log.touch()
+    bench = Bench(log)
+    faults = sorted(enumerate(chosen(asked.faults)), key=lambda pair: source_of(pair[1]).stem)
+    waiting = [(n, f) for n, f in faults if (source_of(f).stem, f.name) not in bench.done]
+    for number, fault in waiting:
+        if time.monotonic() - begin > asked.minutes * 60:
+            break
+        bench.fault(number, fault)
+    else:
+        shutil.rmtree(bench.room)
+    totals(read(log))
+
+
+def source_of(fault: Any) -> Path:
+    """The program that a fault is planted in."""
+    from tests.verify.faults import PROGRAMS
+
+    return PROGRAMS / f"{'' if hasattr(fault, 'module') else 'whole_'}{fault.program}.py"
+
+
+def read(log: Path) -> list[dict[str, Any]]:
+    """The lines of a log."""
+    return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 class Bench:
     """Runs of one process: baselines of both, and targets held against them."""
 
-    def __init__(self, room: Path, log: str) -> None:
-        self.room, self.log = room, log
-        self.usual: dict[str, set[str]] = {}  # names of the rows of a clean noisy run
+    def __init__(self, log: Path) -> None:
+        self.log, self.room = log, log.with_suffix(".room")
+        self.room.mkdir(exist_ok=True)
+        lines = read(log)
+        self.done = {(line["program"], line["fault"]) for line in lines if "fault" in line}
+        # names of the rows of a clean noisy run, by program
+        self.usual = {line["clean"]: set(line["rows"]) for line in lines if "clean" in line}
 
     def baseline(self, source: Path) -> None:
         """Record a program with both, and run it once more clean, with noise."""
@@ -232,6 +256,8 @@ class Bench:
 
         room, stem = self.room, source.stem
         base, golden, clean = (room / f"{stem}{end}" for end in (".jmb", "-dump", "-clean"))
+        for left in (base, golden, clean, room / f"{stem}-out", room / f"{stem}-c.jmb"):
+            shutil.rmtree(left, ignore_errors=True)  # of a run that was ended
         golden.mkdir()
         clean.mkdir()
         seconds = {"msprobe": self.timed(source, golden), "plain": self.timed(source, None)}
@@ -243,7 +269,8 @@ class Bench:
         )
         from joymigrate.verify.settings import Settings
 
-        execute(program, Settings(bundle=str(room / f"{stem}-timed.jmb")), ENVIRONMENT)
+        shutil.rmtree(room / "timed.jmb", ignore_errors=True)
+        execute(program, Settings(bundle=str(room / "timed.jmb")), ENVIRONMENT)
         seconds["verify"] = float((room / "time").read_text())
         record(source, base, ENVIRONMENT)
         apart(dumped, source, clean, True, room / "time")
@@ -253,6 +280,7 @@ class Bench:
         verdict = replay(base, source, room / f"{stem}-c.jmb", ENVIRONMENT, noise=1.0)
         self.say(
             clean=stem,
+            rows=sorted(self.usual[stem]),
             alarms={"msprobe": len(rows), "verify": int(verdict.verdict.value == "fail")},
             seconds=seconds,
             bytes={"msprobe": size(golden), "verify": size(base)},
@@ -265,33 +293,37 @@ class Bench:
 
     def fault(self, number: int, fault: Any) -> None:
         """One planted fault, seen by both."""
-        from tests.verify.faults import PROGRAMS
         from tests.verify.harness import replay
 
-        inside = hasattr(fault, "module")
-        source = PROGRAMS / f"{'' if inside else 'whole_'}{fault.program}.py"
+        source, begin = source_of(fault), time.monotonic()
         if source.stem not in self.usual:
             self.baseline(source)
         room, stem = self.room, source.stem
         changed, dump = room / "target.py", room / f"{number}-dump"
         changed.write_text(fault.source())
+        there, out = room / f"{number}.jmb", room / f"{number}-out"
+        for left in (dump, there, out):
+            shutil.rmtree(left, ignore_errors=True)
         dump.mkdir()
         ran = apart(dumped, changed, dump, True, room / "time")
-        apart(compared, dump, room / f"{stem}-dump", room / f"{number}-out")
-        rows = [r for r in flagged(room / f"{number}-out") if r[1] not in self.usual[stem]]
+        apart(compared, dump, room / f"{stem}-dump", out)
+        rows = [r for r in flagged(out) if r[1] not in self.usual[stem]]
         try:
-            there = room / f"{number}.jmb"
             mine = ours(replay(room / f"{stem}.jmb", changed, there, ENVIRONMENT, noise=1.0), fault)
         except RuntimeError:
             mine = (False, False)
         self.say(
+            program=stem,
             fault=fault.name,
-            inside=inside,
+            inside=hasattr(fault, "module"),
             ran=ran,
             first=rows[:1],
             msprobe=theirs(rows, fault, dump),
             verify=mine,
+            took=round(time.monotonic() - begin, 1),
         )
+        for left in (dump, there, out):
+            shutil.rmtree(left, ignore_errors=True)
 
     def say(self, **facts: Any) -> None:
         """One line of the log, and on the terminal."""
