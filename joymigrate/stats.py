@@ -108,8 +108,9 @@ def paired_n(discordance: float, margin: float, alpha: float, power: float) -> i
 
 
 def mean_n(deviation: float, margin: float, alpha: float, power: float) -> int | None:
-    """As `paired_n`, for the mean of differences with this standard deviation."""
-    if margin <= 0:
+    """As `paired_n`, for the mean of differences with this standard deviation; None where that is
+    not known."""
+    if margin <= 0 or not math.isfinite(deviation):
         return None
     z = NORMAL.inv_cdf(1 - alpha) + NORMAL.inv_cdf(power)
     return max(2, math.ceil((z * deviation / margin) ** 2))

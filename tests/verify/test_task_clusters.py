@@ -23,6 +23,25 @@ def write(path: Path, lines: list[dict[str, object]]) -> Path:
     return path
 
 
+def test_one_prompt_and_answers_that_are_all_alike_show_nothing_by_themselves() -> None:
+    def judged(prompts: int, copies: int, value: float = 1.0) -> judging.Judgement:
+        figures = Figures()
+        for number in range(prompts * copies):
+            for view in (figures.paired, figures.worst):
+                view.add(value, value, str(number % prompts))
+        return judging.judge(figures, Rule(0.05), "exact")
+
+    one = judged(1, 500)
+    assert one.outcome is Outcome.INCONCLUSIVE
+    assert any("of one prompt" in reason for reason in one.reasons)
+    assert one.required_n is None
+    few, many = judged(20, 10), judged(200, 10)
+    assert (few.outcome, many.outcome) == (Outcome.INCONCLUSIVE, Outcome.PASS)
+    assert few.required_clusters is not None
+    assert few.required_clusters > 20
+    assert judged(200, 10, value=0.0).outcome is Outcome.INCONCLUSIVE
+
+
 @pytest.mark.dear
 def test_a_hundred_copies_of_a_hundred_prompts_are_a_hundred_samples(tmp_path: Path) -> None:
     right = {"reference": "a", "prediction": "a"}

@@ -70,6 +70,12 @@ class Paired:
         return self.difference.n
 
     @property
+    def spread(self) -> float:
+        """How far a score can be from another: of right and wrong 1, also where all are alike."""
+        alike = self.low == self.high
+        return 1.0 if self.share_scale and (self.binary or alike) else self.high - self.low
+
+    @property
     def share_scale(self) -> bool:
         """Whether values are shares, so that a margin in percentage points has a meaning."""
         return self.n > 0 and self.low >= 0 and self.high <= 1

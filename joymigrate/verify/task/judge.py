@@ -77,6 +77,12 @@ def judge_paired(figures: Figures, rule: Rule) -> Judgement:
     reasons = [reason]
     clustered = paired.clusters.count if paired.clusters.clustered else None
     prompts = None
+    if clustered == 1:
+        reasons.append(
+            Text(
+                "all {n} samples are of one prompt: they tell nothing of others", n=f"{paired.n:,}"
+            )
+        )
     if clustered is not None and needed is not None:
         prompts = max(2, math.ceil(needed * clustered / paired.n))
         if outcome is Outcome.INCONCLUSIVE:
@@ -147,14 +153,14 @@ def test_difference(paired: Paired, rule: Rule) -> tuple[Interval, float, float,
     needed = stats.mean_n(math.sqrt(moments.variance), rule.margin, rule.alpha, rule.power)
     if moments.squares == 0 and moments.mean == 0 and n:
         # Not one difference in n pairs: at most this share differs, and by the whole scale.
-        unseen = (1 - rule.alpha ** (1 / n)) * (paired.high - paired.low)
+        unseen = (1 - rule.alpha ** (1 / n)) * paired.spread
         interval = Interval(0.0, -unseen, unseen)
-        spread = paired.high - paired.low
+        spread = paired.spread
         needed = stats.paired_n(0.0, rule.margin / spread, rule.alpha, rule.power) if spread else n
         return interval, rule.alpha / 2 if unseen < rule.margin else 1.0, 1.0, needed, "exact bound"
     worse = stats.t_tail_of(n, sign * moments.mean + rule.margin, moments.variance)
     if not paired.clusters.full:  # rare losses that happen to be missing: the worst value counts
-        spread = paired.high - paired.low
+        spread = paired.spread
         worse = max(worse, worse_p(paired.clusters, rule.margin, sign, spread))
     return (
         interval,
@@ -170,7 +176,7 @@ def tested_by_cluster(
 ) -> tuple[Interval, float, float, int | None, str]:
     """As `test_difference`, where samples of one prompt hang together: clusters are counted."""
     clusters, moments = paired.clusters, paired.difference
-    spread = paired.high - paired.low
+    spread = paired.spread
     variance = clusters.variance(moments.mean)
     interval = stats.mean_interval(clusters.count, moments.mean, variance, 1 - 2 * rule.alpha)
     worse = worse_p(clusters, rule.margin, sign, spread)
@@ -184,7 +190,8 @@ def tested_by_cluster(
     needed = stats.mean_n(math.sqrt(max(variance, least)), rule.margin, rule.alpha, rule.power)
     different = sign_flip([total for _, total in clusters.sums.values()])
     test = "score test and sign-flip test over clusters"
-    return interval, worse, different, needed and math.ceil(needed * size), test
+    pairs = None if needed is None else math.ceil(needed * size)
+    return interval, worse, different, pairs, test
 
 
 def decide_outcome(
