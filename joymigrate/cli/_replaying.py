@@ -198,7 +198,8 @@ def run(
         if replay.evidence is not None:
             from joymigrate.verify.evidence_pack import write_pack
 
-            talk([f"verify: {write_pack(made.ranks[0], verdict, replay.evidence)}"])
+            said = write_pack(made.ranks[0], verdict, replay.evidence, baseline.ranks[0])
+            talk([f"verify: {said}"])
         place = replace(place, subject=subject)
         inputs = [replay.baseline]
         return _verdicts.finish(

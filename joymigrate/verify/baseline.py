@@ -4,11 +4,11 @@ on its values."""
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
 from joymigrate.verify import origins, pytree
 from joymigrate.verify.align import Alignment, align, read_map
@@ -29,13 +29,15 @@ from joymigrate.verify.module_names import plain
 from joymigrate.verify.module_replay import ARGUMENTS, OUTPUT
 from joymigrate.verify.ranks import rank_and_world
 from joymigrate.verify.settings import Settings
+from joymigrate.verify.tensor_store import KeptTensors, NamedTensors
 from joymigrate.verify.wrong_call import first_wrong
 
 WRONG = 2.0  # times the baseline's own error: what S3 fails (tolerance.yaml)
+ENDING = ".safetensors"
 ORIGIN = " origin"  # after a place: the trained weights that its weights may come from
 
 
-def read_reference(raw: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Float64Reference:
+def read_reference(raw: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> Float64Reference:
     """A reference from its table."""
     reference = Float64Reference(tensors=tensors, scalars=raw["scalars"], draws=raw["draws"])
     reference.calls, reference.native = raw["calls"], raw["native"]
@@ -69,19 +71,18 @@ class Baseline:
         self.program = self.rank.program
         self.alignments: dict[str, Alignment] = {}
         self.roots: dict[str, str] = {}
-        self.tensors: dict[str, torch.Tensor] | None = None
+        self.tensors: KeptTensors | None = None
         self.identity: dict[str, dict[str, Any]] = {}
         self.explained = False  # experiments were made on the first wrong module
         self.evidence: dict[str, Any] = {}  # of it, and its tensors
         self.evidence_tensors: dict[str, torch.Tensor] = {}
 
-    def load(self) -> dict[str, torch.Tensor]:
+    def load(self) -> KeptTensors:
         """All tensors that the baseline kept."""
         if self.tensors is None:
-            self.tensors = {}
-            for name in self.rank.manifest["files"]:
-                if name.startswith(("forced-", "weights-", "batches-", "tape-")):
-                    self.tensors.update(load_file(self.rank.file(name)))
+            kept = ("forced-", "weights-", "batches-", "tape-")
+            names = [name for name in self.rank.manifest["files"] if name.startswith(kept)]
+            self.tensors = KeptTensors(self.rank.file(n) for n in names if n.endswith(ENDING))
         return self.tensors
 
     def baseline_root(self, recorder: Any, root: str) -> str | None:
@@ -135,9 +136,7 @@ class Baseline:
             name: below(rename_weight(join_names(start, name), aligned.target_names), path)
             for name in held
         }
-        isolated.values = {
-            back[name]: tensors[content] for name, content in held.items() if content in tensors
-        }
+        isolated.values = NamedTensors(tensors, {back[name]: key for name, key in held.items()})
         if number == 0:
             found = unequal_weights(held, tensors, back, isolated.module)
             theirs_now = self.table["weights"].get(f"{theirs}:{start}{ORIGIN}", {})
@@ -266,7 +265,7 @@ def below(name: str, path: str) -> str:
 
 def unequal_weights(
     held: dict[str, str],
-    tensors: dict[str, torch.Tensor],
+    tensors: Mapping[str, torch.Tensor],
     back: dict[str, str],
     module: torch.nn.Module,
 ) -> dict[str, dict[str, Any]]:

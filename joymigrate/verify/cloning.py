@@ -27,12 +27,14 @@ def clone_module(
     dtype: torch.dtype | None,
     device: Any = None,
     values: Mapping[str, torch.Tensor] | None = None,
+    memo: dict[int, Any] | None = None,
 ) -> nn.Module:
     """A copy that shares nothing with `module`; `values` replaces parameters and buffers by name.
+    `memo` is deepcopy's: what it holds already stands in the copy as it is.
 
     Raises what deepcopy raises for a module that cannot be copied.
     """
-    memo: dict[int, Any] = {}
+    memo = {} if memo is None else memo
     originals: dict[str, torch.Tensor] = {}
     for kind, named in (
         (nn.Parameter, module.named_parameters(remove_duplicate=False)),

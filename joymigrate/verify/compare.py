@@ -188,7 +188,7 @@ def why_not_taught(ours: Rank) -> Any:
         return "the program calls no modules: what it computes is judged as the rest of the step"
     sharded = [str(root["name"]) for root in roots if root.get("sharded")]
     if sharded:
-        text = "parameters of {names} are spread over processes (DTensor): no process holds them"
+        text = "parameters of {names} are spread over processes: no process holds them"
         return Text(text, names=", ".join(sharded))
     return "the baseline kept no tensors (--stats-only, or too large)"
 

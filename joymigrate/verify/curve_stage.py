@@ -34,7 +34,7 @@ def losses(bundle: Bundle) -> dict[int, dict[int, float]]:
             if key[0] != "loss:" or key[2] != "loss":
                 continue
             value = float(tables[0].stats[row, 2])
-            if tables[0].spread[row] == "partial":
+            if tables[0].spread[row].startswith("partial"):
                 places = [(table, table.place(key)) for table in tables[1:]]
                 value += sum(float(t.stats[at, 2]) for t, at in places if at is not None)
                 if len(tables) < len(bundle.ranks):

@@ -10,12 +10,16 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file
+from joymigrate.verify import update_evidence
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.bundle.write import to_bytes
-from joymigrate.verify.model import Verdict
+from joymigrate.verify.model import Phase, Verdict
 
 TENSORS = "tensors.safetensors"
 CASE, EVIDENCE = "evidence.json", "evidence.safetensors"
+REST_CASE, REST_EVIDENCE = "rest-evidence.json", "rest-evidence.safetensors"
+CALLS = "calls.py"  # beside the script, where they are too many for its 30 lines
+MOST_LINES = 6  # of calls in the script itself
 
 CALL = '''"""{name} is wrong on {device}. Run: python reproduce.py DEVICE"""
 import sys
@@ -61,19 +65,68 @@ for name, value in held.items():
 '''
 
 
-def write_pack(rank: Rank, verdict: Verdict, folder: Path) -> str:
+REST = '''"""{value} ({kind}) is computed otherwise. Run: python reproduce.py DEVICE"""
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+held = load_file(Path(__file__).parent / "tensors.safetensors")
+{calls}
+
+
+def error(value):
+    """By 64 signed sums of its elements, as the baseline has kept it."""
+    flat = torch.as_tensor(value).detach().cpu().double().reshape(-1)
+    flat = torch.cat((flat, flat.new_zeros(-len(flat) % 64))).view(-1, 64)
+    sums = (flat * held["signs"][: len(flat), None]).sum(0)
+    return float((sums - held["golden"]).norm()) / {norm!r}
+
+
+print("float64 on the cpu, against the baseline:", error(run("cpu", torch.float64)))
+print(device, "now, in its own types:", error(run(device)))
+'''
+
+RUN = """def run(where, dtype=None):
+    def x(name):
+        value = held[name].to(where)
+        return value.to(dtype) if dtype and value.is_floating_point() else value
+{lines}
+    return {result}"""
+
+BESIDE = """import torch
+
+
+def run(x, where):
+{lines}
+    return {result}
+"""
+
+
+def write_pack(rank: Rank, verdict: Verdict, folder: Path, baseline: Rank | None = None) -> str:
     """Write the case of a verdict's first wrong place into `folder`; returns a line on it.
 
-    `rank` is the target's recording. Raises JoyError where nothing was kept.
+    `rank` is the target's recording, `baseline` the other one. Raises JoyError where nothing was
+    kept.
     """
     first, case = verdict.first_divergence, rank.json(CASE)
     if first is None:
         return "nothing failed: there is no evidence to write"
+    rest = rank.json(REST_CASE)
+    if first.stage == "S4R" and rest and first.step == rest["step"]:
+        case = {**rest, "module": first.module}
+        return write_case(case, rank.file(REST_EVIDENCE).read_bytes(), folder)
+    if first.stage == "S5" and first.phase == Phase.OPTIMISER.value and baseline is not None:
+        found = update_evidence.update_case(baseline, rank)
+        if found is not None:
+            return write_case(*found, folder)
     if not case or case["module"] != first.module:
         raise JoyError(
             f"no tensors were kept of the first wrong place ({first.module}, {first.stage})",
-            help="evidence is kept of modules that are wrong in float32 (S3); the verdict itself "
-            "holds the numbers of other places",
+            help="evidence is kept of modules that are wrong in float32 (S3), of losses, gradients "
+            "and state (S4R), and of optimisers (S5); the verdict has the numbers of other places",
         )
     return write_case(case, rank.file(EVIDENCE).read_bytes(), folder)
 
@@ -83,6 +136,9 @@ def write_case(case: dict[str, Any], tensors: bytes, folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / TENSORS, tensors)
     replace_file(folder / "reproduce.py", script(case).encode())
+    if len(case.get("calls", ())) > MOST_LINES:
+        text = BESIDE.format(lines=indented(case), result=case["result"])
+        replace_file(folder / CALLS, text.encode())
     replace_file(folder / "case.json", to_bytes(case))
     replace_file(folder / "README.md", (paragraph(case) + "\n").encode())
     return f"evidence in {folder}: python {folder / 'reproduce.py'} DEVICE"
@@ -90,10 +146,27 @@ def write_case(case: dict[str, Any], tensors: bytes, folder: Path) -> str:
 
 def script(case: dict[str, Any]) -> str:
     """The script of a case, 30 lines at most."""
+    if "optimiser" in case:
+        return update_evidence.script(case)
+    if "calls" in case:
+        lines = indented(case)
+        if len(case["calls"]) > MOST_LINES:
+            lines = "    from calls import run as calls"
+            text = RUN.format(lines=lines, result="calls(x, where)")
+        else:
+            text = RUN.format(lines=lines, result=case["result"])
+        return REST.format(**{**case, "calls": text})
     wrong = case["call"]
     if wrong is None:
         return MODULE.format(module=case["module"], what=case["value"])
     return CALL.format(name=wrong["name"], device=wrong["device"], call=write_call(wrong))
+
+
+def indented(case: dict[str, Any]) -> str:
+    """The calls of a value outside of models as lines of a function."""
+    names = sorted(case["inputs"])
+    given = f"{', '.join(names)}, = map(x, {names!r})"
+    return "\n".join(f"    {line}" for line in ([given] if names else []) + case["calls"])
 
 
 def write_call(wrong: dict[str, Any]) -> str:
@@ -121,6 +194,18 @@ def source(value: dict[str, Any]) -> str:
 
 def paragraph(case: dict[str, Any]) -> str:
     """What a vendor's engineer needs to know."""
+    if "optimiser" in case:
+        return update_evidence.paragraph(case)
+    if "calls" in case:
+        inputs = ", ".join(f"{role} ({kind})" for role, kind in case["inputs"].values())
+        return (
+            f"`{case['value']}` ({case['kind']}, step {case['step']}) is {case['error']:.3g} apart "
+            "from the baseline's, both computed in float64 on the CPU from the baseline's own "
+            f"tensors: {inputs}. The baseline's own error against float64 is "
+            f"{case['baseline_error']:.3g}. `reproduce.py` runs the {len(case['calls'])} calls of "
+            f"the target by themselves on any device. Where float64 is wrong already, the program "
+            "computes another formula; where only the device is, the fault is the device's."
+        )
     wrong = case["call"]
     if wrong is None:
         return (

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
+from joymigrate.verify.flat_weights import OWN
 from joymigrate.verify.graphs import class_name
 from joymigrate.verify.identity_map import IdentityMap
 from joymigrate.verify.isolated_pass import raw_bytes
-from joymigrate.verify.module_names import ModuleNames, plain
+from joymigrate.verify.module_names import ModuleNames, plain, unwrap
 
 SETTINGS = (bool, int, float, str)
 # What turns a rounding error into another choice: routers, quantisers, samplers.
@@ -55,12 +56,20 @@ class Inventory:
             return
         self.known[root] = None
         module = roots.modules[root]
-        self.modules[root] = [describe(plain(path), m) for path, m in module.named_modules()]
+        members = [(plain(path), m) for path, m in module.named_modules() if unwrap(m) is m]
+        self.modules[root] = [describe(path, m) for path, m in members]
+        spread = set()
+        for (path, member), facts in zip(members, self.modules[root], strict=True):
+            held = {n: one.shape for (key, n), one in roots.flat.items() if key == id(member)}
+            facts["params"] |= {name: list(shape) for name, shape in held.items()}
+            spread |= {f"{path}.{name}".lstrip(".") for name in held}
         for kind, named in (
             ("parameter", module.named_parameters(remove_duplicate=False)),
             ("buffer", module.named_buffers(remove_duplicate=False)),
         ):
             for name, tensor in named:
+                if plain(name) in spread or name.endswith(OWN):
+                    continue  # no process holds it whole
                 place = f"{root}:{plain(name)}"
                 first, source = self.hashed.setdefault(tensor, (root, place))
                 if first == root and source != place:
@@ -102,7 +111,8 @@ class Inventory:
                     "name": root,
                     "class": class_name(module),
                     "parameters": sum(1 for _ in module.parameters()),
-                    "sharded": any(type(p).__name__ == "DTensor" for p in module.parameters()),
+                    "sharded": bool(roots.flat)
+                    or any(type(p).__name__ == "DTensor" for p in module.parameters()),
                 }
                 for root, module in roots.modules.items()
             ],

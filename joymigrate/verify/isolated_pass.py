@@ -20,11 +20,12 @@ from torch import nn
 
 from joymigrate.language import Text
 from joymigrate.verify import pytree
-from joymigrate.verify.cloning import cast, clone_module
+from joymigrate.verify.cloning import cast
 from joymigrate.verify.float64_mode import Float64Mode
+from joymigrate.verify.lent_weights import Lender
 from joymigrate.verify.measure import relative_error, signature
 from joymigrate.verify.mixed import held_off
-from joymigrate.verify.module_replay import ARGUMENTS, CutValue, Key, ModuleReplay
+from joymigrate.verify.module_replay import ARGUMENTS, GRADIENT, CutValue, Key, ModuleReplay
 from joymigrate.verify.noise import Noise
 from joymigrate.verify.tensor_store import TensorStore
 
@@ -32,6 +33,8 @@ from joymigrate.verify.tensor_store import TensorStore
 # place of each type.
 ROUNDING = {torch.float64: 2.0**-24, torch.float32: 2.0**-24, torch.float16: 2.0**-12}
 BFLOAT = 2.0**-9
+WEIGHTS = 0.75  # of the budget, for gradients of weights
+KEPT_AS = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 
 @dataclass(slots=True)
@@ -228,12 +231,14 @@ class IsolatedPass:
         gradients: bool,
     ) -> ModuleReplay:
         """The same, where tensors count how often they are written."""
-        copied = clone_module(self.module, dtype, device, self.values)
+        lender = Lender(dtype, device)
+        copied = lender.clone(self.module, self.values)
         names = {key: self.rename(path) for key, path in name_modules(copied, self.path).items()}
         args, kwargs = arguments_in(self.args, self.kwargs, dtype, device)
         made = ModuleReplay(
             names,
             report,
+            lender,
             reference=reference,
             gradients=gradients,
             noise=noise,
@@ -377,18 +382,20 @@ def store(reference: Float64Reference, tensors: TensorStore, found: CutValue, bu
         return
     value = found.tensor.detach()
     dtype = str(value.dtype).removeprefix("torch.")
-    if value.dtype == torch.float64:
-        value = value.float()
-    elif value.dtype == torch.complex128:
-        value = value.to(torch.complex64)
-    value = value.to("cpu").clone()
-    norm = float(torch.linalg.vector_norm(value.to(torch.float64))) if value.numel() else 0.0
+    value = value.to("cpu", KEPT_AS.get(value.dtype, value.dtype), copy=True)
+    norm = 0.0
+    if value.numel():
+        plain = value if value.is_floating_point() or value.is_complex() else value.double()
+        wide = torch.complex128 if value.is_complex() else torch.float64
+        norm = float(torch.linalg.vector_norm(plain, dtype=wide).real)
     row = CutRow(found.owner, found.owner_call, found.order, dtype, tuple(value.shape), norm=norm)
     reference.rows[found.key] = row
     content = content_of(value)
     if content not in tensors:
         size = value.numel() * value.element_size()
-        if reference.bytes + size > budget:
+        # Gradients of weights are as large as the program: they leave room for all that is small.
+        weight = found.key[2] == GRADIENT and found.key[3].startswith("param.")
+        if reference.bytes + size > (budget * WEIGHTS if weight else budget):
             return
         reference.bytes += size
         tensors.add(content, value)

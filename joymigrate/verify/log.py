@@ -65,10 +65,9 @@ class Log:
         dtype = str(tensor.dtype).removeprefix("torch.")
         self.meta.append((module, call, kind, leaf, dtype, shape, spread[0] if spread else ""))
 
-    @torch.no_grad()
     def measure(self, tensor: torch.Tensor, shard: Shard | None) -> None:
-        """Queue the reductions of one tensor; nothing waits for them."""
-        values = as_float(tensor.detach())
+        """Queue the reductions of one tensor; on a device nothing waits for them."""
+        values = as_float(tensor.detach())  # no graph is built on it
         self.stats.append(statistics(values))
         self.sketches.append(sketch(values, shard))
 

@@ -12,6 +12,7 @@ from joymigrate.verify.chance import independent
 TINY = 1e-300
 # Masks hold the lowest number of their type, which another type can't hold: it means "never".
 NEVER = 1e38
+AT_ONCE = 1 << 22  # elements: copies of a table in float64 would be the largest of a pass
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
@@ -31,11 +32,15 @@ def relative_error(target: torch.Tensor, golden: torch.Tensor) -> float:
     """
     plain = [t.detach().to("cpu") for t in (target, golden) if not t.is_complex()]
     if len(plain) == 2 and plain[0].numel() == plain[1].numel() > 0:
-        a, g = (t.to(torch.float64).reshape(-1) for t in plain)
-        norm = float(torch.linalg.vector_norm(g))
-        if norm <= NEVER and float(torch.linalg.vector_norm(a)) <= NEVER:  # no value is odd
-            apart = float(torch.linalg.vector_norm(a - g))
-            return apart / max(norm, math.sqrt(a.numel()) * 2.0**-60)
+        size, norm, apart, other = plain[0].numel(), 0.0, 0.0, 0.0
+        for start in range(0, size, AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            a, g = (t.reshape(-1)[part].to(torch.float64) for t in plain)
+            norm = math.hypot(norm, float(torch.linalg.vector_norm(g)))
+            other = math.hypot(other, float(torch.linalg.vector_norm(a)))
+            apart = math.hypot(apart, float(torch.linalg.vector_norm(a - g)))
+        if norm <= NEVER and other <= NEVER:  # no value is odd
+            return apart / max(norm, math.sqrt(size) * 2.0**-60)
     a, g = flat(target), flat(golden)
     if a.numel() != g.numel():
         return math.inf

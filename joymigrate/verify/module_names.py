@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from joymigrate.verify.flat_weights import FlatWeight, Place, flat_weights
 from joymigrate.verify.graphs import class_name, graph_of
 from joymigrate.verify.identity_map import IdentityMap
 
@@ -44,6 +45,7 @@ class ModuleNames:
         self.names: IdentityMap[tuple[str, str]] = IdentityMap()  # module → (root, path)
         self.modules: dict[str, torch.nn.Module] = {}  # by root
         self.graphs: dict[str, dict[str, Any]] = {}  # by place: modules that run as one graph
+        self.flat: dict[Place, FlatWeight] = {}  # weights that FSDP1 holds
 
     def find(self, module: torch.nn.Module) -> tuple[str, str] | None:
         """(root, path) of a module that was seen before."""
@@ -63,6 +65,7 @@ class ModuleNames:
         self.modules[root] = owner
         for path, member in owner.named_modules():
             self.names.setdefault(member, (root, plain(path)))
+        self.flat |= flat_weights(module)
         found = self.names.setdefault(inner, (root, ""))
         self.names.put(module, found)
         self.note_graphs(*found, module)

@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from joymigrate.verify import pytree
 from joymigrate.verify.draws import DrawMode, Draws, DropoutMode
+from joymigrate.verify.lent_weights import Borrowed, Lender, weights_in
 from joymigrate.verify.modes import is_training
 
 ARGUMENTS, OUTPUT, GRADIENT, BUFFER = "in", "out", "grad", "buffer"
@@ -52,6 +53,7 @@ class Frame:
     inputs: dict[str, torch.Tensor] = field(default_factory=dict)
     children: dict[str, torch.Tensor] = field(default_factory=dict)
     handed: dict[str, torch.Tensor] = field(default_factory=dict)
+    weights: Borrowed = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -76,6 +78,7 @@ class ModuleReplay:
         self,
         names: Mapping[int, str],
         report: Callable[[CutValue], None],
+        lender: Lender,
         *,
         reference: ReferenceValues | None = None,
         gradients: bool = True,
@@ -86,6 +89,7 @@ class ModuleReplay:
         self.names = names
         self.wide = wide
         self.report = report
+        self.lender = lender
         self.reference = reference
         self.gradients = gradients
         self.noise = noise
@@ -128,19 +132,20 @@ class ModuleReplay:
         number = self.calls[path] = self.calls.get(path, -1) + 1
         if self.reference is not None and self.stack and not self.reference.knows(path, number):
             return real(module, *args, **kwargs)
-        frame = Frame(path, number, module)
-        given = pytree.arguments(args, kwargs)
-        self.scalars[path, number] = pytree.scalars(given)
-        fed, versions = self.feed(frame, given)
-        self.stack.append(frame)
-        try:
-            made = real(
-                module, *(fed[str(i)] for i in range(len(args))), **{k: fed[k] for k in kwargs}
-            )
-        finally:
-            self.stack.pop()
-        written_back(versions)
-        return self.take(frame, made)
+        with self.lender.call() as weights:
+            frame = Frame(path, number, module, weights=weights)
+            given = pytree.arguments(args, kwargs)
+            self.scalars[path, number] = pytree.scalars(given)
+            fed, versions = self.feed(frame, given)
+            self.stack.append(frame)
+            try:
+                made = real(
+                    module, *(fed[str(i)] for i in range(len(args))), **{k: fed[k] for k in kwargs}
+                )
+            finally:
+                self.stack.pop()
+            written_back(versions)
+            return self.take(frame, made)
 
     def feed(self, frame: Frame, given: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         """The reference's inputs in place of those that the parent made."""
@@ -235,27 +240,34 @@ class ModuleReplay:
         starts |= {f"child.{leaf}": t for leaf, t in frame.children.items()}
         # Below children that were called nothing is reachable: what is left is this module's own,
         # and that of children whose parameters it uses without calling them.
-        own = {name for name, _ in frame.module.named_parameters(recurse=False)}
-        every = frame.module.named_parameters()
-        starts |= {f"param.{name}": p for name, p in every if p.requires_grad}
-        if not ends or not starts:
+        own = set(frame.module._parameters.keys())
+        weights = dict(weights_in(frame.module, frame.weights))
+        unused = [f"param.{n}" for n, weight in weights.items() if weight is None and n in own]
+        starts |= {f"param.{n}": weight for n, weight in weights.items() if weight is not None}
+        if not ends or not (starts or unused):
             return
         signs = [cotangent(f"{frame.path}#{frame.call}.{k}", t) for k, t in ends.items()]
         try:
-            made = torch.autograd.grad(
-                list(ends.values()),
-                list(starts.values()),
-                signs,
-                allow_unused=True,
-                retain_graph=True,  # a tensor kept in an attribute may be used by two modules
+            made = (
+                torch.autograd.grad(
+                    list(ends.values()),
+                    list(starts.values()),
+                    signs,
+                    allow_unused=True,
+                    retain_graph=True,  # a tensor kept in an attribute may be used by two modules
+                )
+                if starts
+                else ()
             )
         except RuntimeError as error:
             self.failures[frame.path] = str(error).splitlines()[0]
             return
-        gradients: tuple[torch.Tensor | None, ...] = made
-        for leaf, gradient in zip(starts, gradients, strict=True):
+        gradients: dict[str, torch.Tensor | None] = dict(zip(starts, made, strict=True))
+        for leaf, gradient in (gradients | dict.fromkeys(unused)).items():
             if gradient is None and leaf.startswith("param.") and leaf[6:] not in own:
                 continue
+            if gradient is not None and gradient.layout is not torch.strided:
+                gradient = gradient.to_dense()  # an embedding's, of the rows that were looked up
             self.report_value((frame.path, frame.call, GRADIENT, leaf), frame, gradient)
 
 

@@ -138,6 +138,7 @@ class Recorder:
     def root_call(self, module: Any, args: Any, kwargs: Any, real: Callable[..., Any]) -> Any:
         """A call from outside of any module: steps begin and end here."""
         root, path = self.module_names.open(module)
+        self.values.note_flat(module)
         self.inventory.changed()
         closes = self.stepped or (not self.optimisers and root in self.called)
         self.tape.inputs(f"{root}:{path}", args, kwargs, ahead=int(closes))
@@ -284,7 +285,7 @@ class Recorder:
         """Passes over copies of the module, before the call itself."""
         self.busy = True
         try:
-            self.replay_session.replay_call(self, root, path, unwrap(module), args, kwargs)
+            self.replay_session.replay_call(self, root, path, module, args, kwargs)
         except Exception as error:  # ours to bear: the program goes on without
             self.module_replay = None
             what = str(error).splitlines()[0][:200] if str(error) else ""

@@ -26,9 +26,9 @@ from joymigrate.verify.isolated_pass import (
 )
 from joymigrate.verify.measure import relative_error
 from joymigrate.verify.modes import mode_of
-from joymigrate.verify.module_names import plain
+from joymigrate.verify.module_names import plain, unwrap
 from joymigrate.verify.settings import Settings
-from joymigrate.verify.tensor_store import TensorStore
+from joymigrate.verify.tensor_store import NamedTensors, TensorStore
 from joymigrate.verify.whole_copy import is_fully_sharded, spread_names, whole_copy, whole_size
 
 # A tensor-parallel module and its copy with whole weights, in float32 and in 16 bits.
@@ -66,6 +66,7 @@ class ReplaySession:
         self, recorder: Any, root: str, path: str, module: Any, args: Any, kwargs: Any
     ) -> None:
         """Teach one call, when it is one of those that are."""
+        outer, module = module, unwrap(module)
         key = f"{root}:{path}"
         mode = mode_of(module, args, kwargs)
         number: Any = self.given.get(key, 0)  # of the first mode; the others go by their name
@@ -84,9 +85,9 @@ class ReplaySession:
             return
         if isinstance(number, int):
             self.given[key] = number + 1
-        gathered = spread_names(module)
+        gathered = spread_names(outer)
         if gathered:  # the first call of a module takes place in all processes at once
-            whole = self.whole(root, path, module, args, kwargs, gather=not number)
+            whole = self.whole(root, path, outer, args, kwargs, gather=not number)
             if whole is None:
                 return
             module = whole
@@ -173,7 +174,7 @@ class ReplaySession:
         trained: dict[str, torch.Tensor],
     ) -> None:
         """The reference of one call, and with the first one the weights."""
-        size = sum(p.numel() * 4 for p in isolated.module.parameters())
+        size = sum(p.numel() * p.element_size() for p in isolated.module.parameters())
         if size > self.left:
             self.notes.append(
                 Text(
@@ -192,7 +193,7 @@ class ReplaySession:
                 self.weights[f"{place}{ORIGIN}"] = self.kept(trained)
         else:  # later: with the weights and buffers that are kept, as a replay has them
             held = self.weights[place]
-            isolated.values = {name: self.weight_tensors[key] for name, key in held.items()}
+            isolated.values = NamedTensors(self.weight_tensors, held)
         reference = make_reference(isolated, self.left, self.reference_tensors)
         self.left -= reference.bytes
         self.notes += [f"{root}: {note}" for note in reference.notes]

@@ -46,7 +46,9 @@ def local_part(tensor: Any) -> tuple[torch.Tensor, Spread | None]:
     for at, placement in zip(coordinate, placements, strict=True):
         if isinstance(placement, Replicate) and at:
             return local, ("copy", Shard(tuple(offset), tuple(tensor.shape)))
-    kind = "partial" if any(isinstance(p, Partial) for p in placements) else "shard"
+    partial = any(isinstance(p, Partial) for p in placements)
+    part = ",".join(map(str, (*offset, *(coordinate if partial else ()))))
+    kind = f"{'partial' if partial else 'shard'} {part}"
     return local, (kind, Shard(tuple(offset), tuple(tensor.shape)))
 
 

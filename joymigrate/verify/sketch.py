@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from joymigrate.verify.signs import WIDTH, signs
 
-MOST_ON_HOST = 1 << 18  # elements: numpy is faster at extremes, and knows one thread
 Row = torch.Tensor | NDArray[np.float32]
 
 _on_device: dict[torch.device, torch.Tensor] = {}
@@ -28,6 +27,7 @@ class Shard:
 
     offset: tuple[int, ...]
     shape: tuple[int, ...]
+    flat: bool = False  # a stretch of the flattened tensor: `offset` is its first element
 
 
 def device_signs(rows: int, start: int, device: torch.device) -> torch.Tensor:
@@ -51,20 +51,17 @@ def statistics(values: torch.Tensor) -> Row:
     """(max, min, mean, l2 norm) as four floats; zeros for an empty tensor."""
     if values.numel() == 0:
         return np.zeros(4, np.float32)
-    near = values.device.type == "cpu" and values.numel() <= MOST_ON_HOST
-    if near and values.is_contiguous() and not values.is_neg():
-        flat = values.reshape(-1)
-        norm, array = (
-            torch.linalg.vector_norm(flat),
-            flat.numpy(),
-        )  # no BLAS: it has its own threads
-        return np.array([array.max(), array.min(), flat.mean().item(), norm.item()], np.float32)
     low, high = torch.aminmax(values)
-    return torch.stack((high, low, values.mean(), torch.linalg.vector_norm(values)))
+    parts = (high, low, values.mean(), torch.linalg.vector_norm(values))
+    if values.device.type == "cpu":
+        return np.array([part.item() for part in parts], np.float32)
+    return torch.stack(parts)
 
 
 def sketch(values: torch.Tensor, shard: Shard | None = None) -> torch.Tensor:
     """64 floats; `shard` places a local tensor in the global one."""
+    if shard is not None and shard.flat:
+        return sketch_flat(values.reshape(-1), shard.offset[0])
     if shard is not None and any(shard.offset):
         return sketch_of_shard(values, shard)
     if shard is not None and tuple(values.shape[1:]) != tuple(shard.shape[1:]):

@@ -8,6 +8,7 @@ float64; a replay feeds that to its own tape, and compares.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 import zlib
 from collections import deque
@@ -19,30 +20,18 @@ from safetensors.torch import save as save_torch
 
 from joymigrate.verify import crash, pytree
 from joymigrate.verify.constants import given_constants
+from joymigrate.verify.evidence_pack import REST_CASE, REST_EVIDENCE
 from joymigrate.verify.isolated_pass import content_of
+from joymigrate.verify.rest_evidence import kept_of
 from joymigrate.verify.state_names import names_of_state
 from joymigrate.verify.summaries import apart, summary
-from joymigrate.verify.tape import TAKES, Tape
+from joymigrate.verify.tape import COMPARES, TAKES, Tape
 from joymigrate.verify.tape_entries import External, Slot, constants_in
 from joymigrate.verify.tape_matching import match_externals
 from joymigrate.verify.transforms import tensors_in
 
 MOST_EVENTS = {"input": 12, "loss": 8, "gradients": 4, "state": 1, "output": 1}  # of one step
 MOST_READS = 32  # values read in one step
-COMPARES = (
-    "__eq__",
-    "eq",
-    "ne",
-    "__ne__",
-    "argmax",
-    "argmin",
-    "topk",
-    "sort",
-    "gt",
-    "lt",
-    "ge",
-    "le",
-)
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -67,6 +56,7 @@ class StepTape:
         self.grown: list[torch.Tensor] = []  # leaves that the tape knows, also those that it made
         self.noted_seeds = 0  # of those that the tape knows
         self.differentiating = False  # inside of torch.autograd.grad
+        self.evidence: tuple[dict[str, Any], dict[str, torch.Tensor]] | None = None
         self.baseline: dict[tuple[str, int, int, str], dict[str, Any]] | None = None
 
     # -- when the tape runs ----------------------------------------------------------------------
@@ -197,6 +187,12 @@ class StepTape:
         slots = self.computed_reads()[:MOST_READS]
         return [s for s in slots if any(e.name in COMPARES for e in self.tape.needed([s])[0])]
 
+    def comparisons(self, reads: list[Slot]) -> list[int | None]:
+        """Hashes of what the comparisons behind these came to; None for one that was too large."""
+        needed = self.tape.needed(reads)[0] if reads else []
+        numbers = [slot.number for e in needed if e.name in COMPARES for slot in e.results]
+        return [self.tape.compared[n] for n in numbers if n in self.tape.compared]
+
     def from_models(self, slot: Slot) -> bool:
         """The same of a value on the tape."""
         _, outside, _ = self.tape.needed([slot])
@@ -297,13 +293,14 @@ class StepTape:
                     own = {f"weights:{n}": held[sinks[n]] for n in names}
                     self.recorder.run_watch.own = {**own, **self.recorder.run_watch.own}
                 self.event("state", sinks, trained=names)
-            chosen = [*tape.choices[:MOST_READS], *self.compared_reads()]
-            if any(self.from_models(slot) for slot in chosen):
+            compared = self.compared_reads()
+            if any(self.from_models(slot) for slot in [*tape.choices[:MOST_READS], *compared]):
                 self.recorder.run_watch.chooses = True
                 watch = self.recorder.run_watch
-                told = zlib.crc32(repr(tape.chosen).encode())  # of all, however many they are
-                watch.note("choice", self.recorder.step, len(tape.chosen), told)
-                watch.blind |= len(tape.chosen) < len(tape.choices)
+                found = [*tape.chosen, *self.comparisons(compared)]
+                told = zlib.crc32(repr(found).encode())  # of all, however many they are
+                watch.note("choice", self.recorder.step, len(found), told)
+                watch.blind |= len(tape.chosen) < len(tape.choices) or None in found
             taken = [slot for name, slot in tape.read[:MOST_READS] if name in TAKES]
             if any(self.from_models(slot) for slot in taken):
                 self.recorder.run_watch.takes = True
@@ -486,6 +483,9 @@ class StepTape:
                 if name not in returned:
                     rows[name]["native"] = apart(summary(actual[name]), summary(value))
                     rows[name]["dtype"] = str(actual[name].dtype).removeprefix("torch.")
+        if self.evidence is None:
+            with contextlib.suppress(RuntimeError, TypeError, ValueError, KeyError):
+                self.evidence = kept_of(entry, self.tape, slots, values, theirs["sinks"])
 
     def from_returned(self, role: str, given: torch.Tensor) -> float:
         """How far an input is from what the model returned, which the baseline gives back as it
@@ -523,6 +523,9 @@ class StepTape:
         if self.events or self.steps:
             found = {"events": self.events, "skipped": self.skipped, "steps": self.steps}
             writer.add_json("tape.json", found)
+        if self.evidence is not None:
+            writer.add_json(REST_CASE, self.evidence[0])
+            writer.add(REST_EVIDENCE, save_torch(self.evidence[1]))
 
 
 def moment(event: Mapping[str, Any]) -> tuple[str, int, int, str]:

@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec
 import torch
 
 from joymigrate.verify import pytree
+from joymigrate.verify.flat_weights import FlatWeight, is_flat_wrapper
 from joymigrate.verify.identity_map import IdentityMap
 from joymigrate.verify.inventory import Inventory, hashable
 from joymigrate.verify.log import Log
@@ -19,6 +20,7 @@ from joymigrate.verify.shard_map import ShardMap, Spread
 from joymigrate.verify.sketch import Shard
 
 Given = ParamSpec("Given")
+Piece = tuple[str, FlatWeight, int]  # a weight's name, what is known of it, where it begins
 Work = Callable[Concatenate["StepValues", Given], None]
 
 
@@ -41,6 +43,7 @@ class StepValues:
         self.recorder = recorder
         self.log = Log()
         self.shard_map = ShardMap()
+        self.pieces: IdentityMap[list[Piece]] = IdentityMap()  # of what FSDP1's optimiser gets
         self.probed: IdentityMap[set[str]] = IdentityMap()  # settings by optimiser
         self.spread: tuple[int, int, int] | None = None  # rank, world, rows of the local batch
         self.clear()
@@ -105,7 +108,7 @@ class StepValues:
             if rows and tensor.shape[0] % rows == 0:
                 offset = (rank * tensor.shape[0], *([0] * (tensor.dim() - 1)))
                 shape = (world * tensor.shape[0], *tensor.shape[1:])
-                spread = ("batch", Shard(offset, shape))
+                spread = (f"batch {rank}", Shard(offset, shape))
                 # The processes' gradients are averaged: theirs of a mean loss is `world` times one
                 # process's share.
                 tensor = tensor.detach() / world if kind == "gout" else tensor
@@ -117,6 +120,37 @@ class StepValues:
             if type(tensor) is torch.Tensor and hashable(tensor):
                 kept = tensor.detach().clone()
                 self.inputs.append((place, number, leaf, kept, self.recorder.is_derived(tensor)))
+
+    def note_flat(self, module: torch.nn.Module) -> None:
+        """Which weights an optimiser's parameters are parts of, where FSDP1 holds them."""
+        if not is_flat_wrapper(module) or not self.recorder.watches():
+            return
+        roots = self.recorder.module_names
+        for member in module.modules():
+            flat: Any = getattr(getattr(member, "_handle", None), "flat_param", None)
+            if flat is None or self.pieces.get(flat) is not None:
+                continue
+            made = []
+            for info in flat._param_infos:
+                root, path = roots.names.get(info.module) or ("?", "")
+                known = roots.flat[id(info.module), info.param_name]
+                made.append((f"{root}:{path}.{info.param_name}", known))
+            self.pieces.put(flat, [(name, one, one.at) for name, one in made])
+            for parameter, (name, one) in zip(flat._params or (), made, strict=False):
+                self.pieces.put(parameter, [(name, one, 0)])
+
+    def add_weight(self, name: str, parameter: Any, kind: str, tail: str, tensor: Any) -> None:
+        """Record a weight, its gradient or its state: by parts where FSDP1 holds it."""
+        parts = self.pieces.get(parameter)
+        if parts is None or tensor.shape != parameter.shape:
+            place, _, leaf = name.rpartition(".")
+            self.log.add(place, 0, kind, f"{leaf}{tail}", tensor)
+            return
+        for whole, one, at in parts:
+            place, _, leaf = whole.rpartition(".")
+            part = tensor.detach().reshape(-1)[at : at + one.size]
+            spread = (f"shard {one.start},{one.size}", one.shard)
+            self.log.add(place, 0, kind, f"{leaf}{tail}", part, spread)
 
     def names_of(self, optimiser: Any) -> IdentityMap[str]:
         """The names of parameters, all of this optimiser's among them."""
@@ -134,8 +168,7 @@ class StepValues:
             groups.append({"settings": settings_of(group), "params": held})
             for name, parameter in zip(held, group["params"], strict=True):
                 if parameter.grad is not None and self.recorder.settings.gradients:
-                    place, _, leaf = name.rpartition(".")
-                    self.log.add(place, 0, "grad", leaf, parameter.grad)
+                    self.add_weight(name, parameter, "grad", "", parameter.grad)
         if not any(names.get(p) is not None for g in optimiser.param_groups for p in g["params"]):
             self.copied_gradients()
         # The learning rate changes at every step of a schedule; the code does not.
@@ -166,17 +199,17 @@ class StepValues:
         names = self.names_of(optimiser)
         for group in optimiser.param_groups:
             for index, parameter in enumerate(group["params"]):
-                place, _, leaf = (names.get(parameter) or f"?:{index}").rpartition(".")
-                self.log.add(place, 0, "param", leaf, parameter)
+                name = names.get(parameter) or f"?:{index}"
+                self.add_weight(name, parameter, "param", "", parameter)
                 for key, value in optimiser.state.get(parameter, {}).items():
                     if isinstance(value, torch.Tensor) and value.dim():
-                        self.log.add(place, 0, "state", f"{leaf}.{key}", value)
+                        self.add_weight(name, parameter, "state", f".{key}", value)
 
     def add_loss(self, number: int, value: torch.Tensor) -> None:
         """Record a loss of one element."""
         if self.spread and self.spread[1] > 1:  # each process has its own mean
-            value = value / self.spread[1]
-            self.log.add("loss:", number, "loss", "", value, ("partial", Shard((0,), (1,))))
+            value, part = value / self.spread[1], f"partial {self.spread[0]}"
+            self.log.add("loss:", number, "loss", "", value, (part, Shard((0,), (1,))))
         else:
             self.log.add("loss:", number, "loss", "", value)
 

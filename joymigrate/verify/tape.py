@@ -47,6 +47,20 @@ INNER = (f"{TORCH}/", f"{Path(__file__).parent}/", "<")  # a read passes through
 READS = ("tolist", "__float__", "__int__", "__format__", "__repr__", "numpy", "__array__")
 TAKES = ("tolist", "numpy", "__array__")  # a tensor leaves torch as a whole
 CHOICES = ("__int__", "__index__", "__bool__", "item", "tolist", "numpy", "__array__")
+COMPARES = (
+    "__eq__",
+    "eq",
+    "__ne__",
+    "ne",
+    "gt",
+    "lt",
+    "ge",
+    "le",
+    "argmax",
+    "argmin",
+    "topk",
+    "sort",
+)
 CONSTANTS = ("tensor", "as_tensor", "asarray")  # of plain numbers: they come from elsewhere
 NARROW = (torch.bfloat16, torch.float16)
 FILLS = ("copy_", "fill_", "zero_")
@@ -78,6 +92,7 @@ class Tape(TorchFunctionMode):
         self.read: list[tuple[str, Slot]] = []
         self.choices: list[Slot] = []  # whole numbers and truths that the program read
         self.chosen: list[int] = []  # hashes of their values
+        self.compared: dict[int, int | None] = {}  # hashes of what comparisons came to, by slot
         self.drawn: list[tuple[str, Slot]] = []  # what random numbers were drawn by: chances, means
         self.drawn_by: dict[int, list[Slot]] = {}  # the same, by the slot of what was drawn
         self.untraced: set[int] = set()  # groups from which plain numbers were taken
@@ -200,6 +215,9 @@ class Tape(TorchFunctionMode):
             self.bind(tensor, slot)
             results.append(slot)
             writes.add(self.groups[slot.number])
+            if name in COMPARES and not tensor.is_floating_point():
+                small = tensor.numel() <= MOST_CHOSEN
+                self.compared[slot.number] = zlib.crc32(raw_bytes(tensor)) if small else None
         entry = Entry(
             func,
             name,

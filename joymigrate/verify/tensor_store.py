@@ -1,8 +1,10 @@
-"""Tensors by content in files of a bundle, written as they come: a recording holds few of them."""
+"""Tensors by content in files of a bundle, written as they come: a recording holds few of them, and
+so does a replay, which reads each when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +12,52 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 FILE_BYTES = 1 << 25  # of one file, before its last tensor
+
+
+def read_tensor(path: Path, content: str) -> torch.Tensor:
+    """One tensor of a file. It lies in the file's memory map, and goes with it."""
+    with safe_open(path, framework="pt") as file:
+        made: torch.Tensor = file.get_tensor(content)
+    return made
+
+
+class KeptTensors(Mapping[str, torch.Tensor]):
+    """Tensors by content in some files that are not written any more."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self.where: dict[str, Path] = {}
+        for path in paths:
+            with safe_open(path, framework="pt") as file:
+                self.where.update(dict.fromkeys(file.keys(), path))
+
+    def __getitem__(self, content: str) -> torch.Tensor:
+        return read_tensor(self.where[content], content)
+
+    def __contains__(self, content: object) -> bool:
+        return content in self.where
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.where)
+
+    def __len__(self) -> int:
+        return len(self.where)
+
+
+class NamedTensors(Mapping[str, torch.Tensor]):
+    """Some of these tensors by the names of weights. `contents`: name → content."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], contents: Mapping[str, str]) -> None:
+        self.tensors = tensors
+        self.contents = {name: key for name, key in contents.items() if key in tensors}
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self.tensors[self.contents[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.contents)
+
+    def __len__(self) -> int:
+        return len(self.contents)
 
 
 class TensorStore(Mapping[str, torch.Tensor]):
@@ -60,9 +108,7 @@ class TensorStore(Mapping[str, torch.Tensor]):
         if content in self.waiting:
             return self.waiting[content]
         path = self.writer().folder / self.name(self.where[content])
-        with safe_open(path, framework="pt") as file:
-            made: torch.Tensor = file.get_tensor(content)
-        return made
+        return read_tensor(path, content)
 
     def __contains__(self, content: object) -> bool:
         return content in self.waiting or content in self.where

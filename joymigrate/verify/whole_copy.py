@@ -1,4 +1,4 @@
-"""A module whose weights are spread over processes (FSDP2, tensor parallel), as one process would
+"""A module whose weights are spread over processes (FSDP, tensor parallel), as one process would
 have it: whole weights, and without the hooks that gather, scatter and place.
 
 How each process computes its part is no part of such a copy: free steps are compared for that.
@@ -6,13 +6,21 @@ How each process computes its part is no part of such a copy: free steps are com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from joymigrate.verify.module_names import plain
+from joymigrate.verify.flat_weights import (
+    FlatWeight,
+    Place,
+    brought_together,
+    flat_weights,
+    is_flat_wrapper,
+)
+from joymigrate.verify.module_names import plain, unwrap
 
 STATE = "__composable_api"  # what torch.distributed keeps in a module
 HOOKS = (
@@ -26,65 +34,111 @@ HOOKS = (
 
 
 def spread_names(module: nn.Module) -> frozenset[str]:
-    """The weights of a module that lie in several processes, by plain names."""
+    """The weights of a module that lie in several processes, by plain names below the module that
+    is no wrapper."""
     named = module.named_parameters(remove_duplicate=False)
-    return frozenset(plain(name) for name, p in named if type(p).__name__ == "DTensor")
+    found = {plain(name) for name, p in named if type(p).__name__ == "DTensor"}
+    return frozenset(found | flat_names(module))
+
+
+def flat_names(module: nn.Module) -> set[str]:
+    """The same of FSDP1's alone."""
+    flat = flat_weights(module)
+    paths = {id(m): plain(path) for path, m in unwrap(module).named_modules()} if flat else {}
+    return {".".join(filter(None, (paths[key], name))) for key, name in flat if key in paths}
 
 
 def is_fully_sharded(module: nn.Module) -> bool:
-    """Whether FSDP2 shards it: each process computes the whole from its part of the batch."""
-    return any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__)
+    """Whether FSDP shards it: each process computes the whole from its part of the batch."""
+    return is_flat_wrapper(module) or any(k.__name__ == "FSDPModule" for k in type(module).__mro__)
 
 
 def whole_size(module: nn.Module) -> int:
     """Bytes of its whole weights."""
+    flat = flat_weights(module).values()
+    flat_bytes = sum(math.prod(one.shape) * one.dtype.itemsize for one in flat)
+    if flat_bytes:
+        return flat_bytes
     return sum(p.numel() * p.element_size() for p in module.parameters())
 
 
 def whole_copy(module: nn.Module, *, gather: bool) -> nn.Module:
     """The copy. It shares with `module` what is not spread. `gather` brings the weights together,
     in all processes at once; without it they hold no values. Raises what torch's collectives do."""
-    made: dict[int, Any] = {}
+    flat = flat_weights(module)
+    if not (flat and gather):
+        return Copier(gather, flat).copy(module)
+    with brought_together(module):
+        return Copier(gather, flat).copy(module)
 
-    def whole(tensor: Any) -> Any:
+
+class Copier:
+    """Makes one copy of a tree of modules."""
+
+    def __init__(self, gather: bool, flat: Mapping[Place, FlatWeight]) -> None:
+        self.gather = gather
+        self.flat = flat
+        self.made: dict[Any, Any] = {}
+        self.copies: dict[int, nn.Module] = {}
+
+    def copy(self, module: nn.Module) -> nn.Module:
+        """The copy of the module below the wrappers."""
+        members = [m for m in module.modules() if unwrap(m) is m]
+        for member in members:
+            kind = type(member)
+            kind = kind.__mro__[2] if is_fully_sharded(member) else kind
+            self.copies[id(member)] = object.__new__(kind)
+        for wrapper in module.modules():
+            self.copies[id(wrapper)] = self.copies[id(unwrap(wrapper))]
+        for member in members:
+            self.copies[id(member)].__dict__.update(self.facts_of(member))
+        return self.copies[id(module)]
+
+    def whole(self, tensor: Any) -> Any:
+        """One weight or buffer of the copy."""
         if type(tensor).__name__ != "DTensor":
             return tensor
-        if id(tensor) not in made:
+        if id(tensor) not in self.made:
             with torch.no_grad():
                 local = tensor._local_tensor
                 value = (
                     tensor.full_tensor().detach().clone()
-                    if gather
+                    if self.gather
                     else torch.empty(tensor.shape, dtype=tensor.dtype, device=local.device)
                 )
             held = isinstance(tensor, nn.Parameter)
-            made[id(tensor)] = nn.Parameter(value, tensor.requires_grad) if held else value
-        return made[id(tensor)]
+            self.made[id(tensor)] = nn.Parameter(value, tensor.requires_grad) if held else value
+        return self.made[id(tensor)]
 
-    copies: dict[int, nn.Module] = {}
-    for member in module.modules():
-        kind = type(member)
-        kind = kind.__mro__[2] if is_fully_sharded(member) else kind
-        copies[id(member)] = object.__new__(kind)
-    for member in module.modules():
-        copies[id(member)].__dict__.update(facts_of(member, copies, whole))
-    return copies[id(module)]
+    def whole_of_flat(self, member: nn.Module, name: str) -> nn.Parameter:
+        """One of FSDP1's."""
+        known = self.flat[id(member), name]
+        if known.first not in self.made:
+            value = (
+                getattr(member, name).detach().clone()
+                if self.gather
+                else torch.empty(known.shape, dtype=known.dtype)
+            )
+            self.made[known.first] = nn.Parameter(value, known.requires_grad)
+        made: nn.Parameter = self.made[known.first]
+        return made
 
-
-def facts_of(
-    member: nn.Module, copies: dict[int, nn.Module], whole: Callable[[Any], Any]
-) -> Iterator[tuple[str, Any]]:
-    """The attributes of one module's copy."""
-    for key, value in vars(member).items():
-        if key.startswith(STATE):
-            continue
-        if key in ("_parameters", "_buffers"):
-            yield key, type(value)((name, whole(tensor)) for name, tensor in value.items())
-        elif key in HOOKS:
-            kept = [(number, hook) for number, hook in value.items() if not of_torch(hook)]
-            yield key, type(value)(kept)
-        else:
-            yield key, place_copies(value, copies)
+    def facts_of(self, member: nn.Module) -> Iterator[tuple[str, Any]]:
+        """The attributes of one module's copy."""
+        names = [name for key, name in self.flat if key == id(member)]
+        for key, value in vars(member).items():
+            if key.startswith(STATE) or key in names:
+                continue
+            if key in ("_parameters", "_buffers"):
+                held = {n: self.whole(t) for n, t in value.items() if n not in names}
+                if key == "_parameters":
+                    held |= {name: self.whole_of_flat(member, name) for name in names}
+                yield key, type(value)(held)
+            elif key in HOOKS:
+                kept = [(number, hook) for number, hook in value.items() if not of_torch(hook)]
+                yield key, type(value)(kept)
+            else:
+                yield key, place_copies(value, self.copies)
 
 
 def place_copies(value: Any, copies: dict[int, nn.Module]) -> Any:

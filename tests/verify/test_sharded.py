@@ -1,5 +1,5 @@
-"""A program on two processes, held against its recording on one: DDP, FSDP2 and tensor parallel,
-over gloo."""
+"""A program on two processes, held against its recording on one: DDP, FSDP2, FSDP1 and tensor
+parallel, and two of them at once on four, over gloo."""
 
 from __future__ import annotations
 
@@ -30,6 +30,17 @@ if world > 1:
         from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
         plan = {"a": ColwiseParallel(), "b": RowwiseParallel()}
         parallelize_module(model, dist.init_device_mesh("cpu", (world,)), plan)
+    elif os.environ["WRAP"].startswith("flat"):  # FSDP1: the optimiser gets flat tensors, or names
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        facts = dict(use_orig_params=os.environ["WRAP"] == "flat-named", device_id=torch.device("cpu"))
+        model.a, model.b = FullyShardedDataParallel(model.a, **facts), FullyShardedDataParallel(model.b, **facts)
+        model = FullyShardedDataParallel(model, **facts)
+    elif os.environ["WRAP"] == "both":  # tensor parallel in pairs, and FSDP2 over the pairs
+        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+        mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+        parallelize_module(model, mesh["tensor"], {"a": ColwiseParallel(), "b": RowwiseParallel()})
+        for part in (model.a, model.b, model): fully_shard(part, mesh=mesh["data"])
     else:  # one process holds nothing of `c`, whose weight has one row
         from torch.distributed.fsdp import fully_shard
         mesh = dist.init_device_mesh("cpu", (world,))
@@ -38,8 +49,8 @@ optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
 g = torch.Generator().manual_seed(5)
 for step in range(3):
     x, y = torch.randn(8, 8, generator=g), torch.randn(8, 1, generator=g)
-    parts = 1 if os.environ.get("WRAP") == "tp" else world
-    n, rank = 8 // parts, rank % parts; x, y = x[rank * n : (rank + 1) * n], y[rank * n : (rank + 1) * n]
+    parts = {"tp": 1, "both": 2}.get(os.environ.get("WRAP"), world)
+    n, rank = 8 // parts, int(os.environ.get("RANK", "0")) * parts // world; x, y = x[rank * n : (rank + 1) * n], y[rank * n : (rank + 1) * n]
     loss = nn.functional.mse_loss(model(x), y)
     optimiser.zero_grad(); loss.backward(); optimiser.step()
 if world > 1: dist.destroy_process_group()
@@ -71,7 +82,7 @@ def replayed(base: Path, folder: Path, wrap: str, text: str = PROGRAM) -> tuple[
     made = joy(
         folder,
         *("replay", base / "one.jmb", "--format", "json", "-o", "v.json"),
-        *("--", "torchrun", "--nproc-per-node", "2", "p.py"),
+        *("--", "torchrun", "--nproc-per-node", "4" if wrap == "both" else "2", "p.py"),
         WRAP=wrap,
     )
     assert (folder / "v.json").is_file(), made.stderr
@@ -79,7 +90,14 @@ def replayed(base: Path, folder: Path, wrap: str, text: str = PROGRAM) -> tuple[
 
 
 @pytest.mark.parametrize(
-    "wrap", ["fsdp", *(pytest.param(way, marks=pytest.mark.slow) for way in ("ddp", "tp"))]
+    "wrap",
+    [
+        "fsdp",
+        *(
+            pytest.param(way, marks=pytest.mark.slow)
+            for way in ("ddp", "tp", "flat", "flat-named", "both")
+        ),
+    ],
 )
 def test_two_processes_equal_one_in_every_kind_of_record(
     wrap: str, base: Path, tmp_path: Path
@@ -89,7 +107,9 @@ def test_two_processes_equal_one_in_every_kind_of_record(
     free = [r for r in document["records"] if r["stage"] == "S5" and r["metric"] == "relative_l2"]
     # What a tensor-parallel module is fed is a part of which nothing tells where it lies.
     parts = [r for r in free if r["status"] == "UNCOMPARED"]
-    assert {(r["module"], r["op"]) for r in parts} == ({("b", "in 0")} if wrap == "tp" else set())
+    assert {(r["module"], r["op"]) for r in parts} == (
+        {("b", "in 0")} if wrap in ("tp", "both") else set()
+    )
     free = [r for r in free if r not in parts]
     assert {r["status"] for r in free} <= {"IDENTICAL", "PASS"}, free
     assert document["coverage"]["modules"] == 1.0
@@ -143,7 +163,7 @@ def test_every_process_is_judged_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrap", ["fsdp", "tp"])
+@pytest.mark.parametrize("wrap", ["fsdp", "tp", "flat", "both"])
 def test_a_fault_of_a_sharded_program_is_named_by_the_module(
     wrap: str, base: Path, tmp_path: Path
 ) -> None:

@@ -108,8 +108,9 @@ def unpack(path: Path) -> Path:
     except (tarfile.TarError, EOFError, zlib.error, LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # gzip's and bzip2's have none
             raise not_unpacked(path, error) from None
+        said = str(error).splitlines()[0].rstrip(":")
         raise JoyError(
-            f"not a bundle of joymigrate, or a damaged one: {str(error).splitlines()[0]}",
+            f"not a bundle of joymigrate, or a damaged one: {said}",
             where=str(path),
             help="a bundle is a folder, or the tar that `joymigrate verify pack` makes",
         ) from None

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from joymigrate.verify.model import Record
 from joymigrate.verify.signs import WIDTH
 
-# `spread`: "" whole, "shard" or "partial" of a sharded tensor, "batch" a part of the batch; the
-# sketches of parts add up to the whole.
+# `spread`: "" whole, "shard" or "partial" of a sharded tensor, "batch" a part of the batch, each
+# with which part it is; the sketches of parts add up to the whole.
 COLUMNS = ("module", "call", "kind", "leaf", "dtype", "shape", "spread")
 
 

@@ -34,8 +34,9 @@ def write_whole(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    finally:
+    except BaseException:
         beside.unlink(missing_ok=True)
+        raise
 
 
 def before(name: str) -> str:
@@ -56,13 +57,16 @@ class RankWriter:
         folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, name: str, data: bytes) -> None:
-        """Write one file."""
+        """Write one file; one that says the same as before stays as it is."""
+        made = entry(data)
+        if name in self.committed and self.files[name] == made:
+            return
         if name in self.committed:
             os.rename(self.folder / name, self.folder / before(name))
             self.committed.discard(name)
             self.kept.add(name)
         write_whole(self.folder / name, data)
-        self.files[name] = entry(data)
+        self.files[name] = made
 
     def remove(self, name: str) -> None:
         """Take one file back that no manifest names."""
