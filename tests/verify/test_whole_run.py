@@ -234,6 +234,34 @@ def test_all_choices_of_a_step_are_told_apart(tmp_path: Path) -> None:
     assert told[0] == told[2] != told[1]
 
 
+RANKS = """
+import os
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 4)
+scores = model(torch.randn(64, 4))
+if os.environ["FLIP"] == "1":
+    scores = scores.detach().clone()
+    scores[3, 0] = -9.0
+place = (scores[:, 1:] > scores[:, :1]).sum(-1) + 1
+print((1 / place.float()).mean().item())
+"""
+
+
+def test_comparisons_behind_a_number_are_choices(tmp_path: Path) -> None:
+    """Nothing whole is read: the mean of reciprocal ranks moves by a comparison that flips."""
+    (tmp_path / "program.py").write_text(RANKS)
+    told = []
+    for flip in "010":
+        environment = {**PLAIN, "FLIP": flip}
+        made = record(tmp_path / "program.py", tmp_path / f"{len(told)}.jmb", environment)
+        watched = made.rank(0).json("watch.json")
+        assert (watched["chooses"], watched["blind"]) == (True, False)
+        told.append(watched["series"]["choice"])
+    assert told[0] == told[2] != told[1]
+
+
 def test_sparse_inputs_are_left_alone() -> None:
     watch, sparse = run_watch.RunWatch(), torch.eye(3).to_sparse()
     watch.call("net:", 0, {"0": torch.ones(2), "1": sparse}, None)
