@@ -260,7 +260,10 @@ class Bench:
             shutil.rmtree(left, ignore_errors=True)  # of a run that was ended
         golden.mkdir()
         clean.mkdir()
-        seconds = {"msprobe": self.timed(source, golden), "plain": self.timed(source, None)}
+        seconds: dict[str, float | None] = {
+            "msprobe": self.timed(source, golden),
+            "plain": self.timed(source, None),
+        }
         program = room / "timed.py"
         program.write_text(
             f"import runpy, time\nbegin = time.process_time()\n"
@@ -286,10 +289,12 @@ class Bench:
             bytes={"msprobe": size(golden), "verify": size(base)},
         )
 
-    def timed(self, source: Path, folder: Path | None) -> float:
-        """CPU seconds of a program, with the debugger where there is a folder."""
-        apart(dumped, source, folder, False, self.room / "time")
-        return float((self.room / "time").read_text())
+    def timed(self, source: Path, folder: Path | None) -> float | None:
+        """CPU seconds of a program, with the debugger where there is a folder; None where it breaks
+        off."""
+        (self.room / "time").unlink(missing_ok=True)
+        ran = apart(dumped, source, folder, False, self.room / "time")
+        return float((self.room / "time").read_text()) if ran else None
 
     def fault(self, number: int, fault: Any) -> None:
         """One planted fault, seen by both."""
@@ -339,7 +344,8 @@ def totals(lines: list[dict[str, Any]]) -> None:
     clean = list({line["clean"]: line for line in lines if "clean" in line}.values())
     for who in ("msprobe", "verify"):
         seen, named = (sum(line[who][n] for line in faults) for n in (0, 1))
-        ratio = sum(c["seconds"][who] for c in clean) / sum(c["seconds"]["plain"] for c in clean)
+        taken = [c["seconds"] for c in clean if c["seconds"][who] is not None]
+        ratio = sum(one[who] for one in taken) / sum(one["plain"] for one in taken)
         alarms = sum(c["alarms"][who] > 0 for c in clean)
         mean = sum(c["bytes"][who] for c in clean) / len(clean) / 1e6
         print(

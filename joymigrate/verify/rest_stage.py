@@ -380,7 +380,7 @@ def judge_log(ours: Rank, theirs: Rank, roots: Mapping[str, str], rest: Rest) ->
         for root, modules in ours.program.get("modules", {}).items()
         if any(module.get("heeds_mode", True) for module in modules)
     }
-    rows = list(modes(a["calls"], b["calls"], roots, view, rest))
+    rows = list(modes(a["calls"], b["calls"], roots, view, rest, ours.cut))
     for row in [r for r in rows if "training mode" in str(r.reason)]:
         if row.module not in {view(f"{root}:") for root in heeding}:
             rest.leave_out("modes", 1, "another mode, of a model whose code does not ask for it")
@@ -394,9 +394,14 @@ def judge_log(ours: Rank, theirs: Rank, roots: Mapping[str, str], rest: Rest) ->
 
 
 def modes(
-    ours: list[Any], theirs: list[Any], roots: Mapping[str, str], view: Display, rest: Rest
+    ours: list[Any],
+    theirs: list[Any],
+    roots: Mapping[str, str],
+    view: Display,
+    rest: Rest,
+    cut: bool = False,
 ) -> Iterator[Difference]:
-    """The first run of calls that is not the baseline's."""
+    """The first run of calls that is not the baseline's. `cut`: its recording was cut short."""
     for index, (root, training, gradients, times, step) in enumerate(ours):
         if index >= len(theirs):
             left = sum(run[3] for run in ours[index:])
@@ -429,6 +434,8 @@ def modes(
         if count != times:
             if last and count < times:
                 rest.leave_out("calls", times - count, "the target ended before them")
+            elif cut and count > times and index == len(ours) - 1:
+                rest.leave_out("calls", count - times, "the baseline was cut short before them")
             elif gradients and training:
                 words = Text("{count} calls, {times} in the baseline", count=count, times=times)
                 yield mode_row(view(root + ":"), step, words)

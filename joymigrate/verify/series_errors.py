@@ -95,7 +95,11 @@ def value_error(mine: float, other: float, usual: float) -> float:
 
 
 def log_ratio(mine: float, other: float, norm: float) -> float:
-    """|log(mine / other)| of two sizes of an update of weights of this norm."""
+    """|log(mine / other)| of two sizes of an update of weights of this norm; of sizes that are not
+    finite on both sides 0."""
+    finite = math.isfinite(mine), math.isfinite(other)
+    if not all(finite):
+        return math.inf if any(finite) else 0.0
     least = max(1e-9 * norm, 1e-30)
     if mine < least and other < least:
         return 0.0
@@ -113,7 +117,8 @@ def growth_errors(
         other = theirs.get(step)
         if other is None:
             continue
-        if before is not None and before[0] == step - 1:
+        lost = not (math.isfinite(norm) or math.isfinite(other[1]))  # on both sides
+        if before is not None and before[0] == step - 1 and not lost:
             gap = abs((norm - before[1]) - (other[1] - before[2])) - 4e-7 * norm
             # Where nothing moves, another device's rounding of the norm is no growth.
             made.append((int(step), max(0.0, gap) / max(moved, other[0], 1e-5 * norm, 1e-30)))

@@ -85,6 +85,19 @@ def test_steps_that_the_target_was_not_to_record_are_not_missed(base: Path, tmp_
     assert verdict.verdict is Outcome.PASS, verdict.reason
 
 
+def test_a_target_may_go_on_where_its_baseline_was_cut_short(base: Path, tmp_path: Path) -> None:
+    """Calls that the baseline did not come to are no other number of calls."""
+    (tmp_path / "two.py").write_text(PROGRAM.replace('"STEPS", "3"', '"STEPS", "2"'))
+    record(tmp_path / "two.py", tmp_path / "two.jmb")
+    replay(tmp_path / "two.jmb", base / "train.py", tmp_path / "three.jmb", last=1)
+    whole, target = open_bundle(tmp_path / "two.jmb"), open_bundle(tmp_path / "three.jmb")
+    assert compare(whole, target, Tolerance.of(None)).verdict is Outcome.FAIL
+    whole.ranks[0].cut = True
+    verdict = compare(whole, target, Tolerance.of(None))
+    assert verdict.verdict is Outcome.PASS, verdict.reason
+    assert any("cut short before them" in str(item["reason"]) for item in verdict.uncovered)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.8, 1.0])
 def test_killed_at_any_write_whole_steps_remain(share: float, base: Path) -> None:

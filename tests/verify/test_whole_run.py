@@ -15,7 +15,7 @@ from joymigrate.verify import run_watch, watch_record, watch_stage
 from joymigrate.verify.files_stage import judge_files
 from joymigrate.verify.model import Outcome, Status
 from joymigrate.verify.run_results import ResultSeries
-from joymigrate.verify.series_errors import sudden, usual_size, value_error
+from joymigrate.verify.series_errors import log_ratio, sudden, usual_size, value_error
 from joymigrate.verify.text_numbers import columns, counterparts, errors, read
 from joymigrate.verify.written_files import collect
 from tests.verify.harness import record, replay
@@ -232,6 +232,12 @@ def test_all_choices_of_a_step_are_told_apart(tmp_path: Path) -> None:
         assert (watched["chooses"], watched["blind"]) == (True, False)
         told.append(watched["series"]["choice"])
     assert told[0] == told[2] != told[1]
+
+
+def test_sizes_that_are_not_finite_on_both_sides_are_alike() -> None:
+    nan, inf = math.nan, math.inf
+    assert [log_ratio(a, b, 1.0) for a, b in ((nan, nan), (inf, nan), (1.0, 1.0))] == [0, 0, 0]
+    assert log_ratio(1.0, nan, 1.0) == log_ratio(inf, 1.0, 1.0) == inf
 
 
 RANKS = """

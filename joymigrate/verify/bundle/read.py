@@ -55,6 +55,7 @@ class Rank:
     tables: dict[int, Table] = field(default_factory=dict)
     # of a killed program: files whose next version is there, and where the committed one lies
     earlier: Mapping[str, str] = field(default_factory=dict)
+    cut: bool = False  # the recording ended before the program
 
     @property
     def number(self) -> int:
@@ -178,7 +179,10 @@ def open_bundle(path: Path) -> Bundle:
         ranks.append(Rank(folder / name, inner, earlier=earlier))
     if not ranks:
         raise NothingRecorded(path, manifest)
-    return Bundle(path, manifest, sorted(ranks, key=lambda rank: rank.number))
+    bundle = Bundle(path, manifest, sorted(ranks, key=lambda rank: rank.number))
+    for rank in ranks:
+        rank.cut = not bundle.complete
+    return bundle
 
 
 def read_manifest(file: Path, schema: str, path: Path) -> dict[str, Any]:
