@@ -12,6 +12,7 @@ from joymigrate.language import Text
 from joymigrate.verify.model import Difference, Phase, Status
 from joymigrate.verify.text_numbers import columns, errors
 from joymigrate.verify.watch_stage import first_only
+from joymigrate.verify.written_files import MOST_FILES
 
 STAGE = "S5F"
 # Relative distance of a result at a run's end: at most the limit of a loss curve (tolerance.yaml,
@@ -52,9 +53,12 @@ def judge_files(
     made = WrittenFiles(limit, text_limit or limit)
     a, b = ours.get("files", {}), theirs.get("files", {})
     made.of = len(a)
+    matched = ours.get("matched", {})
     for name in ours.get("patterns", ()):
-        if not a:
+        if not matched.get(name, len(a)):
             made.leave_out(name, "the baseline wrote no such file")
+        elif matched.get(name, 0) > MOST_FILES:
+            made.leave_out(name, "more files than are kept")
     for order, (name, mine) in enumerate(a.items()):
         other = b.get(name)
         if other is None and not theirs:

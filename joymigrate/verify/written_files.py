@@ -33,14 +33,18 @@ def collect(patterns: Sequence[str], folder: Path, since: float) -> dict[str, An
     """
     found: dict[str, Any] = {}
     stale: list[str] = []
+    matched: dict[str, int] = {}
     for pattern in patterns:
-        for path in sorted(below(folder, pattern))[:MOST_FILES]:
+        paths = sorted(below(folder, pattern))
+        matched[pattern] = len(paths)
+        for path in paths[:MOST_FILES]:
             name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
             if path.stat().st_mtime < since - 2:  # file systems keep whole seconds, or two
                 stale.append(name)
             elif name not in found:
                 found[name] = contents(path)
-    return {"schema": SCHEMA, "patterns": list(patterns), "files": found, "stale": sorted(stale)}
+    facts = {"patterns": list(patterns), "matched": matched, "stale": sorted(stale)}
+    return {"schema": SCHEMA, **facts, "files": found}
 
 
 def below(folder: Path, pattern: str) -> Iterator[Path]:

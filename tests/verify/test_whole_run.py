@@ -172,6 +172,16 @@ def test_numbers_in_text_that_choices_may_have_moved_are_no_pass() -> None:
     assert outcomes(1.5) == (["FAIL"], 0)
 
 
+def test_a_pattern_that_fits_no_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("1.0")
+    kept = collect(["a.txt", "b/*"], tmp_path, 0.0)
+    assert kept["matched"] == {"a.txt": 1, "b/*": 0}
+    found = judge_files(kept, kept)
+    assert [str(item["reason"]) for item in found.uncovered] == [
+        "b/*: the baseline wrote no such file"
+    ]
+
+
 def test_a_file_that_is_older_than_the_run_was_not_written_by_it(tmp_path: Path) -> None:
     np.save(tmp_path / "scores.npy", np.zeros(3))
     assert collect(["*.npy"], tmp_path, 0.0)["files"].keys() == {"scores.npy"}
