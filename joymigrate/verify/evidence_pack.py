@@ -137,7 +137,7 @@ def write_case(case: dict[str, Any], tensors: bytes, folder: Path) -> str:
     replace_file(folder / TENSORS, tensors)
     replace_file(folder / "reproduce.py", script(case).encode())
     if len(case.get("calls", ())) > MOST_LINES:
-        text = BESIDE.format(lines=indented(case), result=case["result"])
+        text = BESIDE.format(lines=indent_calls(case), result=case["result"])
         replace_file(folder / CALLS, text.encode())
     replace_file(folder / "case.json", to_bytes(case))
     replace_file(folder / "README.md", (paragraph(case) + "\n").encode())
@@ -149,7 +149,7 @@ def script(case: dict[str, Any]) -> str:
     if "optimiser" in case:
         return update_evidence.script(case)
     if "calls" in case:
-        lines = indented(case)
+        lines = indent_calls(case)
         if len(case["calls"]) > MOST_LINES:
             lines = "    from calls import run as calls"
             text = RUN.format(lines=lines, result="calls(x, where)")
@@ -162,7 +162,7 @@ def script(case: dict[str, Any]) -> str:
     return CALL.format(name=wrong["name"], device=wrong["device"], call=write_call(wrong))
 
 
-def indented(case: dict[str, Any]) -> str:
+def indent_calls(case: dict[str, Any]) -> str:
     """The calls of a value outside of models as lines of a function."""
     names = sorted(case["inputs"])
     given = f"{', '.join(names)}, = map(x, {names!r})"

@@ -67,7 +67,7 @@ def flat_weights(module: torch.nn.Module) -> dict[Place, FlatWeight]:
 
 
 @contextlib.contextmanager
-def brought_together(module: torch.nn.Module) -> Iterator[None]:
+def bring_together(module: torch.nn.Module) -> Iterator[None]:
     """In here the modules hold their whole weights; in all processes at once."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 

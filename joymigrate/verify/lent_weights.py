@@ -129,7 +129,7 @@ class Lender:
             twins: dict[int, Any] = {id(member): memo.get(id(member)) for member in members}
             if any(not isinstance(twin, nn.Module) for twin in twins.values()):
                 return clone_module(module, self.dtype, self.device, values)
-            more = held_elsewhere(places, twins.values())
+            more = find_held_elsewhere(places, twins.values())
             if not more:
                 break
             eager |= more
@@ -172,7 +172,7 @@ def parameters_of(module: Any) -> Any:
     return module.__dict__["_parameters"]
 
 
-def held_elsewhere(places: dict[int, nn.Parameter], twins: Iterable[Any]) -> set[int]:
+def find_held_elsewhere(places: dict[int, nn.Parameter], twins: Iterable[Any]) -> set[int]:
     """Parameters that something beside their modules holds: the list of weights of a recurrent
     network, an object of the program. Told by how often each is referred to, against one that no
     module has (`PROBE`)."""

@@ -21,7 +21,7 @@ def merge_ranks(ranks: Sequence[Rank], step: int) -> Table:
     """One table of a step; of what every rank holds whole, the first rank's counts."""
     first = ranks[0].table(step)
     others = [rank.table(step) for rank in ranks[1:] if step in rank.steps]
-    first = with_parts(first, others)
+    first = add_parts(first, others)
     if not any(first.spread):
         return first
     stats, sketch = first.stats.astype(np.float64), first.sketch.astype(np.float64)
@@ -63,7 +63,7 @@ def merge_ranks(ranks: Sequence[Rank], step: int) -> Table:
     )
 
 
-def with_parts(first: Table, others: Sequence[Table]) -> Table:
+def add_parts(first: Table, others: Sequence[Table]) -> Table:
     """The first process's table with parts of tensors of which it holds nothing."""
     known, found = set(first.keys()), []
     for other in others:

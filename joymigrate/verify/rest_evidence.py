@@ -20,7 +20,7 @@ MOST_CALLS = 200
 LISTS = ("_foreach_", "split", "chunk", "unbind", "tensor_split", "vsplit", "hsplit", "broadcast_t")
 
 
-def kept_of(
+def keep_case(
     entry: Mapping[str, Any],
     tape: Any,
     slots: Mapping[str, Slot],

@@ -22,7 +22,7 @@ from joymigrate.verify import crash, pytree
 from joymigrate.verify.constants import given_constants
 from joymigrate.verify.evidence_pack import REST_CASE, REST_EVIDENCE
 from joymigrate.verify.isolated_pass import content_of
-from joymigrate.verify.rest_evidence import kept_of
+from joymigrate.verify.rest_evidence import keep_case
 from joymigrate.verify.state_names import names_of_state
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape import COMPARES, TAKES, Tape
@@ -485,7 +485,7 @@ class StepTape:
                     rows[name]["dtype"] = str(actual[name].dtype).removeprefix("torch.")
         if self.evidence is None:
             with contextlib.suppress(RuntimeError, TypeError, ValueError, KeyError):
-                self.evidence = kept_of(entry, self.tape, slots, values, theirs["sinks"])
+                self.evidence = keep_case(entry, self.tape, slots, values, theirs["sinks"])
 
     def from_returned(self, role: str, given: torch.Tensor) -> float:
         """How far an input is from what the model returned, which the baseline gives back as it

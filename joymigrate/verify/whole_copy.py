@@ -16,7 +16,7 @@ from torch import nn
 from joymigrate.verify.flat_weights import (
     FlatWeight,
     Place,
-    brought_together,
+    bring_together,
     flat_weights,
     is_flat_wrapper,
 )
@@ -68,7 +68,7 @@ def whole_copy(module: nn.Module, *, gather: bool) -> nn.Module:
     flat = flat_weights(module)
     if not (flat and gather):
         return Copier(gather, flat).copy(module)
-    with brought_together(module):
+    with bring_together(module):
         return Copier(gather, flat).copy(module)
 
 
