@@ -42,6 +42,26 @@ def test_one_prompt_and_answers_that_are_all_alike_show_nothing_by_themselves() 
     assert judged(200, 10, value=0.0).outcome is Outcome.INCONCLUSIVE
 
 
+@pytest.mark.slow
+def test_the_number_of_prompts_that_is_needed_has_the_power_that_was_asked() -> None:
+    """Equally good sides, prompts of 1 to 16 samples: the number is taken from a pilot of 100."""
+    random = np.random.default_rng(5)
+
+    def judged(prompts: int) -> judging.Judgement:
+        figures = Figures()
+        for number in range(prompts):
+            share = random.beta(1, 1)
+            for _ in range(random.choice([1, 2, 4, 8, 16])):
+                pair = [float(random.random() < share) for _ in range(2)]
+                for view in (figures.paired, figures.worst):
+                    view.add(pair[0], pair[1], str(number))
+        return judging.judge(figures, Rule(0.05), "exact")
+
+    pilots = sorted(judged(100).required_clusters or 0 for _ in range(5))
+    passed = sum(judged(pilots[2]).outcome is Outcome.PASS for _ in range(100))
+    assert passed >= 70  # 80 are asked; a standard error is 4
+
+
 @pytest.mark.dear
 def test_a_hundred_copies_of_a_hundred_prompts_are_a_hundred_samples(tmp_path: Path) -> None:
     right = {"reference": "a", "prediction": "a"}
@@ -61,7 +81,7 @@ def test_a_hundred_copies_of_a_hundred_prompts_are_a_hundred_samples(tmp_path: P
     assert made.p_different == 0.125  # four heads in a row, either way
     assert made.p_worse == pytest.approx(0.323, abs=1e-3)  # Tango's for 4 of 100 lost
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert "about 124 prompts" in str(found.reasons)
+    assert "about 163 prompts" in str(found.reasons)
     assert made.agreement is not None
     assert made.agreement.low == pytest.approx(0.9016, abs=1e-3)  # Wilson's for 96 of 100
 

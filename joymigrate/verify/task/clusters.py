@@ -99,9 +99,7 @@ def sign_flip(sums: Sequence[float]) -> float:
 def score_p(values: Mapping[float, int], least: float) -> float:
     """One-sided p-value that the mean of these values is 0 or less, though it looks larger.
 
-    `values` counts how often each occurred; `least` is the smallest that was possible. The variance
-    is that under the hypothesis: weights of largest likelihood whose mean is 0, with `least` among
-    the values (Owen 1988).
+    `values` counts how often each occurred; `least` is the smallest that was possible.
     """
     n = sum(values.values())
     if not n or least >= 0:
@@ -109,6 +107,17 @@ def score_p(values: Mapping[float, int], least: float) -> float:
     mean = math.fsum(v * c for v, c in values.items()) / n
     if mean <= 0:
         return 1.0
+    variance = null_variance(values, least)
+    if variance <= 0:
+        return 1.0
+    return 1 - stats.NORMAL.cdf(mean * math.sqrt(n / variance))
+
+
+def null_variance(values: Mapping[float, int], least: float) -> float:
+    """The variance of values whose mean is above 0 under the hypothesis that it is 0: weights of
+    largest likelihood whose mean is 0, with `least` (below 0) among the values (Owen 1988). It
+    depends on the shares of the values alone, not on their number."""
+    n = sum(values.values())
 
     def pull(scale: float) -> float:
         return math.fsum(c * v / (n + scale * v) for v, c in values.items())
@@ -120,12 +129,30 @@ def score_p(values: Mapping[float, int], least: float) -> float:
         variance = max(0.0, 1 - known) * least * least
     else:
         scale, variance = stats.bisect(pull, 0.0, edge * (1 - 1e-12)), 0.0
-    variance += math.fsum(
+    return variance + math.fsum(
         c * v * v / (n + scale * v) for v, c in values.items() if n + scale * v > 0
     )
-    if variance <= 0:
-        return 1.0
-    return 1 - stats.NORMAL.cdf(mean * math.sqrt(n / variance))
+
+
+def needed_clusters(
+    clusters: Clusters, margin: float, spread: float, alpha: float, power: float
+) -> int | None:
+    """Clusters like these with which `worse_p` is below `alpha` with this power, both sides being
+    equally good; None where that is not known, or no number would do."""
+    if margin <= 0 or clusters.count < 2:
+        return None
+    size = clusters.samples / clusters.count
+    mean = math.fsum(total for _, total in clusters.sums.values()) / clusters.samples
+    values = Counter(
+        round((total - mean * n + margin * n) / size, 12) for n, total in clusters.sums.values()
+    )
+    least, spare = (margin - spread) * clusters.unbalance(), clusters.variance(mean)
+    null = spare
+    if least < 0 and len(values) <= MOST_VALUES:
+        null = max(spare, null_variance(values, least))
+    sure, able = stats.NORMAL.inv_cdf(1 - alpha), stats.NORMAL.inv_cdf(power)
+    wanted = (sure * math.sqrt(null) + able * math.sqrt(spare)) / margin
+    return max(2, math.ceil(wanted * wanted))
 
 
 def worse_p(clusters: Clusters, margin: float, sign: int, spread: float) -> float:

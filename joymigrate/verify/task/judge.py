@@ -9,7 +9,7 @@ from joymigrate import stats
 from joymigrate.language import Text
 from joymigrate.stats import Interval
 from joymigrate.verify.model import Outcome
-from joymigrate.verify.task.clusters import sign_flip, worse_p
+from joymigrate.verify.task.clusters import needed_clusters, sign_flip, worse_p
 from joymigrate.verify.task.figures import Agreement, Figures, Paired
 
 WORST_FIRST = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
@@ -162,6 +162,8 @@ def test_difference(paired: Paired, rule: Rule) -> tuple[Interval, float, float,
     if not paired.clusters.full:  # rare losses that happen to be missing: the worst value counts
         spread = paired.spread
         worse = max(worse, worse_p(paired.clusters, rule.margin, sign, spread))
+        more = needed_clusters(paired.clusters, rule.margin, spread, rule.alpha, rule.power)
+        needed = needed if needed is None or more is None else max(needed, more)
     return (
         interval,
         worse,
@@ -184,10 +186,7 @@ def tested_by_cluster(
         unseen = (1 - rule.alpha ** (1 / clusters.count)) * spread
         interval = Interval(0.0, -unseen, unseen)
     size = clusters.samples / clusters.count
-    # At the edge of the hypothesis at least the margin's share of clusters differs.
-    differing = sum(total != 0 for _, total in clusters.sums.values())
-    least = rule.margin * spread if 2 * differing < clusters.count else 0.0
-    needed = stats.mean_n(math.sqrt(max(variance, least)), rule.margin, rule.alpha, rule.power)
+    needed = needed_clusters(clusters, rule.margin, spread, rule.alpha, rule.power)
     different = sign_flip([total for _, total in clusters.sums.values()])
     test = "score test and sign-flip test over clusters"
     pairs = None if needed is None else math.ceil(needed * size)
