@@ -35,8 +35,14 @@ def losses(bundle: Bundle) -> dict[int, dict[int, float]]:
                 continue
             value = float(tables[0].stats[row, 2])
             if tables[0].spread[row].startswith("partial"):
-                places = [(table, table.place(key)) for table in tables[1:]]
-                value += sum(float(t.stats[at, 2]) for t, at in places if at is not None)
+                parts = {tables[0].spread[row]}
+                for table in tables[1:]:
+                    at = table.place(key)
+                    # With two kinds of parallelism at once several processes have the same share.
+                    if at is None or (" " in table.spread[at] and table.spread[at] in parts):
+                        continue
+                    parts.add(table.spread[at])
+                    value += float(table.stats[at, 2])
                 if len(tables) < len(bundle.ranks):
                     continue  # a share is missing
             found.setdefault(key[1], {})[step] = value
