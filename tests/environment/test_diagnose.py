@@ -30,7 +30,10 @@ def named_later() -> list[Any]:
     return [one for one in cases("later") if not one.values[0]["thread"].endswith(UNNAMED)]
 
 
-@pytest.mark.parametrize("row", [*cases("known"), *cases("held"), *named_later()])
+NAMED = [*cases("known"), *cases("held"), *named_later(), *cases("fresh"), *cases("newest")]
+
+
+@pytest.mark.parametrize("row", NAMED)
 def test_a_public_failure_has_its_cause_first(row: dict[str, Any]) -> None:
     said = diagnose(row["environment"], CHIP)
     assert said.next is not None
