@@ -41,9 +41,10 @@ def convert_checkpoint(
 ) -> int:
     """Read CHECKPOINT on the CPU, whatever device wrote it, and write it for another platform.
 
-    Reads torch files, safetensors, DeepSpeed ZeRO and universal, torch.distributed.checkpoint
-    (FSDP, Megatron's torch_dist) and its own plain folder, and writes each of them but ZeRO's parts
-    (`zero` is DeepSpeed's universal folder). Exit code 1 when something could not be carried.
+    Reads torch files, safetensors, folders of transformers, accelerate and torchtune, DeepSpeed,
+    torch.distributed.checkpoint (FSDP, Lightning, Megatron), Megatron's older files and its own
+    plain folder; writes all but parts of ranks (`zero` is DeepSpeed's universal folder). Exit code
+    1 when something could not be carried.
     """
     from joymigrate.extras import need
     from joymigrate.run.checkpoint import meaning, read, write

@@ -102,4 +102,9 @@ def torch_file(path: Path, trust: bool) -> Any:
             help="--trust if you trust where the file comes from",
         ) from None  # fmt: skip
     except (RuntimeError, EOFError, ValueError) as error:
+        if "process group" in str(error):
+            raise JoyError(
+                "one process's part of a sharded state (ShardedTensor)", where=str(path),
+                help="save with torch.distributed.checkpoint, or the full state of one rank",
+            ) from None  # fmt: skip
         raise JoyError(f"not a torch file: {str(error)[:200]}", where=str(path)) from None

@@ -1,5 +1,6 @@
-"""Reads a checkpoint of any known kind on the CPU: torch files, safetensors, DeepSpeed ZeRO,
-PyTorch's distributed checkpoints (FSDP, Megatron's torch_dist), and our own plain folder."""
+"""Reads a checkpoint of any known kind on the CPU: torch files, safetensors, folders of both
+(transformers, accelerate, torchtune), DeepSpeed, PyTorch's distributed checkpoints (FSDP,
+Lightning, Megatron's torch_dist), Megatron's older ones, and our own plain folder."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from joymigrate.errors import JoyError
-from joymigrate.run.checkpoint import plain, universal, zero
+from joymigrate.run.checkpoint import folders, plain, universal, zero
 from joymigrate.run.checkpoint.pickled import torch_file
 
 STATE = "state.json"
@@ -20,24 +21,28 @@ SCHEMA = "joymigrate.checkpoint/1"
 
 
 def kind_of(path: Path) -> str:
-    """plain, zero, universal, distributed, safetensors or torch; JoyError where it is none."""
+    """The kind of a checkpoint, as `torch`, `zero` or `distributed`; JoyError where it is none."""
     if not path.exists():
         raise JoyError("there is no such checkpoint", where=str(path))
     if path.is_file():
         return "safetensors" if path.suffix == ".safetensors" else "torch"
-    if (path / STATE).is_file():
-        return "plain"
-    if (path / ".metadata").is_file():
-        return "distributed"
-    if universal.is_universal(path):
-        return "universal"
-    if zero.is_zero(path):
-        return "zero"
-    if list(path.glob("*.safetensors")):
-        return "safetensors"
+    tests: tuple[tuple[str, Any], ...] = (
+        ("plain", (path / STATE).is_file()),
+        ("distributed", (path / ".metadata").is_file()),
+        ("megatron", folders.is_megatron(path)),
+        ("universal", universal.is_universal(path)),
+        ("zero", zero.is_zero(path)),
+        ("deepspeed", list(zero.step_folder(path).glob("mp_rank_*_model_states.pt"))),
+        ("distributed folders", folders.distributed_folders(path)),
+        ("folder", folders.weight_files(path) or folders.part_files(path)),
+    )
+    for kind, fits in tests:
+        if fits:
+            return kind
     raise JoyError(
         "no checkpoint of a known kind", where=str(path),
-        help="known: torch files, safetensors, DeepSpeed ZeRO, torch.distributed.checkpoint",
+        help="known: torch files, safetensors, transformers, accelerate, DeepSpeed, "
+        "torch.distributed.checkpoint, Megatron; name the file where a folder holds several",
     )  # fmt: skip
 
 
@@ -45,27 +50,46 @@ def read(path: Path, *, trust: bool = False) -> tuple[Any, str, list[str]]:
     """The state, its kind, and what was lost on the way. `trust`: files may run code when read."""
     kind = kind_of(path)
     if kind == "torch":
-        return torch_file(path, trust), kind, []
+        state = torch_file(path, trust)
+        if isinstance(state, torch.nn.Module):
+            name = f"{type(state).__module__}.{type(state).__qualname__}"
+            return state.state_dict(), kind, [f"the module's own code ({name}): its weights alone"]
+        return state, kind, []
     if kind == "safetensors":
-        return safetensors(path), kind, []
+        return folders.safetensors_file(path), kind, []
     if kind == "zero":
-        return zero.read(path, trust), kind, ["float16 copies of the weights: made from float32"]
+        state, lost = zero.read(path, trust), ["float16 copies of the weights: made from float32"]
+        return state, kind, [*lost, *beside_step(path)]
     if kind == "universal":
         return universal.read(path, trust), kind, []
     if kind == "plain":
         return plain_folder(path), kind, []
+    if kind == "megatron":
+        step = folders.megatron_step(path)
+        if (step / ".metadata").is_file():
+            return read_distributed(step, trust)
+        return add_kind(folders.megatron_legacy(step, trust), "Megatron's ranks")
+    if kind == "deepspeed":
+        state, lost = folders.deepspeed_plain(zero.step_folder(path), trust)
+        return state, kind, [*lost, *beside_step(path)]
+    if kind == "distributed folders":
+        return add_kind(several_distributed(path, trust), "distributed")
+    if kind == "folder":
+        return add_kind(folders.of_files(path, trust), kind)
     return read_distributed(path, trust)
 
 
-def safetensors(path: Path) -> dict[str, Any]:
-    """All tensors of a file or of the files of a folder."""
-    from safetensors.torch import load_file
+def add_kind(found: tuple[Any, list[str]], kind: str) -> tuple[Any, str, list[str]]:
+    """The state, its kind, and what was lost."""
+    return found[0], kind, found[1]
 
-    files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
-    found: dict[str, Any] = {}
-    for file in files:
-        found |= load_file(file)
-    return found
+
+def beside_step(path: Path) -> list[str]:
+    """What lies beside a DeepSpeed step that was read (the Trainer's random states, …)."""
+    step = zero.step_folder(path)
+    if step == path:
+        return []
+    return folders.others(path, [step, path / "latest", *path.glob("global_step*")])
 
 
 def plain_folder(path: Path) -> Any:
@@ -76,6 +100,17 @@ def plain_folder(path: Path) -> Any:
     if raw.get("schema") != SCHEMA:
         raise JoyError("not a checkpoint of ours", where=str(path / STATE))
     return plain.put_together(raw["state"], load_file(path / TENSORS))
+
+
+def several_distributed(path: Path, trust: bool) -> tuple[Any, list[str]]:
+    """Folders of torch.distributed.checkpoint in one folder, and what a run keeps beside them."""
+    found, files, lost = folders.parts(path, trust)
+    inside = folders.distributed_folders(path)
+    for folder in inside:
+        state, _, more = read_distributed(folder, trust)
+        lost += more
+        found |= {folder.name: state} if found.keys() & state.keys() else state
+    return found, [*lost, *folders.others(path, [*files, *inside])]
 
 
 def read_distributed(path: Path, trust: bool) -> tuple[Any, str, list[str]]:
@@ -97,9 +132,12 @@ def read_distributed(path: Path, trust: bool) -> tuple[Any, str, list[str]]:
                 help="Megatron's zarr format is not read: save with --dist-ckpt-format torch_dist",
             ) from None  # fmt: skip
         state = torch.load(whole, map_location="cpu", weights_only=False)
-    common = path / "common.pt"
+    common, meta = path / "common.pt", path / "meta.pt"
+    if meta.is_file():  # of Lightning: loops, callbacks, hyperparameters
+        state = {**torch_file(meta, trust), **state}
     if not common.is_file():
-        return state, "distributed", []
+        read_too = [meta, *path.glob("*.distcp")]
+        return state, "distributed", folders.others(path, read_too)
     state = {**state, "common": torch_file(common, trust)}
     lost = ["Megatron's sharded keys stay as they are stored: its own loader knows their order"]
     return state, "megatron", lost

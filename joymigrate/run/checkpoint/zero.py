@@ -51,7 +51,7 @@ def read(folder: Path, trust: bool) -> dict[str, Any]:
     heads = [torch_file(path, trust) for path in models]
     head = heads[0]
     ranks = [torch_file(path, trust)["optimizer_state_dict"] for path in optimiser]
-    stage = int(ranks[0]["zero_stage"])
+    stage = int(ranks[0].get("zero_stage", 1))  # the bfloat16 optimiser's files name none: as 1
     shapes: list[Mapping[str, Any]] = list(head["param_shapes"])
     key = "fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"
     flat = [[part.reshape(-1) for part in rank[key]] for rank in ranks]
@@ -69,7 +69,18 @@ def read(folder: Path, trust: bool) -> dict[str, Any]:
     steps = [group.get("step") for group in base_state(ranks[0]) if isinstance(group, Mapping)]
     optimizer = {"zero_stage": stage, "step": steps[0] if steps else None, **moments}
     groups = param_groups(ranks[0], shapes)
+    scale = loss_scale(ranks[0].get("loss_scaler"))
+    kept = {"loss_scaler": scale, **kept} if scale else kept
     return {"model": model, "optimizer": {**optimizer, "param_groups": groups}, **kept}
+
+
+def loss_scale(scaler: Any) -> dict[str, float]:
+    """The numbers of DeepSpeed's loss scaler (float16); none where nothing is scaled."""
+    fields = {
+        key: value for key, value in getattr(scaler, "__dict__", {}).items()
+        if isinstance(value, (bool, int, float))
+    }  # fmt: skip
+    return fields if fields.get("cur_scale", 1.0) != 1.0 else {}
 
 
 # What DeepSpeed's engine writes of itself; what else is in its file is the user's client_state.

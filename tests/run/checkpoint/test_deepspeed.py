@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from torch import nn
 
 from joymigrate.cli._main import run
 from joymigrate.errors import JoyError
-from joymigrate.run.checkpoint import read, universal, write
+from joymigrate.run.checkpoint import pickled, read, universal, write
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "deepspeed"
 NEXT = (0.042631716, 0.031086149, 0.006882919, 0.0007349436, 0.004641054)
@@ -160,3 +161,18 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JoyError, match="under `model`"):
         write.write({"w": torch.ones(2)}, tmp_path / "out", "zero")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_loss_scale_is_carried_and_a_stage_need_not_be_named(tmp_path: Path) -> None:
+    shutil.copytree(SAMPLES / "zero1", tmp_path / "run")
+    for file in (tmp_path / "run" / "global_step5").glob("*_optim_states.pt"):
+        held = torch.load(file, weights_only=False, pickle_module=pickled.PICKLE)
+        held = held["optimizer_state_dict"]
+        kept = {
+            key: held[key] for key in ("single_partition_of_fp32_groups", "base_optimizer_state")
+        }
+        kept["loss_scaler"] = SimpleNamespace(cur_scale=16.0, dynamic=True)
+        torch.save({"optimizer_state_dict": kept}, file)  # no stage, as the bfloat16 optimiser's
+    state = read.read(tmp_path / "run", trust=True)[0]
+    assert state["loss_scaler"] == {"cur_scale": 16.0, "dynamic": True}
+    assert set(state["model"]) == {"0.weight", "0.bias", "2.weight", "2.bias"}
