@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate.cli._output import emit
 from joymigrate.errors import Exit, JoyError
+from joymigrate.evidence import count_grades, grade_line
 from joymigrate.files import write_output
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def as_json(said: Diagnosis) -> dict[str, Any]:
         "broken": said.broken,
         "next": said.next.cause if said.next else None,
         "findings": [{**asdict(one), "grade": "documented"} for one in said.findings],
+        "grades": count_grades("documented" for _ in said.findings),
         "not_looked_at": list(said.missing),
     }
 
@@ -120,4 +122,5 @@ def lines(said: Diagnosis, chip: Chip) -> list[str]:
         text += ["", f"Next: {said.next.fix}"]
     if said.missing:
         text += ["", f"Not looked at: {', '.join(said.missing)}."]
+    text += ["", grade_line(count_grades("documented" for _ in said.findings))]
     return text

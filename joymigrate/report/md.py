@@ -59,6 +59,8 @@ def summary(result: Result, say: Labels) -> Iterator[str]:
         ],
     )
     yield ""
+    yield result.grades(say.tell)
+    yield ""
 
 
 def manual(result: Result, say: Labels) -> Iterator[str]:

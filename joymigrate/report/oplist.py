@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from joymigrate.evidence import count_grades, grade_line
 from joymigrate.profile.oplist.compare import Change, Validation
 from joymigrate.profile.oplist.lists import OpList
 from joymigrate.profile.support import Support
@@ -30,6 +31,7 @@ def document(oplist: OpList, rows: Iterable[Row]) -> dict[str, Any]:
         "provenance": fields(oplist.release, "source commit date"),
         "fallback": oplist.resolver.absent.value,
         "summary": counts,
+        "grades": count_grades("documented" for _ in made),
         "ops": made,
     }
 
@@ -62,6 +64,7 @@ def text(oplist: OpList, rows: Sequence[Row]) -> str:
         f"{oplist.chip.name} {oplist.version}, resolved against torch {oplist.torch}: "
         f"{len(rows)} operators ({said or 'none'}). Source: {oplist.release}."
     )
+    lines.append(grade_line(count_grades("documented" for _ in rows)))
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from joymigrate import chips
+from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import Language, Text
 from joymigrate.model import Rule, Scan, Tier
 from joymigrate.rewrite import rules
@@ -66,6 +67,10 @@ class Result:
     def by_rule(self) -> dict[str, int]:
         """Number of findings per rule id, in order of id."""
         return dict(sorted(Counter(finding.rule for finding in self.scan.findings).items()))
+
+    def grades(self, say: Callable[..., str]) -> str:
+        """How well what a scan says of the chip is known, as a sentence: by documents alone."""
+        return grade_line(count_grades("documented" for _ in self.scan.findings), say)
 
     def last_line(self) -> str:
         """The closing line of every text report."""

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import Language, bracket, pad, with_texts
 from joymigrate.ledger import sha256
 from joymigrate.model import Finding, Patch, Tier
@@ -29,8 +30,15 @@ def text(
     if not quiet:
         lines += [*file_lines(outcome, say), *left_lines(outcome, say, verbose)]
         lines += remarks(outcome, say)
+        grades = grades_of(outcome)
+        lines += [grade_line(grades, say)] if any(grades.values()) else []
     lines.append(last_line(outcome, say, wrote=wrote))
     return "\n".join(lines) + "\n"
+
+
+def grades_of(outcome: Outcome) -> dict[str, int]:
+    """How well what a rewrite says of the chip is known: all of it from documents."""
+    return count_grades("documented" for _ in [*outcome.edits(), *outcome.left()])
 
 
 def file_lines(outcome: Outcome, say: Language) -> list[str]:
@@ -145,6 +153,7 @@ def as_json(outcome: Outcome, *, wrote: bool, diff: bytes | None = None, lang: s
             "files": len(outcome.patches),
             "edits": len(outcome.edits()),
             "by_rule": outcome.by_rule(),
+            "grades": grades_of(outcome),
             "left": {tier.value: sum(1 for f in left if f.tier is tier) for tier in Tier},
         },
     }

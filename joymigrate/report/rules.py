@@ -14,6 +14,7 @@ from typing import Any
 
 from joymigrate import chips
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import HAN, Language, traits
 from joymigrate.model import Case, Rule, Style, Tier
 from joymigrate.report import md
@@ -167,6 +168,7 @@ def text_lines(found: Explanation, say: Labels) -> Iterator[str]:
     yield ""
     if rule.reference:
         yield f"{say('reference')}: {rule.reference}"
+    yield grade_line(count_grades(["documented"]), say.tell)
     yield f"{say('silence')}: # joymigrate: ignore[{rule.id}] {say('reason').lower()}"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from joymigrate import __version__
+from joymigrate.evidence import count_grades
 from joymigrate.language import Language, bracket, traits
 from joymigrate.model import Finding, Rule, Tier
 from joymigrate.report.changes import Region, regions
@@ -54,7 +55,11 @@ def document(result: Result) -> dict[str, Any]:
             result_of(result, finding, number[finding.rule], mark)
             for finding, mark in zip(scan.findings, marks, strict=True)
         ],
-        "properties": {"readiness": readiness.document(result.readiness), "to": scan.to},
+        "properties": {
+            "readiness": readiness.document(result.readiness),
+            "to": scan.to,
+            "grades": count_grades("documented" for _ in scan.findings),
+        },
     }
     return {"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}
 

@@ -21,7 +21,7 @@ def as_text(found: Sequence[Family], versions: str) -> str:
     passed = sum(family.status == "pass" for family in found)
     lines.append(
         f"{passed} families continue as transformers {versions} does (tiny random models, "
-        f"float32), {len(found) - passed} do not."
+        f"float32, on the CPU; on a chip none was run), {len(found) - passed} do not."
     )
     return "\n".join(lines) + "\n"
 

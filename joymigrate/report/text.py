@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len
 
-from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import Language, bracket, pad, traits, width
 from joymigrate.model import Finding, Tier
 from joymigrate.report.changes import hunks
@@ -235,8 +234,7 @@ def readiness(result: Result, *, color: bool = False) -> str:
     if len(summary.manual) > MANUAL_SHOWN:
         number = len(summary.manual) - MANUAL_SHOWN
         lines.append("  " + say.tell("… and {number} more rules", number=number))
-    grades = count_grades("documented" for _ in result.scan.findings)
-    lines += ["", f"  {grade_line(grades, say.tell)}"]
+    lines += ["", f"  {result.grades(say.tell)}"]
     model = [*say.model(summary.model), say("model_note")]
     lines += ["", f"  {say('model')}{colon.rstrip()}", *(f"    {one}" for one in model)]
     return "\n".join(lines) + "\n"

