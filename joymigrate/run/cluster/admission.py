@@ -23,6 +23,7 @@ from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.shape import Shape
 from joymigrate.run.cluster.state import Ints, Placement, Pool, State
 
+NODES_PER_HOLD = 5  # with a hold for fewer nodes, what is held lets little new through
 MOST_KINDS = 64  # combinations of kinds of nodes that are looked through for a job
 
 
@@ -217,10 +218,13 @@ class Admission:
         return self._nodes[key]
 
     def covered(self, job: Job) -> bool:
-        """Whether cards are already held on a node that this job could use: one hold at a time."""
-        return bool(self.holds) and any(
-            bool((hold.nodes & self.nodes_of(job)).any()) for hold in self.holds
-        )
+        """Whether as many jobs as may have cards held on nodes that this job could use do."""
+        if not self.holds:
+            return False
+        mine = self.nodes_of(job)
+        most = max(1, min(self.settings.holds, int(mine.sum()) // NODES_PER_HOLD))
+        there = sum(bool((hold.nodes & mine).any()) for hold in self.holds)
+        return there >= most
 
     def _place_beside_hold(self, entry: Entry, now: float) -> Placement | Refusal:
         """Place; when only held or booked cards would do, say for whom they are kept."""

@@ -24,10 +24,13 @@ class Settings:
     square of its run time, so that short jobs pass long ones and none starves; "submission" takes
     them as they came. (Highest response ratio next, Brinch Hansen 1971, divides by the run time
     itself; on Philly that serves queues less alike.) `patience`: after it a waiting job goes
-    first, where no run time is stated or the order is that of submission. `hold`: keep cards for
-    the first job that fits nowhere; where nobody knows when running jobs end, only after
-    `hold_blind_after`. `predict`: jobs that state no run time are ordered, and let go before held
-    cards, by what their like has run.
+    first, where no run time is stated or the order is that of submission.
+    `hold`: keep cards for the first jobs that fit nowhere, one for every five nodes that they may
+    use and at most `holds` (with one alone, wide jobs wait behind a stream of small ones; with one
+    for every other node nothing new gets through); where nobody knows when running jobs end, only
+    after `hold_blind_after`.
+    `predict`: jobs that state no run time are ordered, and let go before held cards, by what their
+    like has run.
     `elastic`: jobs with `min_pods` run on fewer pods too; saving and starting anew is taken to cost
     `resize_cost`.
     """
@@ -35,6 +38,7 @@ class Settings:
     order: str = "response"
     patience: float = 7 * 86400.0
     hold: bool = True
+    holds: int = 5
     hold_blind_after: float = 3600.0
     overcommit: bool = False
     predict: bool = True
@@ -95,7 +99,7 @@ class Running:
 class CardHold:
     """Cards that are kept for the first job that fits nowhere on its nodes, and when it will fit.
 
-    `nodes` flags every node that could take a pod of the job: two holds never share one.
+    `nodes` flags every node that could take a pod of the job; two holds never share a card.
     """
 
     entry: Entry

@@ -28,7 +28,7 @@ from joymigrate.run.cluster.policies import Costs, Policy
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.shape import Shape
 from joymigrate.run.cluster.shortfall import explain, pool_name
-from joymigrate.run.cluster.state import Grant, Ints, Placement, Pool, State
+from joymigrate.run.cluster.state import WHOLE, Grant, Ints, Placement, Pool, State
 
 FAR = 1 << 40  # larger than any cost
 NO_ROOM = Refusal("none")
@@ -236,15 +236,15 @@ class Placer:
             node, card = self.policy.share(state, shape, hold)
             if node < 0:
                 refused = NO_ROOM
-                if not self.terse:
-                    refused = explain(state, shape, free_of(state, pool, hold))
                 break
             grants.append(Grant(node, 1 << card, task.milli, task.cpu_milli, task.memory_mib))
             if task.pods > 1:
                 state.take(grants[-1:])
         if task.pods > 1:
             state.give(grants)
-        return refused or tuple(grants)
+        if refused is None or self.terse:
+            return refused or tuple(grants)
+        return explain(state, shape, free_of(state, pool, hold), shares=len(grants))
 
     def _grants(self, shape: Shape, free: Ints, taken: list[tuple[int, int]]) -> Placement:
         """Cards for `pods` pods on each chosen position, ranks following the network."""
@@ -284,7 +284,12 @@ def compile_shapes(state: State, job: Job, task: PodGroup) -> list[Shape] | Refu
             facts = {"cards": task.cards, "kind": pool_name(state, pool)}
             refused = refused or Refusal("numa_never", facts)
             continue
-        shapes.append(Shape(pool, cards.choice(pool.kind, k, gang), task, gang, job, tables))
+        shape = Shape(pool, cards.choice(pool.kind, k, gang), task, gang, job, tables)
+        problem = never_under_one_leaf(state, shape)
+        if problem is not None:
+            refused = refused or problem
+            continue
+        shapes.append(shape)
     if shapes:
         return shapes
     if refused is None:
@@ -292,11 +297,28 @@ def compile_shapes(state: State, job: Job, task: PodGroup) -> list[Shape] | Refu
     return refused
 
 
+def never_under_one_leaf(state: State, shape: Shape) -> Refusal | None:
+    """Why no leaf switch holds all pods, were it empty and all of its cards well."""
+    task = shape.task
+    if shape.job.leaf != "one" or task.pods < 2 or not task.cards:
+        return None
+    pool = shape.pool
+    fits = shape.choice.fits[state.granted[pool.index]]
+    most = int(np.bincount(leaves_of(state)[pool.index], weights=fits).max(initial=0))
+    if most >= task.pods:
+        return None
+    return Refusal("leaf_never", {"pods": task.pods, "cards": task.cards, "fits": most})
+
+
 def illegal(state: State, pool: Pool, task: PodGroup, gang: bool, job: Job) -> Refusal | None:
     """Why this pool can never run the task: size, sharing, or more than there is."""
     kind = pool.kind
     if task.milli:
-        return None if kind.share else Refusal("share", {"kind": kind.name})
+        if not kind.share:
+            return Refusal("share", {"kind": kind.name})
+        have = int(cards.count(state.granted[pool.index]).sum()) * (WHOLE // task.milli)
+        facts = {"pods": task.pods, "share": task.milli / WHOLE, "kind": kind.name, "fits": have}
+        return Refusal("shares_total", facts) if have < task.pods else None
     if not task.cards:
         return None
     legal = [k for k in legal_sizes(kind, pool) if not (gang and k in kind.alone)]

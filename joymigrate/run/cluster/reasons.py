@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-PERMANENT = ("kind", "size", "share", "never", "block", "size_total", "numa_never", "after_never")
+PERMANENT = (
+    "kind", "size", "share", "shares_total", "never", "block", "size_total", "leaf_never",
+    "numa_never", "after_never",
+)  # fmt: skip
 # code → (reason, what would free it); the fields are filled from `Refusal.facts`.
 TEXTS: dict[str, tuple[str, str]] = {
     "none": ("there is no room", "room"),
@@ -30,6 +33,18 @@ TEXTS: dict[str, tuple[str, str]] = {
     "open": (
         "needs {share} of one card of {kind}, the emptiest card has {most}{besides}",
         "{share} of one card of {kind}",
+    ),
+    "shares": (
+        "{fits} of {pods} pods fit that ask for {share} of one card of {kind} each{besides}",
+        "{share} of one card of {kind} for each of the {lacking} missing pods",
+    ),
+    "shares_total": (
+        "{pods} pods ask for {share} of one card of {kind} each, all of its cards hold {fits}",
+        "fewer pods, a smaller share, or more nodes of {kind}",
+    ),
+    "leaf_never": (
+        "no leaf switch can hold {pods} pods of {cards} cards, were it empty (most: {fits})",
+        "`leaf: prefer` or `leaf: fill`, or fewer pods",
     ),
     "shape": (
         "{free} cards of {kind} are free{besides} but {shape}: {fits} of {pods} pods fit{also}",

@@ -2,11 +2,11 @@
 
 One cycle looks at the waiting jobs in order: claims inside MIN, jobs that wait too long, priority,
 the queue that has least of its share, the wait measured by the run time, submission. A job that
-does not fit is skipped; the first one that fits nowhere gets the cards it will need held for it
+does not fit is skipped; the first ones that fit nowhere get the cards they will need held for them
 (from the moment the running jobs' stated ends make room), and later jobs may use those only if they
-end before. There is one such hold for each set of nodes. Waiting jobs that are
-alike are one group: when one of them cannot start, none of them is tried again until something has
-been given back.
+end before. `Settings.holds` says for how many jobs of the same nodes. Waiting jobs that are alike
+are one group: when one of them cannot start, none of them is tried again until something has been
+given back.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from joymigrate.run.cluster import (
     fair,
     policies,
     quota,
-    reservation,
 )
 from joymigrate.run.cluster.admission import Admission
 from joymigrate.run.cluster.adoption import adopt
 from joymigrate.run.cluster.allocations import Allocations
-from joymigrate.run.cluster.bookings import bar_cards, has_passed
+from joymigrate.run.cluster.bookings import has_passed
 from joymigrate.run.cluster.dependencies import Gate
-from joymigrate.run.cluster.elastic import Resizing, is_elastic
+from joymigrate.run.cluster.elastic import is_elastic
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Running, Settings
 from joymigrate.run.cluster.events import (
     Action,
@@ -46,6 +45,7 @@ from joymigrate.run.cluster.events import (
     Submitted,
     Tick,
 )
+from joymigrate.run.cluster.holding import Holding, holds_met
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Job, PodGroup
 from joymigrate.run.cluster.line import Line
@@ -59,13 +59,14 @@ from joymigrate.run.cluster.state import Placement, State
 # Mended by jobs that end.
 PHYSICAL = (
     "none", "cards", "shape", "leaf", "leaf_tasks", "numa", "superpod", "cpu", "open",
+    "shares",
 )  # fmt: skip
 KEPT = ("held", "booked")  # there are cards, for somebody else
 CYCLES = 8  # rounds of offering what evictions left over
 DEPTH = 64  # jobs of one group that are tried behind the one whose turn it is
 
 
-class Scheduler(Resizing):
+class Scheduler(Holding):
     """Queues, placement, eviction and reservation over one cluster."""
 
     def __init__(
@@ -328,7 +329,7 @@ class Scheduler(Resizing):
         if refused is None:
             return True
         self._why[number] = refused
-        if refused.code in PHYSICAL and self.settings.hold:
+        if refused.code in (*PHYSICAL, "held") and self.settings.hold:
             self._make_hold(entry)
         elif refused.code not in KEPT:  # no card helps it: others may have those that it held
             self._release([hold for hold in self.admission.holds if hold.entry is entry])
@@ -342,23 +343,26 @@ class Scheduler(Resizing):
         cards_there, longest = admission.cards_suffice(first, now), admission.longest_gap(now)
         if not (cards_there or longest):
             return False
-        tried = [first.job.tasks[0]]
+        ends = sorted(hold.until for hold in admission.holds if hold.until != NEVER)
+        tried = [(first.job.tasks[0], holds_met(first, ends, now))]
         looked = 0
         for entry in group.in_order(now, None if cards_there else longest * 60):
             bound_s = entry.bound_s
             gap = bound_s is not None and bound_s <= longest * 60
             if entry is first or not (gap or cards_there):
                 continue
-            task = entry.job.tasks[0]
-            if not gap and any(asks_no_less(task, other) for other in tried):
+            task, met = entry.job.tasks[0], holds_met(entry, ends, now)
+            alike = not (entry.promised or admission.booked or is_elastic(entry.job))
+            if (alike or not gap) and any(
+                asks_no_less(task, other) and (not gap or met >= least) for other, least in tried
+            ):
                 continue
             looked += 1
             if looked > DEPTH:
                 return False
             if self._try(entry, actions) is None:
                 return True
-            if not gap:
-                tried.append(task)
+            tried.append((task, met if gap else len(ends)))
         return False
 
     def _try(self, entry: Entry, actions: list[Action]) -> Refusal | None:
@@ -405,45 +409,6 @@ class Scheduler(Resizing):
         self.gate.changed = True  # `after` asks for starts
         self._release(self.admission.broken(entry, placement, self._now))
         return Start(job, placement, self._now - entry.since)
-
-    # -- holding cards for the first job that fits nowhere ----------------------------------------
-
-    def _check_holds(self) -> None:
-        """Look again at holds whose time has come without their job having started."""
-        self._release(
-            [
-                hold
-                for hold in self.admission.holds
-                if hold.entry.job.name not in self.waiting or self._now >= hold.until
-            ]
-        )
-
-    def _make_hold(self, entry: Entry) -> None:
-        """Hold the cards that a job will get at the earliest time that expected ends make room.
-
-        When the ends that are known do not suffice, all running jobs are thought away and the
-        cards are held until it starts. Where cards are held already on one of its nodes, none are:
-        a job for other nodes has a hold of its own.
-        """
-        if self.admission.covered(entry.job):
-            return
-        for name in self.allocations.overdue(self._now):
-            run = self.running[name]
-            run.expected = self._expected_end(run.entry, run.started)
-            self.allocations.expect(name, run.expected)
-        booked = self.admission.booked
-        room = reservation.earliest(
-            self.state, self.allocations, self.guess, entry.job,
-            lambda at: bar_cards(booked, entry.job, max(at, self._now)),
-        )  # fmt: skip
-        if room is None:
-            return
-        if not room.stated and self._now - entry.since < self.settings.hold_blind_after:
-            return
-        mask = room.mask(len(self.state.nodes))
-        nodes = self.admission.nodes_of(entry.job)
-        self._groups[entry.group].promise(entry)
-        self.admission.holds.append(CardHold(entry, mask, room.until, nodes))
 
     # -- eviction ---------------------------------------------------------------------------------
 

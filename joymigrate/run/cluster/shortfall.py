@@ -12,10 +12,15 @@ from joymigrate.run.cluster.shape import Shape
 from joymigrate.run.cluster.state import Ints, Pool, State
 
 
-def explain(state: State, shape: Shape, free: Ints, fits: Ints | None = None) -> Refusal:
-    """The one reason why a task does not fit its pool now."""
+def explain(
+    state: State, shape: Shape, free: Ints, fits: Ints | None = None, shares: int = 0
+) -> Refusal:
+    """The one reason why a task does not fit its pool now; `shares` of its pods find a card."""
     task, kind, name = shape.task, shape.pool.kind, pool_name(state, shape.pool)
     unseen = unseen_cards(state, shape.pool, free)
+    if task.milli and shares:
+        facts = {"share": task.milli / 1000, "kind": name, "pods": task.pods, "fits": shares}
+        return Refusal("shares", {**facts, "lacking": task.pods - shares, **unseen})
     if task.milli:
         return explain_share(state, shape, name, free, unseen)
     have = int(cards.count(free).sum())

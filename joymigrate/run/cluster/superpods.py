@@ -37,6 +37,12 @@ def problem(job: Job, task: PodGroup, kind: Kind, pool: Pool) -> Refusal | None:
         return wrong(f"does not divide the job's {total} cards", "use a divisor of the total")
     if job.sp_block // kind.cards > kind.superpod_size:
         return wrong(f"is larger than a super-pod of {kind.superpod_size} nodes", "use less")
+    block = job.sp_block // kind.cards
+    sizes = np.bincount(pool.superpod[pool.superpod >= 0])
+    room = int((sizes // block).sum())
+    if room < task.pods // block and job.superpod != "soft":
+        words = f"asks for {task.pods // block} blocks of {block} nodes, the super-pods hold {room}"
+        return wrong(words, "use less, or `superpod: soft`")
     return None
 
 

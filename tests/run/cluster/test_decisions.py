@@ -165,7 +165,7 @@ def test_a_node_that_holds_all_pods_is_preferred_to_two() -> None:
 
 def test_a_gang_whose_leaf_does_not_matter_may_cross_leaves() -> None:
     cluster = nodes("[{name: a, kind: gpu-8, leaf: x}, {name: b, kind: gpu-8, leaf: y}]")
-    for leaf, code in (("any", None), ("prefer", None), ("one", "leaf")):
+    for leaf, code in (("any", None), ("prefer", None), ("one", "leaf_never")):
         run = scheduler(cluster)
         submit(run, job("pair", pods=2, cards_per_pod=8, leaf=leaf))
         assert (run.why("pair").code if code else run.why("pair")) == code
@@ -175,7 +175,7 @@ def test_a_gang_in_one_leaf_may_not_spread_over_a_spine() -> None:
     spine = "[{name: a, kind: gpu-8, count: 4, per_leaf: 2, leaves_per_spine: 2}]"
     run = scheduler(nodes(spine))
     submit(run, job("three", pods=3, cards_per_pod=8, leaf="one"))
-    assert run.why("three").code == "leaf"
+    assert run.why("three").code == "leaf_never"
 
 
 def test_what_is_held_until_an_unknown_end_says_so() -> None:

@@ -448,11 +448,50 @@ def test_a_gang_never_gets_a_card_twice_when_its_rest_lies_outside_the_leaves() 
 
 def test_one_leaf_as_a_must_waits_and_says_how_many_pods_are_lacking() -> None:
     run = scheduler(nodes(LEAVES))
-    assert submit(run, job("gang", pods=5, cards_per_pod=8, leaf="one")) == []
-    refusal = run.why("gang")
-    assert refusal is not None
-    assert (refusal.code, refusal.facts["fits"], refusal.facts["lacking"]) == ("leaf", 4, 1)
+    submit(run, job("gang", pods=5, cards_per_pod=8, leaf="one"))
+    assert run.refused["gang"].code == "leaf_never"  # no leaf has five nodes
+    assert run.refused["gang"].facts["fits"] == 4
     assert started(submit(run, job("four", pods=4, cards_per_pod=8, leaf="one"))) == ["four"]
+    assert submit(run, job("again", pods=4, cards_per_pod=8, leaf="one")) == []
+    refusal = run.why("again")
+    assert refusal is not None
+    assert (refusal.code, refusal.facts["fits"], refusal.facts["lacking"]) == ("leaf", 3, 1)
+
+
+def test_shares_of_several_pods_say_how_many_fit() -> None:
+    run = scheduler(nodes("[{name: n, kind: gpu-8}]"))
+    submit(run, job("many", pods=20, cards_per_pod=0.4))
+    assert run.refused["many"].code == "shares_total"
+    submit(run, job("one", cards_per_pod=1))
+    submit(run, job("some", pods=16, cards_per_pod=0.4))
+    refusal = run.why("some")
+    assert refusal is not None
+    assert (refusal.code, refusal.facts["fits"], refusal.facts["lacking"]) == ("shares", 14, 2)
+
+
+def test_a_block_that_no_super_pod_holds_is_refused() -> None:
+    cluster = nodes("[{name: n, kind: ascend-a3-16, count: 4, per_superpod: 2}]")
+    run = scheduler(cluster)
+    submit(run, job("wide", "ascend-a3-16", pods=3, cards_per_pod=16, sp_block=48))
+    assert run.refused["wide"].code == "block"
+    assert "the super-pods hold 0" in run.refused["wide"].reason
+
+
+def test_several_wide_jobs_have_cards_held_where_there_are_nodes_enough() -> None:
+    """A stream of small jobs does not keep the second wide job back."""
+    run = scheduler(nodes("[{name: n, kind: gpu-8, count: 10}]"))
+    for number in range(10):
+        submit(run, job(f"r{number}", cards_per_pod=7, minutes=10 * (number + 1)))
+    for number in range(3):
+        submit(run, job(f"w{number}", cards_per_pod=8, minutes=60, queue=f"q{number}"))
+    holds = run.admission.holds
+    assert [hold.entry.job.name for hold in holds] == ["w0", "w1"]  # one for every five nodes
+    assert not (holds[0].mask & holds[1].mask).any()
+    assert [hold.until for hold in holds] == [600, 1200]
+    small = [job(f"s{number}", cards_per_pod=1, minutes=100, queue="s") for number in range(10)]
+    assert len([name for one in small for name in started(submit(run, one))]) == 8
+    assert started(run.on(Ended("r0", 600))) == ["w0"]
+    assert started(run.on(Ended("r1", 1200))) == ["w1"]
 
 
 def test_a_gang_goes_to_the_tightest_leaf_that_holds_it() -> None:

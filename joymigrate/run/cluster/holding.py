@@ -1,0 +1,70 @@
+"""Cards that are kept for waiting jobs which fit nowhere: for whom, which, and until when."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+
+from joymigrate.run.cluster import reservation
+from joymigrate.run.cluster.admission import together
+from joymigrate.run.cluster.allocations import Allocations
+from joymigrate.run.cluster.bookings import bar_cards
+from joymigrate.run.cluster.elastic import Resizing
+from joymigrate.run.cluster.entries import CardHold, Entry
+from joymigrate.run.cluster.place import Placer
+from joymigrate.run.cluster.state import Ints, State
+
+
+class Holding(Resizing):
+    """The part of a scheduler that holds cards; it starts no job."""
+
+    state: State
+    guess: Placer
+    allocations: Allocations
+
+    def _check_holds(self) -> None:
+        """Let go of holds whose time has come without their job having started."""
+        self._release(
+            [
+                hold
+                for hold in self.admission.holds
+                if hold.entry.job.name not in self.waiting or self._now >= hold.until
+            ]
+        )
+
+    def _make_hold(self, entry: Entry) -> None:
+        """Hold the cards that a job will get at the earliest time that expected ends make room.
+
+        When the ends that are known do not suffice, all running jobs are thought away and the
+        cards are held until it starts. Where cards are held for as many jobs as may be on its
+        nodes, none are; cards that are held for another job are never held twice.
+        """
+        holds = self.admission.holds
+        if any(hold.entry is entry for hold in holds) or self.admission.covered(entry.job):
+            return
+        for name in self.allocations.overdue(self._now):
+            run = self.running[name]
+            run.expected = self._expected_end(run.entry, run.started)
+            self.allocations.expect(name, run.expected)
+        booked, held = self.admission.booked, together(holds)
+
+        def taken(at: float) -> Ints | None:
+            """The cards that are not for this job if it starts at a time."""
+            windows = bar_cards(booked, entry.job, max(at, self._now))
+            return windows if held is None else held if windows is None else windows | held
+
+        room = reservation.earliest(self.state, self.allocations, self.guess, entry.job, taken)
+        if room is None:
+            return
+        if not room.stated and self._now - entry.since < self.settings.hold_blind_after:
+            return
+        mask = room.mask(len(self.state.nodes))
+        nodes = self.admission.nodes_of(entry.job)
+        self._groups[entry.group].promise(entry)
+        self.admission.holds.append(CardHold(entry, mask, room.until, nodes))
+
+
+def holds_met(entry: Entry, ends: Sequence[float], now: float) -> int:
+    """How many holds, of those needed at `ends` (sorted), a job that starts now must respect."""
+    bound_s = entry.bound_s
+    return len(ends) if bound_s is None else bisect.bisect_left(ends, now + bound_s)
