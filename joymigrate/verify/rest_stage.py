@@ -243,7 +243,7 @@ class EventJudge:
         twin = self.twin or {}
         early = self.kind == "loss" and 0 < self.event["step"] <= EARLY and role == "other"
         free = not (twin.get("chosen") or twin.get("taken") or twin.get("untraced"))
-        return early and free and error > MADE[bool(half or twin.get("short"))]
+        return early and free and error > MADE[bool(half or twin.get("cast"))]
 
     def sink(
         self, name: str, theirs: Mapping[str, Any], row: Mapping[str, Any]

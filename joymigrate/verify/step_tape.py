@@ -445,6 +445,7 @@ class StepTape:
         entry["calls"], entry["untraced"] = len(entries), untraced
         entry["half"] = any(e.tensor.dtype in HALF for e in outside)
         entry["short"] = any(call.short for call in entries)
+        entry["cast"] = any(call.cast for call in entries)
         entry["narrow"] = any(call.narrow for call in entries)
         entry["chosen"] = self.recorder.run_watch.chooses
         entry["taken"] = self.recorder.run_watch.takes

@@ -229,6 +229,7 @@ class Tape(TorchFunctionMode):
             self.filled(name, given),
             any(tensor.dtype in NARROW for tensor in outputs),
             in_16_bits(outputs),
+            torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled(),
         )
         self.entries.append(entry)
         self.full = len(self.entries) >= MOST_ENTRIES

@@ -59,6 +59,7 @@ class Entry:
     fills: int = 0  # the group whose values it replaces, all of them
     narrow: bool = False  # its results are in 16 bits
     short: bool = False  # and autocast made them so
+    cast: bool = False  # autocast was on, also for what a transform does inside
 
 
 @dataclass(slots=True)
