@@ -167,13 +167,16 @@ def scripts_that_stay(scan: Scan) -> list[str]:
 
 def split_command(words: list[Path]) -> tuple[list[Path], list[str]]:
     """PATHs and the command after `--`. Click takes the dashes away; without them in sight the
-    command starts with the first word that is no file or folder."""
+    command starts with the first word that is no file or folder.
+
+    The command's words stand as they were typed: a `Path` would make `run.sh` of `./run.sh`.
+    """
     if "--" in sys.argv:
-        number = len(sys.argv) - sys.argv.index("--") - 1
-        at = len(words) - number
+        program = sys.argv[sys.argv.index("--") + 1 :]
+        at = len(words) - len(program)
     else:
         at = next((n for n, word in enumerate(words) if not word.exists()), len(words))
-    program = [str(word) for word in words[at:]]
+        program = [str(word) for word in words[at:]]
     if not program or not at:
         raise JoyError(
             "--prove needs PATHs and a command", help="joymigrate rewrite . --prove -- pytest -q"

@@ -142,7 +142,8 @@ class Runner:
         found = []
         for number, word in enumerate(self.command):
             place = Path(os.path.normpath(self.here / word))
-            mine = place.exists() and place != self.project and place.is_relative_to(self.project)
+            inner = place != self.project and place.is_relative_to(self.project)
+            mine = inner and os.path.exists(place)  # no error for a text that is too long
             moved = copy / place.relative_to(self.project) if mine else None
             if number == 0 and (os.sep not in word or moved is None or not moved.exists()):
                 # A program: of the copy where it has one; an environment stays behind.
@@ -157,8 +158,13 @@ class Runner:
 
     def _ended(self, words: list[str], folder: Path, copy: Path, watch: Path) -> tuple[int, str]:
         """Exit code and output."""
-        if shutil.which(words[0], path=None) is None and not (folder / words[0]).is_file():
-            raise JoyError(f"no such program: {words[0]}", help="give a command after --")
+        program = str(folder / words[0]) if os.sep in words[0] else words[0]
+        if shutil.which(program) is None:
+            found = os.path.isfile(program)
+            raise JoyError(
+                f"not executable: {words[0]}" if found else f"no such program: {words[0]}",
+                help="give a command after --",
+            )
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         old = [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each]
         own = [Path(self.here, each).resolve() for each in old]
@@ -171,11 +177,17 @@ class Runner:
         roots = [str(copy / each) for each in self._roots]
         roots += [str(copy), *([str(copy / "src")] if (copy / "src").is_dir() else [])]
         environment["PYTHONPATH"] = os.pathsep.join([str(watch), *roots, *moved])
-        process = subprocess.Popen(
-            words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace",
-            start_new_session=True,
-        )  # fmt: skip
+        try:
+            process = subprocess.Popen(
+                words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace",
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:  # a script without its first line
+            raise JoyError(
+                f"cannot start {words[0]}: {error.strerror}",
+                help="name the program that runs it: sh run.sh, python run.py",
+            ) from None
         try:
             out, err = process.communicate(timeout=self.timeout_s)
         except subprocess.TimeoutExpired:

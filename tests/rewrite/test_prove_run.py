@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from joymigrate.cli.rewrite import split_command
 from joymigrate.errors import JoyError
 from joymigrate.model import Patch
 from joymigrate.rewrite.prove_run import Runner, import_root, read_output
@@ -84,3 +85,27 @@ def test_a_program_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     write_tree(tmp_path, {"run.py": b""})
     with pytest.raises(JoyError, match="no such program: pyhton"):
         Runner(tmp_path, tmp_path, ["pyhton", "run.py"], 5).run(())
+
+
+def test_a_long_text_of_a_program_is_no_path(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"run.py": b""})
+    assert runner(tmp_path, "-c", "print('acc', 1)" + ";" + "x=1;" * 200).run(()).losses == (
+        ("acc", "1"),
+    )
+
+
+def test_a_script_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"run.sh": b"echo acc 1\n"})
+    for word, said in (("run.sh", "no such program"), ("./run.sh", "not executable")):
+        with pytest.raises(JoyError, match=f"{said}: {word}"):
+            Runner(tmp_path, tmp_path, [word], 5).run(())
+    (tmp_path / "run.sh").chmod(0o755)
+    with pytest.raises(JoyError, match=r"cannot start \./run\.sh: Exec format error"):
+        Runner(tmp_path, tmp_path, ["./run.sh"], 5).run(())
+
+
+def test_words_of_the_command_stand_as_they_were_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = ["./run.sh", "--to", "http://x//y", "", "tests/", "--", "./z"]
+    monkeypatch.setattr(sys, "argv", ["joymigrate", "rewrite", "a", "--prove", "--", *typed])
+    words = [Path("a"), *map(Path, typed)]
+    assert split_command(words) == ([Path("a")], typed)
