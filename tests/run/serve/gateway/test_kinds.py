@@ -201,3 +201,12 @@ def test_who_repeats_itself_alone_is_told(
     pairs = (theirs[0], theirs[1]), (ours[0], ours[1])
     told = compare_repetitions(*pairs, seeded=seed is not None)
     assert told == ({} if worse is None else {"sampling": worse})
+
+
+def test_one_question_of_several_users_has_one_answer() -> None:
+    canned, found = Canned(), []
+    for number in range(20):
+        asked = call(user=f"u{number}", messages=[{"role": "user", "content": "Paris?"}])
+        theirs, ours = said("Paris is the capital of France."), said("Paris is France's capital.")
+        found.append(canned.judge(asked.body, theirs, ours)["canned"])
+    assert not any(found)
