@@ -100,6 +100,11 @@ class Job:
         """Cards of all pods, counting shares."""
         return sum(task.card_share for task in self.tasks)
 
+    def least_pods(self, task: PodGroup) -> int:
+        """The fewest pods of a task that the job runs on."""
+        alone = len(self.tasks) == 1 and self.min_pods > 0
+        return min(self.min_pods, task.pods) if alone else task.pods
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:

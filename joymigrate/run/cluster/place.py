@@ -305,9 +305,10 @@ def never_under_one_leaf(state: State, shape: Shape) -> Refusal | None:
     pool = shape.pool
     fits = shape.choice.fits[state.granted[pool.index]]
     most = int(np.bincount(leaves_of(state)[pool.index], weights=fits).max(initial=0))
-    if most >= task.pods:
+    least = shape.job.least_pods(task)
+    if most >= least:
         return None
-    return Refusal("leaf_never", {"pods": task.pods, "cards": task.cards, "fits": most})
+    return Refusal("leaf_never", {"pods": least, "cards": task.cards, "fits": most})
 
 
 def illegal(state: State, pool: Pool, task: PodGroup, gang: bool, job: Job) -> Refusal | None:
@@ -317,8 +318,9 @@ def illegal(state: State, pool: Pool, task: PodGroup, gang: bool, job: Job) -> R
         if not kind.share:
             return Refusal("share", {"kind": kind.name})
         have = int(cards.count(state.granted[pool.index]).sum()) * (WHOLE // task.milli)
-        facts = {"pods": task.pods, "share": task.milli / WHOLE, "kind": kind.name, "fits": have}
-        return Refusal("shares_total", facts) if have < task.pods else None
+        least = job.least_pods(task)
+        facts = {"pods": least, "share": task.milli / WHOLE, "kind": kind.name, "fits": have}
+        return Refusal("shares_total", facts) if have < least else None
     if not task.cards:
         return None
     legal = [k for k in legal_sizes(kind, pool) if not (gang and k in kind.alone)]

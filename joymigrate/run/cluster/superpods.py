@@ -40,8 +40,9 @@ def problem(job: Job, task: PodGroup, kind: Kind, pool: Pool) -> Refusal | None:
     block = job.sp_block // kind.cards
     sizes = np.bincount(pool.superpod[pool.superpod >= 0])
     room = int((sizes // block).sum())
-    if room < task.pods // block and job.superpod != "soft":
-        words = f"asks for {task.pods // block} blocks of {block} nodes, the super-pods hold {room}"
+    least = job.least_pods(task) // block
+    if room < least and job.superpod != "soft":
+        words = f"asks for {least} blocks of {block} nodes, the super-pods hold {room}"
         return wrong(words, "use less, or `superpod: soft`")
     return None
 

@@ -191,3 +191,23 @@ def test_without_min_pods_nothing_changes() -> None:
     assert run.on(Submitted(job("j", pods=4), 700.0)) == []
     run.on(Cancelled("r", 800.0))
     assert {cards.count(run.state.free).sum()} == {4}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "asked", "size_there"),
+    [
+        ("[{name: n, kind: gpu-8, count: 2}]", {"pods": 12, "leaf": "one"}, 8),
+        (ONE, {"pods": 20, "cards_per_pod": 0.5}, 16),
+        (
+            "[{name: n, kind: ascend-a3-16, count: 6, per_superpod: 3}]",
+            {"kind": "ascend-a3-16", "pods": 6, "cards_per_pod": 16, "sp_block": 32},
+            4,
+        ),
+    ],
+)
+def test_where_only_fewer_pods_can_ever_lie_it_runs_on_them(
+    cluster: str, asked: dict[str, object], size_there: int
+) -> None:
+    run = Scheduler(nodes(cluster), (), policies.get("topology"))
+    assert started(submit(run, train("t", **asked))) == ["t"]
+    assert size(run, "t") == size_there
