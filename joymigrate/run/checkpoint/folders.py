@@ -63,9 +63,9 @@ def read_index(index: Path) -> list[Path]:
     """The shards that an index names; JoyError where one is missing or the index is broken."""
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        files = [index.parent / name for name in names]
     except (ValueError, KeyError, AttributeError, TypeError):
         raise JoyError("not an index of shards: no `weight_map`", where=str(index)) from None
-    files = [index.parent / name for name in names]
     missing = [path.name for path in files if not path.is_file()]
     if missing:
         raise JoyError(
@@ -110,22 +110,41 @@ def parts(folder: Path, trust: bool) -> tuple[dict[str, Any], list[Path], list[s
     found: dict[str, Any] = {}
     files: list[Path] = []
     lost: list[str] = []
+    by_process: set[str] = set()
     for pattern, key in PARTS.items():
         for path in sorted(folder.glob(pattern)):
+            apart = path.stem[-1].isdigit()  # one file for each process
+            if key in found and not (apart and key in by_process):
+                continue  # a second file of one part: `others` names it
             files.append(path)
-            if path.suffix == ".json":
-                found[key] = json.loads(path.read_text(encoding="utf-8"))
-                continue
             try:
-                value = torch_file(path, trust)
+                value = json_file(path) if path.suffix == ".json" else torch_file(path, trust)
             except JoyError as error:
-                lost.append(f"{path.name}: {error.what} ({error.help})")
+                help = f" ({error.help})" if error.help else ""
+                lost.append(f"{path.name}: {error.what}{help}")
                 continue
-            if key in found or path.stem[-1].isdigit():  # one file for each process
+            if apart:
+                by_process.add(key)
                 found.setdefault(key, {})[path.stem] = value
             else:
                 found[key] = value
     return found, files, lost
+
+
+def json_file(path: Path) -> Any:
+    """What a JSON file says; JoyError where it is cut short."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise JoyError("not whole JSON", where=str(path)) from None
+
+
+def state_file(path: Path, trust: bool) -> dict[str, Any]:
+    """A torch file that holds a mapping; JoyError for anything else."""
+    state = torch_file(path, trust)
+    if not isinstance(state, dict):
+        raise JoyError("holds no mapping of names to values", where=str(path))
+    return state
 
 
 def of_files(folder: Path, trust: bool) -> tuple[Any, list[str]]:
@@ -157,9 +176,14 @@ def megatron_step(folder: Path) -> Path:
 def megatron_legacy(folder: Path, trust: bool) -> tuple[Any, list[str]]:
     """`mp_rank_…/*.pt`: one rank's state as it is; those of several ranks under their names."""
     ranks = {
-        place.name: {path.stem: torch_file(path, trust) for path in sorted(place.glob("*.pt"))}
+        place.name: {path.stem: state_file(path, trust) for path in sorted(place.glob("*.pt"))}
         for place in sorted(folder.glob("mp_rank_*"))
     }
+    if not any(ranks.values()):
+        raise JoyError(
+            "an iteration of Megatron without a file that is read", where=str(folder),
+            help="known: mp_rank_…/*.pt and torch_dist (not zarr)",
+        )  # fmt: skip
     joined = {name: {**files.pop("model_optim_rng", {}), **files} for name, files in ranks.items()}
     if len(joined) == 1:
         return next(iter(joined.values())), []
@@ -177,7 +201,7 @@ def deepspeed_plain(folder: Path, trust: bool) -> tuple[Any, list[str]]:
             "tensor-parallel DeepSpeed checkpoints are not read", where=str(folder),
             help="DeepSpeed's ds_to_universal.py first",
         )  # fmt: skip
-    state = torch_file(files[0], trust)
+    state = state_file(files[0], trust)
     model = state.pop("module", None)
     return {"model": model, **{k: v for k, v in state.items() if v is not None}}, []
 

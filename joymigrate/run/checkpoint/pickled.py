@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 from argparse import Namespace
 from collections import OrderedDict
 from pathlib import Path
@@ -12,6 +13,10 @@ from typing import Any
 import torch
 
 from joymigrate.errors import JoyError
+
+# What torch.load raises on bytes that are cut short or were never written by torch.save.
+BROKEN = (RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError,
+          AssertionError, OverflowError, struct.error)  # fmt: skip
 
 
 class Unknown:
@@ -97,11 +102,13 @@ def torch_file(path: Path, trust: bool) -> Any:
         return torch.load(path, map_location="cpu", weights_only=not trust, **more)
     except pickle.UnpicklingError as error:
         told = str(error).split("\n")[0]
+        if trust or "invalid load key" in str(error):
+            raise JoyError(f"not a whole torch file: {told[:200]}", where=str(path)) from None
         raise JoyError(
             f"holds objects that run code when they are read: {told[:200]}", where=str(path),
             help="--trust if you trust where the file comes from",
         ) from None  # fmt: skip
-    except (RuntimeError, EOFError, ValueError) as error:
+    except BROKEN as error:
         if "process group" in str(error):
             raise JoyError(
                 "one process's part of a sharded state (ShardedTensor)", where=str(path),

@@ -137,3 +137,32 @@ def test_a_whole_module_is_its_weights_and_says_so(tmp_path: Path) -> None:
     found, _, lost = read.read(tmp_path / "module.pt", trust=True)
     assert set(found) == {"weight", "bias"}
     assert "Linear" in lost[0]
+
+
+def test_files_that_are_cut_short_are_named(tmp_path: Path, state: Any) -> None:
+    safetensors.save_file(state[0], tmp_path / "model.safetensors")
+    (tmp_path / "trainer_state.json").write_text('{"global_step"')
+    (tmp_path / "optimizer.bin").write_bytes(b"junk")
+    torch.save({"one": 1}, tmp_path / "rng_state.pth")
+    torch.save({"two": 2}, tmp_path / "rng_state_0.pth")
+    found, _, lost = read.read(tmp_path)
+    assert found["rng_state"] == {"one": 1}
+    assert [one.partition(":")[0] for one in lost] == [
+        "optimizer.bin", "trainer_state.json", "rng_state_0.pth"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", ["mp_rank_00", "zarr", "iter_0000001/zarr"])
+def test_a_megatron_folder_without_what_is_read_is_an_error(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("1")
+    (tmp_path / folder).mkdir(parents=True)
+    with pytest.raises(JoyError):
+        read.read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["mp_rank_00_model_states.pt", "mp_rank_00/model_optim_rng.pt"])
+def test_a_file_of_no_mapping_is_an_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    torch.save([1], tmp_path / name)
+    with pytest.raises(JoyError, match="no mapping"):
+        read.read(tmp_path)
