@@ -19,7 +19,10 @@ def misfit(value: Any, schema: Any, name: str = "arguments", depth: int = DEPTH)
     if not isinstance(schema, Mapping) or not depth:
         return None
     kinds = schema.get("type")
-    known = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind in TYPES]
+    named = kinds if isinstance(kinds, list) else [kinds]
+    known = [kind for kind in named if isinstance(kind, str) and kind in TYPES]
+    if value is None and schema.get("nullable") is True:  # of OpenAPI
+        return None
     if known and not any(is_of(value, kind) for kind in known):
         return f"{name} of another type than {' or '.join(known)}"
     choices = schema.get("enum")

@@ -135,7 +135,9 @@ def misuse(functions: Sequence[tuple[Any, Any]], finish: Any, call: Call) -> str
         return None
     if functions and choice == "none":
         return "a tool call, which was forbidden"
-    due = choice == "required" or isinstance(choice, dict)
+    allowed = choice.get("allowed_tools", choice) if isinstance(choice, dict) else None
+    mode = allowed.get("mode", "required") if isinstance(allowed, dict) else choice
+    due = mode == "required"
     if due and not functions and finish in CALLED:
         return "no tool call, which was required"
     if len(functions) > 1 and body.get("parallel_tool_calls") is False:

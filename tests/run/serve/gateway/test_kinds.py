@@ -179,6 +179,13 @@ def test_sound_tool_calls_are_not() -> None:
     assert whole.misuse([("other", "5"), (None, "{")], "stop", asked) is None
     odd = {"function": {"name": "weigh", "parameters": [5, {"required": 5, "enum": 5}]}}
     assert whole.misuse([GOOD], "stop", call(tools=[odd])) is None
+    auto = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}
+    assert whole.misuse([], "stop", call(tools=[TOOL], tool_choice=auto)) is None
+    due = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}}
+    assert whole.misuse([], "stop", call(tools=[TOOL], tool_choice=due))
+    for schema in ({"type": {"what": "string"}}, {"type": "string", "nullable": True}):
+        odd = {"function": {"name": "weigh", "parameters": schema}}
+        assert whole.misuse([("weigh", "null")], "stop", call(tools=[odd])) is None
 
 
 # Sampling
