@@ -70,6 +70,7 @@ class Baseline:
         self.table = self.rank.json("forced.json")
         self.program = self.rank.program
         self.alignments: dict[str, Alignment] = {}
+        self.aligned: dict[str, int] = {}  # root → how many of its modules are aligned
         self.roots: dict[str, str] = {}
         self.tensors: KeptTensors | None = None
         self.identity: dict[str, dict[str, Any]] = {}
@@ -103,8 +104,9 @@ class Baseline:
 
     def alignment(self, recorder: Any, root: str, theirs: str) -> Alignment:
         """Names of the target's modules in the baseline."""
-        if root not in self.alignments:
-            mine = recorder.inventory.modules[root]
+        mine = recorder.inventory.modules[root]
+        if self.aligned.get(root) != len(mine):  # a model may grow
+            self.aligned[root] = len(mine)
             self.alignments[root] = align(
                 self.program["modules"].get(theirs, []), mine, self.mapping
             )

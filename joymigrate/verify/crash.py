@@ -133,6 +133,8 @@ def early(crash: Mapping[str, Any] | None, stop: Mapping[str, Any] | None) -> st
         return f": step {stop['step']} could not be written: {stop['why']}"
     if crash is None:
         return ""
+    if crash.get("recorder"):
+        return f": joymigrate's own recorder failed at {crash['recorder']}: {words(crash)}"
     at = f" at {crash['where']}" if crash.get("where") else ""
     return f": the program broke off{at}: {words(crash)}"
 

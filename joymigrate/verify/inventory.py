@@ -48,18 +48,23 @@ class Inventory:
         self.shared: dict[str, str] = {}  # a later model's tensor → the same one's name before
         self.ties: dict[str, str] = {}  # a name of a tensor → its first name in the same model
         self.known: dict[str, None] = {}  # in the order of first calls
+        self.sizes: dict[str, int] = {}  # modules of a root when it was noted
         self.origins: dict[str, dict[str, Any]] = {}  # of weights that training may have made
 
     def see(self, roots: ModuleNames, root: str) -> None:
-        """Note a root's modules and hash its weights, at its first recorded call."""
-        if root in self.known:
-            return
+        """Note a root's modules and hash its weights, at its first recorded call; later those that
+        it got since (a constructor that calls a part of itself, adapters)."""
         self.known[root] = None
         module = roots.modules[root]
+        self.sizes[root] = size_of(module)
+        noted = self.modules.setdefault(root, [])
+        paths = {facts["path"] for facts in noted}
         members = [(plain(path), m) for path, m in module.named_modules() if unwrap(m) is m]
-        self.modules[root] = [describe(path, m) for path, m in members]
+        members = [(path, m) for path, m in members if path not in paths]
+        fresh = [describe(path, m) for path, m in members]
+        noted += fresh
         spread = set()
-        for (path, member), facts in zip(members, self.modules[root], strict=True):
+        for (path, member), facts in zip(members, fresh, strict=True):
             held = {n: one.shape for (key, n), one in roots.flat.items() if key == id(member)}
             facts["params"] |= {name: list(shape) for name, shape in held.items()}
             spread |= {f"{path}.{name}".lstrip(".") for name in held}
@@ -71,6 +76,8 @@ class Inventory:
                 if plain(name) in spread or name.endswith(OWN):
                     continue  # no process holds it whole
                 place = f"{root}:{plain(name)}"
+                if plain(name).rpartition(".")[0] in paths:
+                    continue  # noted before training
                 first, source = self.hashed.setdefault(tensor, (root, place))
                 if first == root and source != place:
                     self.ties[place] = source
@@ -78,6 +85,10 @@ class Inventory:
                     self.shared[place] = source
                 elif hashable(tensor):
                     self.weights[place] = {"kind": kind, **tensor_hash(tensor)}
+
+    def is_complete(self, roots: ModuleNames, root: str) -> bool:
+        """Whether a root was noted, and has as many modules as then."""
+        return root in self.known and self.sizes[root] == size_of(roots.modules[root])
 
     def parameter_names(
         self, roots: ModuleNames, wanted: Iterable[torch.Tensor] = ()
@@ -124,6 +135,11 @@ class Inventory:
             "origins": self.origins,
             "scalars": self.scalars,
         }
+
+
+def size_of(module: torch.nn.Module) -> int:
+    """How many modules it has, itself among them."""
+    return sum(1 for _ in module.modules())
 
 
 def hashable(tensor: Any) -> bool:

@@ -271,11 +271,13 @@ class Recorder:
             self.run_watch.note(f"loaded {name}", self.step, number)
 
     def see(self, root: str) -> None:
-        """Note a model's modules and weights, the first time, and what training made of them."""
+        """Note a model's modules and weights, the first time and when it grew, and what training
+        made of them."""
         roots, kept = self.module_names, self.inventory
-        if root in kept.known:
+        if kept.is_complete(roots, root):
             return
         with self.own_work():
+            roots.refresh(root)
             kept.see(roots, root)
             if self.step > self.settings.first:
                 found = origins.sources(roots, kept.known, kept.weights, root)
