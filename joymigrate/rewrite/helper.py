@@ -22,6 +22,7 @@ where several are present.
 import functools
 import importlib
 import os
+from typing import Optional
 
 import torch
 
@@ -74,13 +75,20 @@ def device_type() -> str:
     return _found() or "cpu"
 
 
-def device(index=None):
-    """The device to place tensors on. `index` is a card's number, a device, or None (current)."""
-    if isinstance(index, bool) or (index is not None and not isinstance(index, int)):
-        return index
-    if index is None or _found() is None:
-        return device_type()
-    return f"{{_found()}}:{{index}}"
+def device(index: Optional[int] = None) -> str:
+    """The device to place tensors on. `index` is a card's number, a device, or None (current).
+
+    TorchScript, which takes a number or nothing here, compiles the first branch.
+    """
+    if torch.jit.is_scripting():
+        name = device_type()
+        return name if index is None or name == "cpu" else "{{}}:{{}}".format(name, index)
+    else:
+        if isinstance(index, bool) or (index is not None and not isinstance(index, int)):
+            return index
+        if index is None or _found() is None:
+            return device_type()
+        return f"{{_found()}}:{{index}}"
 
 
 def device_module():

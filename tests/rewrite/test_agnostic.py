@@ -134,6 +134,10 @@ def flag(x: torch.Tensor) -> bool:
 @torch.jit.script
 def same(x: torch.Tensor) -> bool:
     return x.device.type == jm.accelerator()
+
+@torch.jit.script
+def put(x: torch.Tensor) -> torch.Tensor:
+    return x.to(jm.device()).to(jm.device(1))
 """
 
 
@@ -146,6 +150,7 @@ def test_functions_that_torchscript_compiles_call_the_helper(
     monkeypatch.syspath_prepend(str(tmp_path))
     scripted = importlib.import_module("scripted_case")
     assert (scripted.flag(torch.ones(1)), scripted.same(torch.ones(1))) == (False, False)
+    assert scripted.put(torch.ones(1)).device == torch.device("cpu")
     file = io.BytesIO()
     torch.jit.save(scripted.flag, file)  # what asks for a tensor's device can be saved as before
     assert torch.jit.load(io.BytesIO(file.getvalue()))(torch.ones(1)) is False

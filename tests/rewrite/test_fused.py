@@ -186,3 +186,38 @@ def test_on_the_simulated_chip_the_numbers_agree(rewritten: Path) -> None:
     for name, value in before.items():
         # Single precision, sums of 32 terms: a few units of 6e-8 relative to values near 1.
         torch.testing.assert_close(after[name], value, rtol=2e-5, atol=2e-6, msg=name)
+
+
+NORM = "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"w, x = torch.ones(2, 3).unbind(\n    ); y = {NORM}\n",
+        f"w, x = torch.ones(2, 3).unbind(); \\\n    y = {NORM}\nz = 1\n",
+        f"w, x = torch.ones(2, 3).unbind()\nif True: y = {NORM}",
+    ],
+)
+def test_a_place_on_a_line_that_another_statement_ends_or_continues_is_written(
+    text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text(f"import torch\n{text}")
+    found = scan([tmp_path], chip=chips.target("ascend"), origin=chips.origin(), jobs=1)
+    (patch,) = patches(found, unsafe=True)
+    assert patch.after is not None
+    assert patch.after.count(b"npu_rms_norm(x, w, 1e-6)") == 1
+    compile(patch.after, "a.py", "exec")
+
+
+def test_a_method_that_is_one_norm_gets_one_call(tmp_path: Path) -> None:
+    program = PROGRAM[: PROGRAM.index("def norm")]
+    body = (
+        "        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight\n"
+    )
+    program = program[: program.index("        variance")] + body
+    (tmp_path / "a.py").write_text(program)
+    found = scan([tmp_path], chip=chips.target("ascend"), origin=chips.origin(), jobs=1)
+    (patch,) = patches(found, unsafe=True)
+    assert patch.after is not None
+    assert patch.after.count(b"npu_rms_norm") == 1

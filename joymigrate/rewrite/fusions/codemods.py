@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import libcst as cst
@@ -28,14 +29,12 @@ class FusionCodemod(Codemod):
     @classmethod
     def part(cls, module: Module) -> tuple[int, int]:
         """From the first to the last statement at the file's top level that holds a place."""
-        starts, spans = module.source.starts, []
         found = fusions.places(module, cls.RULE)
-        for node in module.tree.body:
-            heads = (each.lineno for each in getattr(node, "decorator_list", ()))
-            start, end = starts[min(node.lineno, *heads, node.lineno) - 1], module.span(node)[1]
-            if any(start <= first and last <= end for first, last in found):
-                below = module.source.text.find("\n", end)
-                spans.append((start, below + 1 if below >= 0 else len(module.source.text)))
+        spans = [
+            (start, end)
+            for start, end in top_blocks(module)
+            if any(start <= first and last <= end for first, last in found)
+        ]
         return (spans[0][0], spans[-1][1]) if spans else super().part(module)
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -62,6 +61,23 @@ class FusionCodemod(Codemod):
             lpar=lpar or (cst.LeftParen(),),
             rpar=rpar or (cst.RightParen(),),
         )
+
+
+def top_blocks(module: Module) -> Iterator[tuple[int, int]]:
+    """The file's top level as runs of whole lines; statements that share a line stand together."""
+    starts, text = module.source.starts, module.source.text
+    begin = after = 0
+    for node in module.tree.body:
+        heads = (each.lineno for each in getattr(node, "decorator_list", ()))
+        start = starts[min(node.lineno, *heads, node.lineno) - 1]
+        if start >= after and not text[max(start - 3, 0) : start].rstrip("\r\n").endswith("\\"):
+            if after:
+                yield begin, after
+            begin = start
+        below = text.find("\n", module.span(node)[1])
+        after = below + 1 if below >= 0 else len(text)
+    if after:
+        yield begin, after
 
 
 class RmsNorm(FusionCodemod):

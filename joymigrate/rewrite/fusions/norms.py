@@ -24,13 +24,15 @@ class Norm:
 
 def rms_norms(module: Module, template: str) -> Iterator[Place]:
     """Expressions, and first statements of methods, that are an RMSNorm and nothing else."""
+    written = set()  # expressions of methods that make the call before them
     for function in module.names.nodes[ast.FunctionDef]:
         fusion = in_method(module, function, template)
         if fusion is not None:
             body = [s for s in function.body if not documentation(s)]
+            written |= {each for each in ast.walk(function) if isinstance(each, ast.BinOp)}
             yield module.span(body[0]), fusion
     for node in module.names.nodes[ast.BinOp]:
-        fusion = in_expression(module, node, template)
+        fusion = in_expression(module, node, template) if node not in written else None
         if fusion is not None:
             yield module.span(node), fusion
 
