@@ -225,7 +225,7 @@ def text_of_items(items: Any) -> str:
             text = part.get("text") if isinstance(part, dict) else None
             found += [text] if isinstance(text, str) else []
         if item.get("type") == "function_call":
-            found.append(f"{item.get('name')}({item.get('arguments')})")
+            found.append(f"{item.get('name')}({plain_arguments(item.get('arguments'))})")
     return "".join(found)
 
 
@@ -258,7 +258,19 @@ def words_of_calls(functions: Sequence[tuple[Any, Any]]) -> str:
     import orjson
 
     names = [name for name, _ in functions]  # first: how many there are, and of what
-    return orjson.dumps([names, functions]).decode() if functions else ""
+    plain = [(name, plain_arguments(arguments)) for name, arguments in functions]
+    return orjson.dumps([names, plain]).decode() if functions else ""
+
+
+def plain_arguments(arguments: Any) -> Any:
+    """Arguments without the spaces and escapes of the server that wrote them; as they are where
+    they are no JSON."""
+    import orjson
+
+    try:
+        return orjson.dumps(orjson.loads(arguments)).decode()
+    except (ValueError, TypeError):
+        return arguments
 
 
 def scores_of(parsed: dict[str, Any]) -> tuple[float, ...]:
