@@ -75,6 +75,7 @@ REMEMBERED = 32  # questions whose answers are kept, to be asked again in doubt
 REMEMBERED_BYTES = 64 * 1024  # longer questions are not kept
 REPETITION_COST = 4  # one takes twice the requests of a pair, and is longer
 REPETITIONS = 24  # sampled questions that are asked twice at once, with seeds and without
+TRIES = 4 * REPETITIONS  # after so many, those that nobody could answer are asked seldom, too
 
 
 @dataclass(slots=True)
@@ -95,6 +96,7 @@ class Shadow:
     repeat_point: float = 0.0
     repeating: bool = False
     repetitions: Counter[bool] = field(default_factory=Counter)  # by whether there was a seed
+    tries: Counter[bool] = field(default_factory=Counter)  # the same, with those without answers
     canned: Canned = field(default_factory=Canned)
     running: set[asyncio.Task[None]] = field(default_factory=set)
     agreed: int = 0
@@ -164,6 +166,7 @@ class Shadow:
             self.remembered.clear()
             self.kinds.clear()
             self.repetitions.clear()
+            self.tries.clear()
             self.canned = Canned()
 
     def start(self, work: Any) -> None:
@@ -211,7 +214,8 @@ class Shadow:
             return False
         self.begin()
         seeded = call.parsed.get("seed") is not None
-        if self.repetitions[seeded] < REPETITIONS:
+        if self.repetitions[seeded] < REPETITIONS and self.tries[seeded] < TRIES:
+            self.tries[seeded] += 1
             return True
         self.repeat_point = (self.repeat_point + GOLDEN) % 100
         return self.repeat_point < self.rollout.plan.pair_percent / REPETITION_COST
@@ -224,10 +228,12 @@ class Shadow:
         """
         try:
             asked = short(call, sampled=True)
-            one, two = await self.both(asked), await self.both(asked)
-            texts = [said.text for pair in (one, two) for said in pair if said and said.good]
-            if len(texts) < 4 or not all(texts):
-                return
+            texts: list[str] = []
+            for _ in range(2):
+                both = await self.both(asked)
+                texts += [said.text if said is not None and said.good else "" for said in both]
+                if not all(texts):
+                    return
             seeded = (call.parsed or {}).get("seed") is not None
             self.repetitions[seeded] += 1
             told = compare_repetitions((texts[0], texts[2]), (texts[1], texts[3]), seeded=seeded)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -16,8 +18,10 @@ from joymigrate.run.serve.gateway.calls import CHAT, TEXT, Call
 from joymigrate.run.serve.gateway.canned import Canned
 from joymigrate.run.serve.gateway.events import Compared, Plan
 from joymigrate.run.serve.gateway.kinds import KIND_PAIRS, KINDS, RECENT, Kinds, label_of
+from joymigrate.run.serve.gateway.relay_parts import Heard
 from joymigrate.run.serve.gateway.rollout import Rollout
-from joymigrate.run.serve.gateway.shadow import compare_repetitions
+from joymigrate.run.serve.gateway.settings import ShadowSettings
+from joymigrate.run.serve.gateway.shadow import TRIES, Shadow, compare_repetitions
 from joymigrate.run.serve.gateway.shadow_calls import short
 
 
@@ -188,6 +192,16 @@ def test_sound_tool_calls_are_not() -> None:
         assert whole.misuse([("weigh", "null")], "stop", call(tools=[odd])) is None
 
 
+def test_calls_are_the_same_whatever_spaces_a_server_writes() -> None:
+    ours, theirs = '{"what":"th\u00e9","n":[1]}', '{"what": "th\\u00e9", "n": [1]}'
+    one, two = (whole.words_of_calls([("f", text)]) for text in (ours, theirs))
+    assert one == two
+    assert whole.words_of_calls([("f", '{"what": "t')]) != one
+    assert whole.words_of_calls([("f", json.loads(ours))]) != one, "no text, as clients expect"
+    items = [[{"type": "function_call", "name": "f", "arguments": a}] for a in (ours, theirs)]
+    assert whole.text_of_items(items[0]) == whole.text_of_items(items[1])
+
+
 # Sampling
 
 
@@ -208,6 +222,29 @@ def test_who_repeats_itself_alone_is_told(
     pairs = (theirs[0], theirs[1]), (ours[0], ours[1])
     told = compare_repetitions(*pairs, seeded=seed is not None)
     assert told == ({} if worse is None else {"sampling": worse})
+
+
+def test_questions_that_nobody_answers_are_not_repeated_for_ever() -> None:
+    class Busy(Shadow):
+        asked = 0
+
+        async def ask(self, upstream: Any, call: Call) -> Said | None:
+            self.asked += 1
+            return Said(text="word") if upstream.role == "primary" else None
+
+    async def talk() -> int:
+        primary, standby = (SimpleNamespace(role=one, up=True) for one in ("primary", "standby"))
+        plan = Plan(pair_percent=0.0)
+        parts: Any = (primary, standby, Rollout(plan, state="promoted"), None, print, print, set())
+        shadow = Busy(ShadowSettings(), *parts)
+        shadow.succeeded = lambda role: None  # type: ignore[method-assign]
+        for _ in range(TRIES + 50):
+            shadow.heard(call(messages=[]), Heard(primary, "word", "stop", 1.0, None))
+            while shadow.running:
+                await asyncio.sleep(0)
+        return shadow.asked
+
+    assert asyncio.run(talk()) == 2 * (KIND_PAIRS + TRIES)
 
 
 def test_one_question_of_several_users_has_one_answer() -> None:
