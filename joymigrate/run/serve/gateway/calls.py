@@ -40,6 +40,8 @@ ORDERS = frozenset(
      "unregister", "files", "uploads", "batches", "fine_tuning", "cancel", "conversations",
      "vector_stores", "assistants", "threads")
 )  # fmt: skip
+# Fields of /v1/responses by which a question is put into a conversation, or runs on as a job.
+KEEPING = ("conversation", "background")
 USER_HEADERS = ("X-User-Id", "X-User")
 SESSION_HEADERS = ("X-Session-Id", "X-Conversation-Id")
 
@@ -103,6 +105,9 @@ class Call:
         parts = self.path.partition("?")[0].split("/")
         if self.kind == TRITON:
             return parts[-1] not in ASKS
+        body = self.parsed if self.kind == RESPONSES and self.parsed else {}
+        if any(map(body.get, KEEPING)):
+            return True
         return not self.strict and not ORDERS.isdisjoint(parts)
 
 

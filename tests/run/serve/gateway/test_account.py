@@ -280,6 +280,13 @@ def test_what_changes_a_server_is_not_asked_again() -> None:
         "/v1/rank", "/v1/completions",
     ):  # fmt: skip
         assert not orders(path), path
+    for more, changes in (
+        ({"conversation": "c1"}, True),
+        ({"background": True}, True),
+        ({}, False),
+    ):
+        asked = {"input": "q", **more}
+        assert Call("responses", "POST", "/v1/responses", {}, b"", asked, 0.0).orders == changes
 
 
 def test_a_plan_of_an_older_gateway_is_completed() -> None:
