@@ -12,11 +12,12 @@ from joymigrate.run.serve.gateway.calls import CHAT, RANK, RESPONSES, TRITON, Ca
 PAIR_TOKENS = 48  # of a paired answer: enough to tell two models apart, and soon over
 
 
+# What makes several texts of a question, or names who asks. Some servers refuse a search's fields
+# without the search.
 CHOICES = frozenset(
-    ("best_of", "n", "user", "prompt_logprobs", "use_beam_search", "return_token_ids")
-)
-
-
+    ("best_of", "n", "user", "prompt_logprobs", "use_beam_search", "return_token_ids",
+     "length_penalty", "early_stopping")
+)  # fmt: skip
 SAMPLED = CHOICES | {"seed", "top_p", "top_k", "min_p"}
 
 
@@ -66,6 +67,9 @@ def short(call: Call, *, sampled: bool = False) -> Call:
         asked.append(PAIR_TOKENS)
     most = min((one for one in asked if isinstance(one, int) and one > 0), default=None)
     body |= ({} if sampled else {"temperature": 0}) | ({"max_tokens": most} if most else {})
+    least = body.get("min_tokens")
+    if most and isinstance(least, int) and least > most:
+        body["min_tokens"] = most  # some servers refuse more
     if sampled or (call.kind == CHAT and "tools" in body and "tool_choice" not in body):
         body["stream"] = False  # calls come whole: they can be compared
         body.pop("stream_options", None)  # which servers refuse then

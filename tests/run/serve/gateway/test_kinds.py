@@ -212,6 +212,12 @@ def test_a_sampled_question_is_repeated_as_it_is() -> None:
     }  # fmt: skip
 
 
+def test_a_short_question_has_no_field_that_a_server_refuses_without_another() -> None:
+    search = {"use_beam_search": True, "n": 4, "length_penalty": 1.2, "early_stopping": True}
+    asked = short(call(**search, min_tokens=100, max_tokens=200))
+    assert asked.parsed == {"model": "m", "temperature": 0, "max_tokens": 48, "min_tokens": 48}
+
+
 @pytest.mark.parametrize(("seed", "theirs", "ours", "worse"), [
     (None, "ab", "aa", True), (None, "aa", "ab", False), (7, "aa", "ab", True),
     (None, "ab", "cd", None), (7, "aa", "bb", None), (7, "ab", "aa", False),
