@@ -19,7 +19,9 @@ PARTS = {
     "random_states_*.pkl": "rng_state", "trainer_state.json": "trainer_state",
     "training_args.bin": "training_args", "recipe_state.pt": "recipe_state",
 }  # fmt: skip
-HARMLESS = (".json", ".md", ".txt", ".py", ".jinja", ".model", ".yaml", ".yml", ".log", ".png")
+HARMLESS = (".json", ".md", ".txt", ".py", ".jinja", ".model", ".tiktoken", ".yaml", ".yml", ".log",
+            ".png", ".jpg", ".jpeg", ".svg", ".pdf")  # fmt: skip
+PAPERS = ("license", "notice", "copying", "readme")  # beginnings of names without an end
 LATEST = "latest_checkpointed_iteration.txt"  # of Megatron
 TORCH = (".pt", ".pth", ".ckpt", ".bin")
 STEMS = ("model", "pytorch_model", "diffusion_pytorch_model")
@@ -32,7 +34,10 @@ def others(folder: Path, used: Iterable[Path]) -> list[str]:
     return [
         f"{path.name}: a {'folder' if path.is_dir() else 'file'} that is not read"
         for path in sorted(folder.iterdir())
-        if path not in read and not path.name.startswith(".") and path.suffix not in HARMLESS
+        if path not in read
+        and not path.name.startswith(".")
+        and path.suffix not in HARMLESS
+        and not (path.is_file() and path.name.lower().startswith(PAPERS))
     ]
 
 
@@ -153,6 +158,8 @@ def of_files(folder: Path, trust: bool) -> tuple[Any, list[str]]:
     model = weights(files, trust)
     beside, more, lost = parts(folder, trust)
     lost += others(folder, [*files, *more])
+    if not files:
+        lost.append("the weights: no file of them is in the folder")
     return ({"model": model, **beside} if beside else model), lost
 
 

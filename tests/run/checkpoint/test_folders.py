@@ -166,3 +166,13 @@ def test_a_file_of_no_mapping_is_an_error(tmp_path: Path, name: str) -> None:
     torch.save([1], tmp_path / name)
     with pytest.raises(JoyError, match="no mapping"):
         read.read(tmp_path)
+
+
+def test_a_licence_is_no_part_of_a_run_and_weights_are(tmp_path: Path, state: Any) -> None:
+    torch.save(state[1], tmp_path / "optimizer.pt")
+    (tmp_path / "LICENSE").write_text("may be used")
+    found, _, lost = read.read(tmp_path)
+    assert found["model"] == {}
+    assert lost == ["the weights: no file of them is in the folder"]
+    safetensors.save_file(state[0], tmp_path / "model.safetensors")
+    assert read.read(tmp_path)[2] == []
