@@ -676,6 +676,8 @@ class Flow(FlowGraph):
             return self.is_device(value.body, depth + 1) or self.is_device(value.orelse, depth + 1)
         if isinstance(value, COMPREHENSIONS) and not isinstance(value, ast.DictComp):
             return self.is_device(value.elt, depth + 1)
+        if isinstance(value, (ast.List, ast.Tuple, ast.Set)) and value.elts:
+            return all(self.is_device(each, depth + 1) for each in value.elts)
         if isinstance(value, ast.NamedExpr):
             return self.is_device(value.value, depth + 1)
         if isinstance(value, ast.Call):

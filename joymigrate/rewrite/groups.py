@@ -37,6 +37,7 @@ from joymigrate.rewrite.expressions import (
 from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.proof import label
+from joymigrate.rewrite.scopes import FUNCTIONS
 
 # Back ends that are no chip of ours but that programs have branches for.
 OTHERS = ("xpu", "hpu", "mps", "xla", "hip", "tpu", "cpu")
@@ -59,6 +60,7 @@ class Groups:
             at = self.expression_at(self.offset(finding)) if finding.edits else None
             if at is not None and finding.rule != "JM001" and finding.group is None:
                 self.members[at].append(number)
+        self.placed: set[int] = set()  # left since a condition that stays asks for their value
         self.stay: dict[int, str] = {}  # finding → why it is not written
         self.doubtful: dict[int, str] = {}  # finding → why it needs a look
         self.unsure: list[OriginMention] = []  # places that only an unsafe edit moves
@@ -195,7 +197,9 @@ class Groups:
                 return
             for place, number in left:
                 seen.add(number)
-                self._leave(self._with_guard(place, hold=True), self.stay[number])
+                # What places a value for one function takes no guard of the whole file with it.
+                found = self._with_guard(place, hold=True, inside=number in self.placed)
+                self._leave(found, self.stay[number])
 
     def _leave_placed(self) -> None:
         """Where a condition stays that leaves for other devices, so does what places its value."""
@@ -211,6 +215,7 @@ class Groups:
                 kept = next((m for m in self.mentions if start <= m.start < end), None)
                 reason = self._why(kept) if kept is not None else None
             if reason is not None and at is not None and not self._mixed_before(at):
+                self.placed.update(number for number in numbers if number not in self.stay)
                 self._leave(numbers, reason)
 
     @functools.cached_property
@@ -364,11 +369,14 @@ class Groups:
         """Where code that stays stands behind a guard that would be moved, move neither."""
         self._leave(self._with_guard(mention, hold=True), self._why(mention))
 
-    def _with_guard(self, mention: OriginMention, *, hold: bool) -> list[int]:
+    def _with_guard(self, mention: OriginMention, *, hold: bool, inside: bool = False) -> list[int]:
         """Findings of the nearest guard before a place that would move, and of what it guards.
 
-        With `hold`, the project's conditions before the place are noted as well.
+        With `hold`, the project's conditions before the place are noted as well; with `inside`,
+        guards outside of the place's function are passed over.
         """
+        enclosing = self.module.names.enclosing
+        function = enclosing(mention.node, FUNCTIONS)
         served = self.module.guarded(mention.node) or elsewhere(self.module, mention.node)
         served = served or any(isinstance(test, ast.Try) for test, _ in guards_of(mention.node))
         for operand in () if served or not hold else operands_before(mention.node):
@@ -376,6 +384,8 @@ class Groups:
         for test, body in guards_of(mention.node):
             if isinstance(test, ast.Try):
                 return []  # a failure is caught
+            if inside and enclosing(test, FUNCTIONS) is not function:
+                return []
             if hold and not served and not self._stays(test):
                 self._hold(mention, test)
             start, _ = self.module.span(test)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
 
 LEAVES = (ast.Return, ast.Continue, ast.Break)
-TWICE = re.compile(r"(?:^|_)(?:no|not|without|disable)_?[a-z]")  # flags that deny by their name
+# Flags that deny by their name: `no_cuda`, `nogpu`; not `on_node`, `norm_device`.
+TWICE = re.compile(r"(?:^|[_-])(?:no|not|without|disable)(?:[_-]|(?=cuda|gpu|npu|accel|dev))")
 CONTAINERS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 
 

@@ -141,3 +141,42 @@ def test_a_test_stays_before_what_runs_on_the_origin_alone(body: str, tmp_path: 
         "['CUDAExecutionProvider']", "1"
     )
     assert rewritten(tmp_path / "other", aten) != aten
+
+
+@pytest.mark.parametrize(
+    "guard", ["assert torch.cuda.is_available()", "if not torch.cuda.is_available():\n    exit()"]
+)
+def test_a_value_that_stays_for_one_function_holds_no_guard_of_the_file(
+    guard: str, tmp_path: Path
+) -> None:
+    text = (
+        f"import torch\n{guard}\ny = torch.ones(1).cuda()\n\n\ndef f(x):\n    x = x.cuda()\n"
+        "    if not x.is_cuda:\n        return None\n"
+        "    import flash_attn\n    return flash_attn.f(x)\n"
+    )
+    found = findings(tmp_path, text)
+    written = {
+        each.line for each in found if each.rule in ("JM101", "JM110", "JM111") and each.edits
+    }
+    assert written == {2, 2 + guard.count("\n") + 1}
+
+
+@pytest.mark.parametrize("name", ["have", "on_node", "norm_device", "notebook"])
+def test_a_flag_whose_name_only_begins_like_a_denial_is_a_guard(name: str, tmp_path: Path) -> None:
+    text = (
+        f"import torch\n{name} = torch.cuda.is_available()\n\n\ndef f(x):\n"
+        f"    if not {name}:\n        return x\n"
+        '    return torch.cuda.jiterator._create_jit_fn("x")\n'
+    )
+    (flag,) = findings(tmp_path, text, "JM101")
+    assert "which stays" in str(flag.reason)
+
+
+@pytest.mark.parametrize("devices", ["DEVICES", '[torch.device("cpu"), torch.device("cuda")]'])
+def test_a_device_of_a_list_that_is_gone_through_is_asked_for(devices: str, tmp_path: Path) -> None:
+    text = (
+        'import torch\nDEVICES = [torch.device("cpu"), torch.device("cuda")]\n'
+        f'for d in {devices}:\n    if d.type == "cuda":\n        torch.ones(1, device=d)\n'
+    )
+    (question,) = findings(tmp_path, text, "JM111")
+    assert question.edits
