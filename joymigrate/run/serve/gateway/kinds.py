@@ -107,7 +107,9 @@ class Kinds:
         }  # fmt: skip
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Take up a saved `state`."""
+        """Take up a saved `state` in place of what was known: what came behind it comes again."""
+        self.known.clear()
+        self.tripped.clear()
         for label, (pairs, last, against, tests) in list(saved.items())[:KINDS]:
             kind = self.known[label] = Kind(int(pairs), int(last), dict(against))
             for name, state in tests.items():

@@ -51,6 +51,17 @@ def test_a_kind_that_is_always_wrong_is_not_lost_among_the_others() -> None:
     assert not Rollout().handle(Compared(1.0, {"text": True}, kind="x" * 500))
 
 
+def test_what_was_heard_behind_a_saved_state_is_not_counted_twice() -> None:
+    """A gateway that finds Redis again takes the state up and hears the events behind it again."""
+    answers = Answers(Plan())
+    saved = json.loads(json.dumps(answers.state()))
+    for _ in range(2):
+        answers.restore(saved)
+        told = [answers.add({"text": True}, kind="tools") for _ in range(3)]
+    assert told == [[], [], []]
+    assert answers.kinds.known["tools"].pairs == 3
+
+
 def test_lengths_that_differ_at_one_kind_trip_within_its_pairs() -> None:
     kinds = Kinds({"shorter": 0.5}, ALPHA)
     tripped = [kinds.add("ends", {"shorter": True}, number) for number in range(KIND_PAIRS)]
