@@ -21,8 +21,14 @@ LONGEST = 300  # characters of a message
 NOTES = "crash-*.json"  # in the bundle's folder, until the recording is over
 STOPS = "stopped-*"  # all of it is in the name: an empty file needs no room on a full disk
 OURS = Path(__file__).resolve().parents[1]
-# A line of ours that calls the program's code: what is raised below it is the program's.
-HANDS_ON = re.compile(r"\b(real|func|call|made|plain|root|fn|function)\(")
+RECORDER = OURS / "verify"  # an error of the simulated chip is none of the recorder
+# A line of ours that calls the program's code, or hands it to what calls it: what is raised below
+# it is the program's.
+CODE = "real|func|call|made|plain|root|fn|function|step|closure"
+HANDS_ON = re.compile(
+    rf"(?<!\.)\b({CODE})\(|\bself\.call\(|"
+    rf"\(({CODE}), (name|args|f\")|\baround\(functools\.partial\(({CODE}), "
+)
 
 
 class Recorded(Protocol):
@@ -100,7 +106,7 @@ def of_recorder(error: BaseException) -> str | None:
     """`run_watch.py:162` where the recorder's own work raised, and not code that it handed on."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename).resolve()
-        if path.is_relative_to(OURS):
+        if path.is_relative_to(RECORDER):
             if not HANDS_ON.search(frame.line or ""):
                 return f"{path.name}:{frame.lineno}"
         elif not foreign(path):

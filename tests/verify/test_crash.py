@@ -170,6 +170,33 @@ def test_a_failure_of_the_recorder_is_told_from_one_of_the_program() -> None:
     assert crash.of_recorder(program) is None
 
 
+@pytest.mark.parametrize("kind", ["Adam", "LBFGS"])
+def test_what_torch_refuses_inside_a_recorded_step_is_the_programs(
+    kind: str, tmp_path: Path
+) -> None:
+    """A loss of torch's, which calls more of torch by itself; also in an optimiser's closure."""
+    (tmp_path / "train.py").write_text(
+        "import sys, torch\n"
+        "torch.manual_seed(0)\n"
+        "layer = torch.nn.Linear(4, 1)\n"
+        f"opt = torch.optim.{kind}(layer.parameters(), lr=0.1)\n"
+        "wanted = torch.ones(7 if len(sys.argv) > 1 else 5)\n"
+        "def loss():\n"
+        "    opt.zero_grad()\n"
+        "    found = torch.nn.functional.mse_loss(layer(torch.ones(5, 4))[:, 0], wanted)\n"
+        "    found.backward()\n"
+        "    return found\n"
+        "for step in range(3):\n"
+        "    opt.step(loss)\n"
+    )
+    recorded = joy("record", "-q", "-o", "base.jmb", "--", sys.executable, "train.py", cwd=tmp_path)
+    assert recorded.returncode == 0, recorded.stderr
+    done = joy("replay", "-q", "base.jmb", "--", sys.executable, "train.py", "wrong", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "program broke off in step 0, at train.py:8: RuntimeError" in done.stdout
+    assert "recorder failed" not in done.stdout
+
+
 def test_weights_that_move_between_devices_are_watched_on() -> None:
     watch = RunWatch()
     layer = torch.nn.Linear(2, 2)
