@@ -9,6 +9,7 @@ import pytest
 
 from joymigrate.chips import rules_root
 from joymigrate.chips.slow_kernels import SlowKernel, read_slow, slow_for, table_of
+from joymigrate.run.rehearse.host_checks.slow import shared_names
 from joymigrate.run.rehearse.limits import SLOW, Limits
 from tests.run.rehearse.conftest import Run
 
@@ -40,6 +41,13 @@ def test_the_dtype_of_the_first_tensor_decides() -> None:
     assert limits.slow(["aclnnAbs T0/1 T0/1"]) == ((), "")
     assert limits.slow(["aclnnUnheardOf T11/1"]) == ((), "")
     assert limits.slow(["aclnnAbs"]) == ((), "")
+
+
+def test_a_cast_of_some_calls_alone_is_none_of_all() -> None:
+    calls = [["Add"], ["Cast", "Add"], ["Cast", "Add"]]  # float64 with float64, float32, int32
+    assert shared_names(calls) == ("Add",)
+    assert shared_names([["Mul"], ["Cast"]]) == ()
+    assert Limits("Ascend910B3").slow(["aclnnAdd T11/1 T11/1 T11/1"])[0] == ("Add",)
 
 
 @pytest.mark.compiler

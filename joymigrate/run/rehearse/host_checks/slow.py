@@ -3,7 +3,8 @@ first tensor.
 
 A call that the host code takes is searched as for the table of answers; then all tensors of the
 first one's dtype get each other dtype, at three sizes. A dtype counts where every call that was
-taken with it launches a kernel there. The table `rules/ascend/ops/kernel_aicpu.csv` is what
+taken with it launches the same kernel there: a cast of the second tensor alone is none of a call
+whose tensors are alike. The table `rules/ascend/ops/kernel_aicpu.csv` is what
 `python -m joymigrate.run.rehearse.host_checks.slow CHECKOUTS` prints.
 """
 
@@ -59,11 +60,13 @@ def slow_dtypes(arguments: Sequence[Argument], grid: Grid) -> dict[str, tuple[st
                     answer = grid.ask([of_side(value, side) for value in question])
                     if answer.status == 0:
                         found.setdefault(dtype, []).append(on_cpu(answer))
-    return {
-        dtype: tuple(dict.fromkeys(name for names in each for name in names))
-        for dtype, each in found.items()
-        if all(each)
-    }
+    shared = {dtype: shared_names(each) for dtype, each in found.items()}
+    return {dtype: names for dtype, names in shared.items() if names}
+
+
+def shared_names(calls: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """What every call launches, in the first one's order."""
+    return tuple(dict.fromkeys(n for n in calls[0] if all(n in names for names in calls)))
 
 
 def on_cpu(answer: Answer) -> list[str]:
