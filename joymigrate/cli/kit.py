@@ -90,7 +90,14 @@ def score_kit(
     table, overall = score.quality(rows, by), score.quality([{**r, "all": ""} for r in rows], "all")
     if not no_calibration:
         for name in sorted({str(one["chip"]) for one in documents}):
+            device = chips.get(name).device
             mine = [one for one in documents if one["chip"] == name]
+            away = [one for one in mine if score.is_elsewhere(one, device)]
+            for one in away:
+                talk([f"a score of {one['device']}, not of {device}: no calibration is made of it"])
+            mine = [one for one in mine if one not in away]
+            if not mine:
+                continue
             path = calibrate or calibration.place(name)
             known = calibration.load(name)
             calibration.save(score.calibrate(mine, known), path)
@@ -121,10 +128,17 @@ def merge_scores(
     ),
 ) -> int:
     """Join scores of many people into one calibration; each row keeps its sources."""
+    from joymigrate import chips
     from joymigrate.chips import calibration
     from joymigrate.run.kit import score
 
     documents = [score.check(read_json(path), str(path)) for path in scores]
+    for path, one in zip(scores, documents, strict=True):
+        if score.is_elsewhere(one, chips.get(one["chip"]).device):
+            raise JoyError(
+                f"made on {one.get('device')}: it says nothing of the chip", where=str(path),
+                help="a score to share is made by python kit/run.py beside a chip",
+            )  # fmt: skip
     if check:
         for path, one in zip(scores, documents, strict=True):
             if one["rehearsal"]:

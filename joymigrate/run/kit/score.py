@@ -65,6 +65,11 @@ def check(score: Any, where: str) -> Mapping[str, Any]:
     return score
 
 
+def is_elsewhere(score: Mapping[str, Any], device: str) -> bool:
+    """Whether a kit ran on something else than its chip (a CPU, a GPU): it says nothing of it."""
+    return not score["rehearsal"] and score.get("device", device) != device
+
+
 def leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
     """Every text and number of a document with its place."""
     if isinstance(value, Mapping):

@@ -236,7 +236,7 @@ def result(outcome: str, **more: Any) -> dict[str, Any]:
 def scored(*rows: dict[str, Any], rehearsal: bool = False, date: str = "2026-11-22") -> Any:
     return {
         "schema": "joymigrate.score/1", "kit": "1", "chip": "ascend", "rehearsal": rehearsal,
-        "device": "cpu", "device_name": "Ascend910B3", "versions": {"torch_npu": "2.13.0"},
+        "device": "npu", "device_name": "Ascend910B3", "versions": {"torch_npu": "2.13.0"},
         "date": date, "deviations": 0, "results": list(rows),
     }  # fmt: skip
 
@@ -257,6 +257,17 @@ def test_what_was_measured_is_the_next_prediction_and_a_rehearsal_never_replaces
     assert mended is not None
     assert mended["outcome"] == "accepted"
     assert len(mended["sources"]) == 2
+
+
+def test_a_score_of_a_cpu_says_nothing_of_the_chip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, path = tmp_path / "known.json", tmp_path / "score.json"
+    monkeypatch.setenv(calibration.ENVIRONMENT, str(known))
+    path.write_text(json.dumps({**scored(result("refused")), "device": "cpu"}))
+    assert run(["kit", "score", str(path)]) == 0
+    assert not known.exists()
+    assert run(["kit", "merge", str(path), "-o", str(known)]) == 2
 
 
 def test_precision_and_recall_count_troubles() -> None:
