@@ -45,7 +45,7 @@ def _available(name):
 
 
 @functools.lru_cache(maxsize=None)
-def _found():
+def _find():
     """Device type of the accelerator, or None without one."""
     asked = os.environ.get("JOYMIGRATE_DEVICE")
     if asked == "cpu":
@@ -58,6 +58,14 @@ def _found():
         if _available(name):
             return name
     return None
+
+
+def _found():
+    """The same, which `torch.compile` takes for a constant: it can't compile imports."""
+    return _find()
+
+
+_found._dynamo_marked_constant = True  # as torch.compiler.assume_constant_result, which is slow
 
 
 @torch.jit.ignore

@@ -157,6 +157,19 @@ def test_functions_that_torchscript_compiles_call_the_helper(
     monkeypatch.delitem(sys.modules, "scripted_case")
 
 
+def test_functions_that_are_compiled_whole_call_the_helper(
+    made: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+
+    def move(x: torch.Tensor) -> torch.Tensor:
+        return x if made.is_accel(x) else x.to(made.device()) + 1
+
+    found = torch.compile(move, backend="eager", fullgraph=True)(torch.zeros(1))
+    assert found.tolist() == [1.0]
+
+
 def test_the_helper_refuses_a_device_that_is_not_there(
     made: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +182,7 @@ def test_the_helper_serves_an_accelerator_when_there_is_one(
     made: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(made, "_available", lambda name: name == "npu")
-    made._found.cache_clear()
+    made._find.cache_clear()
     assert (made.device(), made.device(3)) == ("npu", "npu:3")
     assert made.dist_backend(with_cpu=True) == "cpu:gloo,npu:hccl"
     assert made.visible_devices_variable() == "ASCEND_RT_VISIBLE_DEVICES"
