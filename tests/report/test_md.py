@@ -28,6 +28,8 @@ def test_the_comment_has_summary_manual_list_and_details(tmp_path: Path) -> None
         "| device | 1 | 1 | 0 | 0 | 12 s |\n"
         "| kernels | 1 | 0 | 0 | 1 | 60 min |\n"
         "\n"
+        "Statements about the chip: 2 documented, 0 rehearsed, 0 measured.\n"
+        "\n"
         "### Work by hand, the heaviest first\n"
         "\n"
         "| Rule | What | Sites | Files | Effort |\n"
