@@ -48,8 +48,9 @@ class Compared:
 def compare_step(mine: Table, other: Table, names: Mapping[str, str]) -> Compared:
     """Hold one step's tables against each other."""
     rows = np.full(len(mine), -1, np.int64)
+    turns = mine.turns()
     for row, (module, call, kind, leaf) in enumerate(mine.keys()):
-        there = other.place((names.get(module, module), call, kind, leaf))
+        there = other.place((names.get(module, module), call, kind, leaf), turns[row])
         if there is not None and tuple(other.shape[there]) == tuple(mine.shape[row]):
             rows[row] = there
     errors = np.full(len(mine), np.nan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +34,7 @@ class Table:
     spread: Sequence[str]
     stats: NDArray[np.float32]
     sketch: NDArray[np.float32]
-    places: dict[tuple[str, int, str, str], int] = field(default_factory=dict)
+    places: dict[tuple[str, int, str, str], list[int]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.module)
@@ -45,11 +46,22 @@ class Table:
         """(module, call, kind, leaf) of each record."""
         return list(zip(self.module, self.call, self.kind, self.leaf, strict=True))
 
-    def place(self, key: tuple[str, int, str, str]) -> int | None:
-        """The row of a record."""
-        if not self.places and len(self):
-            self.places.update((k, row) for row, k in reversed(list(enumerate(self.keys()))))
-        return self.places.get(key)
+    def turns(self) -> list[int]:
+        """How often each record's key came before it in the step."""
+        seen: Counter[tuple[str, int, str, str]] = Counter()
+        found = []
+        for key in self.keys():
+            found.append(seen[key])
+            seen[key] += 1
+        return found
+
+    def place(self, key: tuple[str, int, str, str], turn: int = 0) -> int | None:
+        """The row of a record, or of its repetition: an output's second gradient in a step."""
+        if not self.places:
+            for row, known in enumerate(self.keys()):
+                self.places.setdefault(known, []).append(row)
+        rows = self.places.get(key, [])
+        return rows[turn] if turn < len(rows) else None
 
     def record(self, row: int) -> Record:
         """One record."""
