@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LEAVES = (ast.Return, ast.Continue, ast.Break)
 # Flags that deny by their name: `no_cuda`, `nogpu`; not `on_node`, `norm_device`.
-TWICE = re.compile(r"(?:^|[_-])(?:no|not|without|disable)(?:[_-]|(?=cuda|gpu|npu|accel|dev))")
+TWICE = re.compile(r"(?:^|[_-])(?:no|not|without|disable)(?:[_-]|(?=cuda|(?!c)[a-z]pu|accel|dev))")
 CONTAINERS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 
 
