@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from joymigrate.errors import JoyError
 from joymigrate.language import Text
@@ -177,31 +178,33 @@ class Runner:
         roots = [str(copy / each) for each in self._roots]
         roots += [str(copy), *([str(copy / "src")] if (copy / "src").is_dir() else [])]
         environment["PYTHONPATH"] = os.pathsep.join([str(watch), *roots, *moved])
-        try:
-            process = subprocess.Popen(
-                words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace",
-                start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:  # a script without its first line
-            raise JoyError(
-                f"cannot start {words[0]}: {error.strerror}",
-                help="name the program that runs it: sh run.sh, python run.py",
-            ) from None
-        try:
-            out, err = process.communicate(timeout=self.timeout_s)
-        except subprocess.TimeoutExpired:
-            raise JoyError(
-                Text("the program did not end within {seconds} s", seconds=f"{self.timeout_s:.0f}"),
-                where=" ".join(self.command),
-                help="--prove-timeout gives it more time",
-            ) from None
-        finally:
-            if process.poll() is None:  # with what it started itself
-                with suppress(ProcessLookupError):
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            try:
+                process = subprocess.Popen(
+                    words, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                    stdout=out, stderr=err, start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:  # a script without its first line
+                raise JoyError(
+                    f"cannot start {words[0]}: {error.strerror}",
+                    help="name the program that runs it: sh run.sh, python run.py",
+                ) from None
+            try:
+                process.wait(self.timeout_s)
+            except subprocess.TimeoutExpired:
+                raise JoyError(
+                    Text(
+                        "the program did not end within {seconds} s",
+                        seconds=f"{self.timeout_s:.0f}",
+                    ),
+                    where=" ".join(self.command),
+                    help="--prove-timeout gives it more time",
+                ) from None
+            finally:
+                with suppress(ProcessLookupError):  # with what it started itself and left behind
                     os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-        return process.returncode, f"{out}\n{err}"
+                process.wait()
+            return process.returncode, f"{read_text(out)}\n{read_text(err)}"
 
     def _loaded(self, copy: Path, watch: Path) -> tuple[frozenset[str], list[str]]:
         """Files that Python programs loaded: of the copy, and of the project itself."""
@@ -221,3 +224,10 @@ def import_root(project: Path, name: str) -> str:
     while folder != project and (folder / "__init__.py").is_file():
         folder = folder.parent
     return folder.relative_to(project).as_posix()
+
+
+def read_text(file: IO[bytes]) -> str:
+    """What a program wrote into a file that is open; lines end as in a pipe of text."""
+    file.seek(0)
+    text = file.read().decode(errors="replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n")

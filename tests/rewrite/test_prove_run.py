@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,17 @@ from tests.ledger.trees import write_tree
 def runner(project: Path, *command: str, here: Path | None = None, timeout_s: float = 60) -> Runner:
     """A runner of this Python."""
     return Runner(project, here or project, [sys.executable, *command], timeout_s)
+
+
+def wait_until_gone(state: Path) -> None:
+    """Until a process that was killed is gone, or ended and not yet collected; two minutes at most."""
+    for _ in range(2400):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if state.read_text().rpartition(")")[2].split()[0] not in "ZX":
+                time.sleep(0.05)
+                continue
+        return
+    raise AssertionError(f"{state}: still there")
 
 
 def test_results_are_read_from_what_programs_print() -> None:
@@ -76,9 +89,7 @@ def test_a_program_that_does_not_end_is_ended_with_what_it_started(tmp_path: Pat
     write_tree(tmp_path / "p", {"run.py": text.encode()})
     with pytest.raises(JoyError, match="did not end within 5 s"):
         runner(tmp_path / "p", "run.py", timeout_s=5).run(())
-    state = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
-    if Path("/proc/self/stat").exists():  # gone, or ended and not yet collected
-        assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+    wait_until_gone(Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat"))
 
 
 def test_a_program_that_is_not_there_is_an_error(tmp_path: Path) -> None:
@@ -109,3 +120,16 @@ def test_words_of_the_command_stand_as_they_were_typed(monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "argv", ["joymigrate", "rewrite", "a", "--prove", "--", *typed])
     words = [Path("a"), *map(Path, typed)]
     assert split_command(words) == ([Path("a")], typed)
+
+
+def test_what_a_program_leaves_behind_is_ended_and_not_waited_for(tmp_path: Path) -> None:
+    """A child that keeps the output open held every run up."""
+    text = (
+        "import subprocess, sys, pathlib\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid))\nprint('loss 0.5')\n"
+    )
+    write_tree(tmp_path / "p", {"run.py": text.encode()})
+    made = runner(tmp_path / "p", "run.py", timeout_s=300).run(())
+    assert (made.code, made.losses) == (0, (("loss", "0.5"),))
+    wait_until_gone(Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat"))
