@@ -57,7 +57,9 @@ def command(
         None, "--root", help="Where the sources are now (default: where they were)."
     ),
     lang: str | None = LANG,
-    statistics: bool = typer.Option(False, "--statistics", help="Counts by rule, no findings."),
+    statistics: bool = typer.Option(
+        False, "--statistics", help="In text: counts by rule, no findings."
+    ),
     fail_on: str = typer.Option(
         "", "--fail-on", help="Of a rehearsal: exit 1 with fallbacks, traps, refusals …"
     ),

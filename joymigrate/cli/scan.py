@@ -55,7 +55,9 @@ def command(
     follow_imports: list[str] = typer.Option(
         [], "--follow-imports", metavar="PACKAGE", help="Scan this installed package as well."
     ),
-    statistics: bool = typer.Option(False, "--statistics", help="Counts by rule, no findings."),
+    statistics: bool = typer.Option(
+        False, "--statistics", help="In text: counts by rule, no findings."
+    ),
     baseline: Path | None = typer.Option(
         None, "--baseline", metavar="FILE", help="Leave out the findings that FILE knows."
     ),

@@ -22,7 +22,7 @@ def runner(project: Path, *command: str, here: Path | None = None, timeout_s: fl
 
 
 def wait_until_gone(state: Path) -> None:
-    """Until a process that was killed is gone, or ended and not yet collected; two minutes at most."""
+    """Until a process that was killed is gone, or ended and not yet collected."""
     for _ in range(2400):
         with suppress(FileNotFoundError, ProcessLookupError):
             if state.read_text().rpartition(")")[2].split()[0] not in "ZX":
