@@ -12,6 +12,7 @@ from joymigrate.language import Text
 from joymigrate.verify import crash
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
+from joymigrate.verify.flat_weights import OWN
 from joymigrate.verify.identity import owner_of
 from joymigrate.verify.model import Difference, Phase, Status
 
@@ -112,6 +113,10 @@ def groups(
     """Settings of each parameter, whichever group it is in. `gone`: that the target has not."""
     ours, theirs = by_parameter(mine), by_parameter(other)
     told: set[str] = set()
+    flat = [any(leaf.endswith(OWN) for _, leaf in side) for side in (ours, theirs)]
+    if flat[0] != flat[1]:  # FSDP1 hands its optimiser one tensor for many: by the groups' order
+        ours, theirs = by_group(mine), by_group(other)
+        yield from other_groups(mine, other, step, view)
     for (place, leaf), settings in ours.items():
         twin = theirs.get((names.get(place, place), leaf))
         module = view(place)
@@ -131,7 +136,7 @@ def groups(
             told.add(label)
             reason = f"{key}: {a} → {b}"
             yield entry(module, f"{mine['class']}.{key}", Status.FAIL, step, reason=reason)
-    loose = [count_unnamed(side) for side in (mine, other)]
+    loose = [0, 0] if flat[0] != flat[1] else [count_unnamed(side) for side in (mine, other)]
     same = {(names.get(p, p), leaf) for p, leaf in ours if not p.startswith("?")}
     if not told and loose[0] != loose[1] and same == {k for k in theirs if k[0][:1] != "?"}:
         told.add("loose")
@@ -143,11 +148,28 @@ def groups(
         yield entry(first, f"{mine['class']} settings", Status.IDENTICAL, step, value=0.0)
 
 
+def other_groups(
+    mine: Mapping[str, Any], other: Mapping[str, Any], step: int, view: Display
+) -> Iterator[Difference]:
+    """Another number of groups, where their parameters can't be told one by one."""
+    counts = len(mine["groups"]), len(other["groups"])
+    if counts[0] != counts[1]:
+        words = "{ours} groups of parameters became {theirs}"
+        reason = Text(words, ours=counts[0], theirs=counts[1])
+        first = first_parameter(mine["groups"], view)
+        yield entry(first, "groups", Status.FAIL, step, reason=reason)
+
+
 def by_parameter(found: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
     """Settings by (place, leaf)."""
     return {
         owner_of(name): group["settings"] for group in found["groups"] for name in group["params"]
     }
+
+
+def by_group(found: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """Settings by the number of their group, in the place of a parameter of no model."""
+    return {("?", str(n)): group["settings"] for n, group in enumerate(found["groups"])}
 
 
 def unequal(a: Any, b: Any) -> bool:
