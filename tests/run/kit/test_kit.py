@@ -305,7 +305,7 @@ def test_the_command_writes_what_rehearsals_read(
 
 
 def test_a_finding_becomes_a_short_script(tmp_path: Path) -> None:
-    document = scored({**result("accepted"), "deviations": ["result"]})
+    document = scored({**result("accepted"), "deviations": ["result"]}) | {"device": "cpu"}
     text = repro.script(document, repro.find(document, "torch.nn.functional.gelu"))
     assert len(text.splitlines()) <= repro.MOST_LINES
     path = tmp_path / "gelu.py"

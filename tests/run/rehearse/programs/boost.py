@@ -25,6 +25,6 @@ chosen = torch.einsum("hd,thd->ht", query[0], key).mul(0.125).softmax(-1)
 plain = torch.einsum("ht,thd->hd", chosen, value)
 print("apart", float((out.cpu()[0] - plain).abs().max()))
 try:
-    torch.ops.atb.npu_fused_add_topk_div(query[0].npu(), query[0, 0].npu())
+    torch.ops.atb.npu_mla_preprocess(*[query.npu()] * 15, slots)
 except NotImplementedError as error:
     print("said", error)
