@@ -13,7 +13,6 @@ import torch
 from joymigrate.verify.sketch import Shard
 
 FLAT = "FullyShardedDataParallel"
-OWN = "_flat_param"  # the flat tensor's name in its wrapper
 Place = tuple[int, str]  # id of a module, name of its weight
 
 

@@ -28,6 +28,7 @@ TIE = "shared weight"
 TIED_THERE = "{one} and {other} are one tensor in the baseline, and two here"
 TIED_HERE = "{one} and {other} are one tensor here, and two in the baseline"
 GIVEN = "the target's loader makes other data; the program got the baseline's"
+FLAT_TENSOR = "_flat_param"  # what FSDP1 calls its flat tensor in the wrapper
 ROUNDING = 2.0**-20  # a buffer that the device computed may differ by this
 SHOWN = ("packages", "variables", "tf32", "matmul_precision", "deterministic", "default_dtype")
 ALSO = ("threads", "seed", "devices", "python", "machine")

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from joymigrate.verify.flat_weights import OWN
 from joymigrate.verify.graphs import class_name
+from joymigrate.verify.identity import FLAT_TENSOR
 from joymigrate.verify.identity_map import IdentityMap
 from joymigrate.verify.isolated_pass import raw_bytes
 from joymigrate.verify.module_names import ModuleNames, plain, unwrap
@@ -73,7 +73,7 @@ class Inventory:
             ("buffer", module.named_buffers(remove_duplicate=False)),
         ):
             for name, tensor in named:
-                if plain(name) in spread or name.endswith(OWN):
+                if plain(name) in spread or name.endswith(FLAT_TENSOR):
                     continue  # no process holds it whole
                 place = f"{root}:{plain(name)}"
                 if plain(name).rpartition(".")[0] in paths:

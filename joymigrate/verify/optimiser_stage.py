@@ -12,8 +12,7 @@ from joymigrate.language import Text
 from joymigrate.verify import crash
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
-from joymigrate.verify.flat_weights import OWN
-from joymigrate.verify.identity import owner_of
+from joymigrate.verify.identity import FLAT_TENSOR, owner_of
 from joymigrate.verify.model import Difference, Phase, Status
 
 CLOSE = 1e-6  # relative: settings that were computed, and float64 arithmetic in another order
@@ -113,7 +112,7 @@ def groups(
     """Settings of each parameter, whichever group it is in. `gone`: that the target has not."""
     ours, theirs = by_parameter(mine), by_parameter(other)
     told: set[str] = set()
-    flat = [any(leaf.endswith(OWN) for _, leaf in side) for side in (ours, theirs)]
+    flat = [any(leaf.endswith(FLAT_TENSOR) for _, leaf in side) for side in (ours, theirs)]
     if flat[0] != flat[1]:  # FSDP1 hands its optimiser one tensor for many: by the groups' order
         ours, theirs = by_group(mine), by_group(other)
         yield from other_groups(mine, other, step, view)
