@@ -101,7 +101,7 @@ EXERCISES = (
     Exercise("joymigrate serve model --check --device cpu --port 0", ("serve",), says="ready"),
     Exercise("joymigrate serve rollout status --url http://127.0.0.1:9", code=2),
     Exercise(
-        "joymigrate serve --config gateway.yaml", ("serve",), says="http://",
+        "joymigrate serve --config gateway.yaml", ("serve",), says="listening on http://",
         ask=("/admin/rollout", None),
     ),
     Exercise("joymigrate serve drill --faults faults.yaml", ("serve",)),
