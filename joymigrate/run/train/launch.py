@@ -72,7 +72,7 @@ def start_run(job: Job, start: LaunchOptions, tell: Callable[[str], None]) -> in
         note = gate.check(job, device, start.project, unverified=start.unverified)
         if note:
             tell(f"note: {note}; training all the same (--unverified)")
-        folder.begin(job, fresh=start.fresh)
+        folder.begin(job, fresh=start.fresh, tell=tell)
         folder.report(
             name=job.name,
             state="starting",

@@ -38,6 +38,18 @@ SAME = ("model", "data", "tokenizer", "task", "method", "seed")
 
 LOCK = "run.lock"
 HELD_S = 60.0  # for a run that is ending
+OPEN_LOCKS: set[IO[str]] = set()
+
+
+def close_locks() -> None:
+    """A process that user code forks has no part in the run, and may outlive it."""
+    for file in OPEN_LOCKS:
+        file.close()
+    OPEN_LOCKS.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=close_locks)
 
 
 class RunHeldError(JoyError):
@@ -61,10 +73,12 @@ class RunFolder:
 
     path: Path
 
-    def begin(self, job: Job, *, fresh: bool) -> None:
+    def begin(
+        self, job: Job, *, fresh: bool, tell: Callable[[str], None] = lambda line: None
+    ) -> None:
         """Make the folder, or continue in it when it holds the same job."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with self.held():
+        with self.held(tell):
             self.write_job(job, fresh=fresh)
 
     @contextlib.contextmanager
@@ -91,7 +105,11 @@ class RunFolder:
             file.truncate(0)
             file.write(f"process {os.getpid()} of {socket.gethostname()}\n")
             file.flush()
-            yield
+            OPEN_LOCKS.add(file)
+            try:
+                yield
+            finally:
+                OPEN_LOCKS.discard(file)
 
     def write_job(self, job: Job, *, fresh: bool) -> None:
         """The job, in a folder without what was there, or with what it goes on from."""

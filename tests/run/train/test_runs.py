@@ -356,3 +356,29 @@ def test_two_runs_never_write_to_one_folder(
         assert sorted(tmp_path.iterdir()) == before  # nothing was reported there
     with folder.held():
         pass
+
+
+def test_what_a_run_forks_does_not_hold_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that user code forks, and that outlives the run."""
+    from joymigrate.run.train import run_folder
+
+    folder = RunFolder(tmp_path)
+    monkeypatch.setattr(run_folder, "HELD_S", 0.3)
+    ends, tells = os.pipe()
+    with folder.held():
+        child = os.fork()
+        if child == 0:
+            os.close(tells)
+            os.read(ends, 1)  # until the test lets go
+            os._exit(0)
+        with pytest.raises(run_folder.RunHeldError), folder.held():
+            pass
+    try:
+        with folder.held():
+            pass
+    finally:
+        os.close(tells)
+        os.close(ends)
+        os.waitpid(child, 0)
