@@ -85,8 +85,8 @@ def diagnose(environment: Mapping[str, Any], chip: Chip) -> Diagnosis:
     ordered = sorted(
         known.values(), key=lambda one: (one.cause == NAMELESS, one.severity != BROKEN, one.layer)
     )
-    missing = tuple(text for key, text in PARTS.items() if environment.get(key) is None)
-    return Diagnosis(chip.name, tuple(ordered), missing)
+    missing = [text for key, text in PARTS.items() if environment.get(key) is None]
+    return Diagnosis(chip.name, tuple(ordered), (*missing, *fit.unjudged(environment, chip)))
 
 
 Signal = tuple[str, str, str, str]  # cause, severity, evidence, source

@@ -31,6 +31,8 @@ def from_versions(
         yield "package-missing", BROKEN, f"{name} is not installed", ""
     if have and torch:
         yield from torch_pair(matrix, have, torch, environment)
+    if have and matrix.releases and matrix.release(have) is None:
+        yield "unlisted-version", DOUBTFUL, f"{name} {have}: no line of the table has it", ""
     if have and sdk:
         verdict, line = matrix.judge_sdk(have, sdk)
         if verdict == UNPROVEN and line is not None:
@@ -100,14 +102,22 @@ def companions(
     python = str((environment.get("machine") or {}).get("python") or "")
     for other in matrix.companions:
         version = packages.get(other)
-        line = companion(matrix, other, version) if version else None
+        if not version:
+            continue
+        line = companion(matrix, other, version)
+        near = line is None  # a candidate of the same release says what is likely
+        if line is None:
+            line = alike(matrix, other, version)
+            text = f"{other} {version}: no line of the table has it"
+            yield "unlisted-version", DOUBTFUL, text, ""
         if line is None:
             continue
         where = f"{line.source}, {line.date}"
         torch = packages.get("torch")
-        label = f"{other} {version}"
+        label = f"{other} {line.version if near else version}"
+        sure = DOUBTFUL if near else BROKEN
         if line.torch and torch and base(torch) != line.torch:
-            yield "companion-mismatch", BROKEN, f"{label}: torch {line.torch}, not {torch}", where
+            yield "companion-mismatch", sure, f"{label}: torch {line.torch}, not {torch}", where
         have = packages.get(name)
         if line.package and have and have.split("+")[0] != line.package:
             text = f"{label}: {name} {line.package}, not {have}"
@@ -121,12 +131,31 @@ def companions(
                 yield "companion-mismatch", DOUBTFUL, text, where
         if line.python and python and python not in SpecifierSet(line.python):
             text = f"{label}: Python {line.python}, not {python}"
-            yield "companion-mismatch", BROKEN, text, where
+            yield "companion-mismatch", sure, text, where
 
 
 def companion(matrix: Matrix, name: str, version: str) -> Companion | None:
     """The line of a release; a build of a day or a candidate counts as the release it leads to."""
     return matrix.companion(name, version) or matrix.companion(name, base(version))
+
+
+def alike(matrix: Matrix, name: str, version: str) -> Companion | None:
+    """The newest line of the same release, whose candidates or later builds it has."""
+    wanted = base(version)
+    rows = matrix.companions[name] if wanted else ()
+    return next((row for row in rows if base(row.version) == wanted), None)
+
+
+def unjudged(environment: Mapping[str, Any], chip: Chip) -> Iterator[str]:
+    """Pairs that are here and that the table says nothing about, in words."""
+    matrix = chip.matrix()
+    sdk = number(str((environment.get("sdk") or {}).get("version") or ""))
+    driver = environment.get("driver") or {}
+    version, firmware = str(driver.get("version") or ""), str(driver.get("firmware") or "")
+    if sdk and version and matrix.judge_driver(sdk, version)[1] is None:
+        yield f"driver {version} under SDK {sdk} (no line in the table)"
+    if version and firmware and matrix.judge_firmware(version, firmware)[1] is None:
+        yield f"firmware {firmware} under driver {version} (no line in the table)"
 
 
 def clashing(packages: Mapping[str, str], rules: DoctorRules) -> Iterator[Signal]:

@@ -30,7 +30,10 @@ def named_later() -> list[Any]:
     return [one for one in cases("later") if not one.values[0]["thread"].endswith(UNNAMED)]
 
 
-NAMED = [*cases("known"), *cases("held"), *named_later(), *cases("fresh"), *cases("newest")]
+NAMED = [
+    *cases("known"), *cases("held"), *named_later(), *cases("fresh"), *cases("newest"),
+    *cases("further"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("row", NAMED)
@@ -55,6 +58,16 @@ def test_an_error_that_nobody_knows_is_never_ok() -> None:
     assert [one.cause for one in said.findings] == ["sdk-mismatch", "unrecognised"]
 
 
+def test_what_the_table_does_not_list_is_never_ok() -> None:
+    packages = {**healthy()["packages"], "torch": "2.5.1", "torch-npu": "2.5.1.dev20250320"}
+    said = diagnose({**healthy(), "packages": {**packages, "vllm-ascend": "9.9.0"}}, CHIP)
+    assert [one.cause for one in said.findings] == ["unlisted-version"]
+    assert not said.broken
+    driver = {**healthy()["driver"], "firmware": "1.2.3"}
+    said = diagnose({**healthy(), "driver": driver}, CHIP)
+    assert any(one.startswith("firmware 1.2.3") for one in said.missing)
+
+
 def test_parts_of_one_release_have_one_number() -> None:
     sdk = {**healthy()["sdk"], "addons": {"nnal": "8.0.0"}}
     said = diagnose({**healthy(), "sdk": sdk}, CHIP)
@@ -68,7 +81,7 @@ def test_parts_of_one_release_have_one_number() -> None:
 def test_a_working_machine_is_left_in_peace(row: dict[str, Any]) -> None:
     said = diagnose(row["environment"], CHIP)
     assert said.findings == ()
-    assert said.missing == ()
+    assert all("no line in the table" in one for one in said.missing)
 
 
 def healthy() -> dict[str, Any]:
