@@ -158,17 +158,17 @@ def npu_fused_causal_conv1d_v2(
     conv_mode: str | None = "default",
 ) -> None:
     """The same, written over x."""
-    found = by_arguments(
+    convolved = npu_fused_causal_conv1d(
         x,
         weight,
         conv_states,
-        query_start_loc,
-        cache_indices,
-        num_accepted_tokens,
-        -1 if pad_slot_id is None else pad_slot_id,
-        residual_connection or 0,
-        num_computed_tokens,
-        block_idx_last_scheduled_token,
-        conv_mode or "default",
+        query_start_loc=query_start_loc,
+        cache_indices=cache_indices,
+        num_accepted_tokens=num_accepted_tokens,
+        pad_slot_id=pad_slot_id,
+        residual_connection=residual_connection,
+        num_computed_tokens=num_computed_tokens,
+        block_idx_last_scheduled_token=block_idx_last_scheduled_token,
+        conv_mode=conv_mode,
     )
-    x.copy_(found)
+    x.copy_(convolved)

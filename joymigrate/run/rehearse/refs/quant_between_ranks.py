@@ -283,6 +283,12 @@ def real(
     return mx_dequantised(x, scale, element, axis)
 
 
+def multiply_own(rows: Maybe, weight: Maybe, dtype: torch.dtype) -> Maybe:
+    """The product of the rows that stay, [m, n], where there are any."""
+    own = multiply_shared(rows, weight, False)
+    return None if own is None else own.to(dtype)
+
+
 @reference("npu_alltoallv_quant_gmm", source=DOCS.format("npu_alltoallv_quant_gmm"))
 def npu_alltoallv_quant_gmm(
     gmm_x: Tensor,
@@ -333,13 +339,12 @@ def npu_alltoallv_quant_gmm(
         stored = gmm_x.view(torch.uint8)
         came = npu_alltoallv_gmm(stored, weight[:, :1].expand(-1, stored.shape[1], -1), *counts,
                                  permute_out_flag=True)[2]  # fmt: skip
-    own = multiply_shared(
+    dtype = torch_dtype(gmm_y_dtype, torch.bfloat16, operator)
+    own = multiply_own(
         real(operator, mm_x, mm_x_scale, mm_x_dtype, mm_x_quant_mode, -1),
         real(operator, mm_weight, mm_weight_scale, mm_weight_dtype, mm_weight_quant_mode, -2),
-        False,
+        torch_dtype(mm_y_dtype, dtype, operator),
     )
-    dtype = torch_dtype(gmm_y_dtype, torch.bfloat16, operator)
-    own = None if own is None else own.to(torch_dtype(mm_y_dtype, dtype, operator))
     return found.to(dtype), own, None if came is None else came.view(gmm_x.dtype)
 
 
@@ -390,13 +395,12 @@ def npu_quant_gmm_alltoallv(
     assert rows is not None
     assert weight is not None
     found = npu_gmm_alltoallv(rows, weight, hcom, ep_world_size, send_counts, recv_counts)[0]
-    own = multiply_shared(
+    dtype = torch_dtype(gmm_y_dtype, torch.bfloat16, operator)
+    own = multiply_own(
         real(operator, mm_x, mm_x_scale, mm_x_dtype, mm_x_quant_mode, -1),
         real(operator, mm_weight, mm_weight_scale, mm_weight_dtype, mm_weight_quant_mode, -2),
-        False,
+        torch_dtype(mm_y_dtype, dtype, operator),
     )
-    dtype = torch_dtype(gmm_y_dtype, torch.bfloat16, operator)
-    own = None if own is None else own.to(torch_dtype(mm_y_dtype, dtype, operator))
     return found.to(dtype), own
 
 
