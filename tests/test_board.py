@@ -358,6 +358,15 @@ def test_a_suite_is_held_against_the_cpu_test_by_test(tmp_path: Path) -> None:
     assert cause.startswith("2 of 3 tests that pass on the CPU pass")
 
 
+def test_of_a_test_that_ran_on_the_cpu_and_on_the_chip_the_chips_counts(tmp_path: Path) -> None:
+    chip = '<testcase classname="t" name="test_a[npu]"><failure>E   ValueError</failure></testcase>'
+    cpu = '<testcase classname="t" name="test_a[cpu]"/>'
+    for number, both in enumerate((chip + cpu, cpu + chip)):
+        report = tmp_path / f"{number}.xml"
+        report.write_text(f"<testsuites><testsuite>{both}</testsuite></testsuites>", "utf-8")
+        assert [one.end for one in suite.read(report).values()] == ["failed"]
+
+
 @pytest.mark.parametrize(
     ("counts", "outcome"),
     [
@@ -369,7 +378,10 @@ def test_a_suite_is_held_against_the_cpu_test_by_test(tmp_path: Path) -> None:
     ],
 )
 def test_a_suite_is_as_good_as_its_worst_test(counts: dict[str, int], outcome: Outcome) -> None:
-    assert judge(replace(PASSED, compared={}, tests=counts))[0] is outcome
+    seen = replace(PASSED, compared={}, tests=counts, touched=True)
+    assert judge(seen)[0] is outcome
+    if outcome is Outcome.PASSES:
+        assert judge(replace(seen, touched=False))[0] is Outcome.UNDECIDED
 
 
 def test_packages_are_named_and_never_torch(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def travel(program: Program, sources: Path | None, folder: Path) -> tuple[Observ
         repeats=repeats,
         operators=int(row.get("operators", 0)),
         phase=phase_of(row.get("verify", {}).get("first_divergence") or {}),
+        reason=str(row.get("verify", {}).get("reason") or ""),
     )
     return seen, row
 
@@ -132,7 +133,8 @@ def run_suite(
     if first.stopped or on_chip.stopped or not sides[0]:
         return Observed(first, on_chip, on_chip, tuple(wrong))
     row["tests"] = suite.compare(*sides)
-    return Observed(first, on_chip, on_chip, tuple(wrong), tests=row["tests"]["counts"])
+    counts, touched = row["tests"]["counts"], bool(row.get("operators"))
+    return Observed(first, on_chip, on_chip, tuple(wrong), tests=counts, touched=touched)
 
 
 def phase_of(first: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ The rules, the first that fits decides:
 
 A library's own tests are held against the CPU test by test. Each that passes there and fails on the
 chip is classed by rule 4, and the worst class is that of the suite. Where the chip skips more than
-a tenth of them it is undecided.
+a tenth of them, or no operator ran on it, it is undecided.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Observed:
     each of "modules", "losses", "printed" with "same" or "differs"; `refused` are the messages of
     calls that the chip refuses, `repeats` whether the original agrees with itself (None: not
     asked), `operators` how many distinct operators ran on the chip, `phase` where the first
-    difference stands ("input", "forward", …)."""
+    difference stands ("input", "forward", …), `reason` why a verdict could not be given."""
 
     original: Attempt
     direct: Attempt
@@ -117,6 +117,8 @@ class Observed:
     phase: str = ""
     tests: Mapping[str, int] = field(default_factory=dict)  # of a suite: tests by their end
     recording: str = ""  # the error of an original that ends well where nothing records it
+    reason: str = ""
+    touched: bool | None = None  # of a suite: whether an operator ran on the chip; None: not asked
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Observed:
@@ -169,7 +171,7 @@ def judge(seen: Observed) -> tuple[Outcome, str]:
     if seen.recording:
         return Outcome.OURS, f"under the recorder alone: {seen.recording}"
     if seen.tests:
-        return judge_tests(seen.tests)
+        return judge_tests(seen.tests, seen.touched)
     original = seen.original
     needs_gpu = bool(NEEDS_GPU.search(original.error))
     if original.stopped:
@@ -201,7 +203,7 @@ def judge(seen: Observed) -> tuple[Outcome, str]:
         return Outcome.UNDECIDED, "nothing ran on the chip"
     if "same" not in seen.compared.values():
         why = "the original needs a GPU" if needs_gpu else "nothing was compared"
-        return Outcome.UNDECIDED, why
+        return Outcome.UNDECIDED, f"{why}: {seen.reason}" if seen.reason else why
     return Outcome.PASSES, ""
 
 
@@ -226,7 +228,7 @@ def blame_one(run: Attempt) -> Outcome:
     return Outcome.OURS if OURS.search(run.where) else Outcome.UNDECIDED
 
 
-def judge_tests(counts: Mapping[str, int]) -> tuple[Outcome, str]:
+def judge_tests(counts: Mapping[str, int], touched: bool | None) -> tuple[Outcome, str]:
     """The outcome of a library's own tests: that of the worst one which passes on the CPU."""
     passed = counts.get("same", 0)
     asked = sum(n for key, n in counts.items() if not key.endswith("on the CPU"))
@@ -236,6 +238,8 @@ def judge_tests(counts: Mapping[str, int]) -> tuple[Outcome, str]:
     for kind in (Outcome.OURS, Outcome.UNDECIDED, Outcome.CHIP):
         if counts.get(kind.name):
             return kind, f"{share}; {counts[kind.name]} of this class"
+    if touched is False:
+        return Outcome.UNDECIDED, f"{share}; none of them ran on the chip"
     if counts.get("missing"):
         return Outcome.UNDECIDED, f"{share}; {counts['missing']} did not run"
     if passed < asked * RAN:
