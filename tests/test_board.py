@@ -41,6 +41,14 @@ def test_an_original_that_fails_on_the_cpu_is_the_programs_own() -> None:
     )
 
 
+def test_a_file_that_our_checkout_lacks_is_not_the_programs_own() -> None:
+    error = "FileNotFoundError: [Errno 2] No such file or directory: '…/J.npy'"
+    seen = replace(PASSED, original=broken(error), lacks=("data/J.npy",))
+    assert judge(seen) == (Outcome.UNDECIDED, "our checkout lacks data/J.npy")
+    assert judge(replace(seen, lacks=("data/K.npy",)))[0] is Outcome.OWN
+    assert Observed.read(json.loads(json.dumps(asdict(seen)))) == seen
+
+
 def test_an_original_that_wants_a_gpu_is_not_blamed_and_does_not_pass_unseen() -> None:
     wants = broken("AssertionError: Torch not compiled with CUDA enabled")
     assert judge(replace(PASSED, original=wants, compared={}))[0] is Outcome.UNDECIDED

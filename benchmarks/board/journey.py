@@ -83,7 +83,8 @@ def travel(program: Program, sources: Path | None, folder: Path) -> tuple[Observ
             else:  # its own words, not those of the recorder
                 first = by_itself
                 row["original"] = figures(first, plain)
-        return Observed(first, nothing, nothing, tuple(wrong), recording=alone), row
+        lacks = missing(sources, program) if sources is not None and not first.well else ()
+        return Observed(first, nothing, nothing, tuple(wrong), recording=alone, lacks=lacks), row
 
     on_chip = chip_run(program, direct, folder, row)
     compared: dict[str, str] = {}
@@ -105,6 +106,15 @@ def travel(program: Program, sources: Path | None, folder: Path) -> tuple[Observ
         reason=str(row.get("verify", {}).get("reason") or ""),
     )
     return seen, row
+
+
+def missing(sources: Path, program: Program) -> tuple[str, ...]:
+    """Files that the repository names at this commit and the checkout does not hold: a mirror may
+    leave out the largest."""
+    checkout = sources / program.checkout
+    asked = ["git", "ls-tree", "-r", "--name-only", "HEAD"]
+    done = subprocess.run(asked, cwd=checkout, capture_output=True, text=True)
+    return tuple(name for name in done.stdout.splitlines() if not (checkout / name).exists())
 
 
 def run_suite(
