@@ -324,6 +324,8 @@ def test_the_report_counts_first_and_final_and_escapes_what_programs_printed(
     assert "<b>|Error" not in page
     (line,) = csv.DictReader(io.StringIO(report.table(found, every)))
     assert (line["outcome"], line["first_outcome"]) == ("passes", "our defect")
+    badge = json.loads(report.badge(found, every))
+    assert (badge["message"], badge["color"]) == ("1 of 1 pass", "blue")
 
 
 def test_a_recorder_that_saw_no_step_is_no_verdict() -> None:

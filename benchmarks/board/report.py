@@ -1,10 +1,11 @@
-"""The board as a page with filters, as Markdown and as CSV."""
+"""The board as a page with filters, as Markdown, as CSV, and as the JSON of a badge."""
 
 from __future__ import annotations
 
 import argparse
 import csv
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from joymigrate.report.csv import safe
 from joymigrate.report.html import page
 from joymigrate.report.labels import Labels
 
-FORMS = ("html", "markdown", "csv")
+FORMS = ("html", "markdown", "csv", "badge")
 TONES = {
     Outcome.PASSES: "safe",
     Outcome.CHIP: "plain",
@@ -41,7 +42,7 @@ SCRIPT = Path(__file__).with_name("board.js")
 def write(given: argparse.Namespace, listed: Sequence[Program]) -> int:
     """Write the forms that were asked for; without one, Markdown on stdout."""
     found = list(rows.load(given.results).values())
-    texts = {"html": html, "markdown": markdown, "csv": table}
+    texts = {"html": html, "markdown": markdown, "csv": table, "badge": badge}
     asked = [form for form in FORMS if getattr(given, form)]
     for form in asked:
         getattr(given, form).write_text(texts[form](found, listed), encoding="utf-8")
@@ -195,6 +196,18 @@ def table(found: Sequence[Mapping[str, Any]], listed: Sequence[Program]) -> str:
              for value in values]
         )  # fmt: skip
     return text.getvalue()
+
+
+def badge(found: Sequence[Mapping[str, Any]], listed: Sequence[Program]) -> str:
+    """The JSON that shields.io's endpoint badge reads: red where a defect of ours is left."""
+    final = counted(found, "final")
+    said = {
+        "schemaVersion": 1,
+        "label": "on a simulated NPU",
+        "message": f"{final[Outcome.PASSES]} of {len(listed)} pass",
+        "color": "red" if final[Outcome.OURS] else "blue",
+    }
+    return json.dumps(said) + "\n"
 
 
 def html(found: Sequence[Mapping[str, Any]], listed: Sequence[Program]) -> str:
