@@ -10,6 +10,7 @@ torch_npu that fits it, and these run on the simulated chip:
 - all collectives, DDP, FSDP2 and tensor parallel on 2 ranks, against one process;
 - the checks of the device (tests/run/rehearse/programs/device_checks.py);
 - the functions that race, and those that do not, in `--mode async`;
+- `verify` of two steps of the GPT with shared draws, recorded on the CPU in the same torch;
 - with `--opinfo`, torch's own operator samples in float32.
 
 2 GB per release on disk and a few minutes; removed afterwards unless `--keep`. Needs a network.
@@ -58,13 +59,13 @@ class Release:
         if done.returncode:
             raise RuntimeError(done.stderr.strip().splitlines()[0])
 
-    def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run this Python with the release."""
+    def python(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run this Python with the release, and `more` in its environment."""
         return subprocess.run(
             [sys.executable, *arguments],
             capture_output=True,
             text=True,
-            env=self.environment,
+            env=self.environment | more,
             cwd=self.folder,  # joymigrate's own folders hide nothing of the standard library there
             timeout=SECONDS,
             check=False,
@@ -125,6 +126,28 @@ class Release:
         marked = sum(line.endswith("# second") for line in text)
         return f"{len(report['races'])} of {marked}"
 
+    def verify(self) -> str:
+        """The verdict, and how many of the recorded places were compared."""
+        program, shared = (
+            str(PROGRAMS / "gpt.py"),
+            {"JOYMIGRATE_DRAWS": "1", "JOYMIGRATE_SEED": "0"},
+        )
+        bundle, verdict = str(self.folder / "base.jmb"), self.folder / "verdict.json"
+        record = ["record", "--force", "-o", bundle, "--steps", "0-1"]
+        done = self.python(
+            "-m", "joymigrate", "verify", *record, "--", "python", program, "cpu", "3", **shared
+        )
+        if done.returncode:
+            return failure(done)
+        replay = ["replay", bundle, "--to", "ascend", "--format", "json", "-o", str(verdict)]
+        command = ["--rehearse", "--", "python", program, "npu", "3"]
+        done = self.python("-m", "joymigrate", "verify", *replay, *command, **shared)
+        if not verdict.is_file():
+            return failure(done)
+        found = json.loads(verdict.read_text(encoding="utf-8"))
+        covered = found["coverage"]
+        return f"{found['verdict']}; {covered['compared']} of {covered['recorded']}"
+
     def opinfo(self) -> str:
         """Operators whose samples agree with the CPU."""
         done, _ = self.rehearse(
@@ -156,7 +179,14 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where the torch releases go")
     parser.add_argument("--keep", action="store_true", help="do not remove them")
     options = parser.parse_args()
-    parts = ["gpt", "collectives", "checks", "races", *(["opinfo"] if options.opinfo else [])]
+    parts = [
+        "gpt",
+        "collectives",
+        "checks",
+        "races",
+        "verify",
+        *(["opinfo"] if options.opinfo else []),
+    ]
     print("| torch | torch_npu | " + " | ".join(parts) + " |\n|" + "---|" * (len(parts) + 2))
     worst = 0
     for version in options.versions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ from joymigrate.model import Style, Tier
 
 ROOT = Path(__file__).parents[2]
 HIDDEN = Path(__file__).with_name("hidden")  # what is not to be found
+DIED = re.compile(r"the program ended with exit code [1-9]\d*")
 ROUNDING = 1e-2  # losses of other kernels after some steps; the figure itself stands in the row
 QUOTED = 300  # characters of an error that a row quotes
 BATCHES = "1GiB"  # of loaders, for programs that shuffle on a device only
@@ -79,7 +81,8 @@ def travel(program: Program, sources: Path | None, folder: Path) -> tuple[Observ
             plain = run(program, words, original, folder / "plain.log", plain=True)
             by_itself = attempt(plain.code, plain.text, plain.stopped)
             if by_itself.well:
-                alone = first.error
+                died = DIED.search(ended.text)
+                alone = died[0] if died else first.error
             else:  # its own words, not those of the recorder
                 first = by_itself
                 row["original"] = figures(first, plain)

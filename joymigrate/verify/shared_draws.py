@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 ENVIRONMENT = "JOYMIGRATE_DRAWS"
 # They start other generators, which draw numbers of their own, the same on every device.
 SEEDS = ("random", "random_")
+# torch before 2.8 frees a mode that only its own stack holds when the stack is emptied for a while.
+entered: list[Any] = []
 
 
 def start() -> None:
@@ -40,8 +42,9 @@ def install() -> None:
 
     draws = share_draws(Draws)
     draws.positions.watch_default()
-    DropoutMode(draws).__enter__()  # type: ignore[no-untyped-call]
-    mode(draws).__enter__()
+    for one in (DropoutMode(draws), mode(draws)):
+        entered.append(one)
+        entered[-1].__enter__()
     attach.after_import("torch._dynamo", run_plainly, who="shared draws and torch.compile")
 
 
