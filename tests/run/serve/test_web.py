@@ -250,6 +250,23 @@ def test_a_drain_ends_at_its_deadline_with_requests_that_would_go_on() -> None:
     run(scenario, Echo(Limits(drain_seconds=0.3)))
 
 
+def test_who_was_taken_before_the_end_gets_an_answer_to_what_is_sent_meanwhile() -> None:
+    async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.site.port)
+        stopping = asyncio.create_task(server.stop())
+        while not server.site.draining:
+            await asyncio.sleep(0.01)
+        for part in (b"POST /a HTTP/1.1\r\nHost: a\r\n", b"Content-Length: 2\r\n\r\n", b"{}"):
+            await asyncio.sleep(0.02)
+            writer.write(part)
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        assert echo.seen == [("/a", 200, False)]
+        await stopping
+        writer.close()
+
+    run(scenario)
+
+
 @pytest.mark.dear
 def test_a_draining_server_still_answers_who_asks_for_its_health() -> None:
     async def scenario(server: Server, session: aiohttp.ClientSession, echo: Echo) -> None:

@@ -62,6 +62,11 @@ class Connection(web_protocol.RequestHandler):
 class Connections(web.Server):
     """aiohttp's server with those connections."""
 
+    @property
+    def awaited(self) -> int:
+        """How many connections are new, or have sent a part of a head."""
+        return sum(1 for connection in self.connections if getattr(connection, "since", 0.0))
+
     def __call__(self) -> web_protocol.RequestHandler:
         return Connection(self, loop=self._loop, **self._kwargs)
 

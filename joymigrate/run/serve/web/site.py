@@ -29,6 +29,8 @@ log = logging.getLogger("joymigrate.serve")
 BACKLOG = 4096
 LINGER_SECONDS = 1.0  # a refused body is read on for so long, so that its sender sees the answer
 CUT_SECONDS = 0.2  # what a connection gets to close once the drain is over
+LAST_SECONDS = 1.0  # what a connection that was taken gets to send its request before the end
+ACCEPT_ROUNDS = 4  # of the event loop: from a connection in the system's queue to its first bytes
 SWEEP_SECONDS = 0.5  # how often slow heads are looked for
 GONE = 499  # in traces only: who went away gets no answer
 GOOD_ID = re.compile(r"[!-~]{1,128}")
@@ -177,12 +179,25 @@ class Site:
             self.sweeper.cancel()
             await asyncio.gather(self.sweeper, return_exceptions=True)
         if self.runner is not None:
+            await self.answer_last(self.runner)
             await self.runner.cleanup()
         else:
             for bound in self.taken:
                 bound.close()
         if self.telemetry is not None:
             await self.telemetry.finish()
+
+    async def answer_last(self, runner: web.ServerRunner) -> None:
+        """Take no more connections. Who was taken and is sending a request gets an answer to it:
+        a connection that ends without one is no refusal, and a client may not ask again."""
+        for _ in range(ACCEPT_ROUNDS):
+            await asyncio.sleep(0)
+        for site in list(runner.sites):
+            await site.stop()
+        clock = asyncio.get_running_loop().time
+        until = clock() + LAST_SECONDS
+        while self.connections is not None and self.connections.awaited and clock() < until:
+            await asyncio.sleep(0.01)
 
     # One request
 
