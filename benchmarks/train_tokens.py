@@ -18,6 +18,7 @@ from pathlib import Path
 
 from joymigrate.run.train import build, packing, tokenizer
 from joymigrate.run.train.tasks import Context, find
+from joymigrate.run.train.tokens import open_cache
 
 WORDS = [f"word{number}" for number in range(5000)]
 
@@ -35,7 +36,7 @@ def start(path: Path, folder: Path) -> tuple[float, int]:
     task = find("pretrain")(Context(tokenizer=tokenizer.byte_level()))
     recipe = build.Recipe((path,), task.fields(), task.identity(), task.encode)
     started = time.perf_counter()
-    cache = build.open_cache(folder, recipe)
+    cache = open_cache(folder, recipe)
     packing.Stream(cache, 512)[0]
     return time.perf_counter() - started, cache.bytes
 

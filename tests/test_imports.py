@@ -63,42 +63,8 @@ UPWARDS: set[tuple[str, str]] = set()
 # only gets shorter: a ring that is not here fails, and so does one that is gone.
 RINGS: list[set[str]] = [
     {
-        "joymigrate.ledger.recovery",
-        "joymigrate.ledger.transaction",
-        "joymigrate.ledger.watcher",
-    },
-    {
-        "joymigrate.run.serve.engine.load",
-        "joymigrate.run.serve.engine.models.decoder",
-        "joymigrate.run.serve.engine.parallel",
-    },
-    {
         "joymigrate.rewrite.guards",
         "joymigrate.rewrite.module",
-    },
-    {
-        "joymigrate.run.serve.engine.core",
-        "joymigrate.run.serve.engine.recover",
-    },
-    {
-        "joymigrate.run.serve.engine.models.library",
-        "joymigrate.run.serve.engine.models.vision",
-    },
-    {
-        "joymigrate.run.serve.gateway.pages",
-        "joymigrate.run.serve.gateway.server",
-    },
-    {
-        "joymigrate.run.serve.gateway.relay",
-        "joymigrate.run.serve.gateway.takeover",
-    },
-    {
-        "joymigrate.run.train.build",
-        "joymigrate.run.train.tokens",
-    },
-    {
-        "joymigrate.run.train.tasks._language",
-        "joymigrate.run.train.tasks.task",
     },
 ]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from joymigrate.errors import JoyError
 from joymigrate.ledger import entry, tree
 from joymigrate.ledger.entry import Entry
+from joymigrate.ledger.lock import hold_lock
 from joymigrate.ledger.place import home_of, unwritable
 from joymigrate.ledger.step import Step, from_json
 from joymigrate.ledger.transaction import PENDING, beside_of, discard, finish, undo
@@ -74,6 +75,12 @@ def recover(root: Path, keep: Callable[[str, bytes], None] | None = None) -> Rec
     except OSError as error:
         raise unwritable(Path(error.filename or root), error) from None
     return Recovered(step, completed=False)
+
+
+def end_change(root: str) -> None:
+    """Recover the tree at `root`, whose writer is dead: what the watcher calls."""
+    with hold_lock(home_of(Path(root))):
+        recover(Path(root))
 
 
 def refuse_loss(home: Path, root: Path, entries: list[Entry]) -> None:

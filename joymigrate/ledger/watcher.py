@@ -21,7 +21,7 @@ PROGRAM = """
 import sys
 if sys.stdin.buffer.read() != {done!r}:
     sys.path[:] = {path!r}
-    from joymigrate.ledger.watcher import end_change
+    from joymigrate.ledger.recovery import end_change
     end_change(sys.argv[1])
 """
 PACKAGES = str(Path(__file__).parents[2])  # an editable install may not be on sys.path
@@ -51,13 +51,3 @@ def hold_watcher(root: Path) -> Iterator[None]:
             watcher.stdin.write(DONE)
             watcher.stdin.close()
         watcher.wait()
-
-
-def end_change(root: str) -> None:
-    """Recover the tree at `root`, whose writer is dead."""
-    from joymigrate.ledger.lock import hold_lock
-    from joymigrate.ledger.place import home_of
-    from joymigrate.ledger.recovery import recover
-
-    with hold_lock(home_of(Path(root))):
-        recover(Path(root))

@@ -23,6 +23,7 @@ from joymigrate.run.train.run_folder import ALIGNMENT, CHECKPOINTS, RunFolder
 from joymigrate.run.train.runner import runner_for
 from joymigrate.run.train.tasks import Context, Task, find
 from joymigrate.run.train.tasks.task import SampleSource
+from joymigrate.run.train.tokens import open_cache
 
 FLOPS_PER_THREAD = 20e9  # of one pass that are worth a thread: a fifth of a second or so
 Tell = Callable[[str], None]
@@ -183,7 +184,7 @@ def samples_of(job: Job, task: Task, tell: Tell) -> SampleSource:
         encode=task.encode,
         format=job.data.format,
     )
-    return task.samples(build.open_cache(folder, recipe, tell))
+    return task.samples(open_cache(folder, recipe, tell))
 
 
 def steps_of(job: Job, samples: int) -> int:

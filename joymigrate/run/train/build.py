@@ -7,13 +7,11 @@ it goes; a build that finds one cuts the files to that length and goes on behind
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +20,11 @@ import numpy as np
 from joymigrate.errors import JoyError
 from joymigrate.files import sync_folder
 from joymigrate.run.train import digests, records
-from joymigrate.run.train.tokens import (
+from joymigrate.run.train.columns import (
     MANIFEST,
     Array,
-    Corrupt,
     Manifest,
     Sample,
-    TokenCache,
     checksums,
     map_file,
 )
@@ -48,38 +44,6 @@ class Recipe:
     identity: str  # of tokenizer and task: anything that changes what `encode` gives
     encode: Encode
     format: str = "auto"
-
-
-def open_cache(folder: Path, recipe: Recipe, tell: Tell = lambda line: None) -> TokenCache:
-    """The cache of `recipe` below `folder`; one that is damaged is built anew."""
-    records.check(recipe.files, recipe.format)
-    folder.mkdir(parents=True, exist_ok=True)
-    hashes = digests.of_files(recipe.files, folder)
-    key = digests.of_text(recipe.identity, recipe.format, json.dumps(dict(recipe.fields)), *hashes)[
-        :24
-    ]
-    place = folder / key
-    with hold_lock(folder / f"{key}.lock"):
-        if place.is_dir():
-            try:
-                return TokenCache(place)
-            except Corrupt as error:
-                tell(f"the token cache is damaged ({error.what}); building it again")
-                shutil.rmtree(place)
-        sources = [
-            {"path": str(path), "bytes": path.stat().st_size, "sha256": sha}
-            for path, sha in zip(recipe.files, hashes, strict=True)
-        ]
-        Builder(place, recipe, key, sources, tell).run()
-    return TokenCache(place)
-
-
-@contextmanager
-def hold_lock(path: Path) -> Iterator[None]:
-    """One process builds, the others wait for it."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 class Builder:
@@ -203,30 +167,3 @@ class Builder:
         digests.write_json(self.work / MANIFEST, manifest.document())
         os.replace(self.work, self.place)
         sync_folder(self.place.parent)
-
-
-def plain(
-    folder: Path,
-    files: Sequence[Path],
-    tokenizer: Any,
-    encode: Callable[[Mapping[str, Any]], Sequence[int]] | None,
-    format: str,
-    tell: Tell,
-) -> TokenCache:
-    """A cache with the one field `tokens`, for a loop of the user's own."""
-    from joymigrate.run.train import tokenizer as tokenizers
-
-    def one(record: records.Record) -> list[dict[str, Array]]:
-        if encode is not None:
-            tokens = encode(record.value)
-        else:
-            text = str(records.field(record, "text"))
-            tokens = [*tokenizer(text, add_special_tokens=False)["input_ids"]]
-            if tokenizer.eos_token_id is not None:
-                tokens.append(tokenizer.eos_token_id)
-        return [{"tokens": np.asarray(tokens)}] if len(tokens) else []
-
-    source = "" if encode is None else tokenizers.source_of(encode)
-    fields = {"tokens": tokenizers.dtype_for(len(tokenizer))}
-    identity = digests.of_text(tokenizers.digest(tokenizer), source)
-    return open_cache(folder, Recipe(tuple(files), fields, identity, one, format), tell)

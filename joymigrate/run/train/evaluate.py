@@ -16,11 +16,11 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.train import group, records
 from joymigrate.run.train.checkpoint_store import CheckpointStore
+from joymigrate.run.train.columns import Sample
 from joymigrate.run.train.feed import move_batch
 from joymigrate.run.train.job import Job
 from joymigrate.run.train.run_folder import CHECKPOINTS, JOB, RunFolder
 from joymigrate.run.train.tasks import Task
-from joymigrate.run.train.tokens import Sample
 
 Tell = Callable[[str], None]
 FREE = ("sft", "pretrain")  # tasks whose prediction is a text of the model's own

@@ -6,9 +6,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from joymigrate.run.train.columns import Batch
 from joymigrate.run.train.order import Order
 from joymigrate.run.train.tasks import Task
-from joymigrate.run.train.tasks.task import Batch, SampleSource
+from joymigrate.run.train.tasks.task import SampleSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from joymigrate.run.train.tokens import Array, TokenCache
+from joymigrate.run.train.columns import Array
+from joymigrate.run.train.tokens import TokenCache
 
 
 @dataclass(frozen=True, slots=True)

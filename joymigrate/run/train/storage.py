@@ -15,7 +15,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import build
 from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.run_folder import CHECKPOINTS, RunFolder
-from joymigrate.run.train.tokens import TokenCache
+from joymigrate.run.train.tokens import TokenCache, open_cache
 
 SCHEMA = "joymigrate.storage/1"
 BLOCK_BYTES = 1 << 16
@@ -54,7 +54,7 @@ def storage(folder: Path) -> dict[str, Any]:
     recipe = build.Recipe(files, fields, task.identity(), task.encode, job.data.format)
     if not place.is_dir():
         raise JoyError("the run's token cache is gone", where=str(place))
-    tokens = tokens_of(build.open_cache(place, recipe))
+    tokens = tokens_of(open_cache(place, recipe))
     series = series_of(folder / CHECKPOINTS)
     return {
         "schema": SCHEMA,

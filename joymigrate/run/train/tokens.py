@@ -1,152 +1,26 @@
 """The token cache: samples as memory-mapped arrays, built once per tokenizer and data content.
 
-A cache is a folder: `manifest.json`, and per field `NAME.bin` (all values, one after another) with
-`NAME.idx` (where each sample ends, int64). Its name is a hash of what went into it, so a changed
-tokenizer, file or task is another cache. Every block of a `.bin` has a checksum that is compared
-when the block is first read. What it does not do: shuffle (see order.py) or pack (see packing.py).
+A cache is a folder (see columns.py). Its name is a hash of what went into it, so a changed
+tokenizer, file or task is another cache. What it does not do: shuffle (see order.py) or pack (see
+packing.py).
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
-import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from joymigrate.errors import JoyError
-
-SCHEMA = "joymigrate.tokens/1"
-MANIFEST = "manifest.json"
-BLOCK_BYTES = 1 << 18  # one checksum each
-Array = npt.NDArray[Any]
-Sample = Mapping[str, Array]
-
-
-class Corrupt(JoyError):
-    """A cache whose files are not what its manifest says."""
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a finished cache holds."""
-
-    key: str
-    fields: Mapping[str, str]  # name → numpy dtype
-    samples: int
-    records: int
-    dropped: int  # records that gave no sample
-    sources: Sequence[Mapping[str, Any]]  # path, bytes, sha256 of each data file
-    bytes: Mapping[str, int]  # of every file
-    checks: Mapping[str, Sequence[int]]  # crc32 per block of every .bin and .idx
-
-    @staticmethod
-    def read(folder: Path) -> Manifest:
-        """The manifest of a folder; `Corrupt` when it is not one."""
-        path = folder / MANIFEST
-        try:
-            raw = json.loads(path.read_text())
-            if raw.pop("schema") != SCHEMA:
-                raise ValueError("another version")
-            return Manifest(**raw)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Corrupt(
-                f"not a token cache: {error}", where=str(path), help=REBUILD.format(folder)
-            ) from None
-
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-        names = ("key", "fields", "samples", "records", "dropped", "sources", "bytes", "checks")
-        return {"schema": SCHEMA, **{name: getattr(self, name) for name in names}}
-
-
-REBUILD = "remove {} and start again: the cache is rebuilt"
-
-
-class Column:
-    """One field of all samples, mapped from disk and checked block by block when first read."""
-
-    def __init__(self, folder: Path, name: str, manifest: Manifest) -> None:
-        self.path = folder / f"{name}.bin"
-        self.folder = folder
-        self.dtype = np.dtype(manifest.fields[name])
-        self.checks = manifest.checks[f"{name}.bin"]
-        for suffix in ("bin", "idx"):
-            check_size(folder, f"{name}.{suffix}", manifest)
-        self.raw = map_file(self.path, np.dtype(np.uint8))
-        self.ends = map_file(folder / f"{name}.idx", np.dtype(np.int64))
-        check_blocks(folder / f"{name}.idx", self.ends.view(np.uint8), manifest)
-        self.seen = np.zeros(len(self.checks), dtype=bool)
-
-    def length(self, index: int) -> int:
-        """Values of one sample."""
-        return int(self.ends[index + 1] - self.ends[index])
-
-    def slice(self, start: int, stop: int) -> Array:
-        """Values `start:stop` of the whole column, checked."""
-        size = self.dtype.itemsize
-        first, last = start * size // BLOCK_BYTES, max(start, stop * size - 1) // BLOCK_BYTES
-        if stop > start and not self.seen[first : last + 1].all():
-            self.check(first, last)
-        return self.raw[start * size : stop * size].view(self.dtype)
-
-    def __getitem__(self, index: int) -> Array:
-        return self.slice(int(self.ends[index]), int(self.ends[index + 1]))
-
-    def check(self, first: int, last: int) -> None:
-        """Compare the checksums of some blocks."""
-        for block in range(first, min(last + 1, len(self.checks))):
-            piece = self.raw[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
-            if not self.seen[block] and zlib.crc32(piece.data) != self.checks[block]:
-                raise Corrupt(
-                    f"block {block} of {self.path.name} is damaged",
-                    where=str(self.path),
-                    help=REBUILD.format(self.folder),
-                )
-            self.seen[block] = True
-
-
-def map_file(path: Path, dtype: np.dtype[Any]) -> Array:
-    """A file as an array; an empty one cannot be mapped."""
-    if path.stat().st_size == 0:
-        return np.empty(0, dtype=dtype)
-    found: Array = np.memmap(path, dtype=dtype, mode="r")
-    return found
-
-
-def check_size(folder: Path, name: str, manifest: Manifest) -> None:
-    """A file is there and as long as it was."""
-    path = folder / name
-    size = path.stat().st_size if path.is_file() else None
-    if size != manifest.bytes[name]:
-        told = "is missing" if size is None else f"has {size} bytes"
-        raise Corrupt(
-            f"{name} {told}, expected {manifest.bytes[name]}",
-            where=str(path),
-            help=REBUILD.format(folder),
-        )
-
-
-def checksums(data: Array) -> list[int]:
-    """crc32 of every block of some bytes."""
-    return [zlib.crc32(data[at : at + BLOCK_BYTES].data) for at in range(0, len(data), BLOCK_BYTES)]
-
-
-def check_blocks(path: Path, data: Array, manifest: Manifest) -> None:
-    """All blocks of a file, now."""
-    for block, (found, wanted) in enumerate(
-        zip(checksums(data), manifest.checks[path.name], strict=True)
-    ):
-        if found != wanted:
-            raise Corrupt(
-                f"block {block} of {path.name} is damaged",
-                where=str(path),
-                help=REBUILD.format(path.parent),
-            )
+from joymigrate.run.train import digests, records
+from joymigrate.run.train import tokenizer as tokenizers
+from joymigrate.run.train.build import Builder, Recipe, Tell
+from joymigrate.run.train.columns import Array, Column, Corrupt, Manifest
 
 
 class TokenCache:
@@ -176,9 +50,22 @@ class TokenCache:
 
         `encode` turns a record into tokens; without it the record's `text` is tokenised.
         """
-        from joymigrate.run.train import build
 
-        return build.plain(Path(folder), [Path(f) for f in files], tokenizer, encode, format, tell)
+        def one(record: records.Record) -> list[dict[str, Array]]:
+            if encode is not None:
+                tokens = encode(record.value)
+            else:
+                text = str(records.field(record, "text"))
+                tokens = [*tokenizer(text, add_special_tokens=False)["input_ids"]]
+                if tokenizer.eos_token_id is not None:
+                    tokens.append(tokenizer.eos_token_id)
+            return [{"tokens": np.asarray(tokens)}] if len(tokens) else []
+
+        source = "" if encode is None else tokenizers.source_of(encode)
+        fields = {"tokens": tokenizers.dtype_for(len(tokenizer))}
+        identity = digests.of_text(tokenizers.digest(tokenizer), source)
+        recipe = Recipe(tuple(map(Path, files)), fields, identity, one, format)
+        return open_cache(Path(folder), recipe, tell)
 
     def __len__(self) -> int:
         return self.manifest.samples
@@ -202,3 +89,34 @@ class TokenCache:
     def bytes(self) -> int:
         """Bytes of all files."""
         return sum(self.manifest.bytes.values())
+
+
+def open_cache(folder: Path, recipe: Recipe, tell: Tell = lambda line: None) -> TokenCache:
+    """The cache of `recipe` below `folder`; one that is damaged is built anew."""
+    records.check(recipe.files, recipe.format)
+    folder.mkdir(parents=True, exist_ok=True)
+    hashes = digests.of_files(recipe.files, folder)
+    fields = json.dumps(dict(recipe.fields))
+    key = digests.of_text(recipe.identity, recipe.format, fields, *hashes)[:24]
+    place = folder / key
+    with hold_lock(folder / f"{key}.lock"):
+        if place.is_dir():
+            try:
+                return TokenCache(place)
+            except Corrupt as error:
+                tell(f"the token cache is damaged ({error.what}); building it again")
+                shutil.rmtree(place)
+        sources = [
+            {"path": str(path), "bytes": path.stat().st_size, "sha256": sha}
+            for path, sha in zip(recipe.files, hashes, strict=True)
+        ]
+        Builder(place, recipe, key, sources, tell).run()
+    return TokenCache(place)
+
+
+@contextmanager
+def hold_lock(path: Path) -> Iterator[None]:
+    """One process builds, the others wait for it."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

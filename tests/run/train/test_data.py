@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import TokenCache, build, packing, records, tokenizer
+from joymigrate.run.train.columns import Corrupt, Sample
 from joymigrate.run.train.order import Order
-from joymigrate.run.train.tokens import Corrupt, Sample
+from joymigrate.run.train.tokens import open_cache
 
 FIELDS = {"tokens": "uint16", "spans": "int32", "weight": "float32"}
 
@@ -58,18 +59,18 @@ def test_a_second_start_opens_what_the_first_built(tmp_path: Path, data: Path) -
         calls.append(record.where)
         return letters(record)
 
-    first = build.open_cache(tmp_path / "c", recipe(data, encode=counted))
-    second = build.open_cache(tmp_path / "c", recipe(data, encode=counted))
+    first = open_cache(tmp_path / "c", recipe(data, encode=counted))
+    second = open_cache(tmp_path / "c", recipe(data, encode=counted))
     assert len(calls) == 50
     assert first.folder == second.folder
     assert bytes(second[3]["tokens"].astype(np.uint8)) == b"line number 3 xxx"
 
 
 def test_changed_data_or_identity_is_another_cache(tmp_path: Path, data: Path) -> None:
-    first = build.open_cache(tmp_path / "c", recipe(data))
-    other = build.open_cache(tmp_path / "c", recipe(data, identity="other"))
+    first = open_cache(tmp_path / "c", recipe(data))
+    other = open_cache(tmp_path / "c", recipe(data, identity="other"))
     write(data, ["something else"] * 3)
-    changed = build.open_cache(tmp_path / "c", recipe(data))
+    changed = open_cache(tmp_path / "c", recipe(data))
     assert len({first.folder, other.folder, changed.folder}) == 3
     assert len(changed) == 3
 
@@ -87,16 +88,16 @@ def test_an_interrupted_build_continues_and_ends_alike(
         return letters(record)
 
     with pytest.raises(KeyboardInterrupt):
-        build.open_cache(tmp_path / "c", recipe(data, encode=stops))
-    found = build.open_cache(tmp_path / "c", recipe(data, encode=stops))
+        open_cache(tmp_path / "c", recipe(data, encode=stops))
+    found = open_cache(tmp_path / "c", recipe(data, encode=stops))
     assert len(calls) == 30 + (50 - 24)  # 24 were durable
-    whole = build.open_cache(tmp_path / "d", recipe(data))
+    whole = open_cache(tmp_path / "d", recipe(data))
     for name in ("tokens.bin", "tokens.idx", "spans.bin", "weight.bin"):
         assert (found.folder / name).read_bytes() == (whole.folder / name).read_bytes()
 
 
 def test_a_flipped_bit_is_found_when_it_is_read(tmp_path: Path, data: Path) -> None:
-    found = build.open_cache(tmp_path / "c", recipe(data))
+    found = open_cache(tmp_path / "c", recipe(data))
     path = found.folder / "tokens.bin"
     raw = bytearray(path.read_bytes())
     raw[100] ^= 1
@@ -109,23 +110,23 @@ def test_a_flipped_bit_is_found_when_it_is_read(tmp_path: Path, data: Path) -> N
 
 @pytest.mark.parametrize("name", ["tokens.bin", "tokens.idx", "manifest.json"])
 def test_a_cut_file_is_built_again(tmp_path: Path, data: Path, name: str) -> None:
-    found = build.open_cache(tmp_path / "c", recipe(data))
+    found = open_cache(tmp_path / "c", recipe(data))
     path = found.folder / name
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(Corrupt):
         TokenCache.open(found.folder)
     told: list[str] = []
-    again = build.open_cache(tmp_path / "c", recipe(data), told.append)
+    again = open_cache(tmp_path / "c", recipe(data), told.append)
     assert len(again) == 50
     assert "damaged" in told[0]
 
 
 def test_records_without_a_sample_are_counted_and_none_at_all_is_an_error(tmp_path: Path) -> None:
     mixed = write(tmp_path / "m.jsonl", ["", "word", "x"])
-    assert build.open_cache(tmp_path / "c", recipe(mixed)).manifest.dropped == 2
+    assert open_cache(tmp_path / "c", recipe(mixed)).manifest.dropped == 2
     empty = write(tmp_path / "e.jsonl", [""])
     with pytest.raises(JoyError, match="the data gave no sample: 1 records"):
-        build.open_cache(tmp_path / "c", recipe(empty))
+        open_cache(tmp_path / "c", recipe(empty))
 
 
 def test_a_loop_of_ones_own_gets_a_cache_in_one_call(tmp_path: Path, data: Path) -> None:
@@ -206,7 +207,7 @@ def test_rows_hold_every_token_and_weigh_what_they_predict(
     texts = ["abcdefghijklmnopqrstuvwxyzABCDEF"[:size] for size in lengths]
     if kind is not packing.Stream:
         texts = [text[:length] for text in texts]  # tasks cut documents when they encode
-    cache = build.open_cache(folder, recipe(write(folder / "a.jsonl", texts)))
+    cache = open_cache(folder, recipe(write(folder / "a.jsonl", texts)))
     rows = kind(cache, length)
     read = [rows[index] for index in range(len(rows))]
     assert all(len(row["tokens"]) <= length for row in read)

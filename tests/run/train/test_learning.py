@@ -13,6 +13,7 @@ from joymigrate.run.train import build, evaluate, records, tokenizer
 from joymigrate.run.train.assemble import special_tokens
 from joymigrate.run.train.models import ModelSource
 from joymigrate.run.train.tasks import Context, find, names
+from joymigrate.run.train.tokens import open_cache
 from tests.run.train import jobs, learnable
 
 
@@ -84,7 +85,7 @@ def train(name: str, case: Case, folder: Path) -> tuple[Any, Any, list[float]]:
     model = task.build(source)
     task.prepare(model)
     recipe = build.Recipe((path,), task.fields(), task.identity(), task.encode)
-    samples = task.samples(build.open_cache(folder / "cache", recipe))
+    samples = task.samples(open_cache(folder / "cache", recipe))
     optimiser = torch.optim.AdamW(model.parameters(), lr=case.lr, weight_decay=0.0)
     losses = []
     for step in range(case.steps):
@@ -167,6 +168,6 @@ def test_losses_of_dpo_are_those_of_its_formula(tmp_path: Path) -> None:
     )
     task.prepare(model)
     recipe = build.Recipe((path,), task.fields(), task.identity(), task.encode)
-    samples = build.open_cache(tmp_path / "cache", recipe)
+    samples = open_cache(tmp_path / "cache", recipe)
     batch = task.collate([samples[0], samples[1]])
     assert float(task.loss(model, batch).detach()) == pytest.approx(2 * 0.693147, abs=1e-5)

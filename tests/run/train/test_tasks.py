@@ -13,6 +13,7 @@ from joymigrate.run.train import build, tokenizer
 from joymigrate.run.train.models import ModelSource
 from joymigrate.run.train.records import Record
 from joymigrate.run.train.tasks import Context, find, names
+from joymigrate.run.train.tokens import open_cache
 from tests.run.train import jobs
 
 
@@ -101,7 +102,7 @@ def test_packed_documents_lose_what_they_lose_alone(tmp_path: Path, name: str) -
     for packing in (True, False):
         one = task(name, packing=packing, max_length=4096 if name == "pretrain" else 256)
         recipe = build.Recipe((path,), one.fields(), one.identity(), one.encode)
-        rows = one.samples(build.open_cache(tmp_path / "cache", recipe))
+        rows = one.samples(open_cache(tmp_path / "cache", recipe))
         batch = one.collate([rows[index] for index in range(len(rows))])
         weight = sum(rows.weight(index) for index in range(len(rows)))
         with torch.no_grad():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,29 +9,27 @@ from typing import Any
 
 import torch
 
-from joymigrate.device import CPU, Device, open_device
+from joymigrate.device import Device
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine import graphs
 from joymigrate.run.serve.engine.adapters import Adapters
 from joymigrate.run.serve.engine.adapting import attach
 from joymigrate.run.serve.engine.cache import Cache
 from joymigrate.run.serve.engine.core import Engine, may_draft
+from joymigrate.run.serve.engine.devices import card_of, device_of, dtype_of, free_memory
 from joymigrate.run.serve.engine.draft_model import DraftModel
 from joymigrate.run.serve.engine.memory import MOST_EMPTY, STATES_HELD
 from joymigrate.run.serve.engine.models.model import Model
+from joymigrate.run.serve.engine.models.open import load_model
 from joymigrate.run.serve.engine.models.spec import describe, read_config
-from joymigrate.run.serve.engine.parallel import Share, Team
-from joymigrate.run.serve.engine.pooling import pooling_of
+from joymigrate.run.serve.engine.parallel import Team
+from joymigrate.run.serve.engine.share import Share
 from joymigrate.run.serve.engine.tokens import Numbers, Tokens, end_ids, load_tokens
 from joymigrate.run.serve.engine.types import EngineOptions, ModelInfo
-from joymigrate.run.serve.engine.weights import Weights
 
 CPU_BLOCK = 16
 CARD_BLOCK = 128  # the paged kernels of cards read blocks of 128 (and multiples of 16 or 256)
-CPU_SHARE = 0.3  # of the free memory, for keys and values
-CPU_MOST = 4 << 30
 OTHER_WORDS = 0.05  # of a vocabulary: what families add to it between sizes
-CARD_SHARE = 0.9  # of the card, for weights, activations, keys and values
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
     team = gather(folder, raw, options, device) if options.tensor_parallel > 1 else None
     share = team.share if team is not None else None
     with torch.inference_mode():
-        model = load_model(folder, raw, dtype, card(device, options.device), options, share)
+        model = load_model(folder, raw, dtype, card_of(device, options.device), options, share)
         small = load_small(options, dtype, device)
         cache, notes = make_cache(model, options, device, small)
     if team is not None:
@@ -136,7 +133,7 @@ def load_small(options: EngineOptions, dtype: torch.dtype, device: Device) -> Mo
     if options.tensor_parallel > 1:
         raise JoyError("a draft model does not go with --tensor-parallel")
     folder = Path(options.draft_model)
-    return load_model(folder, read_config(folder), dtype, card(device, options.device), options)
+    return load_model(folder, read_config(folder), dtype, card_of(device, options.device), options)
 
 
 def same_words(ours: Tokens | Numbers, theirs: Tokens | Numbers, options: EngineOptions) -> None:
@@ -176,92 +173,6 @@ def gather(folder: Path, raw: dict[str, Any], options: EngineOptions, device: De
     return Team(folder, options)
 
 
-def device_of(name: str) -> Device:
-    """The opened device for `cpu`, `cuda`, or a chip's device type, with or without an index."""
-    from joymigrate.chips import all_chips, origin
-
-    kind = name.partition(":")[0]
-    if kind == CPU:
-        return Device(CPU)
-    chips = [chip for chip in all_chips().values() if chip.device == kind or chip.name == kind]
-    chip: Any = origin() if kind == origin().device else (chips[0] if chips else None)
-    if chip is None:
-        raise JoyError(f"there is no device '{name}'", help="cpu, cuda, or a chip's device type")
-    device = open_device(chip, required=True)
-    index = name.partition(":")[2]
-    device.use(int(index) if index.isdigit() else 0)
-    return device
-
-
-def card(device: Device, name: str) -> torch.device:
-    """The torch device of the wanted card."""
-    index = name.partition(":")[2]
-    return device.at(int(index) if index.isdigit() else None)
-
-
-def dtype_of(wanted: str, raw: dict[str, Any], device: Device) -> torch.dtype:
-    """The dtype to compute in; `auto` is the model's own (float32 where it does not say)."""
-    if wanted == "auto":
-        text = raw.get("text_config") or {}
-        wanted = str(
-            raw.get("dtype")
-            or raw.get("torch_dtype")
-            or text.get("dtype")
-            or text.get("torch_dtype")
-            or "float32"
-        )
-        if wanted == "float16" and device.is_cpu:
-            wanted = "bfloat16"  # float16 products are emulated on most CPUs
-    found = getattr(torch, wanted.removeprefix("torch."), None)
-    if found not in (torch.float32, torch.bfloat16, torch.float16):
-        raise JoyError(f"the model's dtype '{wanted}' is not served", help="--dtype bfloat16")
-    return found  # type: ignore[no-any-return]
-
-
-def load_model(
-    folder: Path,
-    raw: dict[str, Any],
-    dtype: torch.dtype,
-    device: torch.device,
-    options: EngineOptions,
-    share: Share | None = None,
-) -> Model:
-    """The model: the decoder where the family is one of its own, else through transformers."""
-    from joymigrate.run.serve.engine.models.decoder import Decoder
-    from joymigrate.run.serve.engine.quantised import quantised_reader
-    from joymigrate.run.train.formats import open_quantised
-
-    spec, reason = describe(raw) if not options.generic else (None, "asked for transformers")
-    if spec is not None:
-        weights = Weights(folder)
-        return Decoder(
-            spec,
-            weights,
-            dtype,
-            device,
-            prepack=options.prepack and not options.compile,
-            reader=quantised_reader(folder, weights),
-            share=share,
-            compile=options.compile,
-        )
-    if options.compile:
-        raise JoyError(f"--compile needs the decoder, but {reason}", help="leave --compile out")
-    if share is not None and share.world > 1:
-        raise JoyError(f"tensor parallel needs the decoder, but {reason}")
-    if open_quantised(folder) is not None:
-        raise JoyError(
-            f"quantised weights are served by the decoder alone, but {reason}", where=str(folder)
-        )
-    if pooling_of(folder) is not None:
-        raise JoyError(
-            f"embeddings and scores come from the decoder alone, but {reason}", where=str(folder),
-            help="serve --engine vllm",
-        )  # fmt: skip
-    from joymigrate.run.serve.engine.models.library import load
-
-    return load(folder, raw, dtype, device, reason, trust_remote_code=options.trust_remote_code)
-
-
 def make_cache(
     model: Model, options: EngineOptions, device: Device, small: Model | None = None
 ) -> tuple[Cache, tuple[str, ...]]:
@@ -293,24 +204,3 @@ def make_cache(
     )  # fmt: skip
     cache.order = getattr(model, "order", {})
     return cache, notes
-
-
-def free_memory(device: Device) -> int:
-    """Bytes for keys and values."""
-    if device.is_cpu:
-        return min(CPU_MOST, int(CPU_SHARE * available_memory()))
-    memory = device.memory()
-    if memory.total is None:
-        return CPU_MOST
-    used = memory.reserved or memory.allocated or 0
-    return max(0, int(CARD_SHARE * memory.total) - used)
-
-
-def available_memory() -> int:
-    """Free memory of the machine, in bytes."""
-    try:
-        import psutil
-
-        return int(psutil.virtual_memory().available)
-    except ImportError:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -5,15 +5,17 @@ One process decides and samples; the others are told each step's batch and compu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from joymigrate.device import leave_group
-from joymigrate.errors import JoyError
+from joymigrate.run.serve.engine.devices import card_of, device_of, dtype_of
 from joymigrate.run.serve.engine.launch import free_port
+from joymigrate.run.serve.engine.models.open import load_model
+from joymigrate.run.serve.engine.share import Share
 
 if TYPE_CHECKING:
     from joymigrate.run.serve.engine.batch import Batch
@@ -22,54 +24,6 @@ if TYPE_CHECKING:
 
 TOLD = ("ids", "positions", "slots", "table", "starts", "lengths", "rows", "spans")
 START_SECONDS = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """This process's part of every layer: number `rank` of `world`."""
-
-    rank: int = 0
-    world: int = 1
-    group: Any = None  # sums; None: of all processes
-    words: Any = None  # batches
-
-    def check(self, heads: int, kv_heads: int, intermediate: int) -> None:
-        """Raise `JoyError` when the model cannot be cut into so many equal parts."""
-        for name, size in (
-            ("query heads", heads),
-            ("key heads", kv_heads),
-            ("mlp rows", intermediate),
-        ):
-            if size % self.world:
-                raise JoyError(
-                    f"{size} {name} cannot be shared by {self.world} processes",
-                    help="--tensor-parallel must divide the heads and the mlp of the model",
-                )
-
-    def refuse(self, what: str) -> None:
-        """Raise `JoyError` for a part that is not cut, when there is more than one process."""
-        if self.world > 1:
-            raise JoyError(f"tensor parallel does not cut {what}", help="--tensor-parallel 1")
-
-    def part(self, rows: Tensor) -> Tensor:
-        """This process's part of rows that go to heads or mlp columns in order."""
-        return rows.chunk(self.world)[self.rank]
-
-    def columns(self, inputs: int) -> tuple[int, int] | None:
-        """This process's inputs of a layer whose outputs are summed."""
-        if self.world == 1:
-            return None
-        width = inputs // self.world
-        return (self.rank * width, (self.rank + 1) * width)
-
-    def sum(self, partial: Tensor) -> Tensor:
-        """The sum over all processes."""
-        if self.world == 1:
-            return partial
-        import torch.distributed as dist
-
-        dist.all_reduce(partial, group=self.group)
-        return partial
 
 
 class Team:
@@ -127,7 +81,6 @@ def work(rank: int, world: int, address: str, folder: str, options: EngineOption
     """One of the other processes: its share of the model, computed whenever it is told to."""
     import torch
 
-    from joymigrate.run.serve.engine import load
     from joymigrate.run.serve.engine.batch import Batch
     from joymigrate.run.serve.engine.cache import Cache
     from joymigrate.run.serve.engine.models.spec import read_config
@@ -135,13 +88,13 @@ def work(rank: int, world: int, address: str, folder: str, options: EngineOption
     torch.set_num_threads(options.threads or 1)
     kind = options.device.partition(":")[0]
     mine = replace(options, device=kind if kind == "cpu" else f"{kind}:{rank}")
-    device = load.device_of(mine.device)
+    device = device_of(mine.device)
     share = join(rank, world, address, mine.device)
     raw = read_config(Path(folder))
     with torch.inference_mode():
-        card = load.card(device, mine.device)
-        dtype = load.dtype_of(options.dtype, raw, device)
-        model = load.load_model(Path(folder), raw, dtype, card, mine, share)
+        card = card_of(device, mine.device)
+        dtype = dtype_of(options.dtype, raw, device)
+        model = load_model(Path(folder), raw, dtype, card, mine, share)
         told: Any = hear(share)
         cache = Cache(model.shapes, told["blocks"], told["size"], dtype, card, options.attention,
                       pretouch=options.pretouch)  # fmt: skip
@@ -156,8 +109,6 @@ def join(rank: int, world: int, address: str, device: str) -> Share:
     from datetime import timedelta
 
     import torch.distributed as dist
-
-    from joymigrate.run.serve.engine.load import device_of
 
     backend = device_of(device).backend
     dist.init_process_group(

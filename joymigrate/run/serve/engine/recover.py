@@ -12,14 +12,13 @@ import logging
 import time
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from joymigrate.run.serve.engine.blocks import BlockPool
 from joymigrate.run.serve.engine.faults import says_lost, short_of_memory, word_error
-from joymigrate.run.serve.engine.scheduler import Chunk
+from joymigrate.run.serve.engine.scheduler import Chunk, Scheduler
+from joymigrate.run.serve.engine.sequence import Sequence
 from joymigrate.run.serve.engine.types import Lost, Output
-
-if TYPE_CHECKING:
-    from joymigrate.run.serve.engine.core import Engine
 
 IN_A_ROW = 16  # texts that failed with no step between them that succeeded
 CALM_STEPS = 256  # after so many the budget of a step that was too large is doubled again
@@ -27,10 +26,32 @@ PATIENCE_SECONDS = (0.1, 0.4, 1.5)  # between passes over made-up tokens: memory
 log = logging.getLogger("joymigrate.serve.engine")
 
 
+class Computing(Protocol):
+    """The engine whose steps are computed, as far as a recovery needs it."""
+
+    scheduler: Scheduler
+    pool: BlockPool
+    forward: Any
+
+    def compute(self, chunks: list[Chunk]) -> Any:
+        """The result of a pass over chunks."""
+
+    def compute_spare(self, count: int) -> None:
+        """A pass over made-up tokens."""
+
+    def tell(self, chunks: list[Chunk], found: Any) -> list[Output]:
+        """The outputs that a result means."""
+
+    def give_up(self, sequence: Sequence, why: str) -> list[Output]:
+        """End a text with an error."""
+
+
 class Recovery:
     """Computes the chunks of an engine's steps, whatever fails. `failures` counts failed passes."""
 
-    def __init__(self, engine: Engine, free: Callable[[], None], *, may_retry: bool = True) -> None:
+    def __init__(
+        self, engine: Computing, free: Callable[[], None], *, may_retry: bool = True
+    ) -> None:
         """`free` gives the allocator's unused memory back. Processes that compute together may not
         retry: the others do not know where this one stopped."""
         self.engine = engine

@@ -4,25 +4,49 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from aiohttp import web
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.gateway import admin, replies
 from joymigrate.run.serve.gateway.events import Order
+from joymigrate.run.serve.gateway.rollout import Rollout
+from joymigrate.run.serve.gateway.routing import Router
+from joymigrate.run.serve.gateway.settings import Settings
+from joymigrate.run.serve.gateway.shadow import Shadow
 from joymigrate.run.serve.monitor import web as monitor_web
-
-if TYPE_CHECKING:
-    from joymigrate.run.serve.gateway.server import Gateway
+from joymigrate.run.serve.monitor.metrics import Metrics
+from joymigrate.run.serve.monitor.service import Monitor
 
 Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class Shown(Protocol):
+    """The gateway, as far as its pages show it and pass orders on."""
+
+    settings: Settings
+    metrics: Metrics
+    rollout: Rollout
+    router: Router
+    shadow: Shadow
+    monitor: Monitor
+
+    @property
+    def draining(self) -> bool:
+        """Whether it takes no new requests."""
+
+    def ask_gate(self) -> None:
+        """Look again whether the ledger lets the rollout go on."""
+
+    async def order(self, order: Order) -> None:
+        """Do what an operator orders; raises `JoyError`."""
 
 
 class Pages:
     """Everything that is answered here and not by a backend."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Shown) -> None:
         self.gateway = gateway
 
     def by_path(self) -> dict[tuple[str, str], Page]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from aiohttp import web
 
@@ -19,17 +19,31 @@ from joymigrate.run.serve.gateway.failures import (
     Broken,
     of_status,
 )
+from joymigrate.run.serve.gateway.meters import Meters
+from joymigrate.run.serve.gateway.settings import Limits
 from joymigrate.run.serve.gateway.stream import Stream
-from joymigrate.run.serve.gateway.upstreams import Instance
-
-if TYPE_CHECKING:
-    from joymigrate.run.serve.gateway.relay import Relay
+from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
 
 NOBODY = "no other backend is there to go on"
 
 
+class Asking(Protocol):
+    """Who asks the backends: the relay, as far as a takeover needs it."""
+
+    limits: Limits
+    meters: Meters
+
+    async def begin(
+        self, call: Call, tried: list[Instance], broken: Attempt | None = None
+    ) -> tuple[Attempt | None, Any]:
+        """The next attempt, or why there is none."""
+
+    def asked(self, call: Call, upstream: Upstream) -> bytes | None:
+        """The body for an upstream; None for the client's own."""
+
+
 async def take_over(
-    relay: Relay,
+    relay: Asking,
     response: web.StreamResponse,
     call: Call,
     broken: Stream,
@@ -68,7 +82,7 @@ def obstacle(call: Call, broken: Stream) -> str | None:
 
 
 async def elsewhere(
-    relay: Relay,
+    relay: Asking,
     response: web.StreamResponse,
     call: Call,
     sent: resume.Sent,
@@ -114,7 +128,7 @@ async def elsewhere(
 
 
 async def go_on(
-    relay: Relay,
+    relay: Asking,
     response: web.StreamResponse,
     call: Call,
     attempt: Attempt,
@@ -165,7 +179,7 @@ async def go_on(
 
 
 async def reopen(
-    relay: Relay, call: Call, attempt: Attempt, ways: list[resume.Continuation]
+    relay: Asking, call: Call, attempt: Attempt, ways: list[resume.Continuation]
 ) -> tuple[resume.Continuation, Answer]:
     """Ask in the first way that the backend accepts. Declining one is not a failure."""
     status = 0

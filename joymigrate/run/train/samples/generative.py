@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.errors import JoyError
+from joymigrate.run.train.columns import Batch
 from joymigrate.run.train.samples.tasks import FeatureTask
-from joymigrate.run.train.tasks.task import Batch
 
 if TYPE_CHECKING:
     import torch

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.errors import JoyError
+from joymigrate.run.train.columns import Batch
 from joymigrate.run.train.samples.generative import GenerativeTask
 from joymigrate.run.train.samples.lookup import ROLLOUT
 from joymigrate.run.train.tasks.grpo import check_rollouts, device_of
-from joymigrate.run.train.tasks.task import Batch
 
 if TYPE_CHECKING:
     import torch

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.errors import JoyError
+from joymigrate.run.train.columns import Batch
 from joymigrate.run.train.samples.batch import SampleBatch
 from joymigrate.run.train.samples.schema import FeatureSchema
-from joymigrate.run.train.tasks.task import Batch, Context, Task
+from joymigrate.run.train.tasks.task import Context, Task
 
 if TYPE_CHECKING:
     import torch

@@ -11,8 +11,8 @@ from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train import records
-from joymigrate.run.train.tasks.task import Batch, Context
-from joymigrate.run.train.tokens import Array, Sample
+from joymigrate.run.train.columns import Array, Batch, Sample
+from joymigrate.run.train.tasks.task import Context
 
 MANY_CLASSES = 10_000  # so many names are no classes
 

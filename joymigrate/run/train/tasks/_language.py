@@ -9,9 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from joymigrate.run.train.tasks.task import Batch
+from joymigrate.run.train.columns import Array, Batch
 from joymigrate.run.train.tokenizer import end_of_turn
-from joymigrate.run.train.tokens import Array
 
 if TYPE_CHECKING:
     import torch

@@ -7,9 +7,9 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import records
+from joymigrate.run.train.columns import Array, Sample
 from joymigrate.run.train.tasks._language import document
 from joymigrate.run.train.tasks.sft import Sft
-from joymigrate.run.train.tokens import Array, Sample
 
 SCHEMA = '{"prompt": "…" or [messages], "chosen": "…" or [messages], "rejected": likewise}'
 

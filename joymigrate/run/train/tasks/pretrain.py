@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from joymigrate.run.train import packing, records
+from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks.task import (
-    Batch,
     SampleSource,
     Task,
     next_token_sum,
     one_sample,
     rows,
 )
-from joymigrate.run.train.tokens import Sample, TokenCache
+from joymigrate.run.train.tokens import TokenCache
 
 if TYPE_CHECKING:
     import torch

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.run.train import records
+from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs, _preference
 from joymigrate.run.train.tasks.sft import Sft
-from joymigrate.run.train.tasks.task import Batch, Context, Task
-from joymigrate.run.train.tokens import Sample, TokenCache
+from joymigrate.run.train.tasks.task import Context, Task
+from joymigrate.run.train.tokens import TokenCache
 
 if TYPE_CHECKING:
     import torch

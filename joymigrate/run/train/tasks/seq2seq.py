@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.run.train import records
+from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs, _language
-from joymigrate.run.train.tasks.task import Batch, Task
-from joymigrate.run.train.tokens import Sample
+from joymigrate.run.train.tasks.task import Task
 
 if TYPE_CHECKING:
     import torch

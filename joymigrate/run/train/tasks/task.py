@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from joymigrate.run.train.columns import Array, Batch, Sample
 from joymigrate.run.train.digests import of_text
 from joymigrate.run.train.records import Record
-from joymigrate.run.train.tokens import Array, Sample, TokenCache
+from joymigrate.run.train.tasks._language import teacher_forced, token_metrics
+from joymigrate.run.train.tokens import TokenCache
 from joymigrate.schema import read
 
 if TYPE_CHECKING:
     import torch
-
-Batch = dict[str, Any]  # tensors by name
 
 
 class SampleSource(Protocol):
@@ -144,14 +144,10 @@ class Task:
 
         Here: the most likely token at every target, given the true ones before it.
         """
-        from joymigrate.run.train.tasks._language import teacher_forced
-
         return teacher_forced(output, batch, self.tokenizer)
 
     def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """Standard metrics over what `predict` gave for records with a reference."""
-        from joymigrate.run.train.tasks._language import token_metrics
-
         return token_metrics(rows)
 
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.run.train import records
+from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.digests import of_text
 from joymigrate.run.train.tasks import _inputs
 from joymigrate.run.train.tasks.image_classification import pixels
-from joymigrate.run.train.tasks.task import Batch, Context, Task
-from joymigrate.run.train.tokens import Sample
+from joymigrate.run.train.tasks.task import Context, Task
 
 if TYPE_CHECKING:
     import torch

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train import records
+from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _language
 from joymigrate.run.train.tasks.sft import Sft
-from joymigrate.run.train.tasks.task import Batch, Context, Task, next_token_sum, rows
-from joymigrate.run.train.tokens import Sample, TokenCache
+from joymigrate.run.train.tasks.task import Context, Task, next_token_sum, rows
+from joymigrate.run.train.tokens import TokenCache
 
 if TYPE_CHECKING:
     import torch

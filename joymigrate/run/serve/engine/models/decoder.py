@@ -22,8 +22,8 @@ from joymigrate.run.serve.engine.cache import Cache, Shape
 from joymigrate.run.serve.engine.linear import Linear, Maker, Plain, QuantisedReader, dense
 from joymigrate.run.serve.engine.models.rotary import Rotary, halves
 from joymigrate.run.serve.engine.models.spec import Spec
-from joymigrate.run.serve.engine.parallel import Share
 from joymigrate.run.serve.engine.pooling import HEAD
+from joymigrate.run.serve.engine.share import Share
 from joymigrate.run.serve.engine.weights import Weights
 
 GELU = ("gelu_tanh",)

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,8 +24,6 @@ from joymigrate.run.serve.engine.adapters import Selection
 from joymigrate.run.serve.engine.batch import Batch, arrange, make_batch
 from joymigrate.run.serve.engine.cache import Cache, Shape
 from joymigrate.run.serve.engine.models import states
-from joymigrate.run.serve.engine.models.rotary import CHANGING
-from joymigrate.run.serve.engine.models.states import keeps_states
 from joymigrate.run.serve.engine.scheduler import Chunk
 from joymigrate.run.serve.engine.sequence import Sequence as Text
 
@@ -268,101 +265,3 @@ def positions_of(text: Any) -> int:
         if isinstance(found, int):
             return found
     return 1 << 20
-
-
-def load(
-    folder: Path,
-    raw: dict[str, Any],
-    dtype: torch.dtype,
-    device: torch.device,
-    reason: str,
-    *,
-    trust_remote_code: bool = False,
-) -> Library:
-    """The model of a folder. Raises `JoyError` when it cannot run packed, with the reason."""
-    from joymigrate.chips import hide_driverless
-
-    hide_driverless()
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    register()
-    family = str(raw["model_type"])
-    vision = family in VISION
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    except Exception as error:
-        raise JoyError(
-            f"{family} is no model of this transformers: {first_line(error)}",
-            where=str(folder),
-            help="--trust-remote-code runs the folder's own code, where it brings some",
-        ) from error
-    refuse_early(config, family)
-    maker: Any = AutoModelForCausalLM
-    if vision:
-        from transformers import AutoModelForImageTextToText
-
-        maker = AutoModelForImageTextToText
-    try:
-        model = maker.from_pretrained(
-            folder,
-            dtype=dtype,
-            attn_implementation=VISION_PARTS if vision else OURS,
-            trust_remote_code=trust_remote_code,
-        )
-    except Exception as error:
-        raise JoyError(
-            f"{family} does not load: {first_line(error)}", where=str(folder), help=HELP
-        ) from error
-    model = model.to(device).eval()
-    if vision:
-        from joymigrate.run.serve.engine.models.vision import Seeing
-
-        return try_model(Seeing(model, family, dtype, device, folder), reason)
-    return try_model(Library(model, family, dtype, device), reason)
-
-
-VISION = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
-VISION_PARTS = {"": OURS, "text_config": OURS, "vision_config": "sdpa"}
-
-
-def try_model(made: Library, reason: str) -> Library:
-    """The model, after its trial."""
-    made.look_alike()
-    made.notes = (f"through transformers: {reason}",)
-    return made
-
-
-def refuse_early(config: Any, family: str) -> None:
-    """Raise `JoyError` for models that can be told without loading their weights."""
-    from transformers import AutoModelForCausalLM
-
-    text = config.get_text_config(decoder=True)
-    parameters = getattr(text, "rope_parameters", None) or {}
-    kinds = [parameters, *(p for p in parameters.values() if isinstance(p, dict))]
-    for kind in kinds:
-        if kind.get("rope_type") in CHANGING:
-            raise JoyError(
-                f"{family}: its rotary embedding ({kind['rope_type']}) changes with the length of "
-                "a text, which texts computed together do not share",
-                help=HELP,
-            )
-    if family in VISION or type(config) not in AutoModelForCausalLM._model_mapping:
-        return
-    model: Any = AutoModelForCausalLM._model_mapping[type(config)]
-    if keeps_states(model):
-        return
-    if getattr(model, "_is_stateful", False):
-        raise JoyError(
-            f"{family} keeps a state that is no list of keys and values, so it cannot be paged",
-            help=HELP,
-        )
-    if not getattr(model, "_supports_attention_backend", True):
-        raise JoyError(
-            f"{family} computes its attention by itself, not through transformers' interface",
-            help=HELP,
-        )
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its type."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -19,9 +19,10 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.batch import Batch
 from joymigrate.run.serve.engine.cache import Cache
-from joymigrate.run.serve.engine.models.library import VISION_PARTS, Library, Step, during
+from joymigrate.run.serve.engine.models.library import OURS, Library, Step, during
 from joymigrate.run.serve.engine.scheduler import Chunk
 
+VISION_PARTS = {"": OURS, "text_config": OURS, "vision_config": "sdpa"}
 COMPARED = {"": "eager", "text_config": "eager", "vision_config": "sdpa"}
 
 
