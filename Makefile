@@ -19,8 +19,10 @@ EXTRAS := torch,serve,train,rec,kernels,cluster,otel,tf,dev
 export TORCH_DEVICE_BACKEND_AUTOLOAD := 0
 # Tests start hundreds of Pythons: each would compile all it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
-# Each worker takes whole files; tests/conftest.py puts the dear ones first.
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# Each worker takes whole files, which it imports in their turn; tests/conftest.py puts the dear ones
+# first. Nobody knows the number of tests before the end: no percentages.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+  -o console_output_style=classic
 
 TESTS ?= tests
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,10 +57,63 @@ gc.disable()
 
 def pytest_collection_finish() -> None:
     """What was imported so far stays: from here on only what tests make is looked at."""
+    atexit.register(gc.unfreeze)  # extensions count what is left of theirs when Python ends
+    settle()
+
+
+def settle() -> None:
+    """Look no more at what there is now."""
     gc.collect()
     gc.freeze()
-    atexit.register(gc.unfreeze)  # extensions count what is left of theirs when Python ends
     gc.enable()
+
+
+class Later(pytest.File):
+    """A file that a worker imports only when it is its turn: of two workers one imports it."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        yield Whole.from_parent(self, name="whole")
+
+
+class Whole(pytest.Item):
+    """All tests of a file, as one to hand out."""
+
+    def runtest(self) -> None:
+        """Left to `pytest_runtest_protocol`, which has them report by their own names."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> Later | None:
+    """Workers that get everything hand out files; where single tests were chosen by name or by a
+    mark that they have, the files have to be read first."""
+    option = parent.config.option
+    chosen = option.keyword or any("::" in name for name in parent.config.args)
+    marks = re.fullmatch(r"(not \w+( and not \w+)*)?", option.markexpr)
+    lists = chosen or not marks or getattr(option, "lf", False) or option.collectonly
+    if lists or not hasattr(parent.config, "workerinput"):
+        return None
+    return Later.from_parent(parent, path=module_path)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Import a file that was left for later, and run its tests."""
+    if not isinstance(item, Whole):
+        return None
+    session, hook = item.session, item.config.hook
+    gc.disable()
+    module = pytest.Module.from_parent(item.parent.parent, path=item.path)
+    tests = list(session.genitems(module))
+    hook.pytest_collection_modifyitems(session=session, config=item.config, items=tests)
+    settle()
+    place = session.items.index(item)
+    for test, following in zip(tests, [*tests[1:], nextitem], strict=False):
+        session.items[place] = test  # a worker's reports are of the test that it was handed
+        hook.pytest_runtest_protocol(item=test, nextitem=following)
+        if session.shouldfail or session.shouldstop:
+            break
+    session.items[place] = item
+    return True
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from tests.sources import parse, sources
+from tests.sources import parse, sources, statements
 
 # Lowest row first. A part may import the rows below its own, and itself. The longest name that
 # fits a module decides: `run.train.formats` stands below `run.train`.
@@ -78,10 +78,10 @@ def part_of(module: str) -> str | None:
     return None
 
 
-def imports_of(tree: ast.AST, package: str) -> set[str]:
+def imports_of(tree: ast.Module, package: str) -> set[str]:
     """Every module or name of joymigrate that a file imports anywhere, `from . import` included."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

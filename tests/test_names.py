@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import parse, sources
+from tests.sources import parse, sources, statements
 
 # Modules, classes and public functions with these names had a standard term that says more.
 MODULES = {
@@ -82,7 +82,7 @@ def definitions_of(tree: ast.Module) -> list[Definition]:
     top = set(map(id, tree.body))
     return [
         Definition(node.name, node.lineno, isinstance(node, ast.ClassDef), id(node) in top)
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.ClassDef) or (isinstance(node, ast.FunctionDef) and id(node) in top)
     ]
 

@@ -61,3 +61,22 @@ def test_a_second_run_of_what_failed_heals_no_missing_tool(tmp_path: Path) -> No
     assert pytest_over(tmp_path, *again, AGAIN="1").returncode == 0
     assert pytest_over(tmp_path, JOYMIGRATE_REQUIRE_TOOLS="1").returncode == 1
     assert pytest_over(tmp_path, *again, AGAIN="1", JOYMIGRATE_REQUIRE_TOOLS="1").returncode == 5
+
+
+def test_a_worker_imports_a_file_in_its_turn_and_reports_each_test(tmp_path: Path) -> None:
+    """Module fixtures end with their file, and a file that can't be imported is an error."""
+    (tmp_path / "test_b.py").write_text("import missing\n")
+    log = "\n    open('log', 'a').write(__name__ + '{}')\n"
+    for name in ("test_c", "test_d"):
+        (tmp_path / f"{name}.py").write_text(
+            f"import pytest\n@pytest.fixture(scope='module')\ndef held():{log.format(' begin ')}"
+            f"    yield{log.format(' end ')}\ndef test_one(held): ...\ndef test_two(held): ...\n"
+        )
+    done = pytest_over(tmp_path, "-n", "1", "--dist", "loadfile")
+    assert done.returncode == 1
+    assert "ERROR test_b.py - ImportError" in done.stdout
+    assert "5 passed, 2 skipped, 1 error" in done.stdout
+    assert "  test_a.py (1)\n" in done.stdout
+    assert (tmp_path / "log").read_text() == ("test_c begin test_c end test_d begin test_d end ")
+    one = pytest_over(tmp_path, "-n", "1", "--dist", "loadfile", "-k", "one")
+    assert "2 passed" in one.stdout

@@ -66,6 +66,7 @@ def growing(days: int, seed: int) -> list[Load]:
     ]
 
 
+@pytest.mark.dear
 def test_cards_run_out_inside_the_interval_and_the_backtest_says_how_it_did() -> None:
     """100/s and 2/s more each day; one replica carries 10/s on two cards; there are 40 cards."""
     inside = 0

@@ -74,6 +74,7 @@ def test_a_run_and_its_exported_model_give_the_same_samples(
     assert [r["prediction"] for r in rows] == [r["prediction"] for r in samples(two)]
 
 
+@pytest.mark.dear
 def test_the_classes_of_a_trained_model_outlive_its_data(
     classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -179,6 +179,7 @@ def counted(a: Tensor, b: Tensor, fine: int = 1201) -> float:
     return float((inside(a, points) & inside(b, points)).sum()) * step * step
 
 
+@pytest.mark.dear
 def test_areas_of_rotated_boxes_are_those_of_a_fine_grid() -> None:
     first = torch.tensor([[[20.0, 20, 10, 6, 30], [22, 19, 4, 12, -70], [60, 60, 3, 3, 0]]])
     second = torch.tensor([[[21.0, 21, 8, 8, 45], [20, 20, 10, 6, 30]]])
