@@ -194,9 +194,10 @@ class Site:
             await asyncio.sleep(0)
         for site in list(runner.sites):
             await site.stop()
-        clock = asyncio.get_running_loop().time
+        assert self.connections is not None
+        clock, cut_off = asyncio.get_running_loop().time, self.active
         until = clock() + LAST_SECONDS
-        while self.connections is not None and self.connections.awaited and clock() < until:
+        while (self.connections.awaited or self.active > cut_off) and clock() < until:
             await asyncio.sleep(0.01)
 
     # One request
