@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 
@@ -36,6 +37,16 @@ def take(host: str, port: int, file: str | None = None) -> list[socket.socket]:
             if file
             else "choose another one with --port, or stop what uses it",
         ) from None
+    return taken
+
+
+def end(listener: socket.socket) -> list[socket.socket]:
+    """Stop listening; who was waiting to be taken is."""
+    listener.setblocking(False)
+    taken: list[socket.socket] = []
+    with listener, contextlib.suppress(OSError):
+        while True:
+            taken.append(listener.accept()[0])
     return taken
 
 

@@ -24,10 +24,20 @@ class Connection(web_protocol.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._messages or self._current_request is not None:
+        if self.has_request:
             self.since = 0.0
         elif not self.since:
             self.since = self._loop.time()
+
+    @property
+    def has_request(self) -> bool:
+        """Whether a request is here that is not answered yet."""
+        return bool(self._messages) or self._current_request is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is here or may be on its way: the client does not rest."""
+        return bool(self.since) or self.has_request
 
     def give_up(self) -> None:
         """Close a connection whose head does not end."""
@@ -62,13 +72,15 @@ class Connection(web_protocol.RequestHandler):
 class Connections(web.Server):
     """aiohttp's server with those connections."""
 
-    @property
-    def awaited(self) -> int:
-        """How many connections are new, or have sent a part of a head."""
-        return sum(1 for connection in self.connections if getattr(connection, "since", 0.0))
-
     def __call__(self) -> web_protocol.RequestHandler:
         return Connection(self, loop=self._loop, **self._kwargs)
+
+    @property
+    def busy(self) -> int:
+        """How many connections are new, have sent a part of a request, or wait for an answer."""
+        return sum(
+            connection.busy for connection in self.connections if isinstance(connection, Connection)
+        )
 
     def drop_slow_heads(self, limit_seconds: float, stood_still_seconds: float = 0.0) -> int:
         """Close the connections whose head has taken longer; returns how many.

@@ -30,7 +30,6 @@ BACKLOG = 4096
 LINGER_SECONDS = 1.0  # a refused body is read on for so long, so that its sender sees the answer
 CUT_SECONDS = 0.2  # what a connection gets to close once the drain is over
 LAST_SECONDS = 1.0  # what a connection that was taken gets to send its request before the end
-ACCEPT_ROUNDS = 4  # of the event loop: from a connection in the system's queue to its first bytes
 SWEEP_SECONDS = 0.5  # how often slow heads are looked for
 GONE = 499  # in traces only: who went away gets no answer
 GOOD_ID = re.compile(r"[!-~]{1,128}")
@@ -76,7 +75,7 @@ class Site:
         self.limits, self.keys, self.front = limits, keys, front or Front()
         self.context: ssl.SSLContext | None = None
         self.telemetry: Telemetry | None = None
-        self.active = 0
+        self.active = self.cut_off = 0  # requests that run; those that a drain did not wait for
         self.draining = False
         self.idle = asyncio.Event()
         self.runner: web.ServerRunner | None = None
@@ -161,6 +160,7 @@ class Site:
         self.draining = True
         limit = self.limits.drain_seconds
         if not self.active or (hurried is not None and hurried.is_set()):
+            self.cut_off = self.active
             return
         log.info("draining: %d requests may end within %g s", self.active, limit)
         self.idle.clear()
@@ -170,6 +170,7 @@ class Site:
         await asyncio.wait(waits, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
+        self.cut_off = self.active
         if self.active:
             log.warning("%d requests are cut off", self.active)
 
@@ -188,16 +189,26 @@ class Site:
             await self.telemetry.finish()
 
     async def answer_last(self, runner: web.ServerRunner) -> None:
-        """Take no more connections. Who was taken and is sending a request gets an answer to it:
-        a connection that ends without one is no refusal, and a client may not ask again."""
-        for _ in range(ACCEPT_ROUNDS):
-            await asyncio.sleep(0)
+        """Take no more connections. Who was taken, or waits in the system's queue to be, and is
+        sending a request gets an answer to it: a connection that ends without one is no refusal."""
+        assert self.connections is not None
+        loop = asyncio.get_running_loop()
+        until = loop.time() + LAST_SECONDS
+        listeners = [bound.dup() for bound in self.taken]
+        self.taken = []
         for site in list(runner.sites):
             await site.stop()
-        assert self.connections is not None
-        clock, cut_off = asyncio.get_running_loop().time, self.active
-        until = clock() + LAST_SECONDS
-        while (self.connections.awaited or self.active > cut_off) and clock() < until:
+        opening = [
+            loop.create_task(
+                loop.connect_accepted_socket(self.connections, connection, ssl=self.context)
+            )
+            for listener in listeners
+            for connection in address.end(listener)
+        ]
+        if opening:
+            await asyncio.wait(opening, timeout=LAST_SECONDS)
+        await asyncio.sleep(0.01)  # who was just taken is none of the server's connections yet
+        while self.connections.busy > self.cut_off and loop.time() < until:
             await asyncio.sleep(0.01)
 
     # One request
