@@ -28,7 +28,7 @@ class Gate:
         self.entries: dict[str, Entry] = {}
         self.elsewhere: set[str] = set()  # live jobs that the scheduler does not have: held ones
         self.over: dict[str, bool] = {}  # ended jobs, and whether they ended well
-        self.members: dict[str, list[str]] = {}  # of arrays
+        self.members: dict[str, dict[str, None]] = {}  # of arrays, the last to join last
         self.changed = False
 
     def join(self, job: Job) -> None:
@@ -36,9 +36,12 @@ class Gate:
         self.over.pop(job.name, None)
         self.elsewhere.discard(job.name)
         if job.array:
-            members = self.members.setdefault(job.array, [])
-            if job.name not in members:
-                members.append(job.name)
+            members = self.members.setdefault(job.array, {})
+            members.pop(job.name, None)
+            members[job.name] = None
+            # Submitted again with fewer members, it is the new ones that others wait for.
+            while 0 < job.array_size < len(members):
+                del members[next(iter(members))]
 
     def hold_back(self, entry: Entry) -> bool:
         """Keep a job that others come before; False for one that may wait for cards at once."""
@@ -55,7 +58,9 @@ class Gate:
         self.entries.pop(name, None)
         self.changed = True
         if len(self.over) > 2 * KEPT:
-            for old in list(self.over)[:KEPT]:
+            needed = targets_of(entry.job for entry in self.entries.values())
+            needed |= {one for name in needed for one in self.members.get(name, ())}
+            for old in [one for one in self.over if one not in needed][: len(self.over) - KEPT]:
                 del self.over[old]
 
     def opened(self, state_of: StateOf) -> list[Entry]:
@@ -97,7 +102,7 @@ class Gate:
         waits: Refusal | None = None
         for item in job.after:
             condition, target = split_after(item)
-            names = self.members.get(target) or [target]
+            names = list(self.members.get(target) or [target])
             holds, never = self._judge(condition, names, state_of)
             if holds:
                 continue
@@ -126,11 +131,16 @@ class Gate:
         return True, ""
 
 
+def targets_of(jobs: Iterable[Job]) -> set[str]:
+    """The jobs and arrays that these jobs come after."""
+    return {split_after(item)[1] for job in jobs for item in job.after}
+
+
 def check_order(jobs: Iterable[Job]) -> None:
     """Refuse jobs that come after each other in a circle; `JoyError` names it."""
     before: dict[str, set[str]] = {}
     for job in jobs:
-        targets = {split_after(item)[1] for item in job.after}
+        targets = targets_of([job])
         for name in {job.name, job.array or job.name}:
             before.setdefault(name, set()).update(targets)
     done: set[str] = set()

@@ -20,6 +20,7 @@ NUMA = ("prefer", "one", "any")
 DEFAULT_QUEUE = "default"
 RESIZE_MINUTES = 10.0  # of an attempt before it is resized: saving and starting cost about one
 GRACE_S = 1.0  # between asking a process to end and making it
+ARRAY_SIZE = "JOYMIGRATE_ARRAY_SIZE"  # in the environment of an array's members
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,11 @@ class Job:
     def pods(self) -> int:
         """Pods of all tasks."""
         return sum(task.pods for task in self.tasks)
+
+    @property
+    def array_size(self) -> int:
+        """How many members its array has; 0 where nobody says so."""
+        return int(self.environment.get(ARRAY_SIZE, 0)) if self.array else 0
 
     @property
     def cards(self) -> float:
@@ -363,7 +369,7 @@ def members_of(job: Job, array: str | int) -> list[Job]:
         return [job]
     if job.running:
         raise JoyError("an array does not run yet", where="running", help="leave `running` out")
-    shared = {"JOYMIGRATE_ARRAY": job.name, "JOYMIGRATE_ARRAY_SIZE": str(len(numbers))}
+    shared = {"JOYMIGRATE_ARRAY": job.name, ARRAY_SIZE: str(len(numbers))}
     return [
         replace(
             job,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster import plan
+from joymigrate.run.cluster import dependencies, plan
 from joymigrate.run.cluster.events import Cancelled, Ended
 from joymigrate.run.cluster.explain import explain
 from joymigrate.run.cluster.scheduler import Scheduler
@@ -113,6 +113,28 @@ def test_an_array_runs_so_many_at_once_and_is_waited_for_as_a_whole() -> None:
     assert started(one.on(Ended("s-0", 6.0))) == ["s-6"]
     one.on(Ended("s-4", 7.0))
     assert started(one.on(Ended("s-6", 8.0))) == ["end"]
+
+
+def test_an_array_submitted_again_is_waited_for_with_its_new_members() -> None:
+    one = scheduler(nodes(ONE))
+    old, new = (
+        workload(f"jobs: [{{name: s, kind: gpu-8, array: {n}}}]").jobs for n in ("0-2", "1-1")
+    )
+    submit(one, *old)
+    for name, well in (("s-0", False), ("s-1", False), ("s-2", True)):
+        one.on(Ended(name, 5.0, well))
+    submit(one, *new, job("then", after="s"))
+    assert started(one.on(Ended("s-1", 9.0))) == ["then"]
+
+
+def test_how_jobs_ended_is_known_while_others_wait_for_it() -> None:
+    one = scheduler(nodes(ONE))
+    submit(one, job("bad"), job("gate", cards_per_pod=8), job("then", after=["bad", "gate"]))
+    one.on(Ended("bad", 1.0, False))
+    for number in range(2 * dependencies.KEPT + 10):
+        one.gate.ended(f"other{number}", True)
+    assert reason(one, "then") == "comes after job bad (afterok), which failed or was cancelled"
+    assert len(one.gate.over) <= 2 * dependencies.KEPT
 
 
 @pytest.mark.parametrize("text", ["x", "0-", "5-1", "1,1", "0", "8%0", "99999", "-3"])

@@ -238,6 +238,21 @@ def test_a_dead_node_sends_its_gang_elsewhere(fleet: Fleet) -> None:
     fleet.clear()
 
 
+def test_what_ray_reports_of_a_killed_worker_is_no_data(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ray prints it to stdout, between the braces of a command's JSON."""
+    from ray._private import worker
+
+    from joymigrate.run.cluster.on_ray import connect
+
+    connect.keep_stdout()
+    connect.keep_stdout()  # once is enough
+    message = {"lines": ["A worker died or was killed"], "pid": "raylet", "is_err": False}
+    worker.print_to_stdstream(message, ignore_prefix=False)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("A worker died") == 1
+
+
 def test_nodes_of_one_name_count_once_and_a_wrong_kind_claims_no_ring() -> None:
     from joymigrate.run.cluster.on_ray.nodes import inventory
 

@@ -13,12 +13,13 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import fair, run_times
 from joymigrate.run.cluster.bookings import Booking
+from joymigrate.run.cluster.dependencies import targets_of
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.queues import Queue
 from joymigrate.schema import read
 
 LIVE = ("waiting", "held", "running")
-KEPT = 2000  # ended jobs that stay at hand; the log keeps all of them
+KEPT = 2000  # ended jobs that stay at hand, beside those that live ones come after
 REQUESTS = 5000  # command lines' requests that are known when they are asked a second time
 
 
@@ -251,7 +252,11 @@ class Ledger:
     def _over(self, record: Record, at: float) -> None:
         record.ended = at
         over = [name for name, one in self.records.items() if one.state not in LIVE]
-        for name in over[: len(over) - KEPT] if len(over) > 1.1 * KEPT else ():
+        if len(over) <= 1.1 * KEPT:
+            return
+        needed = targets_of(one.job for one in self.records.values() if one.state in LIVE)
+        known = (name for name in over if not {name, self.records[name].job.array} & needed)
+        for name in list(known)[: len(over) - KEPT]:
             del self.records[name]
 
     def _closed(self, fact: Fact) -> None:

@@ -85,6 +85,7 @@ class Answers:
 
     async def usage(self, since: float, until: float) -> list[dict[str, Any]]:
         """Use by user, queue and kind of server between two times."""
+        until = min(until, time.time())  # nobody has used cards in the future
         return await asyncio.to_thread(read_usage, self.store.folder, since, until)
 
     async def shares(self) -> list[dict[str, Any]]:

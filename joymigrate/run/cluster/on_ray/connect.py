@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import importlib
 import os
 import socket
 from typing import Any
@@ -27,6 +28,7 @@ def attach(address: str | None, embedded: bool = False) -> Any:
         return ray
     if where is not None:
         knock(where)
+    keep_stdout()
     options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False}
     options["logging_level"] = "ERROR"
     try:
@@ -41,6 +43,24 @@ def attach(address: str | None, embedded: bool = False) -> Any:
             help="start one with `ray start --head`, or name it with --address",
         ) from error
     return ray
+
+
+def keep_stdout() -> None:
+    """Let Ray say on stderr what its raylets report, such as a killed controller.
+
+    It prints that to stdout, into our data, whatever `log_to_driver` says (ray 2.60,
+    `listen_error_messages`); there is no setting for it.
+    """
+    worker = importlib.import_module("ray._private.worker")
+    plain = getattr(worker, "print_to_stdstream", None)
+    if plain is None or hasattr(plain, "aside"):
+        return
+
+    def print_aside(data: dict[str, Any], *more: Any, **named: Any) -> None:
+        plain({**data, "is_err": True}, *more, **named)
+
+    print_aside.aside = True  # type: ignore[attr-defined]
+    worker.print_to_stdstream = print_aside  # type: ignore[attr-defined]
 
 
 def knock(address: str) -> None:

@@ -125,6 +125,7 @@ class Controller(Answers):
 
     async def order(self, order: Order) -> dict[str, Any]:
         """Follow an operator's order; returns whom it stopped and who started at once."""
+        order = dataclasses.replace(order, at=time.time())  # a command line's clock may be wrong
         return self._obey(decide(order, self.ledger, self.cluster), order.verb)
 
     def _obey(self, facts: Sequence[Fact], verb: str) -> dict[str, Any]:
@@ -164,12 +165,22 @@ class Controller(Answers):
         """Run a command beside one pod of a running job; its exit code and output."""
         record = self.ledger.record(name)
         gang = self.gangs.get(record.attempt)
-        if record.state != "running" or gang is None or not gang.attempt.launched:
+        if record.state != "running":
             raise JoyError(f"job '{name}' is {record.state}", help="only a running job has pods")
+        if gang is None or not gang.attempt.launched or not gang.pods:
+            raise JoyError(f"job '{name}' has no pods yet", help="they are being started: ask again")
         if not 0 <= rank < len(gang.pods):
             raise JoyError(f"job '{name}' has no rank {rank}", help=f"0 to {len(gang.pods) - 1}")
         self._write([fact("exec", name, by, {"rank": rank, "command": list(command)})])
-        found: tuple[int, bytes] = await answer(gang.pods[rank].execute.remote(command, limit_s))
+        try:
+            found: tuple[int, bytes] = await answer(
+                gang.pods[rank].execute.remote(command, limit_s)
+            )
+        except self.ray.exceptions.RayActorError as error:
+            raise JoyError(
+                f"rank {rank} of job '{name}' went away, and the command with it",
+                help=f"joymigrate cluster history {name}",
+            ) from error
         return found
 
     # -- decisions -----------------------------------------------------------------------
