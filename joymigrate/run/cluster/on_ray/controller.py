@@ -168,7 +168,7 @@ class Controller(Answers):
         if record.state != "running":
             raise JoyError(f"job '{name}' is {record.state}", help="only a running job has pods")
         if gang is None or not gang.attempt.launched or not gang.pods:
-            raise JoyError(f"job '{name}' has no pods yet", help="they are being started: ask again")
+            raise JoyError(f"job '{name}' has no pods yet", help="they start just now: ask again")
         if not 0 <= rank < len(gang.pods):
             raise JoyError(f"job '{name}' has no rank {rank}", help=f"0 to {len(gang.pods) - 1}")
         self._write([fact("exec", name, by, {"rank": rank, "command": list(command)})])
