@@ -1,7 +1,7 @@
 """Rewrite public repositories in all three styles, check every output, and draw hunks to read.
 
     python -m benchmarks.rewrite_reading --mirrors DIR --out DIR [--repository NAME …] [--style …]
-    python -m benchmarks.rewrite_reading --out DIR --draw 200 --sites 100 [--seed 2026]
+    python -m benchmarks.rewrite_reading --out DIR --draw 200 --sites 100 [--seed 2026] [--style …]
 
 The first form takes each repository at the commit of the list below (DIR holds OWNER+NAME/repo git
 folders), rewrites it in the styles direct, agnostic and shim, and counts: Python files that parsed
@@ -11,8 +11,8 @@ where it has none, from its own folder if it is a script, else from above its pa
 root of a project that is installed (`setup.py`, `pyproject.toml`). What was changed, and what was
 reported instead, is kept.
 
-The second form draws from what was kept: first a repository, then a style (direct or agnostic),
-then a hunk or a reported site in it, so that a large repository is not all that is read.
+The second form draws from what was kept: first a repository, then a style (direct or agnostic, or
+those asked for), then a hunk or a reported site in it, so that a large repository is not all that is read.
 """
 
 from __future__ import annotations
@@ -123,6 +123,25 @@ REPOSITORIES = {
     "facebookresearch/xformers": "ca6d2aa0d4",
     "suno-ai/bark": "f4f32d4cd4",
     "openai/CLIP": "d05afc436d",
+    # Of the sixth reading.
+    "NVIDIA/NeMo": "8cfedd7203",
+    "open-mmlab/mmdetection3d": "fe25f7a51d",
+    "intel/neural-compressor": "9b47d09b8d",
+    "pytorch/ao": "36027d82d1",
+    "microsoft/nni": "767ed7f22e",
+    "opendilab/DI-engine": "d0b21d065b",
+    "k2-fsa/icefall": "36e0420c7e",
+    "deepmodeling/deepmd-kit": "bc902daf74",
+    "TransformerLensOrg/TransformerLens": "4cd36aaeb5",
+    "aqlaboratory/openfold": "ce0029e119",
+    "EleutherAI/gpt-neox": "ea7aefd8f8",
+    "s3prl/s3prl": "ec8064b588",
+    "Lightning-AI/litgpt": "26857050fe",
+    "kohya-ss/sd-scripts": "48d368fa55",
+    "facebookresearch/fairseq2": "027bdebca4",
+    "asteroid-team/asteroid": "92c8d83a9d",
+    "OpenGVLab/InternVL": "2410d1dbf2",
+    "huggingface/nanotron": "2411b022a7",
 }
 
 SETUPS = (
@@ -332,7 +351,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.mirrors is None:
         for what, count in (("hunks", options.draw), ("sites", options.sites)):
-            drawn = draw(options.out, ["direct", "agnostic"], what, count, options.seed)
+            styles = options.style or ["direct", "agnostic"]
+            drawn = draw(options.out, styles, what, count, options.seed)
             for number, text in enumerate(drawn, 1):
                 print(f"==== {what} {number}: {text}")
         return
