@@ -65,7 +65,7 @@ class MultiCard(Codemod):
     AREA = "distributed"
     TIER = Tier.SAFE
     TOGETHER = True
-    WORDS = (".parameters()",)
+    WORDS = ("optim",)
     CASES: ClassVar = (
         Case(
             before="import torch\nfrom torch.utils.data import DataLoader\n\n"
@@ -158,17 +158,86 @@ def plan(module: Module) -> Plan:
 
 
 def optimisers(module: Module) -> Iterator[tuple[ast.Call, str]]:
-    """Calls that make an optimiser of torch, each with the model whose parameters it takes."""
+    """Calls that make an optimiser of torch, each with the model whose parameters it takes.
+
+    Raises `Stays` where no model is seen behind what it takes.
+    """
     for call in module.names.nodes[ast.Call]:
         dotted = module.names.dotted(call.func) or ""
-        if not dotted.startswith("torch.optim.") or dotted.startswith("torch.optim.lr_scheduler"):
+        if not re.fullmatch(r"torch\.optim\.(?:\w+\.)?[A-Z]\w+", dotted):
             continue
-        for part in ast.walk(call):
-            if isinstance(part, ast.Attribute) and part.attr in ("parameters", "named_parameters"):
-                name = variable(part.value)
-                if name is None:
-                    raise Stays(call, "the model is no variable of its own")
-                yield call, name
+        if dotted.startswith(("torch.optim.lr_scheduler", "torch.optim.swa_utils")):
+            continue
+        named = {word.arg: word.value for word in call.keywords}
+        given = call.args[0] if call.args else named.get("params")
+        if given is None:
+            raise Stays(call, "the arguments of its optimiser are not seen")
+        models = [*dict.fromkeys(models_behind(module, given))]
+        if not models:
+            text = module.text(given)
+            raise Stays(call, Text("no model is seen behind `{text}`, which it trains", text=text))
+        yield from ((call, name) for name in models)
+
+
+def models_behind(module: Module, given: ast.expr) -> Iterator[str]:
+    """Models whose parameters an optimiser gets: directly, or in lists of groups made before.
+
+    `net.parameters()`, `[{"params": decay}]` with `decay.append(p)` in a loop over
+    `net.named_parameters()`, `make_groups(net, 0.1)`.
+    """
+    waiting: list[ast.AST] = [given]
+    seen: set[str] = set()
+    while waiting:
+        at = waiting.pop(0)
+        asked = [part for part in ast.walk(at) if isinstance(part, ast.Attribute)]
+        asked = [part for part in asked if part.attr in ("parameters", "named_parameters")]
+        for part in asked:
+            name = variable(part.value)
+            if name is None:
+                raise Stays(part, "the model is no variable of its own")
+            yield name
+        for read in () if asked else ast.walk(at):
+            name = variable(read)
+            if name is None or name in seen:
+                continue
+            seen.add(name)
+            outer = getattr(read, "parent", None)
+            if isinstance(outer, ast.Call) and read in outer.args and is_model(module, name):
+                yield name  # `make_groups(net, 0.1)`
+                continue
+            waiting += values_put_into(module, read, name)
+
+
+def values_put_into(module: Module, node: ast.AST, name: str) -> Iterator[ast.AST]:
+    """What the function around a place puts into a variable, and loops around that."""
+    home: Scope = (
+        module.names.enclosing(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or module.tree
+    )
+    for one in own_statements(home):
+        puts = isinstance(one, ast.AugAssign) and variable(one.target) == name
+        value = getattr(one, "value", None)
+        if isinstance(one, ast.Expr) and isinstance(value, ast.Call):  # `decay.append(p)`
+            owner = getattr(value.func, "value", value.func)  # `(a if x else b).append(p)`
+            puts = name in map(variable, ast.walk(owner))
+        if not puts and not binds(one, name):
+            continue
+        yield value  # type: ignore[misc]
+        around = getattr(one, "parent", None)
+        while around is not None and around is not home:
+            if isinstance(around, ast.For):
+                yield around.iter
+            around = getattr(around, "parent", None)
+
+
+def is_model(module: Module, name: str) -> bool:
+    """Whether a variable is used as a model: `net.train()`, `net.state_dict()`."""
+    asked = ("train", "eval", "state_dict", "load_state_dict", "named_modules", "parameters")
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr in asked
+        and variable(call.func.value) == name
+        for call in module.names.nodes[ast.Call]
+    )
 
 
 def single_card(module: Module) -> None:

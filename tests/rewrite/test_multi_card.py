@@ -14,7 +14,7 @@ from joymigrate import chips
 from joymigrate.cli._main import run
 from joymigrate.model import Scan
 from joymigrate.rewrite import scan
-from joymigrate.rewrite.cards import MultiCard
+from joymigrate.rewrite.cards import MultiCard, multi_card
 from joymigrate.rewrite.codemod_check import check
 
 SCRIPT = '''
@@ -51,7 +51,11 @@ def main():
     loader = DataLoader(data, batch_size=4, shuffle=True)
     test = DataLoader(data, batch_size=16)
     model = Net().to(device)
-    optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
+    plain, decayed = [], []
+    for name, parameter in model.named_parameters():
+        (plain if name.endswith("bias") else decayed).append(parameter)
+    groups = [{"params": plain}, {"params": decayed, "weight_decay": 0.1}]
+    optimiser = torch.optim.SGD(groups, lr=1e-3)
     seen, losses = [], []
     for epoch in range(2):
         model.train()
@@ -147,6 +151,12 @@ DATA = "for x in torch.utils.data.DataLoader(d, shuffle=True):\n    net(x).backw
         (LINE + OPT, "no DataLoader"),
         ("import torch\n" + OPT + DATA, "made elsewhere"),
         (LINE.replace("net", "a.net") + OPT.replace("net", "a.net") + DATA, "no variable"),
+        (LINE + OPT.replace("net.parameters()", "groups(CFG)") + DATA, "no model is seen behind"),
+        (
+            LINE + "def make(ps): return torch.optim.SGD(ps)\n" + DATA,
+            "no model is seen behind `ps`",
+        ),
+        (LINE + OPT.replace("net.parameters()", "**CFG") + DATA, "arguments of its optimiser"),
     ],
 )
 def test_what_is_not_understood_stays_as_a_whole(text: str, told: str, tmp_path: Path) -> None:
@@ -154,6 +164,28 @@ def test_what_is_not_understood_stays_as_a_whole(text: str, told: str, tmp_path:
     (found,) = looked(tmp_path).findings
     assert told in str(found.reason)
     assert not found.edits
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        "ps = [p for n, p in net.named_parameters() if 'bias' in n]\nps = [{'params': ps}]\n",
+        "net.train()\nps = make_groups(net, 0.1)\n",
+        "ps = []\nfor n, p in net.named_parameters():\n    ps += [{'params': p, 'lr': 0.1}]\n",
+    ],
+)
+def test_lists_of_groups_are_followed_to_their_model(groups: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        LINE
+        + groups
+        + OPT.replace("net.parameters()", "ps")
+        + DATA
+        + "def make_groups(m, d): ...\n"
+    )
+    assert all(one.edits for one in looked(tmp_path).findings)
+    after = multi_card(looked(tmp_path))[0].after
+    assert after is not None
+    assert b"net = joymigrate_cards.parallel(net)\nopt =" in after
 
 
 def test_a_trainer_class_keeps_its_model_in_an_attribute(
