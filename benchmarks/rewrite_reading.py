@@ -12,7 +12,8 @@ root of a project that is installed (`setup.py`, `pyproject.toml`). What was cha
 reported instead, is kept.
 
 The second form draws from what was kept: first a repository, then a style (direct or agnostic, or
-those asked for), then a hunk or a reported site in it, so that a large repository is not all that is read.
+those asked for), then a hunk or a reported site in it, so that a large repository is not all that
+is read.
 """
 
 from __future__ import annotations

@@ -13,7 +13,16 @@ from dataclasses import dataclass, field, replace
 from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.model import Finding, Kept, Style, Tier
-from joymigrate.rewrite import conditions, groups, ignores, mentions, module_index, python, readers
+from joymigrate.rewrite import (
+    conditions,
+    foreign,
+    groups,
+    ignores,
+    mentions,
+    module_index,
+    python,
+    readers,
+)
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.helper import MARK
@@ -34,6 +43,7 @@ class Job:
     tree: module_index.ModuleIndex
     own_methods: frozenset[str] = frozenset()
     own_placing: bool = True
+    own_plain: frozenset[str] = frozenset()
     own_flags: frozenset[str] = frozenset()
     active: Callable[[str], bool] = lambda rule: True
     want_kept: bool = False
@@ -76,14 +86,16 @@ def project_of(job: Job, path: str) -> Project:
     return Project(
         locate=lambda dotted: job.tree.locate(path, dotted),
         defines=lambda other, name: module_index.binds(job.texts.get(other, ""), name),
+        same_as=lambda other, name: module_index.same_as(job.texts.get(other, ""), name),
         own_methods=job.own_methods,
         own_placing=job.own_placing,
+        own_plain=job.own_plain,
         own_flags=job.own_flags,
         package=job.tree.package(path),
         entry=path in job.entries,
         held=job.held,
         twin=twin(job, path),
-        foreign=foreign(job, path),
+        foreign=other_back_end(job, path),
     )
 
 
@@ -94,13 +106,13 @@ def twin(job: Job, path: str) -> str | None:
     return other if other != name and f"{folder}{slash}{other}" in job.tree.paths else None
 
 
-def foreign(job: Job, path: str) -> str | None:
+def other_back_end(job: Job, path: str) -> str | None:
     """The back end that a file serves as another one beside it serves the origin: `hpu_x.py`.
 
     The host is none: `train_cpu.py` and `offload_cpu.py` may well ask for the device.
     """
     folder, slash, name = path.rpartition("/")
-    for word in groups.OTHERS:
+    for word in foreign.OTHERS:
         if word == "cpu":
             continue
         parts = re.sub(rf"(?<![a-z]){word}(?![a-z])", job.context.origin.device, name)
@@ -426,16 +438,16 @@ def entries(module: Module, local: str) -> list[str]:
         keys = "{}" if local.endswith("{}") else ""
         binding = module.names.root.names.get(local[1:].removesuffix("{}"), [])
         if binding and binding[0].kind == "import" and binding[0].dotted:
-            foreign = module.project.locate(binding[0].dotted)
-            return [f"{foreign[0]}::#{foreign[1]}{keys}"] if foreign and foreign[1] else [local]
+            place = module.project.locate(binding[0].dotted)
+            return [f"{place[0]}::#{place[1]}{keys}"] if place and place[1] else [local]
         home = None if binding else find_star(module, local[1:].removesuffix("{}"))
         return [f"{home}::{local}"] if home else [local]
     head = re.split(r"[#(@]", local)[0]
     binding = module.names.root.names.get(head.split(".")[0], [])
     if binding and binding[0].kind == "import" and binding[0].dotted:
-        foreign = module.project.locate(binding[0].dotted)
-        if foreign and foreign[1]:
-            return [f"{foreign[0]}::{foreign[1]}{local[len(head.split('.')[0]) :]}"]
+        place = module.project.locate(binding[0].dotted)
+        if place and place[1]:
+            return [f"{place[0]}::{place[1]}{local[len(head.split('.')[0]) :]}"]
     home = None if binding else find_star(module, head.split(".")[0])
     if home:
         return [f"{home}::{local}"]

@@ -124,7 +124,9 @@ def of_library(module: Module, dotted: str) -> bool:
 
     `mmengine.device.is_cuda_available`, `transformers.utils.is_torch_cuda_available`.
     """
-    if not library_words(module).fullmatch(dotted.rpartition(".")[2]):
+    asked = f".{module.vocabulary.device}.is_available"  # `numba.cuda.is_available`
+    named = library_words(module).fullmatch(dotted.rpartition(".")[2])
+    if not named and not dotted.endswith(asked):
         return False
     return not dotted.startswith("torch.") and module.project.locate(dotted) is None
 

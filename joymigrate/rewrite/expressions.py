@@ -79,6 +79,12 @@ def mentions(module: Module) -> Iterator[OriginMention]:
         token = module.token(node)
         if token is not None:
             yield OriginMention(node, *token, hard=True)
+    by_kind = "accelerator=" in module.source.text and module.flow.by_kind
+    for keyword in module.names.nodes[ast.keyword] if by_kind else ():
+        # Lightning knows no accelerator of a chip: what it is asked for stays, with its conditions.
+        value = keyword.value
+        if keyword.arg == "accelerator" and getattr(value, "value", "") in ("gpu", words.device):
+            yield OriginMention(value, *module.span(value), hard=True)
     method, flag = (module.context.origin.tensor[key] for key in ("cuda", "is_cuda"))
     for node in module.names.nodes[ast.Attribute]:
         if node.attr not in (method, flag) or module.names.dotted(node) is not None:

@@ -43,12 +43,14 @@ class Flow(FlowGraph):
         sinks: Sinks,
         locate: Locate,
         defines: Callable[[str, str], bool] = lambda path, name: False,
+        same_as: Callable[[str, str], str] = lambda path, name: "",
     ) -> None:
         super().__init__(sinks)
         self.names = names
         self.locate = locate
         self._qualified: dict[ast.AST, str] = {}
         self.defines = defines
+        self.same_as = same_as
         self.by_kind = any(map(names_accelerators, names.root.names.items()))
         self.literals: dict[ast.expr, set[str]] = defaultdict(set)
         self.device_like: set[str] = set()  # variables assigned from a device expression
@@ -210,13 +212,22 @@ class Flow(FlowGraph):
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
             return re.search(r"\btorch\.device\b", annotation.value) is not None
         return any(
-            self.names.dotted(each) == "torch.device"
+            self.dotted(each) == "torch.device"
             for each in ast.walk(annotation)
             if isinstance(each, (ast.Name, ast.Attribute))
         )
 
+    def dotted(self, node: ast.expr) -> str | None:
+        """The full name of a name; `torch.device` for one that the project gives it: `Device`."""
+        found = self.names.dotted(node)
+        if found is None or found.rpartition(".")[2].lower() != "device" or found == "torch.device":
+            return found
+        place = self.locate(found)
+        other = self.same_as(*place) if place is not None and place[1] else ""
+        return "torch.device" if other in ("torch.device", "device") else found
+
     def _call(self, call: ast.Call) -> None:
-        callee = self.names.dotted(call.func)
+        callee = self.dotted(call.func)
         self._option(call)
         self._defaulted(call, callee)
         self._named(call)
@@ -681,7 +692,7 @@ class Flow(FlowGraph):
         if isinstance(value, ast.NamedExpr):
             return self.is_device(value.value, depth + 1)
         if isinstance(value, ast.Call):
-            callee = self.names.dotted(value.func) or getattr(value.func, "id", None)
+            callee = self.dotted(value.func) or getattr(value.func, "id", None)
             if callee == "torch.device":
                 return True
             if callee == "str" and value.args:

@@ -14,15 +14,13 @@ from __future__ import annotations
 import ast
 import bisect
 import functools
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from joymigrate.chips import all_chips
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import conditions, refusals
+from joymigrate.rewrite import conditions, foreign, own_kernels, refusals
 from joymigrate.rewrite.expressions import (
     Expression,
     OriginMention,
@@ -39,14 +37,10 @@ from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.proof import label
 from joymigrate.rewrite.scopes import FUNCTIONS
 
-# Back ends that are no chip of ours but that programs have branches for.
-OTHERS = ("xpu", "hpu", "mps", "xla", "hip", "tpu", "cpu")
 BEYOND_SHIM = ("JM105", "JM107")  # absent names; what means something else on the target
 DEVICE = "JM120"  # a text that is seen to arrive at a device
 STAYS = "it goes with `{text}` (line {line}), which stays"
 DOUBTED = "it goes with `{text}` (line {line}), which needs a look"
-PATCHED = "a name of torch is replaced here; decide what that means on the target"
-FOREIGN = "in a branch for {backend}"
 
 
 class Groups:
@@ -129,7 +123,7 @@ class Groups:
     def bind(self) -> list[Finding]:
         """The findings with their groups; those whose group can't be written are reports."""
         if self.members:
-            self._patches()
+            self._leave_foreign()
         if self.module.project.twin:
             reason = Text(
                 "`{twin}` does this for {chip}",
@@ -138,10 +132,8 @@ class Groups:
             )
             self._leave(range(len(self.findings)), reason)
         if self.module.project.foreign:
-            reason = Text(FOREIGN, backend=self.module.project.foreign)
+            reason = Text(foreign.FOREIGN, backend=self.module.project.foreign)
             self._leave(range(len(self.findings)), reason)
-        if self.members:
-            self._foreign_branches()
         self._held()
         decided = set(self.stay)
         for mention in self.mentions:
@@ -150,6 +142,7 @@ class Groups:
                 self._leave(self.members.get(at, ()), self._why(mention))
             if mention.hard:
                 self._release_guard(mention)
+            self._leave_class(mention)
             if at is not None and decisive(mention):
                 self._keep_behind(at, self._why(mention))
         self.hold_for_libraries()
@@ -164,6 +157,18 @@ class Groups:
         done = self._written()
         self._guarding()
         return done
+
+    def _leave_class(self, mention: OriginMention) -> None:
+        """Leave a class that is named for the device whole, where it names its cards in texts.
+
+        `class CUDA_Accelerator` with `return f"cuda:{index}"`: the project's entry for that device.
+        """
+        text = self.module.source.text[mention.start : mention.end]
+        if not isinstance(mention.node, (ast.Constant, ast.JoinedStr)) or ":" not in text:
+            return
+        owner = self.module.names.enclosing(mention.node, (ast.ClassDef,))
+        if owner is not None and own_kernels.own_name(self.module).search(owner.name):
+            self._leave(self._inside([owner]), self._why(mention))
 
     def hold_for_libraries(self) -> None:
         """Note the project's conditions that another package answers: they stay as well."""
@@ -297,36 +302,15 @@ class Groups:
 
     # -- what is not ours to touch -------------------------------------------------------------
 
-    def _patches(self) -> None:
-        """Leave assignments to names of torch: shims of other vendors, monkey patches."""
-        device = re.escape(self.module.vocabulary.device)
-        ours = re.compile(rf"torch\.(?!backends\b).*\b(is_)?{device}\b")
-        nodes = self.module.names.nodes
-        replaced = set()
-        for node in (*nodes[ast.Assign], *nodes[ast.AugAssign]):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
-                chain = isinstance(target, ast.Attribute)
-                dotted = self.module.names.dotted(target) if chain else None
-                if dotted and ours.match(dotted):
-                    self._leave(self._inside([node]), Text(PATCHED))
-                    replaced.add(dotted)
-        for top, dotted in self.module.names.imported_chains() if replaced else ():
-            if any(dotted == each or dotted.startswith(f"{each}.") for each in replaced):
-                at = self.expression_at(self.module.span(top)[0])
-                self._leave(self.members.get(at, ()) if at is not None else (), Text(PATCHED))
-
-    def _foreign_branches(self) -> None:
-        """Leave what stands in the branch of another back end."""
-        pattern = foreign_words(self.module.vocabulary.device, self.module.vocabulary.to_device)
-        origin = re.compile(rf"{re.escape(self.module.vocabulary.device)}", re.I)
-        for node in self.module.names.nodes[ast.If]:
-            test = self.module.text(node.test)
-            found = pattern.search(test)
-            if found is None or origin.search(test) or negative(node.test):
+    def _leave_foreign(self) -> None:
+        """Leave shims and monkey patches, and what stands in the branch of another back end."""
+        for node, reason in foreign.parts(self.module):
+            if isinstance(node, ast.Module):
+                self._leave(range(len(self.findings)), reason)
                 continue
-            reason = Text(FOREIGN, backend=next(filter(None, found.groups())).lower())
-            self._leave(self._inside(node.body), reason)
+            at = self.expression_at(self.module.span(node)[0])
+            around = self.members.get(at, ()) if at is not None else ()
+            self._leave([*self._inside([node]), *around], reason)
 
     # -- conditions of the project ---------------------------------------------------------------
 
@@ -377,7 +361,7 @@ class Groups:
         """
         enclosing = self.module.names.enclosing
         function = enclosing(mention.node, FUNCTIONS)
-        served = self.module.guarded(mention.node) or elsewhere(self.module, mention.node)
+        served = self.module.guarded(mention.node) or foreign.elsewhere(self.module, mention.node)
         served = served or any(isinstance(test, ast.Try) for test, _ in guards_of(mention.node))
         for operand in () if served or not hold else operands_before(mention.node):
             self._hold(mention, operand)
@@ -487,27 +471,4 @@ def left_alone(finding: Finding, reason: str) -> Finding:
     """The finding as a report."""
     return replace(
         finding, tier=Tier.REPORT, after=None, edits=(), needs=None, reason=reason, group=None
-    )
-
-
-def elsewhere(module: Module, node: ast.AST) -> bool:
-    """Whether a node stands in the branch of another back end."""
-    pattern = foreign_words(module.vocabulary.device, module.vocabulary.to_device)
-    for test, body in guards_of(node):
-        if isinstance(test, ast.expr) and not negative(test) and body:
-            found = pattern.search(module.text(test))
-            if found is not None and module.vocabulary.device not in module.text(test):
-                return True
-    return False
-
-
-@functools.cache
-def foreign_words(origin: str, target: str) -> re.Pattern[str]:
-    """Names of other back ends in a condition."""
-    names = {name for chip in all_chips().values() for name in (chip.device, *chip.aliases)}
-    names = (names | set(OTHERS)) - {origin, target, "cpu", "gpu"}
-    listed = "|".join(sorted(map(re.escape, names)))
-    return re.compile(
-        rf"\b(?:is_|has_|use_)(?:torch_)?({listed})(?:_available)?\b"
-        rf"|torch\.({listed})\b|torch\.version\.({listed})\b|[\"']({listed})[\"':]|\bis_({listed})\b"
     )

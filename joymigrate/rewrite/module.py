@@ -29,14 +29,16 @@ class Project:
 
     `locate` finds the file of a dotted name (see `flow`). `own_methods` are names of classes of
     the project that define the origin's device method themselves (`def cuda`). `defines` tells
-    whether a file binds a name at its top level. `package` is the
-    dotted path of the module's package.
+    whether a file binds a name at its top level, `same_as` what its name stands for.
+    `package` is the dotted path of the module's package.
     """
 
     locate: Locate = lambda dotted: None
     defines: Callable[[str, str], bool] = lambda path, name: False
+    same_as: Callable[[str, str], str] = lambda path, name: ""
     own_methods: frozenset[str] = frozenset()
     own_placing: bool = True  # each of those classes has `to` as well
+    own_plain: frozenset[str] = frozenset()  # their names, where none of them is a module of torch
     own_flags: frozenset[str] = frozenset()  # the same for its flag: `self.is_cuda = …`
     package: tuple[str, ...] = ()
     entry: bool = False  # whether programs start in this file
@@ -106,7 +108,13 @@ class Module:
     def flow(self) -> Flow:
         """The value flow, built when first asked for."""
         if self._flow is None:
-            self._flow = Flow(self.names, self.sinks, self.project.locate, self.project.defines)
+            self._flow = Flow(
+                self.names,
+                self.sinks,
+                self.project.locate,
+                self.project.defines,
+                self.project.same_as,
+            )
         return self._flow
 
     @property

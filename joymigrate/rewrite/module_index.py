@@ -211,6 +211,13 @@ class ModuleIndex:
         return None
 
 
+def same_as(text: str, name: str) -> str:
+    """The name that a file gives another name to: `Device: TypeAlias = torch.device`."""
+    wanted = rf"^{re.escape(name)}[ \t]*(?::[^=\n]+)?=[ \t]*([\w.]+)[ \t]*(?:#.*)?$"
+    found = re.search(wanted, text, re.M)
+    return found[1] if found else ""
+
+
 def binds(text: str, name: str) -> bool:
     """Whether a file binds a name at its top level, as far as its lines tell.
 

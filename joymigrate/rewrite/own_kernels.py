@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from joymigrate.language import Text
 from joymigrate.rewrite.context import Context, once_per_rules
+from joymigrate.rewrite.flow_graph import names_a_kind
 from joymigrate.rewrite.guards import branches, negative
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ PORTABLE = (
 # Libraries that run on the CPU as well, and on a device with the origin's kernels.
 LIBRARIES = frozenset(("faiss",))
 SHORT = frozenset(("k2", "awq", "hqq", "cuda", "numba", "optimum"))  # too common in other names
+# Number formats, instruction sets and template libraries of NVIDIA's cards alone, as names of
+# files, functions and modules speak of them. Kernels for them have no counterpart elsewhere.
+VENDORS_OWN = re.compile(
+    r"(?:^|[_.])(nvfp4|nvf4|marlin|cutlass|cute_?dsl|wgmma|tcgen05|ptx|sm_?(?:[789]\d|1[0-2]\d)a?"
+    r"|is_sm_(?:at_least|version)|cuda_version_at_least)(?=_|$|\.)|(nvfp4|cutlass)", re.I
+)  # fmt: skip
+KIND = "the name of one of the framework's accelerators, which it looks up in a table of its own"
 LEAVES = (ast.Return, ast.Raise, ast.Continue)
 
 
@@ -50,9 +58,15 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
     named = named_for(module, node)
     if named is not None:
         return Text("it decides about {name}, which is made for the origin", name=named)
+    beside = vendors_own_in(child)  # `torch.cuda.is_available() and is_sm_at_least_90()`
+    if beside is not None:
+        return Text("it decides about {name}, which is made for the origin", name=beside)
     home = library_around(module, node) if tensor else loader_around(module, node)
+    home = home or format_around(module, node)
     if home is not None:
         return Text("it decides about {name}, which is made for the origin", name=home)
+    if module.flow.by_kind and chooses_accelerator(node):
+        return KIND
     kept = kept_for_library(module, node)
     if kept is not None:
         return Text("it decides about {name}, which is made for the origin", name=kept)
@@ -72,6 +86,34 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
                     chip=module.context.chip.name,
                 )
     return None
+
+
+def vendors_own_in(condition: ast.AST) -> str | None:
+    """A name of something that the origin's vendor alone has, in a condition."""
+    for each in ast.walk(condition):
+        name = getattr(each, "attr", getattr(each, "id", None))
+        if isinstance(name, str) and VENDORS_OWN.search(name):
+            return name
+    return None
+
+
+def chooses_accelerator(node: ast.AST) -> bool:
+    """Whether a question decides about an accelerator of Lightning's, which knows none for a chip.
+
+    `Trainer(accelerator="gpu" if torch.cuda.is_available() else "cpu")`, `Trainer(gpus=1 if …)`,
+    `if torch.cuda.is_available(): accelerator = "cuda"`.
+    """
+    at: ast.AST | None = node
+    while isinstance(at, ast.expr):
+        at = getattr(at, "parent", None)
+    if isinstance(at, ast.keyword):
+        return at.arg in ("accelerator", "gpus")
+    given = at.body if isinstance(at, ast.If) else [at]
+    assigned = [each for each in given if isinstance(each, ast.Assign)]
+    plain = [each for each in assigned if isinstance(each.value, (ast.Constant, ast.IfExp))]
+    targets = [target for each in plain for target in each.targets]
+    names = (str(getattr(each, "attr", getattr(each, "id", ""))) for each in targets)
+    return any(names_a_kind(f"#{name}") for name in names)
 
 
 def named_for(module: Module, node: ast.AST) -> str | None:
@@ -128,6 +170,18 @@ def loader_around(module: Module, node: ast.AST) -> str | None:
     """The class around a test that is named for the device and loads its kernels."""
     owner = module.names.enclosing(node, (ast.ClassDef,))
     return owner.name if owner is not None and loads_kernels(module, owner, owner.name) else None
+
+
+def format_around(module: Module, node: ast.AST) -> str | None:
+    """The function, class or file around a test that is named for something of NVIDIA's alone."""
+    at = getattr(node, "parent", None)
+    while at is not None:
+        name = getattr(at, "name", None)
+        if isinstance(name, str) and VENDORS_OWN.search(name):
+            return name
+        at = getattr(at, "parent", None)
+    path = module.source.path.removesuffix(".py").replace("/", ".")
+    return module.source.path if VENDORS_OWN.search(path) else None
 
 
 def loads_kernels(module: Module, definition: ast.AST, name: str) -> bool:
@@ -239,12 +293,26 @@ def moved_as_well(module: Module, part: ast.AST, node: ast.AST) -> bool:
     method = module.context.origin.tensor["cuda"]
     for each in inside:
         if isinstance(each, ast.Attribute) and each.attr == method:
+            if module.names.dotted(each) == words.module and feeds_kernel(module, each):
+                continue
             return True
         text = each.value if isinstance(each, ast.Constant) else None
         if isinstance(text, str) and (
             words.exact_device.match(text) or words.device_prefix.match(text)
         ):
             return True
+    return False
+
+
+def feeds_kernel(module: Module, node: ast.AST) -> bool:
+    """Whether a name of the origin's module stands in a call of one of its libraries.
+
+    `numba.cuda.external_stream(torch.cuda.current_stream().cuda_stream)`
+    """
+    while isinstance(node, ast.expr):
+        if isinstance(node, ast.Call) and is_bound(module, module.names.dotted(node.func) or ""):
+            return True
+        node = node.parent  # type: ignore[attr-defined]
     return False
 
 
@@ -256,6 +324,9 @@ def kernel(module: Module, node: ast.AST, tensor: bool) -> str | None:
         return node.value if node.value in providers(module) else None
     if isinstance(node, (ast.Name, ast.Attribute)):
         dotted = module.names.dotted(node)
+        name = dotted or str(getattr(node, "attr", ""))
+        if VENDORS_OWN.search(name):
+            return name.rpartition(".")[2]
         if dotted is not None and is_bound(module, dotted):
             return dotted.rpartition(".")[2]
         if dotted is not None and tensor and operator(module, dotted):
@@ -334,7 +405,7 @@ def find_imported(module: Module, node: ast.Import | ast.ImportFrom) -> Iterator
     base = "" if isinstance(node, ast.Import) else module.names.absolute(node)
     for alias in node.names:
         dotted = f"{base}.{alias.name}" if base else alias.name
-        if is_bound(module, dotted):
+        if is_bound(module, dotted) or VENDORS_OWN.search(dotted):
             yield dotted
 
 

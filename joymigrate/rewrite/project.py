@@ -77,6 +77,7 @@ def scan(
         tree=tree,
         own_methods=own_methods(texts, origin.tensor["cuda"]),
         own_placing=own_placing(texts, origin.tensor["cuda"]),
+        own_plain=own_plain(texts, origin.tensor["cuda"]),
         own_flags=own_flags(texts, origin.tensor["is_cuda"]),
         active=selection(context, select, ignore),
         want_kept=want_kept,
@@ -229,6 +230,30 @@ def own_placing(texts: Mapping[str, str], method: str) -> bool:
     placing = re.compile(r"^[ \t]+(?:async )?def to\b", re.M)
     found = [text for text in texts.values() if f"def {method}" in text and defined.search(text)]
     return all(len(placing.findall(text)) >= len(defined.findall(text)) for text in found)
+
+
+def own_plain(texts: Mapping[str, str], method: str) -> frozenset[str]:
+    """Names of the classes with the origin's method, if all of them stand alone, without a base.
+
+    Such a class is no module and no tensor: what is trained, or made by another class, is not one.
+    """
+    defined = re.compile(
+        rf"^class (?P<name>\w+)(?P<bases>\([^)]*\))?|^[ \t]+(?:async )?def {re.escape(method)}\b",
+        re.M,
+    )
+    found: set[str] = set()
+    for text in texts.values() if method else ():
+        if f"def {method}" not in text:
+            continue
+        last = None
+        for match in defined.finditer(text):
+            if match["name"]:
+                last = match
+            elif last is None or (last["bases"] or "()") not in ("()", "(object)"):
+                return frozenset()
+            else:
+                found.add(last["name"])
+    return frozenset(found)
 
 
 def own_flags(texts: Mapping[str, str], flag: str) -> frozenset[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import groups
+from joymigrate.rewrite import foreign
 from joymigrate.rewrite.codemods.device_names import moved_rule, text_is_chain
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.moved_names import moved_part
@@ -402,7 +402,7 @@ def lacking_use(module: Module, name: str) -> bool:
     """
     for top, dotted in module.names.imported_chains():
         advice = module.vocabulary.moved(dotted) if dotted.startswith(f"{name}.") else None
-        if advice is not None and advice.to is None and not groups.elsewhere(module, top):
+        if advice is not None and advice.to is None and not foreign.elsewhere(module, top):
             return True
     return False
 

@@ -13,6 +13,15 @@ from joymigrate.rewrite.module import Module
 
 OWN = "a class of this project defines its own {method}(); the receiver may be one of them"
 
+# What a test asks of a method that it replaced: `batch["x"].cuda.assert_called_once()`.
+MOCKED = (
+    "assert_called", "assert_called_once", "assert_called_with", "assert_called_once_with",
+    "assert_any_call", "assert_not_called", "return_value", "side_effect", "called", "call_count",
+)  # fmt: skip
+
+# Methods that modules of torch have and containers of tensors have not.
+OF_MODULES = ("eval", "train", "parameters", "named_parameters", "state_dict", "load_state_dict")
+
 OWN_FLAG = "a class of this project has a {flag} of its own; the receiver may be one of them"
 
 
@@ -67,7 +76,9 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
         yield module.find("JM110", node, tier=Tier.REPORT, reason="inside a multi-line f-string")
         return
     if not isinstance(call, ast.Call) or call.func is not node:
-        if plain_value(module, node):
+        if isinstance(call, ast.Attribute) and call.attr in MOCKED:
+            yield find_mocked(module, node, token, to)
+        elif plain_value(module, node):
             yield module.find("JM110", node, tier=Tier.REPORT, reason="not called here")
         return
     whole = module.span(call)
@@ -90,6 +101,23 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
             return
         edits = placed
     yield module.find("JM110", span, edits=edits, tier=tier, reason=reason, needs=need(module))
+
+
+def find_mocked(module: Module, node: ast.Attribute, token: tuple[int, int], to: str) -> Finding:
+    """A test's question for the method of a mock, which the code under test calls."""
+    asked = node.parent  # type: ignore[attr-defined]
+    call = getattr(asked, "parent", None)
+    if module.context.style is not Style.AGNOSTIC:
+        return module.find("JM110", node, edits=[(*token, to)], needs=need(module))
+    edits = [(*token, "to")]
+    if asked.attr.endswith(("_with", "any_call")) and isinstance(call, ast.Call):
+        if call.args:
+            reason = "the arguments of the call that is asked for; write them with the device"
+            return module.find("JM110", node, tier=Tier.REPORT, reason=reason)
+        at = module.source.text.index("(", module.span(asked)[1]) + 1
+        comma = ", " if call.keywords else ""
+        edits.append((at, at, f"{module.helper}.device(){comma}"))
+    return module.find("JM110", node, edits=edits, needs=need(module))
 
 
 def name_asked(call: ast.Call) -> str | None:
@@ -156,12 +184,30 @@ def doubtful(module: Module, node: ast.Attribute, own: frozenset[str] | None = N
     if not own | classes_here(module, node.attr):
         return False
     value = node.value
+    if node.attr == module.context.origin.tensor["cuda"] and is_other(module, value):
+        return False
     if isinstance(value, ast.Name):
         found = module.names.lookup(value.id, value)
         values = [b.value for b in found[1] if b.kind == "assign"] if found else []
         if found and values and len(values) == len(found[1]):
             return any(not from_torch(module, v) for v in values)
     return not from_torch(module, value)
+
+
+def is_other(module: Module, value: ast.expr) -> bool:
+    """Whether a value is none of the project's own classes, where those are plain containers.
+
+    `Net(…).eval()`, `Net(…)`, and what is trained or saved by that name.
+    """
+    plain = module.project.own_plain
+    if not plain:
+        return False
+    if isinstance(value, ast.Call):
+        name = str(getattr(value.func, "attr", getattr(value.func, "id", "")))
+        return name in OF_MODULES or (name[:1].isupper() and name not in plain)
+    text = module.text(value)
+    asked = (each for each in module.names.nodes[ast.Attribute] if each.attr in OF_MODULES)
+    return any(module.text(each.value) == text for each in asked)
 
 
 def placed_by_to(module: Module, method: str) -> bool:

@@ -42,7 +42,6 @@ from joymigrate.rewrite.flow_tables import COMPARED
 from joymigrate.rewrite.module import Module, Pending
 from joymigrate.rewrite.option_calls import environment, find_offered, offers
 
-KIND = "the name of one of the framework's accelerators, which it looks up in a table of its own"
 UNPROVEN = "not seen to reach a device: {why}"
 
 
@@ -133,7 +132,7 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         yield rewrite_sent(module, text, fix(module, text, text.rule))
         return
     if module.flow.by_kind and for_accelerator(module, text):
-        yield report(module, text, KIND, "JM121")
+        yield report(module, text, own_kernels.KIND, "JM121")
         return
     if where_available(module, text.whole):
         yield rewrite_sent(

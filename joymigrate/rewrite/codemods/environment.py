@@ -7,6 +7,7 @@ doubt wherever it stands; talk about it (messages, help texts) is longer than th
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from joymigrate.chips import Advice
@@ -48,6 +49,7 @@ def variable(
         yield module.find(rule, node, tier=Tier.REPORT, reason=reason or "the name stays as it is")
         return
     guard = module.guarded(node) or set_beside(module, advice.to)
+    guard = guard or for_another_framework(module, advice.to)
     if guard is not None:
         yield module.find(rule, node, tier=Tier.REPORT, reason=guard)
         return
@@ -69,6 +71,19 @@ def set_beside(module: Module, to: str) -> str | None:
         if node.value == to:
             return Text("this file already deals with {to}", to=to)
     return None
+
+
+def for_another_framework(module: Module, to: str) -> str | None:
+    """A reason when the module speaks of another framework and not of torch.
+
+    `os.environ["CUDA_VISIBLE_DEVICES"] = "-1"` keeps TensorFlow off the device; on the target it
+    has none to be kept off, and torch in the same process would lose it.
+    """
+    text = module.source.text
+    named = re.search(r"\b(tensorflow|jax|paddle)\b", text)
+    if named is None or re.search(r"\btorch\b", text):
+        return None
+    return Text("this file is for {name}, which does not read {to}", name=named[1], to=to)
 
 
 def agnostic(module: Module, node: ast.Constant, name: str, rule: str, advice: Advice) -> Finding:

@@ -1,0 +1,103 @@
+"""Code that is not ours to touch: shims of other vendors, monkey patches, branches of back ends."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+
+from joymigrate.chips import all_chips
+from joymigrate.language import Text
+from joymigrate.rewrite.expressions import guards_of
+from joymigrate.rewrite.guards import negative
+from joymigrate.rewrite.module import Module
+
+# Back ends that are no chip of ours but that programs have branches for.
+OTHERS = ("xpu", "hpu", "mps", "xla", "hip", "tpu", "cpu")
+PATCHED = "a name of torch is replaced here; decide what that means on the target"
+FOREIGN = "in a branch for {backend}"
+
+
+def parts(module: Module) -> Iterator[tuple[ast.AST, str]]:
+    """Code that stays as it is, with the reason: statements, names, or the whole module."""
+    yield from patches(module)
+    yield from branches(module)
+
+
+def patches(module: Module) -> Iterator[tuple[ast.AST, str]]:
+    """Assignments to names of torch, and the uses of those names.
+
+    All of a file that also speaks of another back end: its functions serve that vendor's shim.
+    """
+    device = re.escape(module.vocabulary.device)
+    ours = re.compile(rf"torch\.(?!backends\b).*\b(is_)?{device}\b")
+    nodes = module.names.nodes
+    replaced = set()
+    for node in (*nodes[ast.Assign], *nodes[ast.AugAssign]):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            dotted = module.names.dotted(target) if isinstance(target, ast.Attribute) else None
+            if dotted and ours.match(dotted):
+                yield node, Text(PATCHED)
+                replaced.add(dotted)
+    if not replaced:
+        return
+    if names_of_others(module).search(module.source.text):
+        yield module.tree, Text(PATCHED)
+        return
+    for top, dotted in module.names.imported_chains():
+        if any(dotted == each or dotted.startswith(f"{each}.") for each in replaced):
+            yield top, Text(PATCHED)
+
+
+def branches(module: Module) -> Iterator[tuple[ast.AST, str]]:
+    """Branches of another back end, and conditions that ask for it as well."""
+    pattern = names_of_others(module)
+    origin = re.compile(re.escape(module.vocabulary.device), re.I)
+    for node in module.names.nodes[ast.If]:
+        test = module.text(node.test)
+        named = pattern.search(test)
+        if named is None or origin.search(test) or negative(node.test):
+            continue
+        for each in node.body:
+            yield each, because_of(named)
+    for both in module.names.nodes[ast.BoolOp]:  # `is_available() and torch.version.hip`
+        for part in both.values if isinstance(both.op, ast.And) else ():
+            text = module.text(part)
+            named = pattern.search(text)
+            if named and not (origin.search(text) or negative(part) or text.endswith("is None")):
+                yield both, because_of(named)
+
+
+def because_of(named: re.Match[str]) -> str:
+    """The reason of a place that a back end's name decides about."""
+    return Text(FOREIGN, backend=next(filter(None, named.groups())).lower())
+
+
+def elsewhere(module: Module, node: ast.AST) -> bool:
+    """Whether a node stands in the branch of another back end."""
+    pattern = names_of_others(module)
+    for test, body in guards_of(node):
+        if isinstance(test, ast.expr) and not negative(test) and body:
+            named = pattern.search(module.text(test))
+            if named is not None and module.vocabulary.device not in module.text(test):
+                return True
+    return False
+
+
+def names_of_others(module: Module) -> re.Pattern[str]:
+    """Names of other back ends than those of a module's move."""
+    return foreign_words(module.vocabulary.device, module.vocabulary.to_device)
+
+
+@functools.cache
+def foreign_words(origin: str, target: str) -> re.Pattern[str]:
+    """Names of other back ends in a condition."""
+    names = {name for chip in all_chips().values() for name in (chip.device, *chip.aliases)}
+    names = (names | set(OTHERS)) - {origin, target, "cpu", "gpu"}
+    listed = "|".join(sorted(map(re.escape, names)))
+    return re.compile(
+        rf"\b(?:is_|has_|use_)(?:torch_)?({listed})(?:_available)?\b"
+        rf"|torch\.({listed})\b|torch\.version\.({listed})\b|[\"']({listed})[\"':]|\bis_({listed})\b"
+    )
