@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from importlib.machinery import PathFinder
@@ -14,6 +13,7 @@ import pytest
 from joymigrate.cli._output import break_line
 from tests.cli.joy import Joy, joy_with
 from tests.profile.test_readers import op, written
+from tests.report.screens import browser, cut_parts
 
 
 @pytest.fixture
@@ -192,15 +192,12 @@ def test_a_chip_that_cannot_be_rehearsed_wants_a_dump(joy: Joy, tmp_path: Path) 
 def test_the_page_opens_in_a_browser(joy: Joy, trace: Path, tmp_path: Path) -> None:
     html = tmp_path / "page.html"
     assert joy("profile", "coverage", trace, "--format", "html", "-o", html).code == 0
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or "google-chrome"
-    done = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", html.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert "aten::lgamma" in done.stdout
-    assert 'style="fill: var(--unsafe-fill)"' in done.stdout
+    dom = browser(tmp_path, "--dump-dom", html.as_uri())
+    assert "aten::lgamma" in dom
+    assert 'style="fill: var(--unsafe-fill)"' in dom
+    assert cut_parts(html, 390) == []
+    html.write_text(html.read_text().replace("</main>", "<p>" + "wide" * 99 + "</p></main>"))
+    assert cut_parts(html, 390) == ["the page scrolls sideways"]
 
 
 def test_help_needs_no_torch() -> None:
