@@ -112,9 +112,13 @@ def get(name: str) -> Chip:
     if name in by_alias:
         return by_alias[name]
     known = [*chips, *by_alias]
+    drafted = (Path(name) / "chip.yaml").is_file()
     raise JoyError(
         f"unknown chip '{name}'.{did_you_mean(name, known)}",
-        help="joymigrate chips list",
+        help=f"the folder {name} is no package: joymigrate chips new --as-package makes one to "
+        "install"
+        if drafted
+        else "joymigrate chips list",
     )
 
 

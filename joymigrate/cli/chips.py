@@ -173,6 +173,9 @@ def new_chip(
     talk(
         [f"Next: pip install -e {target}, then joymigrate chips show {name}."]
         if as_package
-        else [f"Next: fill in {target / 'chip.yaml'}, then joymigrate chips validate {target}."]
+        else [
+            f"Next: fill in {target / 'chip.yaml'}, then joymigrate chips validate {target}.",
+            "--to knows folders of rules/ in a checkout; --as-package makes what pip installs.",
+        ]
     )
     return Exit.OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from joymigrate.report.documents import Opened
 
 FORMATS = ("html", "md", "text", "sarif", "github", "csv")
+ENDINGS = {".md": "md", ".txt": "text", ".sarif": "sarif", ".csv": "csv"}
 JOURNEY, SCAN, REHEARSAL = (f"joymigrate.{noun}/1" for noun in ("journey", "scan", "rehearsal"))
 VERDICT = "joymigrate.verdict/1"
 
@@ -40,9 +42,10 @@ def command(
     port: int = typer.Option(9310, "--port", min=0, max=65535, help="With --serve; 0: a free one."),
     host: str = typer.Option("127.0.0.1", "--host", help="With --serve: the address to listen on."),
     format: str = typer.Option(
-        "html",
+        "",
         "--format",
-        help="html, md or text; of findings sarif, github, csv too.",
+        help="html, md or text; of findings sarif, github, csv too. Not given: by FILE's ending, "
+        "else text on a terminal and html elsewhere.",
     ),
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="FILE", help="Write to FILE."
@@ -71,6 +74,7 @@ def command(
     from joymigrate.cli import _report_live
     from joymigrate.report import documents, rehearsal
 
+    format = format or format_of(output)
     one_of(format, FORMATS, "--format")
     lang = language_of(lang)
     if finding is not None:
@@ -95,6 +99,13 @@ def command(
         talk([f"wrote {output}"])
     fails = schema == REHEARSAL and rehearsal.fails(opened.document, on, folder)
     return Exit.FOUND if fails else Exit.OK
+
+
+def format_of(output: Path | None) -> str:
+    """The format that nobody named: a page of HTML is nothing to read on a terminal."""
+    if output is not None:
+        return ENDINGS.get(output.suffix.lower(), "html")
+    return "text" if sys.stdout.isatty() else "html"
 
 
 def write_repro(word: Path, finding: str, score: Path, output: Path | None) -> int:

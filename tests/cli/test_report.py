@@ -30,6 +30,17 @@ def test_a_written_scan_shows_as_the_scan_itself(joy: Joy, format: str) -> None:
     assert told.out == direct.out
 
 
+def test_without_a_format_the_files_ending_or_the_terminal_decides(
+    joy: Joy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joy("scan", ".", "--format", "json", "-o", "scan.json", "--exclude", "scan.json")
+    assert joy("report", "scan.json").out.startswith("<!doctype html>")
+    joy("report", "scan.json", "-o", "scan.md")
+    assert Path("scan.md").read_text().startswith("## Migration readiness")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert "<" not in joy("report", "scan.json").out.splitlines()[0]
+
+
 def test_a_baseline_and_statistics_are_remembered(joy: Joy) -> None:
     joy("scan", ".", "--write-baseline", "known.json")
     joy("scan", ".", "--baseline", "known.json", "--format", "json", "-o", "scan.json")

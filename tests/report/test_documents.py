@@ -86,7 +86,7 @@ def test_a_trace_is_opened_with_its_operators(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("x.json", "{}", "no report for the schema None"),
+        ("x.json", "{}", "the document names no schema"),
         ("x.json", '{"schema": "joymigrate.scam/1"}', "joymigrate.scan/1"),
         ("x.json", "[1]", "not a document"),
         ("x.json", "{", "not JSON"),

@@ -48,7 +48,9 @@ def view_of(schema: object, where: str) -> View:
     if isinstance(schema, str) and schema in known:
         return known[schema]
     raise JoyError(
-        f"no report for the schema {schema!r}.{did_you_mean(str(schema), known)}",
+        f"no report for the schema {schema!r}.{did_you_mean(str(schema), known)}"
+        if schema is not None
+        else "the document names no schema",
         where=where,
         help="a document of joymigrate names its schema: joymigrate.scan/1, joymigrate.verdict/1 …",
     )
