@@ -86,7 +86,7 @@ def diagnose(environment: Mapping[str, Any], chip: Chip) -> Diagnosis:
         known.values(), key=lambda one: (one.cause == NAMELESS, one.severity != BROKEN, one.layer)
     )
     missing = [text for key, text in PARTS.items() if environment.get(key) is None]
-    return Diagnosis(chip.name, tuple(ordered), (*missing, *fit.unjudged(environment, chip)))
+    return Diagnosis(chip.name, tuple(ordered), (*missing, *fit.name_unjudged(environment, chip)))
 
 
 Signal = tuple[str, str, str, str]  # cause, severity, evidence, source

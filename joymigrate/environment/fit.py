@@ -146,7 +146,7 @@ def alike(matrix: Matrix, name: str, version: str) -> Companion | None:
     return next((row for row in rows if base(row.version) == wanted), None)
 
 
-def unjudged(environment: Mapping[str, Any], chip: Chip) -> Iterator[str]:
+def name_unjudged(environment: Mapping[str, Any], chip: Chip) -> Iterator[str]:
     """Pairs that are here and that the table says nothing about, in words."""
     matrix = chip.matrix()
     sdk = number(str((environment.get("sdk") or {}).get("version") or ""))
