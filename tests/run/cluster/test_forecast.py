@@ -19,6 +19,7 @@ def rushes(days: int, hours: int = 12) -> list[Load]:
     return [Load(float(t), float(r)) for t, r in zip(at, rate, strict=True)]
 
 
+@pytest.mark.dear
 def test_replicas_are_there_before_the_rush_that_came_every_day() -> None:
     loads, rule = rushes(6), Rule(10, 1, 64, start_s=1800)
     ahead = forecast.ahead(loads, 86400, rule.start_s)

@@ -65,10 +65,11 @@ def outputs_of(folder: Path, **more: Any) -> tuple[Any, dict[tuple[str, int], li
     ("kind", "more"),
     [
         ("qwen2", {}),
-        ("qwen2", {"kv_blocks": 24, "max_running": 6}),  # texts are sent back to wait
+        # Texts are sent back to wait.
+        pytest.param("qwen2", {"kv_blocks": 24, "max_running": 6}, marks=pytest.mark.dear),
         ("qwen2", {"max_batch_tokens": 16}),
-        ("gemma2", {"prefix_cache": False}),
-        ("gpt_neox", {}),  # through transformers
+        pytest.param("gemma2", {"prefix_cache": False}, marks=pytest.mark.dear),
+        pytest.param("gpt_neox", {}, marks=pytest.mark.dear),  # through transformers
     ],
 )
 def test_drafts_change_no_token_and_save_steps(

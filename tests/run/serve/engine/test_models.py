@@ -94,7 +94,7 @@ def test_a_changing_base_does_not_share_prefixes_of_longer_prompts(tmp_path: Pat
         "baichuan",
         "gpt2",
         pytest.param("mixtral", marks=pytest.mark.dear),
-        "deepseek_v3",
+        pytest.param("deepseek_v3", marks=pytest.mark.dear),
         pytest.param("mamba2", marks=pytest.mark.dear),
     ],
 )

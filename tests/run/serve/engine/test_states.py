@@ -109,6 +109,7 @@ def test_a_prefix_is_found_where_its_states_are_kept(model: Any, most: int) -> N
     assert held == len(engine.pool.states) == 0
 
 
+@pytest.mark.dear
 def test_beams_compute_at_most_a_block_anew(model: Any) -> None:
     folder, made, asked = model
     ids = asked[1][0]

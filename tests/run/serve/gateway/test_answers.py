@@ -106,6 +106,7 @@ def test_a_slow_tail_pauses_where_the_middle_is_fine() -> None:
     assert number < 100
 
 
+@pytest.mark.dear
 def test_an_equal_standby_is_not_paused_for_its_times() -> None:
     rng = random.Random(3)
     paused = 0
