@@ -12,8 +12,9 @@ off, and each test falls into one of four cells. Where there is no such list, th
 WORK keeps one report per file: a file that has one is not run again. Without FILE, those in WORK
 are told.
 
-A test that is on the list and passes here is not always a silent yes: the list grew with every
-release, and tests are also switched off for their time or their memory.
+The last column says how many operator calls of a file reached the chip: tests of a file with none
+say nothing about it. A test that is on the list and passes here is not always a silent yes: the
+list grew with every release, and tests are also switched off for their time or their memory.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ CELLS = {
 }
 REPRODUCE = re.compile(r"\s*To execute this test, run.*", re.DOTALL)
 QUOTED = 140  # characters of a message
+CALLS = "calls"
 
 
 def main() -> int:
@@ -67,10 +69,11 @@ def main() -> int:
     if switched_off.is_file():
         disabled = set(json.loads(switched_off.read_text(encoding="utf-8")))
     total: Counter[str] = Counter()
-    print(f"| file | {' | '.join(CELLS.values())} | skipped by themselves |")
-    print(f"|---|{'---|' * (len(CELLS) + 1)}")
+    print(f"| file | {' | '.join(CELLS.values())} | skipped by themselves | calls on the chip |")
+    print(f"|---|{'---|' * (len(CELLS) + 2)}")
     for report in sorted(work.glob("*.xml")):
         counts, alone = cells(report, disabled)
+        counts[CALLS] = calls(report)
         total += counts
         show(report.stem, counts)
         if given.messages:
@@ -132,6 +135,12 @@ def cells(report: Path, disabled: set[str]) -> tuple[Counter[str], dict[str, lis
     return counts, alone
 
 
+def calls(report: Path) -> int:
+    """Operator calls that reached the chip while a file ran; 0 where the rehearsal told nothing."""
+    said = report.with_suffix(".json")
+    return int(json.loads(said.read_text(encoding="utf-8"))["calls"]) if said.is_file() else 0
+
+
 def ends(report: Path) -> Iterator[tuple[str, str, str]]:
     """Name as the list writes it, how it ended and the message of each test of a report."""
     for one in ET.parse(report).getroot().iter("testcase"):
@@ -147,7 +156,7 @@ def ends(report: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def show(name: str, counts: Counter[str]) -> None:
-    row = [counts[cell] for cell in (*CELLS.values(), "skipped")]
+    row = [counts[cell] for cell in (*CELLS.values(), "skipped", CALLS)]
     print(f"| {name} | {' | '.join(map(str, row))} |")
 
 
