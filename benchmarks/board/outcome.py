@@ -25,7 +25,7 @@ The rules, the first that fits decides:
 
 A library's own tests are held against the CPU test by test. Each that passes there and fails on the
 chip is classed by rule 4, and the worst class is that of the suite. Where the chip skips more than
-a tenth of them, or no operator ran on it, it is undecided.
+a tenth of them, or got fewer operator calls than tests, it is undecided.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class Observed:
     recording: str = ""  # the error of an original that ends well where nothing records it
     reason: str = ""
     lacks: tuple[str, ...] = ()  # files of the repository that the checkout lacks
-    touched: bool | None = None  # of a suite: whether an operator ran on the chip; None: not asked
+    # Of a suite: whether the chip got at least a call for each test that passes; None: not asked.
+    touched: bool | None = None
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Observed:
@@ -245,7 +246,7 @@ def judge_tests(counts: Mapping[str, int], touched: bool | None) -> tuple[Outcom
         if counts.get(kind.name):
             return kind, f"{share}; {counts[kind.name]} of this class"
     if touched is False:
-        return Outcome.UNDECIDED, f"{share}; none of them ran on the chip"
+        return Outcome.UNDECIDED, f"{share}, and the chip got fewer calls than that"
     if counts.get("missing"):
         return Outcome.UNDECIDED, f"{share}; {counts['missing']} did not run"
     if passed < asked * RAN:
