@@ -363,6 +363,7 @@ def test_a_suite_is_held_against_the_cpu_test_by_test(tmp_path: Path) -> None:
     counts = {"same": 2, "CHIP": 1, "skipped on the CPU": 1, "failed on the CPU": 1}
     assert found["counts"] == counts
     assert found["messages"] == {"CHIP": {"RuntimeError: error code is 161002": 1}}
+    assert found["names"] == {"CHIP": ["t::test_c"]}
     outcome, cause = judge(replace(PASSED, compared={}, tests=counts))
     assert outcome is Outcome.CHIP
     assert cause.startswith("2 of 3 tests that pass on the CPU pass")

@@ -291,5 +291,8 @@ def evidence(row: Mapping[str, Any]) -> Iterator[str]:
     for kind, said in row.get("tests", {}).get("messages", {}).items():
         named = "; ".join(f"{number} x {message}" for message, number in said.items())
         yield f"tests that fail on the chip alone ({Outcome[kind].value}): {named}"
+        which = row["tests"].get("names", {}).get(kind)
+        if which:
+            yield f"of them: {', '.join(which)}"
     if row.get("note"):
         yield f"note: {row['note']}"

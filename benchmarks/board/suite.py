@@ -58,11 +58,12 @@ def compare(original: Mapping[str, Case], chip: Mapping[str, Case]) -> dict[str,
     """What became on the chip of the tests that pass on the CPU.
 
     `same` pass on both sides; `skipped` and `missing` ran on one alone; the others failed on the
-    chip and are classed by their own last error, as a program is.
+    chip and are classed by their own last error, as a program is; `names` are the first of a class.
     """
     short = {unpadded(name): case for name, case in chip.items()}
     counts: Counter[str] = Counter()
     messages: dict[str, Counter[str]] = {}
+    names: dict[str, list[str]] = {}
     for name, before in original.items():
         if before.end != "passed":
             counts[f"{before.end} on the CPU"] += 1
@@ -77,8 +78,10 @@ def compare(original: Mapping[str, Case], chip: Mapping[str, Case]) -> dict[str,
             kind = blame_one(run)
             counts[kind.name] += 1
             messages.setdefault(kind.name, Counter())[run.error[:QUOTED]] += 1
+            names.setdefault(kind.name, []).append(name)
     kept = {kind: dict(said.most_common(KEPT)) for kind, said in messages.items()}
-    return {"counts": dict(counts), "messages": kept}
+    first = {kind: every[:KEPT] for kind, every in names.items()}
+    return {"counts": dict(counts), "messages": kept, "names": first}
 
 
 def unpadded(name: str) -> str:
