@@ -200,12 +200,16 @@ def prove_patches(
         return scan, []
     counts = ", ".join(f"{number} {word}" for number, word in done.before.tests)
     losses, types = len(done.before.losses), len(done.before.types)
+    numbers = done.before.numbers.total()
     lines = [
         f"proven with {done.runs} runs of `{shlex.join(program)}`: exit code {done.before.code}, "
-        f"{counts or 'no tests'}, {losses} losses and {types} data types compared"
+        f"{counts or 'no tests'}, {losses} losses, {types} data types "
+        f"and {numbers} lines with numbers compared"
     ]
-    if not (counts or losses or types):
+    if not (counts or losses or types or numbers):
         lines.append("note: the program printed no result: only its exit code was compared")
+    if counts and done.before.passed == 0:
+        lines.append("note: no test passed before any edit: little is proven")
     lines += say_loaded(done.loaded, done.unseen)
     lines += [f"left out, as the program behaves otherwise with it: {one}" for one in done.left]
     talk(lines)
@@ -215,12 +219,12 @@ def prove_patches(
 
 
 def say_loaded(seen: tuple[str, ...], unseen: tuple[str, ...]) -> list[str]:
-    """Which of the changed Python files the program loaded."""
+    """Which of the changed files the program ran or read."""
     if not seen and not unseen:
-        return ["no edit of a Python file is left"]
+        return ["no edit is left"]
     if not seen:
         return ["note: the program loaded none of the changed files: nothing is proven about them"]
-    lines = [f"it loaded {len(seen)} of {len(seen) + len(unseen)} changed Python files"]
+    lines = [f"it loaded {len(seen)} of {len(seen) + len(unseen)} changed files"]
     if unseen:
         more = f" and {len(unseen) - SHOWN} more" if len(unseen) > SHOWN else ""
         lines.append(f"nothing is said about {', '.join(unseen[:SHOWN])}{more}")

@@ -67,7 +67,7 @@ def copy(paths: Iterable[Path], root: Path, part: Path, never: set[Path]) -> Ite
             target.chmod(stat.S_IMODE(here.stat().st_mode) | stat.S_IRWXU)
             links = [name for name in names if (here / name).is_symlink()]
             for name in (*links, *files):
-                copy_one(here / name, target / name)
+                copy_one(here / name, target / name, root)
             environments = [n for n in names if (here / n / "pyvenv.cfg").is_file()]
             yield from ((here / n).relative_to(root).as_posix() for n in environments)
             names[:] = [
@@ -80,8 +80,16 @@ def copy(paths: Iterable[Path], root: Path, part: Path, never: set[Path]) -> Ite
             ]
 
 
-def copy_one(source: Path, target: Path) -> None:
-    """Copy one file or link; sockets, pipes and devices stay behind."""
+def copy_one(source: Path, target: Path, root: Path) -> None:
+    """Copy one file or link; sockets, pipes and devices stay behind.
+
+    A link out of `root` that is relative would lead elsewhere from a copy: it becomes absolute.
+    """
+    if source.is_symlink() and not os.path.isabs(text := os.readlink(source)):
+        place = Path(os.path.normpath(source.parent / text))
+        if not place.is_relative_to(root):
+            os.symlink(place, target)
+            return
     if source.is_symlink() or source.is_file():
         shutil.copy2(source, target, follow_symlinks=False)
 

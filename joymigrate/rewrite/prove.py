@@ -1,13 +1,13 @@
 """`rewrite --prove`: the project's own program before and after a rewrite, on this machine.
 
-Both runs happen in copies. A run that ends otherwise, or tells other tests or losses, is traced to
-the groups of edits that change it, by halves, and those are left out.
+All runs happen in copies. Where a run ends otherwise, or tells other tests or results, groups of
+edits are added by halves, and those that change it are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from joymigrate.errors import JoyError
@@ -15,15 +15,13 @@ from joymigrate.model import Patch, Scan
 from joymigrate.rewrite.patch import patches, unit
 from joymigrate.rewrite.prove_run import Run, Runner
 
-PYTHON = (".py", ".pyw")
-
 
 @dataclass(frozen=True, slots=True)
 class Proved:
     """The patches that keep the program's behaviour, and the groups that were left out.
 
     `runs` is how often the program ran; `before` is its result without any edit. `loaded` are the
-    changed Python files that the last run loaded, `unseen` those that it did not.
+    changed files that Python programs of the last run ran or read, `unseen` the others.
     """
 
     patches: tuple[Patch, ...]
@@ -56,44 +54,42 @@ def prove(
         return None
     runner = Runner(project or scan.root, here or Path.cwd(), list(command), timeout_s)
     before = first_runs(runner)
-    left: set[str] = set()
+    last = before
 
-    def result(without: set[str]) -> Run:
-        made = patches(scan, unsafe=unsafe, without=frozenset(without))
-        return runner.run(made)
+    def difference(kept: Sequence[str]) -> tuple[str, ...]:
+        nonlocal last
+        without = frozenset(units).difference(kept)
+        run = runner.run(patches(scan, unsafe=unsafe, without=without))
+        found = before.differences(run)
+        if not found:
+            last = run
+        return found
 
-    last = result(left)
-    if not last.same(before):
-        everything = set(units)
-        harms = lambda tried: not result(everything - set(tried)).same(before)  # noqa: E731
-        left |= set(culprits(units, harms))
-        last = result(left)
-        if not last.same(before):  # edits that only together do harm
-            left = everything
-    made = patches(scan, unsafe=unsafe, without=frozenset(left))
+    kept = units
+    found = difference(units)
+    if found:
+        before = steady(before, runner.run(()))
+        again = difference(units)
+        if not again and found != ("numbers",):
+            raise differs_by_itself("with the same edits", found)
+        kept = harmless(units, difference) if again else units
+    left = frozenset(units).difference(kept)
+    made = patches(scan, unsafe=unsafe, without=left)
     names = [runner.name_of(p.path) for p in made if p.before is not None]
-    python = [name for name in names if name.endswith(PYTHON)]
     return Proved(
         tuple(made),
         before,
         tuple(sorted(left)),
         runner.runs,
-        tuple(name for name in python if name in last.loaded),
-        tuple(name for name in python if name not in last.loaded),
+        tuple(name for name in names if name in last.loaded),
+        tuple(name for name in names if name not in last.loaded),
     )
 
 
 def first_runs(runner: Runner) -> Run:
     """The result of the unchanged program; `JoyError` for one that can prove nothing."""
     where = " ".join(runner.command)
-    before, again = runner.run(()), runner.run(())
-    if not before.same(again):
-        what = ", ".join(before.differences(again))
-        raise JoyError(
-            f"two runs of the unchanged program differ in {what}: nothing can be proven with it",
-            where=where,
-            help="fix its seeds, or prove with its tests",
-        )
+    before = steady(runner.run(()), runner.run(()))
     if before.code and not before.tests:
         raise JoyError(
             f"the program fails before any edit (exit code {before.code}):\n{before.tail}",
@@ -110,12 +106,45 @@ def first_runs(runner: Runner) -> Run:
     return before
 
 
-def culprits(units: Sequence[str], harms: Callable[[Sequence[str]], bool]) -> list[str]:
-    """The units that do harm alone, found by halves."""
-    if not units or not harms(units):
-        return []
-    if len(units) == 1:
-        return list(units)
-    middle = len(units) // 2
-    found = [*culprits(units[:middle], harms), *culprits(units[middle:], harms)]
-    return found or list(units)  # harm needs both halves
+def steady(before: Run, again: Run) -> Run:
+    """What two runs of the unchanged program have in common; `JoyError` if they differ."""
+    common = replace(before, numbers=before.numbers & again.numbers)
+    ways = common.differences(again)
+    if ways:
+        raise differs_by_itself("of the unchanged program", ways)
+    return common
+
+
+def harmless(
+    units: Sequence[str], difference: Callable[[Sequence[str]], tuple[str, ...]]
+) -> list[str]:
+    """The units that change nothing together, found by halves; all of them together change it.
+
+    `difference` tells in what a run with some units differs from one without any. Of units that
+    only together do harm, the last is left. Raises `JoyError` where a run differs once only.
+    """
+    kept: list[str] = []
+
+    def add(some: Sequence[str], known: tuple[str, ...]) -> None:
+        found = known or difference([*kept, *some])
+        if not found:
+            kept.extend(some)
+        elif len(some) > 1:
+            middle = len(some) // 2
+            before = len(kept)
+            add(some[:middle], ())
+            # Where the first half changes nothing, the second one does: this was seen just now.
+            add(some[middle:], found if len(kept) == before + middle else ())
+        elif not difference([*kept, *some]):
+            raise differs_by_itself(f"with the same edits ({some[0]})", found)
+
+    add(units, ("results",))
+    return kept
+
+
+def differs_by_itself(what: str, ways: Iterable[str]) -> JoyError:
+    """The error of a program that is not the same in two runs."""
+    return JoyError(
+        f"two runs {what} differ in {', '.join(sorted(ways))}: nothing can be proven with it",
+        help="fix its seeds, or prove with its tests; leave out what fails now and then",
+    )

@@ -1,7 +1,8 @@
 """One run of a project's program in a copy, with some edits made: what it came to.
 
-What is compared is the exit code, the tests, and printed losses and data types; times are no
-results. Which of the copy's Python files the program loaded is noted as it ends.
+What is compared is the exit code, the tests, printed losses and data types, and lines with other
+numbers or data types that every unchanged run prints; times are no results. Which of the copy's
+files Python programs ran or read is noted.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from io import StringIO
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -22,7 +27,7 @@ from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.model import Patch
 from joymigrate.rewrite.copy import rewritten_copy
-from joymigrate.rewrite.outcome import relative
+from joymigrate.rewrite.outcome import lift_protection, relative
 
 TESTS = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)\b")
 UNITTEST = re.compile(r"\b(failures|errors|skipped|expected failures|unexpected successes)=(\d+)")
@@ -33,6 +38,16 @@ LOSSES = re.compile(
     rf"(?<![A-Za-z])(loss|ppl|perplexity|accuracy|acc)(?![A-Za-z])\W{{0,3}}({NUMBER})", re.I
 )
 TYPES = re.compile(r"\btorch\.(float\w+|bfloat16|int\d+|complex\d+|bool)\b")
+NAMED = re.compile(r"\b(?:b?float\d+|complex\d+|u?int\d+|half|double)\b|(?<![\w.])" + NUMBER, re.I)
+COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
+# Lines whose numbers are no results: places in the source, addresses, progress, and rates.
+PLACES = re.compile(r"\.py\b|\.pyw\b|\bline \d|0x[\da-f]+|\d%\||\d ?(?:it/s|s/it)\b", re.I)
+# Numbers that are none either: times, and cards.
+TIMES = re.compile(
+    r"\d+(?::\d\d)+(?:[.,]\d+)?|\d{4}-\d\d-\d\d|\b(?:cuda|npu|cpu|mps|xpu):\d+"
+    r"|[\d.]+(?:e[+-]?\d+)?\s*(?:[munµ]?s|secs?|seconds?|min|mins|minutes?|h|hours?)\b", re.I
+)  # fmt: skip
+LINES = 100_000  # so many lines of a long output are held against one another
 TAIL = 2000  # characters of a failed run that are shown
 WATCH = Path(__file__).with_name("prove_watch.py")
 
@@ -41,17 +56,30 @@ WATCH = Path(__file__).with_name("prove_watch.py")
 class Run:
     """What one run came to.
 
-    `loaded` are files of the copy that it loaded, `original` files of the project itself.
+    `numbers` are lines by their numbers and data types. `loaded` are files of the copy that it ran
+    or read, `original` files of the project itself that it ran. `code` is None for a run that was
+    ended as it took too long.
     """
 
-    code: int
+    code: int | None
     tests: tuple[tuple[str, str], ...]
     failing: tuple[str, ...]
     losses: tuple[tuple[str, str], ...]
     types: tuple[str, ...]
+    numbers: Counter[tuple[str, ...]]
     tail: str
     loaded: frozenset[str] = frozenset()
     original: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> int:
+        """The number of tests that passed."""
+        counts = {word: int(number) for number, word in self.tests}
+        if "passed" in counts:
+            return counts["passed"]
+        bad = ("failures", "errors", "skipped", "expected failures")
+        ran = counts.get("tests", 0) + counts.get("test", 0)
+        return ran - sum(counts.get(word, 0) for word in bad)
 
     def same(self, other: Run) -> bool:
         """Whether two runs had the same outcome, tests, losses and data types."""
@@ -61,13 +89,19 @@ class Run:
         """In what two runs differ."""
         names = {"code": "exit code", "tests": "tests", "failing": "failing tests",
                  "losses": "losses", "types": "data types"}  # fmt: skip
-        return tuple(
+        found = [
             said for name, said in names.items() if getattr(self, name) != getattr(other, name)
-        )
+        ]
+        if self.numbers - other.numbers:
+            found.append("numbers")
+        return tuple(found)
 
 
-def read_output(code: int, text: str, loaded: frozenset[str], original: Sequence[str]) -> Run:
+def read_output(
+    code: int | None, text: str, loaded: frozenset[str], original: Sequence[str]
+) -> Run:
     """A run, from what the program printed."""
+    text = COLOURS.sub("", text)
     tests = (*TESTS.findall(text), *RAN.findall(text))
     tests += tuple((number, word) for word, number in UNITTEST.findall(text))
     failing = sorted(one or other for one, other in FAILING.findall(text))
@@ -75,12 +109,20 @@ def read_output(code: int, text: str, loaded: frozenset[str], original: Sequence
         code,
         tests,
         tuple(failing),
-        tuple(LOSSES.findall(text)),
-        tuple(TYPES.findall(text)),
+        tuple(sorted(LOSSES.findall(text))),  # several processes print in any order
+        tuple(sorted(TYPES.findall(text))),
+        Counter() if tests else read_numbers(text),
         text[-TAIL:],
         loaded,
         tuple(original),
     )
+
+
+def read_numbers(text: str) -> Counter[tuple[str, ...]]:
+    """Lines by the numbers and data types in them, of those lines that tell results."""
+    lines = (line for line in islice(StringIO(text), LINES) if not PLACES.search(line))
+    found = (tuple(NAMED.findall(TIMES.sub("", line))) for line in lines)
+    return Counter(each for each in found if each)
 
 
 @dataclass(slots=True)
@@ -92,6 +134,7 @@ class Runner:
     command: list[str]
     timeout_s: float
     runs: int = 0
+    longest_s: float = 0.0  # of the unchanged program
     _roots: list[str] = field(default_factory=list)  # folders that the project is imported from
 
     def __post_init__(self) -> None:
@@ -102,7 +145,10 @@ class Runner:
         return relative(path, self.project)
 
     def run(self, made: Sequence[Patch]) -> Run:
-        """Run the command in a copy of the project with patches applied."""
+        """Run the command in a copy of the project with patches applied.
+
+        Raises `JoyError` where the unchanged program takes longer than `timeout_s`.
+        """
         done = self._run(made)
         if done.original and not self._roots:
             # Installed in place from a folder of its own: the copy's goes before it.
@@ -123,10 +169,24 @@ class Runner:
                     place = part / relative(patch.path, self.project)
                     place.parent.mkdir(parents=True, exist_ok=True)
                     if patch.after is not None:
+                        lift_protection(place)
                         place.write_bytes(patch.after)
 
             rewritten_copy([self.project], self.project, copy, write)
-            code, text = self._ended(self._words(copy), self._folder(copy), copy, watch)
+            began = time.monotonic()
+            limit_s = min(self.timeout_s, 60 + 10 * self.longest_s) if made else self.timeout_s
+            code, text = self._ended(copy, watch, limit_s)
+            if not made and code is None:
+                raise JoyError(
+                    Text(
+                        "the program did not end within {seconds} s",
+                        seconds=f"{self.timeout_s:.0f}",
+                    ),
+                    where=" ".join(self.command),
+                    help="--prove-timeout gives it more time",
+                )
+            if not made:
+                self.longest_s = max(self.longest_s, time.monotonic() - began)
             loaded, original = self._loaded(copy, watch)
         return read_output(code, text.replace(str(copy), str(self.project)), loaded, original)
 
@@ -157,8 +217,9 @@ class Runner:
             found.append(word)
         return found
 
-    def _ended(self, words: list[str], folder: Path, copy: Path, watch: Path) -> tuple[int, str]:
-        """Exit code and output."""
+    def _ended(self, copy: Path, watch: Path, limit_s: float) -> tuple[int | None, str]:
+        """Exit code, None after `limit_s`, and output."""
+        words, folder = self._words(copy), self._folder(copy)
         program = str(folder / words[0]) if os.sep in words[0] else words[0]
         if shutil.which(program) is None:
             found = os.path.isfile(program)
@@ -189,28 +250,23 @@ class Runner:
                     f"cannot start {words[0]}: {error.strerror}",
                     help="name the program that runs it: sh run.sh, python run.py",
                 ) from None
+            code: int | None = None
             try:
-                process.wait(self.timeout_s)
-            except subprocess.TimeoutExpired:
-                raise JoyError(
-                    Text(
-                        "the program did not end within {seconds} s",
-                        seconds=f"{self.timeout_s:.0f}",
-                    ),
-                    where=" ".join(self.command),
-                    help="--prove-timeout gives it more time",
-                ) from None
+                with suppress(subprocess.TimeoutExpired):
+                    code = process.wait(limit_s)
             finally:
                 with suppress(ProcessLookupError):  # with what it started itself and left behind
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            return process.returncode, f"{read_text(out)}\n{read_text(err)}"
+            return code, f"{read_text(out)}\n{read_text(err)}"
 
     def _loaded(self, copy: Path, watch: Path) -> tuple[frozenset[str], list[str]]:
-        """Files that Python programs loaded: of the copy, and of the project itself."""
-        names: set[Path] = set()
-        for report in watch.glob("*.loaded"):
-            names.update(map(Path, report.read_text(errors="replace").splitlines()))
+        """Files of the copy that were run or read, and those of the project itself."""
+        report = watch / "loaded"
+        told = report.read_text(errors="replace").splitlines() if report.exists() else []
+        names = set(map(Path, told))
+        given = {Path(os.path.normpath(self._folder(copy) / word)) for word in self._words(copy)}
+        names |= {path for path in given if path.is_file()}
         loaded = {n.relative_to(copy).as_posix() for n in names if n.is_relative_to(copy)}
         own = {n.relative_to(self.project) for n in names if n.is_relative_to(self.project)}
         # What an environment inside of the project holds is no part of it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from joymigrate import chips
 from joymigrate.errors import JoyError
 from joymigrate.model import Scan, Style
 from joymigrate.rewrite import scan
-from joymigrate.rewrite.prove import culprits, prove
+from joymigrate.rewrite.prove import harmless, prove
 from tests.ledger.trees import write_tree
 
 # The program checks its own source, so one edit changes what it tells.
@@ -52,7 +53,18 @@ def test_a_program_that_differs_from_run_to_run_proves_nothing(tmp_path: Path) -
         prove(found(tmp_path), [sys.executable, "main.py"], unsafe=False, timeout_s=60)
 
 
-def test_harm_is_found_by_halves() -> None:
-    assert culprits("abcdefgh", lambda tried: "c" in tried or "g" in tried) == ["c", "g"]
-    assert culprits("abcd", lambda tried: {"a", "d"} <= set(tried)) == list("abcd")
-    assert culprits("abcd", lambda tried: False) == []
+def harmful(*groups: str) -> Callable[[Sequence[str]], tuple[str, ...]]:
+    """What `prove` asks a run: here a set of edits differs that holds all letters of a group."""
+    return lambda tried: ("tests",) if any(set(each) <= set(tried) for each in groups) else ()
+
+
+def test_harm_is_found_by_halves_and_the_rest_is_kept() -> None:
+    assert harmless("abcdefgh", harmful("c", "g")) == list("abdefh")
+    assert harmless("abcdefgh", harmful("ch")) == list("abcdefg")  # only together
+    assert harmless("abcd", harmful("a", "b", "c", "d")) == []
+
+
+def test_what_differs_once_only_is_blamed_on_no_edit() -> None:
+    answers = iter([(), ()])  # of "a", and of "ab", which differed before
+    with pytest.raises(JoyError, match=r"with the same edits \(b\) differ in results"):
+        harmless("ab", lambda tried: next(answers))

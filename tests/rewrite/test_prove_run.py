@@ -48,6 +48,20 @@ def test_results_are_read_from_what_programs_print() -> None:
     assert run.differences(other) == ("failing tests",)
 
 
+def test_lines_are_held_by_their_numbers_and_not_by_times_and_places() -> None:
+    run = read_output(0, "mse=\x1b[32m0.50\x1b[0m on cuda:0\ndtype: float32\n", frozenset(), ())
+    assert run.numbers == {("0.50",): 1, ("float32",): 1}
+    for others, same in (
+        ("mse=0.50 on cpu\ndtype: float32\n", True),
+        ("dtype: float32\nsaved to 7\nmse: 0.50 after 3.1s, 0:00:03\n", True),
+        ("mse=0.51 on cpu\ndtype: float32\n", False),
+        ("mse=0.50\ndtype: float16\n", False),
+    ):
+        assert (run.differences(read_output(0, others, frozenset(), ())) == ()) is same
+    idle = "m.py:12: UserWarning\n<object at 0x7f01>\n 50%|#  | 1/2 [00:01<00:01, 1.0it/s]\n"
+    assert not read_output(0, idle, frozenset(), ()).numbers
+
+
 def test_the_copy_is_run_from_the_folder_that_the_command_was_typed_in(tmp_path: Path) -> None:
     show = b"import os\nprint('acc', 1, os.getcwd())\nopen('made.txt', 'w').close()\n"
     write_tree(tmp_path / "p", {"deep/run.py": show})
@@ -55,6 +69,24 @@ def test_the_copy_is_run_from_the_folder_that_the_command_was_typed_in(tmp_path:
         run = runner(tmp_path / "p", word, here=here).run(())
         assert (run.code, run.loaded) == (0, frozenset({"deep/run.py"}))
     assert not (tmp_path / "p/deep/made.txt").exists()
+
+
+def test_a_copy_holds_what_relative_links_lead_to_and_tells_what_was_read(tmp_path: Path) -> None:
+    shown = b"print('acc', open('data/v').read(), open('own').read(), flush=True)\n"
+    text = b"import os\n" + shown + b"os._exit(0)\n"
+    write_tree(tmp_path, {"p/run.py": text, "p/first": b"1", "p/idle": b"", "shared/v": b"2"})
+    (tmp_path / "p/data").symlink_to("../shared")
+    (tmp_path / "p/own").symlink_to("first")
+    run = runner(tmp_path / "p", "run.py").run(())
+    assert (run.losses, run.code) == ((("acc", "2"),), 0)
+    assert run.loaded == {"run.py", "first"}
+
+
+def test_a_run_that_an_edit_keeps_from_ending_differs(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"run.py": b"print('acc', 1)\n"})
+    edit = Patch(tmp_path / "run.py", b"", b"import time\ntime.sleep(600)\n")
+    one = runner(tmp_path, "run.py", timeout_s=3)
+    assert "exit code" in one.run(()).differences(one.run([edit]))
 
 
 def test_a_program_that_reads_input_gets_none(tmp_path: Path) -> None:
