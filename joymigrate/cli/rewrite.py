@@ -119,6 +119,8 @@ def command(
             proven = rewrite.patches(scan, unsafe=unsafe)
     kept, notes = project_python.check_patches(proven, ledger.root)
     notes = [*notes, *(scripts_that_stay(scan) if multi_card else ())]
+    if prove and len(kept) < len(proven):
+        notes.append("without these files the others were not run: prove them after this rewrite")
     made = [p for p in kept if p.before != p.after]
     if diff and format == "text":
         return show_diff(scan, made, ledger, lang, notes)

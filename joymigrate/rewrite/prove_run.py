@@ -265,8 +265,8 @@ class Runner:
         report = watch / "loaded"
         told = report.read_text(errors="replace").splitlines() if report.exists() else []
         names = set(map(Path, told))
-        given = {Path(os.path.normpath(self._folder(copy) / word)) for word in self._words(copy)}
-        names |= {path for path in given if path.is_file()}
+        given = (os.path.normpath(self._folder(copy) / word) for word in self._words(copy))
+        names |= {Path(path) for path in given if os.path.isfile(path)}
         loaded = {n.relative_to(copy).as_posix() for n in names if n.is_relative_to(copy)}
         own = {n.relative_to(self.project) for n in names if n.is_relative_to(self.project)}
         # What an environment inside of the project holds is no part of it.
