@@ -75,7 +75,8 @@ FILES = {
 FILES |= {"npu.jsonl": FILES["gpu.jsonl"], "npu.csv": FILES["gpu.csv"]}
 ALONE = (
     *("chips list", "chips new", "chips show", "chips versions"),
-    *("cluster forecast", "explain", "oplist diff", "oplist show"),
+    pytest.param("cluster forecast", marks=pytest.mark.dear),
+    *("explain", "oplist diff", "oplist show"),
     *("scan", "rewrite", "status", "rollback", "train init", "train tasks", "verify loss"),
 )
 

@@ -35,6 +35,7 @@ def run(place: Path, *more: str) -> int:
     return joymigrate(["quantise", str(place / "model"), *data, "-o", "out", *more])
 
 
+@pytest.mark.dear
 def test_the_verdict_is_shown_and_recorded(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(place, "--scheme", "w8a8", "--report", "json") == 0
     document = json.loads(capsys.readouterr().out)

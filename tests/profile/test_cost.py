@@ -151,6 +151,7 @@ def test_collectives_that_were_recorded_count() -> None:
     assert cost.bound_step(work, PEAKS).dominates == "collectives"
 
 
+@pytest.mark.dear
 def test_published_speeds_never_beat_the_bound() -> None:
     raw = read_yaml(FIGURES)
     assert len(raw["figures"]) >= 10

@@ -51,16 +51,6 @@ KINDS: dict[str, str] = {
     "other_finish": "the answer ends for another reason",
 }
 HARMLESS = ("drip", "busy", "slow")  # what the gateway must not count as a failure
-MIDWAY = (
-    "error_midway",
-    "truncate",
-    "missing_finish",
-    "cut",
-    "reset",
-    "hang_midway",
-    "invalid_json",
-    "garbage",
-)
 
 
 @dataclass(frozen=True, slots=True)

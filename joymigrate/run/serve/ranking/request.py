@@ -16,7 +16,6 @@ from joymigrate.run.serve.ranking.cost import Sizes
 from joymigrate.run.serve.ranking.signature import (
     CANDIDATE,
     DERIVED,
-    FIXED,
     JAGGED,
     LENGTHS,
     OFFSETS,
@@ -178,8 +177,3 @@ def lengths_of(signature: Signature, arrays: Arrays) -> tuple[int, int]:
         elif one.role == SEQUENCE:
             tokens += arrays[one.name].shape[0]
     return length, tokens
-
-
-def fixed_inputs(signature: Signature, arrays: Arrays) -> Arrays:
-    """Inputs that count neither candidates nor users: requests with others are not merged."""
-    return {one.name: arrays[one.name] for one in signature.inputs if one.axis == FIXED}
