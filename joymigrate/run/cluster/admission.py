@@ -53,6 +53,7 @@ class Admission:
         self._expected: dict[int, dict[int, float] | None] = {}
         self._walls: dict[Pool, list[tuple[int, int, tuple[CardHold | BookedCards, ...]]]] = {}
         self._nodes: dict[frozenset[Pool], Flags] = {}
+        self._nodes_of_group: dict[int, Flags] = {}
 
     def reopen(self) -> None:
         """Something was given back: what fitted nowhere may fit now."""
@@ -217,11 +218,13 @@ class Admission:
             self._nodes[key] = flags
         return self._nodes[key]
 
-    def covered(self, job: Job) -> bool:
+    def covered(self, entry: Entry) -> bool:
         """Whether as many jobs as may have cards held on nodes that this job could use do."""
         if not self.holds:
             return False
-        mine = self.nodes_of(job)
+        if entry.group not in self._nodes_of_group:
+            self._nodes_of_group[entry.group] = self.nodes_of(entry.job)
+        mine = self._nodes_of_group[entry.group]
         most = max(1, min(self.settings.holds, int(mine.sum()) // NODES_PER_HOLD))
         there = sum(bool((hold.nodes & mine).any()) for hold in self.holds)
         return there >= most

@@ -40,7 +40,7 @@ class Holding(Resizing):
         nodes, none are; cards that are held for another job are never held twice.
         """
         holds = self.admission.holds
-        if any(hold.entry is entry for hold in holds) or self.admission.covered(entry.job):
+        if any(hold.entry is entry for hold in holds) or self.admission.covered(entry):
             return
         for name in self.allocations.overdue(self._now):
             run = self.running[name]

@@ -24,11 +24,13 @@ class Line:
         self.entries: list[Entry] = []
         self.settings = settings
         self._times: Floats | None = None
+        self._first: tuple[float, Entry] | None = None  # whose turn it was, and when
 
     def add(self, entry: Entry) -> None:
         """A job begins to wait."""
         at = bisect.bisect_left(self.entries, entry)
         self.entries.insert(at, entry)
+        self._first = None
         if self._times is not None:
             self._times = np.insert(self._times, at, self._times_of(entry), axis=1)
 
@@ -36,17 +38,20 @@ class Line:
         """A job waits no longer."""
         at = bisect.bisect_left(self.entries, entry)
         del self.entries[at]
+        self._first = None
         if self._times is not None:
             self._times = np.delete(self._times, at, axis=1)
 
     def promise(self, entry: Entry) -> None:
         """Cards are held for this job: it stays the first."""
         entry.promised = True
-        self._times = None
+        self._times = self._first = None
 
     def first(self, now: float) -> Entry:
         """Whose turn it is at `now` (seconds)."""
-        return self.entries[int(self._urgency(now).argmax())]
+        if self._first is None or self._first[0] != now:
+            self._first = now, self.entries[int(self._urgency(now).argmax())]
+        return self._first[1]
 
     def in_order(self, now: float, within_s: float | None = None) -> list[Entry]:
         """All of them, or those known to be over in `within_s` seconds; the first one first."""

@@ -260,7 +260,7 @@ class Scheduler(Holding):
         if (
             self.settings.hold
             and self._now - entry.since >= self.settings.hold_blind_after
-            and not self.admission.covered(job)
+            and not self.admission.covered(entry)
         ):
             return True  # it may have become the one that cards are held for
         shapes = self.placer.shapes(job, job.tasks[0])
