@@ -148,6 +148,8 @@ def place_of(first: Any) -> str | None:
         return None
     if first.stage == "S5" and first.op == "loss":  # what the loss sends back
         return "loss"
+    if first.cause == "training mode":  # it shows in what the model returns
+        return "mode"
     phase = {"S5F": "file", "S1": first.phase or "weights"}.get(first.stage, first.phase)
     if first.stage == "S1" and first.phase is None:
         given = {"batch": "input", "data": "input", "buffer": "state"}

@@ -193,15 +193,18 @@ def alone(rows: list[Difference], same: Any) -> list[Difference]:
 
 def under_setting(setting: Difference, found: Findings) -> None:
     """What an optimiser is told is a fact: gradients and state that differ follow from it, and what
-    a program chooses by its models in later steps."""
+    a program chooses by its models, or computes its data from, in later steps."""
     follows = ("gradients", "state", "optimiser", "schedule")
-    chosen = ("input", "output")
+
+    def later(row: Difference) -> bool:
+        return row.phase in ("input", "output") or row.op == "given"
+
     found.rows = [
         replace(row, status=Status.WARN, consequence_of=setting.module)
         if row.status.failed
         and row.stage == rest_model.STAGE
-        and (row.phase in follows or row.op == "accumulated" or row.phase in chosen)
-        and (row.step or 0) >= (setting.step or 0) + (row.phase in chosen)
+        and (row.phase in follows or row.op == "accumulated" or later(row))
+        and (row.step or 0) >= (setting.step or 0) + later(row)
         else row
         for row in found.rows
     ]

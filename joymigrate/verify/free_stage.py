@@ -21,7 +21,7 @@ from joymigrate.verify.folding import (
     consequences,
     under_setting,
 )
-from joymigrate.verify.identity import TIE
+from joymigrate.verify.identity import TIE, is_too_far
 from joymigrate.verify.merge import merge_ranks
 from joymigrate.verify.model import (
     Difference,
@@ -58,6 +58,7 @@ def steps(
     code = next((r for r in rows if r.status.failed and r.metric == "update"), None)
     if code is not None:
         found.explained_by(code, first_update_cause(ours, theirs, code.step or 0))
+        follow_rule(code, found)
     setting = next((r for r in rows if r.status.failed and r.metric == "setting"), None)
     if setting is not None:
         under_setting(setting, found)
@@ -108,6 +109,17 @@ def steps(
     elif made.verdict is not Outcome.FAIL and missing(baseline, target):
         made = replace(made, verdict=Outcome.INCONCLUSIVE, reason=missing(baseline, target))
     found.stages.append(made)
+
+
+def follow_rule(code: Difference, found: Findings) -> None:
+    """Weights that training made elsewhere (an average) follow from an optimiser's other rule."""
+    if any(is_too_far(row) for row in found.rows):
+        found.rows = [
+            replace(row, status=Status.WARN, consequence_of=code.module) if is_too_far(row) else row
+            for row in found.rows
+        ]
+        rows = [row for row in found.rows if row.stage == "S1"]
+        found.stages = [stage("S1", rows) if s.stage == "S1" else s for s in found.stages]
 
 
 def first_update_cause(ours: Rank, theirs: Rank, step: int) -> tuple[str, Any] | None:

@@ -131,6 +131,8 @@ class PassJudge:
         self.step = replayed.get("step")
         self.covered: set[str] = set()
         types = {row.get("dtype") for row in replayed["rows"]}
+        if stored.get("mixed"):  # autocast inside of a module that returns float32
+            types.add("bfloat16")
         # Between bfloat16 products a float32 sum is no better than what it is fed.
         self.coarse = next((t for t in ("bfloat16", "float16") if t in types), None)
 

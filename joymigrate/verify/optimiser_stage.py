@@ -194,11 +194,15 @@ def results(
             for key in ours["settings"].keys() & theirs["settings"].keys()
         ):
             continue  # the setting is the difference
-        for a, b in zip(ours["results"], theirs["results"], strict=False):
+        cases = list(zip(ours["results"], theirs["results"], strict=False))
+        if "together" in ours and "together" in theirs:  # not in older baselines
+            cases.append((ours["together"], theirs["together"]))
+        for a, b in cases:
+            shapes = a["shape"] if isinstance(a["shape"][0], list) else [a["shape"]]
             op = Text(
                 "{optimiser} update of {shape}",
                 optimiser=mine["class"],
-                shape="×".join(map(str, a["shape"])),
+                shape=", ".join("×".join(map(str, shape)) for shape in shapes),
             )
             if "updates" not in a or "updates" not in b:
                 reason = a.get("reason") or b.get("reason")

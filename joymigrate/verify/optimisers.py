@@ -3,16 +3,22 @@ float64 on parameters and gradients that are the same on every machine."""
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections import OrderedDict, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from joymigrate.verify.transforms import tensors_in
+
 SHAPES = ((16, 24), (24,))
 STEPS = 3
 SEED = 20240607
+CURVED = 0.5  # how the gradient of a closure grows with the parameter
+PLACED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def settings_of(group: dict[str, Any]) -> dict[str, Any]:
@@ -52,27 +58,33 @@ def probe(optimiser: Any) -> list[dict[str, Any]]:
         if key not in made:
             made[key] = {
                 "settings": settings,
-                "results": [run(optimiser, group, s) for s in SHAPES],
+                "results": [run(optimiser, group, [s]) for s in SHAPES],
+                # A rule may take the norm of all gradients of a group.
+                "together": run(optimiser, group, SHAPES),
             }
     return list(made.values())
 
 
-def run(optimiser: Any, group: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
-    """Three steps on one tensor: the sketch of each update, or why there is none."""
+def run(optimiser: Any, group: dict[str, Any], shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+    """Three steps on one tensor or several: the sketch of each update, or why there is none."""
+    sizes = list(shapes[0]) if len(shapes) == 1 else [list(shape) for shape in shapes]
     for plain in (False, True):
         try:
-            return {"shape": list(shape), "updates": steps(optimiser, group, shape, plain)}
+            return {"shape": sizes, "updates": steps(optimiser, group, shapes, plain)}
         except Exception as error:  # the program's own optimiser, on tensors it was not made for
             reason = (
                 f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
             )
-    return {"shape": list(shape), "reason": reason}
+    return {"shape": sizes, "reason": reason}
 
 
-def steps(optimiser: Any, group: dict[str, Any], shape: Any, plain: bool) -> list[list[float]]:
-    """The updates of three steps by a shadow of the optimiser that has one parameter."""
+def steps(
+    optimiser: Any, group: dict[str, Any], shapes: Sequence[tuple[int, ...]], plain: bool
+) -> list[list[float]]:
+    """The updates of three steps by a shadow of the optimiser that has one parameter of each
+    shape."""
     random = np.random.Generator(np.random.PCG64(SEED))
-    parameter = torch.nn.Parameter(torch.from_numpy(random.standard_normal(shape)))
+    made_up = [torch.nn.Parameter(torch.from_numpy(random.standard_normal(s))) for s in shapes]
     shadow = object.__new__(type(optimiser))
     # A scheduler puts its own `step` into the instance, and hooks belong to the real one.
     shadow.__dict__.update({k: v for k, v in vars(optimiser).items() if k != "step"})
@@ -81,17 +93,52 @@ def steps(optimiser: Any, group: dict[str, Any], shape: Any, plain: bool) -> lis
     own = {k: v.detach().clone() if isinstance(v, torch.Tensor) else v for k, v in group.items()}
     if plain:
         own.update({k: False for k in ("foreach", "fused", "capturable") if k in own})
-    shadow.param_groups = [{**own, "params": [parameter]}]
+    shadow.param_groups = [{**own, "params": made_up}]
     shadow.state = defaultdict(dict)
+    hold_alone(shadow, optimiser, made_up)
+    closing = needs_closure(optimiser)
     made = []
     for _ in range(STEPS):
-        before = parameter.detach().clone()
-        parameter.grad = torch.from_numpy(random.standard_normal(shape))
+        before = [p.detach().clone() for p in made_up]
+        slopes = [torch.from_numpy(random.standard_normal(s)) for s in shapes]
+
+        def closure(slopes: list[torch.Tensor] = slopes) -> torch.Tensor:
+            value = torch.zeros((), dtype=torch.float64)
+            for p, slope in zip(made_up, slopes, strict=True):
+                held = p.detach()
+                p.grad = slope + CURVED * held
+                value += (slope * held + CURVED / 2 * held**2).sum()
+            return value
+
+        for p, slope in zip(made_up, slopes, strict=True):
+            p.grad = slope
         with torch.random.fork_rng(devices=[]):
-            type(optimiser).step(shadow)
-        update = (parameter.detach() - before).reshape(-1)
-        made.append([float(v) for v in fold(update)])
+            type(optimiser).step(shadow, *((closure,) if closing else ()))
+        moved = [(p.detach() - b).reshape(-1) for p, b in zip(made_up, before, strict=True)]
+        made.append([float(v) for update in moved for v in fold(update)])
     return made
+
+
+def needs_closure(optimiser: Any) -> bool:
+    """Whether an optimiser steps with a closure alone (it asks for gradients at other places)."""
+    asked = list(inspect.signature(type(optimiser).step).parameters.values())[1:2]
+    return bool(asked) and asked[0].default is inspect.Parameter.empty and asked[0].kind in PLACED
+
+
+def hold_alone(shadow: Any, optimiser: Any, made_up: list[torch.nn.Parameter]) -> None:
+    """Lists of the program's parameters that an optimiser keeps beside its groups (LBFGS) become
+    those of the probe: its step must not write into the program's.
+
+    Raises ValueError where they are kept in another way.
+    """
+    real = {id(p) for group in optimiser.param_groups for p in group["params"]}
+    for name, value in list(vars(shadow).items()):
+        if name in ("param_groups", "state", "defaults"):
+            continue
+        if isinstance(value, list | tuple) and value and all(id(p) in real for p in value):
+            shadow.__dict__[name] = made_up
+        elif any(id(tensor) in real for tensor in tensors_in(value)):
+            raise ValueError(f"the optimiser holds its parameters in `{name}`")
 
 
 def fold(update: torch.Tensor) -> torch.Tensor:

@@ -144,8 +144,8 @@ class Recorder:
         self.tape.inputs(f"{root}:{path}", args, kwargs, ahead=int(closes))
         if not self.called_any:  # what came before made the weights
             self.called_any = True
-            self.tape.tape.clear()
             with self.own_work():
+                self.tape.tape.begin()
                 self.run_watch.begin()
         if closes:
             self.close_step()
@@ -414,8 +414,8 @@ class Recorder:
         closes = alone and key in self.transformed
         if alone and not self.called_any:  # what came before made the weights
             self.called_any = True
-            self.tape.tape.clear()
             with self.own_work():
+                self.tape.tape.begin()
                 self.run_watch.begin()
         self.tape.arguments(name, given, closes)
         if not alone:

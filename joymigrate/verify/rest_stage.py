@@ -117,7 +117,7 @@ def extra(
     yield Difference(
         module=event["kind"],
         call=event["number"],
-        phase=PHASES[event["kind"]].value,
+        phase=(Phase.OPTIMISER if event.get("trained") else PHASES[event["kind"]]).value,
         op=event["kind"],
         metric="events",
         value=None,
@@ -225,15 +225,18 @@ class EventJudge:
                 self.rest.leave_out(self.kind, 1, why)
                 continue
             first = start and self.kind in ("input", "loss") and role == "other"
-            first |= role.startswith("made:")
+            first |= role.startswith("made:") or bool(fact.get("table"))
             # What a model keeps beside what it returns carries the model's own rounding.
             half = bool(self.event.get("half") or twin.get("half"))
             limit = READ[True] if fact.get("grown") and half else GIVEN
+            if fact.get("table") and fact.get("short"):
+                limit = NATIVE[True]
             if drawn:
                 reason = "random numbers that this is computed from differ: no seed, or another"
                 yield self.row("given", Status.FAIL, error, 0.0, reason, Phase.INPUT)
             elif whole or (first and error > limit) or self.made_elsewhere(role, error, half):
                 what = "whole numbers" if whole else "values"
+                what = "constants" if fact.get("table") else what
                 reason = Text("{what} that this is computed from differ", what=what)
                 yield self.row("given", Status.FAIL, error, 0.0 if whole else limit, reason)
 
@@ -324,7 +327,8 @@ class EventJudge:
         )
 
     def phase(self, name: str) -> Phase:
-        """Trained parameters that the program updates by hand are its optimiser's work."""
+        """Trained parameters that the program updates by hand are its optimiser's work, and so is
+        what it computes them from."""
         trained = name in self.event.get("trained", ())
         return Phase.OPTIMISER if trained else PHASES[self.kind]
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from joymigrate.language import Text
+from joymigrate.verify.late_inputs import weights_apart
 from joymigrate.verify.model import Difference, Phase, Status
 from joymigrate.verify.series_errors import (
     ALIKE,
@@ -16,6 +17,7 @@ from joymigrate.verify.series_errors import (
     LEAST_LOSS,
     LEAST_STEPS,
     SUDDEN,
+    WEIGHTS,
     fingerprint_error,
     first_other_input,
     pair_steps,
@@ -77,7 +79,8 @@ class ResultSeries:
         if root in self.judge.drawing:
             return None
         for step, error in errors[:LEAST_STEPS]:
-            most = max(least, CARRIED * self.judge.loss_error(step))
+            moved = WEIGHTS * weights_apart(self.judge, step)
+            most = max(least, CARRIED * self.judge.loss_error(step), moved)
             if error <= most or step >= self.judge.end_of_same_data():
                 continue
             if not self.given_the_same(place, number, step):

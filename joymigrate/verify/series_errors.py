@@ -17,6 +17,7 @@ START = 1e-3  # an error that rounding makes in any step
 LEAST_STEPS = 2  # before the one that is judged
 LEAST_LOSS = 0.02  # of a loss, relative
 CARRIED = 50.0  # a result's error by that of the losses before it
+WEIGHTS = 5.0  # and by how far the weights are apart, at most 4 in clean runs in 16 bits
 
 
 def rename_series(name: str, roots: Mapping[str, str]) -> str:

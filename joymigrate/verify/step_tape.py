@@ -12,7 +12,7 @@ import contextlib
 import weakref
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -104,7 +104,9 @@ class StepTape:
                 name = self.names[id(tensor)] = f"param:{self.translated(name)}"
         if name is not None:
             return name
-        return "leaf" if tensor.requires_grad and tensor.is_leaf else "other"
+        if tensor.requires_grad and tensor.is_leaf:
+            return "leaf"
+        return "table" if self.tape.tables.has(tensor) else "other"
 
     def translated(self, place: str) -> str:
         """`root:path` as the baseline calls it."""
@@ -282,7 +284,7 @@ class StepTape:
             for external in changed:
                 key = (external.tensor.data_ptr(), tuple(external.tensor.shape))
                 name = named.get(key) or external.role.removeprefix("param:")
-                if name in ("other", "leaf") or name.startswith(("out:", "draw:")):
+                if name in ("other", "leaf", "table") or name.startswith(("out:", "draw:")):
                     continue  # a temporary: what it leads to is an event of its own
                 sinks[self.translated(name) if ":" in name else name] = external.slot
             if sinks:
@@ -292,7 +294,7 @@ class StepTape:
                 if not self.recorder.trained:
                     own = {f"weights:{n}": held[sinks[n]] for n in names}
                     self.recorder.run_watch.own = {**own, **self.recorder.run_watch.own}
-                self.event("state", sinks, trained=names)
+                self.event("state", sinks, trained=[*names, *self.kept_beside(sinks, names)])
             compared = self.compared_reads()
             if any(self.from_models(slot) for slot in [*tape.choices[:MOST_READS], *compared]):
                 self.recorder.run_watch.chooses = True
@@ -330,7 +332,14 @@ class StepTape:
         tape.choices.clear()
         tape.chosen.clear()
         if clear:
-            tape.clear()
+            tape.end()
+
+    def kept_beside(self, sinks: Mapping[str, Slot], trained: Sequence[str]) -> list[str]:
+        """State that the new values of trained tensors are computed from: an optimiser's own."""
+        tape = self.tape
+        entries = tape.needed([sinks[name] for name in trained])[0] if trained else []
+        read = {group for entry in entries for group in entry.reads}
+        return [n for n, s in sinks.items() if n not in trained and tape.groups[s.number] in read]
 
     def finished(self) -> None:
         """All events of this step are there, unless the program is breaking off."""

@@ -20,6 +20,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from joymigrate.verify.isolated_pass import default_of, exactly, keep_generators, raw_bytes
+from joymigrate.verify.tables import Tables, made_before_models
 from joymigrate.verify.tape_draws import RANDOM, Seeds, drawn_by, is_draw
 from joymigrate.verify.tape_entries import (
     MOST_NUMBERS,
@@ -78,6 +79,10 @@ class Tape(TorchFunctionMode):
         self.inside = False
         self.seeds = Seeds()
         self.numbers: deque[float] = deque(maxlen=MOST_NUMBERS)  # that were read, of late
+        self.tables = Tables()
+        self.begun = False  # a model was called: what comes from elsewhere may carry its rounding
+        self.read_any = False  # the program has read from a tensor, and may make others of that
+        self.count = 0  # of slots so far: a number that was read in an earlier step names none here
         self.clear()
 
     def clear(self) -> None:
@@ -96,8 +101,28 @@ class Tape(TorchFunctionMode):
         self.drawn: list[tuple[str, Slot]] = []  # what random numbers were drawn by: chances, means
         self.drawn_by: dict[int, list[Slot]] = {}  # the same, by the slot of what was drawn
         self.untraced: set[int] = set()  # groups from which plain numbers were taken
-        self.count = 0
+        self.drifting: set[int] = set()  # groups of other values than constants
         self.full = False
+
+    def begin(self) -> None:
+        """The first call of a model is near: what came before made weights and tables."""
+        self.tables.note(made_before_models(self.is_drifting))
+        self.begun, self.read_any = True, False
+        self.clear()
+
+    def end(self) -> None:
+        """A step ends: what it made of constants alone is a table from here on."""
+        if self.begun and not self.read_any:
+            made = [(ref(), slot) for ref, slot in self.known.values()]
+            new = [t for t, s in made if t is not None and s.number not in self.externals]
+            self.tables.note(t for t in new if not self.is_drifting(t))
+        self.clear()
+
+    def is_drifting(self, tensor: torch.Tensor) -> bool:
+        """Whether a value that the tape knows comes from a model, or from random numbers."""
+        held = self.known.get(id(tensor))
+        known = held is not None and held[0]() is tensor
+        return known and held is not None and self.groups[held[1].number] in self.drifting
 
     # -- recording -------------------------------------------------------------------------------
 
@@ -134,6 +159,7 @@ class Tape(TorchFunctionMode):
             outputs = list(tensors_in(made))
             again = Again(call, taken, around.random)
             self.note(again, name, stored, given, outputs, [])
+            self.drifting |= {self.group(t) for t in outputs} if around.random else set()
             return made
         finally:
             self.inside = False
@@ -168,6 +194,7 @@ class Tape(TorchFunctionMode):
         mutated += [t for t in written if not any(t is known for known in mutated)]
         self.wrote({g for t, g in zip(given, groups, strict=True) if any(t is m for m in mutated)})
         outputs = list(tensors_in(made))
+        self.read_any |= bool(given) and name in (*READS, *CHOICES)
         if name == "item" and isinstance(made, float) and given:
             if not read_by_library():
                 self.read.append(("item", self.slot(given[0])))
@@ -204,6 +231,7 @@ class Tape(TorchFunctionMode):
         reads |= {self.groups[s.number] for s in slots_in(stored)}
         writes = {self.group(t) for t in mutated}
         results: list[Slot] = []
+        drifts = bool(reads & self.drifting)
         for tensor in outputs:
             twin = next((t for t in given if t is tensor), None)
             if twin is not None:
@@ -218,6 +246,7 @@ class Tape(TorchFunctionMode):
             if name in COMPARES and not tensor.is_floating_point():
                 small = tensor.numel() <= MOST_CHOSEN
                 self.compared[slot.number] = zlib.crc32(raw_bytes(tensor)) if small else None
+        self.drifting |= writes if drifts else set()
         entry = Entry(
             func,
             name,
@@ -259,6 +288,7 @@ class Tape(TorchFunctionMode):
             external = self.externals.get(self.slot(args[0]).number)
             source = self.slot(args[1])
             self.keep([args[0]])
+            self.drifting.add(self.group(args[0]))
             made = func(*args, **kwargs)
             self.bind(args[0], source)
             if external is not None:
@@ -307,10 +337,17 @@ class Tape(TorchFunctionMode):
         }
         stored = self.stored(args)
         group = self.groups[slot.number]
+        self.drifting.add(group)
         self.entries.append(Entry(call, "number", stored, {}, [slot], reads, {group}, False))
         number = Number(made)
         number.slot, number.tape = slot, self
+        number.computed = bool(list(numbers_in(args)))
         return number
+
+    def show(self, how: str, slot: Slot) -> None:
+        """The program writes a number that it has computed: a result, while its step goes on."""
+        if self.active() and slot.number in self.groups:
+            self.read.append((how, slot))
 
     def keep(self, given: Iterable[torch.Tensor]) -> None:
         """Copy externals that the next call may change."""
@@ -338,6 +375,8 @@ class Tape(TorchFunctionMode):
         self.externals[slot.number] = External(
             slot, tensor, version(tensor), role, differentiable=tensor.requires_grad
         )
+        if role.startswith("draw:") or (self.begun and not role.startswith(("made:", "table"))):
+            self.drifting.add(self.groups[slot.number])
         return slot
 
     def fresh(self, group: int | None) -> Slot:

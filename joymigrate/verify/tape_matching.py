@@ -27,6 +27,8 @@ def match_externals(
         theirs = tensors.get(item["content"] or "")
         fact: dict[str, Any] = {"role": external.role, "dtype": item["dtype"]}
         fact["grown"] = external.tensor.grad_fn is not None
+        fact["table"] = external.role == item["role"] == "table"
+        fact["short"] = short_of(item["dtype"]) or short_of(str(external.tensor.dtype))
         fact["alike"] = external.tensor.device.type == "cpu" == item.get("device")
         if theirs is not None:
             values[external.slot.number] = theirs
@@ -47,6 +49,7 @@ def match_externals(
             "draw",
             "made",
             "batch",
+            "table",
         )
         item = next(
             (i for i in free if named and i["role"] == external.role and shaped(i, external)),
@@ -103,6 +106,11 @@ def is_floating(dtype: str) -> bool:
     return not dtype.startswith(("int", "uint", "bool"))
 
 
+def short_of(dtype: str) -> bool:
+    """Whether a type of tensors has 16 bits."""
+    return dtype.removeprefix("torch.") in ("float16", "bfloat16")
+
+
 def is_whole_draw(external: External) -> bool:
     """Whether a tensor is drawn, of whole numbers."""
     return external.role.startswith("draw:") and not external.tensor.is_floating_point()
@@ -114,7 +122,7 @@ def may_stand_for(theirs: str, mine: str, roots: set[str]) -> bool:
     output of another call may be."""
     kind, _, place = mine.partition(":")
     if kind != theirs.partition(":")[0]:
-        return False
+        return {mine, theirs} == {"table", "other"}
     if place.partition(":")[0] not in roots:
         return True
     (ours, _, leaf), (other, _, their_leaf) = (r.partition("#") for r in (mine, theirs))

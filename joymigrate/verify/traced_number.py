@@ -15,6 +15,7 @@ class Number(float):
 
     slot: Slot
     tape: Any  # the Tape that it was read on
+    computed = False  # by the program, from numbers that it read
 
     def _with(self, call: Callable[..., Any], *args: Any) -> Any:
         plain = [float(a) if isinstance(a, Number) else a for a in args]
@@ -50,6 +51,18 @@ class Number(float):
 
     def __pow__(self, other: Any) -> Any:  # type: ignore[override]
         return self._with(operator.pow, self, other)
+
+    def __format__(self, form: str) -> str:
+        self._show("__format__")
+        return super().__format__(form)
+
+    def __repr__(self) -> str:
+        self._show("__repr__")
+        return super().__repr__()
+
+    def _show(self, how: str) -> None:
+        if self.computed:  # else the tensor that it was read from is a result already
+            self.tape.show(how, self.slot)
 
     def __reduce__(self) -> Any:
         return float, (float(self),)

@@ -20,6 +20,7 @@ from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
 from joymigrate.verify.growth import Growth
 from joymigrate.verify.identity import GIVEN
+from joymigrate.verify.late_inputs import late_input
 from joymigrate.verify.model import Difference, Phase, Status
 from joymigrate.verify.plateaus import SERIES
 from joymigrate.verify.run_results import ResultSeries
@@ -252,6 +253,9 @@ class RunJudge:
         """Inputs that come from outside, by two numbers."""
         for name, ours, theirs in self.named("input"):
             if f"input {name}" not in self.own or theirs is None:
+                row = late_input(self, name, ours, theirs) if theirs else None
+                if row is not None:
+                    yield row
                 continue
             place, leaf, _ = name.rsplit(" ", 2)
             wrong = first_other_input(ours, theirs)

@@ -20,6 +20,7 @@ PLACES = {
     "training mode": "mode",
     "gradients on or off": "mode",
     "other data": "input",
+    "other settings": "forward",
     "other weights": "weights state",
     "loaded state": "weights state",
     "gradients after the backward pass": "gradients backward",
@@ -36,6 +37,7 @@ accelerate: only the student clipped by half; Trainer: clipped lower; Trainer: n
 Trainer: padding in the divisor; series: clip after the step; stream: padding in the divisor;
 stream: divisor of the parts; ema: parts not divided; ema: clip lower; sum for mean;
 accelerate: projection clipped too; CTC summed; class weight; func: sum for mean; moe: dead rows;
+accelerate: no accumulation;
 """.replace("\n", " ")
 # Other experiments: cause → faults.
 TRIED = {

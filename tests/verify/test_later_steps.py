@@ -58,7 +58,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "root", "phase", "step"),
     [
-        ("mul_(0.9)", "mul_(0.8)", "speed", "state", 1),
+        ("mul_(0.9)", "mul_(0.8)", "speed", "optimiser", 1),
         pytest.param("0.05 * v", "0.06 * v", "net", "optimiser", 0, marks=pytest.mark.slow),
         ("p.grad = None", "pass", "loss", "gradients", 1),
         ("/ 0.8", "/ 0.9", "result", "output", 3),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from joymigrate.verify.bundle import open_bundle
 from joymigrate.verify.model import Outcome
+from joymigrate.verify.optimiser_stage import apart
+from joymigrate.verify.optimisers import probe
 from tests.verify.harness import record, replay
 
 PROGRAM = """
@@ -130,6 +134,36 @@ for step in range(4):
         continue
     optimiser.load_state_dict(optimiser.state_dict())
 """
+
+
+class Sharp(torch.optim.Optimizer):
+    """A step with the gradient of a neighbour, `rho` away."""
+
+    def __init__(self, params: Any, turned: float = 1.0) -> None:
+        super().__init__(params, {"lr": 0.1})
+        self.turned = turned
+
+    @torch.no_grad()
+    def step(self, closure: Any) -> None:  # type: ignore[override]
+        closure()
+        (weight,) = self.param_groups[0]["params"]
+        moved = 0.5 * self.turned * weight.grad
+        weight.add_(moved)
+        closure()
+        weight.sub_(moved + 0.1 * weight.grad)
+
+
+def test_an_optimiser_that_steps_with_a_closure_alone_is_tried_on_other_weights() -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    found = [probe(kind) for kind in (Sharp([weight]), Sharp([weight], -1.0))]
+    updates = [made[0]["results"][0]["updates"] for made in found]
+    assert apart(*updates) > 0.01
+    assert "updates" in probe(torch.optim.LBFGS([weight]))[0]["results"][0]
+    kept = Sharp([weight])
+    kept.held = {"first": weight}  # type: ignore[attr-defined]
+    assert "holds its parameters in `held`" in probe(kept)[0]["results"][0]["reason"]
+    assert weight.tolist() == [1.0, 1.0, 1.0]
+    assert weight.grad is None
 
 
 def test_a_closure_may_raise_and_a_state_may_hold_values_of_no_parameter(tmp_path: Path) -> None:

@@ -41,6 +41,46 @@ def test_a_fault_under_autocast_is_one_failure_in_its_place(
     assert sum(row.status.failed for row in found.records) == 1
 
 
+SAMPLER = """
+import torch
+from torch import nn
+torch.manual_seed(0); torch.set_num_threads(1)
+net = nn.Linear(12, 12).to(torch.bfloat16)
+betas = torch.linspace(1e-3, 0.05, 5)
+signal = torch.cumprod(1 - betas, 0)
+x = torch.randn(4, 12).to(torch.bfloat16)
+with torch.no_grad():
+    for now, before in zip(signal.flip(0), [*signal.flip(0)[1:], torch.tensor(1.0)]):
+        noise = net(x)
+        clean = (x - (1 - now).sqrt() * noise) / now.sqrt()
+        x = (before.sqrt() * clean + (1 - before).sqrt() * noise).to(torch.bfloat16)
+print("mean", f"{x.float().abs().mean().item() / 2:.4f}")
+"""
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sampler")
+    (folder / "base.py").write_text(SAMPLER)
+    record(folder / "base.py", folder / "base.jmb")
+    return folder / "base.jmb"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "phase"),
+    [("", "", None), ("1e-3", "1e-2", "input"), ("/ 2:", "/ 2.04:", "output")],
+    ids=["clean", "table of constants", "printed formula"],
+)
+def test_what_carries_no_rounding_of_a_run_is_judged_by_its_own_digits(
+    old: str, new: str, phase: str | None, sampled: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "target.py").write_text(SAMPLER.replace(old, new))
+    found = replay(sampled, tmp_path / "target.py", tmp_path / "target.jmb", noise=1.0)
+    first = found.first_divergence
+    assert (first.phase if first is not None else None) == phase
+    assert sum(row.status.failed for row in found.records) == bool(phase)
+
+
 def test_a_clean_run_passes_and_says_what_it_covers(baseline: Path, tmp_path: Path) -> None:
     program = PROGRAMS / "whole_rl.py"
     found = replay(baseline, program, tmp_path / "target.jmb", AUTOCAST, noise=1.0)

@@ -162,6 +162,8 @@ def test_gradients_that_are_clipped_lower_are_scaled_and_others_have_no_cause() 
     assert named({name: 0.8 * value for name, value in golden.items()}) == "scale"
     assert named({"a": 0.8 * golden["a"], "b": 0.3 * golden["b"]}) == "scale"
     assert named({"a": golden["a"], "b": golden["b"] + draw.standard_normal(64)}) is None
+    noise = {name: 0.05 * draw.standard_normal(64) for name in golden}  # of another formula
+    assert named({name: golden[name] * (1.5 + noise[name]) for name in golden}) is None
 
 
 def test_one_wrong_number_is_not_explained_by_a_factor() -> None:

@@ -97,6 +97,17 @@ def result_series(last: float) -> dict[str, Any]:
     return watched([], **{"result net: 0 0": [*items, [6, 5.0 + last, 10.0]]})
 
 
+def test_the_first_input_of_a_late_call_is_held_to_losses_that_agree() -> None:
+    def run(norm: float, drift: float = 0.0) -> dict[str, Any]:
+        losses = [[step, 1.0 + drift * step] for step in range(4)]
+        return watched([], **{"loss 0": losses, "input net: 0 0": [[5, 3.0, norm]]})
+
+    rows, _ = judged(run(9.0), run(8.0))
+    assert [(row.op, row.step) for row in rows if row.status.failed] == [("input 0", 5)]
+    for other in (run(9.01), run(8.2, 0.01)):  # rounding; losses that have drifted
+        assert not [row for row in judged(run(9.0), other)[0] if row.status.failed]
+
+
 @pytest.mark.parametrize(
     ("short", "choosing", "status"),
     [(False, set(), Status.FAIL), (True, set(), Status.PASS), (False, {"net"}, Status.PASS)],
