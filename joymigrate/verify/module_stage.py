@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joymigrate.language import Text
@@ -60,7 +60,7 @@ def judge_forced(
         if replayed["error"]:
             found.errors.append(f"{view(replayed['root'] + ':')}: {replayed['error']}")
         judge = PassJudge(stored, replayed, tolerance, view, kinds, differing)
-        found.rows += judge.rows()
+        found.rows += called_otherwise(stored, replayed, list(judge.rows()), view)
         found.covered |= judge.covered
         found.notes += [
             Text(
@@ -71,6 +71,45 @@ def judge_forced(
             for path, why in replayed["failures"].items()
         ]
     return found
+
+
+def called_otherwise(
+    stored: Mapping[str, Any],
+    replayed: Mapping[str, Any],
+    rows: list[JudgedDifference],
+    view: Display,
+) -> list[JudgedDifference]:
+    """What a model computes otherwise because it is called with other plain numbers (positions,
+    slots) is the fault of its caller: these are not given to it, as tensors are."""
+    a, b = (side.get("scalars", {}).get("#0", NOTHING) for side in (stored, replayed))
+    other = next((k for k in a if k in b and other_number(a[k], b[k])), None)
+    failed = [item for item in rows if item.difference.status.failed]
+    if other is None or not failed:
+        return rows
+    words = Text("called with {have}, with {want} in the baseline", have=b[other], want=a[other])
+    first, place = failed[0], f"{replayed['root']}:{replayed.get('path', '')}"
+    for item in failed[1:]:
+        warned = replace(item.difference, status=Status.WARN, consequence_of=view(place))
+        item.difference = warned
+    first.place, first.cause = place, None
+    first.difference = replace(
+        first.difference,
+        module=view(place),
+        phase=Phase.INPUT.value,
+        op=f"input {other}",
+        metric="number",
+        value=None,
+        limit=None,
+        reason=words,
+    )
+    return rows
+
+
+def other_number(mine: Any, other: Any) -> bool:
+    """Whether two arguments are numbers or truths, and not the same."""
+    if not isinstance(mine, int | float) or not isinstance(other, int | float):
+        return False
+    return not math.isclose(mine, other, rel_tol=1e-5, abs_tol=1e-30)
 
 
 def classes(program: Mapping[str, Any]) -> dict[str, str]:

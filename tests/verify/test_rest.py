@@ -45,13 +45,19 @@ SAMPLER = """
 import torch
 from torch import nn
 torch.manual_seed(0); torch.set_num_threads(1)
-net = nn.Linear(12, 12).to(torch.bfloat16)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(12, 12), nn.Tanh()
+    def forward(self, x, heat):
+        return self.two(self.one(x) / heat)
+net = Net().to(torch.bfloat16)
 betas = torch.linspace(1e-3, 0.05, 5)
 signal = torch.cumprod(1 - betas, 0)
 x = torch.randn(4, 12).to(torch.bfloat16)
 with torch.no_grad():
     for now, before in zip(signal.flip(0), [*signal.flip(0)[1:], torch.tensor(1.0)]):
-        noise = net(x)
+        noise = net(x, 0.8)
         clean = (x - (1 - now).sqrt() * noise) / now.sqrt()
         x = (before.sqrt() * clean + (1 - before).sqrt() * noise).to(torch.bfloat16)
 print("mean", f"{x.float().abs().mean().item() / 2:.4f}")
@@ -68,8 +74,13 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("old", "new", "phase"),
-    [("", "", None), ("1e-3", "1e-2", "input"), ("/ 2:", "/ 2.04:", "output")],
-    ids=["clean", "table of constants", "printed formula"],
+    [
+        ("", "", None),
+        ("1e-3", "1e-2", "input"),
+        ("/ 2:", "/ 2.04:", "output"),
+        ("0.8", "0.9", "input"),
+    ],
+    ids=["clean", "table of constants", "printed formula", "plain number"],
 )
 def test_what_carries_no_rounding_of_a_run_is_judged_by_its_own_digits(
     old: str, new: str, phase: str | None, sampled: Path, tmp_path: Path
