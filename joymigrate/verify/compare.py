@@ -224,9 +224,10 @@ def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> Re
         ]
     wrong = next((r for r in found.rows if r.status.failed and r.stage in ("S3", "S4")), None)
     if wrong is not None:  # a value that a model keeps beside what it returns, or a choice by it
+        chooses = any(rank.json("watch.json").get("chooses") for rank in (ours, theirs))
         rest.rows = [
             replace(row, status=Status.WARN, consequence_of=wrong.module)
-            if row.status.failed and (row.op == "given" or chosen_after(row, wrong))
+            if row.status.failed and (row.op == "given" or chosen_after(row, wrong, chooses))
             else row
             for row in rest.rows
         ]
@@ -252,11 +253,11 @@ def changed_before_call(weight: Difference, formula: Difference) -> bool:
     return whole and formula.phase in ("state", "optimiser") and names[0] == names[1]
 
 
-def chosen_after(row: Difference, wrong: Difference) -> bool:
-    """Whether a value has another shape in a step in which a model computed something wrong, or
-    later: programs choose by what models return."""
-    later = (row.step or 0) >= (wrong.step or 0)
-    return later and row.phase in ("input", "output") and str(row.reason).startswith("shape ")
+def chosen_after(row: Difference, wrong: Difference, chooses: bool) -> bool:
+    """Whether a value belongs to a step in which a model computed something wrong, or a later one,
+    of a program that `chooses` by what models return; another shape shows such a choice."""
+    later = (row.step or 0) >= (wrong.step or 0) and row.phase in ("input", "output")
+    return later and (chooses or str(row.reason).startswith("shape "))
 
 
 def judge_program(
