@@ -42,7 +42,8 @@ accelerate: no accumulation;
 # Other experiments: cause → faults.
 TRIED = {
     "scale": SCALED,
-    "update scale": "Lion's warm-up longer; moe: factor of the shape; rate of functional SGD; func: rate",
+    "update scale": "Lion's warm-up longer; moe: factor of the shape; rate of functional SGD; func: rate; "
+    "ema: second moment late",
     "eps or scale": "final: other heat; moe: load by tokens; serve: scale; moe: load; Trainer: rms eps",
     "eps": "Trainer: rms eps",
     "mask": "serve: mask of one more",
