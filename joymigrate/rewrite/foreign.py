@@ -52,7 +52,7 @@ def patches(module: Module) -> Iterator[tuple[ast.AST, str]]:
 
 
 def branches(module: Module) -> Iterator[tuple[ast.AST, str]]:
-    """Branches of another back end, and conditions that ask for it as well."""
+    """What stands in a branch of another back end."""
     pattern = names_of_others(module)
     origin = re.compile(re.escape(module.vocabulary.device), re.I)
     for node in module.names.nodes[ast.If]:
@@ -62,7 +62,13 @@ def branches(module: Module) -> Iterator[tuple[ast.AST, str]]:
             continue
         for each in node.body:
             yield each, because_of(named)
-    for both in module.names.nodes[ast.BoolOp]:  # `is_available() and torch.version.hip`
+
+
+def questions(module: Module) -> Iterator[tuple[ast.AST, str]]:
+    """Conditions that ask for another back end as well: `is_available() and torch.version.hip`."""
+    pattern = names_of_others(module)
+    origin = re.compile(re.escape(module.vocabulary.device), re.I)
+    for both in module.names.nodes[ast.BoolOp]:
         for part in both.values if isinstance(both.op, ast.And) else ():
             text = module.text(part)
             named = pattern.search(text)

@@ -123,7 +123,7 @@ class Groups:
     def bind(self) -> list[Finding]:
         """The findings with their groups; those whose group can't be written are reports."""
         if self.members:
-            self._leave_foreign()
+            self._leave_foreign(foreign.parts(self.module))
         if self.module.project.twin:
             reason = Text(
                 "`{twin}` does this for {chip}",
@@ -136,6 +136,8 @@ class Groups:
             self._leave(range(len(self.findings)), reason)
         self._held()
         decided = set(self.stay)
+        if self.members:
+            self._leave_foreign(foreign.questions(self.module))
         for mention in self.mentions:
             at = self.expression_at(mention.start) if self.members else None
             if at is not None and not self._mixed_before(at) and not labels(mention.node):
@@ -302,9 +304,9 @@ class Groups:
 
     # -- what is not ours to touch -------------------------------------------------------------
 
-    def _leave_foreign(self) -> None:
-        """Leave shims and monkey patches, and what stands in the branch of another back end."""
-        for node, reason in foreign.parts(self.module):
+    def _leave_foreign(self, places: Iterable[tuple[ast.AST, str]]) -> None:
+        """Leave shims and monkey patches, and what other back ends are asked for."""
+        for node, reason in places:
             if isinstance(node, ast.Module):
                 self._leave(range(len(self.findings)), reason)
                 continue
@@ -370,7 +372,8 @@ class Groups:
                 return []  # a failure is caught
             if inside and enclosing(test, FUNCTIONS) is not function:
                 return []
-            if hold and not served and not self._stays(test):
+            decided = self._stays(test) and not own_kernels.vendors_own_in(test)
+            if hold and not served and not decided:
                 self._hold(mention, test)
             start, _ = self.module.span(test)
             at = self.expression_at(start)

@@ -38,7 +38,7 @@ SHORT = frozenset(("k2", "awq", "hqq", "cuda", "numba", "optimum"))  # too commo
 # files, functions and modules speak of them. Kernels for them have no counterpart elsewhere.
 VENDORS_OWN = re.compile(
     r"(?:^|[_.])(nvfp4|nvf4|marlin|cutlass|cute_?dsl|wgmma|tcgen05|ptx|sm_?(?:[789]\d|1[0-2]\d)a?"
-    r"|is_sm_(?:at_least|version)|cuda_version_at_least)(?=_|$|\.)|(nvfp4|cutlass)", re.I
+    r"|is_sm_\w+|cuda_version_at_least)(?=_|$|\.)|(nvfp4|cutlass)", re.I
 )  # fmt: skip
 KIND = "the name of one of the framework's accelerators, which it looks up in a table of its own"
 LEAVES = (ast.Return, ast.Raise, ast.Continue)
