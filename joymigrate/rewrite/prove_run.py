@@ -79,7 +79,7 @@ class Run:
             return counts["passed"]
         bad = ("failures", "errors", "skipped", "expected failures")
         ran = counts.get("tests", 0) + counts.get("test", 0)
-        return ran - sum(counts.get(word, 0) for word in bad)
+        return max(0, ran - sum(counts.get(word, 0) for word in bad))
 
     def same(self, other: Run) -> bool:
         """Whether two runs had the same outcome, tests, losses and data types."""

@@ -44,6 +44,8 @@ def test_results_are_read_from_what_programs_print() -> None:
     assert set(run.tests) == {
         ("3", "passed"), ("1", "failed"), ("5", "tests"), ("1", "failures"), ("2", "errors"),
     }  # fmt: skip
+    for words, passed in (("1 skipped in 1s", 0), ("Ran 3 tests in 1s\nOK (skipped=2)", 1)):
+        assert read_output(0, words, frozenset(), ()).passed == passed
     assert run.failing == ("test_q (m.T)", "tests/a.py::test_x")
     other = read_output(1, text.replace("test_x", "test_y"), frozenset(), ())
     assert run.differences(other) == ("failing tests",)
