@@ -143,6 +143,11 @@ REPOSITORIES = {
     "asteroid-team/asteroid": "92c8d83a9d",
     "OpenGVLab/InternVL": "2410d1dbf2",
     "huggingface/nanotron": "2411b022a7",
+    # Of the seventh reading.
+    "ludwig-ai/ludwig": "5d19f3e632",
+    "huggingface/lerobot": "7427f31801",
+    "open-mmlab/mmaction2": "4d6c934747",
+    "alibaba/FederatedScope": "480b67de85",
 }
 
 SETUPS = (
