@@ -9,6 +9,7 @@ from joymigrate.cli._output import emit
 from joymigrate.cli._serve_model import ServeOptions, engine_options
 from joymigrate.cli._serve_options import PreflightOptions
 from joymigrate.errors import Exit
+from joymigrate.evidence import grade_line
 
 if TYPE_CHECKING:
     from joymigrate.run.serve.engine.preflight import Preflight
@@ -40,8 +41,11 @@ def lines(found: Preflight) -> str:
     """One line per check, the remedy below it."""
     shown = [f"{found.model} on {found.chip or 'this machine'}"]
     for one in found.findings:
-        shown.append(f"  {MARKS[one.status]} {one.name}: {one.found}")
+        known = f" ({one.grade})" if one.grade else ""
+        shown.append(f"  {MARKS[one.status]} {one.name}: {one.found}{known}")
         if one.remedy and one.status != "ok":
             shown.append(f"       {one.remedy}")
+    if any(found.grades().values()):
+        shown.append(grade_line(found.grades()))
     shown.append("ready to serve" if found else "would not serve: mend what is marked !!")
     return "\n".join(shown)

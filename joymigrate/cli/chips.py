@@ -58,7 +58,7 @@ def show_chip(
     data = report.facts(chip, relate(origin(), chip), version)
     data = report.pick(data, split(section or []))
     if format == "json":
-        emit(dumps({"schema": report.SHOW_SCHEMA, **data}), output)
+        emit(dumps({"schema": report.SHOW_SCHEMA, "grade": "documented", **data}), output)
     else:
         emit(report.show(data), output)
     return Exit.OK

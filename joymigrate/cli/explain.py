@@ -13,6 +13,7 @@ from joymigrate.cli._language import speaker
 from joymigrate.cli._output import emit, one_of
 from joymigrate.cli._scanning import project_codemods
 from joymigrate.errors import Exit, JoyError, did_you_mean
+from joymigrate.evidence import count_grades, grade_line
 
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
@@ -73,7 +74,10 @@ def command(
         emit(json_.dumps(data), output)
         return Exit.OK
     render = book.markdown if format == "md" else book.text
-    emit("\n".join(render(one, say.lang) for one in found), output)
+    shown = [render(one, say.lang) for one in found]
+    if format == "md":
+        shown.append(grade_line(count_grades("documented" for _ in found), say) + "\n")
+    emit("\n".join(shown), output)
     return Exit.OK
 
 

@@ -70,6 +70,11 @@ class Covered:
         """`aten::scatter.reduce`."""
         return f"{self.op}.{self.overload}" if self.overload else self.op
 
+    @property
+    def known_grade(self) -> str | None:
+        """How well its status is known; None where nobody knows it."""
+        return None if self.status is Status.UNKNOWN else self.grade
+
 
 @dataclass(frozen=True, slots=True)
 class Share:

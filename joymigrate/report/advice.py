@@ -48,14 +48,9 @@ def document(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> dic
         "summary": {
             **levels,
             "rules": sorted({one.rule.id for one in advice}),
-            "grades": count_grades(map(grade_of, advice)),
+            "grades": count_grades(one.grade for one in advice),
         },
     }
-
-
-def grade_of(one: Advice) -> str:
-    """How well it is known: from a profile of the chip, else from what the rule's source says."""
-    return "measured" if one.basis == "chip_profile" else "documented"
 
 
 def entry(one: Advice) -> dict[str, Any]:
@@ -64,7 +59,7 @@ def entry(one: Advice) -> dict[str, Any]:
     return {
         **fields(rule, "id title level"),
         **fields(one, "trace basis"),
-        "grade": grade_of(one),
+        "grade": one.grade,
         **fields(rule, "problem action"),
         **{key: value or None for key, value in fields(rule, "gain before after").items()},
         **fields(rule, "api limits source"),
@@ -113,7 +108,7 @@ def text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
     if any(one.basis == "structural" for one in advice):
         lines += [tell(STRUCTURAL), ""]
     if advice:
-        lines += [grade_line(count_grades(map(grade_of, advice))), ""]
+        lines += [grade_line(count_grades(one.grade for one in advice)), ""]
     found = len({one.rule.id for one in advice})
     kinds = "{number} kind of advice" if found == 1 else "{number} kinds of advice"
     lines.append(
@@ -160,6 +155,8 @@ def markdown(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str
         if rule.before:
             parts.append(f"```python\n# before\n{rule.before}\n# after\n{rule.after}\n```\n")
         parts.append(tell("Source: {source}.", source=rule.source) + "\n")
+    if advice:
+        parts.append(grade_line(count_grades(one.grade for one in advice)) + "\n")
     return "\n".join(parts)
 
 
@@ -181,7 +178,11 @@ def sarif(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
                 )
             },
             "locations": [location(place, one.trace)],
-            "properties": {"calls": place.calls, "self_us": round(place.self_us, 3)},
+            "properties": {
+                "calls": place.calls,
+                "self_us": round(place.self_us, 3),
+                "grade": one.grade,
+            },
         }
         for one in advice
         for place in one.places

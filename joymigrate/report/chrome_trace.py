@@ -74,6 +74,7 @@ def operators(trace: Trace, said: dict[int, Support]) -> Iterator[dict[str, Any]
             event["cname"] = COLORS[support.status]
             event["args"] = {"status": support.status.value, "note": support.note,
                              "source": support.source, "where": row.place,
+                             "grade": None if support.status is Status.UNKNOWN else support.grade,
                              "dtypes": list(row.signature.tensor_dtypes)}  # fmt: skip
         yield event
         if support and not support.supported:

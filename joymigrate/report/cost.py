@@ -100,8 +100,9 @@ def launch_lines(launched: Launched) -> list[str]:
         "",
         f"  the chip launches {launched.kernels:.0f} kernels for these operators: "
         f"{launched.moving:.0f} cast or move, {launched.slow:.0f} run on its slow CPU",
-        f"  (host code of {launched.versions or 'an unknown version'}; {launched.asked:.0%} of the "
-        "calls were asked, others count as one kernel; their time is in no figure above)",
+        f"  (rehearsed: host code of {launched.versions or 'an unknown version'}; "
+        f"{launched.asked:.0%} of the calls were asked, others count as one kernel; "
+        "their time is in no figure above)",
     ]
     return lines + [f"    {hidden_line(one)}" for one in launched.hidden[:MOST]]
 

@@ -53,7 +53,7 @@ def row(op: Covered) -> dict[str, Any]:
     return {
         **fields(op, "op overload status calls self_us:3 device_us:3 dtypes where note"),
         **fields(op, "alternative package source"),
-        "grade": None if op.status is Status.UNKNOWN else op.grade,
+        "grade": op.known_grade,
         "sites": [fields(site, "where calls self_us:3") for site in op.sites],
         "phases": dict(op.phases),
     }

@@ -45,7 +45,11 @@ def document(coverage: Coverage, root: Path) -> dict[str, Any]:
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {ROOT: {"uri": root.resolve().as_uri() + "/"}},
         "results": results,
-        "properties": {"chip": coverage.chip, "version": coverage.version},
+        "properties": {
+            "chip": coverage.chip,
+            "version": coverage.version,
+            "grades": coverage.grades(),
+        },
     }
     return {"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}
 
@@ -60,7 +64,12 @@ def result(op: Covered, where: str, rule: int, root: Path) -> dict[str, Any]:
         "level": level,
         "message": {"text": plain(". ".join(part for part in parts if part))},
         "partialFingerprints": {"joymigrate/operator/v1": f"{op.name} {where}".strip()},
-        "properties": {"operator": op.name, "calls": op.calls, "dtypes": list(op.dtypes)},
+        "properties": {
+            "operator": op.name,
+            "calls": op.calls,
+            "dtypes": list(op.dtypes),
+            "grade": op.known_grade,
+        },
     }
     path, _, line = where.rpartition(":")
     if path and line.isdigit():

@@ -13,7 +13,7 @@ from joymigrate.rewrite.outcome import Outcome, why_left
 
 COLUMNS = (
     "path", "cell", "line", "column", "end_line", "end_column", "rule", "name", "tier", "area",
-    "group", "before", "after", "message", "reason", "minutes",
+    "group", "before", "after", "message", "reason", "minutes", "grade",
 )  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def finding_row(each: Finding, path: str, say: Callable[[str], str]) -> list[obj
         safe(path), "" if each.cell is None else each.cell, each.line, each.column, each.end_line,
         each.end_column, each.rule, each.name, each.tier.value, each.area, safe(each.group or ""),
         safe(each.before), safe(each.after or ""), safe(say(each.message)),
-        safe(say(each.reason or "")), each.weight,
+        safe(say(each.reason or "")), each.weight, "documented",
     ]  # fmt: skip
 
 

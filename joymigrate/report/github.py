@@ -21,7 +21,7 @@ def render(result: Result) -> str:
         f"title={value(result.say('unused ignore'))}::{data(text)}"
         for path, line, text in result.scan.unused_ignores
     ]
-    return "\n".join([*lines, result.last_line()]) + "\n"
+    return "\n".join([*lines, result.grades(result.say), result.last_line()]) + "\n"
 
 
 def command(result: Result, finding: Finding) -> str:

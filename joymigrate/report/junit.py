@@ -58,6 +58,7 @@ def case(op: Covered, coverage: Coverage) -> ElementTree.Element:
         *(f"at: {site.where} ({site.calls} calls)" for site in op.sites),
         f"instead: {op.alternative}",
         f"source: {op.source}",
+        f"grade: {op.known_grade or '-'}",
     ]
     failure.text = clean("\n".join(lines))
     return found

@@ -74,6 +74,7 @@ def diff_document(before: OpList, after: OpList, changes: Sequence[Change]) -> d
         "schema": DIFF_SCHEMA,
         "before": side(before),
         "after": side(after),
+        "grades": count_grades("documented" for _ in changes),
         "changes": [
             {"op": change.name, "before": half(change.before), "after": half(change.after)}
             for change in changes
@@ -102,6 +103,7 @@ def diff_text(before: OpList, after: OpList, changes: Sequence[Change]) -> str:
             sign, two = "~", dtype_change(change)
         lines.append(f"{sign} {change.name}  {one} → {two}")
     gained = sum(1 for change in changes if change.gained)
+    lines.append(grade_line(count_grades("documented" for _ in changes)))
     lines.append(
         f"{before.chip.name} {before.version} → {after.chip.name} {after.version}: "
         f"{len(changes)} changes, {gained} better."

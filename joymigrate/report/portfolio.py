@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from joymigrate import __version__
+from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import Text, pad, width
 from joymigrate.model import Tier
 from joymigrate.report import json_, md
@@ -49,7 +50,15 @@ def text(portfolio: Portfolio, lang: str = "en") -> str:
     ]
     lines += ["", f"{say('model')}:"]
     lines += [f"  {line}" for line in say.model(portfolio.model, portfolio=True)]
-    return "\n".join([*lines, "", last_line(portfolio, say)]) + "\n"
+    return (
+        "\n".join([*lines, "", grade_line(grades(portfolio), say.tell), last_line(portfolio, say)])
+        + "\n"
+    )
+
+
+def grades(portfolio: Portfolio) -> dict[str, int]:
+    """How well what is said of the chip is known: by documents alone, a statement a site."""
+    return count_grades("documented" for row in portfolio.rows for _ in range(row.readiness.sites))
 
 
 def effort(row: Row, say: Labels) -> str:
@@ -98,6 +107,7 @@ def document(portfolio: Portfolio) -> dict[str, Any]:
             "automatic": readiness.rounded_share(portfolio.automatic),
             "minutes": round(portfolio.minutes, 1),
         },
+        "grades": grades(portfolio),
         "model": portfolio.model.document(),
     }
 
@@ -163,5 +173,7 @@ def markdown_lines(portfolio: Portfolio, say: Labels) -> Iterator[str]:
     yield f"{say('model')}:"
     yield ""
     yield from (f"- {line}" for line in say.model(portfolio.model, portfolio=True))
+    yield ""
+    yield grade_line(grades(portfolio), say.tell)
     yield ""
     yield last_line(portfolio, say)

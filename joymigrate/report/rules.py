@@ -203,6 +203,7 @@ def document(found: Explanation) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "to": found.chip.name,
+        "grade": "documented",
         **fields(rule, f"{LISTED} message why reference weight"),
         "examples": [
             fields(case, "file style before after keep unsafe") for case in found.examples
@@ -322,6 +323,7 @@ def reference() -> str:
         f"What `joymigrate scan` looks for, as it reads for a move from {origin.title} to "
         f"{chip.title}; `joymigrate explain RULE --to CHIP` shows another chip. "
         f"{len(known)} rules.\n\n"
+        f"{grade_line(count_grades('documented' for _ in known))}\n\n"
         "Written by `python -m joymigrate.report.rules > docs/rules.md`.\n"
     )
     blocks = [markdown(explain(key, chip, origin)) for key in known]

@@ -80,6 +80,7 @@ def as_json(chip: Chip, today: datetime.date) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "chip": chip.name,
+        "grade": "documented",
         "default": chip.default_version,
         "lines": lines,
         "stale": sum(bool(line["stale"]) for line in lines),

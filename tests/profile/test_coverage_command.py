@@ -34,6 +34,7 @@ def test_every_format_exits_0_and_goes_to_stdout(joy: Joy, trace: Path, form: st
     told = joy("profile", "coverage", trace, "--format", form)
     assert told.code == 0
     assert "lgamma" in told.out
+    assert "documented" in told.out  # how well it is known
     assert told.err.startswith("note: the recordings do not name their torch; judged by 2.13")
 
 
@@ -45,6 +46,7 @@ def test_a_marked_trace_is_a_trace_again(joy: Joy, trace: Path, tmp_path: Path) 
     assert [e["name"] for e in gaps] == ["aten::lgamma"] * 2  # in its place, and on its track
     assert all({"ph", "pid", "tid", "ts", "dur", "name"} <= set(e) for e in gaps)
     assert gaps[0]["args"]["status"] == "cpu_fallback"
+    assert gaps[0]["args"]["grade"] == "documented"
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def test_text_ranks_and_names_shared_work(found: Portfolio) -> None:
         "  3 big & old     71%       7        2  56 min (alone 1.8 h)",
     ]
     assert "  JM203 about JM203 (small, big & old; 2 sites, 2.7 h; blocker)" in lines
+    assert lines[-2] == "Statements about the chip: 13 documented, 0 rehearsed, 0 measured."
     assert lines[-1] == "Found 13 sites in 3 repositories (77% automatic, 1.9 h of work)."
 
 
@@ -63,4 +64,6 @@ def test_markdown_and_html_have_the_same_rows(found: Portfolio) -> None:
     outline(shown)
     assert "big &amp; old" in shown
     assert "Shared work by hand" in shown
+    assert "13 documented" in comment
+    assert "13 documented" in shown
     assert "项目总览" in page.render(found, "zh", "")

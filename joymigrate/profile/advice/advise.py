@@ -47,6 +47,11 @@ class Advice:
         """Calls of one step, over the listed places."""
         return sum(place.calls for place in self.places)
 
+    @property
+    def grade(self) -> str:
+        """How well it is known: from a profile of the chip, else from what its source says."""
+        return "measured" if self.basis == "chip_profile" else "documented"
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:

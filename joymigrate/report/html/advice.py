@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from joymigrate.chips import Chip
+from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import current_language, mark, tell
 from joymigrate.profile.advice import Advice
 from joymigrate.report.html.page import (
@@ -54,7 +55,7 @@ def render(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
         sections.append(Section(anchor, title, Html(body), len(one.places) + one.more, rule.id))
     return Page(
         title=tell("Advice for {chip}", chip=chip.title),
-        subtitle=" · ".join(traces),
+        subtitle=" · ".join([*traces, grade_line(count_grades(one.grade for one in advice))]),
         sections=sections,
         say=Labels(current_language()),
         footer="joymigrate profile advise",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from joymigrate.evidence import grade_line
 from joymigrate.language import current_language, tell
 from joymigrate.profile.attribute import REASONS
 from joymigrate.profile.coverage import LOOSE, Coverage, Covered, weight
@@ -63,11 +64,12 @@ def render(coverage: Coverage) -> str:
         )
     if phase_lines(coverage):
         sections.append(Section("phases", "Phases", phase_table(coverage), len(coverage.phases)))
+    known = grade_line(coverage.grades())
     if coverage.notes:
         sections.append(Section("notes", "Notes", notes(coverage.notes)))
     return Page(
         title=tell("Operators on {chip} {version}", chip=coverage.chip, version=coverage.version),
-        subtitle=f"{', '.join(coverage.traces)} · {coverage.source}",
+        subtitle=f"{', '.join(coverage.traces)} · {coverage.source} · {known}",
         sections=sections,
         say=Labels(current_language()),
         footer="joymigrate profile coverage",

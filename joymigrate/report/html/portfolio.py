@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from joymigrate import __version__
+from joymigrate.evidence import grade_line
 from joymigrate.model import Tier
 from joymigrate.report.html.page import (
     BarPart,
@@ -20,7 +21,7 @@ from joymigrate.report.html.page import (
     tiles,
 )
 from joymigrate.report.labels import Labels
-from joymigrate.report.portfolio import share
+from joymigrate.report.portfolio import grades, share
 from joymigrate.rewrite.portfolio import Portfolio, Row
 
 TIERS = tuple(Tier)
@@ -44,7 +45,8 @@ def render(portfolio: Portfolio, lang: str = "en", when: str = "") -> str:
     sections.append(Section("model", say("model"), model))
     return Page(
         title=say("portfolio_title"),
-        subtitle=f"{len(portfolio.rows)} {say('repositories')}",
+        subtitle=f"{len(portfolio.rows)} {say('repositories')} · "
+        f"{grade_line(grades(portfolio), say.tell)}",
         sections=sections,
         say=say,
         footer=say("written", when=when, version=__version__),

@@ -1,4 +1,5 @@
-"""Reads what torch.save wrote, without running code unless that is allowed."""
+"""Reads what torch.save wrote, without running code unless that is allowed; writes objects of
+packages that are not here."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import pickle
 import struct
 from argparse import Namespace
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,6 +64,29 @@ class Reader(pickle.Unpickler):
 
 
 PICKLE = SimpleNamespace(Unpickler=Reader, load=pickle.load, __name__="pickle")
+
+
+class Writer(pickle._Pickler):
+    """Pickles; a class that stands in for one of a package is written by the name it has there."""
+
+    def save_global(self, obj: Any, name: str | None = None) -> None:
+        """A class or function by its module and name."""
+        if not (isinstance(obj, type) and issubclass(obj, Unknown)):
+            super().save_global(obj, name)
+            return
+        self.write(pickle.GLOBAL + f"{obj.__module__}\n{obj.__qualname__}\n".encode())
+        self.memoize(obj)
+
+
+WRITE = SimpleNamespace(Pickler=Writer, __name__="pickle")
+
+
+def make_unknown(module: str, name: str, fields: Mapping[str, Any]) -> Unknown:
+    """An object of a package that need not be here, to be written with `WRITE`."""
+    made = type(name, (Unknown,), {"__module__": module})()
+    vars(made).clear()
+    made.__setstate__(dict(fields))
+    return made
 
 
 def without_unknown(value: Any, place: str, lost: list[str]) -> Any:

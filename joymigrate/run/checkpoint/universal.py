@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
-from joymigrate.run.checkpoint.pickled import torch_file
+from joymigrate.run.checkpoint.pickled import WRITE, make_unknown, torch_file
 
 LATEST = "latest_universal"
 GLOBAL = "optimizer_state.pt"
@@ -89,7 +89,8 @@ def write(state: Any, folder: Path) -> list[str]:
         "param_groups": groups,
         "optimizer_state_dict": {**facts, "param_groups": groups}, "ds_version": VERSION,
     }  # fmt: skip
-    torch.save(whole, place / "zero" / GLOBAL)
+    whole |= scaler_of(state.get("loss_scaler"))
+    torch.save(whole, place / "zero" / GLOBAL, pickle_module=WRITE)
     rest = {key: value for key, value in state.items() if key not in OWN}
     head = {
         "global_steps": 0, "skipped_steps": 0, "lr_scheduler": None, **rest,
@@ -102,7 +103,22 @@ def write(state: Any, folder: Path) -> list[str]:
     if kept:
         told = f"{kept[0]} and {len(kept) - 1} more" if len(kept) > 1 else kept[0]
         lost.append(f"{told}: in the file, but DeepSpeed restores trained weights alone from it")
+    if any(group != groups[0] for group in groups[1:]):
+        lost.append("optimizer: ZeRO 3 gives all groups the first one's settings; 1 and 2 do not")
     return lost
+
+
+def scaler_of(numbers: Any) -> dict[str, Any]:
+    """DeepSpeed's own object for a loss scale that our reader gave in numbers (float16)."""
+    if not isinstance(numbers, Mapping) or "cur_scale" not in numbers:
+        return {}
+    dynamic = bool(numbers.get("dynamic"))
+    fields = {**numbers, **({"dtype": torch.float16} if dynamic else {})}
+    name = "DynamicLossScaler" if dynamic else "LossScaler"
+    return {
+        "loss_scaler": make_unknown("deepspeed.runtime.fp16.loss_scaler", name, fields),
+        "dynamic_loss_scale": dynamic,
+    }
 
 
 def moments_of(
@@ -125,6 +141,8 @@ def moments_of(
             for name, value in by_name.items() if isinstance(by_name, Mapping) else ():
                 found.setdefault(name, {} if step is None else {"step": torch.as_tensor(step)})
                 found[name][key] = value
+        if found and not set(found) & set(model):
+            return {}, groups, ["optimizer: a form that names no weights; its moments are not told"]
         return found, groups, []
     state = optimizer["state"]
     names = names_of(state, model, optimizer.get("param_groups") or [])

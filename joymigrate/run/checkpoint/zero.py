@@ -86,7 +86,7 @@ def loss_scale(scaler: Any) -> dict[str, float]:
 # What DeepSpeed's engine writes of itself; what else is in its file is the user's client_state.
 DEEPSPEED = (
     "module", "buffer_names", "optimizer", "param_shapes", "frozen_param_shapes", "shared_params",
-    "frozen_param_fragments", "data_sampler", "random_ltd", "skipped_steps", "dp_world_size",
+    "frozen_param_fragments", "data_sampler", "random_ltd", "dp_world_size",
     "mp_world_size", "ds_config", "ds_version", "checkpoint_parallel_dimensions",
     "universal_checkpoint_info",
 )  # fmt: skip

@@ -176,3 +176,17 @@ def test_the_loss_scale_is_carried_and_a_stage_need_not_be_named(tmp_path: Path)
     state = read.read(tmp_path / "run", trust=True)[0]
     assert state["loss_scaler"] == {"cur_scale": 16.0, "dynamic": True}
     assert set(state["model"]) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    write.write(state, tmp_path / "out", "zero")
+    scaler = torch.load(
+        tmp_path / "out" / "step" / "zero" / universal.GLOBAL,
+        weights_only=False, pickle_module=pickled.PICKLE,
+    )["loss_scaler"]  # fmt: skip
+    kind = type(scaler)
+    assert (
+        f"{kind.__module__}.{kind.__name__}"
+        == "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler"
+    )
+    numbers = {"cur_scale": 16.0, "dynamic": True, "dtype": torch.float16}
+    assert vars(scaler) == {**numbers, "given": ()}  # what it was made with: nothing
+    lost = write.write({**state, "optimizer": {"groups": {"flat": 1}}}, tmp_path / "two", "zero")
+    assert "names no weights" in lost[0]

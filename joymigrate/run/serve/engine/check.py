@@ -11,7 +11,8 @@ import importlib.util
 import platform
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,13 +55,18 @@ def check(wanted: Wanted) -> Preflight:
         config = read_config(wanted.folder)
         findings += model(wanted, config)
         memory, told = plan(wanted, config)
-        findings += told
+        findings += as_documented(told) if wanted.sku else told
     except JoyError as error:
         findings.append(Finding("model", FAIL, told_by(error), error.help or ""))
-    findings += operators(wanted)
+    findings += as_documented(operators(wanted))
     findings.append(port(wanted.host, wanted.port))
     chip = wanted.chip.name if wanted.chip else None
     return Preflight(wanted.folder.resolve().name, chip, tuple(findings), memory)
+
+
+def as_documented(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings that rest on documents of the chip."""
+    return [replace(one, grade="documented") for one in findings]
 
 
 # Versions
@@ -89,7 +95,7 @@ def versions(chip: Chip | None) -> Iterator[Finding]:
             "pip install 'joymigrate[serve]'",
         )  # fmt: skip
     if chip is not None and chip.distribution and chip.distribution != "torch":
-        yield package(chip, torch)
+        yield from as_documented([package(chip, torch)])
 
 
 def package(chip: Chip, torch: str | None) -> Finding:

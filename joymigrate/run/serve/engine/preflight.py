@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
+from joymigrate.evidence import count_grades
 from joymigrate.run.serve.engine.types import EngineOptions
 
 if TYPE_CHECKING:
@@ -18,20 +19,24 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what was found, and what to do when it is not good."""
+    """One check: what was found, and what to do when it is not good.
+
+    `grade`: how well it is known, of what says something about the chip (joymigrate.evidence)."""
 
     name: str
     status: str
     found: str
     remedy: str = ""
+    grade: str | None = None
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, str | None]:
         """As in the report."""
         return {
             "name": self.name,
             "status": self.status,
             "found": self.found,
             "remedy": self.remedy,
+            "grade": self.grade,
         }
 
 
@@ -83,6 +88,10 @@ class Preflight:
     def __bool__(self) -> bool:
         return all(one.status != FAIL for one in self.findings)
 
+    def grades(self) -> dict[str, int]:
+        """How many statements about the chip have each grade."""
+        return count_grades(one.grade for one in self.findings if one.grade)
+
     def to_json(self) -> dict[str, Any]:
         """The report."""
         return {
@@ -90,6 +99,7 @@ class Preflight:
             "model": self.model,
             "chip": self.chip,
             "ready": bool(self),
+            "grades": self.grades(),
             "checks": [one.to_json() for one in self.findings],
             "memory": self.memory.to_json() if self.memory else None,
         }

@@ -66,7 +66,10 @@ def test_a_file_that_only_the_index_names_is_missed(tmp_path: Path) -> None:
 
 
 def test_the_plan_of_a_7b_model_is_arithmetic(tmp_path: Path) -> None:
-    memory = look(make(tmp_path / "m")).memory
+    found = look(make(tmp_path / "m"))
+    assert finding(found, "memory").grade == "documented"  # the card's size is the vendor's word
+    assert finding(found, "address").grade is None
+    memory = found.memory
     assert memory is not None
     assert memory.weights == 7_615_616_512 * 2
     assert memory.kv_per_token == 2 * 28 * 4 * 128 * 2
