@@ -72,10 +72,10 @@ class Writer(pickle._Pickler):
     def save_global(self, obj: Any, name: str | None = None) -> None:
         """A class or function by its module and name."""
         if not (isinstance(obj, type) and issubclass(obj, Unknown)):
-            super().save_global(obj, name)
+            super().save_global(obj, name)  # type: ignore[misc]
             return
-        self.write(pickle.GLOBAL + f"{obj.__module__}\n{obj.__qualname__}\n".encode())
-        self.memoize(obj)
+        self.write(pickle.GLOBAL + f"{obj.__module__}\n{obj.__qualname__}\n".encode())  # type: ignore[attr-defined]
+        self.memoize(obj)  # type: ignore[attr-defined]
 
 
 WRITE = SimpleNamespace(Pickler=Writer, __name__="pickle")
@@ -83,7 +83,7 @@ WRITE = SimpleNamespace(Pickler=Writer, __name__="pickle")
 
 def make_unknown(module: str, name: str, fields: Mapping[str, Any]) -> Unknown:
     """An object of a package that need not be here, to be written with `WRITE`."""
-    made = type(name, (Unknown,), {"__module__": module})()
+    made: Unknown = type(name, (Unknown,), {"__module__": module})()
     vars(made).clear()
     made.__setstate__(dict(fields))
     return made

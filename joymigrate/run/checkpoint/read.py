@@ -58,7 +58,7 @@ def read(path: Path, *, trust: bool = False) -> tuple[Any, str, list[str]]:
     if kind == "safetensors":
         return folders.safetensors_file(path), kind, []
     if kind == "zero":
-        state, lost = zero.read(path, trust), ["float16 copies of the weights: made from float32"]
+        state, lost = zero.read(path, trust), ["16-bit copies of the weights: made from float32"]
         return state, kind, [*lost, *beside_step(path)]
     if kind == "universal":
         return universal.read(path, trust), kind, []

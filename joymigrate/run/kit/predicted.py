@@ -96,8 +96,9 @@ def write_call(document: Mapping[str, Any], wanted: str, row: Row, chip: Chip) -
     return [
         *head(document, wanted, row, chip),
         "def tensor(shape, strides, dtype):",
-        f'    made = torch.empty_strided(shape, strides, dtype=dtype, device="{chip.device}")',
-        "    return made.copy_(torch.ones(shape, dtype=dtype))",
+        "    held = [n if step else 1 for n, step in zip(shape, strides)]",
+        f'    made = torch.empty_strided(held, strides, dtype=dtype, device="{chip.device}")',
+        "    return made.copy_(torch.ones(held, dtype=dtype)).expand(shape)",
         "",
         "try:",
         f"    result = torch.ops.{namespace}.{operator}.{overload or 'default'}({', '.join(args)})",

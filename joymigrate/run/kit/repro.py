@@ -6,7 +6,7 @@ import ast
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,10 @@ def find(score: Mapping[str, Any], wanted: str) -> Mapping[str, Any]:
 def script(score: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     """The script: it exits 1 while the finding shows. JoyError for what is no operator."""
     if row["section"] not in ("operator", "vendor"):
+        kind = "a kernel of ours" if row["section"] == "kernel" else "a program"
         raise JoyError(
-            f"'{row['id']}' is a program, not an operator",
-            help="send the kit and the row of score.json",
+            f"'{row['id']}' is {kind}, not an operator",
+            help="name the operator that it calls, or send the kit and the row of score.json",
         )
     chip, device = get(str(score["chip"])), score["device"]
     names: dict[str, str] = {}
@@ -53,7 +54,7 @@ def script(score: Mapping[str, Any], row: Mapping[str, Any]) -> str:
         *formula,
         *(line for form, name in names.items() for line in make_input(json.loads(form), name, row)),
         f"tensors = [{', '.join(names.values())}]",
-        f"inputs = [x.to({device!r}) for x in tensors]",
+        *move_inputs([json.loads(form) for form in names], str(row["layout"]), str(device)),
         *(WITH_GRADIENTS if "gradient" in row["deviations"] else []),
         "try:",
         f"    result = {row['call']}({place_arguments(said, names, 'inputs')})",
@@ -146,6 +147,23 @@ def write_comparison(row: Mapping[str, Any], said: str) -> list[str]:
         lines[-4:] = [f"bad = {bad}", "worst = None"]
     said = "print(first.dtype, first.shape, first.stride(), 'largest error', worst)"
     return [*lines, said, "sys.exit(bad)"]
+
+
+def move_inputs(forms: Sequence[Mapping[str, Any]], layout: str, device: str) -> list[str]:
+    """Code that brings the tensors to the device with their strides: `to` closes gaps."""
+    steps = [step for form in forms for step in form.get("strides") or ()]
+    if layout == "contiguous" and not steps:
+        return [f"inputs = [x.to({device!r}) for x in tensors]"]
+    if 0 not in steps:
+        empty = f"torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device={device!r})"
+        return [f"inputs = [{empty}.copy_(x) for x in tensors]"]
+    return [
+        "def move(x):",
+        "    held = [n if step else 1 for n, step in zip(x.shape, x.stride())]",
+        f"    y = torch.empty_strided(held, x.stride(), dtype=x.dtype, device={device!r})",
+        "    return y.copy_(x[tuple(map(slice, held))]).expand(x.shape)",
+        "inputs = [move(x) for x in tensors]",
+    ]
 
 
 def argument_text(value: Any, names: dict[str, str]) -> str:

@@ -409,13 +409,14 @@ def test_how_often_a_call_was_made_does_not_name_its_case() -> None:
 
 
 TENSOR = {"tensor": {"dtype": "float64", "shape": [2, 3], "strides": [1, 2]}}
+EXPANDED = {"tensor": {"dtype": "float64", "shape": [2, 3], "strides": [0, 1]}}
 
 
 def predicted_documents() -> dict[str, dict[str, Any]]:
     rows = [
         {"op": "aten::expm1", "args": [TENSOR], "kwargs": {}, "outcome": "refused",
          "messages": ['not "implemented" for DT_DOUBLE'], "calls": 1},
-        {"op": "aten::sum.dim_IntList", "args": [TENSOR, [1], True], "kwargs": {"dtype": None},
+        {"op": "aten::sum.dim_IntList", "args": [EXPANDED, [1], True], "kwargs": {"dtype": None},
          "outcome": "refused", "messages": [], "calls": 1},
         {"op": "aten::gelu", "args": [TENSOR], "kwargs": {}, "outcome": "accepted", "messages": []},
         {"op": "aten::to", "args": [TENSOR, "<dtype>"], "kwargs": {}, "outcome": "refused"},

@@ -86,3 +86,16 @@ def test_sealed_types_and_strides_are_made_again(tmp_path: Path) -> None:
             "args": [{"tensor": "float_4x6.0", "dtype": "float32"}], "deviations": ["dtype"],
             "predicted": {"dtypes": ["float16"]}}  # fmt: skip
     assert run(tmp_path, cast) == 0
+
+
+@pytest.mark.parametrize("steps", [[2, 12], [0, 1], [1, 4], None])
+def test_a_layout_outlives_the_way_to_the_device(steps: list[int] | None) -> None:
+    """`to` closes the gaps of a strided tensor: the finding of a layout did not show there."""
+    form = {"tensor": "float_4x6.0", "dtype": "float16", **({"strides": steps} if steps else {})}
+    row = {**ROW, "args": [form], "deviations": ["refused"], "layout": "strided"}
+    text = repro.script({**SCORE, "device": "meta"}, row)
+    names: dict[str, Any] = {}
+    exec(text.split('"""')[2].partition("try:")[0], names)
+    assert names["inputs"][0].is_meta
+    assert list(names["inputs"][0].stride()) == (steps or [12, 2])
+    assert names["inputs"][0].stride() == names["tensors"][0].stride()
