@@ -240,8 +240,15 @@ class Limits:
         if kernel in SILENT or not parameters:
             return []
         ways = self.ways(kernel, parameters, dtypes)
+        taken = {one.parameter: one.takes for one in self.answers.get(kernel, ())}
         worst = [
-            [(p, d) for p, d in way if refuses(p, d) and (kernel, p.name) not in OF_OUR_MAKING]
+            [
+                (p, d)
+                for p, d in way
+                if refuses(p, d)
+                and (kernel, p.name) not in OF_OUR_MAKING
+                and d not in taken.get(p.name, ())  # the host code is better than its document
+            ]
             for way in ways
         ]
         if not worst or not all(worst):

@@ -129,6 +129,11 @@ def test_answers_of_the_host_code_come_before_the_documents(tmp_path: Path) -> N
     (deep,) = chip.refused(["aclnnTrunc T0/7 T0/7"])
     assert "at most 6 dimensions" in str(deep.message)
     assert limits.Limits("Ascend310P3", answers=path).answers == {}  # another model
+    # The host code casts what it sums; its document lists no bool, and no call showed int64 out.
+    shipped = limits.Limits("Ascend910B3")
+    assert shipped.refused(["aclnnCumsum T12/2 T9/2"]) == []
+    (refused,) = shipped.refused(["aclnnCumsum T12/2 T12/2"])
+    assert "aclnnCumsum takes no bool as out" in str(refused.message)
 
 
 def test_a_table_of_another_form_is_refused_by_name(tmp_path: Path) -> None:
