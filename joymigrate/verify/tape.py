@@ -226,7 +226,9 @@ class Tape(TorchFunctionMode):
         outputs: list[torch.Tensor],
         mutated: list[torch.Tensor],
     ) -> None:
-        """Append one entry."""
+        """Append one entry. On the meta device nothing is computed."""
+        if any(tensor.is_meta for tensor in outputs):
+            return
         reads = {self.group(t) for t in given}
         reads |= {self.groups[s.number] for s in slots_in(stored)}
         writes = {self.group(t) for t in mutated}

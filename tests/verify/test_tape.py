@@ -101,6 +101,13 @@ def test_what_is_rounded_stays_rounded_and_goes_on_in_float64(tape: Tape) -> Non
     assert again(tape, rounded) == 2 * float(torch.tensor(1.0 / 3.0).bfloat16())
 
 
+def test_what_is_built_without_values_is_no_call(tape: Tape) -> None:
+    """Large models are built on the meta device, of which autocast knows nothing."""
+    made = torch.ones(2, dtype=torch.bfloat16, device="meta") * 2
+    assert made.is_meta
+    assert not tape.entries
+
+
 def test_random_numbers_come_from_elsewhere(tape: Tape) -> None:
     noise = torch.randn(3)
     total = (noise * 2).sum()
