@@ -21,14 +21,13 @@ from joymigrate.verify.isolated_pass import (
     CutRow,
     Float64Reference,
     IsolatedPass,
-    PassResult,
-    examine,
 )
 from joymigrate.verify.measure import relative_error
 from joymigrate.verify.module_names import plain
 from joymigrate.verify.module_replay import ARGUMENTS, OUTPUT
 from joymigrate.verify.ranks import rank_and_world
 from joymigrate.verify.settings import Settings
+from joymigrate.verify.target_pass import PassResult, examine
 from joymigrate.verify.tensor_store import KeptTensors, NamedTensors
 from joymigrate.verify.wrong_call import first_wrong
 

@@ -23,9 +23,9 @@ from joymigrate.verify import pytree
 from joymigrate.verify.cloning import cast
 from joymigrate.verify.float64_mode import Float64Mode
 from joymigrate.verify.lent_weights import Lender
-from joymigrate.verify.measure import relative_error, signature
+from joymigrate.verify.measure import relative_error
 from joymigrate.verify.mixed import held_off
-from joymigrate.verify.module_replay import ARGUMENTS, GRADIENT, CutValue, Key, ModuleReplay
+from joymigrate.verify.module_replay import GRADIENT, CutValue, Key, ModuleReplay
 from joymigrate.verify.noise import Noise
 from joymigrate.verify.tensor_store import TensorStore
 
@@ -71,6 +71,11 @@ class Float64Reference:
         """The tensor at a place."""
         row = self.rows.get(key)
         return self.tensors.get(row.content) if row is not None and row.content else None
+
+    def holds(self, key: Key) -> bool:
+        """Whether there is a tensor to compare with at a place."""
+        row = self.rows.get(key)
+        return row is not None and row.content is not None and row.content in self.tensors
 
     def knows(self, path: str, call: int) -> bool:
         """Whether this call took place."""
@@ -191,6 +196,11 @@ def never(path: str) -> bool:
     return False
 
 
+def always(key: Key) -> bool:
+    """Need all."""
+    return True
+
+
 @dataclass(slots=True)
 class IsolatedPass:
     """One call of a module that is replayed: its arguments and how to run passes over copies."""
@@ -216,10 +226,12 @@ class IsolatedPass:
         reference: Any = None,
         noise: float = 0.0,
         gradients: bool = True,
+        needs: Callable[[Key], bool] = always,
     ) -> ModuleReplay:
-        """One pass; `dtype` None is the program's own, with its autocast."""
+        """One pass; `dtype` None is the program's own, with its autocast. `needs` tells of which
+        weights the gradients are computed."""
         with leave_inference():
-            return self.run_counted(report, dtype, device, reference, noise, gradients)
+            return self.run_counted(report, dtype, device, reference, noise, gradients, needs)
 
     def run_counted(
         self,
@@ -229,6 +241,7 @@ class IsolatedPass:
         reference: Any,
         noise: float,
         gradients: bool,
+        needs: Callable[[Key], bool],
     ) -> ModuleReplay:
         """The same, where tensors count how often they are written."""
         lender = Lender(dtype, device)
@@ -241,6 +254,7 @@ class IsolatedPass:
             lender,
             reference=reference,
             gradients=gradients,
+            needs=needs,
             noise=noise,
             skip=self.skip,
             wide=dtype is torch.float64,
@@ -359,19 +373,22 @@ def own_errors(isolated: IsolatedPass, reference: Float64Reference) -> None:
 
         return report
 
+    held = reference.holds
     for noise in (0.0, ROUNDING[torch.float32]):
-        isolated.run(measure("error32"), torch.float32, reference=reference, noise=noise)
+        isolated.run(
+            measure("error32"), torch.float32, reference=reference, noise=noise, needs=held
+        )
     # Constants made inside of a module are not shaken with its inputs: sin(t · f) carries the
     # rounding of f times t. One unit in the last place of every result shows that.
     for seed in (11, 12):
         with Noise(1.0, seed):
-            isolated.run(measure("error32"), torch.float32, reference=reference)
+            isolated.run(measure("error32"), torch.float32, reference=reference, needs=held)
     if isolated.is_native_float32() and not reference.mixed:
         return
     reference.native = True
     with contextlib.suppress(RuntimeError):
         for noise in (0.0, BFLOAT):
-            isolated.run(measure("error"), None, reference=reference, noise=noise)
+            isolated.run(measure("error"), None, reference=reference, noise=noise, needs=held)
 
 
 def store(reference: Float64Reference, tensors: TensorStore, found: CutValue, budget: int) -> None:
@@ -382,7 +399,6 @@ def store(reference: Float64Reference, tensors: TensorStore, found: CutValue, bu
         return
     value = found.tensor.detach()
     dtype = str(value.dtype).removeprefix("torch.")
-    value = value.to("cpu", KEPT_AS.get(value.dtype, value.dtype), copy=True)
     norm = 0.0
     if value.numel():
         plain = value if value.is_floating_point() or value.is_complex() else value.double()
@@ -390,106 +406,18 @@ def store(reference: Float64Reference, tensors: TensorStore, found: CutValue, bu
         norm = float(torch.linalg.vector_norm(plain, dtype=wide).real)
     row = CutRow(found.owner, found.owner_call, found.order, dtype, tuple(value.shape), norm=norm)
     reference.rows[found.key] = row
+    kept_as = KEPT_AS.get(value.dtype, value.dtype)
+    size = value.numel() * kept_as.itemsize
+    # Gradients of weights are as large as the program: they leave room for all that is small.
+    weight = found.key[2] == GRADIENT and found.key[3].startswith("param.")
+    full = reference.bytes + size > (budget * WEIGHTS if weight else budget)
+    if full and weight:  # it is nowhere else: no need to copy and to hash it
+        return
+    value = value.to("cpu", kept_as, copy=True)
     content = content_of(value)
     if content not in tensors:
-        size = value.numel() * value.element_size()
-        # Gradients of weights are as large as the program: they leave room for all that is small.
-        weight = found.key[2] == GRADIENT and found.key[3].startswith("param.")
-        if reference.bytes + size > (budget * WEIGHTS if weight else budget):
+        if full:
             return
         reference.bytes += size
         tensors.add(content, value)
     row.content = content
-
-
-@dataclass(slots=True)
-class PassResult:
-    """What one pass of the target found, as JSON-able rows."""
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    draws: dict[str, Any] = field(default_factory=dict)
-    scalars: dict[str, Any] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    error: str | None = None
-
-
-def examine(
-    isolated: IsolatedPass, reference: Float64Reference, dtype: torch.dtype | None
-) -> PassResult:
-    """The target's side: its modules on the baseline's inputs, against the reference."""
-    outcome = PassResult()
-
-    def report(found: CutValue) -> None:
-        outcome.rows.append(judge_row(found, reference, dtype))
-
-    try:
-        made = isolated.run(report, dtype, reference=reference)
-    except Exception as error:  # the program's own code, on what the baseline fed
-        outcome.error = (
-            f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}"
-        )
-        return outcome
-    if dtype is None and not reference.native:
-        own_rounding(isolated, reference, outcome)
-    outcome.draws = dict(made.draws.log)
-    outcome.scalars = {f"{p}#{c}": v for (p, c), v in made.scalars.items()}
-    outcome.failures = dict(made.failures)
-    return outcome
-
-
-def own_rounding(isolated: IsolatedPass, reference: Float64Reference, outcome: PassResult) -> None:
-    """How far rounding of the inputs to the target's own dtype is carried, where the baseline
-    computed in a finer one: added to the rows as `own`."""
-    rows = {(r["path"], r["call"], r["kind"], r["leaf"]): r for r in outcome.rows}
-
-    def report(found: CutValue) -> None:
-        row, value = rows.get(found.key), reference.value(found.key)
-        if row is not None and value is not None and found.tensor is not None:
-            row["own"] = relative_error(found.tensor, value)
-
-    with contextlib.suppress(RuntimeError):
-        isolated.run(report, torch.float32, reference=reference, noise=BFLOAT)
-
-
-def judge_row(
-    found: CutValue, reference: Float64Reference, dtype: torch.dtype | None
-) -> dict[str, Any]:
-    """One row of the target: its error, and what kind of difference it is when it is large."""
-    path, call, kind, leaf = found.key
-    made: dict[str, Any] = {
-        "path": path,
-        "call": call,
-        "kind": kind,
-        "leaf": leaf,
-        "owner": found.owner,
-        "owner_call": found.owner_call,
-        "order": found.order,
-        "missing": found.tensor is None,
-    }
-    row = reference.rows.get(found.key)
-    if found.tensor is None or row is None or row.missing:
-        return made
-    made["shape"] = list(found.tensor.shape)
-    made["dtype"] = str(found.tensor.dtype).removeprefix("torch.")
-    value = reference.value(found.key)
-    if value is None:
-        return made
-    if tuple(found.tensor.shape) != row.shape:
-        return made
-    error = relative_error(found.tensor, value)
-    made["error"] = error
-    own = row.error32 if dtype is torch.float32 else row.error
-    if error > 2 * max(own, 2.0**-22):
-        made["signature"] = signature(found.tensor, value)
-    return made
-
-
-__all__ = [
-    "ARGUMENTS",
-    "CutRow",
-    "Float64Reference",
-    "IsolatedPass",
-    "PassResult",
-    "examine",
-    "make_reference",
-]

@@ -82,6 +82,7 @@ class ModuleReplay:
         *,
         reference: ReferenceValues | None = None,
         gradients: bool = True,
+        needs: Callable[[Key], bool] = lambda key: True,
         noise: float = 0.0,
         skip: Callable[[str], bool] = lambda path: False,
         wide: bool = False,
@@ -92,6 +93,7 @@ class ModuleReplay:
         self.lender = lender
         self.reference = reference
         self.gradients = gradients
+        self.needs = needs  # of which weights
         self.noise = noise
         self.skip = skip
         self.stack: list[Frame] = []
@@ -241,7 +243,11 @@ class ModuleReplay:
         # Below children that were called nothing is reachable: what is left is this module's own,
         # and that of children whose parameters it uses without calling them.
         own = set(frame.module._parameters.keys())
-        weights = dict(weights_in(frame.module, frame.weights))
+        weights = {
+            name: weight
+            for name, weight in weights_in(frame.module, frame.weights)
+            if self.needs((frame.path, frame.call, GRADIENT, f"param.{name}"))
+        }
         unused = [f"param.{n}" for n, weight in weights.items() if weight is None and n in own]
         starts |= {f"param.{n}": weight for n, weight in weights.items() if weight is not None}
         if not ends or not (starts or unused):

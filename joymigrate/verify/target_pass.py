@@ -1,0 +1,98 @@
+"""The target's side of teacher-forced passes: its modules on the baseline's inputs, against the
+baseline's float64 reference."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from joymigrate.verify.isolated_pass import BFLOAT, Float64Reference, IsolatedPass
+from joymigrate.verify.measure import relative_error, signature
+from joymigrate.verify.module_replay import CutValue
+
+
+@dataclass(slots=True)
+class PassResult:
+    """What one pass of the target found, as JSON-able rows."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    draws: dict[str, Any] = field(default_factory=dict)
+    scalars: dict[str, Any] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+
+
+def examine(
+    isolated: IsolatedPass, reference: Float64Reference, dtype: torch.dtype | None
+) -> PassResult:
+    """The target's side: its modules on the baseline's inputs, against the reference."""
+    outcome = PassResult()
+
+    def report(found: CutValue) -> None:
+        outcome.rows.append(judge_row(found, reference, dtype))
+
+    try:
+        made = isolated.run(report, dtype, reference=reference)
+    except Exception as error:  # the program's own code, on what the baseline fed
+        outcome.error = (
+            f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}"
+        )
+        return outcome
+    if dtype is None and not reference.native:
+        own_rounding(isolated, reference, outcome)
+    outcome.draws = dict(made.draws.log)
+    outcome.scalars = {f"{p}#{c}": v for (p, c), v in made.scalars.items()}
+    outcome.failures = dict(made.failures)
+    return outcome
+
+
+def own_rounding(isolated: IsolatedPass, reference: Float64Reference, outcome: PassResult) -> None:
+    """How far rounding of the inputs to the target's own dtype is carried, where the baseline
+    computed in a finer one: added to the rows as `own`."""
+    rows = {(r["path"], r["call"], r["kind"], r["leaf"]): r for r in outcome.rows}
+
+    def report(found: CutValue) -> None:
+        row, value = rows.get(found.key), reference.value(found.key)
+        if row is not None and value is not None and found.tensor is not None:
+            row["own"] = relative_error(found.tensor, value)
+
+    with contextlib.suppress(RuntimeError):
+        isolated.run(
+            report, torch.float32, reference=reference, noise=BFLOAT, needs=reference.holds
+        )
+
+
+def judge_row(
+    found: CutValue, reference: Float64Reference, dtype: torch.dtype | None
+) -> dict[str, Any]:
+    """One row of the target: its error, and what kind of difference it is when it is large."""
+    path, call, kind, leaf = found.key
+    made: dict[str, Any] = {
+        "path": path,
+        "call": call,
+        "kind": kind,
+        "leaf": leaf,
+        "owner": found.owner,
+        "owner_call": found.owner_call,
+        "order": found.order,
+        "missing": found.tensor is None,
+    }
+    row = reference.rows.get(found.key)
+    if found.tensor is None or row is None or row.missing:
+        return made
+    made["shape"] = list(found.tensor.shape)
+    made["dtype"] = str(found.tensor.dtype).removeprefix("torch.")
+    value = reference.value(found.key)
+    if value is None:
+        return made
+    if tuple(found.tensor.shape) != row.shape:
+        return made
+    error = relative_error(found.tensor, value)
+    made["error"] = error
+    own = row.error32 if dtype is torch.float32 else row.error
+    if error > 2 * max(own, 2.0**-22):
+        made["signature"] = signature(found.tensor, value)
+    return made
