@@ -44,6 +44,9 @@ CHECKPOINT = typer.Option(None, "--checkpoint", help="The checkpoint that the ta
 LANG = typer.Option(
     None, "--lang", help="en or zh, but json (default: `lang` of the configuration, else en)."
 )
+STRICT = typer.Option(
+    False, "--strict", help="Inconclusive (3) where a pass would leave something out."
+)
 VERBOSE = typer.Option(False, "-v", "--verbose", help="Show passed records as well.")
 
 

@@ -22,9 +22,7 @@ def command(
     checkpoint: str | None = _verdicts.CHECKPOINT,
     form: str = _verdicts.FORMAT,
     lang: str | None = _verdicts.LANG,
-    strict: bool = typer.Option(
-        False, "--strict", help="Inconclusive (3) where a pass would leave something out."
-    ),
+    strict: bool = _verdicts.STRICT,
     output: Path | None = _verdicts.OUTPUT,
     verbose: bool = _verdicts.VERBOSE,
 ) -> int:

@@ -48,9 +48,7 @@ def command(
     checkpoint: str | None = _verdicts.CHECKPOINT,
     form: str = _verdicts.FORMAT,
     lang: str | None = _verdicts.LANG,
-    strict: bool = typer.Option(
-        False, "--strict", help="Inconclusive (3) where a pass would leave something out."
-    ),
+    strict: bool = _verdicts.STRICT,
     evidence: Path | None = typer.Option(
         None, "--evidence", metavar="DIR", help="A script and tensors of the first wrong place."
     ),

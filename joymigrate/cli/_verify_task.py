@@ -43,6 +43,7 @@ def command(
     checkpoint: str | None = _verdicts.CHECKPOINT,
     form: str = _verdicts.FORMAT,
     lang: str | None = _verdicts.LANG,
+    strict: bool = _verdicts.STRICT,
     output: Path | None = _verdicts.OUTPUT,
 ) -> int:
     """Compare two files of predictions, paired by id.
@@ -51,6 +52,7 @@ def command(
     task. Exit code 0: the target is not worse by the margin; 1: it is; 3: this cannot be told.
     """
     from joymigrate.cli._output import one_of, split
+    from joymigrate.verify import scope
     from joymigrate.verify.task import Question, compare
     from joymigrate.verify.task.document import document, verdict
     from joymigrate.verify.task.ranking import compare_ranking
@@ -82,6 +84,5 @@ def command(
     else:
         task = compare(baseline, target, question, envelope)
     found = verdict(task, rehearsal=place.rehearsal)
-    return _verdicts.finish(
-        document(task, rehearsal=place.rehearsal), found, place, view, output, [baseline, target]
-    )
+    found = scope.strict(found) if strict else found
+    return _verdicts.finish(document(task, found), found, place, view, output, [baseline, target])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from joymigrate.errors import JoyError
 from joymigrate.verify.model import Outcome
 from joymigrate.verify.task import Question, Task, compare
-from joymigrate.verify.task.document import document
+from joymigrate.verify.task.document import document, verdict
 
 
 def write(path: Path, samples: Iterable[dict[str, Any]]) -> Path:
@@ -244,6 +244,10 @@ def test_missing_answers_never_count_as_passed(tmp_path: Path) -> None:
     found = compare(base, target, Question())
     assert found.outcome is Outcome.INCONCLUSIVE
     assert len(found.unmatched[1]) == 100
+    made = verdict(found)
+    assert made.covered["samples"] == {"compared": 9900, "of": 10_000}
+    assert str(made.uncovered[0]["reason"]).startswith("the target has none of the ids ")
+    assert str(made.uncovered[0]["reason"]).endswith(" and 80 more")
     target.write_text("".join(lines[:9000]))
     assert "only 90.0 % of the ids" in compare(base, target, Question()).reasons[0]
 

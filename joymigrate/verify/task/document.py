@@ -29,6 +29,7 @@ STATUS = {
     Outcome.INCONCLUSIVE: Status.UNCOMPARED,
 }
 SHOWN_IDS = 20
+KEPT_IDS = 1000  # in the JSON
 
 
 def verdict(task: Task, *, rehearsal: bool = False) -> Verdict:
@@ -48,12 +49,29 @@ def verdict(task: Task, *, rehearsal: bool = False) -> Verdict:
         (stage,),
         rehearsal=rehearsal,
         reason=reason,
+        covered={"samples": {"compared": task.paired, "of": total}},
+        uncovered=tuple(left_out(task)),
     )
 
 
-def document(task: Task, *, rehearsal: bool = False) -> dict[str, Any]:
-    """`joymigrate.verdict/1` with the object `task`."""
-    return {**verdict_json(verdict(task, rehearsal=rehearsal)), "task": task_json(task)}
+def left_out(task: Task) -> Iterator[dict[str, Any]]:
+    """Samples that are in no pair, by their ids."""
+    for side, ids in zip(("baseline", "target"), task.unmatched, strict=False):
+        if ids:
+            more = Text(" and {number} more", number=len(ids) - SHOWN_IDS)
+            reason = Text("the {side} has none of the ids {ids}{more}", side=side,
+                          ids=", ".join(ids[:SHOWN_IDS]),
+                          more=more if len(ids) > SHOWN_IDS else "")  # fmt: skip
+            yield {"what": "samples", "count": len(ids), "reason": reason}
+    for side, count in zip(("baseline", "target"), task.repeated, strict=False):
+        if count and task.question.duplicates == "first":
+            reason = Text("later lines of an id in the {side} (--duplicates first)", side=side)
+            yield {"what": "samples", "count": count, "reason": reason}
+
+
+def document(task: Task, found: Verdict | None = None) -> dict[str, Any]:
+    """`joymigrate.verdict/1` with the object `task`. `found`: its verdict, where it is known."""
+    return {**verdict_json(verdict(task) if found is None else found), "task": task_json(task)}
 
 
 def divergence(record: Difference, reason: str) -> FirstDivergence:
@@ -134,7 +152,7 @@ def task_json(task: Task) -> dict[str, Any]:
         "by_task": {name: figures_json(one, task) for name, one in task.groups.items()},
         "samples": dict(zip(names, task.counts, strict=False)),
         "unmatched": {
-            f"missing_in_{name}": {"count": len(ids), "ids": list(ids[:SHOWN_IDS])}
+            f"missing_in_{name}": {"count": len(ids), "ids": list(ids[:KEPT_IDS])}
             for name, ids in zip(names, task.unmatched, strict=False)
         },
         "duplicates": dict(zip(names, task.repeated, strict=False)),
