@@ -24,6 +24,7 @@ NAMES = {
     "gradients": "gradients before the update",
     "state": "state after the update",
     "outputs": "results",
+    "module values": "values of modules",
     "update": "updates (settings)",
 }
 

@@ -177,7 +177,6 @@ def judge_replay(
         found.stages.append(made)
         found.rows += rows
     after_module(found)
-    found.notes += replayed.notes
     return replayed
 
 

@@ -114,6 +114,20 @@ def of_recorder(error: BaseException) -> str | None:
     return None
 
 
+# What our own code raises where it is wrong; torch refuses a call by other exceptions.
+OWN_ERRORS = (AssertionError, AttributeError, LookupError, NameError, TypeError, ZeroDivisionError)
+
+
+def recorder_error(error: BaseException) -> Text | None:
+    """Words for an exception that was caught, where it is an error of the recorder itself."""
+    at = of_recorder(error) if isinstance(error, OWN_ERRORS) else None
+    if at is None:
+        return None
+    said = str(error).strip().splitlines()
+    what = f"{type(error).__name__}: {said[0][:LONGEST] if said else ''}".removesuffix(": ")
+    return Text("joymigrate's own recorder failed at {where}: {what}", where=at, what=what)
+
+
 def foreign(path: Path) -> bool:
     """Whether a file belongs to Python, to a package, or to joymigrate."""
     if {"site-packages", "dist-packages"} & set(path.parts):

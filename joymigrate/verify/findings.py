@@ -24,7 +24,6 @@ class Findings:
     causes: dict[int, tuple[str | None, str]] = field(default_factory=dict)  # id(row) → cause
     replaced: dict[str, tuple[str, str]] = field(default_factory=dict)  # module → its two classes
     depth: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     # of all processes but the first: what was judged of the whole run, by process, and (process,
     # what is not covered)
     watched: dict[int, Watched] = field(default_factory=dict)
@@ -44,4 +43,6 @@ def stage(name: str, rows: Sequence[Difference], *, reason: str | None = None) -
         return StageResult(name, Outcome.SKIPPED, reason=reason or "nothing to compare")
     failed = any(row.status.failed for row in rows)
     outcome = Outcome.FAIL if failed else Outcome.PASS if compared else Outcome.INCONCLUSIVE
+    if outcome is Outcome.INCONCLUSIVE and reason is None:
+        reason = Counter(row.reason for row in rows).most_common(1)[0][0]
     return StageResult(name, outcome, compared, len(rows), dict(counts), reason)

@@ -62,7 +62,9 @@ def record(
     latest = ledger.latest()
     patch = origin.patch or (latest.id if latest else None)
     details = details_of(origin, patch, ledger.root)
-    details |= {"covered": dict(verdict.covered)} if verdict.covered else {}
+    if verdict.covered:
+        left = [dict(item) for item in verdict.uncovered]
+        details |= {"covered": dict(verdict.covered), "uncovered": left}
     judged = [
         stage
         for stage in verdict.stages

@@ -92,6 +92,8 @@ def judge(
     decided = whole[-1].stage if whole else None
     doubts = [s for s in found.stages if s.verdict is Outcome.INCONCLUSIVE]
     broken = crash.of(target.ranks)
+    ranks = (*baseline.ranks, *target.ranks)
+    recorder_errors = [e for rank in ranks for e in rank.program.get("recorder_errors", ())]
     if first is not None:
         outcome, decided = Outcome.FAIL, first.stage
     elif broken is not None:
@@ -101,8 +103,12 @@ def judge(
             Outcome.INCONCLUSIVE,
             Text("the target's program ended with {exit_code}", exit_code=exit_code),
         )
+    elif recorder_errors:
+        outcome, reason = Outcome.INCONCLUSIVE, recorder_errors[0]
     elif doubts:
         outcome, decided, reason = Outcome.INCONCLUSIVE, doubts[0].stage, doubts[0].reason
+    elif rest.short is not None:
+        outcome, reason = Outcome.INCONCLUSIVE, rest.short
     elif not coverage.enough:
         outcome = Outcome.INCONCLUSIVE
         reason = Text(

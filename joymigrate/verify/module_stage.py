@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,6 +38,13 @@ class ModuleStage:
     errors: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     passes: int = 0
+
+    def uncompared(self) -> list[tuple[int, Any]]:
+        """(how many, why) of the values of replayed calls that were not held against anything."""
+        rows = [judged.difference for judged in self.rows]
+        left = (row for row in rows if not row.status.compared)
+        counts = Counter(row.reason or "drawn at random, or on one side only" for row in left)
+        return [(number, reason) for reason, number in counts.items()]
 
 
 def judge_forced(

@@ -88,7 +88,9 @@ class Recorder:
         self.given: list[int] = []  # of these the program got the baseline's
         self.lossed = False  # a backward pass has begun in this step
         self.transformed: set[str] = set()  # transforms that gave gradients in this step
+        self.missed = 0  # calls of modules in other threads
         self.notes: list[str] = []
+        self.recorder_errors: list[Any] = []  # errors of our own that the program went on after
         self.over = False
         self.broken = False  # a step could not be written
 
@@ -118,6 +120,15 @@ class Recorder:
             return False
         late = self.step >= LATE and self.step & (self.step - 1) == 0
         return self.recording or late or self.new_mode > 0
+
+    def is_missed(self) -> bool:
+        """Whether a call of this moment is the program's own, in a thread that is not looked at."""
+        return (
+            threading.get_ident() != self.thread
+            and not self.over
+            and torch._C._current_graph_task_id() < 0
+            and os.getpid() == self.process
+        )
 
     def call(self, module: Any, args: Any, kwargs: Any, real: Callable[..., Any]) -> Any:
         """One module call of the program."""
@@ -290,10 +301,17 @@ class Recorder:
             self.replay_session.replay_call(self, root, path, module, args, kwargs)
         except Exception as error:  # ours to bear: the program goes on without
             self.module_replay = None
+            self.note_error(error)
             what = str(error).splitlines()[0][:200] if str(error) else ""
             self.notes.append(f"{root}:{path} is not replayed: {type(error).__name__} {what}")
         finally:
             self.busy = False
+
+    def note_error(self, error: BaseException) -> None:
+        """Note an exception that was caught, where it is our own."""
+        said = crash.recorder_error(error)
+        if said is not None and said not in self.recorder_errors:
+            self.recorder_errors.append(said)
 
     def hold(self, replay: ModuleReplay | None) -> None:
         """Which pass gets module calls."""

@@ -31,6 +31,7 @@ class Rest:
     uncovered: list[dict[str, Any]] = field(default_factory=list)
     broken: str | None = None  # the target's own calls could not be run again
     made: Growth = field(default_factory=Growth)  # of what is made of numbers from outside
+    short: Any = None  # words for a target that did less than the baseline
     parted: float = math.inf  # step from which a rate differs because a measured result does
 
     def explains(self, error: float | None, most: float = FREE) -> bool:

@@ -410,8 +410,11 @@ def modes(
         if index >= len(theirs):
             left = sum(run[3] for run in ours[index:])
             rest.leave_out("calls", left, "the target ended before them")
-            if step <= 2:
-                return
+            called = {roots.get(run[0], run[0]) for run in theirs}
+            never = next((run[0] for run in ours[index:] if run[0] not in called), None)
+            if never is not None:
+                text = "the target does not call {model}, which the baseline calls"
+                rest.short = Text(text, model=view(f"{never}:"))
             return
         name, mode, with_gradients, count, _ = theirs[index]
         if roots.get(name, name) != root:
@@ -481,6 +484,9 @@ def schedules(
         end = min(updates, b["updates"][twin])
         if end < updates:
             rest.leave_out("updates", updates - end, "the target ended before them")
+            if b.get("backward", 0) < a.get("backward", 0):  # a scaler may leave updates out
+                text = "the target ended after {have} of the baseline's {want} updates"
+                rest.short = rest.short or Text(text, have=end + 1, want=updates + 1)
         one: Any = None
         two: Any = None
         for number in sorted({*mine, *other}):

@@ -72,8 +72,11 @@ def of(
     for place, kind, inside in outermost(*(s.program.get("graphs", {}) for s in (ours, theirs))):
         reason = f"inside of {place}, which runs as one graph ({kind}): compared where it begins"
         left.append({"what": "modules", "count": inside, "reason": reason})
+    for count, reason in replayed.uncompared():
+        left.append({"what": "module values", "count": count, "reason": reason})
     for error in replayed.errors:
         left.append({"what": "calls", "count": 1, "reason": str(error)})
+    left += [{"what": "gradients", "count": 1, "reason": str(note)} for note in replayed.notes]
     notes = [rank.program.get("notes", []) for rank in (ours, theirs)]
     left += [{"what": "baseline", "count": 1, "reason": str(note)} for note in notes[0]]
     alone = [note for note in notes[1] if note not in notes[0]]
@@ -135,10 +138,11 @@ def strict(verdict: Verdict) -> Verdict:
 
 
 def least_share(covered: Mapping[str, Mapping[str, int]]) -> float:
-    """The smallest share of what was recorded that was compared, 0 to 1; steps do not count."""
+    """The smallest share of what was recorded that was compared, 0 to 1: 0 where nothing was
+    recorded. Steps and printed numbers do not count."""
     shares = [
         part["compared"] / part["of"]
         for name, part in covered.items()
         if part["of"] and name not in ("steps", "printed")
     ]
-    return min(shares, default=1.0)
+    return min(shares, default=0.0)

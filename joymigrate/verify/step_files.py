@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
+from joymigrate.language import Text
 from joymigrate.verify.bundle.table import index_bytes
 from joymigrate.verify.bundle.write import RankWriter
 from joymigrate.verify.environment import environment
@@ -67,12 +68,16 @@ class StepFiles:
         recorder = self.recorder
         parts = (recorder.arguments, recorder.batch_keeper)
         kept = [note for part in parts if part is not None for note in part.notes()]
+        if recorder.missed:
+            text = "{number} calls of modules in other threads are not recorded"
+            kept.append(Text(text, number=recorder.missed))
         return {
             **recorder.inventory.to_json(recorder.module_names),
             "batches": recorder.batches,
             "given_batches": recorder.given,
             "environment": environment(),
             "optimisers": recorder.optimisers,
+            "recorder_errors": recorder.recorder_errors,
             "notes": [*recorder.notes, *recorder.replay_session.notes, *kept],
         }
 

@@ -389,6 +389,7 @@ class StepTape:
         except Exception as error:  # the program's own calls in a type they were not made for
             said = str(error).splitlines()[0][:200] if str(error) else ""
             entry["error"] = f"{type(error).__name__}: {said}"
+            recorder.note_error(error)
         finally:
             recorder.busy, tape.inside = busy, was
         self.events.append(entry)

@@ -84,6 +84,7 @@ def watch_modules(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
         if recorder.module_replay is not None:
             return recorder.module_replay.call(module, args, kwargs, real)
         if not recorder.watches() or within():
+            recorder.missed += recorder.is_missed()
             return real(module, *args, **kwargs)
         return recorder.call(module, args, kwargs, real)
 

@@ -9,6 +9,7 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.journey.gates import OF, Gates, find_violation, read_gates, refuses
+from joymigrate.verify.scope import least_share
 
 
 def test_defaults_let_an_undecided_comparison_go_on() -> None:
@@ -69,6 +70,7 @@ def test_a_wrong_gate_is_named_with_what_would_be_right(raw: dict, words: str) -
         ("rehearse", "refusals", 3, "refusals", 3, 4),
         ("rehearse", "memory_gib", 2, "peak_bytes", 2 * 2**30, 2 * 2**30 + 1),
         ("coverage", "coverage", 95, "calls_pct", 95.0, 94.99),
+        ("verify", "verified", 95, "verified_pct", 95.0, 100 * least_share({})),
     ],
 )
 def test_a_limit_just_holds_and_just_fails(

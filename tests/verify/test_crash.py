@@ -168,6 +168,8 @@ def test_a_failure_of_the_recorder_is_told_from_one_of_the_program() -> None:
     with DrawMode(draws):
         program = raised(lambda: torch.ones(2, 3) @ torch.ones(2, 3))
     assert crash.of_recorder(program) is None
+    assert "recorder failed at crash.py:" in str(crash.recorder_error(own))
+    assert crash.recorder_error(program) is None
 
 
 @pytest.mark.parametrize("kind", ["Adam", "LBFGS"])

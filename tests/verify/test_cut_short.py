@@ -16,7 +16,7 @@ from joymigrate.verify.tolerance import Tolerance
 from tests.verify.harness import record, replay
 
 PROGRAM = """
-import os, resource, signal, torch
+import os, resource, signal, threading, torch
 torch.manual_seed(0); torch.set_num_threads(1)
 net = torch.nn.Linear(3, 2); optimiser = torch.optim.SGD(net.parameters(), 0.1)
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -34,6 +34,7 @@ for step in range(int(os.environ.get("STEPS", "3"))):
     if limit and step == 2:  # no file of this process grows beyond: writes fail, as on a full disk
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
     net(torch.ones(2, 3)).sum().backward(); optimiser.step(); optimiser.zero_grad()
+    aside = threading.Thread(target=net, args=(torch.ones(2, 3),)); aside.start(); aside.join()
 print("ran to its end")
 """
 
@@ -95,7 +96,12 @@ def test_a_target_may_go_on_where_its_baseline_was_cut_short(base: Path, tmp_pat
     whole.ranks[0].cut = True
     verdict = compare(whole, target, Tolerance.of(None))
     assert verdict.verdict is Outcome.PASS, verdict.reason
-    assert any("cut short before them" in str(item["reason"]) for item in verdict.uncovered)
+    left = [str(item["reason"]) for item in verdict.uncovered]
+    assert any("cut short before them" in reason for reason in left)
+    assert "2 calls of modules in other threads are not recorded" in left
+    verdict = compare(target, whole, Tolerance.of(None))
+    assert verdict.verdict is Outcome.INCONCLUSIVE
+    assert verdict.reason == "the target ended after 2 of the baseline's 3 updates"
 
 
 @pytest.mark.slow

@@ -140,7 +140,7 @@ def without(at: StepContext, done: CompletedCommand | None) -> Outcome:
         "verify",
         Status.DONE,
         why,
-        {"verdict": "inconclusive", "baseline": None},
+        {"verdict": "inconclusive", "baseline": None, "verified_pct": 0.0},
         ("verify/record-log.txt",),
         verdict="inconclusive",
         help=Text.join("\n\n", (tail, baseline.OURS))

@@ -55,7 +55,7 @@ class Rank:
     tables: dict[int, Table] = field(default_factory=dict)
     # of a killed program: files whose next version is there, and where the committed one lies
     earlier: Mapping[str, str] = field(default_factory=dict)
-    cut: bool = False  # the recording ended before the program
+    cut: bool = False  # the recording ended before the program, or the program broke off
 
     @property
     def number(self) -> int:
@@ -181,7 +181,7 @@ def open_bundle(path: Path) -> Bundle:
         raise NothingRecorded(path, manifest)
     bundle = Bundle(path, manifest, sorted(ranks, key=lambda rank: rank.number))
     for rank in ranks:
-        rank.cut = not bundle.complete
+        rank.cut = not bundle.complete or bool(bundle.manifest.get("exit_code"))
     return bundle
 
 
