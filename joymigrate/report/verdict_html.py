@@ -19,6 +19,7 @@ from joymigrate.report.verdict_words import (
     TONES,
     compared_records,
     counts,
+    covers_program,
     figure,
     headline,
     part_of,
@@ -66,7 +67,7 @@ def summary(document: Mapping[str, Any]) -> Section:
     outcome = document["verdict"]
     coverage = document["coverage"]
     pair = coverage["compared"], coverage["recorded"]
-    compared, recorded = compared_records(document) if document.get("covered") else pair
+    compared, recorded = compared_records(document) if covers_program(document) else pair
     share = compared / recorded if recorded else 0.0
     found = counts(document)
     failed = sum(n for status, n in found.items() if STATUS_TONES[status] == "report")

@@ -12,6 +12,7 @@ from joymigrate.report.verdict_words import (
     MEANING,
     compared_records,
     counts,
+    covers_program,
     figure,
     headline,
     join_parts,
@@ -83,7 +84,7 @@ def records(document: Mapping[str, Any]) -> Iterator[str]:
     yield "## " + tell("Coverage")
     yield ""
     share = part_of(found["compared"], found["recorded"])
-    if document.get("covered"):
+    if covers_program(document):
         share = part_of(*compared_records(document))
         yield tell("Compared {share} records of all stages.", share=share)
     else:

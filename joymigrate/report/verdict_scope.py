@@ -24,7 +24,7 @@ NAMES = {
     "gradients": "gradients before the update",
     "state": "state after the update",
     "outputs": "results",
-    "module values": "values of modules",
+    "samples": "pairs of samples",
     "update": "updates (settings)",
 }
 

@@ -10,6 +10,7 @@ from joymigrate.report.verdict_kinds import parts_of
 from joymigrate.report.verdict_words import (
     compared_records,
     counts,
+    covers_program,
     figure,
     headline,
     join_parts,
@@ -79,7 +80,7 @@ def coverage(document: Mapping[str, Any]) -> str:
     found = document["coverage"]
     parts = join_parts(f"{number} {tell(status)}" for status, number in counts(document).items())
     share = part_of(found["compared"], found["recorded"])
-    if document.get("covered"):  # what was compared of the program stands in lines of its own
+    if covers_program(document):  # what was compared of it stands in lines of its own
         words = "Compared {share} records of all stages: {parts}."
         return tell(words, share=part_of(*compared_records(document)), parts=parts or "-")
     if parts:

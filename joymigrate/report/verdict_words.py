@@ -131,6 +131,11 @@ def worst(document: Mapping[str, Any], most: int) -> list[Mapping[str, Any]]:
     return sorted(document.get("records", ()), key=key)[:most]
 
 
+def covers_program(document: Mapping[str, Any]) -> bool:
+    """Whether a verdict says what it covers of a whole program, and not of one kind of result."""
+    return bool(document.get("covered")) and len(document.get("stages", ())) > 1
+
+
 def compared_records(document: Mapping[str, Any]) -> tuple[int, int]:
     """How many records were held against each other, and how many there are."""
     found = counts(document)

@@ -73,7 +73,7 @@ def of(
         reason = f"inside of {place}, which runs as one graph ({kind}): compared where it begins"
         left.append({"what": "modules", "count": inside, "reason": reason})
     for count, reason in replayed.uncompared():
-        left.append({"what": "module values", "count": count, "reason": reason})
+        left.append({"what": "values of modules", "count": count, "reason": reason})
     for error in replayed.errors:
         left.append({"what": "calls", "count": 1, "reason": str(error)})
     left += [{"what": "gradients", "count": 1, "reason": str(note)} for note in replayed.notes]
