@@ -42,6 +42,8 @@ class Noise(WatchingMode):
         """Noise on one result, in place."""
         if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
             return
+        if tensor.is_nested:  # its length is no number: what it is computed from is moved
+            return
         if tensor.dtype == torch.float64 or not tensor.numel():
             return
         if any(s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)):

@@ -293,7 +293,9 @@ def hash_of(state: torch.Tensor) -> int:
 
 
 def sample_strided(tensor: torch.Tensor, most: int) -> torch.Tensor:
-    """Up to `most` elements, spread evenly."""
+    """Up to `most` elements, spread evenly; complex ones as pairs."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
     flat = tensor.reshape(-1)
     if not most:
         return flat[:0]

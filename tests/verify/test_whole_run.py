@@ -13,6 +13,7 @@ import torch
 
 from joymigrate.verify import run_watch, watch_record, watch_stage
 from joymigrate.verify.files_stage import judge_files
+from joymigrate.verify.identity import unequal
 from joymigrate.verify.model import Outcome, Status
 from joymigrate.verify.run_results import ResultSeries
 from joymigrate.verify.series_errors import log_ratio, sudden, usual_size, value_error
@@ -29,6 +30,17 @@ def test_rounding_that_grows_is_no_jump_and_a_jump_is() -> None:
     assert sudden(grown, 0.02) is None
     assert sudden([*grown[:6], (6, 0.4)], 0.02) == 6
     assert sudden([(0, 0.4), (1, 0.5), (2, 0.6)], 0.02) is None  # apart from the first step on
+
+
+def test_a_complex_weight_is_watched_by_both_of_its_parts() -> None:
+    weight = torch.tensor([1 + 2j, 3 - 4j])
+    assert run_watch.sample_strided(weight.conj(), 8).tolist() == [1.0, -2.0, 3.0, 4.0]
+
+
+def test_weights_that_the_program_computes_may_differ_by_rounding() -> None:
+    weight = {"shape": [2], "dtype": "float32", "kind": "parameter"}
+    found = [unequal(weight, weight, {"cast": False, "error": e})[0] for e in (1e-7, 1e-5)]
+    assert found == [Status.WARN, Status.FAIL]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
