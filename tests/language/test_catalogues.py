@@ -66,7 +66,8 @@ PACKAGES = [
     "verify/folding.py", "verify/free_stage.py", "verify/judgement.py",
     "verify/module_stage.py", "verify/free.py", "verify/generate.py", "verify/identity.py",
     "verify/isolated_pass.py", "verify/loss.py", "verify/model.py", "verify/optimiser_stage.py",
-    "verify/ops/judge.py", "verify/ops/operator.py", "verify/ops/replay.py", "verify/task",
+    "verify/ops/judge.py", "verify/ops/operator.py", "verify/ops/replay.py", "verify/rest_stage.py",
+    "verify/task", "verify/watch_stage.py",
     "journey/gates.py", "journey/plan.py", "journey/runner.py", "journey/steps", "cli/_progress.py",
 ]  # fmt: skip
 
