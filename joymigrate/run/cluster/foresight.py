@@ -25,6 +25,7 @@ MOMENTS = 2000  # moments of one look ahead
 ROUNDS = 20  # times that all that runs is thought away
 TRIES = 64  # tries to leave out ends that are not needed
 Ends = Sequence[tuple[str, "float | None"]]  # a job, and the time of its end in seconds
+Course = tuple[Ends, list[str]]  # the ends before a job's start, and who starts before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +182,12 @@ def basis_of(outlook: Outlook) -> str:
 
 def attempt(
     scheduler: Scheduler, name: str, ends: Ends, now: float, heals: Sequence[str] = ()
-) -> list[str] | None:
-    """In a copy: who starts before the job when these end as said, or None if it does not start.
+) -> Course | None:
+    """In a copy: which of these ends come before the job's start, and who starts before it.
 
-    The nodes `heals` have all their cards again before. Ends of one time come together. Those
-    without a time come last: all that run then, then those of the others that have started
-    meanwhile.
+    None if it does not start when they end as said. The nodes `heals` have all their cards again
+    before. Ends of one time come together. Those without a time come last: all that run then, then
+    those of the others that have started meanwhile.
     """
     twin = clone(scheduler)
     starts: list[str] = []
@@ -200,8 +201,8 @@ def attempt(
         return there
 
     if started([NodeBack(node, (), now) for node in heals] or [Tick(now)]):
-        return starts
-    at = now
+        return (), starts
+    at, over = now, set[str]()
     for when, group in itertools.groupby(ends, key=lambda end: end[1]):
         at = at if when is None else when
         left = [one for one, _ in group]
@@ -209,8 +210,9 @@ def attempt(
             ending = [one for one in left if one in twin.running]
             if not ending:
                 return None
+            over.update(ending)
             if started([Ended(one, at) for one in ending]):
-                return starts
+                return [end for end in ends if end[0] in over], starts
             left = [one for one in left if one not in ending]
     return None
 
@@ -218,42 +220,40 @@ def attempt(
 def shortest(scheduler: Scheduler, name: str, outlook: Outlook, ends: Ends) -> Enough | None:
     """These ends without those that make no difference, tried as they are said."""
     now = outlook.now
-    starts = attempt(scheduler, name, ends, now)
-    if starts is None:
+    course = attempt(scheduler, name, ends, now)
+    if course is None:
         return None
     for near in fewer(scheduler, name, outlook):
-        few = [end for end in ends if end[0] in near]
-        tried = attempt(scheduler, name, few, now)
+        tried = attempt(scheduler, name, [end for end in course[0] if end[0] in near], now)
         if tried is not None:
-            ends, starts = few, tried
+            course = tried
             break
-    for rest, tried in left_out(scheduler, name, ends, now):
-        ends, starts = rest, tried
+    ends, starts = leave_out(scheduler, name, course, now)
     return Enough(tuple((one, None if at is None else at - now) for one, at in ends), tuple(starts))
 
 
-def left_out(
-    scheduler: Scheduler, name: str, ends: Ends, now: float, heals: Sequence[str] = ()
-) -> Iterator[tuple[Ends, list[str]]]:
-    """Fewer and fewer of these ends that still start the job, and who starts on the way.
+def leave_out(
+    scheduler: Scheduler, name: str, course: Course, now: float, heals: Sequence[str] = ()
+) -> Course:
+    """Fewer of these ends that still start the job, and who starts on the way.
 
     Parts of falling length are left out, as delta debugging does, until no single one can be:
     a few tries where most ends do not matter.
     """
-    length = (len(ends) + 1) // 2
+    length = (len(course[0]) + 1) // 2
     tries = TRIES
-    while ends and length and tries:
+    while length and tries:
         at = 0
-        while at < len(ends) and tries:
-            rest = [*ends[:at], *ends[at + length :]]
+        while at < len(course[0]) and tries:
+            rest = [*course[0][:at], *course[0][at + length :]]
             tries -= 1
             tried = attempt(scheduler, name, rest, now, heals)
             if tried is None:
                 at += length
             else:
-                ends = rest
-                yield ends, tried
+                course = tried
         length = length // 2
+    return course
 
 
 def fewer(scheduler: Scheduler, name: str, outlook: Outlook) -> Iterator[set[str]]:
@@ -290,18 +290,17 @@ def heal_nodes(scheduler: Scheduler, name: str, now: float) -> Enough | None:
     ]
     everything: Ends = [(one, None) for one in scheduler.running]
     for ends in ((), everything):
-        starts = attempt(scheduler, name, ends, now, sick) if sick else None
-        if starts is not None:
+        course = attempt(scheduler, name, ends, now, sick) if sick else None
+        if course is not None:
             break
     else:
         return None
     for one in list(sick):
         rest = [other for other in sick if other != one]
-        tried = attempt(scheduler, name, ends, now, rest) if rest else None
+        tried = attempt(scheduler, name, course[0], now, rest) if rest else None
         if tried is not None:
-            sick, starts = rest, tried
-    for fewer_ends, tried in left_out(scheduler, name, ends, now, sick):
-        ends, starts = fewer_ends, tried
+            sick, course = rest, tried
+    ends, starts = leave_out(scheduler, name, course, now, sick)
     return Enough(tuple(ends), tuple(starts), tuple(sick))
 
 

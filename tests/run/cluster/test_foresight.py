@@ -27,9 +27,10 @@ from joymigrate.run.cluster.events import (
     Tick,
 )
 from joymigrate.run.cluster.explain import explain
-from joymigrate.run.cluster.foresight import clone, look_ahead
+from joymigrate.run.cluster.foresight import attempt, clone, look_ahead
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.scheduler import Scheduler
+from tests.run.cluster.cases import job, nodes, scheduler
 
 WORLDS = int(os.environ.get("JOYMIGRATE_WORLDS", "10000"))
 KINDS = ("gpu-2", "gpu-4", "ascend-910-8", "ascend-a3-16")
@@ -318,6 +319,14 @@ def test_cards_are_not_held_for_a_job_that_its_queue_keeps_back() -> None:
     scheduler.on(Ended("j3", world.now))
     assert "j6" in scheduler.running
     assert not [hold for hold in scheduler.admission.holds if hold.entry.job.name == "j0"]
+
+
+def test_ends_that_would_come_after_the_start_are_not_said() -> None:
+    """Of one time; in a world of 294 nodes a job that still waited was said to end before."""
+    one = scheduler(nodes("[{name: n, kind: gpu-8}]"))
+    for name in ("a", "b", "c"):
+        one.on(Submitted(job(name, cards_per_pod=8, minutes=10), 0.0))
+    assert attempt(one, "b", [("a", 600.0), ("c", 600.0)], 0.0) == ([("a", 600.0)], [])
 
 
 def test_a_copy_leaves_the_scheduler_alone_and_lives_on_by_itself() -> None:
