@@ -152,7 +152,7 @@ def place_of(first: Any) -> str | None:
         return "mode"
     phase = {"S5F": "file", "S1": first.phase or "weights"}.get(first.stage, first.phase)
     if first.stage == "S1" and first.phase is None:
-        given = {"batch": "input", "data": "input", "buffer": "state", "loaded": "state"}
+        given = {"batch": "input", "data": "input", "buffer": "state"}
         phase = given.get(str(first.op).replace(",", " ").split()[0], phase)
     return {"optimiser": "update"}.get(phase or "", phase)
 

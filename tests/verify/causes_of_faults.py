@@ -37,7 +37,7 @@ accelerate: only the student clipped by half; Trainer: clipped lower; Trainer: n
 Trainer: padding in the divisor; series: clip after the step; stream: padding in the divisor;
 stream: divisor of the parts; ema: parts not divided; ema: clip lower; sum for mean;
 accelerate: projection clipped too; CTC summed; class weight; func: sum for mean; moe: dead rows;
-accelerate: no accumulation;
+accelerate: no accumulation; queue: slow copy updated after;
 """.replace("\n", " ")
 # Other experiments: cause → faults.
 TRIED = {
