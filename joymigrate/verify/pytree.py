@@ -1,7 +1,8 @@
 """Tensors inside the arguments and results of modules: found by path, and put back changed.
 
 Lists, tuples, named tuples, mappings, dataclasses and, with `objects`, plain objects (a cache of
-keys and values) are walked; anything else is a leaf.
+keys and values) are walked; anything else is a leaf. A jagged tensor is looked at as the values
+of all its parts in one tensor: its own shape is no list of numbers.
 """
 
 from __future__ import annotations
@@ -26,6 +27,14 @@ def is_object(value: Any) -> bool:
     return kind.__module__.split(".")[0] not in ("torch", "builtins", "functools") and not callable(
         value
     )
+
+
+def is_jagged(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one of parts that differ in their length, without gaps between them."""
+    if not tensor.is_nested or tensor.layout is not torch.jagged:
+        return False
+    made: Any = tensor
+    return getattr(made, "_ragged_idx", 0) == 1 and made.lengths() is None
 
 
 def children(value: Any, objects: bool) -> Iterator[tuple[str, Any]]:
@@ -53,7 +62,7 @@ def _has(value: Any, field: Any) -> bool:
 def walk(value: Any, path: str = "", objects: bool = False, depth: int = 0) -> Iterator[Any]:
     """(path, leaf) of everything inside `value`."""
     if isinstance(value, torch.Tensor):
-        yield path, value
+        yield path, value.values() if is_jagged(value) else value
         return
     members = list(children(value, objects)) if depth < DEEPEST else []
     for key, member in members:
@@ -65,7 +74,7 @@ def walk(value: Any, path: str = "", objects: bool = False, depth: int = 0) -> I
 def tensors(value: Any, objects: bool = False) -> list[tuple[str, torch.Tensor]]:
     """(path, tensor) of every tensor inside `value`."""
     if isinstance(value, torch.Tensor):
-        return [("", value)]
+        return [("", value.values() if is_jagged(value) else value)]
     return [(p, leaf) for p, leaf in walk(value, "", objects) if isinstance(leaf, torch.Tensor)]
 
 
@@ -92,6 +101,9 @@ def replace_tensors(
 ) -> Any:
     """A copy of `value` whose tensors are what `change(path, tensor)` returns."""
     if isinstance(value, torch.Tensor):
+        if is_jagged(value):
+            inner = change(path, value.values())
+            return torch.nested.nested_tensor_from_jagged(inner, value.offsets())
         return change(path, value)
     members = list(children(value, objects)) if depth < DEEPEST else []
     if not any(tensors(member, objects) for _, member in members):
