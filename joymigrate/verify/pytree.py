@@ -102,8 +102,9 @@ def replace_tensors(
     """A copy of `value` whose tensors are what `change(path, tensor)` returns."""
     if isinstance(value, torch.Tensor):
         if is_jagged(value):
-            inner = change(path, value.values())
-            return torch.nested.nested_tensor_from_jagged(inner, value.offsets())
+            jagged: Any = value
+            inner = change(path, jagged.values())
+            return torch.nested.nested_tensor_from_jagged(inner, jagged.offsets())
         return change(path, value)
     members = list(children(value, objects)) if depth < DEEPEST else []
     if not any(tensors(member, objects) for _, member in members):
