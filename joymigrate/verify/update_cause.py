@@ -125,12 +125,19 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def in_place_of(name: str, value: float, given: float) -> Text:
+    """The words for a setting with another value."""
+    fields = {"value": f"{value:g}", "given": f"{given:g}"}
+    return Text("{name} {value} in place of {given}", name=name, **fields)
+
+
 def changes(name: str, given: Settings) -> Iterator[tuple[str, str, Settings]]:
     """The settings of a formula with one thing changed."""
     decay = float(given.get("weight_decay") or 0.0)
     if decay:
         other = not given["decoupled"]
-        words = "weight decay " + ("beside the gradient" if other else "added to the gradient")
+        beside, added = "weight decay beside the gradient", "weight decay added to the gradient"
+        words = beside if other else added
         yield "weight decay", words, {**given, "decoupled": other}
         yield "weight decay", "weight decay left out", {**given, "weight_decay": 0.0}
         yield "weight decay", "weight decay twice", {**given, "weight_decay": 2 * decay}
@@ -138,15 +145,15 @@ def changes(name: str, given: Settings) -> Iterator[tuple[str, str, Settings]]:
         yield "weight decay", "weight decay of the other sign", {**given, "weight_decay": -decay}
     for value in (1e-4, 1e-3, 1e-2, 0.05, 0.1):
         if value != decay:
-            words = f"weight decay {value:g} in place of {decay:g}"
+            words = in_place_of("weight decay", value, decay)
             yield "weight decay", words, {**given, "weight_decay": value}
     for factor in FACTORS:
         rate = float(given["lr"]) * factor
-        yield "learning rate", f"rate {rate:g} in place of {given['lr']:g}", {**given, "lr": rate}
+        yield "learning rate", in_place_of("rate", rate, given["lr"]), {**given, "lr": rate}
     if name == "SGD":
         for value in BETAS:
             if value != given.get("momentum"):
-                words = f"momentum {value:g} in place of {given.get('momentum')}"
+                words = in_place_of("momentum", value, given.get("momentum") or 0.0)
                 yield "momentum", words, {**given, "momentum": value}
         nesterov = not given.get("nesterov")
         yield "momentum", f"nesterov={nesterov}", {**given, "nesterov": nesterov}
@@ -156,14 +163,14 @@ def changes(name: str, given: Settings) -> Iterator[tuple[str, str, Settings]]:
     for value in BETAS:
         for key, have in (("beta1", one), ("beta2", two)):
             if value != have:
-                yield "beta", f"{key} {value:g} in place of {have:g}", {**given, key: value}
+                yield "beta", in_place_of(key, value, have), {**given, key: value}
     yield "beta", "both betas exchanged", {**given, "beta1": two, "beta2": one}
     for value in EPS:
         if value != given["eps"]:
-            yield "eps", f"eps {value:g} in place of {given['eps']:g}", {**given, "eps": value}
+            yield "eps", in_place_of("eps", value, given["eps"]), {**given, "eps": value}
     yield "eps", "eps under the root", {**given, "eps_inside": True}
     for number in (1, 2):
-        words = f"the correction of moment {number} left out"
+        words = Text("the correction of moment {number} left out", number=number)
         yield "missing term", words, {**given, f"uncorrected{number}": True}
     both = {**given, "uncorrected1": True, "uncorrected2": True}
     yield "missing term", "both corrections left out", both

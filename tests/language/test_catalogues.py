@@ -62,12 +62,13 @@ PACKAGES = [
     "report/html/rehearsal.py", "run/rehearse/report.py", "run/rehearse/summary.py",
     "run/rehearse/traps.py", "run/rehearse/streams.py", "profile/advice", "profile/coverage.py",
     "profile/oplist/lists.py", "profile/oplist/resolve.py", "verify/cause.py",
-    "verify/compare.py", "verify/curve_stage.py",
+    "verify/compare.py", "verify/contents.py", "verify/curve_stage.py", "verify/files_stage.py",
     "verify/folding.py", "verify/free_stage.py", "verify/judgement.py",
     "verify/module_stage.py", "verify/free.py", "verify/generate.py", "verify/identity.py",
     "verify/isolated_pass.py", "verify/loss.py", "verify/model.py", "verify/optimiser_stage.py",
     "verify/ops/judge.py", "verify/ops/operator.py", "verify/ops/replay.py", "verify/rest_stage.py",
-    "verify/task", "verify/watch_stage.py",
+    "verify/printed_stage.py", "verify/rest_cause.py", "verify/task", "verify/update_cause.py",
+    "verify/watch_stage.py",
     "journey/gates.py", "journey/plan.py", "journey/runner.py", "journey/steps", "cli/_progress.py",
 ]  # fmt: skip
 
