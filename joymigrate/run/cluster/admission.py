@@ -61,6 +61,13 @@ class Admission:
 
     def admit(self, entry: Entry, now: float) -> Placement | Refusal:
         """A placement inside all limits, or the one reason why not."""
+        self.state.run = None if entry.bound_s is None else (now, now + entry.bound_s)
+        try:
+            return self._admit(entry, now)
+        finally:
+            self.state.run = None
+
+    def _admit(self, entry: Entry, now: float) -> Placement | Refusal:
         job = entry.job
         never = self.never(entry)
         if never is not None:

@@ -35,6 +35,7 @@ class Allocations:
         self.names: list[str] = [""] * 256
         self._slot: dict[str, int] = {}
         self._span: dict[int, tuple[int, int]] = {}
+        self._on_node: dict[int, set[int]] = {}  # slots
         self._free = list(range(255, -1, -1))
 
     def add(
@@ -56,12 +57,15 @@ class Allocations:
                 grant.node, grant.mask, grant.milli, grant.cpu_milli, grant.memory_mib, slot,
             )  # fmt: skip
             self.used += 1
+            self._on_node.setdefault(grant.node, set()).add(slot)
         self._span[slot] = (begin, self.used)
 
     def drop(self, name: str) -> None:
         """A job stops."""
         slot = self._slot.pop(name)
         begin, end = self._span.pop(slot)
+        for node in set(self.rows[NODE, begin:end].tolist()):
+            self._on_node[node].discard(slot)
         self.rows[SLOT, begin:end] = -1
         self.dead += end - begin
         self.live[slot], self.names[slot] = False, ""
@@ -94,6 +98,10 @@ class Allocations:
             int(kept[SLOT, begin]): (int(begin), int(end))
             for begin, end in zip(starts, ends, strict=True)
         }
+
+    def last_end(self, node: int) -> float:
+        """When the last job of a node is expected to end (s); 0 where none runs."""
+        return max((float(self.expected[s]) for s in self._on_node.get(node, ())), default=0.0)
 
     def overdue(self, now: float) -> list[str]:
         """Jobs that run longer than was expected of them, and state no end."""

@@ -12,7 +12,7 @@ from joymigrate.run.cluster.bookings import bar_cards
 from joymigrate.run.cluster.elastic import Resizing
 from joymigrate.run.cluster.entries import CardHold, Entry
 from joymigrate.run.cluster.place import Placer
-from joymigrate.run.cluster.state import Ints, State
+from joymigrate.run.cluster.state import Ints, Placement, State
 
 
 class Holding(Resizing):
@@ -32,6 +32,11 @@ class Holding(Resizing):
             ]
         )
 
+    def _note_ends(self, placement: Placement) -> None:
+        """Something has started, ended, or is expected to end later on these nodes."""
+        for node in {grant.node for grant in placement}:
+            self.state.until[node] = self.allocations.last_end(node)
+
     def _make_hold(self, entry: Entry) -> None:
         """Hold the cards that a job will get at the earliest time that expected ends make room.
 
@@ -46,6 +51,7 @@ class Holding(Resizing):
             run = self.running[name]
             run.expected = self._expected_end(run.entry, run.started)
             self.allocations.expect(name, run.expected)
+            self._note_ends(run.placement)
         booked, held = self.admission.booked, together(holds)
 
         def taken(at: float) -> Ints | None:

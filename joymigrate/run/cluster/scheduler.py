@@ -235,6 +235,7 @@ class Scheduler(Holding):
             self._shares.pop(key, None)
         self.state.give(run.placement)
         self.allocations.drop(name)
+        self._note_ends(run.placement)
         self.quotas.add(run.entry.job.queue, run.use, -1)
         self._wake({grant.node for grant in run.placement}, run.entry.job.queue)
 
@@ -406,6 +407,7 @@ class Scheduler(Holding):
         self._shares.pop(fair.key_of(job.queue, job.user), None)
         self.by_queue.setdefault(job.queue, {})[job.name] = run
         self.allocations.add(job.name, placement, ends, expected)
+        self._note_ends(placement)
         self.gate.changed = True  # `after` asks for starts
         self._release(self.admission.broken(entry, placement, self._now))
         return Start(job, placement, self._now - entry.since)

@@ -102,6 +102,10 @@ class State:
         widths = np.array([node.kind.cards for node in nodes], dtype=np.int64)
         self.broken: Ints = widths - cards.count(self.present)  # absent or unhealthy cards
         self.touched: list[int] = []
+        # When the last job of each node is expected to end (s, 0: none runs), and when the job
+        # that a place is looked for would begin and end, where that is known.
+        self.until = np.zeros(size)
+        self.run: tuple[float, float] | None = None
         self.reserved = any(node.reserved for node in nodes)
         self.numa_known = any(node.numa for node in nodes)
         self._pools: dict[tuple[tuple[str, ...], tuple[str, ...], bool, str], list[Pool]] = {}

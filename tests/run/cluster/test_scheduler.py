@@ -594,3 +594,24 @@ def test_the_wait_counts_by_the_square_of_the_run_time(cards: int) -> None:
     submit(run, job("old", cards_per_pod=8, minutes=40))
     submit(run, job("new", cards_per_pod=cards, minutes=20), at=400.0)
     assert started(run.on(Ended("now", 600.0))) == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind", "minutes", "node"),
+    [
+        ("topology", "gpu-8", 300, 0),  # there until 600 minutes whatever comes
+        ("topology", "gpu-8", 10, 1),  # ends before either: the fuller one
+        ("topology", "gpu-8", None, 1),
+        ("binpack", "gpu-8", 300, 1),
+        ("topology", "ascend-910-8", 300, 1),  # a kind with rings has an order of its own
+    ],
+)
+def test_a_job_goes_where_it_keeps_a_node_in_use_for_the_least_of_its_time(
+    policy: str, kind: str, minutes: int | None, node: int
+) -> None:
+    run = scheduler(nodes(f"[{{name: n, kind: {kind}, count: 3}}]"), policy=policy)
+    for name, cards, ends, where in (("long", 2, 600, [0, 1]), ("short", 4, 20, [0, 1, 2, 3])):
+        on = [{"node": run.state.nodes[name == "short"].name, "cards": where}]
+        submit(run, job(name, kind, cards_per_pod=cards, minutes=ends, running=on))
+    submit(run, job("new", kind, cards_per_pod=4, minutes=minutes))
+    assert run.running["new"].placement[0].node == node

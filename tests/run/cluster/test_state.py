@@ -169,6 +169,9 @@ def test_what_would_be_free_is_what_giving_back_makes_free(seed: int) -> None:
         state.give(placed[name])
     really = (state.free, state.idle, state.share, state.cpu, state.memory)
     assert [(a == b).all() for a, b in zip(seen, really, strict=True)] == [True] * 5
+    for node in range(60):
+        there = [int(name[1:]) for name, own in placed.items() if node in {g.node for g in own}]
+        assert holdings.last_end(node) == max(there, default=0)
     for name in placed:
         slot = holdings.names.index(name)
         assert holdings.sizes[slot] == sum(grant.mask.bit_count() for grant in placed[name])
