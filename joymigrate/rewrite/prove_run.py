@@ -18,11 +18,13 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from io import StringIO
 from itertools import islice
 from pathlib import Path
 from typing import IO
 
+from joymigrate.chips import all_chips
 from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.model import Patch
@@ -42,14 +44,19 @@ NAMED = re.compile(r"\b(?:b?float\d+|complex\d+|u?int\d+|half|double)\b|(?<![\w.
 COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 # Lines whose numbers are no results: places in the source, addresses, progress, and rates.
 PLACES = re.compile(r"\.py\b|\.pyw\b|\bline \d|0x[\da-f]+|\d%\||\d ?(?:it/s|s/it)\b", re.I)
-# Numbers that are none either: times, and cards.
-TIMES = re.compile(
-    r"\d+(?::\d\d)+(?:[.,]\d+)?|\d{4}-\d\d-\d\d|\b(?:cuda|npu|cpu|mps|xpu):\d+"
-    r"|[\d.]+(?:e[+-]?\d+)?\s*(?:[munµ]?s|secs?|seconds?|min|mins|minutes?|h|hours?)\b", re.I
-)  # fmt: skip
 LINES = 100_000  # so many lines of a long output are held against one another
 TAIL = 2000  # characters of a failed run that are shown
 WATCH = Path(__file__).with_name("prove_watch.py")
+
+
+@cache
+def times_and_cards() -> re.Pattern[str]:
+    """Numbers that are no results either: times, and cards."""
+    devices = "|".join(sorted({"cpu", "mps", "xpu", *(c.device for c in all_chips().values())}))
+    return re.compile(
+        rf"\d+(?::\d\d)+(?:[.,]\d+)?|\d{{4}}-\d\d-\d\d|\b(?:{devices}):\d+"
+        r"|[\d.]+(?:e[+-]?\d+)?\s*(?:[munµ]?s|secs?|seconds?|min|mins|minutes?|h|hours?)\b", re.I
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,7 @@ def read_output(
 def read_numbers(text: str) -> Counter[tuple[str, ...]]:
     """Lines by the numbers and data types in them, of those lines that tell results."""
     lines = (line for line in islice(StringIO(text), LINES) if not PLACES.search(line))
-    found = (tuple(NAMED.findall(TIMES.sub("", line))) for line in lines)
+    found = (tuple(NAMED.findall(times_and_cards().sub("", line))) for line in lines)
     return Counter(each for each in found if each)
 
 
