@@ -94,6 +94,7 @@ def project_of(job: Job, path: str) -> Project:
         package=job.tree.package(path),
         entry=path in job.entries,
         held=job.held,
+        speaks_of=lambda word: any(word in text for text in job.texts.values()),
         twin=twin(job, path),
         foreign=other_back_end(job, path),
     )

@@ -57,7 +57,7 @@ def expressions(module: Module) -> Iterator[Expression]:
 
 def mentions(module: Module) -> Iterator[OriginMention]:
     """Places of a module that name the origin's device, for people's eyes left out."""
-    from joymigrate.rewrite import conditions, device_places, device_texts
+    from joymigrate.rewrite import conditions, device_places, device_texts, profiler
     from joymigrate.rewrite.codemods import card_properties
 
     words = module.vocabulary
@@ -71,7 +71,7 @@ def mentions(module: Module) -> Iterator[OriginMention]:
             yield OriginMention(top, *module.span(top), hard=True)
         elif (
             dotted.startswith(f"torch.version.{words.device}")
-            or lacking(module, dotted)
+            or profiler.lacking(module, dotted)
             or conditions.of_library(module, dotted)
         ):
             yield OriginMention(top, *module.span(top), hard=False)
@@ -79,12 +79,11 @@ def mentions(module: Module) -> Iterator[OriginMention]:
         token = module.token(node)
         if token is not None:
             yield OriginMention(node, *token, hard=True)
-    by_kind = "accelerator=" in module.source.text and module.flow.by_kind
-    for keyword in module.names.nodes[ast.keyword] if by_kind else ():
-        # Lightning knows no accelerator of a chip: what it is asked for stays, with its conditions.
-        value = keyword.value
-        if keyword.arg == "accelerator" and getattr(value, "value", "") in ("gpu", words.device):
-            yield OriginMention(value, *module.span(value), hard=True)
+    by_kind = any(f"{sign}gpu{sign}" in module.source.text for sign in "\"'") or (
+        "accelerator=" in module.source.text
+    )
+    for node in accelerators(module) if by_kind and module.flow.by_kind else ():
+        yield OriginMention(node, *module.span(node), hard=True)
     method, flag = (module.context.origin.tensor[key] for key in ("cuda", "is_cuda"))
     for node in module.names.nodes[ast.Attribute]:
         if node.attr not in (method, flag) or module.names.dotted(node) is not None:
@@ -106,10 +105,29 @@ def mentions(module: Module) -> Iterator[OriginMention]:
             yield OriginMention(text.node, *text.span, hard=False)
 
 
-def lacking(module: Module, dotted: str) -> bool:
-    """Whether a name of the profiler is one that the target's package lacks."""
-    advice = module.vocabulary.moved(dotted) if dotted.startswith("torch.profiler.") else None
-    return advice is not None and advice.to is None
+def accelerators(module: Module) -> Iterator[ast.Constant]:
+    """Texts that name an accelerator of Lightning's, which knows none of a chip.
+
+    What it is asked for stays, with its conditions: `Trainer(accelerator="cuda")`, and "gpu", which
+    is no device of torch's, where it is a value: `return "gpu" if …`.
+    """
+    for node in module.names.nodes[ast.Constant]:
+        if node.value not in ("gpu", module.vocabulary.device):
+            continue
+        parent = getattr(node, "parent", None)
+        if isinstance(parent, ast.keyword):
+            named = parent.arg == "accelerator"
+        elif isinstance(parent, ast.Dict):
+            names = [
+                key for key, value in zip(parent.keys, parent.values, strict=True) if value is node
+            ]
+            named = any(getattr(key, "value", None) == "accelerator" for key in names)
+        else:
+            chosen = isinstance(parent, ast.IfExp) and node is not parent.test
+            kept = isinstance(parent, (ast.Return, ast.Assign, ast.AnnAssign))
+            named = node.value == "gpu" and (chosen or kept)
+        if named:
+            yield node
 
 
 def spells_module(module: Module, node: ast.expr) -> bool:
@@ -182,6 +200,9 @@ def guards_of(node: ast.AST) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
             branch = parent.orelse if negative(parent.test) else parent.body
             if child in branch:
                 yield parent.test, list(branch)
+        elif isinstance(parent, ast.IfExp):
+            if child is (parent.orelse if negative(parent.test) else parent.body):
+                yield parent.test, []
         elif isinstance(parent, ast.Try) and child in parent.body and parent.handlers:
             yield parent, []
         for decorator in getattr(parent, "decorator_list", ()):

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import conditions, foreign, own_kernels, refusals
+from joymigrate.rewrite import conditions, foreign, own_kernels, profiler, refusals
 from joymigrate.rewrite.expressions import (
     Expression,
     OriginMention,
@@ -38,6 +38,7 @@ from joymigrate.rewrite.proof import label
 from joymigrate.rewrite.scopes import FUNCTIONS
 
 BEYOND_SHIM = ("JM105", "JM107")  # absent names; what means something else on the target
+PROFILER = "JM160"
 DEVICE = "JM120"  # a text that is seen to arrive at a device
 STAYS = "it goes with `{text}` (line {line}), which stays"
 DOUBTED = "it goes with `{text}` (line {line}), which needs a look"
@@ -134,6 +135,7 @@ class Groups:
         if self.module.project.foreign:
             reason = Text(foreign.FOREIGN, backend=self.module.project.foreign)
             self._leave(range(len(self.findings)), reason)
+        elsewhere = set(self.stay)
         self._held()
         decided = set(self.stay)
         if self.members:
@@ -149,6 +151,7 @@ class Groups:
                 self._keep_behind(at, self._why(mention))
         self.hold_for_libraries()
         self._release_guards_of_left(decided)
+        self._leave_profiler(elsewhere)
         for mention in self.unsure:
             for number in self._with_guard(mention, hold=False):
                 self.doubtful.setdefault(number, self._why(mention, DOUBTED))
@@ -171,6 +174,18 @@ class Groups:
         owner = self.module.names.enclosing(mention.node, (ast.ClassDef,))
         if owner is not None and own_kernels.own_name(self.module).search(owner.name):
             self._leave(self._inside([owner]), self._why(mention))
+
+    def _leave_profiler(self, elsewhere: set[int]) -> None:
+        """Leave the profiler whole where a part of it stays: it takes its own activities alone.
+
+        `kinds.append(ProfilerActivity.CUDA)` behind an answer that stays, and what is read from
+        torch's profiler and the target's has not. `elsewhere` are places of other back ends.
+        """
+        names = [n for n, f in enumerate(self.findings) if f.rule == PROFILER and f.edits]
+        kept = (self.stay[n] for n in names if n in self.stay and n not in elsewhere)
+        reason = next(kept, None) or (profiler.lacking_result(self.module) if names else None)
+        if reason is not None:
+            self._leave(names, reason)
 
     def hold_for_libraries(self) -> None:
         """Note the project's conditions that another package answers: they stay as well."""
@@ -354,6 +369,19 @@ class Groups:
     def _release_guard(self, mention: OriginMention) -> None:
         """Where code that stays stands behind a guard that would be moved, move neither."""
         self._leave(self._with_guard(mention, hold=True), self._why(mention))
+        if isinstance(mention.node, ast.Constant):  # the name of an accelerator
+            for call in self._calls_around(mention.node):
+                place = OriginMention(call, *self.module.span(call), hard=True)
+                self._leave(self._with_guard(place, hold=True), self._why(mention))
+
+    def _calls_around(self, node: ast.AST) -> Iterator[ast.Call]:
+        """Calls, in this file, of the function that a node stands in."""
+        function = self.module.names.enclosing(node, FUNCTIONS)
+        name = getattr(function, "name", None)
+        for call in self.module.names.nodes[ast.Call] if name else ():
+            called = getattr(call.func, "attr", getattr(call.func, "id", None))
+            if called == name:
+                yield call
 
     def _with_guard(self, mention: OriginMention, *, hold: bool, inside: bool = False) -> list[int]:
         """Findings of the nearest guard before a place that would move, and of what it guards.

@@ -44,6 +44,7 @@ class Project:
     entry: bool = False  # whether programs start in this file
     held: Mapping[str, str] = field(default_factory=dict)  # conditions that stay: key and reason
     twin: str | None = None  # the file beside it that does the same for the target
+    speaks_of: Callable[[str], bool] = lambda word: False  # whether any Python file has a word
     foreign: str | None = None  # the back end that it serves, beside a file for the origin
 
 

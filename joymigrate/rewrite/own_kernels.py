@@ -40,6 +40,8 @@ VENDORS_OWN = re.compile(
     r"(?:^|[_.])(nvfp4|nvf4|marlin|cutlass|cute_?dsl|wgmma|tcgen05|ptx|sm_?(?:[789]\d|1[0-2]\d)a?"
     r"|is_sm_\w+|cuda_version_at_least)(?=_|$|\.)|(nvfp4|cutlass)", re.I
 )  # fmt: skip
+BITS = "bitsandbytes"
+FEW_BITS = re.compile(r"(?:^|_)(?:[48]_?bit|bnb|bitsandbytes)(?:_|$)", re.I)
 KIND = "the name of one of the framework's accelerators, which it looks up in a table of its own"
 LEAVES = (ast.Return, ast.Raise, ast.Continue)
 
@@ -58,7 +60,8 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
     named = named_for(module, node)
     if named is not None:
         return Text("it decides about {name}, which is made for the origin", name=named)
-    beside = vendors_own_in(child)  # `torch.cuda.is_available() and is_sm_at_least_90()`
+    # `torch.cuda.is_available() and is_sm_at_least_90()`
+    beside = vendors_own_in(child) or few_bits_in(module, child)
     if beside is not None:
         return Text("it decides about {name}, which is made for the origin", name=beside)
     home = library_around(module, node) if tensor else loader_around(module, node)
@@ -94,6 +97,15 @@ def vendors_own_in(condition: ast.AST) -> str | None:
         name = getattr(each, "attr", getattr(each, "id", None))
         if isinstance(name, str) and VENDORS_OWN.search(name):
             return name
+    return None
+
+
+def few_bits_in(module: Module, condition: ast.AST) -> str | None:
+    """A flag for optimisers or weights of bitsandbytes in a condition, where the project has it."""
+    for each in ast.walk(condition):
+        name = getattr(each, "attr", getattr(each, "id", None))
+        if isinstance(name, str) and FEW_BITS.search(name) and module.project.speaks_of(BITS):
+            return f"{name} ({BITS})"
     return None
 
 
