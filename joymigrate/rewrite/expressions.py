@@ -82,8 +82,8 @@ def mentions(module: Module) -> Iterator[OriginMention]:
     by_kind = any(f"{sign}gpu{sign}" in module.source.text for sign in "\"'") or (
         "accelerator=" in module.source.text
     )
-    for node in accelerators(module) if by_kind and module.flow.by_kind else ():
-        yield OriginMention(node, *module.span(node), hard=True)
+    for kind in accelerators(module) if by_kind and module.flow.by_kind else ():
+        yield OriginMention(kind, *module.span(kind), hard=True)
     method, flag = (module.context.origin.tensor[key] for key in ("cuda", "is_cuda"))
     for node in module.names.nodes[ast.Attribute]:
         if node.attr not in (method, flag) or module.names.dotted(node) is not None:
