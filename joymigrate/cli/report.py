@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from joymigrate.report.documents import Opened
 
 FORMATS = ("html", "md", "text", "sarif", "github", "csv")
-ENDINGS = {".md": "md", ".txt": "text", ".sarif": "sarif", ".csv": "csv"}
+ENDINGS = {".md": "md", ".txt": "text", ".sarif": "sarif", ".sarif.json": "sarif", ".csv": "csv"}
 JOURNEY, SCAN, REHEARSAL = (f"joymigrate.{noun}/1" for noun in ("journey", "scan", "rehearsal"))
 VERDICT = "joymigrate.verdict/1"
 
@@ -104,7 +104,8 @@ def command(
 def format_of(output: Path | None) -> str:
     """The format that nobody named: a page of HTML is nothing to read on a terminal."""
     if output is not None:
-        return ENDINGS.get(output.suffix.lower(), "html")
+        name = output.name.lower()
+        return next((form for end, form in ENDINGS.items() if name.endswith(end)), "html")
     return "text" if sys.stdout.isatty() else "html"
 
 

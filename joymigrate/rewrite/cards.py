@@ -195,7 +195,14 @@ def models_behind(module: Module, given: ast.expr) -> Iterator[str]:
             name = variable(part.value)
             if name is None:
                 raise Stays(part, "the model is no variable of its own")
+            if is_list(module, part, name):
+                text = Text("`{name}` is a list of models, which none of them knows of", name=name)
+                raise Stays(part, text)
             yield name
+        for read in ast.walk(at):
+            if (name := variable(read)) and is_parameter(module, read, name):
+                text = Text("it trains `{name}` too, which is in no model", name=name)
+                raise Stays(read, text)
         for read in () if asked else ast.walk(at):
             name = variable(read)
             if name is None or name in seen:
@@ -227,6 +234,31 @@ def values_put_into(module: Module, node: ast.AST, name: str) -> Iterator[ast.AS
             if isinstance(around, ast.For):
                 yield around.iter
             around = getattr(around, "parent", None)
+
+
+def is_list(module: Module, node: ast.AST, name: str) -> bool:
+    """Whether a variable is a list of modules: nobody calls it, so no gradient is averaged."""
+    return any(
+        (module.names.dotted(each) or "").endswith((".ModuleList", ".ModuleDict"))
+        for value in values_put_into(module, node, name)
+        for each in (value.func if isinstance(value, ast.Call) else value,)
+        if isinstance(each, (ast.Name, ast.Attribute))
+    )
+
+
+def is_parameter(module: Module, node: ast.AST, name: str) -> bool:
+    """Whether a variable is a parameter that stands alone, whose gradient nobody averages."""
+    for value in values_put_into(module, node, name):
+        for each in ast.walk(value) if isinstance(value, ast.Call) else ():
+            if isinstance(each, ast.Attribute) and each.attr == "requires_grad_":
+                return True
+            if isinstance(each, ast.keyword) and each.arg == "requires_grad":
+                return getattr(each.value, "value", True) is not False
+            if isinstance(each, ast.Call):
+                made = module.names.dotted(each.func) or ""
+                if made.startswith("torch.nn.") and made.endswith((".Parameter", ".ParameterList")):
+                    return True
+    return False
 
 
 def is_model(module: Module, name: str) -> bool:

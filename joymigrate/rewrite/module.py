@@ -38,7 +38,7 @@ class Project:
     same_as: Callable[[str, str], str] = lambda path, name: ""
     own_methods: frozenset[str] = frozenset()
     own_placing: bool = True  # each of those classes has `to` as well
-    own_plain: frozenset[str] = frozenset()  # their names, where none of them is a module of torch
+    own_plain: frozenset[str] = frozenset()  # what may make one, where all are mere containers
     own_flags: frozenset[str] = frozenset()  # the same for its flag: `self.is_cuda = …`
     package: tuple[str, ...] = ()
     entry: bool = False  # whether programs start in this file

@@ -37,7 +37,7 @@ SHORT = frozenset(("k2", "awq", "hqq", "cuda", "numba", "optimum"))  # too commo
 # Number formats, instruction sets and template libraries of NVIDIA's cards alone, as names of
 # files, functions and modules speak of them. Kernels for them have no counterpart elsewhere.
 VENDORS_OWN = re.compile(
-    r"(?:^|[_.])(nvfp4|nvf4|marlin|cutlass|cute_?dsl|wgmma|tcgen05|ptx|sm_?(?:[789]\d|1[0-2]\d)a?"
+    r"(?:^|[_.])(nvfp4|nvf4|marlin|cutlass|cute_?dsl|wgmma|tcgen05|sm_?(?:[789]\d|1[0-2]\d)a?"
     r"|is_sm_\w+|cuda_version_at_least)(?=_|$|\.)|(nvfp4|cutlass)", re.I
 )  # fmt: skip
 BITS = "bitsandbytes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import importlib.util
 import multiprocessing
@@ -22,6 +23,7 @@ from joymigrate.errors import JoyError
 from joymigrate.model import Finding, Scan, Style, Tier
 from joymigrate.rewrite import analyse, discover, fusions, module_index, native, python
 from joymigrate.rewrite.across import read_text, settle
+from joymigrate.rewrite.codemods.device_methods import OF_MODULES
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import GUARD, entries
@@ -233,27 +235,49 @@ def own_placing(texts: Mapping[str, str], method: str) -> bool:
 
 
 def own_plain(texts: Mapping[str, str], method: str) -> frozenset[str]:
-    """Names of the classes with the origin's method, if all of them stand alone, without a base.
+    """Names that may make one of the classes with the origin's method, if these are containers.
 
-    Such a class is no module and no tensor: what is trained, or made by another class, is not one.
+    Such a class has no base, no heir, no second name, and no method of a module's: what is trained,
+    or made by another class, is not one. Empty where one of them may be more.
     """
-    defined = re.compile(
-        rf"^class (?P<name>\w+)(?P<bases>\([^)]*\))?|^[ \t]+(?:async )?def {re.escape(method)}\b",
-        re.M,
-    )
+    bound = [text for text in texts.values() if method and f"def {method}" in text]
     found: set[str] = set()
-    for text in texts.values() if method else ():
-        if f"def {method}" not in text:
+    for text in bound:
+        names = plain_classes(text, method)
+        if not names:
+            return frozenset()
+        found |= names
+    if not found:
+        return frozenset()
+    named = rf"(?:\w+\.)*(?:{'|'.join(map(re.escape, sorted(found)))})"
+    other = re.compile(
+        rf"\b{named}\s+as\b|^\s*\w+\s*=\s*{named}\s*(?:#|$)|^\s*class \w+\([^)]*\b{named}\b", re.M
+    )
+    if any(map(other.search, texts.values())):
+        return frozenset()
+    makers = re.compile(r"^[ \t]*def ([A-Z]\w*)\(", re.M)  # functions that look like classes
+    return frozenset(found).union(*map(makers.findall, texts.values()))
+
+
+def plain_classes(text: str, method: str) -> set[str]:
+    """Names of a file's classes with a method, if none of them has a base or acts as a module."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return set()
+    found, here = set(), 0
+    for each in ast.walk(tree):
+        here += getattr(each, "name", "") == method
+        if not isinstance(each, ast.ClassDef):
             continue
-        last = None
-        for match in defined.finditer(text):
-            if match["name"]:
-                last = match
-            elif last is None or (last["bases"] or "()") not in ("()", "(object)"):
-                return frozenset()
-            else:
-                found.add(last["name"])
-    return frozenset(found)
+        own = {getattr(one, "name", "") for one in each.body}
+        if method in own:
+            bases = [getattr(base, "id", "") for base in each.bases]
+            if bases not in ([], ["object"]) or own & {*OF_MODULES, "__getattr__"}:
+                return set()
+            here -= 1
+            found.add(each.name)
+    return set() if here else found
 
 
 def own_flags(texts: Mapping[str, str], flag: str) -> frozenset[str]:

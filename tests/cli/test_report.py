@@ -37,6 +37,8 @@ def test_without_a_format_the_files_ending_or_the_terminal_decides(
     assert joy("report", "scan.json").out.startswith("<!doctype html>")
     joy("report", "scan.json", "-o", "scan.md")
     assert Path("scan.md").read_text().startswith("## Migration readiness")
+    joy("report", "scan.json", "-o", "scan.sarif.json")
+    assert "runs" in json.loads(Path("scan.sarif.json").read_text())
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert "<" not in joy("report", "scan.json").out.splitlines()[0]
 

@@ -156,6 +156,17 @@ DATA = "for x in torch.utils.data.DataLoader(d, shuffle=True):\n    net(x).backw
             LINE + "def make(ps): return torch.optim.SGD(ps)\n" + DATA,
             "no model is seen behind `ps`",
         ),
+        (
+            LINE
+            + "t = torch.nn.Parameter(torch.ones(1))\n"
+            + OPT.replace("net.parameters()", "[*net.parameters(), t]")
+            + DATA,
+            "it trains `t` too",
+        ),
+        (
+            LINE + "two = torch.nn.ModuleList([net])\n" + OPT.replace("net.par", "two.par") + DATA,
+            "`two` is a list of models",
+        ),
         (LINE + OPT.replace("net.parameters()", "**CFG") + DATA, "arguments of its optimiser"),
     ],
 )

@@ -74,13 +74,13 @@ def set_beside(module: Module, to: str) -> str | None:
 
 
 def for_another_framework(module: Module, to: str) -> str | None:
-    """A reason when the module speaks of another framework and not of torch.
+    """A reason when the module imports another framework and does not speak of torch.
 
     `os.environ["CUDA_VISIBLE_DEVICES"] = "-1"` keeps TensorFlow off the device; on the target it
     has none to be kept off, and torch in the same process would lose it.
     """
     text = module.source.text
-    named = re.search(r"\b(tensorflow|jax|paddle)\b", text)
+    named = re.search(r"^[ \t]*(?:import|from)[ \t]+(tensorflow|jax|paddle)\b", text, re.M)
     if named is None or re.search(r"\btorch\b", text):
         return None
     return Text("this file is for {name}, which does not read {to}", name=named[1], to=to)
