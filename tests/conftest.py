@@ -107,6 +107,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     hook.pytest_collection_modifyitems(session=session, config=item.config, items=tests)
     settle()
     place = session.items.index(item)
+    if not tests:  # all are slow: what the file before left for this one ends here
+        session._setupstate.teardown_exact(nextitem)
     for test, following in zip(tests, [*tests[1:], nextitem], strict=False):
         session.items[place] = test  # a worker's reports are of the test that it was handed
         hook.pytest_runtest_protocol(item=test, nextitem=following)

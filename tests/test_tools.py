@@ -27,7 +27,9 @@ def pytest_over(folder: Path, *arguments: str, **settings: str) -> subprocess.Co
     """Run our conftest over a few tests on a machine without any program."""
     shutil.copy(Path(__file__).parent / "conftest.py", folder)
     (folder / "test_a.py").write_text(TESTS)
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = -q\nmarkers =\n  compiler: c\n")
+    (folder / "pytest.ini").write_text(
+        "[pytest]\naddopts = -q\nmarkers =\n  compiler: c\n  slow: s\n"
+    )
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("JOY", "PYTEST"))}
     return subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
@@ -72,11 +74,17 @@ def test_a_worker_imports_a_file_in_its_turn_and_reports_each_test(tmp_path: Pat
             f"import pytest\n@pytest.fixture(scope='module')\ndef held():{log.format(' begin ')}"
             f"    yield{log.format(' end ')}\ndef test_one(held): ...\ndef test_two(held): ...\n"
         )
-    done = pytest_over(tmp_path, "-n", "1", "--dist", "loadfile")
+    slow = "import pytest\n@pytest.mark.slow\ndef test_slow(): ...\n"
+    one = "def test_one(): ...\n"
+    for name, text in (("p/test_e", one), ("p/test_f", slow), ("q/test_g", one)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).with_name("__init__.py").touch()
+        (tmp_path / f"{name}.py").write_text(text)
+    done = pytest_over(tmp_path, "-n", "1", "--dist", "loadfile", "-m", "not slow")
     assert done.returncode == 1
     assert "ERROR test_b.py - ImportError" in done.stdout
-    assert "5 passed, 2 skipped, 1 error" in done.stdout
+    assert "7 passed, 2 skipped, 1 error" in done.stdout
     assert "  test_a.py (1)\n" in done.stdout
     assert (tmp_path / "log").read_text() == ("test_c begin test_c end test_d begin test_d end ")
-    one = pytest_over(tmp_path, "-n", "1", "--dist", "loadfile", "-k", "one")
-    assert "2 passed" in one.stdout
+    done = pytest_over(tmp_path, "-n", "1", "--dist", "loadfile", "-k", "one")
+    assert "4 passed" in done.stdout

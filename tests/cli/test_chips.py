@@ -75,7 +75,8 @@ def test_show_keeps_to_a_section_and_a_version(joymigrate: Joymigrate) -> None:
     code, out, _ = joymigrate(*arguments, "--chip-version", "2.7.1.post2")
     document = json.loads(out)
     assert code == 0
-    assert list(document) == ["schema", "chip", "names", "skus"]
+    assert list(document) == ["schema", "grade", "chip", "names", "skus"]
+    assert document["grade"] == "documented"
     assert document["names"]["version"] == "2.7"
 
 
