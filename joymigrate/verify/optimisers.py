@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from joymigrate.verify.transforms import tensors_in
-
 SHAPES = ((16, 24), (24,))
 STEPS = 3
 SEED = 20240607
 CURVED = 0.5  # how the gradient of a closure grows with the parameter
+MOST_SEEN = 10_000  # objects that an optimiser holds, in which parameters are looked for
+SIMPLE = (type, types.ModuleType, str, bytes, int, float, type(None))
 PLACED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -85,17 +86,7 @@ def steps(
     shape."""
     random = np.random.Generator(np.random.PCG64(SEED))
     made_up = [torch.nn.Parameter(torch.from_numpy(random.standard_normal(s))) for s in shapes]
-    shadow = object.__new__(type(optimiser))
-    # A scheduler puts its own `step` into the instance, and hooks belong to the real one.
-    shadow.__dict__.update({k: v for k, v in vars(optimiser).items() if k != "step"})
-    for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
-        shadow.__dict__[name] = OrderedDict()
-    own = {k: v.detach().clone() if isinstance(v, torch.Tensor) else v for k, v in group.items()}
-    if plain:
-        own.update({k: False for k in ("foreach", "fused", "capturable") if k in own})
-    shadow.param_groups = [{**own, "params": made_up}]
-    shadow.state = defaultdict(dict)
-    hold_alone(shadow, optimiser, made_up)
+    shadow = shadow_of(optimiser, group, made_up, plain)
     closing = needs_closure(optimiser)
     made = []
     for _ in range(STEPS):
@@ -119,26 +110,82 @@ def steps(
     return made
 
 
+def shadow_of(
+    optimiser: Any, group: dict[str, Any], made_up: list[torch.nn.Parameter], plain: bool
+) -> Any:
+    """An optimiser with the settings of one group, the parameters of a probe and no state.
+
+    Raises ValueError where it can't be taken from the program's parameters.
+    """
+    shadow = object.__new__(type(optimiser))
+    # A scheduler puts its own `step` into the instance, and hooks belong to the real one.
+    shadow.__dict__.update({k: v for k, v in vars(optimiser).items() if k != "step"})
+    for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+        shadow.__dict__[name] = OrderedDict()
+    own = {k: v.detach().clone() if isinstance(v, torch.Tensor) else v for k, v in group.items()}
+    if plain:
+        own.update({k: False for k in ("foreach", "fused", "capturable") if k in own})
+    shadow.param_groups = [{**own, "params": made_up}]
+    shadow.state = defaultdict(dict)
+    hold_alone(shadow, optimiser, group, made_up, plain)
+    return shadow
+
+
 def needs_closure(optimiser: Any) -> bool:
     """Whether an optimiser steps with a closure alone (it asks for gradients at other places)."""
     asked = list(inspect.signature(type(optimiser).step).parameters.values())[1:2]
     return bool(asked) and asked[0].default is inspect.Parameter.empty and asked[0].kind in PLACED
 
 
-def hold_alone(shadow: Any, optimiser: Any, made_up: list[torch.nn.Parameter]) -> None:
-    """Lists of the program's parameters that an optimiser keeps beside its groups (LBFGS) become
-    those of the probe: its step must not write into the program's.
+def hold_alone(
+    shadow: Any,
+    optimiser: Any,
+    group: dict[str, Any],
+    made_up: list[torch.nn.Parameter],
+    plain: bool,
+) -> None:
+    """Lists of the program's parameters that an optimiser keeps beside its groups (LBFGS), and
+    optimisers inside of it (SAM, Lookahead), become those of the probe: its step must not write
+    into the program's.
 
     Raises ValueError where they are kept in another way.
     """
-    real = {id(p) for group in optimiser.param_groups for p in group["params"]}
+    real = {id(p) for one in optimiser.param_groups for p in one["params"]}
     for name, value in list(vars(shadow).items()):
         if name in ("param_groups", "state", "defaults"):
             continue
         if isinstance(value, list | tuple) and value and all(id(p) in real for p in value):
             shadow.__dict__[name] = made_up
-        elif any(id(tensor) in real for tensor in tensors_in(value)):
+        elif isinstance(value, torch.optim.Optimizer):
+            ours = {id(p) for p in group["params"]}
+            same = [g for g in value.param_groups if ours & {id(p) for p in g["params"]}]
+            if not same:
+                raise ValueError(f"the optimiser in `{name}` has other parameters")
+            inner = shadow_of(value, same[0], made_up, plain)
+            if value.param_groups is optimiser.param_groups:
+                inner.param_groups = shadow.param_groups
+            shadow.__dict__[name] = inner
+        elif reaches(value, real):
             raise ValueError(f"the optimiser holds its parameters in `{name}`")
+
+
+def reaches(value: Any, real: set[int]) -> bool:
+    """Whether containers, objects, bound methods and closures lead to one of these tensors."""
+    left, seen = [value], {}
+    while left and len(seen) < MOST_SEEN:
+        one = left.pop()
+        if id(one) in real:
+            return True
+        if id(one) in seen or isinstance(one, SIMPLE):
+            continue
+        seen[id(one)] = one
+        if isinstance(one, Mapping):
+            left += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple | set | frozenset | deque):
+            left += one
+        left += [cell.cell_contents for cell in getattr(one, "__closure__", None) or ()]
+        left += [getattr(one, "__self__", None), *getattr(one, "__dict__", {}).values()]
+    return False
 
 
 def fold(update: torch.Tensor) -> torch.Tensor:

@@ -166,6 +166,30 @@ def test_an_optimiser_that_steps_with_a_closure_alone_is_tried_on_other_weights(
     assert weight.grad is None
 
 
+class Around(Sharp):
+    """The same, which leaves the update to an optimiser inside of it (SAM, Lookahead)."""
+
+    @torch.no_grad()
+    def step(self, closure: Any) -> None:  # type: ignore[override]
+        closure()
+        self.base.step()
+
+
+def test_a_probe_moves_no_weight_of_the_program_through_an_optimiser_inside() -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    found = []
+    for rate in (0.1, 0.2):
+        kind = Around([weight])
+        kind.base = torch.optim.SGD([weight], rate)
+        found.append(probe(kind)[0]["results"][0]["updates"])
+    assert apart(*found) > 0.5
+    kind.base = [kind.base]
+    assert "holds its parameters in `base`" in probe(kind)[0]["results"][0]["reason"]
+    assert weight.tolist() == [1.0, 1.0, 1.0]
+    assert weight.grad.tolist() == [1.0, 1.0, 1.0]
+
+
 def test_a_closure_may_raise_and_a_state_may_hold_values_of_no_parameter(tmp_path: Path) -> None:
     (tmp_path / "base.py").write_text(STUBBORN)
     record(tmp_path / "base.py", tmp_path / "base.jmb")
