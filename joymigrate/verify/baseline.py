@@ -22,7 +22,7 @@ from joymigrate.verify.isolated_pass import (
     Float64Reference,
     IsolatedPass,
 )
-from joymigrate.verify.measure import relative_error
+from joymigrate.verify.measure import rounding_error
 from joymigrate.verify.module_names import plain
 from joymigrate.verify.module_replay import ARGUMENTS, OUTPUT
 from joymigrate.verify.ranks import rank_and_world
@@ -287,7 +287,7 @@ def unequal_weights(
             torch.equal(theirs.to(value.dtype), value)
             or torch.equal(value.to(theirs.dtype), theirs)
         )
-        error = 0.0 if cast else relative_error(value, theirs)
+        error = 0.0 if cast else rounding_error(value, theirs)
         apart = origins.distance(value, theirs)
         found[name] = {"cast": cast, "error": min(error, 1e300), "apart": apart}
     return found

@@ -12,6 +12,8 @@ from joymigrate.verify.chance import independent
 TINY = 1e-300
 # Masks hold the lowest number of their type, which another type can't hold: it means "never".
 NEVER = 1e38
+FAR = 1e3  # times the smallest values: another kind of number
+ALONE = 2.0**-6  # of a unit of the error: what one value may be off by, where all others are right
 AT_ONCE = 1 << 22  # elements: copies of a table in float64 would be the largest of a pass
 
 
@@ -54,6 +56,24 @@ def relative_error(target: torch.Tensor, golden: torch.Tensor) -> float:
         return 0.0
     norm = float(torch.linalg.vector_norm(g))
     return float(torch.linalg.vector_norm(a - g)) / max(norm, math.sqrt(a.numel()) * 2.0**-60)
+
+
+def rounding_error(target: torch.Tensor, golden: torch.Tensor) -> float:
+    """`relative_error` of what should differ by rounding alone: the norm of a mask's -1e9 must not
+    hide the values beside it, nor a million right ones one that is wrong."""
+    error = relative_error(target, golden)
+    a, g = flat(target), flat(golden)
+    kept = torch.isfinite(a) & torch.isfinite(g) & (g != 0)
+    a, g = a[kept], g[kept]
+    if not math.isfinite(error) or not g.numel():
+        return error
+    size = g.abs()
+    usual = size.kthvalue(1 + size.numel() // 100).values  # nearly the smallest
+    near = size <= FAR * usual
+    error = max(error, relative_error(a[near], g[near]))
+    scale = torch.linalg.vector_norm(g[near]) / math.sqrt(int(near.sum()))
+    farthest = ((a - g).abs() / torch.maximum(size, scale)).max()
+    return max(error, ALONE * float(farthest))
 
 
 def signature(target: torch.Tensor, golden: torch.Tensor) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import torch
 from joymigrate.verify import run_watch, watch_record, watch_stage
 from joymigrate.verify.files_stage import judge_files
 from joymigrate.verify.identity import unequal
+from joymigrate.verify.measure import rounding_error
 from joymigrate.verify.model import Outcome, Status
 from joymigrate.verify.run_results import ResultSeries
 from joymigrate.verify.series_errors import log_ratio, sudden, usual_size, value_error
@@ -41,6 +42,13 @@ def test_weights_that_the_program_computes_may_differ_by_rounding() -> None:
     weight = {"shape": [2], "dtype": "float32", "kind": "parameter"}
     found = [unequal(weight, weight, {"cast": False, "error": e})[0] for e in (1e-7, 1e-5)]
     assert found == [Status.WARN, Status.FAIL]
+    never = torch.tensor([0.5, -1e9, 0.25, -1e9])  # a mask must not hide what is beside it
+    assert rounding_error(torch.tensor([0.45, -1e9, 0.25, -1e9]), never) > 0.05
+    many = torch.linspace(1.0, 2.0, 100_000)
+    one = many.clone()
+    one[7] *= 1.001
+    assert rounding_error(one, many) > 2.0**-20
+    assert rounding_error(many * (1 + 2.0**-23), many) < 2.0**-20
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
