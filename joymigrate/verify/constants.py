@@ -6,7 +6,7 @@ sees how it was made. Where the same calls run on both sides, the target's gets 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 DIGITS = 12  # a number with fewer was written by somebody, one with more was computed
 ROOM = 10.0  # times as far apart as the numbers that were read
@@ -18,9 +18,11 @@ def given_constants(
     theirs: Sequence[float],
     read: Sequence[float],
     read_there: Sequence[float],
+    changing: Collection[int] = (),
 ) -> list[float]:
     """The constants of the target's calls (`mine`), with the baseline's where only what both sides
-    have read can tell them apart; empty where none is."""
+    have read can tell them apart, or where the baseline has another in every step (`changing`
+    positions: times); empty where none is."""
     if len(mine) != len(theirs) or not read or not read_there:
         return []
     count = min(len(read), len(read_there))
@@ -28,8 +30,13 @@ def given_constants(
     drift = max(apart(a, b) for a, b in pairs)
     most = min(ROOM * drift, MOST)
     given = [
-        b if a != b and has_many_digits(a) and has_many_digits(b) and apart(a, b) <= most else a
-        for a, b in zip(mine, theirs, strict=True)
+        b
+        if a != b
+        and has_many_digits(a)
+        and has_many_digits(b)
+        and (apart(a, b) <= most or place in changing)
+        else a
+        for place, (a, b) in enumerate(zip(mine, theirs, strict=True))
     ]
     return given if given != list(mine) else []
 

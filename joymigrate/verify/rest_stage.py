@@ -29,6 +29,7 @@ RETURNED = 2.0**-7  # a value given back to a model may be rounded to bfloat16
 DATA = ("draw:randn", "draw:rand", "draw:randint", "draw:randperm", "draw:normal")
 EARLY, MADE = 2, {False: 1e-3, True: 0.1}  # last step, and how far values may be apart till then
 GIVEN = 1e-4  # tensors from elsewhere, in the first step
+UNIT = 2.0**-7  # between two neighbours in bfloat16
 MEASURED = 0.1  # relative: a measured result that rounding may have moved over a threshold
 PHASES = {
     "input": Phase.INPUT,
@@ -229,8 +230,8 @@ class EventJudge:
             # What a model keeps beside what it returns carries the model's own rounding.
             half = bool(self.event.get("half") or twin.get("half"))
             limit = READ[True] if fact.get("grown") and half else GIVEN
-            if fact.get("table") and fact.get("short"):
-                limit = NATIVE[True]
+            if fact.get("table"):
+                limit = of_table(fact)
             if drawn:
                 reason = "random numbers that this is computed from differ: no seed, or another"
                 yield self.row("given", Status.FAIL, error, 0.0, reason, Phase.INPUT)
@@ -395,6 +396,15 @@ def judge_log(ours: Rank, theirs: Rank, roots: Mapping[str, str], rest: Rest) ->
     if len(before) < len(rows):
         rest.leave_out("modes", len(rows) - len(before), AT_A_PLATEAU)
     return [*before, *schedule]
+
+
+def of_table(fact: Mapping[str, Any]) -> float:
+    """How far a table of constants may be from the baseline's: a unit of its type, or what the
+    arithmetic that makes it is known to round."""
+    rounding, short = fact.get("rounding"), bool(fact.get("short"))
+    if rounding is None:
+        return NATIVE[True] if short else GIVEN
+    return max(UNIT if short else GIVEN, RATIO * float(rounding))
 
 
 def modes(

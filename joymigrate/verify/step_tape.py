@@ -442,6 +442,7 @@ class StepTape:
             "dtype": str(value.dtype).removeprefix("torch."),
             "shape": list(value.shape),
             "device": external.tensor.device.type,
+            "rounding": self.tape.tables.rounding(external.tensor),
         }
 
     def compare(
@@ -464,7 +465,10 @@ class StepTape:
             return
         returned = {n: theirs["returned"][n] for n in slots if n in theirs.get("returned", ())}
         values, entry["given"] = match_externals(
-            self.recorder.replay_session.baseline, outside, theirs.get("externals", [])
+            self.recorder.replay_session.baseline,
+            outside,
+            theirs.get("externals", []),
+            self.tape.tables,
         )
         rows = entry["rows"] = {}
         if not slots:
@@ -474,6 +478,7 @@ class StepTape:
             theirs.get("constants", ()),
             list(self.tape.numbers),
             theirs.get("read", ()),
+            self.changing(theirs),
         )
         entry["constants_given"] = bool(constants)
         made = self.tape.rerun(
@@ -513,6 +518,17 @@ class StepTape:
         same = bool(theirs.get("content")) and theirs.get("content") == mine.get("content")
         error = 0.0 if same else apart(mine, theirs)
         return {"error": error, "sketch": mine["sketch"]} if error else {"error": 0.0}
+
+    def changing(self, event: Mapping[str, Any]) -> set[int]:
+        """Positions of the plain numbers in a result's calls that the baseline has anew in every
+        step, as it has times."""
+        ours = event.get("constants", ())
+        if event["kind"] != "output" or self.baseline is None:
+            return set()
+        results = [e for e in self.baseline.values() if e["kind"] == "output" and e is not event]
+        others = [e.get("constants", ()) for e in results]
+        others = [one for one in others if len(one) == len(ours)]
+        return {i for i, one in enumerate(ours) if others and all(o[i] != one for o in others)}
 
     def event_of(self, entry: Mapping[str, Any]) -> dict[str, Any] | None:
         """The baseline's event of the same kind, step and number."""

@@ -27,17 +27,27 @@ class Tables:
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[weakref.ref[torch.Tensor], tuple[int, int, int]]] = {}
+        self.roundings: dict[int, float] = {}
 
     def note(self, tensors: Iterable[Any]) -> None:
         """From here on these are tables, while nobody changes them."""
         for tensor in tensors:
             if len(self.known) < MOST and is_plain(tensor):
                 self.known[id(tensor)] = weakref.ref(tensor), state_of(tensor)
+                self.roundings.pop(id(tensor), None)
 
     def has(self, tensor: torch.Tensor) -> bool:
         """Whether this is a table, with the values that it was noted with."""
         held = self.known.get(id(tensor))
         return held is not None and held[0]() is tensor and held[1] == state_of(tensor)
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """No table: it is about to be written where no version counts it (`x.data`)."""
+        self.known.pop(id(tensor), None)
+
+    def rounding(self, tensor: torch.Tensor) -> float | None:
+        """How far a table is from the same calls in float64, relative; None where nobody knows."""
+        return self.roundings.get(id(tensor)) if self.has(tensor) else None
 
 
 def made_before_models(drawn: Callable[[torch.Tensor], bool]) -> list[torch.Tensor]:

@@ -20,6 +20,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from joymigrate.verify.isolated_pass import default_of, exactly, keep_generators, raw_bytes
+from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tables import Tables, made_before_models
 from joymigrate.verify.tape_draws import RANDOM, Seeds, drawn_by, is_draw
 from joymigrate.verify.tape_entries import (
@@ -66,6 +67,10 @@ CONSTANTS = ("tensor", "as_tensor", "asarray")  # of plain numbers: they come fr
 NARROW = (torch.bfloat16, torch.float16)
 FILLS = ("copy_", "fill_", "zero_")
 MOST_CHOSEN = 1 << 16  # whole numbers that are read at once
+MOST_TABLE = 1 << 22  # elements of a table that is computed again, and of all together
+MOST_TABLES = 1 << 24
+MOST_ROUNDED = 0.1  # relative
+ZERO = 1e-6  # what rounding leaves where a cosine is zero
 MOST_ENTRIES = 20_000  # of one tape; a program that does more per step is told so
 
 
@@ -106,7 +111,7 @@ class Tape(TorchFunctionMode):
 
     def begin(self) -> None:
         """The first call of a model is near: what came before made weights and tables."""
-        self.tables.note(made_before_models(self.is_drifting))
+        self.note_tables(made_before_models(self.is_drifting))
         self.begun, self.read_any = True, False
         self.clear()
 
@@ -115,8 +120,38 @@ class Tape(TorchFunctionMode):
         if self.begun and not self.read_any:
             made = [(ref(), slot) for ref, slot in self.known.values()]
             new = [t for t, s in made if t is not None and s.number not in self.externals]
-            self.tables.note(t for t in new if not self.is_drifting(t))
+            self.note_tables([t for t in new if not self.is_drifting(t)])
         self.clear()
+
+    def note_tables(self, tensors: Sequence[torch.Tensor]) -> None:
+        """These are tables, each with the rounding of its own calls: a cosine near zero, or one
+        less nearly one, has more of it than its type."""
+        self.tables.note(tensors)
+        tables = [t for t in tensors if t.numel() <= MOST_TABLE and self.tables.has(t)]
+        literal = [t for t in tables if self.role_of(t).startswith("made:")]
+        self.tables.roundings |= {id(t): 0.0 for t in literal if not self.computed_or_changed(t)}
+        # What numpy holds may be written where nobody sees it.
+        held = {self.groups[s.number] for n, s in self.read if n in ("numpy", "__array__")}
+        computed = [t for t in tables if self.computed(t) and self.group(t) not in held]
+        if not computed or self.full:
+            return
+        slots = [self.known[id(t)][1] for t in computed]
+        size = sum(e.tensor.numel() for e in self.needed(slots)[1])
+        if size + sum(t.numel() for t in computed) > MOST_TABLES:
+            return
+        was, self.inside = self.inside, True
+        try:
+            values = self.rerun(slots, {}).values
+        except Exception:  # calls that were not made for float64: nobody knows
+            return
+        finally:
+            self.inside = was
+        for tensor, value in zip(computed, values, strict=True):
+            if value.shape == tensor.shape:
+                error = apart(summary(tensor.detach()), summary(value))
+                off = float((tensor.detach().cpu().double() - value).abs().max())
+                if error <= MOST_ROUNDED or off <= ZERO:  # else other code has changed it
+                    self.tables.roundings[id(tensor)] = error
 
     def is_drifting(self, tensor: torch.Tensor) -> bool:
         """Whether a value that the tape knows comes from a model, or from random numbers."""
@@ -300,6 +335,7 @@ class Tape(TorchFunctionMode):
         if isinstance(made, torch.Tensor) and what == "data":
             # The same memory under a version counter of its own: keep what was there.
             self.keep([args[0]])
+            self.tables.forget(args[0])
             self.bind(made, self.slot(args[0]))
         elif isinstance(made, torch.Tensor) and what in VIEWS:
             self.note(func, what, (self.stored(args), {}), [args[0]], [made], [])

@@ -9,11 +9,12 @@ import torch
 
 from joymigrate.verify.isolated_pass import content_of
 from joymigrate.verify.summaries import apart, summary
+from joymigrate.verify.tables import Tables
 from joymigrate.verify.tape_entries import External
 
 
 def match_externals(
-    session: Any, outside: list[External], stored: list[dict[str, Any]]
+    session: Any, outside: list[External], stored: list[dict[str, Any]], tables: Tables
 ) -> tuple[dict[int, torch.Tensor], list[dict[str, Any]]]:
     """The baseline's values for externals: by role, then equal ones, then in their order."""
     tensors = session.load()
@@ -29,6 +30,9 @@ def match_externals(
         fact["grown"] = external.tensor.grad_fn is not None
         fact["table"] = external.role == item["role"] == "table"
         fact["short"] = short_of(item["dtype"]) or short_of(str(external.tensor.dtype))
+        if fact["table"]:
+            own = tables.rounding(external.tensor), item.get("rounding")
+            fact["rounding"] = max(own) if None not in own else None
         fact["alike"] = external.tensor.device.type == "cpu" == item.get("device")
         if theirs is not None:
             values[external.slot.number] = theirs

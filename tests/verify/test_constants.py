@@ -17,6 +17,10 @@ def test_what_was_read_explains_a_constant_and_no_more() -> None:
     assert given_constants(mine, theirs, [3.0], [3.0]) == []  # nothing was read otherwise
     assert given_constants(mine, theirs[:2], [3.0003], [3.0]) == []  # other calls
     assert given_constants(mine, theirs, [], []) == []
+    times = [[n + 1 / 3, 2.0] for n in (4, 7)]  # seconds of both sides, and a factor
+    assert given_constants(*times, [3.0], [3.0]) == []
+    assert given_constants(*times, [3.0], [3.0], {0}) == times[1]
+    assert given_constants([2.04], [2.0], [3.0], [3.0], {0}) == []
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=6), st.floats(1e-7, 1e-3))

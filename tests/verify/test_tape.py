@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from joymigrate.verify.isolated_pass import exactly
+from joymigrate.verify.rest_stage import of_table
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape import Tape
 from joymigrate.verify.tape_matching import may_stand_for
@@ -106,6 +107,26 @@ def test_what_is_built_without_values_is_no_call(tape: Tape) -> None:
     made = torch.ones(2, dtype=torch.bfloat16, device="meta") * 2
     assert made.is_meta
     assert not tape.entries
+
+
+def test_a_table_knows_what_its_own_calls_round(tape: Tape) -> None:
+    """A cosine is zero by rounding alone, and 0.3 is 0.3 on every chip."""
+    zero = torch.cos(torch.linspace(0.0, 1.0, 3) * torch.pi / 2)[2]
+    plain, literal = torch.linspace(0.0, 1.0, 7) * 2, torch.tensor([0.3, 0.6])
+    held, aside = torch.zeros(3) + 1, torch.zeros(3) + 2
+    held.numpy()[0] = 5.0
+    aside.data.mul_(1.0)
+    tape.inside, rounding = True, tape.tables.rounding
+    tape.begin()
+    assert (rounding(zero) or 0.0) > 1.0
+    assert 0.0 < (rounding(plain) or 0.0) < 1e-6
+    assert rounding(literal) == 0.0
+    assert rounding(held) is None
+    assert [of_table({"rounding": r, "short": True}) for r in (0.0, 0.01, None)] == [
+        2.0**-7,
+        0.1,
+        2.0**-5,
+    ]
 
 
 def test_random_numbers_come_from_elsewhere(tape: Tape) -> None:
