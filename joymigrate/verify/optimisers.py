@@ -171,7 +171,8 @@ def hold_alone(
 
 def reaches(value: Any, real: set[int]) -> bool:
     """Whether containers, objects, bound methods and closures lead to one of these tensors."""
-    left, seen = [value], {}
+    left: list[Any] = [value]
+    seen: dict[int, Any] = {}
     while left and len(seen) < MOST_SEEN:
         one = left.pop()
         if id(one) in real:

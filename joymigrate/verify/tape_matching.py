@@ -31,8 +31,9 @@ def match_externals(
         fact["table"] = external.role == item["role"] == "table"
         fact["short"] = short_of(item["dtype"]) or short_of(str(external.tensor.dtype))
         if fact["table"]:
-            own = tables.rounding(external.tensor), item.get("rounding")
-            fact["rounding"] = max(own) if None not in own else None
+            own = [tables.rounding(external.tensor), item.get("rounding")]
+            known = [one for one in own if one is not None]
+            fact["rounding"] = max(known) if len(known) == 2 else None
         fact["alike"] = external.tensor.device.type == "cpu" == item.get("device")
         if theirs is not None:
             values[external.slot.number] = theirs
