@@ -232,9 +232,14 @@ class Admission:
         if entry.group not in self._nodes_of_group:
             self._nodes_of_group[entry.group] = self.nodes_of(entry.job)
         mine = self._nodes_of_group[entry.group]
-        most = max(1, min(self.settings.holds, int(mine.sum()) // NODES_PER_HOLD))
-        there = sum(bool((hold.nodes & mine).any()) for hold in self.holds)
-        return there >= most
+        there = self.holds_on(mine)
+        if any(hold.until == NEVER for hold in there):
+            return True  # nobody knows for how long it takes cards from all others
+        return len(there) >= max(1, min(self.settings.holds, int(mine.sum()) // NODES_PER_HOLD))
+
+    def holds_on(self, nodes: Flags) -> list[CardHold]:
+        """The holds for jobs that could use one of these nodes."""
+        return [hold for hold in self.holds if bool((hold.nodes & nodes).any())]
 
     def _place_beside_hold(self, entry: Entry, now: float) -> Placement | Refusal:
         """Place; when only held or booked cards would do, say for whom they are kept."""

@@ -10,7 +10,7 @@ from joymigrate.run.cluster.admission import together
 from joymigrate.run.cluster.allocations import Allocations
 from joymigrate.run.cluster.bookings import bar_cards
 from joymigrate.run.cluster.elastic import Resizing
-from joymigrate.run.cluster.entries import CardHold, Entry
+from joymigrate.run.cluster.entries import NEVER, CardHold, Entry
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.state import Ints, Placement, State
 
@@ -66,6 +66,8 @@ class Holding(Resizing):
             return
         mask = room.mask(len(self.state.nodes))
         nodes = self.admission.nodes_of(entry.job)
+        if room.until == NEVER and self.admission.holds_on(nodes):
+            return  # beside others only for a time that is known
         self._groups[entry.group].promise(entry)
         self.admission.holds.append(CardHold(entry, mask, room.until, nodes))
 

@@ -494,6 +494,19 @@ def test_several_wide_jobs_have_cards_held_where_there_are_nodes_enough() -> Non
     assert started(run.on(Ended("r1", 1200))) == ["w1"]
 
 
+def test_cards_are_held_for_one_job_alone_where_nobody_knows_until_when() -> None:
+    """Holds without an end would keep cards of many nodes from all others for days."""
+    cluster = nodes("[{name: n, kind: gpu-8, count: 10}]")
+    run = Scheduler(cluster, (), policies.get("topology"), settings=Settings(hold_blind_after=0))
+    for number in range(10):
+        submit(run, job(f"r{number}", cards_per_pod=7))
+    for number in range(2):
+        submit(run, job(f"w{number}", cards_per_pod=8, queue=f"q{number}"))
+    assert [hold.entry.job.name for hold in run.admission.holds] == ["w0"]
+    small = [job(f"s{number}", cards_per_pod=1, queue="s") for number in range(10)]
+    assert len([name for one in small for name in started(submit(run, one))]) == 9
+
+
 def test_a_gang_goes_to_the_tightest_leaf_that_holds_it() -> None:
     run = scheduler(nodes(LEAVES))
     submit(run, job("pair", pods=2, cards_per_pod=8))
