@@ -12,6 +12,7 @@ import re
 import subprocess
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from joymigrate.run.rehearse.symbols import read_library
@@ -37,11 +38,26 @@ def add_stand_ins(folder: Path) -> None:
     for path in own:
         if "cuda" in path.name:
             rename_settings(path)
+    write_stand_ins(own, place, CUDA_LIBRARY, CUDA_FUNCTION)
+
+
+def write_stand_ins(
+    own: Sequence[Path],
+    place: Path,
+    library: re.Pattern[str],
+    function: re.Pattern[str],
+    beside: Sequence[Path] = (),
+) -> list[Path]:
+    """A stand-in in `place` for each library named like `library` that those in `own` ask for.
+
+    Each has all functions named like `function` that `own` lacks, and that those `beside` lack.
+    Raises OSError without a compiler, CalledProcessError when it fails.
+    """
     libraries = [read_library(path) for path in own]
-    named = {name for library in libraries for name in library.needed if CUDA_LIBRARY.match(name)}
-    undefined = {name for library in libraries for name in library.undefined}
-    defined = {name for library in libraries for name in library.defined}
-    functions = sorted(filter(CUDA_FUNCTION.match, undefined - defined))
+    named = {name for one in libraries for name in one.needed if library.match(name)}
+    undefined = {name for one in libraries for name in one.undefined}
+    defined = {name for one in [*libraries, *map(read_library, beside)] for name in one.defined}
+    functions = sorted(filter(function.match, undefined - defined))
     versions = wanted_versions(own)
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary) / "stand_in.c"
@@ -58,6 +74,7 @@ def add_stand_ins(folder: Path) -> None:
                 link.append(f"-Wl,--version-script,{script}")
             shared = ["cc", "-shared", "-fPIC", "-w", "-fno-builtin", "-o", str(place / name)]
             subprocess.run([*shared, str(source), *link], check=True)
+    return [place / name for name in sorted(named)]
 
 
 def rename_settings(path: Path) -> None:
@@ -67,7 +84,7 @@ def rename_settings(path: Path) -> None:
             data[found.end() - 1 : found.end()] = b"_"
 
 
-def wanted_versions(paths: list[Path]) -> dict[str, set[str]]:
+def wanted_versions(paths: Sequence[Path]) -> dict[str, set[str]]:
     """The symbol versions that libraries ask of each other library."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in paths:

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.board import __main__ as board
 from benchmarks.board import journey, limited, packages, programs, report, rows, suite
-from benchmarks.board.outcome import Attempt, Observed, Outcome, attempt, judge
+from benchmarks.board.outcome import Attempt, Observed, Outcome, area, attempt, judge
 
 WELL = Attempt(0)
 PASSED = Observed(WELL, WELL, WELL, compared={"modules": "same"}, operators=7)
@@ -319,6 +319,7 @@ def test_the_report_counts_first_and_final_and_escapes_what_programs_printed(
     assert "<b>" not in text
     assert "the arguments of 5\nof 9 calls" in text
     assert "| 5 of 9 calls |" in text
+    assert "| rewrite | 1 | 1 (100.0 %) | 0 (0.0 %) |" in text
     page = report.html(found, every)
     assert 'data-key="control|passes"' in page
     assert "<b>|Error" not in page
@@ -326,6 +327,31 @@ def test_the_report_counts_first_and_final_and_escapes_what_programs_printed(
     assert (line["outcome"], line["first_outcome"]) == ("passes", "our defect")
     badge = json.loads(report.badge(found, every))
     assert (badge["message"], badge["color"]) == ("1 of 1 pass", "blue")
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"rewrite": ("a.py cannot be read",)}, "rewrite"),
+        ({"agnostic": broken("ModuleNotFoundError: No module named 'x'")}, "rewrite"),
+        ({"direct": broken("E: 1", "/joymigrate/run/rehearse/traps.py")}, "rehearse"),
+        ({"direct": broken("RuntimeError: Failed to find function aclrtX")}, "rehearse"),
+        ({"tests": {"same": 9, "OURS": 1}}, "rehearse"),
+        ({"agnostic": broken("E: 1", "/joymigrate/verify/log.py")}, "verify"),
+        ({"recording": "AssertionError"}, "verify"),
+        ({"compared": {"modules": "differs"}, "repeats": True}, "verify"),
+        ({}, ""),
+    ],
+)
+def test_a_defect_of_ours_falls_to_one_part_of_the_tool(
+    change: dict[str, object], part: str
+) -> None:
+    assert area(replace(PASSED, **change)) == part  # type: ignore[arg-type]
+
+
+def test_an_operator_that_went_to_the_cpu_and_that_coverage_did_not_name_is_told() -> None:
+    covered = {"coverage": {"lacking": ["aten::f"]}, "fallbacks": ["aten::f.out", "aten::g"]}
+    assert report.overlooked(covered) == {"aten::g"}
 
 
 def test_a_recorder_that_saw_no_step_is_no_verdict() -> None:

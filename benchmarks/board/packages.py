@@ -13,12 +13,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from benchmarks.torch_without_cuda import write_stand_ins
+
 CACHE = Path(__file__).parents[2] / "build" / "board-packages"
 KEPT = frozenset({"torch", "torch-npu"})  # the pair that everything here is tried with
+OF_CUDA = re.compile(r"libcudart\.|libc10_cuda\.|libtorch_cuda\.")
+CUDA_FUNCTION_OF_ANY = re.compile(r"(__)?cuda|_ZNK?(2at|3c10)4cuda")
 FAKES = re.compile(r'register_(?:fake|meta)\("(?:torchvision::)?(\w+)"\)')
 
 
@@ -61,22 +66,43 @@ def install(wanted: Sequence[str], target: Path) -> None:
         last = (done.stderr.strip().splitlines() or ["no word from pip"])[-1]
         raise ValueError(f"{' '.join(wanted)}: {last}")
     if (part / "torchvision" / "extension.py").is_file():
-        without_compiled(part / "torchvision")
+        without_cuda(part / "torchvision")
     part.rename(target)
 
 
-def without_compiled(torchvision: Path) -> None:
-    """Let torchvision be imported where its compiled operators can't be loaded.
+def without_cuda(torchvision: Path) -> None:
+    """Let torchvision's compiled operators load beside torch for CPUs.
 
-    The index has builds for CUDA alone, whose library does not load beside torch for CPUs. The
-    operators get their names, so that the import ends; a program that calls one gets an error.
+    The index has builds for CUDA alone. Stand-ins answer for the libraries of CUDA that these ask
+    for: nothing calls them without a GPU. torchvision is imported without its operators where no
+    compiler makes the stand-ins; they get their names then, and a program that calls one an error.
     """
+    torch = find_spec("torch")
+    if torch is None or torch.origin is None:
+        raise ValueError("torchvision is wanted, and no torch is installed")
+    beside = sorted((Path(torch.origin).parent / "lib").glob("*.so*"))
+    place = torchvision / "stand_ins"
+    place.mkdir()
+    try:
+        made = write_stand_ins(
+            [torchvision / "_C.so"], place, OF_CUDA, CUDA_FUNCTION_OF_ANY, beside
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"torchvision without its operators: {error}", file=sys.stderr)
+        made = []
+    extension = torchvision / "extension.py"
+    loads = "".join(
+        f"ctypes.CDLL(os.path.join(os.path.dirname(__file__), 'stand_ins', {one.name!r}))\n"
+        for one in made
+    )
     fakes = (torchvision / "_meta_registrations.py").read_text(encoding="utf-8")
     names = sorted(set(FAKES.findall(fakes)))
-    with (torchvision / "extension.py").open("a", encoding="utf-8") as file:
-        file.write(
-            "\nif not _has_ops():\n"
-            '    _named = torch.library.Library("torchvision", "FRAGMENT")\n'
-            f"    for _name in {names}:\n"
-            '        _named.define(f"{_name}() -> Tensor")\n'
-        )
+    extension.write_text(
+        f"import ctypes\nimport os\n{loads}"
+        + extension.read_text(encoding="utf-8")
+        + "\nif not _has_ops():\n"
+        '    _named = torch.library.Library("torchvision", "FRAGMENT")\n'
+        f"    for _name in {names}:\n"
+        '        _named.define(f"{_name}() -> Tensor")\n',
+        encoding="utf-8",
+    )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.board import rows
-from benchmarks.board.outcome import Outcome
+from benchmarks.board.outcome import AREAS, Observed, Outcome, area, tried
 from benchmarks.board.programs import Program
 from joymigrate.report.csv import safe
 from joymigrate.report.html import page
@@ -141,6 +141,42 @@ def figures(found: Sequence[Mapping[str, Any]], listed: Sequence[Program]) -> It
     seen = sum(judged_calls(row) or 0 for row in passed)
     yield f"In those that pass, documents or the vendor's host code judged the arguments of {seen}"
     yield f"of {calls} calls. The others ran on the simulated chip alone: nobody vouches for them."
+    yield ""
+    yield from areas(found)
+
+
+def areas(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """How many of the programs that reached a part of the tool are our defect there."""
+    yield "| part of the tool | programs that reached it, first try | our defect there | now |"
+    yield "|---|---|---|---|"
+    sides = {
+        which: [Observed.read(row[which]["seen"]) for row in found] for which in ("first", "final")
+    }
+    held = [row for row in found if "coverage" in row]
+    silent = [str(row["name"]) for row in held if overlooked(row)]
+    for part in AREAS:
+        if part == "coverage":
+            now = rate(len(silent), len(held))
+            yield f"| coverage | {len(held)} (last try) | not kept | {now} |"
+            continue
+        reached = {which: sum(tried(one)[part] for one in seen) for which, seen in sides.items()}
+        lost = {which: sum(area(one) == part for one in seen) for which, seen in sides.items()}
+        cells = (rate(lost[which], reached[which]) for which in sides)
+        yield f"| {part} | {reached['first']} | {' | '.join(cells)} |"
+    yield ""
+    yield "Coverage is held against the rehearsal: is an operator that went back to the CPU there"
+    yield f"the chip's own by its word? In: {', '.join(silent) or 'no program'}."
+
+
+def overlooked(row: Mapping[str, Any]) -> set[str]:
+    """Operators that went back to the CPU in the rehearsal and that coverage gives the chip."""
+    named = {overload.partition(".")[0] for overload in row["coverage"]["lacking"]}
+    return {op for op in row.get("fallbacks", ()) if op.partition(".")[0] not in named}
+
+
+def rate(part: int, of: int) -> str:
+    """`3 (2.5 %)`."""
+    return f"{part} ({100 * part / of:.1f} %)" if of else "-"
 
 
 def programs(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
