@@ -354,6 +354,14 @@ def test_an_operator_that_went_to_the_cpu_and_that_coverage_did_not_name_is_told
     assert report.overlooked(covered) == {"aten::g"}
 
 
+def test_two_releases_stand_side_by_side(tmp_path: Path) -> None:
+    here, there = row(tmp_path, PASSED), row(tmp_path, replace(PASSED, agnostic=broken("E: 1")))
+    there["final"]["with"] = {"torch": "2.7.1", "torch_npu": "2.7.1.post11"}
+    head, _, line = report.releases([here], {there["name"]: there})
+    assert "| torch 2.7.1 + torch_npu 2.7.1.post11 |" in head
+    assert "| passes | our defect: one style only: agnostic: E: 1 |" in line
+
+
 def test_a_recorder_that_saw_no_step_is_no_verdict() -> None:
     said = "help: the program ended before its first step, or calls no torch module"
     seen = replace(PASSED, original=broken(said), recording=said)

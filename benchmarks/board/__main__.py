@@ -43,6 +43,7 @@ def main() -> int:
     for form in report.FORMS:
         two.add_argument(f"--{form}", type=Path)
     two.add_argument("--update", type=Path, help="put the figures between a page's two marks")
+    two.add_argument("--against", type=Path, help="rows of another release: the two side by side")
     given = parser.parse_args()
     try:
         listed = programs.load(given.list)

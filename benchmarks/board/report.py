@@ -8,7 +8,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,16 @@ def write(given: argparse.Namespace, listed: Sequence[Program]) -> int:
     asked = [form for form in FORMS if getattr(given, form)]
     for form in asked:
         getattr(given, form).write_text(texts[form](found, listed), encoding="utf-8")
+    if given.against:
+        there = rows.load(given.against)
+        print("\n".join(releases(found, there)))
     if given.update:
         old = given.update.read_text(encoding="utf-8")
         if not BETWEEN.search(old):
             raise ValueError(f"{given.update} has no {BEGIN} … {END}")
         new = BETWEEN.sub(lambda _: f"{BEGIN}\n\n{markdown(found, listed)}\n{END}", old)
         given.update.write_text(new, encoding="utf-8")
-    if not asked and not given.update:
+    if not (asked or given.update or given.against):
         print(markdown(found, listed), end="")
     return 0
 
@@ -172,6 +175,34 @@ def overlooked(row: Mapping[str, Any]) -> set[str]:
     """Operators that went back to the CPU in the rehearsal and that coverage gives the chip."""
     named = {overload.partition(".")[0] for overload in row["coverage"]["lacking"]}
     return {op for op in row.get("fallbacks", ()) if op.partition(".")[0] not in named}
+
+
+def releases(
+    here: Sequence[Mapping[str, Any]], there: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """Each program that has rows of two releases, and where their ends differ."""
+    both = [row for row in here if row["name"] in there]
+    with_ = (versions(both), versions(there.values()))
+    yield f"| program | {' | '.join(with_)} | verify | losses apart |"
+    yield "|---|---|---|---|---|"
+    for row in both:
+        sides = [flat(row), flat(there[row["name"]])]
+        ends = [one["outcome"] + (f": {one['cause']}" if one["cause"] else "") for one in sides]
+        told = [
+            f"{one['verify'] or '-'} {one['compared']} of {one['recorded']}"
+            if one["verify"] else tests(side) or "-"
+            for one, side in zip(sides, (row, there[row["name"]]), strict=True)
+        ]  # fmt: skip
+        apart = ["-" if one["most_apart"] is None else one["most_apart"] for one in sides]
+        cells = [row["name"], *ends, ", ".join(told), f"{apart[0]}, {apart[1]}"]
+        yield "| " + " | ".join(short(str(cell)) for cell in cells) + " |"
+
+
+def versions(found: Iterable[Mapping[str, Any]]) -> str:
+    """The releases that rows were made with, as one title."""
+    seen = {" + ".join(" ".join(one) for one in row["final"].get("with", {}).items())
+            for row in found}  # fmt: skip
+    return ", ".join(sorted(seen - {""})) or "not kept"
 
 
 def rate(part: int, of: int) -> str:

@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from benchmarks.board.outcome import Observed, Outcome, judge
 from benchmarks.board.programs import Program
+from joymigrate.run.rehearse import releases
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "rows"
@@ -56,7 +59,7 @@ def made(
 
     A try keeps what was observed, so that `judged` can hold an old row against today's rules.
     """
-    now = {"date": day, "tool": commit(), "seen": asdict(seen)}
+    now = {"date": day, "tool": commit(), "with": versions(), "seen": asdict(seen)}
     return {
         "schema": SCHEMA,
         "name": program.name,
@@ -72,6 +75,19 @@ def made(
         "tries": (int(before["tries"]) if before else 0) + 1,
         **figures,
     }
+
+
+def versions() -> dict[str, str]:
+    """The releases of torch and of the chip's package that rehearsals run with; none of what is
+    not installed."""
+    found = {}
+    with suppress(PackageNotFoundError):
+        found["torch"] = version("torch").partition("+")[0]
+    chosen = releases.choose()
+    package = chosen.version if chosen else releases.installed_version()
+    if package:
+        found[releases.PACKAGE] = package
+    return found
 
 
 def judged(row: Mapping[str, Any], which: str) -> tuple[Outcome, str]:

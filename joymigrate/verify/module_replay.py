@@ -54,6 +54,13 @@ class Frame:
     children: dict[str, torch.Tensor] = field(default_factory=dict)
     handed: dict[str, torch.Tensor] = field(default_factory=dict)
     weights: Borrowed = field(default_factory=dict)
+    fed: dict[Any, str] = field(default_factory=dict)  # graph node of what was fed → its start
+
+    def hand(self, start: str, value: torch.Tensor) -> torch.Tensor:
+        """What the module's own code gets of a leaf."""
+        made = another_of(value)
+        self.fed[made.grad_fn] = start
+        return made
 
 
 @dataclass(slots=True)
@@ -169,7 +176,7 @@ class ModuleReplay:
                 return fed_value
             fed_value.requires_grad_(True)
             frame.inputs[leaf] = fed_value
-            fed = another_of(fed_value)
+            fed = frame.hand(f"in.{leaf}", fed_value)
             versions.append((live, fed, state_of(fed)))
             return fed
 
@@ -193,8 +200,9 @@ class ModuleReplay:
             fed_value = self.reference_value((frame.path, frame.call, OUTPUT, leaf), live)
             if self.wants_gradient() and live.requires_grad and fed_value.is_floating_point():
                 fed_value.requires_grad_(True)
-                parent.children[f"{frame.path}#{frame.call}.{leaf}"] = fed_value
-                return another_of(fed_value)
+                place = f"{frame.path}#{frame.call}.{leaf}"
+                parent.children[place] = fed_value
+                return parent.hand(f"child.{place}", fed_value)
             return fed_value
 
         return pytree.replace_tensors(made, change)
@@ -233,7 +241,12 @@ class ModuleReplay:
         self.order += 1
 
     def backward(self, frame: Frame, outputs: list[tuple[str, torch.Tensor]]) -> None:
-        """Report the gradients that this module's own code makes from cotangents of ±1."""
+        """Report the gradients that this module's own code makes from cotangents of ±1.
+
+        What was fed and is handed on as it is needs no backward pass: its cotangent is added to the
+        gradient when that is reported. A model that returns all of its layers' attention has
+        gigabytes of it.
+        """
         ends = {f"out.{leaf}": t for leaf, t in outputs} | {
             f"in.{leaf}": t for leaf, t in frame.handed.items()
         }
@@ -252,18 +265,27 @@ class ModuleReplay:
         starts |= {f"param.{n}": weight for n, weight in weights.items() if weight is not None}
         if not ends or not (starts or unused):
             return
-        signs = [cotangent(f"{frame.path}#{frame.call}.{k}", t) for k, t in ends.items()]
+        passed: dict[str, list[str]] = {}
+        for end, tensor in ends.items():
+            if tensor.grad_fn in frame.fed and not tensor._backward_hooks:
+                passed.setdefault(frame.fed[tensor.grad_fn], []).append(end)
+        through = {end for known in passed.values() for end in known}
+
+        def sign(end: str) -> torch.Tensor:
+            return cotangent(f"{frame.path}#{frame.call}.{end}", ends[end])
+
+        computed = [end for end in ends if end not in through]
         try:
             made = (
                 torch.autograd.grad(
-                    list(ends.values()),
+                    [ends[end] for end in computed],
                     list(starts.values()),
-                    signs,
+                    [sign(end) for end in computed],
                     allow_unused=True,
                     retain_graph=True,  # a tensor kept in an attribute may be used by two modules
                 )
-                if starts
-                else ()
+                if starts and computed
+                else (None,) * len(starts)
             )
         except RuntimeError as error:
             self.failures[frame.path] = str(error).splitlines()[0]
@@ -274,6 +296,8 @@ class ModuleReplay:
                 continue
             if gradient is not None and gradient.layout is not torch.strided:
                 gradient = gradient.to_dense()  # an embedding's, of the rows that were looked up
+            for end in passed.get(leaf, ()):
+                gradient = sign(end) if gradient is None else gradient + sign(end)
             self.report_value((frame.path, frame.call, GRADIENT, leaf), frame, gradient)
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from joymigrate.verify.cloning import clone_module
 from joymigrate.verify.isolated_pass import IsolatedPass
 from joymigrate.verify.lent_weights import Lender, LentWeights, WeightSource, weights_in
-from joymigrate.verify.module_replay import Key, ModuleReplay
+from joymigrate.verify.module_replay import Key, ModuleReplay, cotangent
 
 
 class Mixed(nn.Module):
@@ -154,3 +154,54 @@ def test_a_table_with_sparse_gradients_is_taught(monkeypatch: pytest.MonkeyPatch
     gradient = found["", 0, "grad", "param.weight"]
     assert gradient.layout is torch.strided
     assert gradient.abs().sum(1).ne(0).tolist() == [False, True, False, False, True, False]
+
+
+class HandsOn(nn.Module):
+    """Returns its input and its child's output as they are, beside what it computes of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        h = self.inner(x)
+        kept = self.inner(x)
+        return h * 2, h, kept, x
+
+
+def test_what_is_handed_on_as_it_is_gets_its_gradient_without_a_backward_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: dict[Any, Any] = {}
+    held: list[Any] = []
+    asked: list[int] = []
+    real, grad = nn.Module.__call__, torch.autograd.grad
+
+    def count(ends: Any, *rest: Any, **options: Any) -> Any:
+        asked.append(len(ends))
+        return grad(ends, *rest, **options)
+
+    monkeypatch.setattr(torch.autograd, "grad", count)
+    monkeypatch.setattr(
+        nn.Module,
+        "__call__",
+        lambda m, *a, **k: held[-1].call(m, a, k, real) if held else real(m, *a, **k),
+    )
+
+    def hold(replay: ModuleReplay | None) -> None:
+        held[:] = [replay] if replay is not None else []
+
+    x = torch.randn(2, 3)
+    isolated = IsolatedPass(HandsOn(), "", (x,), {}, hold)
+    isolated.run(lambda value: found.update({value.key: value.tensor}), torch.float64)
+    assert set(asked) == {1}  # of each call of the child, and what the module computes itself
+
+    def sign(end: str) -> torch.Tensor:
+        return cotangent(f"#0.{end}", x.double())
+
+    for leaf, expected in (
+        ("child.inner#0.", 2 * sign("out.0") + sign("out.1")),
+        ("child.inner#1.", sign("out.2")),
+        ("in.0", sign("in.inner#0.0") + sign("in.inner#1.0") + sign("out.3")),
+    ):
+        assert torch.equal(found["", 0, "grad", leaf], expected), leaf
