@@ -319,7 +319,7 @@ def test_the_report_counts_first_and_final_and_escapes_what_programs_printed(
     assert "<b>" not in text
     assert "the arguments of 5\nof 9 calls" in text
     assert "| 5 of 9 calls |" in text
-    assert "| rewrite | 1 | 1 (100.0 %) | 0 (0.0 %) |" in text
+    assert "| scan and rewrite | 1 | 1 (100.0 %) | 0 (0.0 %) |" in text
     page = report.html(found, every)
     assert 'data-key="control|passes"' in page
     assert "<b>|Error" not in page
@@ -332,8 +332,8 @@ def test_the_report_counts_first_and_final_and_escapes_what_programs_printed(
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"rewrite": ("a.py cannot be read",)}, "rewrite"),
-        ({"agnostic": broken("ModuleNotFoundError: No module named 'x'")}, "rewrite"),
+        ({"rewrite": ("a.py cannot be read",)}, "scan and rewrite"),
+        ({"agnostic": broken("ModuleNotFoundError: No module named 'x'")}, "scan and rewrite"),
         ({"direct": broken("E: 1", "/joymigrate/run/rehearse/traps.py")}, "rehearse"),
         ({"direct": broken("RuntimeError: Failed to find function aclrtX")}, "rehearse"),
         ({"tests": {"same": 9, "OURS": 1}}, "rehearse"),

@@ -214,7 +214,7 @@ def judge(seen: Observed) -> tuple[Outcome, str]:
     return Outcome.PASSES, ""
 
 
-AREAS = ("rewrite", "rehearse", "coverage", "verify")
+AREAS = ("scan and rewrite", "rehearse", "coverage", "verify")
 
 
 def area(seen: Observed) -> str:
@@ -222,13 +222,12 @@ def area(seen: Observed) -> str:
     the other outcomes.
 
     A result that differs falls to `verify`, which says so: whether what it judged was wrong, or it
-    alone, only a reader can tell. A suite's tests fail in the rehearsal. No rule asks `scan` or
-    `coverage`.
+    alone, only a reader can tell. A suite's tests fail in the rehearsal. No rule asks `coverage`.
     """
     if judge(seen)[0] is not Outcome.OURS:
         return ""
     if seen.rewrite:
-        return "rewrite"
+        return "scan and rewrite"
     if seen.recording:
         return "verify"
     bad = [run for run in (seen.direct, seen.agnostic) if not run.well]
@@ -237,14 +236,14 @@ def area(seen: Observed) -> str:
     ours = next((run.where for run in bad if OURS.match(run.where)), "")
     if ours:
         return "verify" if ours.startswith("/joymigrate/verify/") else "rehearse"
-    return "rewrite" if bad else "verify"
+    return "scan and rewrite" if bad else "verify"
 
 
 def tried(seen: Observed) -> dict[str, bool]:
     """Which parts of the tool a program reached."""
     ran = any(run.well or run.error or run.stopped for run in (seen.direct, seen.agnostic))
     recorded = not seen.tests and (seen.original.well or bool(seen.recording))
-    return {"rewrite": True, "rehearse": ran, "verify": recorded}
+    return {"scan and rewrite": True, "rehearse": ran, "verify": recorded}
 
 
 def blame(seen: Observed, bad: list[tuple[str, Attempt]]) -> tuple[Outcome, str]:
