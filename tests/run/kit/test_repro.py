@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from joymigrate.run.kit import repro
+from tests import forked
 
 ROW: dict[str, Any] = {
     "id": "case", "section": "operator", "op": "torch.mul", "dtype": "float32",
@@ -35,10 +34,10 @@ def run(tmp_path: Path, row: dict[str, Any], before: str = "") -> int:
     assert len(text.splitlines()) <= repro.MOST_LINES
     path = tmp_path / "repro.py"
     path.write_text(before + text)
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
-    assert done.returncode in (0, 1), done.stderr
-    assert "Traceback" not in done.stderr
-    return done.returncode
+    (ended,) = forked.run_ranks(path, 1, cwd=tmp_path)
+    assert ended.code in (0, 1), ended.err
+    assert "Traceback" not in ended.err
+    return ended.code
 
 
 @pytest.mark.parametrize(
