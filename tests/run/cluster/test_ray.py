@@ -102,6 +102,23 @@ class Fleet:
         self.cluster.shutdown()
 
 
+class Shell:
+    """Command lines on one fleet."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.address = fleet.cluster.address
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        command = [sys.executable, "-m", "joymigrate", "cluster", *words, "--address", self.address]
+        environment = {**os.environ, "RAY_ADDRESS": ""}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=90)
+        assert done.returncode == code, done.stderr + done.stdout
+        return done.stdout if code != 2 else done.stderr
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self(*words, "--format", "json"))
+
+
 def until(holds: Callable[[], bool], limit_s: float = LIMIT_S) -> float:
     """Wait for something and return the seconds it took."""
     began = time.monotonic()
@@ -192,6 +209,26 @@ def test_a_refused_submission_leaves_nothing_behind(fleet: Fleet) -> None:
         assert [row["job"] for row in fleet.ask("status", ["good", "bad"])["jobs"]] == []
     fleet.ask("submit", [good])
     fleet.first_lines("good")
+    fleet.clear()
+
+
+def test_a_command_beside_a_running_job(fleet: Fleet) -> None:
+    shell = Shell(fleet)
+    fleet.ask("submit", [job("r", kind="gpu-8", cards_per_pod=2)])
+    fleet.first_lines("r")
+    show = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['JOYMIGRATE_JOB'])"
+    assert shell("exec", "r", "--", sys.executable, "-c", show).split() == ["0,1", "r"]
+    shell("exec", "r", "--", sys.executable, "-c", "raise SystemExit(1)", code=1)
+    began = time.monotonic()
+    code, _ = fleet.ask("execute", "r", 0, ["sleep", "60"], 1.0)
+    assert (code, time.monotonic() - began < 20) == (124, True)
+    with pytest.raises(JoyError, match="no rank 4"):
+        fleet.ask("execute", "r", 4, ["true"], 1.0)
+    assert fleet.ask("execute", "r", 0, ["no-such-program"], 5.0)[0] == 127
+    commands = [
+        one["data"]["command"][0] for one in fleet.ask("history", "r") if one["kind"] == "exec"
+    ]
+    assert "sleep" in commands
     fleet.clear()
 
 

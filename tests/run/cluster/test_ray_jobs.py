@@ -6,7 +6,6 @@ import json
 import os
 import stat
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,7 @@ import pytest
 
 pytest.importorskip("ray", reason="pip install 'joymigrate[cluster]'")
 
-from joymigrate.errors import JoyError
-from tests.run.cluster.test_ray import Fleet, job, until
-from tests.run.cluster.test_ray_orders import Shell
+from tests.run.cluster.test_ray import Fleet, Shell, job, until
 
 NODES = (("g1", "gpu-4", "l0", {"num_gpus": 4}),)
 TOOL = """#!/bin/sh
@@ -158,25 +155,6 @@ def test_joymigrate_train_goes_on_with_fewer_processes(fleet: Fleet, tmp_path: P
     before = len(losses.read_text().splitlines())
     until(lambda: len(losses.read_text().splitlines()) > before + 5, 120)
     tiny.losses(run)  # each step once and in order
-
-
-def test_a_command_beside_a_running_job(fleet: Fleet) -> None:
-    shell = Shell(fleet)
-    fleet.ask("submit", [job("r", kind="gpu-4", cards_per_pod=2)])
-    fleet.first_lines("r")
-    show = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['JOYMIGRATE_JOB'])"
-    assert shell("exec", "r", "--", sys.executable, "-c", show).split() == ["0,1", "r"]
-    shell("exec", "r", "--", sys.executable, "-c", "raise SystemExit(1)", code=1)
-    began = time.monotonic()
-    code, _ = fleet.ask("execute", "r", 0, ["sleep", "60"], 1.0)
-    assert (code, time.monotonic() - began < 20) == (124, True)
-    with pytest.raises(JoyError, match="no rank 4"):
-        fleet.ask("execute", "r", 4, ["true"], 1.0)
-    assert fleet.ask("execute", "r", 0, ["no-such-program"], 5.0)[0] == 127
-    commands = [
-        one["data"]["command"][0] for one in fleet.ask("history", "r") if one["kind"] == "exec"
-    ]
-    assert "sleep" in commands
 
 
 @pytest.mark.slow

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("ray", reason="pip install 'joymigrate[cluster]'")
 
-from tests.run.cluster.test_ray import Fleet, job, until
+from tests.run.cluster.test_ray import Fleet, Shell, job, until
 
 NODES = (
     ("g1", "gpu-8", "l0", {"num_gpus": 8}),
@@ -27,23 +22,6 @@ def fleet() -> Iterator[Fleet]:
     made = Fleet([{"name": "q", "max": 16}], NODES)
     yield made
     made.close()
-
-
-class Shell:
-    """Command lines on one fleet."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.address = fleet.cluster.address
-
-    def __call__(self, *words: str, code: int = 0) -> str:
-        command = [sys.executable, "-m", "joymigrate", "cluster", *words, "--address", self.address]
-        environment = {**os.environ, "RAY_ADDRESS": ""}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=90)
-        assert done.returncode == code, done.stderr + done.stdout
-        return done.stdout if code != 2 else done.stderr
-
-    def json(self, *words: str) -> Any:
-        return json.loads(self(*words, "--format", "json"))
 
 
 @pytest.mark.slow
