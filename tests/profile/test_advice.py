@@ -515,7 +515,10 @@ for step in range(12):
 """
 
 
-@pytest.mark.parametrize(("length", "found"), [("3 * 4 ** (step % 6)", True), ("16", False)])
+@pytest.mark.parametrize(
+    ("length", "found"),
+    [("3 * 4 ** (step % 6)", True), pytest.param("16", False, marks=pytest.mark.slow)],
+)
 def test_shapes_that_change_over_the_run_are_seen(
     length: str, found: bool, tmp_path: Path, support: ChipSupport
 ) -> None:

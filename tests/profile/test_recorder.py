@@ -147,7 +147,11 @@ def test_programs_of_other_kinds_have_steps(kind: str, forwards: int, tmp_path: 
 
 @pytest.mark.parametrize(
     ("end", "code"),
-    [pytest.param("exception", 1, marks=pytest.mark.slow), ("exit", 5), ("terminated", 143)],
+    [
+        pytest.param("exception", 1, marks=pytest.mark.slow),
+        pytest.param("exit", 5, marks=pytest.mark.slow),
+        ("terminated", 143),
+    ],
 )
 def test_a_program_that_ends_early_leaves_what_was_seen(
     end: str, code: int, tmp_path: Path
@@ -174,6 +178,7 @@ def test_every_rank_writes_its_own_file(tmp_path: Path) -> None:
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_function_is_recorded_by_name(tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text(
         "import torch\nlayer = torch.nn.Linear(4, 4)\n\n\ndef step():\n"

@@ -56,6 +56,7 @@ def test_phases_say_how_they_were_seen(recording: Path) -> None:
     assert phases["eval"].gaps == 1
 
 
+@pytest.mark.slow
 def test_a_gate_asks_for_phases_and_for_attribution(recording: Path) -> None:
     command = [sys.executable, "-m", "joymigrate", "profile", "coverage", "-q", str(recording)]
 

@@ -172,7 +172,7 @@ def test_a_failure_of_the_recorder_is_told_from_one_of_the_program() -> None:
     assert crash.recorder_error(program) is None
 
 
-@pytest.mark.parametrize("kind", ["Adam", "LBFGS"])
+@pytest.mark.parametrize("kind", [pytest.param("Adam", marks=pytest.mark.slow), "LBFGS"])
 def test_what_torch_refuses_inside_a_recorded_step_is_the_programs(
     kind: str, tmp_path: Path
 ) -> None:

@@ -54,7 +54,11 @@ print(get_cann_version(), _is_gte_cann_version("9.0.0"))
 
 @pytest.mark.compiler
 @pytest.mark.parametrize(
-    ("options", "said"), [((), "9.2.0 True"), (("--cann", "8.5.0"), "8.5.0 False")]
+    ("options", "said"),
+    [
+        pytest.param((), "9.2.0 True", marks=pytest.mark.slow),
+        (("--cann", "8.5.0"), "8.5.0 False"),
+    ],
 )
 def test_the_package_is_told(rehearse: Run, options: tuple[str, ...], said: str) -> None:
     done = rehearse("python", "-c", ASK, options=options)

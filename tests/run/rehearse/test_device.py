@@ -34,6 +34,7 @@ def test_the_device_behaves_as_its_checks_say(rehearse: Run) -> None:
     assert done.code == 0, done.out[-4000:]
 
 
+@pytest.mark.slow
 def test_the_boost_library_loads_and_is_computed(rehearse: Run) -> None:
     done = rehearse("python", str(PROGRAMS / "boost.py"))
     assert done.code == 0, done.err[-3000:]

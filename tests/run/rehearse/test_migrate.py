@@ -55,7 +55,7 @@ def on_cpu(script: str, folder: Path) -> str:
     ("script", "tolerance"),
     [
         pytest.param("amp_train.py", 5e-3, marks=pytest.mark.slow),
-        ("ctr.py", 1.1e-4),
+        pytest.param("ctr.py", 1.1e-4, marks=pytest.mark.slow),
         ("generate.py", None),
         pytest.param("options.py", None, marks=pytest.mark.slow),
     ],

@@ -69,6 +69,7 @@ def test_a_report_names_the_line_the_kernel_and_who_says_it(rehearse: Run) -> No
 
 
 @pytest.mark.compiler
+@pytest.mark.slow
 def test_the_graph_interface_imports_and_says_that_it_can_not_start(rehearse: Run) -> None:
     done = rehearse(
         "python",

@@ -123,11 +123,12 @@ for _ in range(3):
         pytest.param("x @ x", (), 0, 3, marks=pytest.mark.slow),
         # raised at the first
         pytest.param("x @ x", ("--strict",), 1, 1, marks=pytest.mark.slow),
-        (
+        pytest.param(
             "import contextlib\n    with contextlib.suppress(RuntimeError): x @ x",
             ("--strict",),
             1,
             3,
+            marks=pytest.mark.slow,
         ),
         pytest.param("x + x", ("--strict",), 0, 0, marks=pytest.mark.slow),
         # torch_npu fills the gap before an index with an empty tensor of the values' type.

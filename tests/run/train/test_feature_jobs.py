@@ -315,7 +315,7 @@ def test_a_redis_that_goes_and_comes_back_loses_no_row(tmp_path: Path) -> None:
     server = Server(tmp_path / "server")
     path = stream_job(tmp_path, f"{server.url}#clicks", schema={})
     raw = yaml.safe_load(path.read_text())
-    raw["data"]["stream"]["idle_s"] = 6.0
+    raw["data"]["stream"]["idle_s"] = 4.0
     path.write_text(yaml.safe_dump(raw))
     fill(server.url, 200)
 
