@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from joymigrate.verify.blanks import fill_blanks
 from joymigrate.verify.isolated_pass import default_of, exactly, keep_generators, raw_bytes
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tables import Tables, made_before_models
@@ -223,6 +224,7 @@ class Tape(TorchFunctionMode):
         groups = [self.group(tensor) for tensor in given]
         stored = self.stored(args), self.stored(kwargs)
         made = func(*args, **kwargs)
+        fill_blanks(name, made, kwargs)
         mutated = [t for t, v in zip(given, versions, strict=True) if version(t) != v]
         # Under a dispatch mode torch counts no version for some in-place calls.
         written = written_by(name, args)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from joymigrate.chips import all_chips
+from joymigrate.verify.blanks import fill_blanks
 from joymigrate.verify.transforms import found_in, tensors_in
 
 MOST_NUMBERS = 64  # of one call, and read of late
@@ -82,7 +83,10 @@ def run_entry(entry: Entry, env: Mapping[int, Any]) -> Any:
     if entry.name in device_types():
         return env[entry.args[0].number].cpu()
     special = IN_FLOAT32_ONLY.get(entry.name)
-    return (special or call)(*place_tensors(entry.args, env), **place_tensors(entry.kwargs, env))
+    kwargs = place_tensors(entry.kwargs, env)
+    made = (special or call)(*place_tensors(entry.args, env), **kwargs)
+    fill_blanks(entry.name, made, kwargs)
+    return made
 
 
 def unscale(gradients: list[torch.Tensor], found: torch.Tensor, inverse: torch.Tensor) -> None:

@@ -52,6 +52,15 @@ def test_a_change_in_place_starts_from_the_value_before_it(tape: Tape) -> None:
     assert [e.tensor is average for e in tape.changed.values()] == [True]
 
 
+def test_memory_without_values_holds_one_value_in_every_run(tape: Tape) -> None:
+    """A solver fills its result part by part, and hands on what it has."""
+    path, ids = torch.empty(2, 3), torch.empty(4, dtype=torch.long)
+    path[0] = given(1.0, 2.0, 3.0)
+    total = path.sum() + ids.sum()
+    assert float(total) == 6 + 3 * 0.0625 + 4
+    assert again(tape, total) == float(total)
+
+
 @pytest.mark.parametrize(("name", "args"), [("relu", ()), ("relu", (True,)), ("elu", (1.0, True))])
 def test_a_function_that_works_in_place_has_gradients(
     tape: Tape, name: str, args: tuple[float, ...]
