@@ -58,8 +58,7 @@ def compare_step(mine: Table, other: Table, names: Mapping[str, str]) -> Compare
     a, b = mine.sketch[have].astype(np.float64), other.sketch[rows[have]].astype(np.float64)
     same = np.all((a == b) | (np.isnan(a) & np.isnan(b)), axis=1)
     with np.errstate(all="ignore"):
-        norm = np.linalg.norm(a, axis=1)
-        found = np.linalg.norm(a - b, axis=1) / np.where(norm > 0, norm, 1e-30)
+        found = np.linalg.norm(a - b, axis=1) / mine.sizes()[have]
         # A sketch can cancel; the norm can't.
         ours, theirs = mine.stats[have, 3].astype(float), other.stats[rows[have], 3].astype(float)
         norms = np.abs(ours - theirs) / np.where(ours > 0, ours, 1e-30)

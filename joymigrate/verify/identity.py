@@ -443,8 +443,7 @@ def apart(
     row, other = a.place(key), b.place((place, *key[1:]))
     if row is None or other is None:
         return None, False
-    norm = float(np.linalg.norm(a.sketch[row])) or 1e-30
-    error = float(np.linalg.norm(b.sketch[other] - a.sketch[row])) / norm
+    error = float(np.linalg.norm(b.sketch[other] - a.sketch[row]) / a.sizes()[row])
     ours, theirs = float(a.stats[row][3]), float(b.stats[other][3])
     return error, abs(theirs - ours) <= 0.1 * max(ours, 1e-30)
 
@@ -464,8 +463,7 @@ def divided_batches(
             reason = "the parts do not make up the baseline's batch"
             yield difference(view(place), what, Status.UNCOMPARED, reason=reason, step=step)
             continue
-        norm = float(np.linalg.norm(mine.sketch[row])) or 1e-30
-        error = float(np.linalg.norm(other.sketch[there] - mine.sketch[row])) / norm
+        error = float(np.linalg.norm(other.sketch[there] - mine.sketch[row]) / mine.sizes()[row])
         status = Status.PASS if error <= ROUNDING else Status.FAIL
         why = None if status is Status.PASS else "the data differ"
         yield difference(view(place), what, status, value=error, reason=why, step=step)

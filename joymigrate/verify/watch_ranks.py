@@ -42,6 +42,7 @@ def weights_of_noise(ours: Rank, theirs: Rank, roots: Mapping[str, str]) -> set[
     back = {mine: other for other, mine in roots.items()}
     for step in set(ours.steps) & set(theirs.steps):
         table, other = ours.table(step), theirs.table(step)
+        sizes = table.sizes()
         gaps: dict[str, dict[str, float]] = {}  # root → name → relative error of the gradient
         for row, (module, call, kind, leaf) in enumerate(table.keys()):
             root, _, path = module.partition(":")
@@ -50,8 +51,7 @@ def weights_of_noise(ours: Rank, theirs: Rank, roots: Mapping[str, str]) -> set[
             there = other.place((f"{back.get(root, root)}:{path}", call, kind, leaf))
             if there is None:
                 continue
-            size = float(np.linalg.norm(table.sketch[row])) or 1e-30
-            gap = float(np.linalg.norm(table.sketch[row] - other.sketch[there])) / size
+            gap = float(np.linalg.norm(table.sketch[row] - other.sketch[there]) / sizes[row])
             name = f"{module}{leaf}" if not path else f"{module}.{leaf}"
             gaps.setdefault(root, {})[name] = gap if math.isfinite(gap) else math.inf
         for errors in gaps.values():

@@ -63,6 +63,17 @@ class Table:
         rows = self.places.get(key, [])
         return rows[turn] if turn < len(rows) else None
 
+    def sizes(self) -> NDArray[np.float64]:
+        """The norm of each tensor [N], or of its sketch where that is more or all that is known.
+
+        Signed sums may cancel where the tensor does not: the gradient of a last layer's weight adds
+        up to zero over the classes, and 64 inputs of three classes are three rows of a sketch.
+        """
+        with np.errstate(all="ignore"):
+            own = np.linalg.norm(self.sketch.astype(np.float64), axis=1)
+        found: NDArray[np.float64] = np.fmax(own, self.stats[:, 3].astype(np.float64))
+        return np.where(found > 0, found, 1e-30)
+
     def record(self, row: int) -> Record:
         """One record."""
         high, low, mean, norm = (float(v) for v in self.stats[row])
