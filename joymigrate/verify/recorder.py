@@ -80,6 +80,7 @@ class Recorder:
         self.called: set[str] = set()
         self.trained: set[str] = set()
         self.stack: list[str] = []
+        self.root_calls = 0  # of models from outside of any, so far
         self.inner: Any = None  # the module of the wrapper that is being called
         self.calls: dict[str, int] = {}
         self.made: dict[int, torch.Tensor] = {}  # results of top-level calls, by storage
@@ -148,6 +149,7 @@ class Recorder:
 
     def root_call(self, module: Any, args: Any, kwargs: Any, real: Callable[..., Any]) -> Any:
         """A call from outside of any module: steps begin and end here."""
+        self.root_calls += 1
         root, path = self.module_names.open(module)
         self.values.note_flat(module)
         self.inventory.changed()

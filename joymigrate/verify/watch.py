@@ -250,7 +250,8 @@ def watch_scripts(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
 
 def watch_compiled(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
     """Functions given to `torch.compile` run as plain code where the tape looks at the program's
-    calls: the compiler would take the tape into its graph, and with `fullgraph=True` refuse."""
+    calls (the compiler would take the tape into its graph, and with `fullgraph=True` refuse), and
+    to the end where they call models."""
     from torch._dynamo import eval_frame
 
     stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
@@ -264,15 +265,21 @@ def watch_compiled(recorder: Recorder, undo: list[Callable[[], None]]) -> None:
         made = real(self, fn)
         if isinstance(made, torch.nn.Module) or not callable(made):
             return made
+        calls_models = False  # nobody would see them in the compiled code, and no step would end
 
         @functools.wraps(made)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or not recorder.tape.is_innermost():
+            nonlocal calls_models
+            over = recorder.over or not (calls_models or recorder.tape.is_innermost())
+            if torch.compiler.is_compiling() or over:
                 return made(*args, **kwargs)
             if EAGER not in recorder.notes:
                 recorder.say(EAGER)
+            before = recorder.root_calls
             with stance("force_eager"):
-                return made(*args, **kwargs)
+                value = made(*args, **kwargs)
+            calls_models |= recorder.root_calls > before
+            return value
 
         return call
 
