@@ -115,12 +115,17 @@ class Recorder:
 
     @property
     def exact(self) -> bool:
-        """Whether the rest of this step is recorded: in the recorded steps, at every power of two
+        """Whether the program's calls of this moment are recorded: in exact steps, and before them,
+        after an update: what the next step's models are given is made there."""
+        return self.is_exact(self.step) or (self.stepped and self.is_exact(self.step + 1))
+
+    def is_exact(self, step: int) -> bool:
+        """Whether the rest of a step is recorded: in the recorded steps, at every power of two
         after them, and for the first calls of a mode that is new."""
-        if self.over or self.step < self.settings.first:
+        if self.over or step < self.settings.first:
             return False
-        late = self.step >= LATE and self.step & (self.step - 1) == 0
-        return self.recording or late or self.new_mode > 0
+        late = step >= LATE and step & (step - 1) == 0
+        return self.settings.wants(step) or late or self.new_mode > 0
 
     def is_missed(self) -> bool:
         """Whether a call of this moment is the program's own, in a thread that is not looked at."""
@@ -478,7 +483,7 @@ class Recorder:
         if not functional:
             self.tape.end_of_step()
         with self.own_work():
-            self.run_watch.end_of_step(self.step, self.models(), self.exact)
+            self.run_watch.end_of_step(self.step, self.models(), self.is_exact(self.step))
         if self.recording and self.worth_writing():
             if not self.optimisers:
                 self.values.own_update()
@@ -531,7 +536,7 @@ class Recorder:
         """Write what is there of the step, and let go of torch."""
         self.tape.end_of_step()
         with self.own_work():
-            self.run_watch.end_of_step(self.step, self.models(), self.exact)
+            self.run_watch.end_of_step(self.step, self.models(), self.is_exact(self.step))
         try:
             if self.recording and self.worth_writing():
                 if not self.optimisers:
