@@ -68,7 +68,7 @@ def judge_forced(
         if replayed["error"]:
             found.errors.append(f"{view(replayed['root'] + ':')}: {replayed['error']}")
         judge = PassJudge(stored, replayed, tolerance, view, kinds, differing)
-        found.rows += called_otherwise(stored, replayed, list(judge.rows()), view)
+        found.rows += called_otherwise(judge, stored, replayed)
         found.covered |= judge.covered
         found.notes += [
             Text(
@@ -82,18 +82,23 @@ def judge_forced(
 
 
 def called_otherwise(
-    stored: Mapping[str, Any],
-    replayed: Mapping[str, Any],
-    rows: list[JudgedDifference],
-    view: Display,
+    judge: PassJudge, stored: Mapping[str, Any], replayed: Mapping[str, Any]
 ) -> list[JudgedDifference]:
-    """What a model computes otherwise because it is called with other plain numbers (positions,
-    slots) is the fault of its caller: these are not given to it, as tensors are."""
-    a, b = (side.get("scalars", {}).get("#0", NOTHING) for side in (stored, replayed))
-    other = next((k for k in a if k in b and other_number(a[k], b[k])), None)
+    """All rows of a pass. What a model computes otherwise because it is called with other plain
+    numbers (positions, slots) is the fault of its caller; what it computes otherwise with the
+    baseline's numbers is its own."""
+    rows, view = list(judge.rows()), judge.view
+    start = f"{stored['path']}#0"
+    a, b = (side.get("scalars", {}).get(start, NOTHING) for side in (stored, replayed))
+    other = next(iter(other_numbers(a, b)), None)
     failed = [item for item in rows if item.difference.status.failed]
     if other is None or not failed:
         return rows
+    if replayed.get("rows_by_its_numbers"):
+        judge.replayed = {**replayed, "rows": replayed["rows_by_its_numbers"]}
+        own = list(judge.rows())
+        if any(item.difference.status.failed for item in own):
+            return own
     words = Text("called with {have}, with {want} in the baseline", have=b[other], want=a[other])
     first, place = failed[0], f"{replayed['root']}:{replayed.get('path', '')}"
     for item in failed[1:]:
@@ -111,6 +116,11 @@ def called_otherwise(
         reason=words,
     )
     return rows
+
+
+def other_numbers(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the first plain numbers, by path, that are others in the second."""
+    return {k: v for k, v in mine.items() if k in other and other_number(v, other[k])}
 
 
 def other_number(mine: Any, other: Any) -> bool:

@@ -87,6 +87,20 @@ def scalars(value: Any) -> dict[str, Any]:
     return found
 
 
+def replace_scalars(value: Any, given: Mapping[str, Any], path: str = "", depth: int = 0) -> Any:
+    """A copy of `value` with other leaves at the paths in `given` (as `scalars` names them)."""
+    if path in given:
+        return given[path]
+    if isinstance(value, torch.Tensor) or depth >= DEEPEST:
+        return value
+    inside = f"{path}." if path else ""
+    if not any(key.startswith(inside) for key in given):
+        return value
+    members = children(value, objects=False)
+    made = {k: replace_scalars(m, given, f"{inside}{k}", depth + 1) for k, m in members}
+    return rebuilt(value, made) if made else value
+
+
 def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of a call as one mapping: positions as "0", "1", names as they are."""
     return {**{str(i): arg for i, arg in enumerate(args)}, **kwargs}

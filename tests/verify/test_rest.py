@@ -73,19 +73,23 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "phase"),
+    ("changes", "phase"),
     [
-        ("", "", None),
-        ("1e-3", "1e-2", "input"),
-        ("/ 2:", "/ 2.04:", "output"),
-        ("0.8", "0.9", "input"),
+        ({}, None),
+        ({"1e-3": "1e-2"}, "input"),
+        ({"/ 2:": "/ 2.04:"}, "output"),
+        ({"0.8": "0.9"}, "input"),
+        ({"0.8": "0.9", "Tanh": "Softsign"}, "forward"),
     ],
-    ids=["clean", "table of constants", "printed formula", "plain number"],
+    ids=["clean", "table of constants", "printed formula", "plain number", "module beside one"],
 )
 def test_what_carries_no_rounding_of_a_run_is_judged_by_its_own_digits(
-    old: str, new: str, phase: str | None, sampled: Path, tmp_path: Path
+    changes: dict[str, str], phase: str | None, sampled: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "target.py").write_text(SAMPLER.replace(old, new))
+    text = SAMPLER
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    (tmp_path / "target.py").write_text(text)
     found = replay(sampled, tmp_path / "target.py", tmp_path / "target.jmb", noise=1.0)
     first = found.first_divergence
     assert (first.phase if first is not None else None) == phase
