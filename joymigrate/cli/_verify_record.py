@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from joymigrate.errors import JoyError
+
+if TYPE_CHECKING:
+    from joymigrate.verify.bundle import Bundle
+    from joymigrate.verify.settings import Settings
 
 CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -45,6 +52,9 @@ def command(
     ),
     batches: str | None = typer.Option(
         None, "--batches", metavar="SIZE", help="Keep loaders' batches in up to SIZE: 512MiB."
+    ),
+    twice: bool = typer.Option(
+        False, "--twice", help="Run it again, and keep which values it does not repeat (times)."
     ),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     force: bool = typer.Option(False, "--force", help="Replace a bundle of that name."),
@@ -90,6 +100,8 @@ def command(
             raise
         print(f"error: the program ended with exit code {code}; {error}", file=sys.stderr)
         return code
+    if twice and code == 0:
+        bundle = run_again(bundle, settings, resolved, quiet)
     if not quiet:
         ranks = len(bundle.ranks)
         recorded = bundle.ranks[0]
@@ -103,6 +115,30 @@ def command(
         for note in recorded.program.get("notes", []):
             print(f"verify: {note}", file=sys.stderr)
     return code
+
+
+def run_again(bundle: Bundle, settings: Settings, resolved: list[str], quiet: bool) -> Bundle:
+    """The bundle with what a second run of the program makes otherwise."""
+    from joymigrate.cli import _program, _switch
+    from joymigrate.verify import repeats, session
+    from joymigrate.verify.bundle import open_bundle
+
+    with tempfile.TemporaryDirectory(prefix="joymigrate-again-") as room:
+        folder = Path(room) / "again.jmb"
+        again = replace(settings, bundle=str(folder), batches_bytes=0, arguments=())
+        with session.recording(again, resolved, _program.environment()) as running:
+            code = _program.run(resolved, _switch.with_start(running.environment))
+            running.code = code
+        if code != 0:
+            raise JoyError(
+                f"the second run of the program ended with exit code {code}",
+                where=" ".join(resolved),
+                help="the bundle of the first run is complete; record without --twice",
+            )
+        count = repeats.keep(bundle, open_bundle(folder))
+    if not quiet:
+        print(f"verify: {count} values are others in a second run", file=sys.stderr)
+    return open_bundle(bundle.path)
 
 
 def level_of(name: str) -> str:

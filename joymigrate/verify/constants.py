@@ -21,13 +21,13 @@ def given_constants(
     changing: Collection[int] = (),
 ) -> list[float]:
     """The constants of the target's calls (`mine`), with the baseline's where only what both sides
-    have read can tell them apart, or where the baseline has another in every step (`changing`
-    positions: times); empty where none is."""
-    if len(mine) != len(theirs) or not read or not read_there:
-        return []
+    have read can tell them apart, or where the baseline has another in every step or run (times, at
+    the positions in `changing`); empty where none is."""
     count = min(len(read), len(read_there))
-    pairs = zip(read[-count:], read_there[-count:], strict=True)
-    drift = max(apart(a, b) for a, b in pairs)
+    if len(mine) != len(theirs) or not (count or changing):
+        return []
+    pairs = zip(read[len(read) - count :], read_there[len(read_there) - count :], strict=True)
+    drift = max((apart(a, b) for a, b in pairs), default=0.0)
     most = min(ROOM * drift, MOST)
     given = [
         b

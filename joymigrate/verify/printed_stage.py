@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.model import Difference, Phase, Status
+from joymigrate.verify.rest_model import NOT_REPEATED, UNREPEATED
 from joymigrate.verify.series_errors import LEAST_LOSS, sudden
 from joymigrate.verify.text_numbers import ROUNDING, Column, Printed, columns, counterparts, errors
 from joymigrate.verify.watch_record import Watched
@@ -56,13 +57,18 @@ def judge_printed(ours: Rank, theirs: Rank, watched: Watched) -> PrintedNumbers:
     made.of = sum(len(found) for found in mine.values())
     drifted, least = drift(watched), believe_error(watched, LEAST)
     same, parted = counterparts(mine, other), math.isfinite(watched.parted)
+    unrepeated, left_out = ours.json(UNREPEATED).get("printed", []), 0
     for order, (column, numbers) in enumerate(mine.items()):
         there = other.get(same.get(column, column))
         if there is None or column.measures or (column.is_setting and parted):
             continue
+        if [column.template, column.index] in unrepeated:
+            watched.leave_out("printed", len(numbers), NOT_REPEATED)
+            left_out += len(numbers)
+            continue
         made.compared += min(len(numbers), len(there))
         made.rows += rows_of(column, numbers, there, watched, drifted, least, order)
-    missing = made.of - made.compared
+    missing = made.of - made.compared - left_out
     if missing:
         reason = "printed by one side only, or times, sizes and names of the machine"
         if parted:

@@ -10,6 +10,8 @@ from joymigrate.verify.growth import Growth
 from joymigrate.verify.model import Difference
 
 STAGE = "S4R"
+UNREPEATED = "repeats.json"  # what `record --twice` saw differ (`repeats.py`)
+NOT_REPEATED = "the baseline does not repeat it: its second run made another one"
 
 
 FREE = 0.5  # relative error of a free step that rounding is not believed to make

@@ -14,7 +14,7 @@ from joymigrate.verify.free import CHANGED
 from joymigrate.verify.model import Difference, Phase, Status
 from joymigrate.verify.optimiser_stage import unequal
 from joymigrate.verify.plateaus import SERIES
-from joymigrate.verify.rest_model import AT_A_PLATEAU, STAGE, Rest
+from joymigrate.verify.rest_model import AT_A_PLATEAU, NOT_REPEATED, STAGE, UNREPEATED, Rest
 
 # Both sides compute in float64 from the same values: what is left is another formula.
 LIMIT = 1e-5
@@ -54,6 +54,7 @@ def judge_rest(ours: Rank, theirs: Rank, alike: bool) -> Rest:
             rest.recorded[kind] = count
         return rest
     looked = set(b.get("steps", ()))
+    unrepeated = ours.json(UNREPEATED).get("events", {})
     for order, (key, event) in enumerate(mine.items()):
         kind = event["kind"]
         rest.recorded[kind] = rest.recorded.get(kind, 0) + 1
@@ -76,6 +77,7 @@ def judge_rest(ours: Rank, theirs: Rank, alike: bool) -> Rest:
             continue
         rest.compared[kind] = rest.compared.get(kind, 0) + 1
         judge = EventJudge(event, twin, view, order, rest)
+        judge.unrepeated = frozenset(unrepeated.get(repr(key), {}).get("given", ()))
         rest.rows += judge.rows()
     for key in [key for key in other if key not in mine]:
         if key[1] in a.get("steps", ()):
@@ -145,6 +147,7 @@ class EventJudge:
         self.event, self.twin, self.view, self.rest = event, twin, view, rest
         self.order = order
         self.kind = str(event["kind"])
+        self.unrepeated: frozenset[int] = frozenset()  # given values, by number
 
     def rows(self) -> Iterator[Difference]:
         """All its differences."""
@@ -212,6 +215,9 @@ class EventJudge:
             start = self.event["step"] == 0 and self.event["index"] <= 0
             drawn = role.startswith("draw:")
             if not error or (drawn and not (start and fact.get("alike") and role in DATA)):
+                continue
+            if fact.get("number") in self.unrepeated:
+                self.rest.leave_out(self.kind, 1, NOT_REPEATED)
                 continue
             whole = fact["dtype"].startswith(("int", "uint", "bool"))
             twin = self.twin or {}

@@ -23,6 +23,7 @@ from joymigrate.verify.constants import given_constants
 from joymigrate.verify.evidence_pack import REST_CASE, REST_EVIDENCE
 from joymigrate.verify.isolated_pass import content_of
 from joymigrate.verify.rest_evidence import keep_case
+from joymigrate.verify.rest_model import UNREPEATED
 from joymigrate.verify.state_names import names_of_state
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape import COMPARES, TAKES, Tape
@@ -408,8 +409,7 @@ class StepTape:
         if not slots:
             return
         made = self.tape.rerun(list(slots.values()), {}, gradients=gradients)
-        if self.tape.numbers:
-            entry["constants"], entry["read"] = constants_in(entries), list(self.tape.numbers)
+        entry["constants"], entry["read"] = constants_in(entries), list(self.tape.numbers)
         entry["externals"] = [self.stored(external) for external in outside]
         for name, value in zip(slots, made.values, strict=True):
             entry["sinks"][name] = summary(value)
@@ -520,15 +520,20 @@ class StepTape:
         return {"error": error, "sketch": mine["sketch"]} if error else {"error": 0.0}
 
     def changing(self, event: Mapping[str, Any]) -> set[int]:
-        """Positions of the plain numbers in a result's calls that the baseline has anew in every
-        step, as it has times."""
+        """Positions of the plain numbers in an event's calls that the baseline has anew in every
+        step, as it has times (those of results), or in every run."""
         ours = event.get("constants", ())
+        session = self.recorder.replay_session.baseline
+        told = session.rank.json(UNREPEATED).get("events", {}) if session is not None else {}
+        anew = set(told.get(repr(moment(event)), {}).get("constants", ()))
         if event["kind"] != "output" or self.baseline is None:
-            return set()
+            return anew
         results = [e for e in self.baseline.values() if e["kind"] == "output" and e is not event]
         others = [e.get("constants", ()) for e in results]
         others = [one for one in others if len(one) == len(ours)]
-        return {i for i, one in enumerate(ours) if others and all(o[i] != one for o in others)}
+        return anew | {
+            i for i, one in enumerate(ours) if others and all(o[i] != one for o in others)
+        }
 
     def event_of(self, entry: Mapping[str, Any]) -> dict[str, Any] | None:
         """The baseline's event of the same kind, step and number."""

@@ -27,6 +27,7 @@ def match_externals(
         free.remove(item)
         theirs = tensors.get(item["content"] or "")
         fact: dict[str, Any] = {"role": external.role, "dtype": item["dtype"]}
+        fact["number"] = next(n for n, one in enumerate(stored) if one is item)
         fact["grown"] = external.tensor.grad_fn is not None
         fact["table"] = external.role == item["role"] == "table"
         fact["short"] = short_of(item["dtype"]) or short_of(str(external.tensor.dtype))

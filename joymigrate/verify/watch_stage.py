@@ -23,6 +23,7 @@ from joymigrate.verify.identity import GIVEN
 from joymigrate.verify.late_inputs import late_input
 from joymigrate.verify.model import Difference, Phase, Status
 from joymigrate.verify.plateaus import SERIES
+from joymigrate.verify.rest_model import NOT_REPEATED, UNREPEATED
 from joymigrate.verify.run_results import ResultSeries
 from joymigrate.verify.series_errors import (
     CARRIED,
@@ -101,6 +102,7 @@ def judge_run(
     judge.short = found.short = any(map(computes_short, (ours, theirs)))
     judge.choosing = choosing(ours)
     judge.drawing = drawing(theirs)
+    judge.unrepeated = frozenset(ours.json(UNREPEATED).get("inputs", ()))
     judge.noise = weights_of_noise(ours, theirs, roots)
     found.rows = first_only(list(judge.rows()))
     found.fed_back = math.isfinite(judge.end_of_same_data())
@@ -142,6 +144,7 @@ class RunJudge:
     ) -> None:
         self.parted = math.inf  # step from which the sides train at other rates
         self.short = False  # anything computes in 16 bits or fewer
+        self.unrepeated: frozenset[str] = frozenset()  # inputs, in two runs of the baseline
         self.noise: set[str] = set()  # weights whose gradients are rounding
         self.drawing: set[str] = set()  # models that draw random numbers
         self.choosing: set[str] = set()  # models that choose by values
@@ -258,6 +261,9 @@ class RunJudge:
                     yield row
                 continue
             place, leaf, _ = name.rsplit(" ", 2)
+            if f"input {name}" in self.unrepeated:
+                self.found.leave_out(f"inputs of {self.view(place)}", 1, NOT_REPEATED)
+                continue
             wrong = first_other_input(ours, theirs)
             chooses = self.found.chooses and not self.unchosen(name, wrong)
             if wrong is not None and (chooses or not self.devices or self.grows(name, wrong)):

@@ -20,6 +20,7 @@ def test_what_was_read_explains_a_constant_and_no_more() -> None:
     times = [[n + 1 / 3, 2.0] for n in (4, 7)]  # seconds of both sides, and a factor
     assert given_constants(*times, [3.0], [3.0]) == []
     assert given_constants(*times, [3.0], [3.0], {0}) == times[1]
+    assert given_constants(*times, [], [], {0}) == times[1]
     assert given_constants([2.04], [2.0], [3.0], [3.0], {0}) == []
 
 
