@@ -44,5 +44,6 @@ def unwritable(path: Path, error: OSError) -> JoyError:
     return JoyError(
         f"cannot write: {error.strerror or error}",
         where=str(path),
-        help="make the tree writable, or write a rewritten copy of it: joymigrate rewrite -o DIR",
+        help="make the tree writable; a rewritten copy of it needs no such place: "
+        "joymigrate rewrite -o DIR",
     )

@@ -193,7 +193,8 @@ def findings(kind: type[Codemod], module: Module) -> Iterator[Finding]:
         lines = str(error).splitlines()
         what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
         reason = Text("this codemod failed in this file: {problem}", problem=what)
-        yield source.finding(rule, 0, 0, tier=Tier.REPORT, reason=reason)
+        place, word = min((source.text.find(w), w) for w in kind.WORDS if w in source.text)
+        yield source.finding(rule, place, place + len(word), tier=Tier.REPORT, reason=reason)
         return
     for span, told in job._reported:
         yield module.find(kind.RULE, span, tier=Tier.REPORT, reason=told)

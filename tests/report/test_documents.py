@@ -152,6 +152,9 @@ def test_the_summary_fits_a_page_and_names_what_was_not_looked_at(
     opened = lead.page(document, folder / "journey.json", lang)
     text = documents.show(opened, "text")
     assert len(text.splitlines()) <= 60
+    told = [row["line"] for row in opened.document["next"]]
+    assert told
+    assert all(f"\n  {' '.join(line.split())}\n" in f"{text}\n" for line in told)
     looked = [s for s in document["journey"] if s["status"] == "done"]
     gaps = [g["step"] for g in opened.document.get("not_looked_at", [])]
     assert len(gaps) >= len(document["journey"]) - len(looked)

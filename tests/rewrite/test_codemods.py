@@ -108,6 +108,7 @@ def test_a_codemod_that_fails_or_never_ends_is_a_report(
     (one,) = found.findings
     assert one.tier is Tier.REPORT
     assert told in str(one.reason)
+    assert one.before.startswith("old_name")
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,18 @@ def text(opened: Opened) -> str:
 
 
 def table_lines(block: Block, rows: list[list[str]]) -> Iterator[str]:
-    """A table in columns; a paragraph per row where the columns do not fit."""
+    """A table in columns; a paragraph per row where the columns do not fit. A list of one column
+    needs no head, and of two columns none where they do not fit."""
+    if len(block.head) == 1:
+        yield from (f"  {row[0]}" for row in rows)
+        return
     grid = [[tell(one) for one in block.head], *rows] if block.head else rows
     made = columns(grid)
     if block.head and max(map(width, made)) + 2 > WIDTH:
         for row in rows:
+            if len(row) == 2 and "–" not in row and "" not in row:
+                yield f"  {row[0]}: {row[1]}"
+                continue
             pairs = zip(grid[0], row, strict=True)
             yield "  " + "; ".join(f"{key} {one}" for key, one in pairs if one not in ("", "–"))
         return
