@@ -65,10 +65,17 @@ def branches(module: Module) -> Iterator[tuple[ast.AST, str]]:
 
 
 def questions(module: Module) -> Iterator[tuple[ast.AST, str]]:
-    """Conditions that ask for another back end as well: `is_available() and torch.version.hip`."""
+    """Conditions that ask for another back end as well: `is_available() and torch.version.hip`.
+
+    Not what stands beside them: `(torch.xpu.is_available() and xpu) or torch.cuda.is_available()`.
+    """
     pattern = names_of_others(module)
     origin = re.compile(re.escape(module.vocabulary.device), re.I)
     for both in module.names.nodes[ast.BoolOp]:
+        above = getattr(both, "parent", None)
+        beside = isinstance(above, ast.BoolOp) and isinstance(above.op, ast.Or)
+        if beside and not origin.search(module.text(both)):
+            continue
         for part in both.values if isinstance(both.op, ast.And) else ():
             text = module.text(part)
             named = pattern.search(text)
