@@ -118,11 +118,11 @@ def sidecar(document: Any) -> dict[str, dict[str, Any]]:
             if one.fields and str(one) not in found and not itself:
                 found[str(one)] = {"template": one.template, "fields": dict(one.fields)}
             pending += one.fields.values()
-        elif isinstance(one, str):
+        elif one is None or isinstance(one, (str, int, float)):
             continue
-        elif isinstance(one, list | tuple):
+        elif isinstance(one, (list, tuple)):
             pending += one
-        elif isinstance(one, dict | Mapping):
+        elif isinstance(one, (dict, Mapping)):
             pending += one.values()
     return dict(sorted(found.items()))
 

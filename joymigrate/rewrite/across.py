@@ -17,9 +17,9 @@ from joymigrate.language import Text
 from joymigrate.rewrite import analyse
 from joymigrate.rewrite.discover import File
 
+STARRED = re.compile(r"import[ \t]*\*")  # begins with a word, which makes it fast
 STAR = re.compile(r"^[ \t]*from[ \t]+[\w.]+[ \t]+import[ \t]*\*", re.M)
 METHOD = re.compile(r"def (\w+)")
-INSIDE = r"[0-9A-Za-z_\u0080-\U0010ffff]"  # the same for text
 FEW = 100  # words that are looked for in the texts themselves
 STEPS = 8  # files that a value is followed through on its way to a comparison
 # Every byte that stands in no name becomes a space; a letter beyond ASCII is several bytes.
@@ -204,7 +204,7 @@ class Questions:
         self.links: dict[str, set[str]] = defaultdict(set)
         self._aliases: dict[str, frozenset[str]] = {}
         self._origins: dict[str, set[str]] = {}  # key → where its values come from
-        self._named = 0  # words that were asked for
+        self._naming: dict[str, list[str]] = {}  # word → files with it
 
     def explore(self, keys: set[str]) -> None:
         """Ask every file that could know one of `keys`, then for the keys they lead to."""
@@ -271,19 +271,22 @@ class Questions:
     @cached_property
     def starring(self) -> list[str]:
         """Files with a `from … import *`: they hand on names that do not stand in them."""
-        return [path for path in self.files if STAR.search(self.texts[path])]
+        may = (path for path in self.files if STARRED.search(self.texts[path]))
+        return [path for path in may if STAR.search(self.texts[path])]
 
     def naming(self, name: str) -> list[str]:
         """Files with a word in them: a pattern is only searched there.
 
         The words of all files are worth their making when many are asked for.
         """
-        self._named += 1
-        if self._named > FEW:
+        if name not in self._naming:
+            self._naming[name] = self._find_naming(name)
+        return self._naming[name]
+
+    def _find_naming(self, name: str) -> list[str]:
+        if len(self._naming) >= FEW:
             return [path for path, words in self.words.items() if name.encode() in words]
-        alone = re.compile(rf"(?<!{INSIDE}){re.escape(name)}(?!{INSIDE})")
-        found = (path for path in self.files if name in self.texts[path])
-        return [path for path in found if alone.search(self.texts[path])]
+        return [path for path in self.files if stands_alone(name, self.texts[path])]
 
     @cached_property
     def words(self) -> dict[str, set[bytes]]:
@@ -298,7 +301,10 @@ class Questions:
         if not name or "@" in local or ("#" in local and not local.startswith("#")):
             return None
         if local.startswith("."):
-            pattern = re.compile(rf"\.{name}\b|[\"']{name}[\"']")
+            plain = local.strip(".#(){}").rpartition(".")[2]
+            quoted = [f"{first}{plain}{last}" for first in "\"'" for last in "\"'"]
+            read = re.compile(rf"\.{name}\b")
+            return lambda text: read.search(text) is not None or any(q in text for q in quoted)
         elif local.endswith("()"):
             pattern = re.compile(rf"\b{name}\s*\(")
         else:
@@ -320,6 +326,22 @@ class Questions:
             found = (alias.findall(text) for text in texts if f"{home} as " in text)
             self._aliases[home] = frozenset(each for several in found for each in several)
         return self._aliases[home]
+
+
+def stands_alone(name: str, text: str) -> bool:
+    """Whether a text holds a word that is no part of a longer one."""
+    at = text.find(name)
+    while at >= 0:
+        end = at + len(name)
+        if not inside_word(text[at - 1 : at]) and not inside_word(text[end : end + 1]):
+            return True
+        at = text.find(name, at + 1)
+    return False
+
+
+def inside_word(character: str) -> bool:
+    """Whether a character is a part of a word; every letter beyond ASCII counts as one."""
+    return character == "_" or character.isalnum() or character > "\x7f"
 
 
 def module_name(path: str) -> str:

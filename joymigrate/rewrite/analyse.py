@@ -362,8 +362,7 @@ def condition(file: File, job: Job, key: str) -> tuple[bool, set[str]]:
         if place is None or not place[1]:
             return False, set()
         return False, {f"{place[0]}::{place[1]}()" if suffix else f"{place[0]}::#{place[1]}"}
-    found = conditions.asks(module, node), conditions.keys_in(module, node) - {key}
-    return found
+    return conditions.asks(module, node), {*conditions.keys_in(module, node)} - {key}
 
 
 def answer(file: File, job: Job, keys: frozenset[str]) -> dict[str, tuple[set[str], set[str]]]:

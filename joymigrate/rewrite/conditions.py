@@ -19,8 +19,15 @@ if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
 
 
-def keys_in(module: Module, test: ast.AST) -> set[str]:
+def keys_in(module: Module, test: ast.AST) -> frozenset[str]:
     """Keys of the project's functions and variables that a condition asks."""
+    if test not in module._keys:
+        module._keys[test] = frozenset(find_keys(module, test))
+    return module._keys[test]
+
+
+def find_keys(module: Module, test: ast.AST) -> set[str]:
+    """The same, looked for in the condition's tree."""
     found = set()
     for node in ast.walk(test):
         called = isinstance(node, ast.Call)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from joymigrate.rewrite.guards import leaves, negative
@@ -82,7 +82,7 @@ def mentions(module: Module) -> Iterator[OriginMention]:
     by_kind = any(f"{sign}gpu{sign}" in module.source.text for sign in "\"'") or (
         "accelerator=" in module.source.text
     )
-    for kind in accelerators(module) if by_kind and module.flow.by_kind else ():
+    for kind in accelerators(module) if by_kind and module.by_kind else ():
         yield OriginMention(kind, *module.span(kind), hard=True)
     method, flag = (module.context.origin.tensor[key] for key in ("cuda", "is_cuda"))
     for node in module.names.nodes[ast.Attribute]:
@@ -171,6 +171,17 @@ def asking_assignments(module: Module) -> list[ast.Assign | ast.AnnAssign]:
         if isinstance(parent, (ast.Assign, ast.AnnAssign)) and child is parent.value:
             found.add(parent)
     return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+
+def around(nodes: Iterable[ast.AST]) -> set[ast.AST]:
+    """Nodes with all that is above them inside of their statements, and those statements."""
+    found: set[ast.AST] = set()
+    for node in nodes:
+        at: ast.AST | None = node
+        while at is not None and at not in found:
+            found.add(at)
+            at = None if isinstance(at, ast.stmt) else getattr(at, "parent", None)
+    return found
 
 
 def decorates(node: ast.AST) -> bool:

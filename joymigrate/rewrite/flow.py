@@ -25,6 +25,7 @@ from joymigrate.rewrite.scopes import COMPREHENSIONS, FUNCTIONS, Binding, Names,
 NAMING = {"setattr": 2, "parametrize": 1, "setenv": 1, "putenv": 1, "setitem": 2}
 GROWING = ("append", "add", "insert", "extend", "appendleft")
 SEVERAL = ("pytest.param", "zip", "itertools.product", "itertools.chain")  # each argument goes on
+SELVES = ("self", "cls")
 STEPS = 8  # classes that an inherited method is looked for in
 STAND_INS = ("contextlib.nullcontext", "contextlib.suppress")
 Locate = Callable[[str], tuple[str, str] | None]
@@ -51,7 +52,7 @@ class Flow(FlowGraph):
         self._qualified: dict[ast.AST, str] = {}
         self.defines = defines
         self.same_as = same_as
-        self.by_kind = any(map(names_accelerators, names.root.names.items()))
+        self.by_kind = knows_accelerators(names)
         self.literals: dict[ast.expr, set[str]] = defaultdict(set)
         self.device_like: set[str] = set()  # variables assigned from a device expression
         self._stars: list[tuple[str, str]] | None = None  # files of the project, `import *` of them
@@ -220,7 +221,9 @@ class Flow(FlowGraph):
     def dotted(self, node: ast.expr) -> str | None:
         """The full name of a name; `torch.device` for one that the project gives it: `Device`."""
         found = self.names.dotted(node)
-        if found is None or found.rpartition(".")[2].lower() != "device" or found == "torch.device":
+        if found is None or found[-6:].lower() != "device" or found == "torch.device":
+            return found
+        if found.rpartition(".")[2].lower() != "device":
             return found
         place = self.locate(found)
         other = self.same_as(*place) if place is not None and place[1] else ""
@@ -228,10 +231,13 @@ class Flow(FlowGraph):
 
     def _call(self, call: ast.Call) -> None:
         callee = self.dotted(call.func)
-        self._option(call)
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        if name in OPTION_CALLS:
+            self._option(call, name)
         self._defaulted(call, callee)
-        self._named(call)
-        fixture = getattr(call.func, "attr", getattr(call.func, "id", "")) == "fixture"
+        if name in NAMING:
+            self._named(call, name)
+        fixture, ours = name == "fixture", self._may_be_ours(call, callee)
         for keyword in call.keywords:
             if goes_nowhere(keyword.value):
                 continue
@@ -247,7 +253,7 @@ class Flow(FlowGraph):
                 kind = DEVICE
             if kind:
                 self.into(keyword.value, SINK + kind)
-            for key in self._parameter_keys(call, callee, keyword.arg):
+            for key in self._parameter_keys(call, callee, keyword.arg) if ours else ():
                 self.into(keyword.value, key)
         positions = dict(self.sinks.calls.get(callee or "", {}) or self._alternatives(call.func))
         if callee is not None and callee.startswith(self.sinks.modules):
@@ -264,8 +270,15 @@ class Flow(FlowGraph):
                 continue
             if index in positions:
                 self.into(argument, SINK + positions[index])
-            for key in self._parameter_keys(call, callee, index):
+            for key in self._parameter_keys(call, callee, index) if ours else ():
                 self.into(argument, key)
+
+    def _may_be_ours(self, call: ast.Call, callee: str | None) -> bool:
+        """Whether a callee can have parameters that are known: not of a package outside."""
+        if callee is None or getattr(getattr(call.func, "value", None), "id", "") in SELVES:
+            return True
+        found = self.locate(callee)
+        return found is not None and bool(found[1])
 
     def _stands_in(self, call: ast.Call) -> bool:
         """Whether a call makes what is given as a device: `device=MagicMock(type="cuda")`."""
@@ -322,12 +335,8 @@ class Flow(FlowGraph):
         known = [self.sinks.calls.get(name, {}) for name in real]
         return known[0] if len(known) == 1 and len(callees) == 2 else {}
 
-    def _option(self, call: ast.Call) -> None:
+    def _option(self, call: ast.Call, name: str) -> None:
         """`add_argument("--device", default=…, choices=[…])`, and the options of click and absl."""
-        function = call.func.attr if isinstance(call.func, ast.Attribute) else None
-        name = str(getattr(call.func, "id", function))
-        if name not in OPTION_CALLS:
-            return
         keywords = {k.arg: k.value for k in call.keywords}
         dest = option_name(call, keywords, clicks=name in ("option", "argument"))
         if dest is None:
@@ -475,6 +484,8 @@ class Flow(FlowGraph):
             return
         if isinstance(value, ast.Constant):
             yield value
+        elif isinstance(value, ast.Call):  # the kinds that are frequent come first
+            yield from self._called(value, depth)
         elif isinstance(value, ast.JoinedStr):
             yield value
             if value.values and isinstance(value.values[0], ast.FormattedValue):
@@ -511,8 +522,6 @@ class Flow(FlowGraph):
                 yield from self.leaves(value.right, depth + 1)  # `["cpu"] + ["cuda"]`
         elif isinstance(value, ast.Subscript):
             yield from self._subscript(value, depth)
-        elif isinstance(value, ast.Call):
-            yield from self._called(value, depth)
 
     def _subscript(self, value: ast.Subscript, depth: int) -> Iterable[str | ast.expr]:
         if isinstance(value.slice, ast.Constant) and isinstance(value.slice.value, str):
@@ -566,15 +575,14 @@ class Flow(FlowGraph):
             if found is not None and found[1]:
                 yield f"{found[0]}::{found[1]}()"
 
-    def _named(self, call: ast.Call) -> None:
+    def _named(self, call: ast.Call, name: str) -> None:
         """`setattr(o, "device", …)` and `parametrize("device", […])`."""
-        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-        position = NAMING.get(name)
-        first = call.args[position - 1] if position and position < len(call.args) else None
+        position = NAMING[name]
+        first = call.args[position - 1] if position < len(call.args) else None
         named = first.value if isinstance(first, ast.Constant) else None
         if isinstance(first, (ast.List, ast.Tuple)):
             named = ",".join(str(getattr(each, "value", "")) for each in first.elts)
-        if position is None or not isinstance(named, str):
+        if not isinstance(named, str):
             return
         parameters = [each.strip() for each in named.split(",")]
         for at, parameter in enumerate(parameters):
@@ -676,13 +684,16 @@ class Flow(FlowGraph):
 
     def is_device(self, value: ast.expr, depth: int = 0) -> bool:
         """Whether an expression is a device, a device type or the name of one, by its form."""
-        if depth > 10:
+        if depth > 10 or isinstance(value, ast.Constant):
             return False
+        if isinstance(value, ast.Name):
+            return self.key(value) in self.device_like
         if isinstance(value, ast.Attribute):
             if value.attr in self.sinks.device_attributes:
                 return True
             if value.attr in ("type", "index"):
                 return self.is_device(value.value, depth + 1)
+            return self.key(value) in self.device_like
         if isinstance(value, ast.IfExp):
             return self.is_device(value.body, depth + 1) or self.is_device(value.orelse, depth + 1)
         if isinstance(value, COMPREHENSIONS) and not isinstance(value, ast.DictComp):
@@ -702,10 +713,7 @@ class Flow(FlowGraph):
                 return self.is_device(value.func.value, depth + 1)
             local = self._local_function(value.func) if isinstance(value.func, ast.Name) else None
             return local is not None and f"{local}()" in self.device_like
-        if isinstance(value, ast.Subscript):
-            return self.is_device(value.value, depth + 1)
-        key = self.key(value) if isinstance(value, (ast.Name, ast.Attribute)) else None
-        return key is not None and key in self.device_like
+        return isinstance(value, ast.Subscript) and self.is_device(value.value, depth + 1)
 
     def _spread_device_like(self) -> None:
         """Follow device expressions forward through assignments."""
@@ -720,6 +728,11 @@ class Flow(FlowGraph):
 def goes_nowhere(value: ast.expr) -> bool:
     """Whether a value is a number, a truth value or None: no device, and no name of one."""
     return isinstance(value, ast.Constant) and not isinstance(value.value, str)
+
+
+def knows_accelerators(names: Names) -> bool:
+    """Whether a file knows a framework that names its accelerators."""
+    return any(map(names_accelerators, names.root.names.items()))
 
 
 def names_accelerators(bound: tuple[str, list[Binding]]) -> bool:

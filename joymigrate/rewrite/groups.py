@@ -24,6 +24,7 @@ from joymigrate.rewrite import conditions, foreign, own_kernels, profiler, refus
 from joymigrate.rewrite.expressions import (
     Expression,
     OriginMention,
+    around,
     asking_assignments,
     decisive,
     decorates,
@@ -353,10 +354,15 @@ class Groups:
         node = self.expressions[at].node
         guards = (test for test, _ in guards_of(node))
         tests = [test for test in guards if not isinstance(test, ast.Try) and not decorates(test)]
-        if any(isinstance(each, (ast.IfExp, ast.BoolOp)) for each in ast.walk(node)):
+        if isinstance(node, ast.expr) or node in self._choosing:  # a condition, or holds one
             tests.append(node)
-        tests += [node] if isinstance(node, ast.expr) else []  # a condition
         return {key for test in tests for key in conditions.keys_in(self.module, test)}
+
+    @functools.cached_property
+    def _choosing(self) -> set[ast.AST]:
+        """Statements that hold an `and`, an `or` or an `if` expression, and what is in between."""
+        nodes = self.module.names.nodes
+        return around((*nodes[ast.BoolOp], *nodes[ast.IfExp]))
 
     def _guarding(self) -> None:
         """Note the conditions that code which is written stands behind."""

@@ -13,7 +13,7 @@ from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Rule, Tier
 from joymigrate.rewrite import flow_sinks, guards
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.flow import Flow, Locate
+from joymigrate.rewrite.flow import Flow, Locate, knows_accelerators
 from joymigrate.rewrite.scopes import Names
 from joymigrate.rewrite.source import Source, Unreadable
 from joymigrate.rewrite.vocabulary import Vocabulary
@@ -91,6 +91,8 @@ class Module:
     guarding: set[str] = field(default_factory=set)  # conditions that written code stands behind
     texts: list[Any] | None = None  # its string literals, see `device_texts`
     _spoken: list[tuple[ast.Constant, str]] | None = None
+    _by_kind: bool | None = None
+    _keys: dict[ast.AST, frozenset[str]] = field(default_factory=dict)  # see `conditions`
     closure: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that share those
     proven: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that hold such values
 
@@ -117,6 +119,13 @@ class Module:
                 self.project.same_as,
             )
         return self._flow
+
+    @property
+    def by_kind(self) -> bool:
+        """Whether the file knows a framework that names its accelerators; asks for no flow."""
+        if self._by_kind is None:
+            self._by_kind = knows_accelerators(self.names)
+        return self._by_kind
 
     @property
     def sinks(self) -> flow_sinks.Sinks:

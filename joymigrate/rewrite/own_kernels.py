@@ -68,7 +68,7 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
     home = home or format_around(module, node)
     if home is not None:
         return Text("it decides about {name}, which is made for the origin", name=home)
-    if module.flow.by_kind and chooses_accelerator(node):
+    if module.by_kind and chooses_accelerator(node):
         return KIND
     kept = kept_for_library(module, node)
     if kept is not None:

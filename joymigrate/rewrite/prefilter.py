@@ -22,12 +22,12 @@ BYTES = ("uint8", "ByteTensor")
 FUSED = ("rsqrt(", "silu(", "rotate_half", "softmax(")
 SIGNS = ("mask]", "[~", "install_requires")
 LOOKUPS = ("getattr(torch", "hasattr(torch", "setattr(torch")
-# A device given as a number, and a comparison inside of brackets. Each begins with a literal.
+# A device given as a number, and a comparison inside of an index. Each begins with a literal.
 NUMBERS = tuple(
     re.compile(text)
     for text in (r"device\s*=\s*\d", r"map_location\s*=\s*\d", r"\.to\(\s*\d", r"device\(\s*\d")
 )
-COMPARED = re.compile(r"\[(?:[^\[\]]|\[[^\[\]]*\])*?(?:[=!<>]=|(?<!-)>|<)")
+COMPARED = re.compile(r"\[(?<=[\w)\]}\"']\[)(?:[^\[\]]|\[[^\[\]]*\])*?(?:[=!<>]=|(?<!-)>|<)")
 # An import, which brackets or backslashes take over several lines, with comments between.
 FROM = re.compile(r"from[ \t]+([\w.]+)(?:[ \t]|\\\r?\n)+$")
 NAMES_OF_IMPORT = re.compile(r"[ \t]*(?:\((?:[^()#]|#[^\n]*)*|(?:\\\r?\n|[^\n])*)")

@@ -152,7 +152,7 @@ def tree_of(files: Iterable[File]) -> module_index.ModuleIndex:
 def index_of(texts: Mapping[str, str]) -> module_index.ModuleIndex:
     """The index of a project from the texts of its Python files."""
     tree = module_index.ModuleIndex.of(list(texts))
-    imports = {path: frozenset(ABSOLUTE.findall(text)) for path, text in texts.items()}
+    imports = {path: frozenset(ABSOLUTE.findall(f"\n{text}")) for path, text in texts.items()}
     packages = ((path, text) for path, text in texts.items() if path.endswith("__init__.py"))
     aliases = {path: found for path, text in packages if (found := tree.called_by(path, text))}
     loaders = frozenset(
@@ -179,7 +179,8 @@ def imported_roots(
     return {head: head for head, dot, _ in heads if dot and head in candidates}
 
 
-ABSOLUTE = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)", re.M)
+# Looks for the ends of lines, which is faster than a search at every place.
+ABSOLUTE = re.compile(r"\n[ \t]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)")
 RELATIVE = re.compile(r"^[ \t]*from[ \t]+\.", re.M)
 
 

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from joymigrate.rewrite.expressions import leaving
+from joymigrate.rewrite.expressions import around, leaving
 from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.scopes import SCOPES
@@ -40,9 +40,11 @@ def conditions(module: Module) -> Iterator[ast.expr]:
         if isinstance(each, ast.Name)
     }
 
+    read = [each for each in module.names.nodes[ast.Name] if each.id in names] if names else []
+    reached = around(read)
+
     def asks(test: ast.expr) -> bool:
-        found = (each for each in ast.walk(test) if isinstance(each, ast.Name)) if names else ()
-        return test in asking or any(each.id in names for each in found)
+        return test in asking or test in reached
 
     for node in module.names.nodes[ast.If] if asking else ():
         if not asks(node.test):

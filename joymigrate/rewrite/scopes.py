@@ -27,6 +27,7 @@ ScopeNode = (
 )
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+UNKNOWN = "?"  # no name that was looked for yet
 SCOPES = (ast.Module, *FUNCTIONS, ast.Lambda, ast.ClassDef, *COMPREHENSIONS)
 
 
@@ -102,13 +103,15 @@ class Names:
         node.parent = parent  # type: ignore[attr-defined]
         kind = type(node)
         self.nodes[kind].append(node)
+        while kind is ast.Attribute:  # the most frequent kind with a part
+            parent, node = node, node.value  # type: ignore[attr-defined]
+            node.parent = parent  # type: ignore[attr-defined]
+            kind = type(node)
+            self.nodes[kind].append(node)
         if kind is ast.Name:
             self._where[node] = scope
             return
         if kind is ast.Constant:
-            return
-        if kind is ast.Attribute:  # the most frequent kind with a part
-            self._visit(node.value, node, scope)  # type: ignore[attr-defined]
             return
         special = SPECIAL.get(kind)
         if special is not None:
@@ -308,7 +311,7 @@ class Names:
         """
         for kind, nodes in (*self.nodes.items(), (ast.arg, self.adopted)):
             for node in nodes if kind not in LEAVES else ():
-                vars(node).clear()
+                node.__dict__.clear()
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -345,8 +348,9 @@ class Names:
         `cuda = torch.cuda` counts as an alias when it is the only binding of `cuda`. None for
         anything that a local name shadows, and for names bound more than one way.
         """
-        if node in self._dotted:
-            return self._dotted[node]
+        known = self._dotted.get(node, UNKNOWN)
+        if known is not UNKNOWN:
+            return known
         attributes: list[str] = []
         at = node
         while isinstance(at, ast.Attribute):
@@ -419,6 +423,8 @@ class Names:
         names = set(self.imported)
         for scope in self.scopes.values():
             for name, bindings in scope.names.items():
+                if name in names:
+                    continue
                 if any(isinstance(b.value, (ast.Attribute, ast.Name)) for b in bindings) or any(
                     isinstance(b.value, ast.Call) and self._loads(name, b.value) for b in bindings
                 ):

@@ -131,7 +131,7 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     if text.shape == "option" or module.sinks.names.get(option_before(node) or "") == text.kind:
         yield rewrite_sent(module, text, fix(module, text, text.rule))
         return
-    if module.flow.by_kind and for_accelerator(module, text):
+    if module.by_kind and for_accelerator(module, text):
         yield report(module, text, own_kernels.KIND, "JM121")
         return
     if where_available(module, text.whole):
