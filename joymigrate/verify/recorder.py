@@ -159,7 +159,7 @@ class Recorder:
         self.values.note_flat(module)
         self.inventory.changed()
         closes = self.stepped or (not self.optimisers and root in self.called)
-        self.tape.inputs(f"{root}:{path}", args, kwargs, ahead=int(closes))
+        self.tape.inputs(f"{root}:{path}", module, args, kwargs, ahead=int(closes))
         if not self.called_any:  # what came before made the weights
             self.called_any = True
             with self.own_work():

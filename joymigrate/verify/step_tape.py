@@ -27,7 +27,7 @@ from joymigrate.verify.rest_model import UNREPEATED
 from joymigrate.verify.state_names import names_of_state
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape import COMPARES, TAKES, Tape
-from joymigrate.verify.tape_entries import External, Slot, constants_in
+from joymigrate.verify.tape_entries import External, Slot, constants_in, is_weight
 from joymigrate.verify.tape_matching import match_externals
 from joymigrate.verify.transforms import tensors_in
 
@@ -154,13 +154,16 @@ class StepTape:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def inputs(self, place: str, args: Any, kwargs: Any, ahead: int = 0) -> None:
-        """A model is about to be called: the inputs that the tape has made."""
+    def inputs(self, place: str, module: Any, args: Any, kwargs: Any, ahead: int = 0) -> None:
+        """A model is about to be called: the inputs that the tape has made, and weights that the
+        program computes and lends it (`torch.func.functional_call`)."""
         self.derived = set()
         if not self.active():
             return
         given = pytree.arguments(args, kwargs)
         leaves = dict(pytree.tensors(given, objects=True))
+        lent = [(n, p) for n, p in module.named_parameters() if not is_weight(p)]
+        leaves |= {f"weight {name}": tensor for name, tensor in lent}
         sinks = {n: t for n, t in leaves.items() if self.tape.computed_or_changed(t)}
         self.derived = {id(t) for t in sinks.values() if self.depends(t)}
         # What a model returned and gets back as it is: a cache.

@@ -228,6 +228,11 @@ def slots_in(value: Any) -> Iterable[Slot]:
     return found_in(Slot, value)
 
 
+def is_weight(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a parameter, and not one that was computed and put in its place."""
+    return isinstance(tensor, torch.nn.Parameter)
+
+
 def version(tensor: torch.Tensor) -> int:
     """How often a tensor was changed; inference tensors don't tell."""
     return 0 if tensor.is_inference() else tensor._version
