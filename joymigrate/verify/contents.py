@@ -63,6 +63,7 @@ KINDS = (
     ("evidence", "activations", "inputs, weights and results of the first wrong call"),
     ("tape.json", "table", "names, shapes, sketches and errors"),
     ("forced.json", "table", "names, shapes and errors"),
+    ("repeats", "table", "values that a second run made otherwise, and words of printed lines"),
     ("replay", "table", "names, shapes and errors"),
 )  # fmt: skip
 
