@@ -213,16 +213,19 @@ class Baseline:
         if wrong is not None:
             facts = {key: wrong[key] for key in ("name", "error", "cpu_error")}
             row["experiment"] = {**row["experiment"], "operator": facts}
-        if tensors is None:
-            tensors = {"target": bench.value, "golden": golden, **bench.known_values(golden)}
-        self.evidence_tensors = {name: t.contiguous().clone() for name, t in tensors.items()}
-        self.evidence = {
+        facts = {
             "module": Display(self.program)(f"{root}:{row['owner']}"),
             "value": " ".join((row["kind"], row["path"], row["leaf"])).strip(),
+            "kind": "module",
             "error": min(row["error"], 1e300),
             "baseline_error": reference.rows[key].error32,
             "call": wrong,
         }
+        if tensors is None:
+            tensors = {"target": bench.value, "golden": golden, **bench.known_values(golden)}
+            facts, tensors = bench.keep_case(facts) or (facts, tensors)
+        self.evidence_tensors = {name: t.contiguous().clone() for name, t in tensors.items()}
+        self.evidence = facts
 
     def report(self) -> dict[str, Any]:
         """How names were aligned."""

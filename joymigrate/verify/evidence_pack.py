@@ -19,7 +19,8 @@ TENSORS = "tensors.safetensors"
 CASE, EVIDENCE = "evidence.json", "evidence.safetensors"
 REST_CASE, REST_EVIDENCE = "rest-evidence.json", "rest-evidence.safetensors"
 CALLS = "calls.py"  # beside the script, where they are too many for its 30 lines
-MOST_LINES = 6  # of calls in the script itself
+MOST_LINES = 3  # of calls in the script itself
+MOST_NAMED = 6  # inputs in the paragraph
 
 CALL = '''"""{name} is wrong on {device}. Run: python reproduce.py DEVICE"""
 import sys
@@ -85,6 +86,7 @@ def error(value):
     return float((sums - held["golden"]).norm()) / {norm!r}
 
 
+print("golden: shape {shape}, norm {norm:.6g}; the baseline's own error: {baseline_error:.3g}")
 print("float64 on the cpu, against the baseline:", error(run("cpu", torch.float64)))
 print(device, "now, in its own types:", error(run(device)))
 '''
@@ -115,8 +117,10 @@ def write_pack(rank: Rank, verdict: Verdict, folder: Path, baseline: Rank | None
     if first is None:
         return "nothing failed: there is no evidence to write"
     rest = rank.json(REST_CASE)
+    words = f"What explains it: {first.cause} ({first.evidence})." if first.cause else ""
+    explained = {"explained": words}
     if first.stage == "S4R" and rest and first.step == rest["step"]:
-        case = {**rest, "module": first.module}
+        case = {**rest, "module": first.module, **explained}
         return write_case(case, rank.file(REST_EVIDENCE).read_bytes(), folder)
     if first.stage == "S5" and first.phase == Phase.OPTIMISER.value and baseline is not None:
         found = update_evidence.update_case(baseline, rank)
@@ -128,7 +132,7 @@ def write_pack(rank: Rank, verdict: Verdict, folder: Path, baseline: Rank | None
             help="evidence is kept of modules that are wrong in float32 (S3), of losses, gradients "
             "and state (S4R), and of optimisers (S5); the verdict has the numbers of other places",
         )
-    return write_case(case, rank.file(EVIDENCE).read_bytes(), folder)
+    return write_case({**case, **explained}, rank.file(EVIDENCE).read_bytes(), folder)
 
 
 def write_case(case: dict[str, Any], tensors: bytes, folder: Path) -> str:
@@ -196,16 +200,28 @@ def paragraph(case: dict[str, Any]) -> str:
     """What a vendor's engineer needs to know."""
     if "optimiser" in case:
         return update_evidence.paragraph(case)
-    if "calls" in case:
-        inputs = ", ".join(f"{role} ({kind})" for role, kind in case["inputs"].values())
-        return (
-            f"`{case['value']}` ({case['kind']}, step {case['step']}) is {case['error']:.3g} apart "
-            "from the baseline's, both computed in float64 on the CPU from the baseline's own "
-            f"tensors: {inputs}. The baseline's own error against float64 is "
-            f"{case['baseline_error']:.3g}. `reproduce.py` runs the {len(case['calls'])} calls of "
-            f"the target by themselves on any device. Where float64 is wrong already, the program "
-            "computes another formula; where only the device is, the fault is the device's."
-        )
+    explained = f" {case['explained']}" if case.get("explained") else ""
+    return f"{of_calls(case) if 'calls' in case else of_module(case)}{explained}"
+
+
+def of_calls(case: dict[str, Any]) -> str:
+    """The same of a value whose calls are in the script."""
+    inputs = [f"{role} ({kind})" for role, kind in case["inputs"].values()]
+    more = f" and {len(inputs) - MOST_NAMED} more" if len(inputs) > MOST_NAMED else ""
+    within = f"`{case['module']}`: " if case["kind"] == "module" else ""
+    where = case["kind"] + (f", step {case['step']}" if "step" in case else "")
+    return (
+        f"{within}`{case['value']}` ({where}) is {case['error']:.3g} apart from the baseline's in "
+        "float64 on the CPU, both computed from the baseline's own tensors: "
+        f"{', '.join(inputs[:MOST_NAMED])}{more}. The baseline's own error against float64 is "
+        f"{case['baseline_error']:.3g}. `reproduce.py` runs the {len(case['calls'])} calls of the "
+        "target by themselves on any device. Where float64 is wrong already, the program computes "
+        "another formula; where only the device is, the fault is the device's."
+    )
+
+
+def of_module(case: dict[str, Any]) -> str:
+    """The same of a module, or of a call in it that is wrong by itself."""
     wrong = case["call"]
     if wrong is None:
         return (

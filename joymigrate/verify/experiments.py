@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,10 @@ from torch.overrides import TorchFunctionMode
 from joymigrate.verify.chance import MOST_LEFT, independent, most_left
 from joymigrate.verify.measure import flat, relative_error
 from joymigrate.verify.module_replay import ARGUMENTS, OUTPUT, CutValue, Key, ModuleReplay
+from joymigrate.verify.rest_evidence import Case, case_of
+from joymigrate.verify.summaries import summary
+from joymigrate.verify.tape import Tape
+from joymigrate.verify.tape_entries import Slot, is_weight
 
 SURE = 0.01  # of the error left: no other call is tried
 ALIKE = 10.0  # times as much left by another cause: both explain it
@@ -131,6 +135,57 @@ class ModuleRerun:
         if candidate is None:
             self.calls = inside.calls
         return found[0] if found else math.inf
+
+    def keep_case(self, facts: Mapping[str, Any]) -> Case | None:
+        """(case, tensors) of the value's calls in the module's own code, on the baseline's inputs;
+        None where they can't be written down."""
+        held: list[ModuleReplay] = []
+        found: list[Slot] = []
+        real = self.isolated.hold
+
+        def within() -> bool:
+            return bool(held and held[0].stack and held[0].stack[-1].path == self.owner)
+
+        tape = Tape(within, lambda tensor: "weight" if is_weight(tensor) else "given")
+
+        def hold(replay: ModuleReplay | None) -> None:
+            held[:] = [replay] if replay is not None else []
+            real(replay)
+
+        def report(value: CutValue) -> None:
+            if value.key == self.key and value.tensor is not None and not found:
+                tape.inside = tape.full = True  # what comes later may write into it
+                found.append(tape.slot(value.tensor))
+                tape.inside = False
+
+        golden = self.reference.value(self.key)
+        self.isolated.hold = hold
+        try:
+            with tape:
+                self.isolated.run(report, self.dtype, reference=self.reference, gradients=False)
+            tape.inside = True
+            if not found or golden is None or found[0].number in tape.externals:
+                return None
+            again = relative_error(tape.rerun(found, {}).values[0], golden)
+            if not math.isclose(again, facts["error"], rel_tol=0.5):
+                return None  # something else made it
+            for external in tape.externals.values():
+                external.role = self.label(external.value()) or external.role
+            return case_of(facts, tape, found[0], {}, summary(golden))
+        except Exception:  # the program's own code, or calls of no public name
+            return None
+        finally:
+            self.isolated.hold = real
+
+    def label(self, value: torch.Tensor | None) -> str | None:
+        """Which input of the module, or result of a module below it, this is."""
+        if value is None:
+            return None
+        mine = value.detach().to("cpu")
+        for label, known in values_in_hand(self.reference, self.owner):
+            if known.shape == mine.shape and torch.equal(known.to(mine.dtype), mine):
+                return label
+        return None
 
     def known_values(self, golden: torch.Tensor) -> dict[str, torch.Tensor]:
         """Tensors that the module had in its hands, of the value's shape."""
@@ -367,15 +422,24 @@ def known_values(
 ) -> dict[str, torch.Tensor]:
     """Tensors that the module had in its hands: its inputs, and what the modules below it made."""
     found: dict[str, torch.Tensor] = {}
+    for label, value in values_in_hand(reference, owner, key):
+        if value.shape == golden.shape:
+            found.setdefault(label, value)
+    return found
+
+
+def values_in_hand(
+    reference: Any, owner: str, beside: Key | None = None
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """(what it is, tensor) of a module's inputs and of what the modules below it made, but the one
+    `beside` which they are looked for."""
     for other, row in reference.rows.items():
         path, _, kind, leaf = other
         own = kind == ARGUMENTS and path == owner
         below = kind == OUTPUT and path != owner and path.rpartition(".")[0] == owner
         value = reference.value(other) if own or below else None
-        if value is not None and value.shape == golden.shape and other != key and not row.missing:
-            label = f"input {leaf}" if own else f"the output of {path}"
-            found.setdefault(label, value)
-    return found
+        if value is not None and other != beside and not row.missing:
+            yield f"input {leaf}" if own else f"the output of {path}", value
 
 
 def on_values(

@@ -17,6 +17,7 @@ from joymigrate.verify.traced_number import Number
 LIMIT = 1e-5  # what S4R judges by
 MOST_BYTES = 256 << 20
 MOST_CALLS = 200
+Case = tuple[dict[str, Any], dict[str, torch.Tensor]]  # facts and calls; tensors by name
 LISTS = ("_foreach_", "split", "chunk", "unbind", "tensor_split", "vsplit", "hsplit", "broadcast_t")
 
 
@@ -26,7 +27,7 @@ def keep_case(
     slots: Mapping[str, Slot],
     values: Mapping[int, torch.Tensor],
     theirs: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
+) -> Case | None:
     """(case, tensors) of an event's first wrong value; None where none is wrong, or where its calls
     can't be written down. `theirs` are the baseline's sums of each value."""
     wrong = [
@@ -37,7 +38,26 @@ def keep_case(
     if not wrong:
         return None
     name = wrong[0]
-    calls, outside, _ = tape.needed([slots[name]])
+    row = entry["rows"][name]
+    facts = {
+        "kind": entry["kind"],
+        "step": entry["step"],
+        "value": name,
+        "error": min(float(max(row.get("error", 0.0), own(row))), 1e300),
+        "baseline_error": float(theirs[name].get("native", 0.0)),
+    }
+    return case_of(facts, tape, slots[name], values, theirs[name])
+
+
+def case_of(
+    facts: Mapping[str, Any],
+    tape: Any,
+    slot: Slot,
+    values: Mapping[int, torch.Tensor],
+    golden: Mapping[str, Any],
+) -> Case | None:
+    """(case, tensors) of one value on a tape; None where its calls can't be written down."""
+    calls, outside, _ = tape.needed([slot])
     outside = [e for e in outside if e.slot.number not in tape.replaced(calls)]
     tensors = {f"x{e.slot.number}": value_of(e, values) for e in outside}
     if len(calls) > MOST_CALLS or None in tensors.values():
@@ -52,21 +72,15 @@ def keep_case(
     lines = [source_of(call) for call in calls]
     if any(line is None for line in lines):
         return None
-    golden = theirs[name]
     elements = int(np.prod(golden["shape"], dtype=np.int64))
     held["golden"] = torch.tensor(golden["sketch"], dtype=torch.float64)
     held["signs"] = torch.from_numpy(signs(elements // WIDTH + 1).astype(np.int8))
-    row = entry["rows"][name]
     case = {
-        "kind": entry["kind"],
-        "step": entry["step"],
-        "value": name,
+        **facts,
         "calls": lines,
-        "result": f"x{slots[name].number}",
+        "result": f"x{slot.number}",
         "shape": golden["shape"],
         "norm": golden["norm"],
-        "error": min(float(max(row.get("error", 0.0), own(row))), 1e300),
-        "baseline_error": float(golden.get("native", 0.0)),
         "device": next((e.tensor.device.type for e in outside), "cpu"),
         "inputs": {f"x{e.slot.number}": [e.role, str(e.tensor.dtype)] for e in outside},
     }

@@ -178,7 +178,8 @@ class StepValues:
         if str(kind) not in probed:
             probed.add(str(kind))
             results = probe(optimiser)
-        entry = {"class": type(optimiser).__name__, "groups": groups, "probe": results}
+        entry: dict[str, Any] = {"class": type(optimiser).__name__, "groups": groups}
+        entry |= {"module": type(optimiser).__module__, "probe": results}
         self.facts.setdefault("optimisers", []).append(entry)
 
     def copied_gradients(self) -> None:
