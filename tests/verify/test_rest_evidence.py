@@ -33,11 +33,16 @@ for step in range(3):
         mean.mul_(0.9).add_(model.bias, alpha=0.1)
 """
 LONG = "loss = cross_entropy(out, y) + sum(w * out.square().mean() for w in (.1, .2, .3, .4))"
+SCALED = """class Scaled(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 1.01
+model = Scaled("""
 CASES = {
     "loss": ("cross_entropy(out, y)", "cross_entropy(out, y, label_smoothing=0.1)"),
     "long loss": ("loss = cross_entropy(out, y)", LONG),
     "gradients": ("parameters(), 0.01)", "parameters(), 0.011)"),
     "state": ("mul_(0.9)", "mul_(0.91)"),
+    "module": ("model = torch.nn.Linear(", SCALED),
     "update": ("lr=0.1)", "lr=0.1, momentum=0.5, nesterov=True)"),
 }
 
@@ -60,7 +65,7 @@ def test_the_case_of_a_wrong_value_runs_by_itself(case: str, base: Path, tmp_pat
     verdict = replay(base, tmp_path / "p.py", tmp_path / "target.jmb", {})
     first = verdict.first_divergence
     assert first is not None
-    assert first.stage == ("S5" if case == "update" else "S4R")
+    assert first.stage == {"update": "S5", "module": "S3"}.get(case, "S4R")
     rank, theirs = open_bundle(tmp_path / "target.jmb").ranks[0], open_bundle(base).ranks[0]
     write_pack(rank, verdict, tmp_path / "case", theirs)
     script = tmp_path / "case" / "reproduce.py"
@@ -81,4 +86,6 @@ def test_the_case_of_a_wrong_value_runs_by_itself(case: str, base: Path, tmp_pat
         assert errors[0] > 0.1
         assert errors[1] < 1e-6
         return
-    assert errors == pytest.approx([first.value] * 2, rel=0.15)
+    wanted = 0.01 if case == "module" else first.value
+    # Both are estimates by 64 sums, of the same tensor or of the golden alone.
+    assert errors == pytest.approx([wanted] * 2, rel=0.3 if case == "module" else 0.15)
