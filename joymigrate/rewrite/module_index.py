@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -42,20 +43,35 @@ class ModuleIndex:
     loaders: frozenset[str] = frozenset()  # folders of programs that load files by their path
     imports: Mapping[str, frozenset[str]] = field(default_factory=dict)  # file → dotted names
     packages: Mapping[str, int] = field(default_factory=dict)  # top packages' folders → files
+    # Folders of distributions inside of the project, with their top packages' folders → files.
+    inner: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     words: frozenset[str] = frozenset()  # names of all files and folders, without endings
     # `__init__.py` → what it calls modules of the project: `from . import config as cfg`
     aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     _found: dict[tuple[str, str], tuple[str, str] | None] = field(default_factory=dict)
+    _reached: dict[str, str] | None = None
 
     @classmethod
     def of(cls, paths: list[str]) -> ModuleIndex:
         """The tree of these files."""
         folders = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
         tops = {p.rpartition("/")[0] for p in paths if p.endswith("/__init__.py")}
-        tops = {top for top in tops if top.removeprefix("src/").count("/") == 0}
-        packages = {top: sum(p.startswith(f"{top}/") for p in paths) for top in tops - {"src"}}
+        homes = {p.removesuffix("/setup.py") for p in paths if p.endswith("/setup.py")} - tops
+
+        def packages(home: str) -> dict[str, int]:
+            below = {each for each in tops if each.startswith(home)}
+            first = {t for t in below if not t[len(home) :].removeprefix("src/").count("/")}
+            first -= {f"{home}src"}
+            return {each: sum(p.startswith(f"{each}/") for p in paths) for each in first}
+
         words = {part for path in paths for part in PurePosixPath(path).with_suffix("").parts}
-        return cls(frozenset(paths), frozenset(folders), words=frozenset(words), packages=packages)
+        return cls(
+            frozenset(paths),
+            frozenset(folders),
+            words=frozenset(words),
+            packages=packages(""),
+            inner={home: own for home in homes if (own := packages(f"{home}/"))},
+        )
 
     def package(self, path: str) -> tuple[str, ...]:
         """Dotted path of the package that a file belongs to; empty for a loose script."""
@@ -130,15 +146,24 @@ class ModuleIndex:
         """
         package = self.package(path)
         parts = PurePosixPath(path).parts[:-1]
+        top = "/".join(parts[: len(parts) - len(package) + 1])
         for length in range(len(parts) - len(package) + 1, len(parts) + 1):
             folder = "/".join(parts[:length])
             if package and folder in self.scripted:
-                dotted = ".".join(parts[len(parts) - len(package) : length])
+                dotted = ".".join([self.dotted(top), *parts[len(top.split("/")) : length]])
                 return f"{folder}/{HELPER}.py", EITHER.format(package=dotted, helper=HELPER)
-        main = self.main_package(path)
+        home = self.distribution(path)
+        main = self.main_package(path, home)
         if main is not None:
             return f"{main}/{HELPER}.py", f"from {main.rpartition('/')[2]} import {HELPER} as jm"
         root, bases = self.namespace_root(path), self.bases(path)
+        base = self.reached.get(path, self.reached.get(top if package else ""))
+        if base is None and not package and len(bases) == 1:
+            base = "/".join(*bases) or "."
+        if home and root is not None and not root.startswith(f"{home}/"):
+            root = None
+        if root is not None and base not in (None, str(PurePosixPath(root).parent)):
+            root = None  # its programs have its own folder on the path, and not that of the root
         if root is not None and (not bases or PurePosixPath(root).parent.parts in bases):
             for length in range(len(PurePosixPath(root).parts), len(parts) + 1):
                 folder = "/".join(parts[:length])
@@ -148,14 +173,57 @@ class ModuleIndex:
                     )
             return f"{root}/{HELPER}.py", f"from {root.rpartition('/')[2]} import {HELPER} as jm"
         if package:
-            top = parts[: len(parts) - len(package) + 1]
-            return "/".join([*top, f"{HELPER}.py"]), f"from {package[0]} import {HELPER} as jm"
+            return f"{top}/{HELPER}.py", f"from {self.dotted(top)} import {HELPER} as jm"
+        around = next((f for f in self.around(path) if self.reached.get(f, "") == base), None)
+        if around is not None:  # a folder without `__init__.py` inside of a package
+            return f"{around}/{HELPER}.py", f"from {self.dotted(around)} import {HELPER} as jm"
         # A configuration in `configs/` that another program loads may import from above.
         above = [each for each in bases if parts[: len(each)] == each]
-        home = parts if parts in above or not above else max(above, key=len)
+        place = parts if parts in above or not above else max(above, key=len)
         by_path = bool(self.loaders - {"/".join(parts) or "."})
         statement = LOADED.format(helper=HELPER) if by_path else f"import {HELPER} as jm"
-        return "/".join([*home, f"{HELPER}.py"]), statement
+        return "/".join([*place, f"{HELPER}.py"]), statement
+
+    def dotted(self, top: str) -> str:
+        """The name that the project's files import a top package by: `fairchem.core`."""
+        base = self.reached.get(top)
+        below = top.removeprefix(f"{base}/") if base not in (None, ".") else top
+        return (below if base is not None else top.rpartition("/")[2]).replace("/", ".")
+
+    @property
+    def reached(self) -> Mapping[str, str]:
+        """Files and top packages' folders → the folder from which other files import them.
+
+        Of several the one that most of them use.
+        """
+        if self._reached is None:
+            seen: dict[str, Counter[str]] = defaultdict(Counter)
+            for importer, names in self.imports.items():
+                for name in names - DISTRIBUTIONS:
+                    place, parts = self.locate(importer, name), tuple(name.split("."))
+                    if place is None or place[1]:
+                        continue
+                    file = PurePosixPath(place[0].removesuffix("/__init__.py").removesuffix(".py"))
+                    if file.parts[-len(parts) :] != parts:
+                        continue
+                    base = "/".join(file.parts[: -len(parts)]) or "."
+                    seen[place[0]][base] += 1
+                    package, folders = self.package(place[0]), place[0].split("/")[:-1]
+                    first = len(folders) - len(package)
+                    if package and len(file.parts) - len(parts) <= first:
+                        seen["/".join(folders[: first + 1])][base] += 1
+            self._reached = {each: max(sorted(c), key=c.__getitem__) for each, c in seen.items()}
+        return self._reached
+
+    def around(self, path: str) -> Iterator[str]:
+        """Top packages' folders that a file lies in, from the inside."""
+        folder = path.rpartition("/")[0]
+        while folder:
+            above = folder.rpartition("/")[0]
+            inside = f"{above}/__init__.py" in self.paths
+            if f"{folder}/__init__.py" in self.paths and not inside:
+                yield folder
+            folder = above
 
     def bases(self, path: str) -> set[tuple[str, ...]]:
         """Folders that a file needs on the path for its own imports of the project."""
@@ -170,18 +238,26 @@ class ModuleIndex:
                 bases.add(tuple(stem[: -len(parts)]))
         return bases
 
-    def main_package(self, path: str) -> str | None:
-        """Folder of the package at the project's top that a file belongs to or imports.
+    def distribution(self, path: str) -> str:
+        """The innermost distribution that a file lies in; empty for the project's own."""
+        around = (home for home in self.inner if path.startswith(f"{home}/"))
+        return max(around, key=len, default="")
 
-        Of several it is the largest.
+    def main_package(self, path: str, home: str) -> str | None:
+        """Folder of the package at the top of a distribution that a file belongs to or imports.
+
+        Of several it is the largest. `home` is the distribution's folder, empty for the project.
         """
         own = path.split("/")[:-1]
-        found = [
-            folder
-            for folder in self.packages
-            if own[: folder.count("/") + 1] == folder.split("/") or self.imports_from(path, folder)
-        ]
-        return max(found, key=lambda folder: (self.packages[folder], folder), default=None)
+        for packages in (self.inner.get(home, {}), self.packages):
+            found = [
+                each
+                for each in packages
+                if own[: each.count("/") + 1] == each.split("/") or self.imports_from(path, each)
+            ]
+            if found:
+                return max(found, key=lambda folder: (packages[folder], folder))
+        return None
 
     def imports_from(self, path: str, folder: str) -> bool:
         """Whether a file imports the package in `folder`, and not another of that name.

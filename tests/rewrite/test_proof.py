@@ -11,6 +11,7 @@ import pytest
 from joymigrate import chips
 from joymigrate.model import Edit, Finding, Style, Tier
 from joymigrate.rewrite import patches, scan
+from joymigrate.rewrite.project import index_of
 from joymigrate.rewrite.proof import Devices, prove
 from tests.ledger.trees import write_tree
 
@@ -100,6 +101,29 @@ def test_an_added_import_resolves_as_the_program_resolves_it(name: str, tmp_path
         [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_helper_is_imported_by_the_name_that_other_files_use() -> None:
+    hub = {"hubconf.py": "from Hub.vision.net.a import f\n", "Hub/vision/net/__init__.py": "",
+           "Hub/vision/net/a.py": "", "Hub/vision/main.py": "import net.a\n",
+           "Hub/vision/test.py": "from net.a import f\n"}  # fmt: skip
+    assert index_of(hub).helper_home("Hub/vision/net/a.py")[1] == (
+        "from net import joymigrate_device as jm"
+    )
+    inner = {"main.py": "import inner.x\n", "inner/x.py": "", "inner/deps/setup.py": "",
+             "inner/deps/quant/__init__.py": "", "inner/deps/quant/a.py": "",
+             "inner/deps/examples/run.py": "from quant.a import q\n"}  # fmt: skip
+    for path in ("inner/deps/quant/a.py", "inner/deps/examples/run.py"):
+        assert index_of(inner).helper_home(path) == (
+            "inner/deps/quant/joymigrate_device.py", "from quant import joymigrate_device as jm",
+        )  # fmt: skip
+    asking = "from ns.core.a import x\n"
+    namespace = {"src/ns/core/__init__.py": "", "src/ns/core/a.py": "",
+                 "src/ns/core/deep/b.py": asking, "tests/t.py": asking}  # fmt: skip
+    for path in ("src/ns/core/a.py", "src/ns/core/deep/b.py"):
+        assert index_of(namespace).helper_home(path) == (
+            "src/ns/core/joymigrate_device.py", "from ns.core import joymigrate_device as jm",
+        )  # fmt: skip
 
 
 def test_the_target_in_the_next_line_excuses_no_expression_with_both() -> None:
