@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Rule, Tier
@@ -62,7 +63,11 @@ class ReachableFiles:
     def __init__(self, files: Mapping[str, File], tree: ModuleIndex) -> None:
         self.files, self.tree = files, tree
         self.direct: dict[str, set[str]] = {}
-        self.all = {path: self.below(path) for path in tree.paths if path in files}
+
+    @cached_property
+    def all(self) -> dict[str, set[str]]:
+        """Each file of the project with all that it imports."""
+        return {path: self.below(path) for path in self.tree.paths if path in self.files}
 
     def with_one_of(self, path: str, others: Iterable[str]) -> str | None:
         """A file of `others` that belongs to a program with `path`."""

@@ -30,6 +30,7 @@ from joymigrate.rewrite.entries import GUARD, entries
 from joymigrate.rewrite.files_together import leave_together
 from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels
+from joymigrate.rewrite.replaced import leave_replaced
 from joymigrate.rewrite.source import Source
 from joymigrate.rewrite.vocabulary import Vocabulary
 
@@ -101,7 +102,9 @@ def scan(
     ]
     own = {name: text for name, text in texts.items() if name not in outside}
     findings = native.leave(with_callers(findings, own), chip, root)
-    findings = leave_together(findings, context.rules, {f.relative: f for f in files}, tree)
+    named = {f.relative: f for f in files}
+    findings = leave_together(findings, context.rules, named, tree)
+    findings = leave_replaced(findings, Vocabulary.of(context).module, texts, named, tree)
     findings.sort(key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.rule))
     return Scan(
         root=root,
