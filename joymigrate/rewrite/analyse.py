@@ -32,6 +32,9 @@ from joymigrate.rewrite.source import Source, Unreadable, decode
 
 KEPT = 64  # modules that stay in memory while files are asked about each other
 STRINGS = ("JM120", "JM121", "JM122", "JM130")  # rules of names for devices and backends
+# Run-times of other vendors that folders of a project are called after.
+RUNTIMES = ("rocm", "metal", "vulkan", "opencl", "openvino", "xnnpack", "directml", "mlx", "sycl")
+IMPORTED = re.compile(r"^(?:from|import)[ \t]+([\w.]+)", re.M)  # without a condition
 OURS = re.compile(r"[\"']schema[\"']\s*:\s*[\"']joymigrate\.")
 
 
@@ -97,6 +100,8 @@ def project_of(job: Job, path: str) -> Project:
         speaks_of=lambda word: any(word in text for text in job.texts.values()),
         twin=twin(job, path),
         foreign=other_back_end(job, path),
+        imports=lambda other: IMPORTED.findall(job.texts.get(other, "")),
+        reserved=reserved(job, path),
     )
 
 
@@ -119,6 +124,25 @@ def other_back_end(job: Job, path: str) -> str | None:
         parts = re.sub(rf"(?<![a-z]){word}(?![a-z])", job.context.origin.device, name)
         if parts != name and f"{folder}{slash}{parts}" in job.tree.paths:
             return word
+    return None
+
+
+def reserved(job: Job, path: str) -> str | None:
+    """The folder or file that serves the origin alone, as others beside it serve other back ends.
+
+    `backends/cuda/` beside `backends/metal/`, `cuda_x.py` beside `hpu_x.py`.
+    """
+    origin = job.context.origin.device
+    parts = path.split("/")
+    for at, name in enumerate(parts):
+        stem = name if at < len(parts) - 1 else name.removesuffix(".py")
+        if origin not in stem.split("_"):
+            continue
+        for word in (*foreign.OTHERS, *RUNTIMES, job.context.chip.device):
+            other = "/".join([*parts[:at], re.sub(rf"(?<![a-z]){origin}(?![a-z])", word, name)])
+            known = job.tree.folders if at < len(parts) - 1 else job.tree.paths
+            if word != "cpu" and other in known:
+                return "/".join(parts[: at + 1])
     return None
 
 

@@ -17,6 +17,7 @@ from joymigrate.rewrite.module import Module
 OTHERS = ("xpu", "hpu", "mps", "xla", "hip", "tpu", "cpu")
 PATCHED = "a name of torch is replaced here; decide what that means on the target"
 FOREIGN = "in a branch for {backend}"
+RESERVED = "{place} serves one device alone, as others beside it serve other back ends"
 
 
 def parts(module: Module) -> Iterator[tuple[ast.AST, str]]:

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import conditions, foreign, own_kernels, profiler, refusals
+from joymigrate.rewrite import conditions, foreign, kernel_names, profiler, refusals
 from joymigrate.rewrite.expressions import (
     Expression,
     OriginMention,
@@ -136,6 +136,9 @@ class Groups:
         if self.module.project.foreign:
             reason = Text(foreign.FOREIGN, backend=self.module.project.foreign)
             self._leave(range(len(self.findings)), reason)
+        if self.module.project.reserved:
+            reason = Text(foreign.RESERVED, place=self.module.project.reserved)
+            self._leave(range(len(self.findings)), reason)
         elsewhere = set(self.stay)
         self._held()
         decided = set(self.stay)
@@ -173,7 +176,7 @@ class Groups:
         if not isinstance(mention.node, (ast.Constant, ast.JoinedStr)) or ":" not in text:
             return
         owner = self.module.names.enclosing(mention.node, (ast.ClassDef,))
-        if owner is not None and own_kernels.own_name(self.module).search(owner.name):
+        if owner is not None and kernel_names.own_name(self.module).search(owner.name):
             self._leave(self._inside([owner]), self._why(mention))
 
     def _leave_profiler(self, elsewhere: set[int]) -> None:
@@ -406,7 +409,7 @@ class Groups:
                 return []  # a failure is caught
             if inside and enclosing(test, FUNCTIONS) is not function:
                 return []
-            decided = self._stays(test) and not own_kernels.vendors_own_in(test)
+            decided = self._stays(test) and not kernel_names.vendors_own_in(test)
             if hold and not served and not decided:
                 self._hold(mention, test)
             start, _ = self.module.span(test)

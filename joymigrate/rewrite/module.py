@@ -46,6 +46,8 @@ class Project:
     twin: str | None = None  # the file beside it that does the same for the target
     speaks_of: Callable[[str], bool] = lambda word: False  # whether any Python file has a word
     foreign: str | None = None  # the back end that it serves, beside a file for the origin
+    imports: Callable[[str], list[str]] = lambda path: []  # what a file imports first of all
+    reserved: str | None = None  # the folder or file that serves the origin alone
 
 
 @dataclass(frozen=True, slots=True)

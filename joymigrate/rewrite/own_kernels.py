@@ -10,36 +10,29 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from joymigrate.language import Text
-from joymigrate.rewrite.context import Context, once_per_rules
 from joymigrate.rewrite.flow_graph import names_a_kind
 from joymigrate.rewrite.guards import branches, negative
+from joymigrate.rewrite.kernel_names import (
+    VENDORS_OWN,
+    find_imported,
+    is_bound,
+    kernel_libraries,
+    library_words,
+    loads_kernels,
+    operator,
+    own_name,
+    providers,
+    vendors_own_in,
+)
+from joymigrate.rewrite.kernel_tests import skipped_for
 
 if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
 
-# Rules of packages and tools that come with kernels of the origin's.
-RULES = frozenset(("JM141", "JM200", "JM201", "JM203"))
-DRIVER = "JM181"  # modules that ask the origin's driver: they fail where it is missing
-PROVIDERS = "JM205"  # the rule whose strings name what runs a model on the origin's device
-# Operators that come with torch or that the target's packages bring as well; others are a project's
-# own, and compiled for the origin.
-PORTABLE = (
-    "aten", "prim", "prims", "_prims", "c10d", "_c10d_functional", "c10d_functional", "quantized",
-    "higher_order", "profiler", "inductor", "torchvision", "mkldnn", "sparse", "image", "video",
-)  # fmt: skip
-# Libraries that run on the CPU as well, and on a device with the origin's kernels.
-LIBRARIES = frozenset(("faiss",))
-SHORT = frozenset(("k2", "awq", "hqq", "cuda", "numba", "optimum"))  # too common in other names
-# Number formats, instruction sets and template libraries of NVIDIA's cards alone, as names of
-# files, functions and modules speak of them. Kernels for them have no counterpart elsewhere.
-VENDORS_OWN = re.compile(
-    r"(?:^|[_.])(nvfp4|nvf4|marlin|cutlass|cute_?dsl|wgmma|tcgen05|sm_?(?:[789]\d|1[0-2]\d)a?"
-    r"|is_sm_\w+|cuda_version_at_least)(?=_|$|\.)|(nvfp4|cutlass)", re.I
-)  # fmt: skip
 BITS = "bitsandbytes"
 FEW_BITS = re.compile(r"(?:^|_)(?:[48]_?bit|bnb|bitsandbytes)(?:_|$)", re.I)
 KIND = "the name of one of the framework's accelerators, which it looks up in a table of its own"
@@ -64,6 +57,9 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
     beside = vendors_own_in(child) or few_bits_in(module, child)
     if beside is not None:
         return Text("it decides about {name}, which is made for the origin", name=beside)
+    skipped = skipped_for(module, node)
+    if skipped is not None:
+        return Text("it decides about {name}, which is made for the origin", name=skipped)
     home = library_around(module, node) if tensor else loader_around(module, node)
     home = home or format_around(module, node)
     if home is not None:
@@ -76,7 +72,8 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
     if not isinstance(parent, (ast.If, ast.IfExp)) or child is not parent.test:
         return None
     parts = behind(parent)
-    if any(moved_as_well(module, part, node) for part in parts):
+    moved = (part for part in parts if moved_as_well(module, part, node))
+    if any(named_in(module, part) is None for part in moved):
         return None
     for part in parts:
         for each in ast.walk(part):
@@ -88,15 +85,6 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
                     kernel=name,
                     chip=module.context.chip.name,
                 )
-    return None
-
-
-def vendors_own_in(condition: ast.AST) -> str | None:
-    """A name of something that the origin's vendor alone has, in a condition."""
-    for each in ast.walk(condition):
-        name = getattr(each, "attr", getattr(each, "id", None))
-        if isinstance(name, str) and VENDORS_OWN.search(name):
-            return name
     return None
 
 
@@ -196,29 +184,6 @@ def format_around(module: Module, node: ast.AST) -> str | None:
     return module.source.path if VENDORS_OWN.search(path) else None
 
 
-def loads_kernels(module: Module, definition: ast.AST, name: str) -> bool:
-    """Whether a class or function that is named for the device uses a library of kernels."""
-    if not own_name(module).search(name):
-        return False
-    start, end = module.span(definition)
-    nodes = module.names.nodes
-    for each in (*nodes[ast.Attribute], *nodes[ast.Name]):
-        if start <= module.span(each)[0] < end:
-            dotted = module.names.dotted(each)
-            if dotted is not None and is_bound(module, dotted):
-                return True
-    return False
-
-
-def own_name(module: Module) -> re.Pattern[str]:
-    """Names that speak of the device: `scan_cuda`, `ScanCuda`, `FunctionsCUDA`."""
-    device = re.escape(module.vocabulary.device)
-    camel, upper = device.capitalize(), device.upper()
-    return re.compile(
-        rf"(?:^|_){device}(?:_|$)|{camel}(?=[A-Z]|$)|(?:^|[a-z_]){upper}(?=[A-Z][a-z]|_|$)"
-    )
-
-
 def kept_for_library(module: Module, node: ast.AST) -> str | None:
     """What a variable with the answer is for later, where that is a library's kernels.
 
@@ -267,23 +232,6 @@ def is_shared(module: Module, use: ast.expr, target: ast.expr) -> bool:
     return found is not None and own is not None and found[0] is own[0]
 
 
-@once_per_rules
-def kernels_of(context: Context) -> re.Pattern[str]:
-    """Names of libraries that come with kernels of the origin's, in lower case."""
-    from joymigrate.rewrite.codemods.patterns import patterns
-
-    table = patterns(context)
-    names = {
-        name.partition(".")[0].lower() for name, rule in table.imports.items() if rule in RULES
-    }
-    return re.compile("|".join(sorted(map(re.escape, {*names, *LIBRARIES} - SHORT), key=len)))
-
-
-def kernel_libraries(module: Module) -> re.Pattern[str]:
-    """The same for a module's move."""
-    return kernels_of(module.context)
-
-
 def behind(branch: ast.If | ast.IfExp) -> list[ast.AST]:
     """What runs when the origin's device is there, with the condition's own further parts."""
     if isinstance(branch, ast.IfExp):
@@ -316,6 +264,16 @@ def moved_as_well(module: Module, part: ast.AST, node: ast.AST) -> bool:
     return False
 
 
+def named_in(module: Module, part: ast.AST) -> str | None:
+    """The library of the origin's kernels that a text names: `return device, "warp"`."""
+    words = library_words(module)
+    for each in ast.walk(part):
+        text = each.value if isinstance(each, ast.Constant) else None
+        if isinstance(text, str) and words.fullmatch(text):
+            return text if module.project.speaks_of(f"import {text}") else None
+    return None
+
+
 def feeds_kernel(module: Module, node: ast.AST) -> bool:
     """Whether a name of the origin's module stands in a call of one of its libraries.
 
@@ -333,7 +291,7 @@ def kernel(module: Module, node: ast.AST, tensor: bool) -> str | None:
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return next(iter(find_imported(module, node)), None)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value if node.value in providers(module) else None
+        return node.value if node.value in providers(module) else named_in(module, node)
     if isinstance(node, (ast.Name, ast.Attribute)):
         dotted = module.names.dotted(node)
         name = dotted or str(getattr(node, "attr", ""))
@@ -397,40 +355,3 @@ def plain_function(module: Module, name: ast.Name) -> bool:
         if operator(module, dotted) or called in ("apply", "forward"):
             return False
     return True
-
-
-def providers(module: Module) -> Collection[str]:
-    """Strings that name what runs a model on the origin's device."""
-    match = module.rule(PROVIDERS).match
-    return [text for item in match for text in item.get("strings", ())]  # type: ignore[attr-defined]
-
-
-def operator(module: Module, dotted: str) -> bool:
-    """Whether a name is a compiled operator of somebody's own: `torch.ops.project.scan`."""
-    parts = dotted.split(".")
-    known = (*PORTABLE, module.context.chip.device)
-    return parts[:2] == ["torch", "ops"] and len(parts) > 3 and parts[2] not in known
-
-
-def find_imported(module: Module, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
-    """Names of the origin's packages that a statement imports."""
-    base = "" if isinstance(node, ast.Import) else module.names.absolute(node)
-    for alias in node.names:
-        dotted = f"{base}.{alias.name}" if base else alias.name
-        if is_bound(module, dotted) or VENDORS_OWN.search(dotted):
-            yield dotted
-
-
-def is_bound(module: Module, dotted: str) -> bool:
-    """Whether a dotted name belongs to a package or tool that holds the origin's kernels."""
-    from joymigrate.rewrite.codemods.patterns import lookup, patterns
-
-    parts = dotted.split(".")
-    if parts[0] != "torch" and module.project.locate(dotted) is not None:
-        return False  # a folder `torch` of the project is found beside its files as well
-    own = re.compile(rf"(?:^|_){re.escape(module.vocabulary.device)}(?:_|$)")
-    if parts[0] not in ("torch", "") and any(own.search(part) for part in parts[:-1]):
-        return True  # `from my_cuda_ext import fused`
-    table = patterns(module.context)
-    rule = table.names.get(dotted) or lookup(dotted, {}, table.imports)
-    return rule in RULES or rule == DRIVER

@@ -42,6 +42,12 @@ from joymigrate.rewrite.flow_tables import COMPARED
 from joymigrate.rewrite.module import Module, Pending
 from joymigrate.rewrite.option_calls import environment, find_offered, offers
 
+BOOSTING = re.compile(
+    r"^[ \t]*(?:import|from)[ \t]+(lightgbm|xgboost|catboost)\b"
+    r"|\btry_import_(xgboost|lightgbm|catboost)\b",
+    re.M,
+)
+MATCHING = re.compile(r"raises|warns|match|search|regex|\blog", re.I)
 UNPROVEN = "not seen to reach a device: {why}"
 
 
@@ -49,8 +55,30 @@ def find(module: Module) -> Iterator[Finding | Pending]:
     """Findings for every string literal that may name the origin's device or backend."""
     if module.vocabulary.same_device:
         return
-    found = [item for text in literals(module) for item in judge(module, text)]
-    yield from (with_values(module, item) for item in found)
+    found = [(text, item) for text in literals(module) for item in judge(module, text)]
+    settled = [(text, with_values(module, item)) for text, item in found]
+    moved = {
+        (home, text.value)
+        for text, item in settled
+        if isinstance(item, Finding) and item.edits
+        if (home := test_around(module, text.node)) is not None
+    }
+    for text, item in settled:
+        no = item.no if isinstance(item, Pending) else item
+        _, _, yes = module.doubts.get((no.line, no.column), (None, None, None))
+        alike = yes is not None and (test_around(module, text.node), text.value) in moved
+        yield yes if alike and yes is not None and not no.edits else item
+
+
+def test_around(module: Module, node: ast.AST) -> ast.AST | None:
+    """The test that a node stands in: one name in it means one device, wherever it is written."""
+    if module.context.style is Style.SHIM:
+        return None
+    call = module.names.enclosing(node, (ast.Call,))
+    if call is not None and MATCHING.search(module.text(call.func)):
+        return None  # a part of an error's text
+    found = module.names.enclosing(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    return found if found is not None and found.name.startswith("test_") else None
 
 
 def with_values(module: Module, item: Finding | Pending) -> Finding | Pending:
@@ -63,6 +91,16 @@ def with_values(module: Module, item: Finding | Pending) -> Finding | Pending:
     if yes is None or no.edits or no.rule not in ("JM121", "JM111", "JM123", yes.rule):
         return item
     return yes if keys & find_connected(module, kind) else item
+
+
+def boosting_library(module: Module) -> str | None:
+    """The library of boosted trees that a file is about, with names of devices of its own.
+
+    `lightgbm.train({"device": "cuda"})`, in a file that does not speak of torch.
+    """
+    text = module.source.text
+    found = BOOSTING.search(text) if "torch" not in text else None
+    return next(filter(None, found.groups())) if found is not None else None
 
 
 def find_connected(module: Module, kind: str) -> set[str]:
@@ -90,6 +128,13 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         reason = "the name comes from a text in this function, which stays"
         yield report(module, text, reason, "JM111")
         return
+    boosted = boosting_library(module) if text.kind == DEVICE else None
+    if boosted is not None:
+        reason = language.Text(
+            "a device of {library}, which is no device of torch", library=boosted
+        )
+        yield report(module, text, reason, "JM111")
+        return
     held = find_offered(text.whole)
     if held is not None and offers(held, module.vocabulary.string(text.value)):
         return
@@ -105,6 +150,10 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         yield from comparison(module, text, compared)
         return
     if isinstance(parent, ast.Dict) and text.whole in parent.keys and device_map(module, parent):
+        to_host = parent.values[parent.keys.index(text.whole)]
+        if getattr(to_host, "value", None) == "cpu" and text.shape in ("exact", "index"):
+            yield add_entry(module, text)
+            return
         yield fix(module, text, text.rule)
         return
     if attribute_of_torch(module, text, parent):
@@ -485,6 +534,16 @@ def add_value(module: Module, text: Text, rule: str) -> Finding:
     return module.find(
         rule, (start, end), edits=edits, needs=None if agnostic_style else need(module)
     )
+
+
+def add_entry(module: Module, text: Text) -> Finding:
+    """`map_location={"cuda:0": "cpu"}`: the same for the target; files may come from either."""
+    start, end = module.span(text.whole)
+    left, right = text.body
+    source, words = module.source.text, module.vocabulary
+    other = source[start:left] + words.string(source[left:right]) + source[right:end]
+    edits = [(start, end, f'{source[start:end]}: "cpu", {other}')]
+    return module.find(text.rule, (start, end), edits=edits)
 
 
 def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:

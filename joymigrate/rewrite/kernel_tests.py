@@ -1,0 +1,94 @@
+"""Tests that are skipped without the origin's device, because they run its kernels.
+
+    if not torch.cuda.is_available(): pytest.skip("the warp back end needs CUDA")
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason=…)   before a test that imports one
+
+Such a condition stays: on the target the test would run, and fail.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from joymigrate.rewrite.expressions import leaving
+from joymigrate.rewrite.kernel_names import find_imported, is_bound, library_words
+
+if TYPE_CHECKING:
+    from joymigrate.rewrite.module import Module
+
+SKIPS = ("skip", "skipTest", "SkipTest", "skipif", "skipIf", "skipUnless")
+NEEDS = ("importorskip", "requires_module")
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+
+
+def skipped_for(module: Module, node: ast.AST) -> str | None:
+    """The library of kernels that a test uses which a condition skips; else None."""
+    skip = skip_around(node)
+    if skip is None:
+        return None
+    words = library_words(module)
+    for each in ast.walk(skip):
+        if isinstance(each, ast.Constant) and isinstance(each.value, str):
+            named = words.search(each.value)
+            if named is not None:
+                return named[1]
+    scope: ast.AST | None = skip
+    while scope is not None and not isinstance(scope, SCOPES):
+        scope = getattr(scope, "parent", None)
+    return next(used(module, scope), None) if scope is not None else None
+
+
+def skip_around(node: ast.AST) -> ast.AST | None:
+    """The statement, or the decorator, that skips a test by a condition."""
+    at: ast.AST | None = node
+    while isinstance(at, (ast.expr, ast.keyword)):
+        above = getattr(at, "parent", None)
+        name = called_name(at)
+        if name in SKIPS and at is not node:
+            return at
+        at = above
+    if isinstance(at, ast.If) and leaving(at):
+        last = at.body[-1]
+        call = last.value if isinstance(last, ast.Expr) else getattr(last, "exc", None)
+        return at if called_name(call) in SKIPS else None
+    return None
+
+
+def called_name(call: ast.AST | None) -> str:
+    """The last name of what is called; empty for what is no call."""
+    func = getattr(call, "func", None)
+    return str(getattr(func, "attr", getattr(func, "id", "")))
+
+
+def used(module: Module, scope: ast.AST) -> Iterator[str]:
+    """Libraries of kernels that a function, a class or the top level of a file uses."""
+    if isinstance(scope, ast.Module):
+        parts: list[ast.AST] = [
+            each
+            for each in ast.walk(scope)
+            if isinstance(each, (ast.Import, ast.ImportFrom)) and top(each)
+        ]
+    else:
+        parts = list(ast.walk(scope))
+    words = library_words(module)
+    for each in parts:
+        if isinstance(each, (ast.Import, ast.ImportFrom)):
+            yield from find_imported(module, each)
+        elif isinstance(each, ast.Call) and called_name(each) in NEEDS:
+            first = each.args[0] if each.args else None
+            if isinstance(first, ast.Constant) and words.fullmatch(str(first.value)):
+                yield str(first.value)
+        elif isinstance(each, (ast.Name, ast.Attribute)) and isinstance(each.ctx, ast.Load):
+            dotted = module.names.dotted(each)
+            if dotted is not None and "." in dotted and is_bound(module, dotted):
+                yield dotted
+
+
+def top(node: ast.AST) -> bool:
+    """Whether a statement stands outside of functions."""
+    at = getattr(node, "parent", None)
+    while at is not None and not isinstance(at, SCOPES):
+        at = getattr(at, "parent", None)
+    return isinstance(at, ast.Module)
