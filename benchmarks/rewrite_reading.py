@@ -8,7 +8,7 @@ folders), rewrites it in the styles direct, agnostic and shim, and counts: Pytho
 before and do not after, and added imports that do not resolve. An import is looked up without the
 code that wrote it: from the folders that the file's own imports of the project need on the path;
 where it has none, from its own folder if it is a script, else from above its package; and from the
-root of a project that is installed (`setup.py`, `pyproject.toml`). What was changed, and what was
+nearest folder that is installed (`setup.py`, `pyproject.toml`). What was changed, and what was
 reported instead, is kept.
 
 The second form draws from what was kept: first a repository, then a style (direct or agnostic, or
@@ -148,6 +148,28 @@ REPOSITORIES = {
     "huggingface/lerobot": "7427f31801",
     "open-mmlab/mmaction2": "4d6c934747",
     "alibaba/FederatedScope": "480b67de85",
+    # Of the eighth reading.
+    "NVIDIA/physicsnemo": "94b355108c",
+    "invoke-ai/InvokeAI": "8e71a8a519",
+    "modelscope/modelscope": "2905da1220",
+    "autogluon/autogluon": "f34ebb4f66",
+    "facebookresearch/fairchem": "a73c95be1d",
+    "determined-ai/determined": "c1e9c6d7b8",
+    "open-mmlab/mmagic": "0a560bba9b",
+    "pytorch/torchtitan": "b5bcd76c66",
+    "pytorch/executorch": "cff6f4dd32",
+    "NVIDIA/DeepLearningExamples": "729963dd47",
+    "facebookresearch/vissl": "09270ed25a",
+    "allenai/OLMo": "59a53e3f68",
+    "deepspeedai/Megatron-DeepSpeed": "4efb479d53",
+    "deepset-ai/haystack": "c7cb46c0f2",
+    "OpenRLHF/OpenRLHF": "3c3be6234e",
+    "facebookresearch/habitat-lab": "0fb6f43ffe",
+    # Of the ninth reading.
+    "pytorch/benchmark": "0e83c440a5",
+    "FlagAI-Open/FlagAI": "9a885f3384",
+    "microsoft/unilm": "768a3c873f",
+    "vladmandic/automatic": "431bcc3609",
 }
 
 SETUPS = (
@@ -258,9 +280,10 @@ def unresolved(root: Path, path: Path, data: bytes) -> str | None:
     relative = any(level for _, level, _, _ in imports(tree))
     if not bases:
         bases = [path.parent] if guard and not relative else [package_home(path)]
-    bases += [package_home(path)] * (path.parent / "__init__.py").is_file()
-    installed = [f for f in (root, root / "src") if any((root / n).is_file() for n in SETUPS)]
-    bases += [folder for folder in installed if folder.is_dir() and folder not in bases]
+    own = [] if bases else [package_home(path)] * (path.parent / "__init__.py").is_file()
+    near = next((f for f in path.parents if any((f / n).is_file() for n in SETUPS)), root)
+    installed = [near, near / "src"] if near.is_relative_to(root) else []
+    bases += own + [folder for folder in installed if folder.is_dir() and folder not in bases]
     names = [f"{dotted}.{HELPER}" if dotted != HELPER else dotted for dotted, _ in asked]
     if any(found_from(base, name) for base in bases for name in names):
         return None
