@@ -168,7 +168,7 @@ REPOSITORIES = {
     # Of the ninth reading.
     "pytorch/benchmark": "0e83c440a5",
     "FlagAI-Open/FlagAI": "9a885f3384",
-    "microsoft/unilm": "768a3c873f",
+    "microsoft/DeepSpeedExamples": "83757d9c93",
     "vladmandic/automatic": "431bcc3609",
 }
 
