@@ -101,7 +101,7 @@ def project_of(job: Job, path: str) -> Project:
         twin=twin(job, path),
         foreign=other_back_end(job, path),
         imports=lambda other: IMPORTED.findall(job.texts.get(other, "")),
-        reserved=reserved(job, path),
+        reserved=reserve(job, path),
     )
 
 
@@ -127,7 +127,7 @@ def other_back_end(job: Job, path: str) -> str | None:
     return None
 
 
-def reserved(job: Job, path: str) -> str | None:
+def reserve(job: Job, path: str) -> str | None:
     """The folder or file that serves the origin alone, as others beside it serve other back ends.
 
     `backends/cuda/` beside `backends/metal/`, `cuda_x.py` beside `hpu_x.py`.

@@ -37,7 +37,7 @@ def skipped_for(module: Module, node: ast.AST) -> str | None:
     scope: ast.AST | None = skip
     while scope is not None and not isinstance(scope, SCOPES):
         scope = getattr(scope, "parent", None)
-    return next(used(module, scope), None) if scope is not None else None
+    return next(find_used(module, scope), None) if scope is not None else None
 
 
 def skip_around(node: ast.AST) -> ast.AST | None:
@@ -62,7 +62,7 @@ def called_name(call: ast.AST | None) -> str:
     return str(getattr(func, "attr", getattr(func, "id", "")))
 
 
-def used(module: Module, scope: ast.AST) -> Iterator[str]:
+def find_used(module: Module, scope: ast.AST) -> Iterator[str]:
     """Libraries of kernels that a function, a class or the top level of a file uses."""
     if isinstance(scope, ast.Module):
         parts: list[ast.AST] = [
