@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
+from joymigrate.chips import all_chips
 from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.model import Finding, Kept, Style, Tier
@@ -33,7 +34,7 @@ from joymigrate.rewrite.source import Source, Unreadable, decode
 KEPT = 64  # modules that stay in memory while files are asked about each other
 STRINGS = ("JM120", "JM121", "JM122", "JM130")  # rules of names for devices and backends
 # Run-times of other vendors that folders of a project are called after.
-RUNTIMES = ("rocm", "metal", "vulkan", "opencl", "openvino", "xnnpack", "directml", "mlx", "sycl")
+RUNTIMES = ("metal", "vulkan", "opencl", "openvino", "xnnpack", "directml", "mlx", "sycl")
 IMPORTED = re.compile(r"^(?:from|import)[ \t]+([\w.]+)", re.M)  # without a condition
 OURS = re.compile(r"[\"']schema[\"']\s*:\s*[\"']joymigrate\.")
 
@@ -133,15 +134,19 @@ def reserve(job: Job, path: str) -> str | None:
     `backends/cuda/` beside `backends/metal/`, `cuda_x.py` beside `hpu_x.py`.
     """
     origin = job.context.origin.device
+    if origin not in path:
+        return None
     parts = path.split("/")
+    named = {name for chip in all_chips().values() for name in (chip.device, *chip.aliases)}
+    others = sorted({*named, *foreign.OTHERS, *RUNTIMES} - {origin, "cpu", "gpu"})
     for at, name in enumerate(parts):
         stem = name if at < len(parts) - 1 else name.removesuffix(".py")
         if origin not in stem.split("_"):
             continue
-        for word in (*foreign.OTHERS, *RUNTIMES, job.context.chip.device):
+        for word in others:
             other = "/".join([*parts[:at], re.sub(rf"(?<![a-z]){origin}(?![a-z])", word, name)])
             known = job.tree.folders if at < len(parts) - 1 else job.tree.paths
-            if word != "cpu" and other in known:
+            if other in known:
                 return "/".join(parts[: at + 1])
     return None
 

@@ -70,7 +70,7 @@ def mentions(module: Module) -> Iterator[OriginMention]:
         elif dotted.startswith(f"torch._C._{words.device}"):
             yield OriginMention(top, *module.span(top), hard=True)
         elif (
-            dotted.startswith(f"torch.version.{words.device}")
+            dotted.startswith((f"torch.version.{words.device}", f"torch._C._has_{words.device}"))
             or profiler.lacking(module, dotted)
             or conditions.of_library(module, dotted)
         ):

@@ -23,7 +23,7 @@ NEEDS = ("importorskip", "requires_module")
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
-def skipped_for(module: Module, node: ast.AST) -> str | None:
+def find_skipped(module: Module, node: ast.AST) -> str | None:
     """The library of kernels that a test uses which a condition skips; else None."""
     skip = skip_around(node)
     if skip is None:

@@ -28,7 +28,7 @@ from joymigrate.rewrite.kernel_names import (
     providers,
     vendors_own_in,
 )
-from joymigrate.rewrite.kernel_tests import skipped_for
+from joymigrate.rewrite.kernel_tests import find_skipped
 
 if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
@@ -57,7 +57,7 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
     beside = vendors_own_in(child) or few_bits_in(module, child)
     if beside is not None:
         return Text("it decides about {name}, which is made for the origin", name=beside)
-    skipped = skipped_for(module, node)
+    skipped = find_skipped(module, node)
     if skipped is not None:
         return Text("it decides about {name}, which is made for the origin", name=skipped)
     home = library_around(module, node) if tensor else loader_around(module, node)
@@ -73,7 +73,7 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
         return None
     parts = behind(parent)
     moved = (part for part in parts if moved_as_well(module, part, node))
-    if any(named_in(module, part) is None for part in moved):
+    if any(find_named(module, part) is None for part in moved):
         return None
     for part in parts:
         for each in ast.walk(part):
@@ -264,7 +264,7 @@ def moved_as_well(module: Module, part: ast.AST, node: ast.AST) -> bool:
     return False
 
 
-def named_in(module: Module, part: ast.AST) -> str | None:
+def find_named(module: Module, part: ast.AST) -> str | None:
     """The library of the origin's kernels that a text names: `return device, "warp"`."""
     words = library_words(module)
     for each in ast.walk(part):
@@ -291,7 +291,7 @@ def kernel(module: Module, node: ast.AST, tensor: bool) -> str | None:
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return next(iter(find_imported(module, node)), None)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value if node.value in providers(module) else named_in(module, node)
+        return node.value if node.value in providers(module) else find_named(module, node)
     if isinstance(node, (ast.Name, ast.Attribute)):
         dotted = module.names.dotted(node)
         name = dotted or str(getattr(node, "attr", ""))
