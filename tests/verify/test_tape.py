@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 
 import numpy as np
@@ -74,6 +75,17 @@ def test_a_function_that_works_in_place_has_gradients(
     found = tape.rerun([tape.slot(loss)], {}, gradients=True)
     assert found.values[0].item() == 52.0
     assert [gradient.tolist() for gradient in found.gradients.values()] == [[12.0, 8.0]]
+
+
+def test_what_is_loaded_comes_from_elsewhere(tape: Tape) -> None:
+    tape.inside = True
+    file = io.BytesIO()
+    torch.save(given(2.0, 5.0), file)
+    file.seek(0)
+    weight = given(0.0, 0.0)
+    tape.inside = False
+    weight.copy_(torch.load(file))
+    assert again(tape, weight.sum()) == 7.0
 
 
 def test_a_list_of_tensors_that_is_changed_in_place(tape: Tape) -> None:
