@@ -135,7 +135,7 @@ class Baseline:
             return []
         tensors = self.load()
         reference = read_reference(raw, tensors)
-        held = self.table["weights"].get(f"{theirs}:{start}", {})
+        held = self.table["weights"].get(f"{theirs}:{start}", {}) | raw.get("buffers", {})
         back = {
             name: below(rename_weight(join_names(start, name), aligned.target_names), path)
             for name in held

@@ -54,6 +54,10 @@ def clone_module(
             memo[id(tensor)] = kind(made, requires_grad=tensor.requires_grad) if kind else made
             if tensor.grad is not None:
                 memo[id(tensor.grad)] = None
+    for member in module.modules():
+        for value in vars(member).values():
+            if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+                memo[id(value)] = value.detach().clone()  # of its last call: deepcopy refuses it
     made_module: nn.Module = copy.deepcopy(module, memo)
     copies = [
         *made_module.named_parameters(remove_duplicate=False),

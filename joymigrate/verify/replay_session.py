@@ -33,6 +33,7 @@ from joymigrate.verify.whole_copy import is_fully_sharded, spread_names, whole_c
 
 # A tensor-parallel module and its copy with whole weights, in float32 and in 16 bits.
 COPIED = {False: 2.0**-10, True: 2.0**-5}
+SUMS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)  # types of running sums
 MOST_REPLAYED_CALLS = 2  # of one outermost module
 
 
@@ -78,7 +79,10 @@ class ReplaySession:
             self.given[f"{key} {mode}"] = 1
             number = mode
         elif self.given.get(key, 0) >= MOST_REPLAYED_CALLS or (
-            number and recorder.step not in steps and not recorder.fills_caches()
+            number
+            and recorder.step not in steps
+            and not recorder.fills_caches()
+            and not (recorder.recording and self.hides_less(key, module))
         ):
             return
         if self.settings.stats_only and self.baseline is None:
@@ -186,13 +190,15 @@ class ReplaySession:
             )
             return
         place = f"{root}:{path}"
+        begun: dict[str, str] = {}
         if place not in self.weights:
             self.keep_weights(place, isolated.module)
             self.left -= size
             if trained:  # what they may come from: the same bytes are kept once
                 self.weights[f"{place}{ORIGIN}"] = self.kept(trained)
         else:  # later: with the weights and buffers that are kept, as a replay has them
-            held = self.weights[place]
+            begun = self.keep_sums(place, isolated.module)
+            held = {**self.weights[place], **begun}
             isolated.values = NamedTensors(self.weight_tensors, held)
         reference = make_reference(isolated, self.left, self.reference_tensors)
         self.left -= reference.bytes
@@ -202,7 +208,7 @@ class ReplaySession:
                 Text("{root}: call {number} is not replayed", root=root, number=number)
             )
             return
-        entry = {"root": root, "path": path, "step": step, "number": number}
+        entry = {"root": root, "path": path, "step": step, "number": number, "buffers": begun}
         self.recorded_calls.append({**entry, **reference_json(reference)})
 
     def keep_weights(self, place: str, module: torch.nn.Module) -> None:
@@ -210,6 +216,41 @@ class ReplaySession:
         named = dict(module.named_parameters(remove_duplicate=False))
         named.update(dict(module.named_buffers(remove_duplicate=False)))  # type: ignore[arg-type]
         self.weights[place] = self.kept({plain(name): t for name, t in named.items()})
+
+    def hides_less(self, place: str, module: torch.nn.Module) -> bool:
+        """Whether the call to come shows what the first one hid: running sums that began as zeros,
+        of modules that are not torch's own."""
+        if self.baseline is not None:
+            calls = self.baseline.table.get("lessons", [])
+            return any(call["number"] == 1 and call.get("buffers") for call in calls)
+        return place in self.weights and bool(self.begun_sums(place, module, own=True))
+
+    def begun_sums(
+        self, place: str, module: torch.nn.Module, *, own: bool = False
+    ) -> dict[str, torch.Tensor]:
+        """Buffers that were zeros before the first call and are not any more; zeros hide by what a
+        running sum is multiplied, and what it is used for. `own`: of the program's own modules."""
+        found = {}
+        for path, part in module.named_modules():
+            if own and type(part).__module__.partition(".")[0] == "torch":
+                continue
+            for leaf, buffer in part.named_buffers(recurse=False):
+                name = plain(f"{path}.{leaf}".lstrip("."))
+                first = self.weight_tensors.get(self.weights[place].get(name, ""))
+                if first is None or first.shape != buffer.shape or first.dtype not in SUMS:
+                    continue
+                if not buffer.is_meta and not first.any() and buffer.any():
+                    found[name] = buffer
+        return found
+
+    def keep_sums(self, place: str, module: torch.nn.Module) -> dict[str, str]:
+        """The same as they are now, where they fit; name → content."""
+        found = self.begun_sums(place, module)
+        size = sum(buffer.numel() * buffer.element_size() for buffer in found.values())
+        if size > self.left:
+            return {}
+        self.left -= size
+        return self.kept(found)
 
     def kept(self, named: Mapping[str, torch.Tensor]) -> dict[str, str]:
         """Copies of tensors, each content once; its name → content."""
