@@ -16,6 +16,7 @@ from joymigrate.verify.series_errors import (
     CARRIED,
     LEAST_LOSS,
     LEAST_STEPS,
+    START,
     SUDDEN,
     WEIGHTS,
     fingerprint_error,
@@ -81,11 +82,12 @@ class ResultSeries:
         for step, error in errors[:LEAST_STEPS]:
             moved = WEIGHTS * weights_apart(self.judge, step)
             most = max(least, CARRIED * self.judge.loss_error(step), moved)
+            odd, cleared = self.odd_one(root, step)
+            most = START if cleared else most
             if error <= most or step >= self.judge.end_of_same_data():
                 continue
             if not self.given_the_same(place, number, step):
                 continue
-            odd = self.odd_one(root, step)
             if odd is None:
                 reason = "it is far from the baseline's, where losses agree and inputs are the same"
                 return replace(passed, status=Status.FAIL, step=step, value=error, limit=most,
@@ -119,20 +121,23 @@ class ResultSeries:
                 found += same
         return found > 0
 
-    def odd_one(self, root: str, step: int) -> str | None:
-        """The weight or buffer that is far from the baseline's where the others are not."""
-        errors = {}
+    def odd_one(self, root: str, step: int) -> tuple[str | None, bool]:
+        """The weight or buffer that is far from the baseline's where the others are not, and
+        whether it is zeros on one side alone: rounding leaves none."""
+        errors, zeros = {}, set()
         for name, ours, theirs in self.judge.named("held"):
             if name.partition(":")[0] == root:
                 there = {item[0]: item[1:] for item in theirs or ()}
                 for at, folded, norm in ours:
                     if at == step and at in there:
                         errors[name] = fingerprint_error((folded, norm), there[at])
+                        zeros |= {name} if (norm == 0) != (there[at][1] == 0) else set()
         if not errors:
-            return None
+            return None, False
         worst = max(errors, key=lambda name: errors[name])
         usual = statistics.median(errors.values())
-        return worst if errors[worst] > max(LEAST_HELD, SUDDEN * usual) else None
+        odd = worst if errors[worst] > max(LEAST_HELD, SUDDEN * usual) else None
+        return odd, odd in zeros
 
     def departed_at(self, place: str) -> int | None:
         """The first step in which a model is given other whole numbers, or other values from
