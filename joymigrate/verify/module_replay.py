@@ -216,7 +216,8 @@ class ModuleReplay:
         reference's value in another shape as well: what the outermost module is given, of which a
         process may have a part.
         """
-        value = self.reference.value(key) if self.reference is not None else None
+        with torch._C.DisableTorchFunction():  # reading it is no call of the module's
+            value = self.reference.value(key) if self.reference is not None else None
         if value is None or not (reshaped or value.shape == live.shape):
             value = live.detach()
             if value.dtype == torch.float64:
