@@ -19,6 +19,7 @@ from joymigrate.verify.series_errors import (
     fingerprint_error,
     input_error,
 )
+from joymigrate.verify.watch_record import TwoRuns
 
 # Relative, where the losses have drifted and no other model is called in this step. As for values
 # that go into a loss (rest_stage.MADE).
@@ -27,10 +28,9 @@ REASON = "other values are given to the model, where the losses agree far better
 
 
 def late_input(
-    judge: Any, name: str, ours: Sequence[Any], theirs: Sequence[Any]
+    judge: TwoRuns, name: str, ours: Sequence[Any], theirs: Sequence[Any]
 ) -> Difference | None:
-    """A failure of one series of inputs; None where it is judged elsewhere, or may be rounding.
-    `judge` is the `watch_stage.RunJudge` of the runs."""
+    """A failure of one series of inputs; None where it is judged elsewhere, or may be rounding."""
     made = {one for side in (judge.ours, judge.theirs) for one in side.get("derived", ())}
     mine, other = ours[0], theirs[0]
     whole = all(isinstance(v, int) for v in mine[1:])
@@ -44,13 +44,12 @@ def late_input(
         most = max(MOVED, WEIGHTS * weights_apart(judge, step)) if alone else math.inf
     if step >= judge.end_of_same_data() or error <= most:
         return None
-    row: Difference = judge.row(
+    return judge.row(
         judge.view(place), f"input {leaf}", Phase.INPUT, step, REASON, 3, value=error, limit=most
     )
-    return row
 
 
-def others_called(judge: Any, root: str, step: int) -> bool:
+def others_called(judge: TwoRuns, root: str, step: int) -> bool:
     """Whether another model returned something without gradients in a step."""
     return any(
         item[0] == step
@@ -60,7 +59,7 @@ def others_called(judge: Any, root: str, step: int) -> bool:
     )
 
 
-def weights_apart(judge: Any, until: int) -> float:
+def weights_apart(judge: TwoRuns, until: int) -> float:
     """How far the weights of models are apart as they are called in new ways, up to a step: the
     median of those that are apart."""
     found = []

@@ -6,7 +6,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.verify.late_inputs import weights_apart
@@ -24,6 +23,7 @@ from joymigrate.verify.series_errors import (
     pair_steps,
     same_input,
 )
+from joymigrate.verify.watch_record import TwoRuns
 
 # Results of models, relative. Where anything computes in 16 bits, or chooses by values (a router's
 # topk), 2.5 units of bfloat16 (2^-7). Else one unit of TF32 and HF32 (2^-10), which chips put in
@@ -35,7 +35,7 @@ LEAST_HELD = 0.02  # relative: a weight or buffer that stands out among a model'
 class ResultSeries:
     """The results in two runs; `judge` has their series."""
 
-    def __init__(self, judge: Any) -> None:
+    def __init__(self, judge: TwoRuns) -> None:
         self.judge = judge
 
     def rows(self) -> Iterator[Difference]:
@@ -95,10 +95,8 @@ class ResultSeries:
             owner, _, leaf = odd.rpartition(".")
             what = Text("{leaf} at a call in a new way", leaf=leaf)
             reason = "it is changed by hand before this call, to other values"
-            made: Difference = self.judge.row(
-                self.judge.view(owner), what, Phase.STATE, step, reason, 4, error, most
-            )
-            return made
+            view = self.judge.view(owner)
+            return self.judge.row(view, what, Phase.STATE, step, reason, 4, error, most)
         return None
 
     def given_the_same(self, place: str, number: str, step: int) -> bool:

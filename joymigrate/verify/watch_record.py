@@ -1,12 +1,14 @@
-"""What judging a watched run leaves out, and its rows."""
+"""What judging a watched run leaves out, its rows, and what its parts ask of the two runs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from joymigrate.verify.model import Difference
+from joymigrate.verify.display import Display
+from joymigrate.verify.model import Difference, Phase
 
 
 @dataclass(slots=True)
@@ -32,3 +34,56 @@ class Watched:
     def leave_out(self, what: str, count: int, reason: Any) -> None:
         """Something that changes and was not compared."""
         self.uncovered.append({"what": what, "count": count, "reason": reason})
+
+
+class TwoRuns(Protocol):
+    """The series of both sides, as `watch_stage.RunJudge` has them."""
+
+    ours: Mapping[str, Any]
+    theirs: Mapping[str, Any]
+    own: set[str]  # inputs that no model made, on both sides
+    choosing: set[str]  # models that choose by values
+    drawing: set[str]  # models that draw random numbers
+    short: bool  # anything computes in 16 bits or fewer
+    devices: bool  # both sides have the same devices
+    view: Display
+    found: Watched
+
+    def named(self, kind: str) -> Iterator[tuple[str, list[Any], list[Any] | None]]:
+        """(name, ours, theirs) of the series of one kind."""
+
+    def chosen_at(self, place: str) -> int | None:
+        """The first step in which a model is given other whole numbers; None for none."""
+
+    def grows(self, name: str, step: int) -> bool:
+        """Whether data depart by rounding first, and an input no farther than that can grow."""
+
+    def loss_error(self, until: int) -> float:
+        """The largest error of losses up to a step; infinite where fewer than two are known."""
+
+    def end_of_same_data(self) -> float:
+        """The first step in which rounding that came back is more than rounding."""
+
+    def judged(
+        self,
+        module: str,
+        op: str,
+        errors: Sequence[tuple[int, float]],
+        least: float,
+        phase: Phase,
+        order: int,
+    ) -> Difference:
+        """One series of errors: FAIL where it jumps."""
+
+    def row(
+        self,
+        module: str,
+        op: str,
+        phase: Phase,
+        step: int | None,
+        reason: Any,
+        order: int,
+        value: float | None = None,
+        limit: float | None = None,
+    ) -> Difference:
+        """A series: PASS, or FAIL from a step on."""
