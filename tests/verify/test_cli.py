@@ -94,6 +94,34 @@ def test_a_packed_bundle_compares_to_its_folder(base: Path, tmp_path: Path) -> N
     assert joy("show", "packed.tar", "--privacy", cwd=tmp_path).returncode == 0
 
 
+CLOCK = """
+import os, time, torch
+torch.manual_seed(0); torch.set_num_threads(1)
+begun, own = torch.tensor(time.time() % 100), torch.tensor([os.getpid()]) * 2
+class Net(torch.nn.Linear):
+    def forward(self, x, now): return super().forward(x) + 0 * now
+net = Net(5, 1)
+optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    loss = net(torch.randn(16, 5), time.time() % 10).square().mean()
+    optimiser.zero_grad(); loss.backward(); optimiser.step()
+    print("rate", (loss.detach() * 0 + begun).item(), "of", own.item())
+"""
+
+
+@pytest.mark.slow
+def test_what_the_original_does_not_repeat_is_named_and_not_judged(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(CLOCK)
+    made = joy("record", "--twice", "-o", "base.jmb", "--", "python", "p.py", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert "others in a second run" in made.stderr
+    made = joy("replay", "base.jmb", "--", "python", "p.py", cwd=tmp_path)
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert "the baseline does not repeat it" in made.stdout
+    (tmp_path / "p.py").write_text(CLOCK.replace(".mean()", ".sum()"))
+    assert joy("replay", "base.jmb", "--", "python", "p.py", cwd=tmp_path).returncode == 1
+
+
 DIVIDED = """
 import os, torch, torch.nn as nn, torch.distributed as dist
 torch.manual_seed(0); torch.set_num_threads(1)
