@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -224,7 +224,9 @@ class ModuleReplay:
                 value = value.float()
         widened = self.wide and live.dtype is torch.float32
         dtype = torch.float64 if widened else live.dtype
-        made = value.to(device=live.device, dtype=dtype, copy=True)
+        own = torch._C.DisableTorchFunction() if type(value) is torch.Tensor else nullcontext()
+        with own:
+            made = value.to(device=live.device, dtype=dtype, copy=True)
         if self.noise and made.is_floating_point():
             shake = self.scale.uniform(-self.noise, self.noise, tuple(made.shape))
             made = made * (1 + torch.from_numpy(np.asarray(shake)).to(made))
