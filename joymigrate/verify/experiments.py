@@ -164,8 +164,10 @@ class ModuleRerun:
             with tape:
                 self.isolated.run(report, self.dtype, reference=self.reference, gradients=False)
             tape.inside = True
-            if not found or golden is None or found[0].number in tape.externals:
+            if not found or golden is None:
                 return None
+            if found[0].number in tape.externals.keys() - tape.changed.keys():
+                return None  # handed on as it came
             again = relative_error(tape.rerun(found, {}).values[0], golden)
             if not math.isclose(again, facts["error"], rel_tol=0.5):
                 return None  # something else made it
