@@ -468,7 +468,9 @@ def on_values(
         v = flat(value)
         weight = float((g - a) @ v) / max(float(v @ v), 1e-300)
         missing = f"{label} is missing" if abs(weight - 1) < 0.05 else f"{weight:+.4g} × {label}"
-        yield Try(left(a + weight * v), "missing term", missing, 1)
+        # A part of a term is its factor; a whole one is left out, or there twice.
+        cause = "missing term" if abs(abs(weight) - 1) < 0.05 else "eps or scale"
+        yield Try(left(a + weight * v), cause, missing, 1)
     x, y = mine.detach().to("cpu", torch.float64), golden.to(torch.float64)
     if mine.is_complex():
         return

@@ -40,6 +40,7 @@ def test_a_result_alone_tells_scale_shift_order_and_a_missing_term() -> None:
     order = torch.randperm(8, generator=g)
     assert best(golden[..., order], golden) == ("permutation", "the order along axis 2 is another")
     assert best(golden - other, golden, x=other) == ("missing term", "x is missing")
+    assert best(golden - 0.5 * other, golden, x=other) == ("eps or scale", "+0.5 × x")
     assert best(golden + 0.3 * other, golden) == ("", "")
 
 
