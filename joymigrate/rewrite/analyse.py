@@ -98,7 +98,9 @@ def project_of(job: Job, path: str) -> Project:
         package=job.tree.package(path),
         entry=path in job.entries,
         held=job.held,
-        speaks_of=lambda word: any(word in text for text in job.texts.values()),
+        speaks_of=lambda word, without="": any(
+            word in text and not (without and without in text) for text in job.texts.values()
+        ),
         twin=twin(job, path),
         foreign=other_back_end(job, path),
         imports=lambda other: IMPORTED.findall(job.texts.get(other, "")),

@@ -85,7 +85,13 @@ def mentions(module: Module) -> Iterator[OriginMention]:
     for kind in accelerators(module) if by_kind and module.by_kind else ():
         yield OriginMention(kind, *module.span(kind), hard=True)
     method, flag = (module.context.origin.tensor[key] for key in ("cuda", "is_cuda"))
+    handle = f"{words.device}_stream"  # a stream's raw handle: no other device's stream has it
     for node in module.names.nodes[ast.Attribute]:
+        if node.attr == handle:
+            token = module.token(node)
+            if token is not None:
+                yield OriginMention(node, *token, hard=True)
+            continue
         if node.attr not in (method, flag) or module.names.dotted(node) is not None:
             continue
         if node in module.handled:

@@ -44,7 +44,8 @@ class Project:
     entry: bool = False  # whether programs start in this file
     held: Mapping[str, str] = field(default_factory=dict)  # conditions that stay: key and reason
     twin: str | None = None  # the file beside it that does the same for the target
-    speaks_of: Callable[[str], bool] = lambda word: False  # whether any Python file has a word
+    # Whether any Python file has a word, and not another one.
+    speaks_of: Callable[..., bool] = lambda word, without="": False
     foreign: str | None = None  # the back end that it serves, beside a file for the origin
     imports: Callable[[str], list[str]] = lambda path: []  # what a file imports first of all
     reserved: str | None = None  # the folder or file that serves the origin alone

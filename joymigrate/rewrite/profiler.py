@@ -1,6 +1,6 @@
 """What a program reads from torch's profiler and the target's has not: `key_averages()`.
 
-Files where the result is passed on to another file are not followed.
+A file of the project that reads it without a profiler of its own is given one by another.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import ast
 from joymigrate.rewrite.module import Module
 
 PROFILE = "torch.profiler.profile"
+READ = "key_averages"
+PROFILING = "profile("  # a file that has it reads its own
 
 
 def lacking(module: Module, dotted: str) -> bool:
@@ -28,6 +30,13 @@ def lacking_result(module: Module) -> str | None:
         # `events` is an everyday word, `key_averages` is not.
         if "_" in node.attr or module.text(node.value) in bound:
             return advice.note
+    advice = module.vocabulary.moved(f"{PROFILE}.{READ}")
+    if (
+        advice is not None
+        and advice.to is None
+        and module.project.speaks_of(f".{READ}(", PROFILING)
+    ):
+        return advice.note  # a file that makes no profiler reads one that it is given
     return None
 
 
