@@ -128,7 +128,10 @@ def test_nothing_seen_is_undecided(change: dict[str, object]) -> None:
 
 
 def test_a_limit_is_undecided() -> None:
-    assert judge(replace(PASSED, direct=Attempt(-9, "time")))[0] is Outcome.UNDECIDED
+    stopped = replace(PASSED, direct=Attempt(-9, "time"))
+    assert judge(stopped)[0] is Outcome.UNDECIDED
+    suite_ended = broken("8 failed, 34 passed")  # of a suite that failed in part on the CPU
+    assert judge(replace(stopped, original=suite_ended))[0] is Outcome.UNDECIDED
 
 
 def test_the_last_error_and_its_innermost_frame_are_read_from_the_output() -> None:

@@ -4,10 +4,10 @@ The rules, the first that fits decides:
 
 1. the rewrite raised, made a file unreadable, or found more to do the second time: our defect;
 2. the original ends badly under the recorder and well without it: our defect, but undecided where
-   all that the recorder says is that it saw no step; it ends badly on the CPU, and not for want of
+   all that the recorder says is that it saw no step;
+3. a limit of time or memory stopped a run: undecided; it ends badly on the CPU, and not for want of
    a GPU: the program's own, but undecided where it asks for a file of its repository that our
    checkout lacks;
-3. a limit of time or memory stopped a run: undecided;
 4. a run on the chip ended badly. The message or the innermost frame says whose: the chip refused
    the call, the vendor registered no kernel for it, or the vendor's own Python raised: it stops as
    a real chip would. Our own code raised,
@@ -180,14 +180,14 @@ def judge(seen: Observed) -> tuple[Outcome, str]:
     needs_gpu = bool(NEEDS_GPU.search(original.error))
     if original.stopped:
         return Outcome.UNDECIDED, f"limit of {original.stopped}: the original on the CPU"
+    for style, run in (("direct", seen.direct), ("agnostic", seen.agnostic)):
+        if run.stopped:
+            return Outcome.UNDECIDED, f"limit of {run.stopped}: {style} on the chip"
     lacking = [name for name in seen.lacks if name.rpartition("/")[2] in original.error]
     if lacking:
         return Outcome.UNDECIDED, f"our checkout lacks {lacking[0]}"
     if not original.well and not needs_gpu:
         return Outcome.OWN, f"the original ends badly: {original.error}"
-    for style, run in (("direct", seen.direct), ("agnostic", seen.agnostic)):
-        if run.stopped:
-            return Outcome.UNDECIDED, f"limit of {run.stopped}: {style} on the chip"
     bad = [
         (style, run)
         for style, run in (("direct", seen.direct), ("agnostic", seen.agnostic))

@@ -223,6 +223,9 @@ def programs(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         same = (one["first_outcome"], one["first_cause"]) == (one["outcome"], one["cause"])
         ends.append("the same" if same else f"{one['first_outcome']}: {one['first_cause']}")
         share = "-" if one["calls_pct"] is None else f"{one['calls_pct']:.1f} % of the calls"
+        seen = row.get("coverage", {}).get("operators", 0)
+        if seen and 2 * seen < one["operators"]:  # its trace ends after the first steps
+            share += f" of {seen} operators; {one['operators']} ran"
         verify = f"{one['verify']}; {one['compared']} of {one['recorded']}" if one["verify"] else ""
         verify = verify or tests(row)
         losses = f"{one['losses']}, {one['most_apart']} apart" if one["losses"] else "-"
