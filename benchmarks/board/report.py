@@ -183,8 +183,8 @@ def releases(
     """Each program that has rows of two releases, and where their ends differ."""
     both = [row for row in here if row["name"] in there]
     with_ = (versions(both), versions(there.values()))
-    yield f"| program | {' | '.join(with_)} | verify | losses apart |"
-    yield "|---|---|---|---|---|"
+    yield f"| program | {' | '.join(with_)} | verify | losses apart | % of calls the chip's own |"
+    yield "|---|---|---|---|---|---|"
     for row in both:
         sides = [flat(row), flat(there[row["name"]])]
         ends = [one["outcome"] + (f": {one['cause']}" if one["cause"] else "") for one in sides]
@@ -194,7 +194,8 @@ def releases(
             for one, side in zip(sides, (row, there[row["name"]]), strict=True)
         ]  # fmt: skip
         apart = ["-" if one["most_apart"] is None else one["most_apart"] for one in sides]
-        cells = [row["name"], *ends, ", ".join(told), f"{apart[0]}, {apart[1]}"]
+        own = ["-" if one["calls_pct"] is None else f"{one['calls_pct']:.1f}" for one in sides]
+        cells = [row["name"], *ends, *(", ".join(map(str, pair)) for pair in (told, apart, own))]
         yield "| " + " | ".join(short(str(cell)) for cell in cells) + " |"
 
 
