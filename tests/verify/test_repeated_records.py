@@ -26,3 +26,11 @@ def test_a_second_that_the_other_side_has_not_is_not_compared() -> None:
     found = compare_step(made_of([1.5, 0.0]), made_of([1.5]), {})
     assert found.errors[0] == 0.0
     assert np.isnan(found.errors[1])
+
+
+def test_a_norm_above_float32_hides_no_other_mask() -> None:
+    table = made_of([np.inf, 3.0])
+    table.sketch[0] = np.eye(64)[0] * np.finfo(np.float32).min
+    sizes = table.sizes()
+    assert np.isfinite(sizes).all()
+    assert sizes[0] == -float(np.finfo(np.float32).min)

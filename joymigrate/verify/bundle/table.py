@@ -71,7 +71,8 @@ class Table:
         """
         with np.errstate(all="ignore"):
             own = np.linalg.norm(self.sketch.astype(np.float64), axis=1)
-        found: NDArray[np.float64] = np.fmax(own, self.stats[:, 3].astype(np.float64))
+        norms = self.stats[:, 3].astype(np.float64)  # of a mask's lowest numbers: infinite
+        found: NDArray[np.float64] = np.fmax(own, np.where(np.isfinite(norms), norms, 0))
         return np.where(found > 0, found, 1e-30)
 
     def record(self, row: int) -> Record:
