@@ -167,8 +167,10 @@ class Baseline:
             passes.append(None)
         called, numbers = by_its_numbers(isolated, reference.scalars.get(f"{start}#0", {}))
         told = self.rank.json(UNREPEATED).get("numbers", {})
+        left_out: set[str] = set()
         if called and numbers <= set(told.get(repr((theirs, start, number)), ())):
             isolated, called = called, None  # its own second run was called with others, too
+            left_out = numbers
         for dtype in passes:
             outcome = PassResult(error=lost) if lost else examine(isolated, reference, dtype)
             alone = examine(called, reference, dtype) if called and not lost else outcome
@@ -184,6 +186,7 @@ class Baseline:
                     **({"rows_by_its_numbers": alone.rows} if called else {}),
                     "draws": outcome.draws,
                     "scalars": outcome.scalars,
+                    "unrepeated": sorted(left_out),
                     "failures": outcome.failures,
                     "error": outcome.error,
                 }

@@ -31,12 +31,14 @@ class JudgedDifference:
 
 @dataclass(slots=True)
 class ModuleStage:
-    """All judged cuts, by stage; which modules were covered; what kept passes from running."""
+    """All judged cuts, by stage; which modules were covered; what kept passes from running; plain
+    numbers (place, path) that were given, as the baseline does not repeat its own."""
 
     rows: list[JudgedDifference] = field(default_factory=list)
     covered: set[str] = field(default_factory=set)  # places
     errors: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unrepeated: set[tuple[str, str]] = field(default_factory=set)
     passes: int = 0
 
     def uncompared(self) -> list[tuple[int, Any]]:
@@ -67,6 +69,8 @@ def judge_forced(
         found.passes += 1
         if replayed["error"]:
             found.errors.append(f"{view(replayed['root'] + ':')}: {replayed['error']}")
+        place = view(f"{replayed['root']}:{replayed.get('path', '')}")
+        found.unrepeated |= {(place, number) for number in replayed.get("unrepeated", ())}
         judge = PassJudge(stored, replayed, tolerance, view, kinds, differing)
         found.rows += called_otherwise(judge, stored, replayed)
         found.covered |= judge.covered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from joymigrate.verify.align import parents
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.model import Coverage, Outcome, Verdict
 from joymigrate.verify.module_stage import ModuleStage
-from joymigrate.verify.rest_model import Rest
+from joymigrate.verify.rest_model import NOT_REPEATED, Rest
 from joymigrate.verify.watch_record import Watched
 
 PARTS = (
@@ -74,6 +75,8 @@ def of(
         left.append({"what": "modules", "count": inside, "reason": reason})
     for count, reason in replayed.uncompared():
         left.append({"what": "values of modules", "count": count, "reason": reason})
+    for place, count in Counter(place for place, _ in sorted(replayed.unrepeated)).items():
+        left.append({"what": f"inputs of {place}", "count": count, "reason": NOT_REPEATED})
     for error in replayed.errors:
         left.append({"what": "calls", "count": 1, "reason": str(error)})
     left += [{"what": "gradients", "count": 1, "reason": str(note)} for note in replayed.notes]

@@ -117,7 +117,7 @@ def test_what_the_original_does_not_repeat_is_named_and_not_judged(tmp_path: Pat
     assert "others in a second run" in made.stderr
     made = joy("replay", "base.jmb", "--", "python", "p.py", cwd=tmp_path)
     assert made.returncode == 0, made.stdout + made.stderr
-    assert "the baseline does not repeat it" in made.stdout
+    assert "not covered: inputs of net (1): the baseline does not repeat it" in made.stdout
     (tmp_path / "p.py").write_text(CLOCK.replace(".mean()", ".sum()"))
     assert joy("replay", "base.jmb", "--", "python", "p.py", cwd=tmp_path).returncode == 1
 
