@@ -121,7 +121,7 @@ class ResultSeries:
 
     def odd_one(self, root: str, step: int) -> tuple[str | None, bool]:
         """The weight or buffer that is far from the baseline's where the others are not, and
-        whether it is zeros on one side alone: rounding leaves none."""
+        whether it is zeros on one side alone: rounding leaves none, but of a count."""
         errors, zeros = {}, set()
         for name, ours, theirs in self.judge.named("held"):
             if name.partition(":")[0] == root:
@@ -129,7 +129,9 @@ class ResultSeries:
                 for at, folded, norm in ours:
                     if at == step and at in there:
                         errors[name] = fingerprint_error((folded, norm), there[at])
-                        zeros |= {name} if (norm == 0) != (there[at][1] == 0) else set()
+                        counts = all(float(v).is_integer() for v in (folded, there[at][0]))
+                        cleared = (norm == 0) != (there[at][1] == 0) and not counts
+                        zeros |= {name} if cleared else set()
         if not errors:
             return None, False
         worst = max(errors, key=lambda name: errors[name])

@@ -142,6 +142,23 @@ def test_the_limit_of_results_follows_the_arithmetic(
     assert [row.status for row in ResultSeries(judge).rows()] == [status]
 
 
+@pytest.mark.parametrize(("held", "fails"), [(0.375, True), (1.0, False)])
+def test_a_buffer_of_zeros_on_one_side_is_changed_by_hand_but_for_a_count(
+    held: float, fails: bool
+) -> None:
+    def run(result: float, buffer: float) -> dict[str, Any]:
+        series: dict[str, Any] = {"loss 0": [[step, 1.0] for step in range(4)]}
+        series |= {"input net: 0 0": [[5, 3.0, 9.0]], "result net: 0 0": [[5, result, 10.0]]}
+        series |= {f"held net:w{n}": [[5, 1.0, 2.0]] for n in range(2)}
+        return watched([], **series, **{"held net:b": [[5, buffer, buffer]]})
+
+    found = watch_record.Watched(steps=6, of=6)
+    view: Any = lambda place: place  # noqa: E731
+    judge = watch_stage.RunJudge(run(2.0, held), run(2.05, 0.0), {}, view, True, found)
+    judge.short = True  # 2.5 units of bfloat16 are more than the 0.005 of the result
+    assert [row.status.failed for row in ResultSeries(judge).rows()] == [fails]
+
+
 def test_a_weight_that_is_scaled_in_a_step_that_is_not_recorded_is_seen() -> None:
     def run(factor: float) -> dict[str, Any]:
         torch.manual_seed(0)
