@@ -27,6 +27,7 @@ from joymigrate.verify.isolated_pass import (
 from joymigrate.verify.measure import relative_error
 from joymigrate.verify.modes import mode_of
 from joymigrate.verify.module_names import plain, unwrap
+from joymigrate.verify.ranks import rank_and_world
 from joymigrate.verify.settings import Settings
 from joymigrate.verify.tensor_store import NamedTensors, TensorStore
 from joymigrate.verify.whole_copy import is_fully_sharded, spread_names, whole_copy, whole_size
@@ -219,7 +220,10 @@ class ReplaySession:
 
     def hides_less(self, place: str, module: torch.nn.Module) -> bool:
         """Whether the call to come shows what the first one hid: running sums that began as zeros,
-        of modules that are not torch's own."""
+        of modules that are not torch's own. Not where there are several processes: one of them may
+        have zeros still, and a model that is taught in one alone waits for the others."""
+        if rank_and_world()[1] > 1:
+            return False
         if self.baseline is not None:
             calls = self.baseline.table.get("lessons", [])
             return any(call["number"] == 1 and call.get("buffers") for call in calls)

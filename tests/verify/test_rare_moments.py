@@ -6,8 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
+from joymigrate.verify.bundle.write import RankWriter
 from joymigrate.verify.model import Outcome, Verdict
+from joymigrate.verify.replay_session import ReplaySession
+from joymigrate.verify.settings import Settings
 from tests.verify.harness import record, replay
 
 PROGRAM = """
@@ -195,3 +199,23 @@ def test_a_loss_in_16_bits_fails_though_its_outputs_are_in_16_bits(tmp_path: Pat
         tmp_path / "base.jmb", tmp_path / "target.py", tmp_path / "target.jmb", noise=1.0
     )
     assert [row.phase for row in found.records if row.status.failed] == ["loss"]
+
+
+class Meter(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("load", torch.zeros(3))
+
+
+def test_one_of_several_processes_is_not_taught_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would wait for the others in its model's own collectives."""
+    writer = RankWriter(tmp_path / "rank", {})
+    session, meter = ReplaySession(Settings(bundle=str(tmp_path)), lambda: writer), Meter()
+    session.keep_weights("net:", meter)
+    assert not session.hides_less("net:", meter)
+    meter.load += 1
+    assert session.hides_less("net:", meter)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert not session.hides_less("net:", meter)
