@@ -171,6 +171,19 @@ def test_an_original_that_ends_badly_under_the_recorder_alone_is_our_defect() ->
     assert judge(seen) == (Outcome.OURS, "under the recorder alone: RuntimeError: x")
 
 
+def test_a_recorder_that_fails_under_a_launcher_is_our_defect() -> None:
+    said = "RuntimeError: Expected all tensors to be on the same device, but found npu:0 and cpu!"
+    text = (
+        '  File "/x/site-packages/torch/distributed/launcher/api.py", line 3, in launch\n'
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+        "error: nothing recorded: joymigrate's own recorder failed at tape.py:9: "
+        f"{said}\n"
+    )
+    seen = replace(PASSED, agnostic=attempt(2, text), compared={})
+    assert judge(seen) == (Outcome.OURS, f"agnostic: the recorder failed: {said}")
+    assert area(seen) == "verify"
+
+
 def test_below_a_launchers_error_stands_the_programs() -> None:
     said = "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'"
     launcher = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "

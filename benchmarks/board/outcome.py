@@ -72,6 +72,7 @@ SIMULATION = re.compile(
 )
 VENDOR = re.compile(r"/torch_npu/")
 OURS = re.compile(r"^/joymigrate/")
+RECORDER = re.compile(r"joymigrate's own recorder failed at ([\w.]+):\d+: (.*)")
 
 
 class Outcome(Enum):
@@ -136,6 +137,13 @@ def attempt(code: int, text: str, stopped: str = "") -> Attempt:
     """A run with its last error and the place of it, read from what it printed."""
     if code == 0 and not stopped:
         return Attempt(code)
+    if recorder := RECORDER.search(text):  # a launcher's traceback stands below it
+        return Attempt(
+            code,
+            stopped,
+            f"the recorder failed: {recorder[2]}",
+            f"/joymigrate/verify/{recorder[1]}",
+        )
     frames = FRAME.findall(text)
     said = []
     for found in ERROR.finditer(text):
@@ -260,7 +268,8 @@ def blame(seen: Observed, bad: list[tuple[str, Attempt]]) -> tuple[Outcome, str]
 
 def blame_one(run: Attempt) -> Outcome:
     """Whose a failure on the chip is, by its message and its innermost frame."""
-    if ASKS_CUDA.search(run.error) or SIMULATION.search(run.error):
+    recorder = run.error.startswith("the recorder failed: ")
+    if recorder or ASKS_CUDA.search(run.error) or SIMULATION.search(run.error):
         return Outcome.OURS
     if REFUSED.search(run.error) or VENDOR.search(run.where):
         return Outcome.CHIP

@@ -150,7 +150,7 @@ class Tape(TorchFunctionMode):
         for tensor, value in zip(computed, values, strict=True):
             if value.shape == tensor.shape:
                 error = apart(summary(tensor.detach()), summary(value))
-                off = float((tensor.detach().cpu().double() - value).abs().max())
+                off = float((tensor.detach().cpu().double() - value.cpu()).abs().max())
                 if error <= MOST_ROUNDED or off <= ZERO:  # else other code has changed it
                     self.tables.roundings[id(tensor)] = error
 
