@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from joymigrate.rewrite.expressions import leaving
-from joymigrate.rewrite.kernel_names import find_imported, is_bound, library_words
+from joymigrate.rewrite.kernel_names import SHORT, find_imported, is_bound, library_words
 
 if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
 
 SKIPS = ("skip", "skipTest", "SkipTest", "skipif", "skipIf", "skipUnless")
 NEEDS = ("importorskip", "requires_module")
+PREPARES = ("setUp", "setUpClass", "setup_method", "setup_class", "asyncSetUp")
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
@@ -32,12 +33,48 @@ def find_skipped(module: Module, node: ast.AST) -> str | None:
     for each in ast.walk(skip):
         if isinstance(each, ast.Constant) and isinstance(each.value, str):
             named = words.search(each.value)
-            if named is not None:
+            if named is not None and has_library(module, named[1]):
                 return named[1]
-    scope: ast.AST | None = skip
+    used = (name for scope in find_scopes(module, skip) for name in find_used(module, scope))
+    return next(used, None)
+
+
+def has_library(module: Module, name: str) -> bool:
+    """Whether a word is a library: an everyday word is one where the project imports it."""
+    name = name.lower()
+    return name not in SHORT or any(
+        module.project.speaks_of(f"{word} {name}") for word in ("import", "from")
+    )
+
+
+def find_scopes(module: Module, skip: ast.AST) -> Iterator[ast.AST]:
+    """What a skip is for: the test, the class whose `setUp` it stands in, the whole file.
+
+    `needs_card = pytest.mark.skipif(…)` is for what it decorates, where it decorates something.
+    """
+    statement: ast.AST | None = skip
+    while statement is not None and not isinstance(statement, (ast.stmt, *SCOPES)):
+        statement = getattr(statement, "parent", None)
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        mark = statement.targets[0].id
+        nodes = module.names.nodes
+        decorated = [
+            each
+            for kind in SCOPES[:-1]
+            for each in nodes[kind]
+            if any(getattr(one, "id", None) == mark for one in each.decorator_list)
+        ]
+        if decorated:
+            yield from decorated
+            return
+    scope = statement
     while scope is not None and not isinstance(scope, SCOPES):
         scope = getattr(scope, "parent", None)
-    return next(find_used(module, scope), None) if scope is not None else None
+    above = getattr(scope, "parent", None)
+    if getattr(scope, "name", "") in PREPARES and isinstance(above, ast.ClassDef):
+        scope = above
+    if scope is not None:
+        yield scope
 
 
 def skip_around(node: ast.AST) -> ast.AST | None:

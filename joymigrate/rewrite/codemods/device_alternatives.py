@@ -47,8 +47,8 @@ def checks(node: ast.expr) -> bool:
 
 def alternative(text: str, device: str) -> tuple[int, int] | None:
     """Where the device stands in a pattern as one of several, with the host beside it."""
-    named = re.search(rf"(?<=[(|:^]){device}(?![\w-])", text)
-    if named is None or not re.search(r"(?<=[(|:^])cpu(?=[|)(])", text):
+    named = re.search(rf"(?<=[(|:^>'\"]){device}(?![\w-])", text)
+    if named is None or not re.search(r"(?<=[(|:^>'\"])cpu(?=[|)('\"])", text):
         return None
     at, depth = named.end(), 0
     while at < len(text):
@@ -56,7 +56,7 @@ def alternative(text: str, device: str) -> tuple[int, int] | None:
             at += 1
         elif text[at] == "(":
             depth += 1
-        elif not depth and (text[at] in "|)$" or at == len(text) - 1):
+        elif not depth and (text[at] in "|)" or at == len(text) - 1):
             break
         elif text[at] == ")":
             depth -= 1

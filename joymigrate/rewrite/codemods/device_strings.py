@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from joymigrate import language
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import guards, own_kernels
+from joymigrate.rewrite import boosted_trees, guards, own_kernels
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.codemods.error_messages import error_text
 from joymigrate.rewrite.device_places import (
@@ -42,11 +42,6 @@ from joymigrate.rewrite.flow_tables import COMPARED
 from joymigrate.rewrite.module import Module, Pending
 from joymigrate.rewrite.option_calls import environment, find_offered, offers
 
-BOOSTING = re.compile(
-    r"^[ \t]*(?:import|from)[ \t]+(lightgbm|xgboost|catboost)\b"
-    r"|\btry_import_(xgboost|lightgbm|catboost)\b",
-    re.M,
-)
 MATCHING = re.compile(r"raises|warns|match|search|regex|\blog", re.I)
 UNPROVEN = "not seen to reach a device: {why}"
 
@@ -66,7 +61,11 @@ def find(module: Module) -> Iterator[Finding | Pending]:
     for text, item in settled:
         no = item.no if isinstance(item, Pending) else item
         _, _, yes = module.doubts.get((no.line, no.column), (None, None, None))
-        alike = yes is not None and (test_around(module, text.node), text.value) in moved
+        alike = (
+            yes is not None
+            and text.shape == "index"  # the bare word is a folder's or a language's as well
+            and (test_around(module, text.node), text.value) in moved
+        )
         yield yes if alike and yes is not None and not no.edits else item
 
 
@@ -74,9 +73,11 @@ def test_around(module: Module, node: ast.AST) -> ast.AST | None:
     """The test that a node stands in: one name in it means one device, wherever it is written."""
     if module.context.style is Style.SHIM:
         return None
-    call = module.names.enclosing(node, (ast.Call,))
-    if call is not None and MATCHING.search(module.text(call.func)):
-        return None  # a part of an error's text
+    at: ast.AST | None = node
+    while at is not None and not isinstance(at, ast.stmt):
+        if isinstance(at, ast.Call) and MATCHING.search(module.text(at.func)):
+            return None  # a part of an error's text
+        at = getattr(at, "parent", None)
     found = module.names.enclosing(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     return found if found is not None and found.name.startswith("test_") else None
 
@@ -91,16 +92,6 @@ def with_values(module: Module, item: Finding | Pending) -> Finding | Pending:
     if yes is None or no.edits or no.rule not in ("JM121", "JM111", "JM123", yes.rule):
         return item
     return yes if keys & find_connected(module, kind) else item
-
-
-def boosting_library(module: Module) -> str | None:
-    """The library of boosted trees that a file is about, with names of devices of its own.
-
-    `lightgbm.train({"device": "cuda"})`, in a file that does not speak of torch.
-    """
-    text = module.source.text
-    found = BOOSTING.search(text) if "torch" not in text else None
-    return next(filter(None, found.groups())) if found is not None else None
 
 
 def find_connected(module: Module, kind: str) -> set[str]:
@@ -128,7 +119,7 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         reason = "the name comes from a text in this function, which stays"
         yield report(module, text, reason, "JM111")
         return
-    boosted = boosting_library(module) if text.kind == DEVICE else None
+    boosted = boosted_trees.library(module, text.whole) if text.kind == DEVICE else None
     if boosted is not None:
         reason = language.Text(
             "a device of {library}, which is no device of torch", library=boosted
@@ -151,8 +142,8 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         return
     if isinstance(parent, ast.Dict) and text.whole in parent.keys and device_map(module, parent):
         to_host = parent.values[parent.keys.index(text.whole)]
-        if getattr(to_host, "value", None) == "cpu" and text.shape in ("exact", "index"):
-            yield add_entry(module, text)
+        if is_host(module, to_host) and text.shape in ("exact", "index"):
+            yield add_entry(module, text, to_host)
             return
         yield fix(module, text, text.rule)
         return
@@ -536,13 +527,20 @@ def add_value(module: Module, text: Text, rule: str) -> Finding:
     )
 
 
-def add_entry(module: Module, text: Text) -> Finding:
+def is_host(module: Module, value: ast.expr) -> bool:
+    """Whether an expression is the host: `"cpu"`, `torch.device("cpu")`."""
+    if isinstance(value, ast.Call) and module.names.dotted(value.func) == "torch.device":
+        return len(value.args) == 1 and is_host(module, value.args[0])
+    return getattr(value, "value", None) == "cpu"
+
+
+def add_entry(module: Module, text: Text, host: ast.expr) -> Finding:
     """`map_location={"cuda:0": "cpu"}`: the same for the target; files may come from either."""
     start, end = module.span(text.whole)
     left, right = text.body
     source, words = module.source.text, module.vocabulary
     other = source[start:left] + words.string(source[left:right]) + source[right:end]
-    edits = [(start, end, f'{source[start:end]}: "cpu", {other}')]
+    edits = [(start, end, f"{source[start:end]}: {module.text(host)}, {other}")]
     return module.find(text.rule, (start, end), edits=edits)
 
 

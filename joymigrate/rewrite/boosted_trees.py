@@ -1,0 +1,66 @@
+"""Libraries of boosted trees, with devices of their own: `lightgbm.train({"device": "cuda"})`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from joymigrate.rewrite.module import Module
+
+BOOSTERS = ("lightgbm", "xgboost", "catboost")
+BOOSTING = re.compile(
+    r"^[ \t]*(?:import|from)[ \t]+(lightgbm|xgboost|catboost)\b"
+    r"|\btry_import_(xgboost|lightgbm|catboost)\b",
+    re.M,
+)
+
+
+def library(module: Module, node: ast.expr) -> str | None:
+    """The library of boosted trees whose device a text names: they have names of their own.
+
+    `xgboost.XGBClassifier(device="cuda")`, settings that such a call is given, and all of a file
+    that does not speak of torch but for what it sends to a device or gives to other packages.
+    """
+    found = BOOSTING.search(module.source.text)
+    if found is None:
+        return None
+    for call in calls_around(node):
+        dotted = module.names.dotted(call.func)
+        if dotted is not None and dotted.partition(".")[0] in BOOSTERS:
+            return dotted.partition(".")[0]
+        named = any(k.value is node and "device" in (k.arg or "") for k in call.keywords)
+        others = named and dotted is not None and "." in dotted
+        if getattr(call.func, "attr", "") == "to" or (
+            others and module.project.locate(dotted or "") is None
+        ):
+            return None
+    given = find_given(module, node)
+    if given is not None or "torch" in module.source.text:
+        return given
+    return next(filter(None, found.groups()))
+
+
+def calls_around(node: ast.AST) -> Iterator[ast.Call]:
+    """Calls that a node stands in, inside of its statement, from the inside."""
+    at: ast.AST | None = node
+    while at is not None and not isinstance(at, ast.stmt):
+        if isinstance(at, ast.Call):
+            yield at
+        at = getattr(at, "parent", None)
+
+
+def find_given(module: Module, node: ast.AST) -> str | None:
+    """The library of boosted trees that is given a variable with the settings around a text."""
+    statement = module.names.enclosing(node, (ast.stmt,))
+    targets = statement.targets if isinstance(statement, ast.Assign) else ()
+    for target in targets:
+        found = module.names.lookup(target.id, target) if isinstance(target, ast.Name) else None
+        for use in module.names.nodes[ast.Name] if found is not None else ():
+            if use.id != target.id or module.names.lookup(use.id, use)[0] is not found[0]:
+                continue
+            for call in calls_around(use):
+                library = (module.names.dotted(call.func) or "").partition(".")[0]
+                if library in BOOSTERS:
+                    return library
+    return None
