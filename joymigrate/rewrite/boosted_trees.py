@@ -38,7 +38,7 @@ def library(module: Module, node: ast.expr) -> str | None:
     given = find_given(module, node)
     if given is not None or "torch" in module.source.text:
         return given
-    return next(filter(None, found.groups()))
+    return str(next(filter(None, found.groups())))
 
 
 def calls_around(node: ast.AST) -> Iterator[ast.Call]:
@@ -54,13 +54,15 @@ def find_given(module: Module, node: ast.AST) -> str | None:
     """The library of boosted trees that is given a variable with the settings around a text."""
     statement = module.names.enclosing(node, (ast.stmt,))
     targets = statement.targets if isinstance(statement, ast.Assign) else ()
-    for target in targets:
-        found = module.names.lookup(target.id, target) if isinstance(target, ast.Name) else None
-        for use in module.names.nodes[ast.Name] if found is not None else ():
-            if use.id != target.id or module.names.lookup(use.id, use)[0] is not found[0]:
-                continue
-            for call in calls_around(use):
-                library = (module.names.dotted(call.func) or "").partition(".")[0]
-                if library in BOOSTERS:
-                    return library
+    named = [each for each in targets if isinstance(each, ast.Name)]
+    scopes = {each.id: module.names.lookup(each.id, each) for each in named}
+    for use in module.names.nodes[ast.Name] if scopes else ():
+        if not isinstance(use, ast.Name) or scopes.get(use.id) is None:
+            continue
+        if module.names.lookup(use.id, use) != scopes[use.id]:
+            continue
+        for call in calls_around(use):
+            library = (module.names.dotted(call.func) or "").partition(".")[0]
+            if library in BOOSTERS:
+                return library
     return None
