@@ -255,7 +255,10 @@ def own_plain(texts: Mapping[str, str], method: str) -> frozenset[str]:
         return frozenset()
     named = rf"(?:\w+\.)*(?:{'|'.join(map(re.escape, sorted(found)))})"
     other = re.compile(
-        rf"\b{named}\s+as\b|^\s*\w+\s*=\s*{named}\s*(?:#|$)|^\s*class \w+\([^)]*\b{named}\b", re.M
+        rf"\b{named}\s+as\s+\w+\s*(?:[,)#;\\]|$)"  # of an import, not of a text's sentence
+        r"|^\s*(?!(\w+)\s*=\s*[\w.]*\b\1\s*(?:#|$))"  # `Rigid = geometry.Rigid` is no second name
+        rf"\w+\s*=\s*{named}\s*(?:#|$)|^\s*class \w+\([^)]*\b{named}\b",
+        re.M,
     )
     if any(map(other.search, texts.values())):
         return frozenset()
