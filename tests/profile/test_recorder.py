@@ -249,6 +249,7 @@ print(torch.jit.trace(lambda a: a * 2, x)(x).sum().item())
 """
 
 
+@pytest.mark.slow
 def test_compiling_and_tracing_go_on_unwatched(tmp_path: Path) -> None:
     (tmp_path / "traced.py").write_text(TRACED, encoding="utf-8")
     done, _ = record(tmp_path, "python", "traced.py")

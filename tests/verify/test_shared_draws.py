@@ -265,6 +265,7 @@ print(torch.compile(layer, backend="eager", fullgraph=True)(torch.ones(2, 4)).sh
 """
 
 
+@pytest.mark.slow
 def test_a_compiled_program_runs_with_shared_draws(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(COMPILED)
     path = os.pathsep.join((str(START), str(START.parents[3])))

@@ -109,6 +109,7 @@ def test_it_says_when_the_server_is_gone_and_comes_back(project: Path) -> None:
             assert "meanwhile" in browser.ask("document.querySelector('#ledger').textContent")
 
 
+@pytest.mark.slow
 def test_without_events_it_asks(project: Path) -> None:
     with served(project) as url, Browser() as browser:
         browser.open(f"{url}?poll&lang=zh")
