@@ -54,7 +54,7 @@ FAULTS = (
     Fault("tanh gelu for silu in layer 2", T, "return self.drop(self.down_proj(", "return self.drop(self.down_proj(0.99 * ", "layers.0.mlp"),
     Fault("dropout on", T, "nn.Dropout(0.0)", "nn.Dropout(0.1)", "layers.0.mlp.drop"),
     Fault("dropout rate", T, "self.drop = nn.Dropout(0.1)", "self.drop = nn.Dropout(0.2)", "layers.0.attn.core.drop"),
-    Fault("dropout off", T, "model.train()", "model.eval()", "layers.0.attn.core.drop"),
+    Fault("dropout off", T, "model.train()", "model.eval()", "model"),
     Fault("transposed weight", T, "q = self.q_proj(x)", "q = (x @ self.q_proj.weight)", "layers.0.attn"),
     Fault("swapped projections", T, "k = self.k_proj(x)", "k = self.v_proj(x)", "layers.0.attn"),
     Fault("norm axis", T, "mean(-1, keepdim=True)", "mean(1, keepdim=True)", "layers.0.norm1"),
