@@ -13,6 +13,7 @@ from joymigrate.verify.bundle import Rank, Table
 from joymigrate.verify.display import Display
 from joymigrate.verify.growth import Growth
 from joymigrate.verify.model import Difference, Status
+from joymigrate.verify.tolerance import ROUNDED_LAST
 
 Finding = tuple[Status, float | None, Any]
 # Of weights that training has made: times the trained model's own drift; and how far a copy may lie
@@ -30,9 +31,6 @@ TIED_HERE = "{one} and {other} are one tensor here, and two in the baseline"
 GIVEN = "the target's loader makes other data; the program got the baseline's"
 FLAT_TENSOR = "_flat_param"  # what FSDP1 calls its flat tensor in the wrapper
 ROUNDING = 2.0**-20  # what the device computed may differ by this
-# The same in the norm of 16 bits: a quarter of the type's unit, as when one element in 16 is
-# rounded to its neighbour; of small inputs one element alone moves the norm by a tenth of it.
-ROUNDING_16 = {"bfloat16": 2.0**-10, "float16": 2.0**-13}
 TOO_FAR = (
     "{error} from the baseline's, where {source} has drifted by {drift}; it lies {have} from "
     "{source}, {want} in the baseline"
@@ -423,7 +421,7 @@ def unlike(
     key = (place, mine["call"], "in", mine["leaf"])
     error, alike = apart(baseline, target, key, names.get(place, place), step)
     floating = mine["dtype"].startswith(("float", "bfloat"))
-    least = ROUNDING_16.get(mine["dtype"], ROUNDING)
+    least = ROUNDED_LAST.get(mine["dtype"], ROUNDING)
     close = 2.0**-7 if mine["dtype"] != other["dtype"] else least
     if floating and error is not None and error <= close:
         reason = Text(
@@ -468,7 +466,7 @@ def divided_batches(
             yield difference(view(place), what, Status.UNCOMPARED, reason=reason, step=step)
             continue
         error = float(np.linalg.norm(other.sketch[there] - mine.sketch[row]) / mine.sizes()[row])
-        close = ROUNDING_16.get(entry["dtype"], ROUNDING)
+        close = ROUNDED_LAST.get(entry["dtype"], ROUNDING)
         status = Status.PASS if error <= close else Status.FAIL
         why = None if status is Status.PASS else "the data differ"
         yield difference(view(place), what, status, value=error, reason=why, step=step)

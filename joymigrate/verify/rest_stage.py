@@ -15,6 +15,7 @@ from joymigrate.verify.model import Difference, Phase, Status
 from joymigrate.verify.optimiser_stage import unequal
 from joymigrate.verify.plateaus import SERIES
 from joymigrate.verify.rest_model import AT_A_PLATEAU, NOT_REPEATED, STAGE, UNREPEATED, Rest
+from joymigrate.verify.tolerance import ROUNDED_LAST
 
 # Both sides compute in float64 from the same values: what is left is another formula.
 LIMIT = 1e-5
@@ -22,8 +23,6 @@ LIMIT = 1e-5
 READ = {False: 1e-3, True: 5e-2}
 # The target's own arithmetic against its own float64, and how much worse than the baseline's.
 NATIVE = {False: 2e-4, True: 2.0**-5}
-# Computed in float32 and rounded to 16 bits at the end: one element in 16 may be its neighbour.
-ROUNDED_LAST = {"bfloat16": 2.0**-10}
 RATIO = 10.0
 HALF = ("float16", "bfloat16")
 RETURNED = 2.0**-7  # a value given back to a model may be rounded to bfloat16
@@ -291,7 +290,8 @@ class EventJudge:
         # Nor is anything of it in 16 bits where the baseline has nothing of it in 16 bits.
         inside = self.kind == "loss" and self.event.get("narrow") is False and twin.get("narrow")
         least = NATIVE[False] / RATIO if inside and exact else NATIVE[wide]
-        least = max(least, ROUNDED_LAST.get(types[1] or "", 0.0) if types[0] == types[1] else 0.0)
+        if types == ("bfloat16", "bfloat16"):  # computed in float32, perhaps, and rounded last
+            least = max(least, ROUNDED_LAST["bfloat16"])
         allowed = max(RATIO * base, least)
         judged = status is not Status.FAIL and own is not None and "content" not in theirs
         if judged and own > allowed:

@@ -24,6 +24,9 @@ from joymigrate.verify.tolerance_file import (
 FILE = "tolerance.yaml"
 STAGES = ("S0", "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8")
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+# In the norm, of what is rounded to 16 bits last: an eighth of the step between two values, as when
+# one element in 16 goes to its neighbour; of small tensors one element alone moves it by a tenth.
+ROUNDED_LAST = {name: EPSILON[name] / 8 for name in ("float16", "bfloat16")}
 T = TypeVar("T", OperatorParts, CoverageLimits)
 
 
