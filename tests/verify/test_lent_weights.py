@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -98,6 +99,22 @@ def test_the_program_does_not_see_what_a_copy_writes(dtype: torch.dtype | None) 
     assert model.weight.tolist() == [3.0, 3.0]
 
 
+def hold_replays(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleReplay | None], None]:
+    """Send the calls of modules to the replay that is held, as a recorder does."""
+    held: list[ModuleReplay] = []
+    real = nn.Module.__call__
+
+    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return held[-1].call(module, args, kwargs, real) if held else real(module, *args, **kwargs)
+
+    monkeypatch.setattr(nn.Module, "__call__", call)
+
+    def hold(replay: ModuleReplay | None) -> None:
+        held[:] = [replay] if replay is not None else []
+
+    return hold
+
+
 def test_a_pass_holds_the_weights_of_one_call_only(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(8)))
     alive: set[int] = set()
@@ -114,20 +131,8 @@ def test_a_pass_holds_the_weights_of_one_call_only(monkeypatch: pytest.MonkeyPat
         return weight
 
     monkeypatch.setattr(Lender, "lend", counted)
-    held: list[Any] = []
-    real = nn.Module.__call__
-
-    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if not held:
-            return real(module, *args, **kwargs)
-        return held[-1].call(module, args, kwargs, real)
-
-    def hold(replay: ModuleReplay | None) -> None:
-        held[:] = [replay] if replay is not None else []
-
-    monkeypatch.setattr(nn.Module, "__call__", call)
     found: list[Key] = []
-    isolated = IsolatedPass(model, "", (torch.randn(2, 16),), {}, hold)
+    isolated = IsolatedPass(model, "", (torch.randn(2, 16),), {}, hold_replays(monkeypatch))
     isolated.run(lambda value: found.append(value.key), torch.float64)
     gradients = [key for key in found if key[2] == "grad" and key[3].startswith("param.")]
     assert len(gradients) == 16
@@ -138,18 +143,7 @@ def test_a_pass_holds_the_weights_of_one_call_only(monkeypatch: pytest.MonkeyPat
 def test_a_table_with_sparse_gradients_is_taught(monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[Any, Any] = {}
     model = nn.Embedding(6, 2, sparse=True)
-    held: list[Any] = []
-    real = nn.Module.__call__
-    monkeypatch.setattr(
-        nn.Module,
-        "__call__",
-        lambda m, *a, **k: held[-1].call(m, a, k, real) if held else real(m, *a, **k),
-    )
-
-    def hold(replay: ModuleReplay | None) -> None:
-        held[:] = [replay] if replay is not None else []
-
-    isolated = IsolatedPass(model, "", (torch.tensor([1, 1, 4]),), {}, hold)
+    isolated = IsolatedPass(model, "", (torch.tensor([1, 1, 4]),), {}, hold_replays(monkeypatch))
     isolated.run(lambda value: found.update({value.key: value.tensor}), torch.float64)
     gradient = found["", 0, "grad", "param.weight"]
     assert gradient.layout is torch.strided
@@ -173,26 +167,17 @@ def test_what_is_handed_on_as_it_is_gets_its_gradient_without_a_backward_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found: dict[Any, Any] = {}
-    held: list[Any] = []
     asked: list[int] = []
-    real, grad = nn.Module.__call__, torch.autograd.grad
+    grad = torch.autograd.grad
 
     def count(ends: Any, *rest: Any, **options: Any) -> Any:
         asked.append(len(ends))
         return grad(ends, *rest, **options)
 
     monkeypatch.setattr(torch.autograd, "grad", count)
-    monkeypatch.setattr(
-        nn.Module,
-        "__call__",
-        lambda m, *a, **k: held[-1].call(m, a, k, real) if held else real(m, *a, **k),
-    )
-
-    def hold(replay: ModuleReplay | None) -> None:
-        held[:] = [replay] if replay is not None else []
 
     x = torch.randn(2, 3)
-    isolated = IsolatedPass(HandsOn(), "", (x,), {}, hold)
+    isolated = IsolatedPass(HandsOn(), "", (x,), {}, hold_replays(monkeypatch))
     isolated.run(lambda value: found.update({value.key: value.tensor}), torch.float64)
     assert set(asked) == {1}  # of each call of the child, and what the module computes itself
 
