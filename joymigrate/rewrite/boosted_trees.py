@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
+from joymigrate.rewrite.expressions import calls_around
 from joymigrate.rewrite.module import Module
 
 BOOSTERS = ("lightgbm", "xgboost", "catboost")
@@ -39,15 +39,6 @@ def library(module: Module, node: ast.expr) -> str | None:
     if given is not None or "torch" in module.source.text:
         return given
     return str(next(filter(None, found.groups())))
-
-
-def calls_around(node: ast.AST) -> Iterator[ast.Call]:
-    """Calls that a node stands in, inside of its statement, from the inside."""
-    at: ast.AST | None = node
-    while at is not None and not isinstance(at, ast.stmt):
-        if isinstance(at, ast.Call):
-            yield at
-        at = getattr(at, "parent", None)
 
 
 def find_given(module: Module, node: ast.AST) -> str | None:

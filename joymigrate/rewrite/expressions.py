@@ -190,6 +190,15 @@ def around(nodes: Iterable[ast.AST]) -> set[ast.AST]:
     return found
 
 
+def calls_around(node: ast.AST) -> Iterator[ast.Call]:
+    """Calls that a node stands in, inside of its statement, from the inside."""
+    at: ast.AST | None = node
+    while at is not None and not isinstance(at, ast.stmt):
+        if isinstance(at, ast.Call):
+            yield at
+        at = getattr(at, "parent", None)
+
+
 def decorates(node: ast.AST) -> bool:
     """Whether a node is a decorator."""
     return node in getattr(getattr(node, "parent", None), "decorator_list", ())

@@ -36,6 +36,7 @@ from joymigrate.rewrite.device_texts import (
     literals,
     option_before,
 )
+from joymigrate.rewrite.expressions import calls_around
 from joymigrate.rewrite.flow_graph import SINK, names_a_kind
 from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE
 from joymigrate.rewrite.flow_tables import COMPARED
@@ -73,11 +74,8 @@ def test_around(module: Module, node: ast.AST) -> ast.AST | None:
     """The test that a node stands in: one name in it means one device, wherever it is written."""
     if module.context.style is Style.SHIM:
         return None
-    at: ast.AST | None = node
-    while at is not None and not isinstance(at, ast.stmt):
-        if isinstance(at, ast.Call) and MATCHING.search(module.text(at.func)):
-            return None  # a part of an error's text
-        at = getattr(at, "parent", None)
+    if any(MATCHING.search(module.text(call.func)) for call in calls_around(node)):
+        return None  # a part of an error's text
     found = module.names.enclosing(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     return found if found is not None and found.name.startswith("test_") else None
 
