@@ -29,6 +29,7 @@ from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.helper import MARK
 from joymigrate.rewrite.module import Module, Pending, Project
 from joymigrate.rewrite.prefilter import prefilter
+from joymigrate.rewrite.readers import notebook
 from joymigrate.rewrite.source import Source, Unreadable, decode
 
 KEPT = 64  # modules that stay in memory while files are asked about each other
@@ -163,6 +164,8 @@ def analyse(file: File, job: Job) -> Result:
         )
     try:
         source = decode(file.relative, data, python=file.kind == "python")
+        if file.kind == "notebook" and job.context.style is not Style.SHIM:
+            return look_at_notebook(source, file, job)
         module, found, pending = look(source, file, job)
     except Unreadable as error:
         return unreadable(job, file, data, error)
@@ -170,9 +173,29 @@ def analyse(file: File, job: Job) -> Result:
     return done if module is None else abroad(module, done)
 
 
-def abroad(module: Module, done: Result) -> Result:
-    """A file's result with what it gives to other files, and what waits for their values."""
-    written = {(each.line, each.column) for each in done.findings if each.edits}
+def look_at_notebook(source: Source, file: File, job: Job) -> Result:
+    """The result of a notebook, which knows the project as a Python file does.
+
+    Its code is a module by the lines of its joined cells. What only values of other files could
+    prove there is not asked.
+    """
+    if OURS.search(source.text, 0, 2000):
+        return result(source, job, [], [])
+    found, module, inside = notebook.look(source, job.context, project_of(job, file.relative))
+    done = result(source, job, found, [])
+    if module is None:
+        return done
+    written = {(each.line, each.column) for each in inside if each.edits and job.active(each.rule)}
+    return replace(abroad(module, done, written), watched=())
+
+
+def abroad(module: Module, done: Result, written: set[tuple[int, int]] | None = None) -> Result:
+    """A file's result with what it gives to other files, and what waits for their values.
+
+    `written`: places of the edits in the module's text, where they are not the result's own.
+    """
+    if written is None:
+        written = {(each.line, each.column) for each in done.findings if each.edits}
     hoped = written | {(each.yes.line, each.yes.column) for each in done.open}
     sent = {
         (kind, key if "::" in key or key.startswith(".") else f"{done.path}::{key}")
@@ -298,7 +321,12 @@ def needed_imports(findings: Iterable[Finding], job: Job) -> tuple[Finding, ...]
 
 
 def settle(file: File, job: Job, answers: Mapping[str, bool]) -> Result:
-    """Scan a file again when its open sites are decided; `answers` tells by place."""
+    """Scan a file again when its open sites are decided; `answers` tells by place.
+
+    A notebook is read again for the project's conditions that stay.
+    """
+    if file.kind == "notebook":
+        return analyse(file, job)
     known = open_module(file, job)
     if known is None:
         raise JoyError("the file changed while it was being read", where=str(file.path))

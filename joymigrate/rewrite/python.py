@@ -23,7 +23,11 @@ def findings(source: Source, context: Context, project: Project | None = None) -
 
     Raises `Unreadable` when the text is not Python.
     """
-    module = Module.parse(source, context, project)
+    return find_alone(Module.parse(source, context, project))
+
+
+def find_alone(module: Module) -> list[Finding]:
+    """Findings of a module, without what only the values of other files could prove."""
     found = [item.no if isinstance(item, Pending) else item for item in raw(module)]
     return finish(module, found)
 

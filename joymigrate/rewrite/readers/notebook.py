@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Tier
@@ -16,17 +17,31 @@ from joymigrate.rewrite.readers._json_tree import tree
 from joymigrate.rewrite.readers._migration_map import Sites
 from joymigrate.rewrite.source import Source, Unreadable
 
+if TYPE_CHECKING:
+    from joymigrate.rewrite.module import Module, Project
+
 PATTERNS = ("*.ipynb",)
 SHELLS = re.compile(r"(?:script\s+)?(?:.*/)?(?:ba|z|k|da)?sh\b|system\b|cmd\b")
 
 
-def read(source: Source, context: Context) -> Iterator[Finding]:
-    """Findings of one notebook. Outputs and metadata are never looked at."""
+def read(source: Source, context: Context) -> list[Finding]:
+    """Findings of one notebook by itself. Outputs and metadata are never looked at."""
+    return look(source, context, None)[0]
+
+
+def look(
+    source: Source, context: Context, project: Project | None
+) -> tuple[list[Finding], Module | None, list[Finding]]:
+    """Findings of one notebook of a project; its Python code as a module, with those findings
+    of it by their lines there."""
     joined = _cells.join(tree(source.text), source.text)
     if not prefilter(joined.plain, context):
-        return
-    found = [*of_python(source, joined, context), *of_shell(source, joined, context)]
-    yield from sorted(found, key=lambda f: (f.cell or 0, f.line, f.column))
+        return [], None, []
+    broken, module, inside = of_python(source, joined, context, project)
+    found = [*broken, *of_shell(source, joined, context)]
+    if module is not None:
+        found += place_findings(inside, source, joined, module.source.text)
+    return sorted(found, key=lambda f: (f.cell or 0, f.line, f.column)), module, inside
 
 
 def prefilter(text: str, context: Context) -> bool:
@@ -41,26 +56,32 @@ def virtual(source: Source, text: str) -> Source:
     return Source(source.path, text.encode("utf-8", "surrogatepass"), text)
 
 
-def of_python(source: Source, joined: Joined, context: Context) -> Iterator[Finding]:
-    """Findings of the Python code. A cell that does not parse is reported and left out."""
-    from joymigrate.rewrite import python  # which loads libcst
+def of_python(
+    source: Source, joined: Joined, context: Context, project: Project | None
+) -> tuple[list[Finding], Module | None, list[Finding]]:
+    """The Python code: reports of cells that don't parse, the module of all others, its findings.
 
-    text = joined.python
+    Those are by the lines of the joined text.
+    """
+    from joymigrate.rewrite import python  # which loads libcst
+    from joymigrate.rewrite.module import Module
+
+    text, broken = joined.python, []
     for _ in range(len(joined.cells) + 1):
         try:
-            found = python.findings(virtual(source, text), context)
+            module = Module.parse(virtual(source, text), context, project)
         except Unreadable as error:
             cell = cell_at(joined, error.line)
             if cell is None:
-                return
-            yield report_broken(joined, cell, error, source, context)
+                break
+            broken.append(report_broken(joined, cell, error, source, context))
             blank = re.sub(r"[^\n]", " ", text[cell.start : cell.end])
             if blank == text[cell.start : cell.end]:
-                return
+                break
             text = text[: cell.start] + blank + text[cell.end :]
             continue
-        yield from place_findings(found, source, joined, text)
-        return
+        return broken, module, python.find_alone(module)
+    return broken, None, []
 
 
 def cell_at(joined: Joined, line: int) -> Cell | None:
