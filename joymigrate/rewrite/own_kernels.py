@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from joymigrate.language import Text
+from joymigrate.model import Style
 from joymigrate.rewrite.flow_graph import names_a_kind
 from joymigrate.rewrite.guards import branches, negative
 from joymigrate.rewrite.kernel_names import (
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
 
 BITS = "bitsandbytes"
+SPEAKING = ("print", "warn", "warning", "info", "debug", "error", "warn_once", "warning_once")
 FEW_BITS = re.compile(r"(?:^|_)(?:[48]_?bit|bnb|bitsandbytes)(?:_|$)", re.I)
 KIND = "the name of one of the framework's accelerators, which it looks up in a table of its own"
 LEAVES = (ast.Return, ast.Raise, ast.Continue)
+SWITCHES = "all that it decides about are numeric switches of the origin's, as {name}"
 
 
 def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
@@ -66,6 +69,9 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
         return Text("it decides about {name}, which is made for the origin", name=home)
     if module.by_kind and chooses_accelerator(node):
         return KIND
+    switch = find_switches(module, parent) if isinstance(parent, ast.If) else None
+    if switch is not None and child is parent.test:  # type: ignore[union-attr]
+        return Text(SWITCHES, name=switch)
     kept = kept_for_library(module, node)
     if kept is not None:
         return Text("it decides about {name}, which is made for the origin", name=kept)
@@ -86,6 +92,47 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
                     chip=module.context.chip.name,
                 )
     return None
+
+
+def find_switches(module: Module, branch: ast.If) -> str | None:
+    """A numeric switch of the origin's libraries, where a branch does no more than set or ask such.
+
+    It may warn of them, and raise: `if device.type == "cuda" and torch.backends.cudnn.allow_tf32:
+    raise …`. None where the target has a switch of its own that a rewrite puts there.
+    """
+    if branch.orelse or "torch.backends" not in module.source.text or negative(branch.test):
+        return None
+    found = [name for part in (branch.test, *branch.body) for name in switches_in(module, part)]
+    direct = module.context.style is Style.DIRECT
+    for name in found:
+        advice = module.vocabulary.moved(name) if direct else None
+        if advice is not None and advice.to not in (None, name):
+            return None
+    alone = all(only_switches(module, each) for each in branch.body)
+    return found[0] if found and alone else None
+
+
+def switches_in(module: Module, part: ast.AST) -> Iterator[str]:
+    """Names of numeric switches of the origin's libraries in a part of the code."""
+    homes = ("torch.backends.cudnn.", f"torch.backends.{module.vocabulary.device}.")
+    for each in ast.walk(part):
+        dotted = module.names.dotted(each) if isinstance(each, ast.Attribute) else None
+        if dotted is not None and dotted.startswith(homes):
+            yield dotted
+
+
+def only_switches(module: Module, statement: ast.stmt) -> bool:
+    """Whether a statement sets such switches, or tells of them, and does nothing else."""
+    if isinstance(statement, ast.If):
+        return all(only_switches(module, each) for each in (*statement.body, *statement.orelse))
+    if isinstance(statement, (ast.Assign, ast.AugAssign)):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        return all(any(switches_in(module, target)) for target in targets)
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        func = statement.value.func
+        name = str(getattr(func, "attr", getattr(func, "id", "")))
+        return name in SPEAKING or any(switches_in(module, func))
+    return isinstance(statement, (ast.Raise, ast.Pass))
 
 
 def few_bits_in(module: Module, condition: ast.AST) -> str | None:
