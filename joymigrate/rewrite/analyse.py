@@ -18,6 +18,7 @@ from joymigrate.rewrite import (
     conditions,
     foreign,
     groups,
+    helper_places,
     ignores,
     mentions,
     module_index,
@@ -181,7 +182,11 @@ def look_at_notebook(source: Source, file: File, job: Job) -> Result:
     """
     if OURS.search(source.text, 0, 2000):
         return result(source, job, [], [])
-    found, module, inside = notebook.look(source, job.context, project_of(job, file.relative))
+    _, statement = job.tree.notebook_home(file.relative, source.text)
+    agnostic = job.context.style is Style.AGNOSTIC
+    refused = helper_places.refuse_in_notebook(source.text, statement) if agnostic else None
+    project = project_of(job, file.relative)
+    found, module, inside = notebook.look(source, job.context, project, statement, refused)
     done = result(source, job, found, [])
     if module is None:
         return done
@@ -248,8 +253,15 @@ def look(
     if pending:
         # The import is added after the last word on the open sites.
         return module, python.settle(found), pending
-    _, statement = job.tree.helper_home(file.relative)
-    return module, python.finish(module, found, statement), []
+    return module, python.finish(module, found, *import_of(module, job)), []
+
+
+def import_of(module: Module, job: Job) -> tuple[str, str | None]:
+    """The statement that imports the helper into a file, and why it can't be written there."""
+    _, statement = job.tree.helper_home(module.source.path)
+    if job.context.style is not Style.AGNOSTIC:
+        return statement, None
+    return statement, helper_places.refuse_helper(module, job.tree, job.texts, statement)
 
 
 def unreadable(job: Job, file: File, data: bytes, error: Unreadable) -> Result:
@@ -344,8 +356,8 @@ def settle(file: File, job: Job, answers: Mapping[str, bool]) -> Result:
             found.append(waiting.yes if answers.get(place(waiting)) else waiting.no)
         elif isinstance(item, Finding):
             found.append(item)
-    _, statement = job.tree.helper_home(file.relative)
-    return abroad(module, result(source, job, python.finish(module, found, statement), []))
+    done = python.finish(module, found, *import_of(module, job))
+    return abroad(module, result(source, job, done, []))
 
 
 def place(item: Pending) -> str:

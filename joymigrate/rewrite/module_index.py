@@ -12,6 +12,7 @@ from joymigrate.rewrite.module import HELPER
 
 # Folders of projects are often called like these, which programs import from elsewhere.
 DISTRIBUTIONS = frozenset(("datasets", "evaluate", "tokenizers", "tests", "models", "transformers"))
+PROGRAMS = frozenset(("tests", "test", "tools", "scripts", "examples", "benchmarks"))
 RENAMING = re.compile(r"^[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+([^\n(]+)", re.M)
 RENAMED = re.compile(r"(\w+)[ \t]+as[ \t]+(\w+)")
 EITHER = """\
@@ -29,6 +30,8 @@ except ImportError:
     import os as _os, sys as _sys
     _sys.path.append(_os.path.dirname(_os.path.abspath(__file__)))
     import {helper} as jm"""
+# Imports in the code of a notebook, as its JSON holds them.
+OF_NOTEBOOK = re.compile(r"(?:\"|\\n)[ \t]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)")
 LOADS = ("spec_from_file_location", "run_path", "SourceFileLoader", "load_source")
 
 
@@ -150,6 +153,10 @@ class ModuleIndex:
         for length in range(len(parts) - len(package) + 1, len(parts) + 1):
             folder = "/".join(parts[:length])
             if package and folder in self.scripted:
+                other = self.installed(path, top)
+                if other is not None:
+                    name = other.rpartition("/")[2]
+                    return f"{other}/{HELPER}.py", f"from {name} import {HELPER} as jm"
                 dotted = ".".join([self.dotted(top), *parts[len(top.split("/")) : length]])
                 return f"{folder}/{HELPER}.py", EITHER.format(package=dotted, helper=HELPER)
         home = self.distribution(path)
@@ -183,6 +190,25 @@ class ModuleIndex:
         by_path = bool(self.loaders - {"/".join(parts) or "."})
         statement = LOADED.format(helper=HELPER) if by_path else f"import {HELPER} as jm"
         return "/".join([*place, f"{HELPER}.py"]), statement
+
+    def notebook_home(self, path: str, text: str) -> tuple[str, str]:
+        """The same for a notebook: the package of the project that it imports, else beside it.
+
+        Jupyter starts in the notebook's folder, wherever the rest of the project lies.
+        """
+        for dotted in sorted(set(OF_NOTEBOOK.findall(text)) - DISTRIBUTIONS):
+            place = self.locate(path, dotted)
+            if place is not None and self.package(place[0]):
+                home, statement = self.helper_home(place[0])
+                lines = (line.strip() for line in statement.splitlines())
+                head = f"from {dotted.partition('.')[0]}"
+                found = next(
+                    (line for line in lines if line.startswith((f"{head} ", f"{head}."))), None
+                )
+                if found is not None:
+                    return home, found
+        beside = str(PurePosixPath(path).with_name(f"{HELPER}.py"))
+        return beside, f"import {HELPER} as jm"
 
     def dotted(self, top: str) -> str:
         """The name that the project's files import a top package by: `fairchem.core`."""
@@ -258,6 +284,17 @@ class ModuleIndex:
             if found:
                 return max(found, key=lambda folder: (packages[folder], folder))
         return None
+
+    def installed(self, path: str, own: str) -> str | None:
+        """Folder of a package that a file of another package imports, wherever it is run from.
+
+        `own` is that other one's folder: smaller, or one of the names of programs and tests.
+        """
+        found = [each for each in self.packages if each != own and self.imports_from(path, each)]
+        largest = max(found, key=lambda each: (self.packages[each], each), default=None)
+        if largest is None or self.packages[largest] > self.packages.get(own, 0):
+            return largest
+        return largest if own.rpartition("/")[2] in PROGRAMS else None
 
     def imports_from(self, path: str, folder: str) -> bool:
         """Whether a file imports the package in `folder`, and not another of that name.

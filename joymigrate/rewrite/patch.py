@@ -9,8 +9,10 @@ from joymigrate import __version__, chips
 from joymigrate.errors import JoyError
 from joymigrate.model import Finding, Patch, Scan, Style, Tier
 from joymigrate.rewrite import helper
+from joymigrate.rewrite.across import read_text
 from joymigrate.rewrite.analyse import digest
 from joymigrate.rewrite.discover import File
+from joymigrate.rewrite.module_index import ModuleIndex
 from joymigrate.rewrite.project import searches_paused, tree_of
 from joymigrate.rewrite.proof import Devices, prove
 
@@ -83,7 +85,7 @@ def helpers(scan: Scan, paths: list[str]) -> list[Patch]:
     """The generated helper, wherever the changed files import it from."""
     text = helper.source(chips.get(scan.origin), chips.get(scan.to), __version__).encode()
     tree = tree_of(File(scan.root / p, p, "python") for p in scan.digests if is_python(p))
-    homes_of = {tree.helper_home(path)[0] for path in paths}
+    homes_of = {home_of(scan, tree, path) for path in paths}
     made = []
     for home in sorted(homes_of):
         place = scan.root / home
@@ -98,6 +100,13 @@ def helpers(scan: Scan, paths: list[str]) -> list[Patch]:
             )
         made.append(Patch(place, None, text))
     return made
+
+
+def home_of(scan: Scan, tree: ModuleIndex, path: str) -> str:
+    """Path of the helper that a changed file imports."""
+    if path.endswith(".ipynb"):
+        return tree.notebook_home(path, read_text(scan.root / path))[0]
+    return tree.helper_home(path)[0]
 
 
 def is_python(path: str) -> bool:

@@ -26,10 +26,12 @@ def findings(source: Source, context: Context, project: Project | None = None) -
     return find_alone(Module.parse(source, context, project))
 
 
-def find_alone(module: Module) -> list[Finding]:
+def find_alone(
+    module: Module, helper_import: str = DEFAULT_HELPER_IMPORT, refused: str | None = None
+) -> list[Finding]:
     """Findings of a module, without what only the values of other files could prove."""
     found = [item.no if isinstance(item, Pending) else item for item in raw(module)]
-    return finish(module, found)
+    return finish(module, found, helper_import, refused)
 
 
 def raw(module: Module) -> list[Finding | Pending]:
@@ -44,9 +46,19 @@ def raw(module: Module) -> list[Finding | Pending]:
 
 
 def finish(
-    module: Module, found: Iterable[Finding], helper_import: str = DEFAULT_HELPER_IMPORT
+    module: Module,
+    found: Iterable[Finding],
+    helper_import: str = DEFAULT_HELPER_IMPORT,
+    refused: str | None = None,
 ) -> list[Finding]:
-    """Sorted findings without duplicates or overlapping edits, with the import they need."""
+    """Sorted findings without duplicates or overlapping edits, with the import they need.
+
+    `refused` says why the file can't import the helper: what needs it is reported.
+    """
+    if refused is not None:
+        found = [
+            groups.left_alone(each, refused) if each.needs == "helper" else each for each in found
+        ]
     settled = groups.bind(module, settle(keep_uncovered(module, found)))
     added = backend_import.find(module, settled, helper_import)
     return [added, *settled] if added is not None else settled

@@ -30,14 +30,17 @@ def read(source: Source, context: Context) -> list[Finding]:
 
 
 def look(
-    source: Source, context: Context, project: Project | None
+    source: Source, context: Context, project: Project | None, *helper: str | None
 ) -> tuple[list[Finding], Module | None, list[Finding]]:
     """Findings of one notebook of a project; its Python code as a module, with those findings
-    of it by their lines there."""
+    of it by their lines there.
+
+    `helper` is the statement that imports the generated helper, and why it can't be written.
+    """
     joined = _cells.join(tree(source.text), source.text)
     if not prefilter(joined.plain, context):
         return [], None, []
-    broken, module, inside = of_python(source, joined, context, project)
+    broken, module, inside = of_python(source, joined, context, project, *helper)
     found = [*broken, *of_shell(source, joined, context)]
     if module is not None:
         found += place_findings(inside, source, joined, module.source.text)
@@ -57,7 +60,7 @@ def virtual(source: Source, text: str) -> Source:
 
 
 def of_python(
-    source: Source, joined: Joined, context: Context, project: Project | None
+    source: Source, joined: Joined, context: Context, project: Project | None, *helper: str | None
 ) -> tuple[list[Finding], Module | None, list[Finding]]:
     """The Python code: reports of cells that don't parse, the module of all others, its findings.
 
@@ -80,7 +83,7 @@ def of_python(
                 break
             text = text[: cell.start] + blank + text[cell.end :]
             continue
-        return broken, module, python.find_alone(module)
+        return broken, module, python.find_alone(module, *helper)  # type: ignore[arg-type]
     return broken, None, []
 
 

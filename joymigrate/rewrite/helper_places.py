@@ -1,0 +1,158 @@
+"""Files that can't import the generated helper, by who loads them: agnostic edits of them stay.
+
+Configurations that a library reads as data (mmengine, mmcv, `exec`), scripts that a build or a
+server runs without the project around them, notebooks that are opened alone in the cloud.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import sys
+from collections.abc import Mapping
+
+from joymigrate.chips import Chip
+from joymigrate.language import Text
+from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.module_index import LOADS, ModuleIndex
+
+# Packages of servers that copy one file out of its project, with what they call such a file.
+SERVERS = {"ts": "a handler of TorchServe", "triton_python_backend_utils": "a model of Triton"}
+# Devices for which mmengine's launcher `pytorch` starts a backend of its own choice (0.10, 0.11).
+SERVED = ("npu", "mlu", "musa")
+CLOUD = ("google.colab", "colab.research.google.com/", "/kaggle/input")
+# A program that runs or loads files of Python by their paths.
+RUNS = re.compile(rf"\bexec\(|{'|'.join(LOADS)}")
+INSTALLED = re.compile(r'["n][ \t]*[!%][^"\\]*\bpip3?[ \t]+install\b([^"\\]*)')
+DATA = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Import, ast.ImportFrom, ast.Pass)
+
+
+def refuse_helper(
+    module: Module, tree: ModuleIndex, texts: Mapping[str, str], statement: str
+) -> Text | None:
+    """Why a Python file can't import the helper; None where it can. `statement` imports it."""
+    path = module.source.path
+    name = path.rpartition("/")[2]
+    if name == "setup.py":
+        return Text(
+            "a build runs this file without the project's modules; pass --style direct for it"
+        )
+    heads = {each.partition(".")[0] for each in tree.imports.get(path, ())}
+    for package, what in SERVERS.items():
+        if package in heads and tree.locate(path, package) is None:
+            return Text(
+                "{what} is copied out of its project; pass --style direct for it", what=what
+            )
+    data = is_data(module.tree) and not is_module(path, tree, texts)
+    if is_configuration(module.tree) or data:
+        if any("mmengine" in text or "mmcv" in text for text in texts.values()):
+            return Text(
+                "mmengine or mmcv reads this configuration, where a call of the helper fails{more}",
+                more=own_backend(module.context.chip),
+            )
+        if not heads - sys.stdlib_module_names and any(map(RUNS.search, texts.values())):
+            return Text("this file is read as data: pass --style direct for it")
+    if name == "conf.py" and is_of_sphinx(module.tree) and not statement.startswith("from "):
+        return Text("Sphinx reads this file from another folder; pass --style direct for it")
+    return None
+
+
+def own_backend(chip: Chip) -> str:
+    """What mmengine does by itself, where it knows the chip."""
+    if chip.device not in SERVED:
+        return ""
+    return Text(
+        " (`--launcher pytorch` starts {backend} on {device} by itself)",
+        backend=chip.backend,
+        device=chip.device,
+    )
+
+
+def is_configuration(tree: ast.Module) -> bool:
+    """Whether a file is a configuration of mmengine or mmcv: it names or reads its bases."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_base_":
+            return True
+        if isinstance(node, ast.With):
+            call = node.items[0].context_expr
+            if getattr(getattr(call, "func", None), "id", "") == "read_base":
+                return True
+    return False
+
+
+def is_data(tree: ast.Module) -> bool:
+    """Whether a file only gives names to literals: run by itself, it would do nothing."""
+    for node in tree.body:
+        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not text and not isinstance(node, DATA):
+            return False
+    bound = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in tree.body
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    }
+    return all(makes_data(node, bound) for node in ast.walk(tree))
+
+
+def makes_data(node: ast.AST, names: set[str]) -> bool:
+    """Whether a node calls nothing but builtins (`dict(type="Adam")`) and methods of data."""
+    if not isinstance(node, ast.Call):
+        return True
+    first = node.func
+    while isinstance(first, ast.Attribute):
+        first = first.value
+    if isinstance(first, ast.Name):
+        named = isinstance(node.func, ast.Attribute) or hasattr(builtins, first.id)
+        return named and first.id not in names
+    return isinstance(first, ast.Constant)
+
+
+def is_module(path: str, tree: ModuleIndex, texts: Mapping[str, str]) -> bool:
+    """Whether a file is a module: one of a package, or one that another file imports."""
+    folder, _, name = path.rpartition("/")
+    if f"{folder}/__init__.py".lstrip("/") in tree.paths:
+        return True
+    stem, home = re.escape(name.removesuffix(".py")), re.escape(folder.rpartition("/")[2])
+    below = rf"|\b{home}\." if home else ""
+    named = rf"(?:(?<![\w.])|(?<!\w)\.+{below}){stem}\b"
+    word = re.compile(
+        rf"^[ \t]*(?:from|import)[ \t](?:[^\n#]*?{named}|[^\n#]*\([^)]*?{named})", re.M
+    )
+    others = (text for other, text in texts.items() if other != path and "read_base" not in text)
+    return any(stem in text and word.search(text) for text in others)
+
+
+def is_of_sphinx(tree: ast.Module) -> bool:
+    """Whether a `conf.py` is Sphinx's."""
+    names = {
+        getattr(target, "id", "")
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+    }
+    return bool(names & {"extensions", "html_theme", "master_doc", "root_doc"})
+
+
+def refuse_in_notebook(text: str, statement: str) -> Text | None:
+    """Why a notebook (the text of its file) can't import the helper; None where it can.
+
+    `statement` imports it: from a package of the project, or from beside the notebook.
+    """
+    place = next((word for word in CLOUD if word in text), None)
+    if place is not None:
+        return Text(
+            "this notebook is opened alone in the cloud ({place}); pass --style direct for it",
+            place=place.rstrip("/"),
+        )
+    if not statement.startswith("from "):
+        return None
+    package = statement.split()[1]
+    named = re.compile(rf"(?<![\w/.-]){re.sub('[._]', '[-_.]', package)}(?![\w-])")
+    if any(map(named.search, INSTALLED.findall(text))):
+        return Text(
+            "this notebook installs {package} without the helper; pass --style direct for it",
+            package=package,
+        )
+    return None
