@@ -107,6 +107,7 @@ def project_of(job: Job, path: str) -> Project:
         foreign=other_back_end(job, path),
         imports=lambda other: IMPORTED.findall(job.texts.get(other, "")),
         reserved=reserve(job, path),
+        owns=job.tree.tops.__contains__,
     )
 
 

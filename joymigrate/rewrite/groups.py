@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import conditions, foreign, kernel_names, profiler, refusals
+from joymigrate.rewrite import conditions, foreign, kernel_names, profiler, refusals, third_party
 from joymigrate.rewrite.expressions import (
     Expression,
     OriginMention,
@@ -163,6 +163,8 @@ class Groups:
             at = self.expression_at(mention.start)
             for number in self._behind(at) if at is not None else ():
                 self.doubtful.setdefault(number, self._why(mention, DOUBTED))
+        for number, why in third_party.find(self).items():
+            self.doubtful.setdefault(number, why)
         done = self._written()
         self._guarding()
         return done

@@ -49,6 +49,7 @@ class Project:
     foreign: str | None = None  # the back end that it serves, beside a file for the origin
     imports: Callable[[str], list[str]] = lambda path: []  # what a file imports first of all
     reserved: str | None = None  # the folder or file that serves the origin alone
+    owns: Callable[[str], bool] = lambda root: False  # whether a top package lies in the project
 
 
 @dataclass(frozen=True, slots=True)

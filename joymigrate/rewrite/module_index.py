@@ -49,6 +49,7 @@ class ModuleIndex:
     # Folders of distributions inside of the project, with their top packages' folders → files.
     inner: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     words: frozenset[str] = frozenset()  # names of all files and folders, without endings
+    tops: frozenset[str] = frozenset()  # names of top packages, in whatever folder
     # `__init__.py` → what it calls modules of the project: `from . import config as cfg`
     aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     _found: dict[tuple[str, str], tuple[str, str] | None] = field(default_factory=dict)
@@ -67,11 +68,16 @@ class ModuleIndex:
             first -= {f"{home}src"}
             return {each: sum(p.startswith(f"{each}/") for p in paths) for each in first}
 
+        named = {
+            folder.rpartition("/")[2] for folder in tops if folder.rpartition("/")[0] not in tops
+        }
+        named |= {f.rpartition("/")[2] for f in folders if f.rpartition("/")[0].endswith("src")}
         words = {part for path in paths for part in PurePosixPath(path).with_suffix("").parts}
         return cls(
             frozenset(paths),
             frozenset(folders),
             words=frozenset(words),
+            tops=frozenset(named),
             packages=packages(""),
             inner={home: own for home in homes if (own := packages(f"{home}/"))},
         )
