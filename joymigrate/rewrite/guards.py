@@ -114,12 +114,27 @@ def negative(test: ast.AST) -> bool:
     """Whether a condition denies something; of several parts, one that speaks of a device does.
 
     `not x.is_available() or small` is negative; `not other_vendor and x.is_here()` is not, nor is
-    `not no_cuda and x.is_here()`.
+    `not no_cuda and x.is_here()`, or `x.is_here() and not y.is_here()`.
     """
     parts = list(flatten(test))
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) and affirms(parts):
+        return False
     asking = [part for part in parts if names_device(part)]
     questions = [part for part in asking if asks_for(part)]
     return any(denies(node) for part in questions or asking or parts for node in ast.walk(part))
+
+
+def affirms(parts: list[ast.AST]) -> bool:
+    """Whether parts that must all hold ask for one tensor's device, and deny that of another."""
+    flags = [part for part in parts if is_flag(part)]
+    denied = [part for part in parts if isinstance(part, ast.UnaryOp) and is_flag(part.operand)]
+    others = [part for part in parts if part not in flags and part not in denied]
+    return bool(flags and denied) and not any(denies(n) for p in others for n in ast.walk(p))
+
+
+def is_flag(part: ast.AST) -> bool:
+    """Whether a part of a condition is a tensor's flag for a device: `x.is_cuda`."""
+    return isinstance(part, ast.Attribute) and part.attr[:3] == "is_" and names_device(part)
 
 
 def flatten(test: ast.AST) -> Iterator[ast.AST]:

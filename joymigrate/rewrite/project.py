@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.model import Finding, Scan, Style, Tier
-from joymigrate.rewrite import analyse, discover, fusions, module_index, native, python
+from joymigrate.rewrite import (
+    analyse,
+    discover,
+    fusions,
+    module_index,
+    native,
+    own_extensions,
+    python,
+)
 from joymigrate.rewrite.across import read_text, settle
 from joymigrate.rewrite.codemods.device_methods import OF_MODULES
 from joymigrate.rewrite.context import Context
@@ -105,6 +113,7 @@ def scan(
     named = {f.relative: f for f in files}
     findings = leave_together(findings, context.rules, named, tree)
     findings = leave_replaced(findings, Vocabulary.of(context).module, texts, named, tree)
+    findings = own_extensions.doubt(findings, own, tree, chip.device)
     findings.sort(key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.rule))
     return Scan(
         root=root,
