@@ -60,7 +60,7 @@ def find_lacking(texts: Mapping[str, str], tree: ModuleIndex, target: str = "") 
             lacking |= {path: first} if first is not None else {}
     fresh = dict(lacking)
     for _ in range(ROUNDS):
-        words = {tree_name(path) for path in fresh}
+        words = {import_name(path) for path in fresh}
         further: dict[str, str] = {}
         for path, text in texts.items() if words else ():
             if path in lacking or not any(word in text for word in words):
@@ -83,7 +83,7 @@ def is_file(place: tuple[str, str] | None) -> bool:
     return place is not None and not place[1]
 
 
-def tree_name(path: str) -> str:
+def import_name(path: str) -> str:
     """The last name by which a file is imported."""
     stem = path.removesuffix(".py").removesuffix("/__init__")
     return stem.rpartition("/")[2]
@@ -95,11 +95,11 @@ def find_names(texts: Iterable[str]) -> set[str]:
     for text in texts:
         tree = parse_text(text) if BUILDER in text else None
         if tree is not None and not (PORTABLE in text and builds_without(tree)):
-            found.update(named_in(tree))
+            found.update(find_builder_names(tree))
     return found
 
 
-def named_in(tree: ast.Module) -> Iterator[str]:
+def find_builder_names(tree: ast.Module) -> Iterator[str]:
     """Names that are given to the builder, or to what a variable may call it: `kind("ops", …)`."""
     nodes = list(ast.walk(tree))
     builders = {BUILDER}

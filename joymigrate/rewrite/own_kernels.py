@@ -39,6 +39,10 @@ SPEAKING = ("print", "warn", "warning", "info", "debug", "error", "warn_once", "
 FEW_BITS = re.compile(r"(?:^|_)(?:[48]_?bit|bnb|bitsandbytes)(?:_|$)", re.I)
 KIND = "the name of one of the framework's accelerators, which it looks up in a table of its own"
 LEAVES = (ast.Return, ast.Raise, ast.Continue)
+FOLLOWS = (
+    "what follows runs {kernel}, which is made for the origin; "
+    "on {chip} the other branch may be right"
+)
 SWITCHES = "all that it decides about are numeric switches of the origin's, as {name}"
 
 
@@ -75,6 +79,9 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
     kept = kept_for_library(module, node)
     if kept is not None:
         return Text("it decides about {name}, which is made for the origin", name=kept)
+    if isinstance(parent, ast.Assert):
+        needed = find_needed(module, parent)
+        return Text(FOLLOWS, kernel=needed, chip=module.context.chip.name) if needed else None
     if not isinstance(parent, (ast.If, ast.IfExp)) or child is not parent.test:
         return None
     parts = behind(parent)
@@ -85,12 +92,24 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
         for each in ast.walk(part):
             name = kernel(module, each, tensor)
             if name is not None:
-                return Text(
-                    "what follows runs {kernel}, which is made for the origin; "
-                    "on {chip} the other branch may be right",
-                    kernel=name,
-                    chip=module.context.chip.name,
-                )
+                return Text(FOLLOWS, kernel=name, chip=module.context.chip.name)
+    return None
+
+
+def find_needed(module: Module, asserted: ast.Assert) -> str | None:
+    """A library of kernels that the function behind an assertion uses, or one which it calls."""
+    function = module.names.enclosing(asserted, (ast.FunctionDef, ast.AsyncFunctionDef))
+    if function is None or not library_words(module).search(module.source.text):
+        return None
+    calls = (each.func for each in ast.walk(function) if isinstance(each, ast.Call))
+    named = (module.names.lookup(f.id, f) for f in calls if isinstance(f, ast.Name))
+    bindings = [found[1][0] for found in named if found is not None and len(found[1]) == 1]
+    parts = [function, *(each.node for each in bindings if each.kind == "function")]
+    for each in (each for part in parts for each in ast.walk(part)):
+        if isinstance(each, (ast.Name, ast.Attribute)):
+            dotted = module.names.dotted(each)
+            if dotted is not None and "." in dotted and is_bound(module, dotted):
+                return dotted
     return None
 
 

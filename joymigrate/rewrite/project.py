@@ -36,6 +36,7 @@ from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import GUARD, entries
 from joymigrate.rewrite.files_together import leave_together
+from joymigrate.rewrite.kernel_callers import doubt_callers
 from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels
 from joymigrate.rewrite.replaced import leave_replaced
@@ -114,6 +115,7 @@ def scan(
     findings = leave_together(findings, context.rules, named, tree)
     findings = leave_replaced(findings, Vocabulary.of(context).module, texts, named, tree)
     findings = own_extensions.doubt(findings, own, tree, chip.device)
+    findings = doubt_callers(findings, own, tree, origin.device, chip.device)
     findings.sort(key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.rule))
     return Scan(
         root=root,
