@@ -79,7 +79,7 @@ def shape_of(module: Module, value: str) -> str | None:
     exact = words.exact_device.match(value)
     if exact:
         return "index" if exact.group(1) else "exact"
-    if value == words.backend:
+    if value in (words.backend, words.backend.upper()):  # torch takes both
         return "backend"
     if words.composite.match(value):
         return "composite"
@@ -139,7 +139,7 @@ def option_value(module: Module, value: str) -> str | None:
     known = names.get(name.replace("-", "_")) if equals else None
     if known == DEVICE and words.exact_device.match(given):
         return given
-    return given if known == BACKEND and given == words.backend else None
+    return given if known == BACKEND and given.lower() == words.backend else None
 
 
 def option_before(node: ast.expr) -> str | None:
@@ -172,7 +172,7 @@ def describe_text(module: Module, node: ast.expr, value: str, shape: str) -> Ite
     head = 0
     if shape == "option":
         head, value = value.index("=") + 1, value.partition("=")[2]
-        if value == module.vocabulary.backend:
+        if value.lower() == module.vocabulary.backend:
             kind, rule = BACKEND, "JM130"
     plain = match is not None and (
         match["body"].startswith(value) if shape == "fstring" else match["body"][head:] == value

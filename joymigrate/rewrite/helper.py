@@ -186,6 +186,20 @@ def set_autocast_dtype(dtype):
     torch.set_autocast_dtype(accelerator(), dtype)
 
 
+@torch.jit.ignore
+def is_autocast_enabled() -> bool:
+    """Whether autocast is on for the accelerator."""
+    name = accelerator()  # torch before 2.4 takes no name here, and means the origin
+    return torch.is_autocast_enabled() if name == ORIGIN else torch.is_autocast_enabled(name)
+
+
+def set_autocast_enabled(enabled):
+    """Turn autocast on or off for the accelerator."""
+    name = accelerator()
+    given = (enabled,) if name == ORIGIN else (name, enabled)
+    torch.set_autocast_enabled(*given)
+
+
 def visible_devices_variable():
     """Name of the environment variable that says which cards a process sees."""
     return PLATFORMS[accelerator()][2]

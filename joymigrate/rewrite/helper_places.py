@@ -12,15 +12,12 @@ import re
 import sys
 from collections.abc import Mapping
 
-from joymigrate.chips import Chip
 from joymigrate.language import Text
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.module_index import LOADS, ModuleIndex
 
 # Packages of servers that copy one file out of its project, with what they call such a file.
 SERVERS = {"ts": "a handler of TorchServe", "triton_python_backend_utils": "a model of Triton"}
-# Devices for which mmengine's launcher `pytorch` starts a backend of its own choice (0.10, 0.11).
-SERVED = ("npu", "mlu", "musa")
 CLOUD = ("google.colab", "colab.research.google.com/", "/kaggle/input")
 # A program that runs or loads files of Python by their paths.
 RUNS = re.compile(rf"\bexec\(|{'|'.join(LOADS)}")
@@ -48,25 +45,14 @@ def refuse_helper(
     if is_configuration(module.tree) or data:
         if any("mmengine" in text or "mmcv" in text for text in texts.values()):
             return Text(
-                "mmengine or mmcv reads this configuration, where a call of the helper fails{more}",
-                more=own_backend(module.context.chip),
+                "mmengine or mmcv reads this configuration, where a call of the helper fails; "
+                "pass --style direct for it"
             )
         if not heads - sys.stdlib_module_names and any(map(RUNS.search, texts.values())):
             return Text("this file is read as data: pass --style direct for it")
     if name == "conf.py" and is_of_sphinx(module.tree) and not statement.startswith("from "):
         return Text("Sphinx reads this file from another folder; pass --style direct for it")
     return None
-
-
-def own_backend(chip: Chip) -> str:
-    """What mmengine does by itself, where it knows the chip."""
-    if chip.device not in SERVED:
-        return ""
-    return Text(
-        " (`--launcher pytorch` starts {backend} on {device} by itself)",
-        backend=chip.backend,
-        device=chip.device,
-    )
 
 
 def is_configuration(tree: ast.Module) -> bool:

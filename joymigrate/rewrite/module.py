@@ -241,11 +241,12 @@ class Module:
         """Strings with a word of the origin in them and their values, docstrings left out."""
         if self._spoken is None:
             device, backend = self.vocabulary.device, self.vocabulary.backend
+            capital = backend.upper()
             self._spoken = [
                 (node, node.value)
                 for node in self.names.nodes[ast.Constant]
                 if isinstance(node.value, str)
-                and (device in node.value or backend in node.value)
+                and (device in node.value or backend in node.value or capital in node.value)
                 and node not in self.names.docstrings
             ]
         return self._spoken

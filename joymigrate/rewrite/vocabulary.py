@@ -128,7 +128,8 @@ class Vocabulary:
     def string(self, text: str) -> str:
         """A device or backend string of the origin as the target writes it."""
         text = re.sub(rf"\b{re.escape(self.device)}\b", self.to_device, text)
-        return re.sub(rf"\b{re.escape(self.backend)}\b", self.to_backend, text)
+        text = re.sub(rf"\b{re.escape(self.backend)}\b", self.to_backend, text)
+        return re.sub(rf"\b{re.escape(self.backend.upper())}\b", self.to_backend.upper(), text)
 
 
 _MADE: dict[tuple[object, ...], Vocabulary] = {}

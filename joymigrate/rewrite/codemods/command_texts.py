@@ -27,7 +27,7 @@ def find(module: Module) -> Iterator[Finding]:
     words = module.vocabulary
     if words.same_device or "--" not in module.source.text:
         return
-    value = rf"(?:{re.escape(words.device)}(?![\w.-])|{re.escape(words.backend)}(?![\w.:-]))"
+    value = rf"(?:{re.escape(words.device)}(?![\w.-])|(?i:{re.escape(words.backend)})(?![\w.:-]))"
     given = re.compile(rf"--(?P<name>[A-Za-z][\w-]*)(?:=|[ ]+)(?P<value>{value})")
     if not given.search(module.source.text):
         return

@@ -13,7 +13,7 @@ from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import foreign
 from joymigrate.rewrite.codemods.device_names import moved_rule, text_is_chain
 from joymigrate.rewrite.module import Module
-from joymigrate.rewrite.moved_names import moved_part
+from joymigrate.rewrite.moved_names import gives_device, moved_part
 
 
 def find(module: Module) -> Iterator[Finding]:
@@ -403,6 +403,8 @@ def lacking_use(module: Module, name: str) -> bool:
     for top, dotted in module.names.imported_chains():
         advice = module.vocabulary.moved(dotted) if dotted.startswith(f"{name}.") else None
         if advice is not None and advice.to is None and not foreign.elsewhere(module, top):
+            return True
+        if dotted == name and gives_device(top, name):
             return True
     return False
 

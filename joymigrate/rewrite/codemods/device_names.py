@@ -21,6 +21,8 @@ AGNOSTIC = {
     "torch.distributed.is_nccl_available": "is_backend_available",
     "torch.get_autocast_gpu_dtype": "get_autocast_dtype",
     "torch.set_autocast_gpu_dtype": "set_autocast_dtype",
+    "torch.is_autocast_enabled": "is_autocast_enabled",
+    "torch.set_autocast_enabled": "set_autocast_enabled",
 }
 
 

@@ -67,6 +67,10 @@ def find(module: Module) -> Iterator[Finding | Pending]:
             and text.shape == "index"  # the bare word is a folder's or a language's as well
             and (test_around(module, text.node), text.value) in moved
         )
+        if text.value.isupper() and not alike and not no.edits:
+            module.handled.add(text.node)  # `"NCCL"` is a backend where one is taken, else a title
+            if isinstance(item, Finding):
+                continue
         yield yes if alike and yes is not None and not no.edits else item
 
 
@@ -507,7 +511,9 @@ def fix(module: Module, text: Text, rule: str, *, compare: bool = False) -> Find
         return agnostic(module, text, rule, compare)
     edits = [
         (start + m.start(), start + m.end(), words.string(m.group()))
-        for m in re.finditer(rf"\b({words.device}|{words.backend})\b", text.value)
+        for m in re.finditer(
+            rf"\b({words.device}|{words.backend}|{words.backend.upper()})\b", text.value
+        )
     ]
     return module.find(rule, text.span, edits=edits, needs=need(module))
 
@@ -569,6 +575,7 @@ def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
         written = " + ".join(filter(None, joined))
     elif text.shape == "backend":
         written = f"{jm}.accelerator_backend()" if compare else f"{jm}.dist_backend()"
+        written += ".upper()" if text.value.isupper() else ""
     elif text.shape == "composite":
         if compare or text.value != f"cpu:gloo,{words.device}:{words.backend}":
             return report(module, text, "no helper form of this combination", rule)
@@ -610,7 +617,7 @@ def speaks_of_device(module: Module, node: ast.AST) -> bool:
 def pattern(module: Module, text: Text, rule: str) -> Finding:
     """`case "cuda:0":` with a name of the helper's, as a pattern takes no call."""
     names = {"exact": "ACCELERATOR", "backend": "ACCELERATOR_BACKEND"}
-    name = names.get(text.shape)
+    name = None if text.value.isupper() else names.get(text.shape)
     if text.shape == "index":
         name = "ACCELERATOR_" + text.value.partition(":")[2]
     if name is None:

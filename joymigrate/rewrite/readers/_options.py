@@ -175,7 +175,7 @@ def backend(sites: Sites, word: Word, at: int, text: str, rule: str) -> None:
     old, new = moves.context.origin.backend, moves.context.chip.backend
     if new in text.split(","):
         sites.deals_with("backend", new)
-    if old == new or old not in re.split(r"[,:]", text):
+    if old == new or old not in re.split(r"[,:]", text.lower()):
         return
     span = word.span(at, at + len(text))
     if span is None:
@@ -194,6 +194,7 @@ def move_part(part: str, sites: Sites) -> str:
     """`nccl` or `cuda:nccl` in the target's words."""
     origin, chip = sites.context.origin, sites.context.chip
     names = {origin.device: chip.device, origin.backend: chip.backend}
+    names[origin.backend.upper()] = chip.backend.upper()
     return ":".join(names.get(piece, piece) for piece in part.split(":"))
 
 
