@@ -41,6 +41,7 @@ from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels
 from joymigrate.rewrite.replaced import leave_replaced
 from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.unseen import leave_unseen
 from joymigrate.rewrite.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ def scan(
     findings = leave_replaced(findings, Vocabulary.of(context).module, texts, named, tree)
     findings = own_extensions.doubt(findings, own, tree, chip.device)
     findings = doubt_callers(findings, own, tree, origin.device, chip.device)
+    findings = leave_unseen(findings, results, named, job, texts)
     findings.sort(key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.rule))
     return Scan(
         root=root,

@@ -14,7 +14,11 @@ from joymigrate.model import Style
 from joymigrate.rewrite import patches, scan
 from tests.ledger.trees import write_tree
 
-CASES = yaml.safe_load(Path(__file__).with_name("together.yaml").read_text(encoding="utf-8"))
+CASES = [
+    case
+    for name in ("together.yaml", "outside_python.yaml")
+    for case in yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+]
 RUNS = [
     pytest.param(case, Style(style), id=f"{case['name']}-{style}")
     for case in CASES
