@@ -6,7 +6,7 @@ import ast
 import re
 
 from joymigrate.rewrite import conditions
-from joymigrate.rewrite.device_texts import Text, find_matched
+from joymigrate.rewrite.device_texts import Text, find_matched, last_name
 from joymigrate.rewrite.module import Module
 
 STRING_METHODS = {
@@ -33,6 +33,7 @@ SHOWN = {
     "reason",
 }
 GROWING = ("append", "add", "insert")
+ENUMERATION = re.compile(r"(?:Enum|Flag)$")
 ANNOTATED = "a type annotation"
 TABLE_KEY = "a dictionary key, perhaps of saved files"
 
@@ -266,3 +267,24 @@ def mixed_precision(module: Module, text: Text) -> bool:
     if not isinstance(call, ast.Call):
         return False
     return (module.names.dotted(call.func) or "") in module.sinks.precision
+
+
+def is_member(module: Module, node: ast.AST) -> bool:
+    """Whether a literal is in the value of an enumeration's member: `CUDA = "cuda"`.
+
+    Two members of one value are one: without an accelerator it keeps the origin's name.
+    """
+    statement: ast.AST | None = node
+    while statement is not None and not isinstance(statement, ast.stmt):
+        statement = getattr(statement, "parent", None)
+    owner = getattr(statement, "parent", None)
+    return isinstance(owner, ast.ClassDef) and is_enumeration(module, owner)
+
+
+def is_enumeration(module: Module, owner: ast.ClassDef, steps: int = 4) -> bool:
+    """Whether a class is one of `enum`, by the names of its bases and of theirs in the file."""
+    names = {last_name(base) for base in owner.bases}
+    if any(map(ENUMERATION.search, names)):
+        return True
+    classes = module.names.nodes[ast.ClassDef] if steps else ()
+    return any(each.name in names and is_enumeration(module, each, steps - 1) for each in classes)

@@ -24,6 +24,7 @@ from joymigrate.rewrite.device_places import (
     compared_with,
     conditions_of,
     find_asserted,
+    is_member,
     mixed_precision,
     special_place,
     where_available,
@@ -552,6 +553,7 @@ def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
     """The helper's expression for a literal."""
     words, jm = module.vocabulary, module.helper
     compare = compare or mixed_precision(module, text) or speaks_of_device(module, text.node)
+    compare = compare or is_member(module, text.whole)
     device = f"{jm}.accelerator()" if compare else f"{jm}.device_type()"
     if isinstance(getattr(text.node, "parent", None), ast.MatchValue):
         return pattern(module, text, rule)
