@@ -84,11 +84,27 @@ def find_kernels(texts: Mapping[str, str], trees: Trees, origin: str, target: st
             here |= {each.name for each in defined if any(find_calls(each, here))}
         names |= here
         homes |= {path} if here else set()
+    for _ in range(ROUNDS if names else 0):
+        called_by = {each: path for path in texts for each in find_callers(path, names, trees)}
+        if not called_by.keys() - names:
+            break
+        names |= called_by.keys()
+        homes.update(called_by.values())
     if not names:
         return names
     defines = re.compile(rf"^(?:def|class)[ ]({'|'.join(map(re.escape, names))})\b", re.M)
     others = (text for path, text in texts.items() if path not in homes)
     return names.difference(*(defines.findall(text) for text in others))
+
+
+def find_callers(path: str, names: set[str], trees: Trees) -> Iterator[str]:
+    """Functions of a file, no test, that call one of some functions whatever happens."""
+    if "test" in path or not any(name in trees.texts[path] for name in names):
+        return
+    tree = trees.of(path)
+    for each in tree.body if tree is not None else ():
+        if isinstance(each, FUNCTIONS) and any(find_calls(each, names)):
+            yield each.name
 
 
 def find_called(node: ast.AST, called: set[str], origin: str) -> Iterator[str]:
