@@ -153,7 +153,7 @@ class OptionReaders:
     @cached_property
     def _word(self) -> re.Pattern[str]:
         origin = self.job.context.origin
-        words = f"{re.escape(origin.device)}|{re.escape(origin.backend)}"
+        words = f"{re.escape(origin.device)}|(?i:{re.escape(origin.backend)})"
         return re.compile(rf"(?:[=(\[{{,:]|\bin)\s*[\"'](?:{words})[\"':]")  # no word in a sentence
 
     def _defining(self, path: str, name: str) -> set[int]:
