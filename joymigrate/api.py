@@ -113,9 +113,16 @@ def scan(*paths: AnyPath, to: str | None = None, **settings: Any) -> Scanned:
 
 
 def rewrite(
-    *paths: AnyPath, to: str | None = None, unsafe: bool = False, **settings: Any
+    *paths: AnyPath,
+    to: str | None = None,
+    unsafe: bool = False,
+    tests: bool = False,
+    **settings: Any,
 ) -> Rewritten:
     """What `joymigrate rewrite` would change; no file is written.
+
+    `unsafe` and `tests` are its options: also edits that need a look, also tests that need the
+    device.
 
     To apply it: `joymigrate rewrite` (one step that can be rolled back), or `git apply` with
     `diff()`.
@@ -123,9 +130,11 @@ def rewrite(
     from joymigrate import rewrite as rewriting
     from joymigrate.ledger import Ledger
     from joymigrate.report.rewriting import as_json
+    from joymigrate.rewrite import device_tests
     from joymigrate.rewrite.outcome import Outcome
 
     found, _ = _scan(paths, to, settings)
+    found = device_tests.include(found) if tests else found
     patches = tuple(p for p in rewriting.patches(found, unsafe=unsafe) if p.before != p.after)
     outcome = Outcome(found, patches, Ledger.of(Path(paths[0])))
     document = json.loads(as_json(outcome, wrote=False))

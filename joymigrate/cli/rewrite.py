@@ -42,6 +42,7 @@ def command(
     diff: bool = typer.Option(False, "--diff", help="Print the diff, write nothing; 1 if any."),
     check: bool = typer.Option(False, "--check", help="Write nothing; 1 if anything would change."),
     unsafe: bool = typer.Option(False, "--unsafe", help="Also edits that need a look."),
+    tests: bool = typer.Option(False, "--tests", help="Also tests that need the device."),
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="DIR", help="Write a rewritten copy of the tree to DIR."
     ),
@@ -97,9 +98,9 @@ def command(
     ledger = one_project(paths)
 
     from joymigrate import rewrite
-    from joymigrate.rewrite import project_python
+    from joymigrate.rewrite import device_tests, project_python
 
-    if multi_card and (prove or unsafe or style or select or ignore):
+    if multi_card and (prove or unsafe or tests or style or select or ignore):
         raise JoyError(
             "--multi-card goes alone: it writes no chip's words",
             help="joymigrate rewrite --multi-card train.py, then joymigrate rewrite train.py",
@@ -113,12 +114,15 @@ def command(
                 help="add --style agnostic",
             )
         scan = scan_with(paths, origin, settings, quiet)
+        if tests:
+            scan = device_tests.include(scan)
         if prove:
             scan, proven = prove_patches(scan, program, unsafe, prove_timeout, ledger.root)
         else:
             proven = rewrite.patches(scan, unsafe=unsafe)
     kept, notes = project_python.check_patches(proven, ledger.root)
     notes = [*notes, *(scripts_that_stay(scan) if multi_card else ())]
+    notes += device_tests.tell_waiting(scan) if not (multi_card or unsafe) else []
     if prove and len(kept) < len(proven):
         notes.append("without these files the others were not run: prove them after this rewrite")
     made = [p for p in kept if p.before != p.after]

@@ -15,12 +15,12 @@ import ast
 import bisect
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import conditions, foreign, kernel_names, profiler, refusals, third_party
+from joymigrate.rewrite import conditions, foreign, kernel_names, profiler, refusals
 from joymigrate.rewrite.expressions import (
     Expression,
     OriginMention,
@@ -45,6 +45,9 @@ STAYS = "it goes with `{text}` (line {line}), which stays"
 DOUBTED = "it goes with `{text}` (line {line}), which needs a look"
 
 
+Doubts = Callable[["Groups"], Mapping[int, str]]
+
+
 class Groups:
     """The groups of one module's findings."""
 
@@ -56,6 +59,7 @@ class Groups:
             at = self.expression_at(self.offset(finding)) if finding.edits else None
             if at is not None and finding.rule != "JM001" and finding.group is None:
                 self.members[at].append(number)
+        self.elsewhere: set[int] = set()  # left since they are of other back ends or vendors
         self.placed: set[int] = set()  # left since a condition that stays asks for their value
         self.stay: dict[int, str] = {}  # finding → why it is not written
         self.doubtful: dict[int, str] = {}  # finding → why it needs a look
@@ -122,7 +126,7 @@ class Groups:
 
     # -- groups --------------------------------------------------------------------------------
 
-    def bind(self) -> list[Finding]:
+    def bind(self, doubts: Doubts) -> list[Finding]:
         """The findings with their groups; those whose group can't be written are reports."""
         if self.members:
             self._leave_foreign(foreign.parts(self.module))
@@ -139,14 +143,14 @@ class Groups:
         if self.module.project.reserved:
             reason = Text(foreign.RESERVED, place=self.module.project.reserved)
             self._leave(range(len(self.findings)), reason)
-        elsewhere = set(self.stay)
+        self.elsewhere = set(self.stay)
         self._held()
         decided = set(self.stay)
         if self.members:
             self._leave_foreign(foreign.questions(self.module))
         for mention in self.mentions:
             at = self.expression_at(mention.start) if self.members else None
-            if at is not None and not self._mixed_before(at) and not labels(mention.node):
+            if at is not None and not self._mixed_before(at) and not is_label(mention.node):
                 self._leave(self.members.get(at, ()), self._why(mention))
             if mention.hard:
                 self._release_guard(mention)
@@ -155,7 +159,7 @@ class Groups:
                 self._keep_behind(at, self._why(mention))
         self.hold_for_libraries()
         self._release_guards_of_left(decided)
-        self._leave_profiler(elsewhere)
+        self._leave_profiler()
         for mention in self.unsure:
             for number in self._with_guard(mention, hold=False):
                 self.doubtful.setdefault(number, self._why(mention, DOUBTED))
@@ -163,7 +167,7 @@ class Groups:
             at = self.expression_at(mention.start)
             for number in self._behind(at) if at is not None else ():
                 self.doubtful.setdefault(number, self._why(mention, DOUBTED))
-        for number, why in third_party.find(self).items():
+        for number, why in doubts(self).items():
             self.doubtful.setdefault(number, why)
         done = self._written()
         self._guarding()
@@ -181,14 +185,14 @@ class Groups:
         if owner is not None and kernel_names.own_name(self.module).search(owner.name):
             self._leave(self._inside([owner]), self._why(mention))
 
-    def _leave_profiler(self, elsewhere: set[int]) -> None:
+    def _leave_profiler(self) -> None:
         """Leave the profiler whole where a part of it stays: it takes its own activities alone.
 
         `kinds.append(ProfilerActivity.CUDA)` behind an answer that stays, and what is read from
-        torch's profiler and the target's has not. `elsewhere` are places of other back ends.
+        torch's profiler and the target's has not.
         """
         names = [n for n, f in enumerate(self.findings) if f.rule == PROFILER and f.edits]
-        kept = (self.stay[n] for n in names if n in self.stay and n not in elsewhere)
+        kept = (self.stay[n] for n in names if n in self.stay and n not in self.elsewhere)
         reason = next(kept, None) or (profiler.lacking_result(self.module) if names else None)
         if reason is not None:
             self._leave(names, reason)
@@ -474,21 +478,24 @@ class Groups:
         return found
 
 
-def labels(node: ast.AST) -> bool:
-    """Whether a text is the name under which a table gets a value."""
+def is_label(node: ast.AST) -> bool:
+    """Whether a text is the key under which a table gets a value: `devices["cuda"] = …`."""
     parent = getattr(node, "parent", None)
     return parent is not None and label(parent) and parent.slice is node
 
 
-def bind(module: Module, findings: list[Finding]) -> list[Finding]:
-    """Put findings into groups; a group that can't be written as a whole is reported."""
+def bind(module: Module, findings: list[Finding], doubts: Doubts) -> list[Finding]:
+    """Put findings into groups; a group that can't be written as a whole is reported.
+
+    `doubts` tells which findings need a look, and why.
+    """
     if module.vocabulary.same_device:
         return findings
     if not findings:
         if conditions.library_words(module).search(module.source.text):
             Groups(module, findings).hold_for_libraries()
         return findings
-    return Groups(module, findings).bind()
+    return Groups(module, findings).bind(doubts)
 
 
 def complete(before: Iterable[Finding], after: Iterable[Finding]) -> list[Finding]:

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
+from joymigrate.rewrite.device_tests import is_waiting
 from joymigrate.rewrite.module_index import ModuleIndex
 from joymigrate.rewrite.own_extensions import BUILDER, Trees, find_builder_names, parse_text, speaks
 
@@ -46,7 +47,7 @@ def doubt_callers(
         if path in texts and word.search(texts[path])
     }
     for number, one in enumerate(found):
-        if one.edits and one.tier is Tier.SAFE and one.rule != "JM001":
+        if one.edits and (one.tier is Tier.SAFE or is_waiting(one)) and one.rule != "JM001":
             here = (
                 name for first, last, name in spans.get(one.path, ()) if first <= one.line <= last
             )

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
+from joymigrate.rewrite.device_tests import is_waiting
 from joymigrate.rewrite.module_index import ModuleIndex
 
 BUILDER = "CUDAExtension"
@@ -37,7 +38,7 @@ def doubt(
     lacking = find_lacking(texts, tree, target)
     for number, one in enumerate(found) if lacking else ():
         name = lacking.get(one.path)
-        if name is not None and one.edits and one.tier is Tier.SAFE:
+        if name is not None and one.edits and (one.tier is Tier.SAFE or is_waiting(one)):
             found[number] = replace(one, tier=Tier.UNSAFE, reason=Text(LACKING, name=name))
     return found
 

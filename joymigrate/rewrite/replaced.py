@@ -59,7 +59,9 @@ def leave_replaced(
                 one, tier=Tier.REPORT, after=None, edits=(), needs=None, group=None, reason=why
             )
         elif own and not any(each.edits and each.tier is Tier.SAFE for each in own):
-            found[number] = replace(one, tier=max(one.tier, Tier.UNSAFE, key=TIERS.index))
+            told = one.reason or next((each.reason for each in own if each.edits), None)
+            tier = max(one.tier, Tier.UNSAFE, key=TIERS.index)
+            found[number] = replace(one, tier=tier, reason=told)
     return found
 
 

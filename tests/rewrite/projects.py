@@ -6,7 +6,7 @@ from pathlib import Path
 
 from joymigrate import chips
 from joymigrate.model import Finding, Scan, Style
-from joymigrate.rewrite import patches, scan
+from joymigrate.rewrite import device_tests, patches, scan
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -32,7 +32,7 @@ def move(
     """Rewrite the project in place and return the scan that it came from."""
     start = chips.get(origin) if origin else chips.origin()
     found = scan([root], chip=chips.target(to), origin=start, style=style)
-    for patch in patches(found, unsafe=unsafe):
+    for patch in patches(device_tests.include(found), unsafe=unsafe):
         assert patch.after is not None
         patch.path.write_bytes(patch.after)
     return found

@@ -10,7 +10,7 @@ import pytest
 
 from joymigrate import chips, rewrite
 from joymigrate.model import Case, Finding, Rule, Scan, Tier
-from joymigrate.rewrite import cases, rules
+from joymigrate.rewrite import cases, device_tests, rules
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.patch import patches
 from joymigrate.rewrite.project import scan
@@ -38,7 +38,7 @@ def of_rule(found: Scan, rule: Rule, case: Case) -> list[Finding]:
 
 def rewritten(found: Scan, case: Case) -> str:
     """The case's file after its patch; as it was, without one."""
-    for patch in patches(found, unsafe=case.unsafe):
+    for patch in patches(device_tests.include(found), unsafe=case.unsafe):
         if patch.path == found.root / case.file and patch.after is not None:
             return patch.after.decode()
     return case.before

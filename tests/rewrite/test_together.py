@@ -11,7 +11,7 @@ import yaml
 
 from joymigrate import chips
 from joymigrate.model import Style
-from joymigrate.rewrite import patches, scan
+from joymigrate.rewrite import device_tests, patches, scan
 from tests.ledger.trees import write_tree
 
 CASES = [
@@ -30,7 +30,7 @@ def rewritten(root: Path, case: dict[str, Any], style: Style) -> dict[str, str]:
     """The project's files after a rewrite."""
     write_tree(root, {name: text.encode() for name, text in case["files"].items()})
     found = scan([root], chip=chips.target("ascend"), origin=chips.origin(), style=style)
-    made = patches(found, unsafe=case.get("unsafe", False))
+    made = patches(device_tests.include(found), unsafe=case.get("unsafe", False))
     after = {patch.path.relative_to(found.root).as_posix(): patch.after for patch in made}
     return {
         name: (after.get(name) or text.encode()).decode() for name, text in case["files"].items()
@@ -74,7 +74,7 @@ def test_a_second_rewrite_changes_nothing(tmp_path: Path) -> None:
         root = tmp_path / str(number)
         rewritten(root, case, Style(style))  # type: ignore[arg-type]
         found = scan([root], chip=chips.target("ascend"), origin=chips.origin(), style=style)  # type: ignore[arg-type]
-        for patch in patches(found):
+        for patch in patches(device_tests.include(found)):
             patch.path.write_bytes(patch.after or b"")
         again = scan([root], chip=chips.target("ascend"), origin=chips.origin(), style=style)  # type: ignore[arg-type]
         assert not list(patches(again)), case["name"]  # type: ignore[index]

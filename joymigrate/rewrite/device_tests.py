@@ -1,0 +1,145 @@
+"""Tests that need the device wait until they are asked for.
+
+A test that runs on the target for the first time fails where anything in it is the origin's: an
+expected message, a library, a process group, a kernel of the project. People who port a project
+leave its tests for later: of 651 device lines that 24 ports changed, 18 stand in tests
+(`benchmarks.golden_ports`). What tests do without the device (mocks, expected values) moves with
+the code that they test.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from joymigrate.language import Text
+from joymigrate.model import Finding, Scan, Tier
+from joymigrate.rewrite.expressions import leaving
+from joymigrate.rewrite.groups import Groups
+from joymigrate.rewrite.kernel_tests import skip_around
+from joymigrate.rewrite.questions import find as find_questions
+
+if TYPE_CHECKING:
+    from joymigrate.rewrite.units import Unit, Units
+
+WAITS = "of a test that needs the device; --tests writes it"
+TOLD = (
+    "{number} edits in {files} files of tests that need the device wait, and these tests are "
+    "skipped on the target: --tests writes them"
+)
+TEST = re.compile(
+    r"(?:^|/)(?:tests?|unit_?tests?|testing)/|(?:^|/)(?:test_[^/]*|[^/]*_test|conftest)\.py$"
+)
+MARKED = re.compile(r"(?:^|[._])(?:gpu|cuda|multigpu|nvidia)", re.I)  # `@pytest.mark.gpu`
+METHODS = ("JM106", "JM110", "JM130")  # they fail where the device is missing
+
+
+def is_test(path: str) -> bool:
+    """Whether a file is one of a project's tests, by its path."""
+    return TEST.search(path) is not None
+
+
+def find(groups: Groups, units: Units) -> dict[int, str]:
+    """Findings of tests that need the device: their numbers, each with the reason.
+
+    Where one test of a file needs it, only those that replace names of the origin's module go on.
+    """
+    module = groups.module
+    if not is_test(module.source.path):
+        return {}
+    kept = [unit for unit in units.all if unit.moving and not replaces_names(groups, unit)]
+    if not any(needs_device(groups, unit) for unit in kept):
+        return {}
+    return {number: Text(WAITS) for unit in kept for number in unit.moving}
+
+
+def replaces_names(groups: Groups, unit: Unit) -> bool:
+    """Whether a test pretends: it replaces a name of the origin's module."""
+    module = groups.module
+    text = module.source.text[unit.start : unit.end]
+    platform = re.escape(module.vocabulary.module)
+    return (
+        re.search(
+            rf"[\"'][\w.]*{platform}[.\"']|setattr\(\s*{platform}\b|object\(\s*{platform}\b", text
+        )
+        is not None
+    )
+
+
+def needs_device(groups: Groups, unit: Unit) -> bool:
+    """Whether a test is skipped without the device, or fails without it."""
+    module = groups.module
+    asked = [
+        question
+        for question in find_questions(module)
+        if unit.start <= module.span(question)[0] < unit.end
+    ]
+    marks = (module.text(each) for each in getattr(unit.node, "decorator_list", ()))
+    if any(MARKED.search(mark) for mark in marks) or any(map(is_skipping, asked)):
+        return True
+    if asked:
+        return False
+    return any(takes_device(groups, groups.findings[number]) for number in unit.moving)
+
+
+def is_skipping(question: ast.AST) -> bool:
+    """Whether a question skips what follows: by the framework, or as it leaves the function."""
+    if skip_around(question) is not None:
+        return True
+    at: ast.AST | None = question
+    while isinstance(at, ast.expr):
+        at = getattr(at, "parent", None)
+    return isinstance(at, ast.If) and leaving(at)
+
+
+def takes_device(groups: Groups, finding: Finding) -> bool:
+    """Whether a place fails on a machine without the device."""
+    module = groups.module
+    if finding.rule in METHODS:
+        return True
+    if finding.rule == "JM101":
+        return not finding.before.startswith(("'", '"')) and not finding.before.endswith(
+            ("is_available", module.vocabulary.module)
+        )
+    if finding.rule not in ("JM120", "JM122"):
+        return False
+    offset = groups.offset(finding)
+    for call in module.names.nodes[ast.Call]:
+        values = (*call.args, *(keyword.value for keyword in call.keywords))
+        if any(module.span(value)[0] <= offset < module.span(value)[1] for value in values):
+            dotted = module.names.dotted(call.func) or ""
+            made = dotted.startswith("torch.") and not dotted.endswith((".device", "autocast"))
+            if made or getattr(call.func, "attr", "") == "to":
+                return True
+    return False
+
+
+def include(scan: Scan) -> Scan:
+    """The scan with edits of such tests among the safe ones."""
+    waiting = {f.path for f in scan.findings if is_waiting(f)}
+    if not waiting:
+        return scan
+    found = tuple(
+        replace(f, tier=Tier.SAFE, reason=None)
+        if is_waiting(f) or (f.path in waiting and f.rule == "JM001" and f.after)
+        else f
+        for f in scan.findings
+    )
+    return replace(scan, findings=found)
+
+
+def is_waiting(finding: Finding) -> bool:
+    """Whether an edit waits as it is of a test that needs the device."""
+    return finding.tier is Tier.UNSAFE and str(finding.reason or "") == WAITS
+
+
+def tell_waiting(scan: Scan) -> list[str]:
+    """A note about edits that wait, for the end of a rewrite."""
+    waiting = [finding for finding in scan.findings if is_waiting(finding)]
+    if not waiting:
+        return []
+    files = len({finding.path for finding in waiting})
+    note: str = Text(TOLD, number=len(waiting), files=files)
+    return [note]

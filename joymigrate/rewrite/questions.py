@@ -1,0 +1,306 @@
+"""Questions for the origin's device, and whether code for the device is seen behind them.
+
+if torch.cuda.is_available(): model.cuda()                  it is
+device = "cuda" if torch.cuda.is_available() else "cpu"     it is
+if x.is_cuda: return fused_scan(x)                          it is not
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from joymigrate.rewrite.expressions import leaving
+from joymigrate.rewrite.groups import Groups
+from joymigrate.rewrite.kernel_names import operator
+from joymigrate.rewrite.kernel_tests import SKIPS, called_name, find_scopes
+from joymigrate.rewrite.own_kernels import behind
+from joymigrate.rewrite.scopes import FUNCTIONS
+
+if TYPE_CHECKING:
+    from joymigrate.rewrite.module import Module
+
+# Functions whose arguments are for people, and words of arguments and functions of that kind.
+SPOKEN = (
+    "print", "echo", "debug", "info", "warn", "warning", "error", "critical", "exception", "log",
+    "skip", "exit", "fail",
+)  # fmt: skip
+MESSAGES = ("help", "reason", "msg", "message", "description")
+# Parameters that take an answer and mean the device that is there.
+# Methods of tensors and modules that change a type or a place, on any device.
+PLACING = ("half", "float", "bfloat16", "double", "to", "cpu", "contiguous", "type", "clone")
+NEUTRAL = ("pin_memory", "enabled", "default", "non_blocking")
+
+
+def find_idle(groups: Groups) -> Iterator[int]:
+    """Findings of questions behind which no code for the device is seen to move."""
+    for question in find(groups.module):
+        at = groups.expression_at(groups.module.span(question)[0])
+        numbers = groups.members.get(at, []) if at is not None else []
+        if any(n not in groups.stay for n in numbers) and not leads_to_device(groups, question):
+            yield from numbers
+
+
+def find(module: Module) -> Iterator[ast.expr]:
+    """The questions of a module: for the platform, for a tensor's device, for a device's kind.
+
+    The number of cards is one where it is compared.
+    """
+    flag, device = module.context.origin.tensor["is_cuda"], module.vocabulary.device
+    available, count = (
+        f"{module.vocabulary.module}.{name}" for name in ("is_available", "device_count")
+    )
+    for node in module.names.nodes[ast.Attribute]:
+        dotted = module.names.dotted(node)
+        compared = dotted == count and any(isinstance(e, ast.Compare) for e in around(node))
+        asked = dotted == available and isinstance(getattr(node, "parent", None), ast.Call)
+        if node.attr == flag or asked or compared:
+            yield node
+    for compare in module.names.nodes[ast.Compare]:
+        operands = (compare.left, *compare.comparators)
+        texts = (e.value for e in operands if isinstance(e, ast.Constant))
+        told = any(isinstance(text, str) and device in text for text in texts)
+        if told and any(is_of_tensor(each) for each in operands):
+            yield compare
+
+
+def is_of_tensor(value: ast.expr) -> bool:
+    """Whether a value is the kind of a tensor's own device: `x.device.type`.
+
+    Any other text or device moves with what it is compared with.
+    """
+    owner = value.value if isinstance(value, ast.Attribute) and value.attr == "type" else None
+    return (
+        isinstance(owner, ast.Attribute)
+        and owner.attr == "device"
+        and (getattr(owner.value, "id", "") != "self")
+    )
+
+
+def around(node: ast.AST) -> Iterator[ast.AST]:
+    """What is above a node inside of its statement."""
+    at = getattr(node, "parent", None)
+    while isinstance(at, (ast.expr, ast.keyword)):
+        yield at
+        at = getattr(at, "parent", None)
+
+
+def is_for_eyes(node: ast.AST) -> bool:
+    """Whether a value is shown to people: a log, the message of an error, a help."""
+    at, parent = node, getattr(node, "parent", None)
+    while parent is not None:
+        if isinstance(parent, ast.Raise) or (isinstance(parent, ast.Assert) and at is parent.msg):
+            return True
+        if isinstance(parent, ast.keyword) and parent.arg in MESSAGES:
+            return True
+        if isinstance(parent, ast.Call) and at is not parent.func:
+            name = called_name(parent)
+            if name in SPOKEN or name in SKIPS or name.endswith(("Warning", "Error", "Exception")):
+                return True
+        if isinstance(parent, ast.stmt):
+            return isinstance(parent, ast.Expr) and isinstance(at, ast.Constant)
+        at, parent = parent, getattr(parent, "parent", None)
+    return False
+
+
+def leads_to_device(groups: Groups, question: ast.expr) -> bool:
+    """Whether code for the device moves where a question decides, or nothing but words is there."""
+    module = groups.module
+    at: ast.AST = question
+    parent = getattr(question, "parent", None)
+    while isinstance(parent, (ast.expr, ast.keyword, ast.comprehension)):
+        if isinstance(parent, ast.IfExp) and at is parent.test:
+            branches = [parent.body, parent.orelse]
+            placed = any(is_general(module, branch) for branch in branches)
+            plain = placed or all(is_plain(module, branch) for branch in branches)
+            return plain or names_device(module, branches)
+        if isinstance(parent, (ast.Lambda, ast.comprehension)):
+            return True
+        given = isinstance(parent, ast.Call) and at is not parent.func
+        if given or isinstance(parent, ast.keyword):
+            call = parent if given else getattr(parent, "parent", None)
+            if called_name(call) in SKIPS:
+                return opens_device_test(groups, question)
+            if is_for_eyes(at):
+                return True
+            if getattr(parent, "arg", None) in NEUTRAL:
+                return True
+            if not hasattr(builtins, called_name(call)) and not calls_torch(module, call):
+                return names_device(module, [call], without=question)  # type: ignore[list-item]
+        at, parent = parent, getattr(parent, "parent", None)
+    if isinstance(parent, ast.If) and at is parent.test:
+        beside = names_device(module, [parent.test], without=question)
+        return beside or branch_has_device(groups, parent)
+    if isinstance(parent, ast.Assert):
+        return moves(groups, find_rest(module, parent))
+    if isinstance(parent, (ast.Assign, ast.AnnAssign)):
+        targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+        return all(is_answer_used(groups, target) for target in targets)
+    return True
+
+
+def moves(groups: Groups, parts: Iterable[ast.AST]) -> bool:
+    """Whether an edit is made inside of parts of the code."""
+    return any(number not in groups.stay for number in groups._inside(parts))
+
+
+def names_device(module: Module, parts: Iterable[ast.AST], without: ast.AST | None = None) -> bool:
+    """Whether parts of the code name the origin's device as a value or call its module."""
+    words = module.vocabulary
+    left_out = set(ast.walk(without)) if without is not None else set()
+    for part in parts:
+        for each in ast.walk(part):
+            if each in left_out:
+                continue
+            if isinstance(each, ast.Attribute) and each.attr == words.device:
+                return True
+            value = each.value if isinstance(each, ast.Constant) else None
+            if isinstance(value, str) and (
+                words.exact_device.match(value)
+                or words.device_prefix.match(value)
+                or value == words.backend
+            ):
+                return True
+    return False
+
+
+def is_plain(module: Module, value: ast.expr) -> bool:
+    """Whether a value is a constant or a name of torch's: `torch.float16`, `0`, `None`."""
+    if isinstance(value, ast.Constant):
+        return True
+    dotted = module.names.dotted(value) or ""
+    return dotted.startswith("torch.") and not dotted.startswith("torch.ops")
+
+
+def is_general(module: Module, value: ast.expr | None) -> bool:
+    """Whether torch itself is called, or a type or place is changed: `x.half()`.
+
+    Not a group of processes: how many there are another file decides.
+    """
+    func = value.func if isinstance(value, ast.Call) else None
+    dotted = (module.names.dotted(func) or "") if func is not None else ""
+    if dotted.startswith("torch."):
+        return not dotted.startswith("torch.distributed") and not operator(module, dotted)
+    return isinstance(func, ast.Attribute) and func.attr in PLACING
+
+
+def calls_torch(module: Module, call: ast.AST | None) -> bool:
+    """Whether torch itself is called."""
+    func = getattr(call, "func", None)
+    return func is not None and (module.names.dotted(func) or "").startswith("torch.")
+
+
+def branch_has_device(groups: Groups, branch: ast.If) -> bool:
+    """Whether code for the device moves behind a condition, or it only speaks to people."""
+    parts = [*behind(branch)[1:], *branch.body]
+    if moves(groups, parts) or names_device(groups.module, parts):
+        return True
+    asked = find_asked(branch.test)
+    if asked and any(is_handed_on(part, asked) for part in parts):
+        return True
+    plain = all(is_plain_statement(groups.module, s) for s in (*branch.body, *branch.orelse))
+    if plain and not isinstance(branch.body[-1], ast.Raise):
+        return True
+    inside = set(groups._inside([branch]))
+    rest = groups._inside(find_rest(groups.module, branch)) if leaving(branch) else []
+    return any(number not in groups.stay and number not in inside for number in rest)
+
+
+def is_plain_statement(module: Module, statement: ast.stmt) -> bool:
+    """Whether a statement speaks to people, keeps a constant, or asks torch alone."""
+    if isinstance(statement, (ast.Pass, ast.Raise)):
+        return True
+    value = getattr(statement, "value", None)
+    if isinstance(statement, ast.Expr) and called_name(value) in SPOKEN:
+        return True
+    if isinstance(statement, ast.Assign) and isinstance(value, ast.Constant):
+        return True
+    asks = isinstance(statement, (ast.Return, ast.Assign, ast.Expr))
+    return asks and is_general(module, value)
+
+
+def find_asked(test: ast.expr) -> set[str]:
+    """Devices whose kind a condition compares: `self._device` of `self._device.type != "cuda"`."""
+    found = set()
+    for compare in (each for each in ast.walk(test) if isinstance(each, ast.Compare)):
+        left = compare.left
+        if isinstance(left, ast.Attribute) and left.attr == "type":
+            left = left.value
+        if isinstance(left, (ast.Name, ast.Attribute)):
+            found.add(ast.unparse(left))
+    return found
+
+
+def is_handed_on(part: ast.AST, names: set[str]) -> bool:
+    """Whether one of the variables is an argument of a call."""
+    return any(
+        isinstance(value, (ast.Name, ast.Attribute)) and ast.unparse(value) in names
+        for call in ast.walk(part)
+        if isinstance(call, ast.Call)
+        for value in (*call.args, *(keyword.value for keyword in call.keywords))
+    )
+
+
+def find_rest(module: Module, statement: ast.stmt) -> list[ast.AST]:
+    """The function around a statement with its decorators and without it, else the file."""
+    function: ast.AST | None = None
+    at: ast.AST | None = statement
+    while at is not None:
+        function = at if isinstance(at, FUNCTIONS[:2]) else function
+        at = getattr(at, "parent", None)
+    if function is None:
+        return [each for each in module.tree.body if each is not statement]
+    body = [each for each in function.body if each is not statement]  # type: ignore[attr-defined]
+    return [*function.decorator_list, *body]  # type: ignore[attr-defined]
+
+
+def is_answer_used(groups: Groups, target: ast.expr) -> bool:
+    """Whether a variable with an answer decides about code for the device somewhere in the file."""
+    module = groups.module
+    if isinstance(target, ast.Name):
+        name = key = target.id
+    elif isinstance(target, ast.Attribute):
+        name, key = target.attr, f".{target.attr}"
+    else:
+        return True  # an entry of a table: told, or read elsewhere
+    if moves(groups, groups._guarded_by(key)):
+        return True
+    nodes = module.names.nodes
+    uses = [n for n in nodes[ast.Name] if n.id == name] + [
+        n for n in nodes[ast.Attribute] if n.attr == name
+    ]
+    uses = [use for use in uses if isinstance(use.ctx, ast.Load)]
+    if not uses:
+        return True  # other files decide
+    for use in uses:
+        for each in around(use):
+            if isinstance(each, ast.IfExp) and names_device(module, [each.body, each.orelse]):
+                return True
+            if isinstance(each, ast.keyword) and each.arg in NEUTRAL:
+                return True
+        statement: ast.AST = use
+        while not isinstance(statement, ast.stmt):
+            statement = getattr(statement, "parent")  # noqa: B009
+        if isinstance(statement, ast.If) and names_device(module, [statement]):
+            return True
+    return False
+
+
+def opens_device_test(groups: Groups, question: ast.expr) -> bool:
+    """Whether code for the device moves in the test that a condition skips."""
+    at: ast.AST = question
+    while not isinstance(at, ast.stmt):
+        above = getattr(at, "parent", None)
+        if at in getattr(above, "decorator_list", ()):
+            marks = getattr(above, "decorator_list", ())
+            within = moves(groups, getattr(above, "body", ()))
+            return within or names_device(groups.module, marks, without=question)
+        if isinstance(at, ast.Call) and called_name(at) == "param":
+            return names_device(groups.module, [at], without=question)
+        if above is None:
+            break
+        at = above
+    scopes = find_scopes(groups.module, question)
+    return moves(groups, (part for scope in scopes for part in getattr(scope, "body", ())))

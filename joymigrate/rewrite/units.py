@@ -1,0 +1,48 @@
+"""What an edit is looked at with: its outermost function, or its statement outside of functions."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from joymigrate.rewrite.module import Module
+
+
+@dataclass(slots=True)
+class Unit:
+    """An outermost function, or a statement outside of functions; spans are text offsets."""
+
+    node: ast.stmt
+    start: int
+    end: int
+    moving: list[int] = field(default_factory=list)  # findings that would be written
+    parts: list[tuple[ast.AST | None, int, str]] = field(default_factory=list)  # what stays
+
+
+class Units:
+    """The units of a file, in order."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.all = sorted(map(self._make, find_units(module.tree.body)), key=lambda u: u.start)
+        self._starts = [unit.start for unit in self.all]
+
+    def _make(self, node: ast.stmt) -> Unit:
+        first: ast.AST = next(iter(getattr(node, "decorator_list", ())), node)
+        return Unit(node, self.module.span(first)[0], self.module.span(node)[1])
+
+    def at(self, offset: int) -> Unit | None:
+        """The unit that holds an offset."""
+        at = bisect.bisect_right(self._starts, offset) - 1
+        return self.all[at] if at >= 0 and offset < self.all[at].end else None
+
+
+def find_units(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Functions and statements at the top level, and those of classes."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield from find_units(node.body)
+        else:
+            yield node

@@ -1,0 +1,121 @@
+"""Edits that need a look: what belongs to them stays, a question leads nowhere, tests that wait."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from joymigrate.cli._main import run as main
+from joymigrate.model import Tier
+from joymigrate.rewrite import device_tests
+from tests.rewrite.projects import look, write
+
+# A function of a program, and what is said of its edits: nothing, or the reason.
+PROGRAMS = {
+    "a question before a function of the project's": (
+        "def go(x):\n    if x.is_cuda:\n        return scan(x)\n    return slow(x)\n",
+        "no code for the device",
+    ),
+    "a question before code that moves": (
+        "def go(x):\n    if torch.cuda.is_available():\n        x = x.cuda()\n    return x\n",
+        None,
+    ),
+    "a question that chooses the device": (
+        "def go():\n    return torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n",
+        None,
+    ),
+    "a question that chooses a function": (
+        "def go():\n    return scan if torch.cuda.is_available() else slow\n",
+        "no code for the device",
+    ),
+    "a question that chooses a type": (
+        "def go(x):\n    return x.half() if x.is_cuda else x\n",
+        None,
+    ),
+    "a size of a group that another file starts": (
+        "from torch import distributed as dist\ndef go():\n"
+        "    return dist.get_world_size() if torch.cuda.is_available() else 1\n",
+        "no code for the device",
+    ),
+    "an answer for a function of another package": (
+        "import cam\ndef go(net):\n    return cam.Cam(net, use_cuda=torch.cuda.is_available())\n",
+        "cam is handed this answer",
+    ),
+    "an answer for pinned memory": (
+        "def go(d):\n"
+        "    return torch.utils.data.DataLoader(d, pin_memory=torch.cuda.is_available())\n",
+        None,
+    ),
+    "a part with the same variable": (
+        "def go(net):\n    net.cuda()\n"
+        "    kinds = [torch.cuda.FloatTensor(2), torch.cuda.nccl.version(net)]\n    return kinds\n",
+        "belongs to it and stays",
+    ),
+    "a part with nothing in common": (
+        "def go(net, size):\n    net.cuda()\n    print(torch.cuda.nccl.version())\n",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_edit_of_a_program_needs_a_look_where_it_was_not_seen_whole(
+    name: str, tmp_path: Path
+) -> None:
+    text, reason = PROGRAMS[name]
+    write(tmp_path, {"a.py": f"import torch\n{text}"})
+    edits = [f for f in look(tmp_path).findings if f.edits and f.rule != "JM001"]
+    assert edits
+    told = [str(f.reason) for f in edits if f.tier is Tier.UNSAFE]
+    assert (reason is None and not told) or any(str(reason) in each for each in told)
+
+
+TESTS = {
+    "skipped without the device": (
+        "@pytest.mark.skipif(not torch.cuda.is_available(), reason='x')\n"
+        "def test_a():\n    torch.zeros(1).cuda()\n",
+        True,
+    ),
+    "marked for it": ("@pytest.mark.gpu\ndef test_a():\n    run(device='cuda')\n", True),
+    "fails without it": ("def test_a():\n    torch.zeros(1, device='cuda')\n", True),
+    "leaves without it": (
+        "def test_a():\n    if not torch.cuda.is_available():\n        return\n    run('cuda')\n"
+        "    torch.zeros(1).to('cuda')\n",
+        True,
+    ),
+    "runs on what is there": (
+        "def test_a():\n    d = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
+        "    torch.zeros(1).to(d)\n",
+        False,
+    ),
+    "pretends": (
+        "def test_a(monkeypatch):\n"
+        "    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)\n"
+        "    assert pick() == torch.device('cuda')\n",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_a_test_that_needs_the_device_waits(name: str, tmp_path: Path) -> None:
+    text, waits = TESTS[name]
+    write(tmp_path, {"tests/test_a.py": f"import pytest, torch\n{text}"})
+    found = look(tmp_path)
+    edits = [f for f in found.findings if f.edits and f.rule != "JM001"]
+    assert edits
+    assert all(device_tests.is_waiting(f) is waits for f in edits)
+    after = device_tests.include(found)
+    assert all(f.tier is Tier.SAFE for f in after.findings if f.edits)
+
+
+def test_tests_are_written_when_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "import torch\ndef test_a():\n    torch.zeros(1).cuda()\n"
+    write(tmp_path, {"tests/test_a.py": text, "a.py": "import torch\ntorch.zeros(1).cuda()\n"})
+    assert main(["rewrite", str(tmp_path), "--check"]) == 1
+    assert "1 edits in 1 files of tests" in " ".join(capsys.readouterr().out.split())
+    assert main(["rewrite", str(tmp_path), "--tests", "--allow-dirty"]) == 0
+    assert ".npu()" in (tmp_path / "tests/test_a.py").read_text()
