@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
+from joymigrate.chips import Chip
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite import analyse
 from joymigrate.rewrite.discover import File
@@ -116,8 +117,9 @@ class OptionReaders:
         """Whether a Python file reads several of some keys, or both of two."""
         if path not in self._words:
             self._words[path] = frozenset(READ.findall(self.texts[path]))
-        read = len(keys & self._words[path])
-        return read >= ENOUGH or (read == len(keys) == ENOUGH - 1)
+        read = keys & self._words[path]
+        rare = {key for key in read if "_" in key}
+        return len(read) >= ENOUGH or len(rare) == ENOUGH - 1 or len(read) == len(keys) > 1
 
     def _defines(self, path: str, name: str) -> bool:
         text = self.texts.get(path, "")
@@ -142,7 +144,8 @@ class OptionReaders:
         compared = re.compile(rf"\b{re.escape(name)}\b[\"'\])]*\s*(?:==|!=|in\b|not in\b)")
         said = {number for number, line in enumerate(lines, 1) if compared.search(line)}
         said |= self._defining(path, name)
-        return any(self._word.search(lines[n - 1]) for n in said - self.moved.get(path, set()))
+        kept = (lines[number - 1] for number in said - self.moved.get(path, set()))
+        return any(self._word.search(line) and not self._target.search(line) for line in kept)
 
     def _offers(self, path: str, name: str) -> bool:
         """Whether the definition of an option has the origin's word, rewritten by default."""
@@ -152,9 +155,11 @@ class OptionReaders:
 
     @cached_property
     def _word(self) -> re.Pattern[str]:
-        origin = self.job.context.origin
-        words = f"{re.escape(origin.device)}|(?i:{re.escape(origin.backend)})"
-        return re.compile(rf"(?:[=(\[{{,:]|\bin)\s*[\"'](?:{words})[\"':]")  # no word in a sentence
+        return literal(self.job.context.origin)
+
+    @cached_property
+    def _target(self) -> re.Pattern[str]:
+        return literal(self.job.context.chip)
 
     def _defining(self, path: str, name: str) -> set[int]:
         """The lines of an option's definitions, up to the bracket that closes."""
@@ -168,6 +173,12 @@ class OptionReaders:
             first, last = (text.count("\n", 0, place) + 1 for place in (match.start(), at))
             found.update(range(first, last + 1))
         return found
+
+
+def literal(chip: Chip) -> re.Pattern[str]:
+    """A chip's device or backend as a literal of its own, no word in a sentence."""
+    words = f"{re.escape(chip.device)}|{re.escape(chip.backend)}"
+    return re.compile(rf"(?:[=(\[{{,:]|\bin)\s*[\"'](?:{words})[\"':]")
 
 
 def definition(name: str) -> re.Pattern[str]:
@@ -194,7 +205,7 @@ def siblings(text: str, start: int) -> set[str]:
                 break
             key = KEY.match(line)
             if key and indentation(line) == indent:
-                found.add(key[1])
+                found.add(key[1].replace("-", "_"))
             number += step
     return found
 

@@ -8,7 +8,7 @@ name is put together at run time is not known.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
 
@@ -186,7 +186,7 @@ class Programs:
                 if EXPANDED in word:
                     return [], None
                 return ([place[0]], self.is_torch(place[0])) if place else ([], False)
-            if word.endswith(".py") and not before.startswith("--"):
+            if word.endswith(".py"):
                 found = self.named(script, word)
                 if not found:
                     return [], None
@@ -238,12 +238,20 @@ class Programs:
                         found += self.of(path, command)[0]
         return list(dict.fromkeys(found))
 
-    def callers(self, script: str) -> Iterator[str]:
-        """Scripts of the project that name a script."""
-        name = re.compile(rf"(?<![\w.-]){re.escape(script.rpartition('/')[2])}(?![\w.-])")
-        for path, text in self.scripts.items():
-            if path != script and name.search(text):
-                yield path
+    def callers(self, script: str) -> list[str]:
+        """Scripts of the project that run or read a script."""
+        return [path for path, called in self.calls.items() if script in called]
+
+    @cached_property
+    def calls(self) -> dict[str, set[str]]:
+        """The other scripts that each script names, the nearest one of that name."""
+        found: dict[str, set[str]] = {}
+        known = {path.rpartition("/")[2] for path in self.scripts}
+        for path in self.scripts:
+            words = (word.value for one in self.script(path).commands for word in one.words)
+            named = {word for word in words if word.rpartition("/")[2] in known}
+            found[path] = {near for word in named for near in self.named(path, word)[:1]} - {path}
+        return found
 
 
 def passes(value: str, first: bool) -> bool:

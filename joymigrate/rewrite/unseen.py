@@ -180,8 +180,8 @@ class Unseen:
     def _asked(self, source: Source, word: Word) -> str:
         """The tool of the origin that decides about an assignment: by its output, or by an `if`."""
         before = source.text[: word.start]
-        read = "|".join(re.escape(each.name) for each in word.expansions)
         value = source.text[word.start : word.end]
+        read = "|".join(re.findall(r"\$\{?(\w+)", value))  # inside of substitutions too
         for tool in self.moves.tools:
             if tool not in source.text:
                 continue
