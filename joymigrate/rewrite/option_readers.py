@@ -178,7 +178,7 @@ class OptionReaders:
 def literal(chip: Chip) -> re.Pattern[str]:
     """A chip's device or backend as a literal of its own, no word in a sentence."""
     words = f"{re.escape(chip.device)}|{re.escape(chip.backend)}"
-    return re.compile(rf"(?:[=(\[{{,:]|\bin)\s*[\"'](?:{words})[\"':]")
+    return re.compile(rf"(?:[=(\[{{,:]|\bin)\s*[\"'](?:{words})[\"':]", re.I)
 
 
 def definition(name: str) -> re.Pattern[str]:
