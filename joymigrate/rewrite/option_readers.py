@@ -177,8 +177,8 @@ class OptionReaders:
 
 def literal(chip: Chip) -> re.Pattern[str]:
     """A chip's device or backend as a literal of its own, no word in a sentence."""
-    words = f"{re.escape(chip.device)}|{re.escape(chip.backend)}"
-    return re.compile(rf"(?:[=(\[{{,:]|\bin)\s*[\"'](?:{words})[\"':]", re.I)
+    words = f"{re.escape(chip.device)}|(?i:{re.escape(chip.backend)})"
+    return re.compile(rf"(?:[=(\[{{,:]|\bin)\s*[\"'](?:{words})[\"':]")
 
 
 def definition(name: str) -> re.Pattern[str]:
