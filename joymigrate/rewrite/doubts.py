@@ -3,8 +3,9 @@
 Two things make an edit doubtful. A part that stays: a place that names the origin's device, a value
 that is not moved, or a library with the origin's kernels, in the same function as the edit and
 bound to it (by a condition or a variable; in a test by standing there). A question for the device
-that leads nowhere: it moves by itself only where code for the device is seen to move behind it, as
-what else runs there may be the origin's alone.
+about a tensor that leads nowhere: it moves by itself only where code for the device is seen to move
+behind it, as what else runs there may be the origin's alone. Questions for the platform have one
+answer in all of a project and move together.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from joymigrate import chips
 from joymigrate.language import Text
 from joymigrate.model import Style, Tier
 from joymigrate.rewrite import device_tests, foreign, kernel_names, questions, third_party
-from joymigrate.rewrite.groups import Groups, is_label
+from joymigrate.rewrite.groups import PROFILER, Groups, is_label
 from joymigrate.rewrite.scopes import FUNCTIONS
 from joymigrate.rewrite.units import Unit, Units
 
@@ -34,6 +35,7 @@ PARTS = frozenset(
     )
 )  # fmt: skip
 STAYS = "`{text}` (line {line}) belongs to it and stays: look at both"
+APART = "the profiler that takes it is made in another file"
 LEADS_NOWHERE = "no code for the device is seen to move behind this question"
 
 
@@ -45,6 +47,10 @@ def find(groups: Groups) -> dict[int, str]:
         return found
     if module.context.origin.name != chips.origin().name:
         return found  # the way back: what was written is taken back
+    package = third_party.find_host_kernels(module)
+    if package is not None:
+        reason: str = Text(third_party.HOST, package=package)
+        return {**found, **dict.fromkeys(range(len(groups.findings)), reason)}
     units = Units(module)
     for number, finding in enumerate(groups.findings):
         unit = units.at(groups.offset(finding)) if finding.edits else None
@@ -65,6 +71,10 @@ def find(groups: Groups) -> dict[int, str]:
                 _, offset, text = part
                 line = module.source.position(offset)[0]
                 found[number] = Text(STAYS, text=shorten(text), line=line)
+    if not re.search(r"\bprofile\(", module.source.text):
+        for number, finding in enumerate(groups.findings):
+            if finding.rule == PROFILER and finding.edits:
+                found.setdefault(number, Text(APART))
     for number in questions.find_idle(groups):
         found.setdefault(number, Text(LEADS_NOWHERE))
     return found

@@ -23,7 +23,7 @@ from joymigrate.rewrite.module_index import ModuleIndex
 BUILDER = "CUDAExtension"
 PORTABLE = "CppExtension"
 LOADS = ("load", "load_inline")
-ROUNDS = 4  # files that an import is followed through
+ROUNDS = 8  # files that an import is followed through
 LACKING = "this file can't be loaded without `{name}`, which is built for the origin"
 
 

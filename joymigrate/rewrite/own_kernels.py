@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 BITS = "bitsandbytes"
 SPEAKING = ("print", "warn", "warning", "info", "debug", "error", "warn_once", "warning_once")
-FEW_BITS = re.compile(r"(?:^|_)(?:[48]_?bit|bnb|bitsandbytes)(?:_|$)", re.I)
+FEW_BITS = re.compile(r"(?:^|_)(?:[48]_?bit|bnb|bitsandbytes|nf4|fp4)(?:_|$)", re.I)
 KIND = "the name of one of the framework's accelerators, which it looks up in a table of its own"
 LEAVES = (ast.Return, ast.Raise, ast.Continue)
 FOLLOWS = (
@@ -61,7 +61,8 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
     if named is not None:
         return Text("it decides about {name}, which is made for the origin", name=named)
     # `torch.cuda.is_available() and is_sm_at_least_90()`
-    beside = vendors_own_in(child) or few_bits_in(module, child)
+    chosen = parent.body if isinstance(parent, ast.IfExp) else child
+    beside = vendors_own_in(child) or few_bits_in(module, child) or few_bits_in(module, chosen)
     if beside is not None:
         return Text("it decides about {name}, which is made for the origin", name=beside)
     skipped = find_skipped(module, node)

@@ -39,8 +39,39 @@ def find_idle(groups: Groups) -> Iterator[int]:
     for question in find(groups.module):
         at = groups.expression_at(groups.module.span(question)[0])
         numbers = groups.members.get(at, []) if at is not None else []
-        if any(n not in groups.stay for n in numbers) and not leads_to_device(groups, question):
+        if any(n not in groups.stay for n in numbers) and is_idle(groups, question):
             yield from numbers
+
+
+def is_idle(groups: Groups, question: ast.expr) -> bool:
+    """Whether no code for the device is seen behind a question about a tensor.
+
+    A question for the platform has one answer in all of a project: it stays alone only where a
+    test or a group of processes, which another file starts, stands behind it.
+    """
+    platform = isinstance(question, ast.Attribute) and (
+        question.attr != groups.module.context.origin.tensor["is_cuda"]
+    )
+    if platform and not (decides_group(groups.module, question) or is_of_test(question)):
+        return False
+    return not leads_to_device(groups, question)
+
+
+def decides_group(module: Module, question: ast.expr) -> bool:
+    """Whether an expression chooses what a group of processes is asked: `get_world_size() if …`."""
+    chosen = (each for each in around(question) if isinstance(each, ast.IfExp))
+    return any(
+        isinstance(call, ast.Call)
+        and (module.names.dotted(call.func) or "").startswith("torch.distributed.")
+        for each in chosen
+        for branch in (each.body, each.orelse)
+        for call in ast.walk(branch)
+    )
+
+
+def is_of_test(question: ast.expr) -> bool:
+    """Whether a question decides if a test is skipped."""
+    return any(called_name(each) in SKIPS for each in around(question))
 
 
 def find(module: Module) -> Iterator[ast.expr]:

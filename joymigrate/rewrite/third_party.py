@@ -33,6 +33,7 @@ FILE = "third_party.yaml"
 BACKEND = "JM130"  # names of collective backends, which torch alone reads
 DEVICE = "{package} is handed this device, and may know none but those that it names"
 ANSWER = "{package} is handed this answer, and may use the origin's device by itself"
+HOST = "this file uses {package}, which has kernels for the host and the origin alone"
 COUNTED = "it decides about {name}, by which libraries count the origin's cards"
 ASKED = ("is_available", "device_count", "current_device")
 # Objects whose `device` is a setting; a tensor's own is where it is already.
@@ -54,6 +55,8 @@ class Table:
     known: frozenset[str]
     neutral: frozenset[str]  # parameters
     counts: tuple[str, ...]  # keys and parameters
+    host_kernels: frozenset[str]  # packages with kernels for the host and the origin alone
+    host_names: frozenset[str]  # and names that give their objects
 
 
 class GroupedFindings(Protocol):
@@ -77,6 +80,8 @@ def table_of(context: Context) -> Table:
         frozenset(name for item in listed for name in item["packages"]),
         frozenset(common["neutral_parameters"]),
         tuple(common["counts"]),
+        frozenset(name for item in common["host_kernels"] for name in item["packages"]),
+        frozenset(name for item in common["host_kernels"] for name in item["names"]),
     )
 
 
@@ -120,6 +125,20 @@ def find(groups: GroupedFindings) -> dict[int, str]:
         if number not in found and any(leaf in handed for part in leaves for leaf in part):
             found[number] = Text("it is compared with a device that needs a look")
     return found
+
+
+def find_host_kernels(module: Module) -> str | None:
+    """A package of kernels for the host and the origin alone whose objects a file uses."""
+    table = table_of(module.context)
+    text = module.source.text
+    if not any(word in text for word in (*table.host_kernels, *table.host_names)):
+        return None
+    for _, dotted in module.names.imported_chains():
+        if dotted.partition(".")[0] in table.host_kernels:
+            return dotted.partition(".")[0]
+        if dotted.rpartition(".")[2] in table.host_names:
+            return dotted
+    return None
 
 
 def find_places(module: Module) -> dict[int, list[ast.expr]]:

@@ -12,7 +12,10 @@ from joymigrate.rewrite.module import Module
 
 @dataclass(slots=True)
 class Unit:
-    """An outermost function, or a statement outside of functions; spans are text offsets."""
+    """An outermost function, a statement outside of functions, or the marks of a class.
+
+    Spans are text offsets.
+    """
 
     node: ast.stmt
     start: int
@@ -31,7 +34,9 @@ class Units:
 
     def _make(self, node: ast.stmt) -> Unit:
         first: ast.AST = next(iter(getattr(node, "decorator_list", ())), node)
-        return Unit(node, self.module.span(first)[0], self.module.span(node)[1])
+        # Of a class its marks alone: `@skipIf(…)`.
+        end = self.module.span(node)[0 if isinstance(node, ast.ClassDef) else 1]
+        return Unit(node, self.module.span(first)[0], end)
 
     def at(self, offset: int) -> Unit | None:
         """The unit that holds an offset."""
@@ -40,9 +45,11 @@ class Units:
 
 
 def find_units(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Functions and statements at the top level, and those of classes."""
+    """Functions and statements at the top level, those of classes, and classes with marks."""
     for node in body:
         if isinstance(node, ast.ClassDef):
+            if node.decorator_list:
+                yield node
             yield from find_units(node.body)
         else:
             yield node

@@ -36,7 +36,7 @@ PIPELINES = re.compile(
     r"|\.cirrus|azure-pipelines|bitbucket-pipelines|cloudbuild|buildspec|appveyor|Jenkinsfile)[^/]*$"
 )
 VENDORS = frozenset(
-    ("rocm", "hip", "rocr", "hpu", "gaudi", "habana", "xpu", "oneapi", "sycl", "tpu", "metal")
+    ("hip", "rocr", "hpu", "gaudi", "habana", "xpu", "oneapi", "sycl", "tpu", "metal")
 )
 FRAMEWORKS = frozenset(("tensorflow", "jax", "keras", "paddle", "mxnet", "xla"))
 TOOLS = frozenset(("tensorrt", "trtexec", "trtllm", "tritonserver"))  # run on the origin alone
@@ -220,7 +220,7 @@ class Unseen:
         return ""
 
     def _twin(self, path: str) -> str:
-        """The file beside a file that does the same for the target: `run_npu.sh`."""
+        """The file beside a file that does the same for the target: `run_<target>.sh`."""
         folder, slash, name = path.rpartition("/")
         stem, dot, ending = name.partition(".")
         origin, chip = self.job.context.origin, self.job.context.chip

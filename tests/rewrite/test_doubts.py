@@ -26,7 +26,7 @@ PROGRAMS = {
         None,
     ),
     "a question that chooses a function": (
-        "def go():\n    return scan if torch.cuda.is_available() else slow\n",
+        "def go(x):\n    return scan(x) if x.is_cuda else slow(x)\n",
         "no code for the device",
     ),
     "a question that chooses a type": (
@@ -41,6 +41,14 @@ PROGRAMS = {
     "an answer for a function of another package": (
         "import cam\ndef go(net):\n    return cam.Cam(net, use_cuda=torch.cuda.is_available())\n",
         "cam is handed this answer",
+    ),
+    "one answer of the platform's": (
+        "def go():\n    return 60 if torch.cuda.is_available() else make()\n",
+        None,
+    ),
+    "kernels for the host and the origin alone": (
+        "import torch_sparse\ndef go(data):\n    data.cuda()\n    return torch_sparse.spmm(data)\n",
+        "torch_sparse",
     ),
     "an answer for pinned memory": (
         "def go(d):\n"
