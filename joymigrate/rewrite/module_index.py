@@ -52,6 +52,7 @@ class ModuleIndex:
     tops: frozenset[str] = frozenset()  # names of top packages, in whatever folder
     # `__init__.py` → what it calls modules of the project: `from . import config as cfg`
     aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    quiet: frozenset[str] = frozenset()  # packages at the top without a word of the device
     _found: dict[tuple[str, str], tuple[str, str] | None] = field(default_factory=dict)
     _reached: dict[str, str] | None = None
 
@@ -279,13 +280,15 @@ class ModuleIndex:
         """Folder of the package at the top of a distribution that a file belongs to or imports.
 
         Of several it is the largest. `home` is the distribution's folder, empty for the project.
+        One without a word of the device has no edit: scripts may use it as it is installed.
         """
-        own = path.split("/")[:-1]
+        own, inside = path.split("/")[:-1], bool(self.package(path))
         for packages in (self.inner.get(home, {}), self.packages):
             found = [
                 each
                 for each in packages
-                if own[: each.count("/") + 1] == each.split("/") or self.imports_from(path, each)
+                if own[: each.count("/") + 1] == each.split("/")
+                or ((each not in self.quiet or inside) and self.imports_from(path, each))
             ]
             if found:
                 return max(found, key=lambda folder: (packages[folder], folder))

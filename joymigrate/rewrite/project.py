@@ -37,6 +37,7 @@ from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import GUARD, entries
 from joymigrate.rewrite.files_together import leave_together
 from joymigrate.rewrite.kernel_callers import doubt_callers
+from joymigrate.rewrite.module import HELPER
 from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels
 from joymigrate.rewrite.replaced import leave_replaced
@@ -84,7 +85,7 @@ def scan(
     files, skipped = discover.files(paths, root, exclude, Vocabulary.of(context).words)
     dependencies = [f for name in follow_imports for f in read_installed(name, root)]
     texts, exact = read_python([*files, *dependencies])
-    tree = index_of(texts)
+    tree = index_of(texts, origin.device)
     job = analyse.Job(
         context=context,
         tree=tree,
@@ -159,15 +160,30 @@ def common_root(paths: Sequence[Path]) -> Path:
     return Path(os.path.commonpath(folders))
 
 
-def tree_of(files: Iterable[File]) -> module_index.ModuleIndex:
-    """The project's Python files, with what each imports and how programs are started."""
+def tree_of(files: Iterable[File], device: str) -> module_index.ModuleIndex:
+    """The project's Python files, with what each imports and how programs are started.
+
+    `device` is the origin's.
+    """
     texts = {file.relative: read_text(file.path) for file in files if file.kind == "python"}
-    return index_of(texts)
+    return index_of(texts, device)
 
 
-def index_of(texts: Mapping[str, str]) -> module_index.ModuleIndex:
-    """The index of a project from the texts of its Python files."""
+def index_of(texts: Mapping[str, str], device: str = "") -> module_index.ModuleIndex:
+    """The index of a project from the texts of its Python files.
+
+    `device` is the origin's; without it every package counts as one that speaks of it.
+    """
     tree = module_index.ModuleIndex.of(list(texts))
+    tops = {*tree.packages, *(top for inner in tree.inner.values() for top in inner)}
+    speaking = {
+        top
+        for path, text in texts.items()
+        if device in text or HELPER in text
+        for top in tops
+        if path.startswith(f"{top}/")
+    }
+    tree = replace(tree, quiet=frozenset(tops - speaking))
     imports = {path: frozenset(ABSOLUTE.findall(f"\n{text}")) for path, text in texts.items()}
     packages = ((path, text) for path, text in texts.items() if path.endswith("__init__.py"))
     aliases = {path: found for path, text in packages if (found := tree.called_by(path, text))}
