@@ -56,6 +56,7 @@ class Job:
     entries: frozenset[str] = frozenset()  # files where programs start; shim style only
     held: Mapping[str, str] = field(default_factory=dict)  # conditions that stay: key and reason
     texts: Mapping[str, str] = field(default_factory=dict)  # of the Python files
+    packed: Mapping[str, str] = field(default_factory=dict)  # files that go without the project
     exact: Set[str] = frozenset()  # files whose text stands as it does in the file
     opened: dict[str, Module] = field(default_factory=dict)  # the last ones that were asked about
 
@@ -262,7 +263,9 @@ def import_of(module: Module, job: Job) -> tuple[str, str | None]:
     _, statement = job.tree.helper_home(module.source.path)
     if job.context.style is not Style.AGNOSTIC:
         return statement, None
-    return statement, helper_places.refuse_helper(module, job.tree, job.texts, statement)
+    return statement, helper_places.refuse_helper(
+        module, job.tree, job.texts, job.packed, statement
+    )
 
 
 def unreadable(job: Job, file: File, data: bytes, error: Unreadable) -> Result:

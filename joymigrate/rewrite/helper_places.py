@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from joymigrate.language import Text
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.module_index import LOADS, ModuleIndex
+from joymigrate.rewrite.packed_files import COPIED, SAGEMAKER, TORCHSERVE, find_server
 
 # Packages of servers that copy one file out of its project, with what they call such a file.
-SERVERS = {"ts": "a handler of TorchServe", "triton_python_backend_utils": "a model of Triton"}
+SERVERS = {"ts": TORCHSERVE, "triton_python_backend_utils": "a model of Triton"}
 CLOUD = ("google.colab", "colab.research.google.com/", "/kaggle/input")
 # A program that runs or loads files of Python by their paths.
 RUNS = re.compile(rf"\bexec\(|{'|'.join(LOADS)}")
@@ -26,9 +27,16 @@ DATA = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Import, ast.Im
 
 
 def refuse_helper(
-    module: Module, tree: ModuleIndex, texts: Mapping[str, str], statement: str
+    module: Module,
+    tree: ModuleIndex,
+    texts: Mapping[str, str],
+    packed: Mapping[str, str],
+    statement: str,
 ) -> Text | None:
-    """Why a Python file can't import the helper; None where it can. `statement` imports it."""
+    """Why a Python file can't import the helper; None where it can. `statement` imports it.
+
+    `packed` are files that commands of the project pack without the rest, and what they are.
+    """
     path = module.source.path
     name = path.rpartition("/")[2]
     if name == "setup.py":
@@ -41,6 +49,9 @@ def refuse_helper(
             return Text(
                 "{what} is copied out of its project; pass --style direct for it", what=what
             )
+    what = find_server(module.tree, name) or packed.get(path)
+    if what is not None and is_alone(what, module.tree, path, tree, statement):
+        return Text("{what} is copied out of its project; pass --style direct for it", what=what)
     data = is_data(module.tree) and not is_module(path, tree, texts)
     if is_configuration(module.tree) or data:
         if any("mmengine" in text or "mmcv" in text for text in texts.values()):
@@ -53,6 +64,17 @@ def refuse_helper(
     if name == "conf.py" and is_of_sphinx(module.tree) and not statement.startswith("from "):
         return Text("Sphinx reads this file from another folder; pass --style direct for it")
     return None
+
+
+def is_alone(what: str, code: ast.Module, path: str, tree: ModuleIndex, statement: str) -> bool:
+    """Whether a file that a server or an image takes comes without what its import needs."""
+    if any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(code)):
+        return False  # it is part of a package that is there
+    if what == SAGEMAKER and tree.bases(path):
+        return False  # its folder goes with it: `source_dir`
+    package = statement.split()[1] if statement.startswith("from ") else ""
+    heads = {each.partition(".")[0] for each in tree.imports.get(path, ())}
+    return package not in SERVERS and (what != COPIED or package not in heads)
 
 
 def is_configuration(tree: ast.Module) -> bool:

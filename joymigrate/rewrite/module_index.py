@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -20,6 +20,12 @@ try:
     from {package} import {helper} as jm
 except ImportError:
     import {helper} as jm"""
+BOTH = """\
+try:
+    {first}
+except ImportError:
+    {second}"""
+IMPORTING = re.compile(rf"(?:from (\S+) )?import {HELPER} as jm")
 
 
 # Of a file that another program may load by its path: what lies beside it is not found by itself.
@@ -55,6 +61,7 @@ class ModuleIndex:
     quiet: frozenset[str] = frozenset()  # packages at the top without a word of the device
     _found: dict[tuple[str, str], tuple[str, str] | None] = field(default_factory=dict)
     _reached: dict[str, str] | None = None
+    _ways: Mapping[str, Mapping[str, int]] | None = None
 
     @classmethod
     def of(cls, paths: list[str]) -> ModuleIndex:
@@ -152,8 +159,70 @@ class ModuleIndex:
         One helper serves a distribution: that of the package which the file belongs to or imports,
         under the name that the program imports it by. It lies beside a loose script that imports
         nothing of the project, as Python starts a script with its own folder on the path. A package
-        whose programs are also started as scripts in its folder imports it either way.
+        whose programs are also started as scripts in its folder imports it either way, and so does
+        a file that others import from a folder which does not serve the first one.
         """
+        home, statement = self._around(path)
+        base = None if "_sys." in statement else self._unserved(path, home, statement)
+        return (home, statement) if base is None else self._both(path, home, statement, base)
+
+    def _unserved(self, path: str, home: str, statement: str) -> str | None:
+        """A folder that is on the path when a file is imported, and where `statement` fails.
+
+        What the file imports of the project shows which ones are on the path, and so does what
+        others import it by. Of a loose script without either it may be the script's own folder.
+        """
+        place, folder = home.rpartition("/")[0], path.rpartition("/")[0]
+        named = IMPORTING.findall(statement)
+        first = named[0].partition(".")[0]
+        if first not in PROGRAMS and self.is_top(place, named[0]):
+            return None  # that is installed, as far as its name tells
+        served = {base for each in named if (base := strip(place, each)) is not None}
+        tops = {top.rpartition("/")[2] for each in self.every for top in each} - PROGRAMS
+        own = {"/".join(each) for each in self.bases(path, but=tops)}
+        ways = {"" if each == "." else each: n for each, n in self.ways.get(path, {}).items()}
+        if own & served:
+            return None
+        if not own and not ways:
+            inside = first in self.package(path)[:1] or not path.startswith(f"{place}/")
+            return None if not first or inside or folder in served else folder
+        missing = {base for base in (own | set(ways)) - served if is_below(path, base)}
+        return max(missing, key=lambda each: (ways.get(each, 0), each), default=None)
+
+    def _both(self, path: str, home: str, statement: str, base: str) -> tuple[str, str]:
+        """The helper's place and import from the folder that it has served, and from `base`."""
+        place = home.rpartition("/")[0]
+        root = strip(place, IMPORTING.findall(statement)[0])
+        if root is None or not is_below(path, root):
+            return home, statement
+        if not is_below(f"{place}/", base):
+            below = path[len(base) + 1 if base else 0 :].split("/")[:-1]
+            place = "/".join([each for each in (base, *below[:1]) if each])
+        forms = []
+        for each in (root, base):
+            parts = place[len(each) + 1 if each else 0 :].replace("/", ".")
+            if all(map(str.isidentifier, parts.split("."))):
+                forms.append(f"from {parts} import {HELPER} as jm")
+            elif not parts:
+                forms.append(f"import {HELPER} as jm")
+        if not forms:
+            return home, statement
+        text = forms[0] if len(forms) == 1 else BOTH.format(first=forms[0], second=forms[1])
+        return f"{place}/{HELPER}.py".lstrip("/"), text
+
+    def is_top(self, place: str, dotted: str) -> bool:
+        """Whether a dotted name of a folder begins at a top package of a distribution."""
+        base = strip(place, dotted)
+        top = f"{base}/{dotted.partition('.')[0]}".lstrip("/")
+        return base is not None and any(top in each for each in self.every)
+
+    @property
+    def every(self) -> tuple[Mapping[str, int], ...]:
+        """The top packages of the project, and of each distribution in it."""
+        return self.packages, *self.inner.values()
+
+    def _around(self, path: str) -> tuple[str, str]:
+        """The helper's place and import by a file's package, distribution or folder."""
         package = self.package(path)
         parts = PurePosixPath(path).parts[:-1]
         top = "/".join(parts[: len(parts) - len(package) + 1])
@@ -170,7 +239,8 @@ class ModuleIndex:
         main = self.main_package(path, home)
         if main is not None:
             return f"{main}/{HELPER}.py", f"from {main.rpartition('/')[2]} import {HELPER} as jm"
-        root, bases = self.namespace_root(path), self.bases(path)
+        root = self.namespace_root(path)
+        bases = self.bases(path, but={each.rpartition("/")[2] for each in self.quiet} - PROGRAMS)
         base = self.reached.get(path, self.reached.get(top if package else ""))
         if base is None and not package and len(bases) == 1:
             base = "/".join(*bases) or "."
@@ -230,6 +300,13 @@ class ModuleIndex:
         Of several the one that most of them use.
         """
         if self._reached is None:
+            self._reached = {e: max(sorted(c), key=c.__getitem__) for e, c in self.ways.items()}
+        return self._reached
+
+    @property
+    def ways(self) -> Mapping[str, Mapping[str, int]]:
+        """The same with all folders from which other files import them, and how often."""
+        if self._ways is None:
             seen: dict[str, Counter[str]] = defaultdict(Counter)
             for importer, names in self.imports.items():
                 for name in names - DISTRIBUTIONS:
@@ -245,8 +322,8 @@ class ModuleIndex:
                     first = len(folders) - len(package)
                     if package and len(file.parts) - len(parts) <= first:
                         seen["/".join(folders[: first + 1])][base] += 1
-            self._reached = {each: max(sorted(c), key=c.__getitem__) for each, c in seen.items()}
-        return self._reached
+            self._ways = seen
+        return self._ways
 
     def around(self, path: str) -> Iterator[str]:
         """Top packages' folders that a file lies in, from the inside."""
@@ -258,11 +335,15 @@ class ModuleIndex:
                 yield folder
             folder = above
 
-    def bases(self, path: str) -> set[tuple[str, ...]]:
-        """Folders that a file needs on the path for its own imports of the project."""
+    def bases(self, path: str, but: Set[str] = frozenset()) -> set[tuple[str, ...]]:
+        """Folders that a file needs on the path for its own imports of the project.
+
+        Imports of packages called as those in `but` don't count.
+        """
         bases = set()
         for dotted in self.imports.get(path, frozenset()):
-            place = None if dotted in DISTRIBUTIONS else self.locate(path, dotted)
+            unasked = dotted in DISTRIBUTIONS or dotted.partition(".")[0] in but
+            place = None if unasked else self.locate(path, dotted)
             parts = dotted.split(".")
             stem = (
                 place[0].removesuffix(".py").removesuffix("/__init__").split("/") if place else []
@@ -331,6 +412,17 @@ class ModuleIndex:
             if folder in self.imported_roots:
                 return self.imported_roots[folder]
         return None
+
+
+def strip(folder: str, dotted: str) -> str | None:
+    """The folder above a package's, from which it has this dotted name; None if it has not."""
+    parts, own = dotted.split(".") if dotted else [], folder.split("/") if folder else []
+    return "/".join(own[: len(own) - len(parts)]) if own[len(own) - len(parts) :] == parts else None
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path lies in a folder; in that of the project, which is empty, all do."""
+    return not folder or path.startswith(f"{folder}/")
 
 
 def same_as(text: str, name: str) -> str:

@@ -38,6 +38,7 @@ from joymigrate.rewrite.entries import GUARD, entries
 from joymigrate.rewrite.files_together import leave_together
 from joymigrate.rewrite.kernel_callers import doubt_callers
 from joymigrate.rewrite.module import HELPER
+from joymigrate.rewrite.packed_files import find_packed
 from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels
 from joymigrate.rewrite.replaced import leave_replaced
@@ -97,6 +98,7 @@ def scan(
         want_kept=want_kept,
         entries=entries(texts, tree) if style is Style.SHIM else frozenset(),
         texts=texts,
+        packed=find_packed(root, files, texts) if style is Style.AGNOSTIC else {},
         exact=exact,
     )
     global _JOB  # handed to forked workers without pickling

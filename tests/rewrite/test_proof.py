@@ -77,6 +77,12 @@ LAYOUTS = {
          "torch.cuda.empty_cache()\n"},
         ["examples/run.py"],
     ),
+    "folder in a package of programs that is no part of it": (
+        {"net/__init__.py": "", "examples/__init__.py": "", "examples/detect/utils/__init__.py": "",
+         "examples/detect/utils/args.py": "import torch\ntorch.cuda.empty_cache()\n",
+         "examples/detect/run.py": "import utils.args\n"},
+        ["examples/detect/run.py"],
+    ),
     "file that another program loads by its path": (
         {"plug/x.py": "import torch\ntorch.cuda.empty_cache()\n", "main.py":
          "import importlib.util as u\ns = u.spec_from_file_location('x', 'plug/x.py')\n"
@@ -108,7 +114,8 @@ def test_the_helper_is_imported_by_the_name_that_other_files_use() -> None:
            "Hub/vision/net/a.py": "", "Hub/vision/main.py": "import net.a\n",
            "Hub/vision/test.py": "from net.a import f\n"}  # fmt: skip
     assert index_of(hub).helper_home("Hub/vision/net/a.py")[1] == (
-        "from net import joymigrate_device as jm"
+        "try:\n    from net import joymigrate_device as jm\n"
+        "except ImportError:\n    from Hub.vision.net import joymigrate_device as jm"
     )
     inner = {"main.py": "import inner.x\n", "inner/x.py": "", "inner/deps/setup.py": "",
              "inner/deps/quant/__init__.py": "", "inner/deps/quant/a.py": "",
@@ -124,6 +131,11 @@ def test_the_helper_is_imported_by_the_name_that_other_files_use() -> None:
         assert index_of(namespace).helper_home(path) == (
             "src/ns/core/joymigrate_device.py", "from ns.core import joymigrate_device as jm",
         )  # fmt: skip
+    installed = {"net/__init__.py": "", "net/a.py": "", "setup.py": "",
+                 "examples/node/walk.py": "from net import a\nimport net.a\n"}  # fmt: skip
+    assert index_of(installed, "cuda").helper_home("examples/node/walk.py") == (
+        "examples/node/joymigrate_device.py", "import joymigrate_device as jm",
+    )  # fmt: skip
 
 
 def test_the_target_in_the_next_line_excuses_no_expression_with_both() -> None:
