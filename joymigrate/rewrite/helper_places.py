@@ -49,9 +49,9 @@ def refuse_helper(
             return Text(
                 "{what} is copied out of its project; pass --style direct for it", what=what
             )
-    what = find_server(module.tree, name) or packed.get(path)
-    if what is not None and is_alone(what, module.tree, path, tree, statement):
-        return Text("{what} is copied out of its project; pass --style direct for it", what=what)
+    taken = find_server(module.tree, name) or packed.get(path)
+    if taken is not None and is_alone(taken, module.tree, path, tree, statement):
+        return Text("{what} is copied out of its project; pass --style direct for it", what=taken)
     data = is_data(module.tree) and not is_module(path, tree, texts)
     if is_configuration(module.tree) or data:
         if any("mmengine" in text or "mmcv" in text for text in texts.values()):
