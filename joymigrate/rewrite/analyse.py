@@ -260,9 +260,10 @@ def look(
 
 def import_of(module: Module, job: Job) -> tuple[str, str | None]:
     """The statement that imports the helper into a file, and why it can't be written there."""
-    _, statement = job.tree.helper_home(module.source.path)
+    home, statement = job.tree.helper_home(module.source.path)
     if job.context.style is not Style.AGNOSTIC:
         return statement, None
+    statement = helper_places.write_as_neighbours(module, home, statement)
     return statement, helper_places.refuse_helper(
         module, job.tree, job.texts, job.packed, statement
     )

@@ -20,6 +20,7 @@ from joymigrate.rewrite.expressions import leaving
 from joymigrate.rewrite.groups import Groups
 from joymigrate.rewrite.kernel_tests import skip_around
 from joymigrate.rewrite.questions import find as find_questions
+from joymigrate.rewrite.questions import names_device
 
 if TYPE_CHECKING:
     from joymigrate.rewrite.units import Unit, Units
@@ -79,6 +80,8 @@ def needs_device(groups: Groups, unit: Unit) -> bool:
     marks = (module.text(each) for each in getattr(unit.node, "decorator_list", ()))
     if any(MARKED.search(mark) for mark in marks) or any(map(is_skipping, asked)):
         return True
+    if any(is_left_without(groups, unit, branch) for branch in module.names.nodes[ast.If]):
+        return True
     if asked:
         return False
     return any(takes_device(groups, groups.findings[number]) for number in unit.moving)
@@ -92,6 +95,12 @@ def is_skipping(question: ast.AST) -> bool:
     while isinstance(at, ast.expr):
         at = getattr(at, "parent", None)
     return isinstance(at, ast.If) and leaving(at)
+
+
+def is_left_without(groups: Groups, unit: Unit, branch: ast.If) -> bool:
+    """Whether a condition that names the device leaves a test: `if DEVICE != "cuda:0": skip()`."""
+    inside = unit.start <= groups.module.span(branch)[0] < unit.end
+    return inside and leaving(branch) and names_device(groups.module, [branch.test])
 
 
 def takes_device(groups: Groups, finding: Finding) -> bool:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 
 from joymigrate.language import Text
-from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.module import HELPER, Module
 from joymigrate.rewrite.module_index import LOADS, ModuleIndex
 from joymigrate.rewrite.packed_files import COPIED, SAGEMAKER, TORCHSERVE, find_server
 
@@ -23,6 +23,7 @@ CLOUD = ("google.colab", "colab.research.google.com/", "/kaggle/input")
 # A program that runs or loads files of Python by their paths.
 RUNS = re.compile(rf"\bexec\(|{'|'.join(LOADS)}")
 INSTALLED = re.compile(r'["n][ \t]*[!%][^"\\]*\bpip3?[ \t]+install\b([^"\\]*)')
+MOVES = re.compile(r"[\"n][ \t]*%cd[ \t]|\bos\.chdir\(")
 DATA = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Import, ast.ImportFrom, ast.Pass)
 
 
@@ -75,6 +76,26 @@ def is_alone(what: str, code: ast.Module, path: str, tree: ModuleIndex, statemen
     package = statement.split()[1] if statement.startswith("from ") else ""
     heads = {each.partition(".")[0] for each in tree.imports.get(path, ())}
     return package not in SERVERS and (what != COPIED or package not in heads)
+
+
+def write_as_neighbours(module: Module, home: str, statement: str) -> str:
+    """The helper's import as a module imports its neighbours: from its package, by dots.
+
+    Such a module is found wherever its package is installed, under whatever name (a part of
+    another distribution, as `open3d._ml3d`). `home` is the helper's path.
+    """
+    package, _, _ = home.rpartition("/")
+    folder, _, name = module.source.path.rpartition("/")
+    near = folder == package or folder.startswith(f"{package}/")
+    if not package or not near or not statement.startswith("from ") or name == "__main__.py":
+        return statement
+    imported = (node for node in module.names.nodes[ast.ImportFrom] if node.level)
+    if "\n" in statement or not any(node.col_offset == 0 for node in imported):
+        return statement
+    depth = folder[len(package) :].count("/") + 1
+    if len(module.project.package) < depth:
+        return statement
+    return f"from {'.' * depth} import {HELPER} as jm"
 
 
 def is_configuration(tree: ast.Module) -> bool:
@@ -154,6 +175,8 @@ def refuse_in_notebook(text: str, statement: str) -> Text | None:
             "this notebook is opened alone in the cloud ({place}); pass --style direct for it",
             place=place.rstrip("/"),
         )
+    if MOVES.search(text):
+        return Text("this notebook changes its folder; pass --style direct for it")
     if not statement.startswith("from "):
         return None
     package = statement.split()[1]

@@ -92,6 +92,11 @@ TESTS = {
         "    torch.zeros(1).to('cuda')\n",
         True,
     ),
+    "leaves where the device is another one": (
+        "from pkg import DEVICE\ndef test_a():\n"
+        "    if DEVICE != torch.device('cuda:0'):\n        pytest.skip('no card')\n",
+        True,
+    ),
     "runs on what is there": (
         "def test_a():\n    d = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
         "    torch.zeros(1).to(d)\n",
