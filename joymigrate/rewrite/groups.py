@@ -296,6 +296,8 @@ class Groups:
                 if tier is not finding.tier and told is None:
                     told = told_of[names[number]]
                 finding = replace(finding, group=names[number], tier=tier, reason=told)
+            elif number in self.doubtful and finding.edits and finding.tier is Tier.SAFE:
+                finding = replace(finding, tier=Tier.UNSAFE, reason=self.doubtful[number])
             done.append(finding)
         return done
 

@@ -87,6 +87,12 @@ TESTS = {
     ),
     "marked for it": ("@pytest.mark.gpu\ndef test_a():\n    run(device='cuda')\n", True),
     "fails without it": ("def test_a():\n    torch.zeros(1, device='cuda')\n", True),
+    "skipped, with an import of its own": (
+        "@pytest.mark.skipif(not torch.cuda.is_available(), reason='x')\n"
+        "def test_a():\n    from torch.cuda.amp import autocast\n    with autocast():\n"
+        "        torch.zeros(1).cuda()\n",
+        True,
+    ),
     "leaves without it": (
         "def test_a():\n    if not torch.cuda.is_available():\n        return\n    run('cuda')\n"
         "    torch.zeros(1).to('cuda')\n",

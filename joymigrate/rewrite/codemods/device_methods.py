@@ -247,22 +247,41 @@ def placement(
         return None
     edits = [(*token, "to")]
     given = call.args[0] if call.args else None
+    named = "device=" if is_storage(call.func.value) else ""  # type: ignore[attr-defined]
     for keyword in call.keywords:
         if keyword.arg == "device":
-            given = keyword.value
+            given, named = keyword.value, ""
     if given is not None:
         start, end = module.span(given)
         text = module.source.text[start:end]
         if isinstance(given, ast.Constant) and given.value is None:
-            return [*edits, (start, end, f"{helper}.device()")]
+            return [*edits, (start, end, f"{named}{helper}.device()")]
         # The argument may hold sites of its own, so it is wrapped, not replaced.
         if text.startswith("(") and not text.endswith(")"):
             return None
-        return [*edits, (start, start, f"{helper}.device("), (end, end, ")")]
+        return [*edits, (start, start, f"{named}{helper}.device("), (end, end, ")")]
     _, func_end = module.span(call.func)
     opening = module.source.text.index("(", func_end) + 1
     comma = ", " if call.keywords else ""
-    return [*edits, (opening, opening, f"{helper}.device(){comma}")]
+    return [*edits, (opening, opening, f"{named}{helper}.device(){comma}")]
+
+
+def is_storage(value: ast.expr) -> bool:
+    """Whether a value is what `torch.load` hands to its `map_location`: no tensor.
+
+    A storage's `to` takes the device by its name alone (torch 2.13, `_StorageBase.to`).
+    """
+    if not isinstance(value, ast.Name):
+        return False
+    at = getattr(value, "parent", None)
+    while isinstance(at, ast.expr) and not isinstance(at, ast.Lambda):
+        at = getattr(at, "parent", None)
+    given = getattr(at, "parent", None) if isinstance(at, ast.Lambda) else None
+    first = at.args.args[0].arg if isinstance(at, ast.Lambda) and at.args.args else ""
+    handed = getattr(given, "arg", "") == "map_location" or (
+        getattr(getattr(given, "func", None), "attr", "") == "load"
+    )
+    return value.id == "storage" or (handed and value.id == first)
 
 
 def device_flag(module: Module, node: ast.Attribute, to: str) -> Iterator[Finding]:
