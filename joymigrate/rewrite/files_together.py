@@ -7,6 +7,7 @@ with the replacement's. Two files belong together where some file imports both, 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -57,6 +58,22 @@ def report(finding: Finding, other: Finding) -> Finding:
     )
 
 
+# An import as it stands in a text; read alone, it costs a tenth of reading the file's tree.
+STATEMENT = re.compile(
+    r"^[ \t]*((?:from[ \t]+[.\w]+[ \t]+import\b[ \t]*(?:\([^)]*\)|(?:[^\n#;\\]|\\\r?\n)+))"
+    r"|import[ \t](?:[^\n#;\\]|\\\r?\n)+)",
+    re.M,
+)
+
+
+def read_statement(text: str) -> list[ast.stmt]:
+    """The statement of a text that looks like an import; none where it is a sentence."""
+    try:
+        return ast.parse(text.strip()).body
+    except (SyntaxError, ValueError):
+        return []
+
+
 class ReachableFiles:
     """Which files each file imports, directly or by others."""
 
@@ -102,10 +119,8 @@ class ReachableFiles:
         """Dotted names of modules, and of what is imported from them (it may be a module)."""
         if path not in self.files:
             return
-        try:
-            nodes = ast.walk(ast.parse(read_text(self.files[path].path)))
-        except (SyntaxError, ValueError):
-            return
+        text = read_text(self.files[path].path)
+        nodes = [node for each in STATEMENT.findall(text) for node in read_statement(each)]
         for node in nodes:
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)

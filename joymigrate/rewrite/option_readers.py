@@ -47,6 +47,7 @@ class OptionReaders:
         self._words: dict[str, frozenset[str]] = {}
         self._kept: dict[tuple[str, str], bool] = {}
         self._named: dict[str, list[str]] = {}
+        self._readers: dict[str, list[str]] = {}  # of a configuration file
 
     def takes(self, programs: tuple[str, ...], name: str, *, loose: bool = False) -> bool:
         """Whether one of some programs takes a device or backend by an option, and was moved.
@@ -72,7 +73,9 @@ class OptionReaders:
         A program that names the file or its folder and reads such files, one that a script gives
         the file to, or one that reads several keys of the same table as well.
         """
-        near = self._near(self._loaders(path))
+        if path not in self._readers:
+            self._readers[path] = self._near(self._loaders(path))
+        near = [*self._readers[path]]
         beside = siblings(text, start) - {name}
         near += [other for other in self._naming(name) if self._shares(other, beside)]
         near = [other for other in dict.fromkeys(near) if name in self.texts[other]]
