@@ -22,8 +22,7 @@ from joymigrate.rewrite.module_index import ModuleIndex
 def leave_together(
     findings: Iterable[Finding],
     rules: Mapping[str, Rule],
-    files: Mapping[str, File],
-    tree: ModuleIndex,
+    reached: ReachableFiles,
 ) -> list[Finding]:
     """The findings; as reports in files that go with one that stays, where a rule asks for it."""
     found = list(findings)
@@ -33,7 +32,6 @@ def leave_together(
         move = {each.path for each in mine if each.edits} - stay.keys()
         if not stay or not move:
             continue
-        reached = ReachableFiles(files, tree)
         held = {path: reached.with_one_of(path, stay) for path in move}
         found = [
             report(each, stay[other])
@@ -125,17 +123,7 @@ class ReachableFiles:
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
-                base = self.base(path, node)
+                base = self.tree.base_of(path, node)
                 if base is not None:
                     yield base
                     yield from (f"{base}.{alias.name}".strip(".") for alias in node.names)
-
-    def base(self, path: str, node: ast.ImportFrom) -> str | None:
-        """The module that a `from` import names, seen from the file's folder."""
-        if not node.level:
-            return node.module or ""
-        package = self.tree.package(path) or tuple(path.split("/")[:-1])
-        keep = len(package) - (node.level - 1)
-        if keep < 0:
-            return None
-        return ".".join([*package[:keep], *([node.module] if node.module else [])])

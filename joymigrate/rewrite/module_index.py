@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Set
@@ -152,6 +153,16 @@ class ModuleIndex:
                     if place in self.paths:
                         found[alias] = place
         return found
+
+    def base_of(self, path: str, node: ast.ImportFrom) -> str | None:
+        """The module that a `from` import names, seen from the file's folder."""
+        if not node.level:
+            return node.module or ""
+        package = self.package(path) or tuple(path.split("/")[:-1])
+        keep = len(package) - (node.level - 1)
+        if keep < 0:
+            return None
+        return ".".join([*package[:keep], *([node.module] if node.module else [])])
 
     def helper_home(self, path: str) -> tuple[str, str]:
         """Path of the helper for a file, and the statement that imports it there.

@@ -166,7 +166,7 @@ class Trees:
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
-                base = self._base(path, node)
+                base = self.tree.base_of(path, node)
                 if base:
                     yield base
                     yield from (f"{base}.{alias.name}" for alias in node.names)
@@ -186,16 +186,6 @@ class Trees:
             if not path.startswith(f"{folder}/"):
                 yield f"{folder}/__init__.py"
             folder = folder.rpartition("/")[0]
-
-    def _base(self, path: str, node: ast.ImportFrom) -> str | None:
-        """The module that a `from` import names."""
-        if not node.level:
-            return node.module or ""
-        package = self.tree.package(path) or tuple(path.split("/")[:-1])
-        keep = len(package) - (node.level - 1)
-        if keep < 0:
-            return None
-        return ".".join([*package[:keep], *([node.module] if node.module else [])])
 
 
 def parse_text(text: str) -> ast.Module | None:

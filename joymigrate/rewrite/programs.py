@@ -13,9 +13,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from joymigrate.rewrite.across import read_text
-from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.files_together import ReachableFiles
-from joymigrate.rewrite.module_index import ModuleIndex
 from joymigrate.rewrite.readers import _commands
 from joymigrate.rewrite.readers._words import ASSIGNMENT, EXPANDED, Command, Script
 
@@ -54,11 +52,9 @@ DEEPEST = 4  # scripts that run scripts
 class Programs:
     """The programs of one project, as its scripts run them."""
 
-    def __init__(
-        self, files: Mapping[str, File], texts: Mapping[str, str], tree: ModuleIndex
-    ) -> None:
-        self.files, self.texts, self.tree = files, texts, tree
-        self.reached = ReachableFiles(files, tree)
+    def __init__(self, reached: ReachableFiles, texts: Mapping[str, str]) -> None:
+        self.files, self.texts, self.tree = reached.files, texts, reached.tree
+        self.reached = reached
         self._torch: dict[str, bool] = {}
         self._scripts: dict[str, Script] = {}
         self._below: dict[str, list[str]] = {}

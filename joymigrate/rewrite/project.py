@@ -35,7 +35,7 @@ from joymigrate.rewrite.codemods.device_methods import OF_MODULES
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import GUARD, entries
-from joymigrate.rewrite.files_together import leave_together
+from joymigrate.rewrite.files_together import ReachableFiles, leave_together
 from joymigrate.rewrite.kernel_callers import doubt_callers
 from joymigrate.rewrite.module import HELPER
 from joymigrate.rewrite.packed_files import find_packed
@@ -116,11 +116,12 @@ def scan(
     own = {name: text for name, text in texts.items() if name not in outside}
     findings = native.leave(with_callers(findings, own), chip, root)
     named = {f.relative: f for f in files}
-    findings = leave_together(findings, context.rules, named, tree)
-    findings = leave_replaced(findings, Vocabulary.of(context).module, texts, named, tree)
+    reached = ReachableFiles(named, tree)
+    findings = leave_together(findings, context.rules, reached)
+    findings = leave_replaced(findings, Vocabulary.of(context).module, texts, reached)
     findings = own_extensions.doubt(findings, own, tree, chip.device)
     findings = doubt_callers(findings, own, tree, origin.device, chip.device)
-    findings = leave_unseen(findings, results, named, job, texts)
+    findings = leave_unseen(findings, results, reached, job, texts)
     findings.sort(key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.rule))
     return Scan(
         root=root,

@@ -14,9 +14,7 @@ from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
-from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.files_together import ReachableFiles
-from joymigrate.rewrite.module_index import ModuleIndex
 
 BY_OBJECT = re.compile(r"\.(?:object|setattr|delattr)\(\s*$")
 NAMED = re.compile(r"\s*,\s*[\"'](\w+)[\"']")
@@ -26,8 +24,7 @@ def leave_replaced(
     findings: Iterable[Finding],
     platform: str,
     texts: Mapping[str, str],
-    files: Mapping[str, File],
-    tree: ModuleIndex,
+    reached: ReachableFiles,
 ) -> list[Finding]:
     """The findings; what a test replaces is left as the calls of it are left.
 
@@ -46,10 +43,9 @@ def leave_replaced(
             name = match[0].rpartition(".")[2]
             calls.setdefault((one.path, name), []).append(one)
             apart |= {name} if not one.edits or one.tier is not Tier.SAFE else set()
-    reached = ReachableFiles(files, tree)
     for number, name in replaced.items():
         one = found[number]
-        if name not in apart or one.path not in files:
+        if name not in apart or one.path not in reached.files:
             continue
         own = calls_of(one.path, name, calls, reached)
         kept = next((each for each in own if not each.edits), None)

@@ -17,7 +17,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite import analyse
 from joymigrate.rewrite.across import read_text
-from joymigrate.rewrite.discover import File
+from joymigrate.rewrite.files_together import ReachableFiles
 from joymigrate.rewrite.option_readers import OptionReaders
 from joymigrate.rewrite.programs import Programs
 from joymigrate.rewrite.readers import _options
@@ -92,13 +92,14 @@ class Unseen:
         self,
         findings: list[Finding],
         results: Iterable[analyse.Result],
-        files: Mapping[str, File],
+        reached: ReachableFiles,
         job: analyse.Job,
         texts: Mapping[str, str],
     ) -> None:
+        files = reached.files
         self.findings, self.files, self.job, self.texts = findings, files, job, texts
         self.moves: MigrationMap = migration_map(job.context)
-        self.programs = Programs(files, texts, job.tree)
+        self.programs = Programs(reached, texts)
         # Variables: the script, its programs, whether it is set for one command.
         self.shared: dict[int, tuple[str, list[str], bool]] = {}
         self.options = OptionReaders(findings, results, files, job, self.programs)
@@ -405,12 +406,12 @@ def serves_a_program(place: ScriptPlace, name: str) -> bool:
 def leave_unseen(
     findings: Iterable[Finding],
     results: Iterable[analyse.Result],
-    files: Mapping[str, File],
+    reached: ReachableFiles,
     job: analyse.Job,
     texts: Mapping[str, str],
 ) -> list[Finding]:
     """The findings; edits outside Python wait for a look where their meaning was not seen."""
-    decide = Unseen(list(findings), results, files, job, texts)
+    decide = Unseen(list(findings), results, reached, job, texts)
     decide.wait(decide.reasons())
     for _ in range(ROUNDS):
         if not decide.wait(decide.linked()):
