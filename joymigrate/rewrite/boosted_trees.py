@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 
 from joymigrate.rewrite.expressions import calls_around
@@ -22,7 +23,7 @@ def library(module: Module, node: ast.expr) -> str | None:
     `xgboost.XGBClassifier(device="cuda")`, settings that such a call is given, and all of a file
     that does not speak of torch but for what it sends to a device or gives to other packages.
     """
-    found = BOOSTING.search(module.source.text)
+    found = find_import(module.source.text)
     if found is None:
         return None
     for call in calls_around(node):
@@ -39,6 +40,12 @@ def library(module: Module, node: ast.expr) -> str | None:
     if given is not None or "torch" in module.source.text:
         return given
     return str(next(filter(None, found.groups())))
+
+
+@functools.lru_cache(maxsize=1)  # asked for each text of a file
+def find_import(text: str) -> re.Match[str] | None:
+    """The import of such a library in a file."""
+    return BOOSTING.search(text) if any(name in text for name in BOOSTERS) else None
 
 
 def find_given(module: Module, node: ast.AST) -> str | None:

@@ -51,7 +51,8 @@ def find(groups: Groups, units: Units) -> dict[int, str]:
     if not is_test(module.source.path):
         return {}
     kept = [unit for unit in units.all if unit.moving and not replaces_names(groups, unit)]
-    if not any(needs_device(groups, unit) for unit in kept):
+    questions = list(find_questions(module)) if kept else []
+    if not any(needs_device(groups, unit, questions) for unit in kept):
         return {}
     return {number: Text(WAITS) for unit in kept for number in unit.moving}
 
@@ -60,6 +61,8 @@ def replaces_names(groups: Groups, unit: Unit) -> bool:
     """Whether a test pretends: it replaces a name of the origin's module."""
     module = groups.module
     text = module.source.text[unit.start : unit.end]
+    if module.vocabulary.module not in text:
+        return False
     platform = re.escape(module.vocabulary.module)
     return (
         re.search(
@@ -69,13 +72,14 @@ def replaces_names(groups: Groups, unit: Unit) -> bool:
     )
 
 
-def needs_device(groups: Groups, unit: Unit) -> bool:
-    """Whether a test is skipped without the device, or fails without it."""
+def needs_device(groups: Groups, unit: Unit, questions: list[ast.expr]) -> bool:
+    """Whether a test is skipped without the device, or fails without it.
+
+    `questions` are those of its module.
+    """
     module = groups.module
     asked = [
-        question
-        for question in find_questions(module)
-        if unit.start <= module.span(question)[0] < unit.end
+        question for question in questions if unit.start <= module.span(question)[0] < unit.end
     ]
     marks = (module.text(each) for each in getattr(unit.node, "decorator_list", ()))
     if any(MARKED.search(mark) for mark in marks) or any(map(is_skipping, asked)):

@@ -60,9 +60,9 @@ def find(groups: Groups) -> dict[int, str]:
     collect_parts(groups, units)
     test = device_tests.is_test(module.source.path)
     for unit in units.all:
-        if device_tests.replaces_names(groups, unit):
+        if not unit.parts or device_tests.replaces_names(groups, unit):
             continue  # what it replaces moves with the code that it tests
-        for number in unit.moving if unit.parts else ():
+        for number in unit.moving:
             part = next(
                 (part for part in unit.parts if test or is_bound_to(groups, unit, part, number)),
                 None,
@@ -71,7 +71,8 @@ def find(groups: Groups) -> dict[int, str]:
                 _, offset, text = part
                 line = module.source.position(offset)[0]
                 found[number] = Text(STAYS, text=shorten(text), line=line)
-    if not re.search(r"\bprofile\(", module.source.text):
+    text = module.source.text
+    if "profile(" not in text or not re.search(r"\bprofile\(", text):
         for number, finding in enumerate(groups.findings):
             if finding.rule == PROFILER and finding.edits:
                 found.setdefault(number, Text(APART))

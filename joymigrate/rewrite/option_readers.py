@@ -13,9 +13,10 @@ from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE
 from joymigrate.rewrite.programs import Programs
 
-LOADERS = re.compile(
-    r"yaml|omegaconf|hydra|json|toml|configparser|fromfile|load_config|from_pretrained", re.I
-)
+LOADERS = (
+    "yaml", "omegaconf", "hydra", "json", "toml", "configparser", "fromfile", "load_config",
+    "from_pretrained",
+)  # fmt: skip
 KEY = re.compile(r"[ \t]*[\"']?([A-Za-z_][\w-]*)[\"']?[ \t]*[:=]")
 READ = re.compile(r"[.\"'](\w+)")
 # Folders of configuration files, as programs name them.
@@ -46,8 +47,8 @@ class OptionReaders:
         self._reaches: dict[tuple[str, str], bool] = {}
         self._words: dict[str, frozenset[str]] = {}
         self._kept: dict[tuple[str, str], bool] = {}
-        self._named: dict[str, list[str]] = {}
-        self._readers: dict[str, list[str]] = {}  # of a configuration file
+        self._named: dict[str, dict[str, str]] = {}
+        self._found: dict[tuple[str, str], list[str]] = {}  # readers, by file name and folder
 
     def takes(self, programs: tuple[str, ...], name: str, *, loose: bool = False) -> bool:
         """Whether one of some programs takes a device or backend by an option, and was moved.
@@ -73,12 +74,11 @@ class OptionReaders:
         A program that names the file or its folder and reads such files, one that a script gives
         the file to, or one that reads several keys of the same table as well.
         """
-        if path not in self._readers:
-            self._readers[path] = self._near(self._loaders(path))
-        near = [*self._readers[path]]
+        naming = self._naming(name)
         beside = siblings(text, start) - {name}
-        near += [other for other in self._naming(name) if self._shares(other, beside)]
-        near = [other for other in dict.fromkeys(near) if name in self.texts[other]]
+        sharing = [other for other in naming if self._shares(other, beside)]
+        loading = [other for other in self._readers(path) if other in naming]
+        near = list(dict.fromkeys([*loading, *sharing]))
         if any(self._keeps(other, name) for other in near):
             return False
         return any((p, name) in self.options or self._arrives(p, name) for p in near[:FEW])
@@ -90,31 +90,35 @@ class OptionReaders:
             found.update(dict.fromkeys(self.programs.below(path)))
         return list(found)
 
-    def _naming(self, name: str) -> list[str]:
-        """Python files with a word in them."""
+    def _naming(self, name: str) -> dict[str, str]:
+        """Python files with a word in them, and their texts."""
         if name not in self._named:
-            self._named[name] = [path for path, text in self.texts.items() if name in text]
+            self._named[name] = {path: text for path, text in self.texts.items() if name in text}
         return self._named[name]
 
-    def _loaders(self, path: str) -> list[str]:
-        """Programs that read a configuration file, by its name, its folder's, or a command line."""
+    def _readers(self, path: str) -> list[str]:
+        """Programs that read a configuration file, and all that they import of the project."""
         folder, _, name = path.rpartition("/")
-        stem, above = name.partition(".")[0], folder.rpartition("/")[2]
+        above = folder.rpartition("/")[2]
         above = above if FOLDERS.fullmatch(above) else ""
-        words = [re.escape(name), rf"config_name\s*=\s*[\"']{re.escape(stem)}[\"']"]
-        words += [rf"(?<=[\"'/]){re.escape(above)}(?=[\"'/])"] if above else []
-        named = re.compile("|".join(words))
+        if (name, above) not in self._found:
+            self._found[name, above] = self._near(self._loaders(name, above))
+        return self._found[name, above]
+
+    def _loaders(self, name: str, above: str) -> list[str]:
+        """Programs that read a configuration file, by its name, its folder's, or a command line."""
+        stem = name.partition(".")[0]
+        named = re.compile(rf"config_name\s*=\s*[\"']{re.escape(stem)}[\"']")
+        inside = re.compile(rf"(?<=[\"'/]){re.escape(above)}(?=[\"'/])")
         found = [
             path
-            for path, text in self._loading.items()
-            if any(word in text for word in (name, stem, above or name)) and named.search(text)
+            for path, text in self.texts.items()
+            if name in text
+            or (stem in text and "config_name" in text and named.search(text))
+            or (above and above in text and inside.search(text))
         ]
+        found = [path for path in found if loads(self.texts[path])]
         return [*found[:FEW], *self.programs.given(name)]
-
-    @cached_property
-    def _loading(self) -> dict[str, str]:
-        """Python files that read configuration files, by their path."""
-        return {path: text for path, text in self.texts.items() if LOADERS.search(text)}
 
     def _shares(self, path: str, keys: set[str]) -> bool:
         """Whether a Python file reads several of some keys, or both of two."""
@@ -176,6 +180,12 @@ class OptionReaders:
             first, last = (text.count("\n", 0, place) + 1 for place in (match.start(), at))
             found.update(range(first, last + 1))
         return found
+
+
+def loads(text: str) -> bool:
+    """Whether a Python file may read configuration files."""
+    lower = text.lower()
+    return any(word in lower for word in LOADERS)
 
 
 def literal(chip: Chip) -> re.Pattern[str]:

@@ -98,13 +98,15 @@ def find(groups: GroupedFindings) -> dict[int, str]:
     counted = [word for word in table.counts if word in module.source.text]
     if not moving or module.context.chip.origin or not (counted or imports_foreign(module)):
         return {}
+    places = find_places(module, {groups.offset(finding) for finding in moving.values()})
+    if not places:
+        return {}
     arrivals = Arrivals(module)
     if not (counted or arrivals.packages):
         return {}
     found: dict[int, str] = {}
     compared: list[tuple[int, ast.Compare]] = []
     handed: set[str] = set()  # keys that hold a device which arrives
-    places = find_places(module)
     for number in moving:
         for node in places.get(groups.offset(groups.findings[number]), ()):
             question = find_question(module, node)
@@ -141,8 +143,8 @@ def find_host_kernels(module: Module) -> str | None:
     return None
 
 
-def find_places(module: Module) -> dict[int, list[ast.expr]]:
-    """Expressions that a finding of a device or of a question may stand at, by their start."""
+def find_places(module: Module, starts: set[int]) -> dict[int, list[ast.expr]]:
+    """Expressions at some `starts` that a finding of a device or of a question may stand at."""
     nodes = module.names.nodes
     flag, platform = module.context.origin.tensor["is_cuda"], f"{module.vocabulary.module}."
     asking = (
@@ -151,10 +153,13 @@ def find_places(module: Module) -> dict[int, list[ast.expr]]:
         if node.attr == flag
         or (node.attr in ASKED and (module.names.dotted(node) or "").startswith(platform))
     )
-    named = (node for node in nodes[ast.Name] if (module.names.dotted(node) or "")[:6] == "torch.")
+    names = (node for node in nodes[ast.Name] if module.span(node)[0] in starts)
+    named = (node for node in names if (module.names.dotted(node) or "")[:6] == "torch.")
     found: dict[int, list[ast.expr]] = {}
     for node in (*(node for node, _ in module.spoken), *nodes[ast.JoinedStr], *asking, *named):
-        found.setdefault(module.span(node)[0], []).append(node)
+        start = module.span(node)[0]
+        if start in starts:
+            found.setdefault(start, []).append(node)
     return found
 
 

@@ -277,14 +277,15 @@ class Unseen:
     def _left(self) -> dict[str, set[str]]:
         """Files that read a variable of the origin and keep it by default, by the variable."""
         found: dict[str, set[str]] = {}
+        reading = {path: t.splitlines() for path, t in self.texts.items() if "environ" in t}
         for number, one in enumerate(self.findings):
             if (one.edits and one.tier is Tier.SAFE) or one.path not in self.files:
                 continue
             name = ""
             if one.path not in self.texts and self.files[one.path].kind == "shell":
                 name = self.variable(number)
-            elif one.path in self.texts and "environ" in self.texts[one.path]:
-                lines = self.texts[one.path].splitlines()[one.line - 1 : one.line]
+            elif one.path in reading:
+                lines = reading[one.path][one.line - 1 : one.line]
                 read = READ.search("".join(lines))
                 name = read[1] if read and self.moves.variable(read[1]) else ""
             if name:
