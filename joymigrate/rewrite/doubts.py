@@ -47,10 +47,9 @@ def find(groups: Groups) -> dict[int, str]:
         return found
     if module.context.origin.name != chips.origin().name:
         return found  # the way back: what was written is taken back
-    package = third_party.find_host_kernels(module)
-    if package is not None:
-        reason: str = Text(third_party.HOST, package=package)
-        return {**found, **dict.fromkeys(range(len(groups.findings)), reason)}
+    bound = third_party.find_bound(module)
+    if bound is not None:
+        return {**found, **dict.fromkeys(range(len(groups.findings)), str(bound))}
     units = Units(module)
     for number, finding in enumerate(groups.findings):
         unit = units.at(groups.offset(finding)) if finding.edits else None

@@ -16,8 +16,9 @@ from dataclasses import replace
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.device_tests import is_waiting
+from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.module_index import ModuleIndex
-from joymigrate.rewrite.own_extensions import BUILDER, Trees, find_builder_names, parse_text, speaks
+from joymigrate.rewrite.own_extensions import BUILDER, find_builder_names, parse_text, speaks
 
 RUNS = "it runs `{name}`, a kernel that the project builds for the origin"
 ROUNDS = 3  # functions that a kernel is reached through
@@ -54,13 +55,7 @@ def doubt_callers(
             name = next(here, None)
             if name is not None:
                 found[number] = replace(one, tier=Tier.UNSAFE, reason=Text(RUNS, name=name))
-    safe = {one.path for one in found if one.needs and one.edits and one.tier is Tier.SAFE}
-    return [
-        replace(one, tier=Tier.UNSAFE)
-        if one.rule == "JM001" and one.path in spans and one.edits and one.path not in safe
-        else one
-        for one in found
-    ]
+    return found
 
 
 def find_kernels(texts: Mapping[str, str], trees: Trees, origin: str, target: str) -> set[str]:

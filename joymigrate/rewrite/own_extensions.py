@@ -1,77 +1,28 @@
-"""Files that can't be loaded without an extension that the project builds for the origin alone.
+"""Extensions that a project builds for the origin alone, by name.
 
-    setup.py: CUDAExtension("ops_cuda", …)      ops.py: import ops_cuda
+    setup.py: CUDAExtension("ops_cuda", …)
+    CMakeLists.txt: enable_language(CUDA) … pybind11_add_module(ops_cuda …)
     fused = load("fused", ["fused.cu"])         at the top level of a file
 
-Such a file, and one that imports it, does nothing on the target before the extension is ported: its
-edits need a look. Imports inside a `try`, a condition or a function don't count, nor extensions
-that the project builds without the origin as well (`CppExtension` in the other branch).
+Not those that it builds without the origin as well: `CppExtension` in the other branch, a language
+that CMake enables under a condition.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-
-from joymigrate.language import Text
-from joymigrate.model import Finding, Tier
-from joymigrate.rewrite.device_tests import is_waiting
-from joymigrate.rewrite.module_index import ModuleIndex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 BUILDER = "CUDAExtension"
 PORTABLE = "CppExtension"
 LOADS = ("load", "load_inline")
-ROUNDS = 8  # files that an import is followed through
-LACKING = "this file can't be loaded without `{name}`, which is built for the origin"
-
-
-def doubt(
-    findings: Iterable[Finding], texts: Mapping[str, str], tree: ModuleIndex, target: str
-) -> list[Finding]:
-    """The findings; edits of files that can't be loaded are unsafe.
-
-    `texts` are those of the Python files. A file that speaks of the `target` builds for it too.
-    """
-    found = list(findings)
-    lacking = find_lacking(texts, tree, target)
-    for number, one in enumerate(found) if lacking else ():
-        name = lacking.get(one.path)
-        if name is not None and one.edits and (one.tier is Tier.SAFE or is_waiting(one)):
-            found[number] = replace(one, tier=Tier.UNSAFE, reason=Text(LACKING, name=name))
-    return found
-
-
-def find_lacking(texts: Mapping[str, str], tree: ModuleIndex, target: str = "") -> dict[str, str]:
-    """Files that can't be loaded, each with the extension that it lacks."""
-    own = {p: t for p, t in texts.items() if "cpp_extension" in t and not speaks(t, target)}
-    names = find_names(own.values()) if own else set()
-    trees = Trees(texts, tree)
-    last = {name.rpartition(".")[2] for name in names}
-    lacking: dict[str, str] = {}
-    for path in own:
-        built = builds(trees.of(path)) if any(f"{word}(" in texts[path] for word in LOADS) else None
-        lacking |= {path: built} if built is not None else {}
-    for path, text in texts.items() if last else ():
-        if path not in lacking and any(word in text for word in last):
-            imported = (each for each in trees.imports(path) if each in names)
-            missing = (name for name in imported if not is_file(tree.locate(path, name)))
-            first = next(missing, None)
-            lacking |= {path: first} if first is not None else {}
-    fresh = dict(lacking)
-    for _ in range(ROUNDS):
-        words = {import_name(path) for path in fresh}
-        further: dict[str, str] = {}
-        for path, text in texts.items() if words else ():
-            if path in lacking or not any(word in text for word in words):
-                continue
-            other = next((each for each in trees.files(path) if each in fresh), None)
-            if other is not None:
-                further[path] = fresh[other]
-        lacking |= further
-        fresh = further
-    return lacking
+CMAKE = "CMakeLists.txt"
+# A command of CMake with its arguments; comments go before.
+COMMAND = re.compile(r"(?m)^[ \t]*(\w+)[ \t]*\(([^()]*(?:\([^()]*\)[^()]*)*)\)")
+MODULES = re.compile(r"(?:pybind11?|nanobind|python3?)_add_(?:module|library)", re.I)
 
 
 def speaks(text: str, target: str) -> bool:
@@ -105,6 +56,8 @@ def find_builder_names(tree: ast.Module) -> Iterator[str]:
     nodes = list(ast.walk(tree))
     builders = {BUILDER}
     for node in nodes:
+        if isinstance(node, ast.FunctionDef) and returns_builder(node):
+            builders.add(node.name)
         if not isinstance(node, ast.Assign) or isinstance(node.value, ast.Call):
             continue
         if any(getattr(each, "id", "") == BUILDER for each in ast.walk(node.value)):
@@ -113,10 +66,30 @@ def find_builder_names(tree: ast.Module) -> Iterator[str]:
         if not isinstance(node, ast.Call):
             continue
         called = getattr(node.func, "attr", getattr(node.func, "id", None))
-        given = [keyword.value for keyword in node.keywords if keyword.arg == "name"]
-        first = next(iter((*given, *node.args)), None) if called in builders else None
+        first = next(find_name(node), None) if called in builders else None
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
-            yield first.value
+            within = (keyword.value for keyword in node.keywords if keyword.arg == "module")
+            module = next((e.value for e in within if isinstance(e, ast.Constant)), None)
+            yield f"{module}.{first.value}" if isinstance(module, str) else first.value
+
+
+def returns_builder(node: ast.FunctionDef) -> bool:
+    """Whether a function makes an extension of the name that it is given: `make_ext(name, …)`."""
+    given = {each.arg for each in node.args.args}
+    return any(
+        isinstance(call, ast.Call)
+        and getattr(call.func, "id", getattr(call.func, "attr", "")) == BUILDER
+        and any(
+            getattr(each, "id", "") in given for part in find_name(call) for each in ast.walk(part)
+        )
+        for call in ast.walk(node)
+    )
+
+
+def find_name(call: ast.Call) -> Iterator[ast.expr]:
+    """What a builder's call takes its name from."""
+    yield from (keyword.value for keyword in call.keywords if keyword.arg == "name")
+    yield from call.args[:1]
 
 
 def builds_without(tree: ast.Module) -> bool:
@@ -146,48 +119,6 @@ def builds(tree: ast.Module | None) -> str | None:
     return None
 
 
-class Trees:
-    """What files import as they are loaded; each is parsed once, and only where it is asked for."""
-
-    def __init__(self, texts: Mapping[str, str], tree: ModuleIndex) -> None:
-        self.texts, self.tree = texts, tree
-        self._trees: dict[str, ast.Module | None] = {}
-
-    def of(self, path: str) -> ast.Module | None:
-        """The syntax tree of a file; None for one that is not valid Python."""
-        if path not in self._trees:
-            self._trees[path] = parse_text(self.texts[path])
-        return self._trees[path]
-
-    def imports(self, path: str) -> Iterator[str]:
-        """Dotted names that a file imports at its top level, without a condition."""
-        tree = self.of(path)
-        for node in tree.body if tree is not None else ():
-            if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                base = self.tree.base_of(path, node)
-                if base:
-                    yield base
-                    yield from (f"{base}.{alias.name}" for alias in node.names)
-
-    def files(self, path: str) -> Iterator[str]:
-        """Files of the project that a file loads at its top level."""
-        for name in self.imports(path):
-            place = self.tree.locate(path, name)
-            if place is not None:
-                yield place[0]
-                yield from self._packages(path, place[0])
-
-    def _packages(self, path: str, other: str) -> Iterator[str]:
-        """The `__init__.py` that run before another file is loaded, but for those around `path`."""
-        folder = other.rpartition("/")[0]
-        while folder and f"{folder}/__init__.py" in self.tree.paths:
-            if not path.startswith(f"{folder}/"):
-                yield f"{folder}/__init__.py"
-            folder = folder.rpartition("/")[0]
-
-
 def parse_text(text: str) -> ast.Module | None:
     """The syntax tree of a text; None for one that is not valid Python."""
     try:
@@ -196,3 +127,41 @@ def parse_text(text: str) -> ast.Module | None:
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def find_targets(texts: Iterable[str], root: Path) -> set[str]:
+    """Python modules that CMake builds below `root`, where it can't do without CUDA.
+
+    `texts` are paths of the Python files: CMake's files lie at the root, beside `setup.py`, and
+    where such a file sends it.
+    """
+    homes = {"", *(path[:-8] for path in texts if path.endswith("setup.py"))}
+    found: set[str] = set()
+    for home in homes:
+        names, bound = read_cmake(root / home, steps=2)
+        found |= names if bound else set()
+    return found
+
+
+def read_cmake(folder: Path, steps: int) -> tuple[set[str], bool]:
+    """Names of modules that a folder's CMake file builds, and whether it can't do without CUDA."""
+    try:
+        text = (folder / CMAKE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return set(), False
+    names: set[str] = set()
+    bound, depth, project = False, 0, ""
+    for command, given in COMMAND.findall(re.sub(r"#.*", "", text)):
+        name, words = command.lower(), given.replace('"', " ").split()
+        depth += {"if": 1, "endif": -1}.get(name, 0)
+        if name == "project":
+            project = words[0] if words else ""
+        if MODULES.fullmatch(name) and words:
+            names.add(words[0].replace("${PROJECT_NAME}", project))
+        if name == "add_subdirectory" and words and steps and not depth:
+            below, needs = read_cmake(folder / words[0], steps - 1)
+            names, bound = names | below, bound or needs
+        enabled = name in ("project", "enable_language") and "CUDA" in words[name == "project" :]
+        needed = name == "find_package" and words[:1] in (["CUDA"], ["CUDAToolkit"])
+        bound |= not depth and (enabled or (needed and "REQUIRED" in words))
+    return {name for name in names if name.isidentifier()}, bound

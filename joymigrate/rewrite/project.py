@@ -27,8 +27,9 @@ from joymigrate.rewrite import (
     fusions,
     module_index,
     native,
-    own_extensions,
     python,
+    third_party,
+    unloadable,
 )
 from joymigrate.rewrite.across import read_text, settle
 from joymigrate.rewrite.codemods.device_methods import OF_MODULES
@@ -44,6 +45,7 @@ from joymigrate.rewrite.readers import kernels
 from joymigrate.rewrite.replaced import leave_replaced
 from joymigrate.rewrite.source import Source
 from joymigrate.rewrite.unseen import leave_unseen
+from joymigrate.rewrite.unused_imports import doubt_alone, doubt_unused
 from joymigrate.rewrite.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -119,9 +121,12 @@ def scan(
     reached = ReachableFiles(named, tree)
     findings = leave_together(findings, context.rules, reached)
     findings = leave_replaced(findings, Vocabulary.of(context).module, texts, reached)
-    findings = own_extensions.doubt(findings, own, tree, chip.device)
+    bound = third_party.table_of(context).bound
+    findings = unloadable.doubt(findings, own, tree, root, chip.device, bound)
+    findings = doubt_unused(findings, own)
     findings = doubt_callers(findings, own, tree, origin.device, chip.device)
     findings = leave_unseen(findings, results, reached, job, texts)
+    findings = findings if style is Style.SHIM else doubt_alone(findings)
     findings.sort(key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.rule))
     return Scan(
         root=root,

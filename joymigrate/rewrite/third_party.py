@@ -34,6 +34,7 @@ BACKEND = "JM130"  # names of collective backends, which torch alone reads
 DEVICE = "{package} is handed this device, and may know none but those that it names"
 ANSWER = "{package} is handed this answer, and may use the origin's device by itself"
 HOST = "this file uses {package}, which has kernels for the host and the origin alone"
+ALONE = "this file uses {package}, which places what it gets on the origin's device by itself"
 COUNTED = "it decides about {name}, by which libraries count the origin's cards"
 ASKED = ("is_available", "device_count", "current_device")
 # Objects whose `device` is a setting; a tensor's own is where it is already.
@@ -57,6 +58,9 @@ class Table:
     counts: tuple[str, ...]  # keys and parameters
     host_kernels: frozenset[str]  # packages with kernels for the host and the origin alone
     host_names: frozenset[str]  # and names that give their objects
+    host_alone: frozenset[str]  # the same where a file can't do without them
+    bound: frozenset[str]  # packages that do nothing without the origin's device
+    placed: frozenset[str]  # names of others that choose the origin's device by themselves
 
 
 class GroupedFindings(Protocol):
@@ -75,6 +79,7 @@ def table_of(context: Context) -> Table:
     """The table of a move, from the rules for all chips and the chip's own."""
     common: dict[str, Any] = read_yaml(rules_root() / "common" / FILE)
     own = context.chip.data(FILE) or {}
+    bound = [*common["bound"], *own.get("bound", ())]
     listed = [*common["passes_on"], *common["carries"], *own.get("knows", ())]
     return Table(
         frozenset(name for item in listed for name in item["packages"]),
@@ -82,6 +87,9 @@ def table_of(context: Context) -> Table:
         tuple(common["counts"]),
         frozenset(name for item in common["host_kernels"] for name in item["packages"]),
         frozenset(name for item in common["host_kernels"] for name in item["names"]),
+        frozenset(name for item in common["host_alone"] for name in item["packages"]),
+        frozenset(name for item in bound for name in item["packages"]),
+        frozenset(name for item in common["origin_alone"] for name in item["names"]),
     )
 
 
@@ -129,17 +137,29 @@ def find(groups: GroupedFindings) -> dict[int, str]:
     return found
 
 
-def find_host_kernels(module: Module) -> str | None:
-    """A package of kernels for the host and the origin alone whose objects a file uses."""
+def find_bound(module: Module) -> Text | None:
+    """Why a file as a whole needs a look: what it uses knows the host and the origin alone."""
     table = table_of(module.context)
-    text = module.source.text
-    if not any(word in text for word in (*table.host_kernels, *table.host_names)):
+    placed = (name.rpartition(".")[2] for name in table.placed)
+    words = {*table.host_kernels, *table.host_names, *table.host_alone, *placed}
+    if not any(word in module.source.text for word in words):
         return None
+    for node in module.tree.body:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            base = module.names.absolute(node)
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        parts = (part for name in names for part in name.split("."))
+        package = next((part for part in parts if part in table.host_alone), None)
+        if package is not None:
+            return Text(HOST, package=package)
     for _, dotted in module.names.imported_chains():
         if dotted.partition(".")[0] in table.host_kernels:
-            return dotted.partition(".")[0]
+            return Text(HOST, package=dotted.partition(".")[0])
         if dotted.rpartition(".")[2] in table.host_names:
-            return dotted
+            return Text(HOST, package=dotted)
+        if dotted in table.placed:
+            return Text(ALONE, package=dotted)
     return None
 
 
@@ -210,12 +230,16 @@ def is_foreign(module: Module, dotted: str) -> bool:
     if not root or root in sys.stdlib_module_names or module.project.owns(root):
         return False
     known = table_of(module.context).known
-    above = dotted
-    while above:
-        if above in known:
-            return False
-        above = above.rpartition(".")[0]
+    if any(name in known for name in parents(dotted)):
+        return False
     return module.project.locate(dotted) is None and module.project.locate(root) is None
+
+
+def parents(name: str) -> Iterator[str]:
+    """A dotted name and those above it."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
 
 
 class Arrivals:

@@ -1,0 +1,92 @@
+"""Imports of the origin's names that nothing reads: an edit of one changes nothing.
+
+    from torch.cuda.amp import autocast     no `autocast` here, and nobody takes it from here
+
+A package's `__init__.py` imports for others. Statements without a name of their own (`import
+torch.cuda`) are read by way of `torch`. The import that edits need goes with them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from joymigrate.language import Text
+from joymigrate.model import Finding, Tier
+from joymigrate.rewrite.across import module_name
+from joymigrate.rewrite.own_extensions import parse_text
+
+RULES = ("JM102", "JM140")
+STATEMENT = re.compile(r"\s*(?:from|import)\s")
+UNUSED = "nothing reads what this statement imports: {names}"
+
+
+def doubt_unused(findings: Iterable[Finding], texts: Mapping[str, str]) -> list[Finding]:
+    """The findings; edits of imports that nothing reads are unsafe. `texts` are Python files."""
+    found = list(findings)
+    trees: dict[str, ast.Module | None] = {}
+    for number, one in enumerate(found):
+        moving = one.edits and one.tier is Tier.SAFE and one.rule in RULES
+        text = texts.get(one.path, "") if moving else ""
+        if not text or not STATEMENT.match(line_of(text, one.line)):
+            continue
+        if one.path.endswith("__init__.py"):
+            continue
+        if one.path not in trees:
+            trees[one.path] = parse_text(text)
+        names = set(find_bound(trees[one.path], one.line))
+        if names and not is_read(trees[one.path], names) and not is_taken(one.path, names, texts):
+            reason = Text(UNUSED, names=", ".join(sorted(names)))
+            found[number] = replace(one, tier=Tier.UNSAFE, reason=reason)
+    return found
+
+
+def doubt_alone(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings; an added import is unsafe where all that needs it in its file waits."""
+    found = list(findings)
+    needing = {one.path for one in found if one.needs and one.edits and one.tier is Tier.SAFE}
+    return [
+        replace(one, tier=Tier.UNSAFE)
+        if one.rule == "JM001" and one.after and one.edits and one.path not in needing
+        else one
+        for one in found
+    ]
+
+
+def line_of(text: str, number: int) -> str:
+    """A line of a text, by its number from 1."""
+    lines = text.split("\n", number)
+    return lines[number - 1] if number <= len(lines) else ""
+
+
+def find_bound(tree: ast.Module | None, line: int) -> Iterator[str]:
+    """Names that the imports of a line bind."""
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and node.lineno == line:
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+
+
+def is_read(tree: ast.Module | None, names: set[str]) -> bool:
+    """Whether a file reads one of some names, or has it in a text (`__all__`, an annotation)."""
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Name) and node.id in names:
+            return True
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and any(name in text for name in names):
+            return True
+    return tree is None
+
+
+def is_taken(path: str, names: set[str], texts: Mapping[str, str]) -> bool:
+    """Whether another file takes one of some names from a file: `from home import name`."""
+    home = re.escape(module_name(path))
+    words = "|".join(map(re.escape, names))
+    taken = re.compile(
+        rf"\b{home}[ \t]+import\b(?:[ \t]*\([^)]*|[^\n(]*)(?:\b(?:{words})\b|\*)"
+        rf"|\b{home}\.(?:{words})\b"
+    )
+    word = module_name(path)
+    others = (text for other, text in texts.items() if other != path and word in text)
+    return any(taken.search(text) for text in others)
