@@ -15,6 +15,15 @@ ARRAYS = {
     "is annotated": "def f(x: np.ndarray):\n    torch.rand(1)\n    return x[x > 2]\n",
     "a function of numpy alone": "def f(a, mask):\n    k = np.ones(3)\n    return a['x'][mask]\n",
     "a mask of numpy": "def f(h):\n    h[h < np.finfo(h.dtype).eps * h.max()] = 0\n",
+    "one of several": "import librosa\ndef f(y):\n    torch.rand(1)\n"
+    "    p, v, q = librosa.pyin(y)\n    p[v == False] = 0\n",
+    "a column": "import pandas as pd\ndef f(a, t):\n    torch.rand(1)\n"
+    "    return a[a.obs['labels'] != 'x']\n",
+    "a mask of a table": "import pandas as pd\ndef f(d, ignore):\n    torch.rand(1)\n"
+    "    mask = d['label'].isin(ignore)\n    return d[~mask]\n",
+    "a mask that goes into numpy": "def f(x, s):\n    torch.rand(1)\n    m = s > 0\n"
+    "    xy = np.argwhere(m_mask := m)\n    m = np.asarray(m)\n    return x[m > 0]\n",
+    "numpy() of a tensor": "def f(t):\n    a = torch.relu(t).cpu().numpy()\n    return a[a > 0]\n",
     "nonzero": "def f(x):\n    y = np.array(x)\n    torch.rand(1)\n    return y.nonzero()\n",
 }
 
@@ -27,6 +36,20 @@ def test_an_array_is_no_site(text: str, tmp_path: Path) -> None:
 def test_a_tensor_in_a_file_with_numpy_is_one(tmp_path: Path) -> None:
     text = HEAD + "def f(x):\n    n = np.ones(3)\n    y = torch.relu(x)\n    return y[y > 0]\n"
     assert len(findings(tmp_path, text, "JM211")) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(a):\n    x = torch.from_numpy(np.asarray(a))\n    return x[x > 0]\n",
+        "def f(a):\n    x = np.asarray(a)\n    x = torch.as_tensor(x)\n    x[x > 0] = 1\n",
+        "def f(a):\n    x, m = a\n    x = torch.relu(x)\n    m = np.asarray(m)\n"
+        "    return x[m > 0]\n",
+        "def f(x, n):\n    np.ones(n)\n    torch.rand(1)\n    return x[x > n]\n",
+    ],
+)
+def test_a_tensor_made_of_an_array_is_one(text: str, tmp_path: Path) -> None:
+    assert len(findings(tmp_path, HEAD + text, "JM211")) == 1
 
 
 def test_a_mask_of_another_tensor_is_reported_alone(tmp_path: Path) -> None:

@@ -32,6 +32,9 @@ RUNNING = ("subprocess.", "os.", "sh.", "shutil.")
 RUNNERS = re.compile(
     r"(subprocess\.\w+|os\.(system|popen|exec\w+|spawn\w+)|sh\.\w+|shutil\.which)$"
 )
+# torch's builders of extensions: a `.cu` among the sources turns the toolkit on (`with_cuda`).
+BUILDERS = "torch.utils.cpp_extension.load"
+HOST_SOURCES = (".cpp", ".cc", ".cxx", ".c")
 
 
 @dataclass(slots=True)
@@ -118,7 +121,7 @@ def names(module: Module, table: Patterns, top: ast.expr, dotted: str) -> Iterat
     node, name = top, dotted
     while True:
         rule = table.names.get(name)
-        if rule is not None and named_before(module, node):
+        if rule is not None and (named_before(module, node) or compiles_for_host(module, node)):
             return
         if rule is not None:
             note = import_note(module, name) or settings_note(module, node)
@@ -136,6 +139,33 @@ def named_before(module: Module, node: ast.expr) -> bool:
     """Whether a name is this file's own for something that was reported where it was assigned."""
     found = module.names.lookup(node.id, node) if isinstance(node, ast.Name) else None
     return found is not None and all(binding.kind == "assign" for binding in found[1])
+
+
+def builds_for_host(module: Module, builder: str) -> bool:
+    """Whether a file asks a builder of extensions for nothing but builds of C++ alone."""
+    uses = [top for top, dotted in module.names.imported_chains() if dotted == builder]
+    return bool(uses) and all(compiles_for_host(module, top) for top in uses)
+
+
+def compiles_for_host(module: Module, node: ast.expr) -> bool:
+    """`load("ops", ["ops.cpp"])`: a build of C++ alone, which no word of the origin turns on.
+
+    That the sources name nothing of the origin is for the reader of C++ files to say.
+    """
+    call = getattr(node, "parent", None)
+    builder = module.names.dotted(node) or ""
+    if not isinstance(call, ast.Call) or call.func is not node or not builder.startswith(BUILDERS):
+        return False
+    given = {keyword.arg or "": keyword.value for keyword in call.keywords}
+    device = module.context.origin.device
+    if "" in given or (device and any(device in name for name in given)):
+        return False
+    sources = given.get("sources", call.args[1] if len(call.args) > 1 else call)
+    if builder.endswith("_inline"):
+        return "cpp_sources" in given
+    texts = [n.value for n in ast.walk(sources) if isinstance(n, ast.Constant)]
+    files = [text for text in texts if isinstance(text, str) and "." in text]
+    return bool(files) and all(text.endswith(HOST_SOURCES) for text in files)
 
 
 def import_note(module: Module, name: str) -> str | None:
@@ -160,6 +190,8 @@ def imports(module: Module, table: Patterns) -> Iterator[Finding]:
                 dotted = [(f"{base}.{alias.name}", alias) for alias in node.names]
         for name, where in dotted:
             if where in module.handled or module.project.locate(name) is not None:
+                continue
+            if name.startswith(BUILDERS) and builds_for_host(module, name):
                 continue
             shim = module.context.chip.shim.get("import")
             if shim and name.startswith(str(shim)):

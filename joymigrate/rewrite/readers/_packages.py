@@ -32,6 +32,7 @@ REQUIREMENT = re.compile(
 )
 # `+cu121` of a version: a build against one version of the vendor's toolkit.
 LOCAL = re.compile(r"\+(?:cu\d+|cuda[\d.]*)(?:\.?with\w+)?")
+CPU_BUILD = "+cpu"
 INDEX = re.compile(r"(?<=/whl/)cu\d+(?=[/\s\"']|$)|(?<=/whl/nightly/)cu\d+(?=[/\s\"']|$)")
 WHEEL = re.compile(r"(?:%2B|\+)cu\d+[\w.]*-", re.I)
 
@@ -208,7 +209,7 @@ def framework(text: str, match: re.Match[str], context: Context) -> Change | Non
             Text("on {chip} {other} of this version joins it", chip=chip.title, other=other),
         )
     marker = match["rest"]
-    versions = LOCAL.sub("", match["versions"]).strip()
+    versions = LOCAL.sub("", match["versions"]).replace(CPU_BUILD, "").strip()
     pinned = re.fullmatch(r"={2,3}\s*([\d.]+)", versions)
     beside = f"=={pinned[1].rstrip('.')}.*" if pinned and not versions.endswith("*") else versions
     note = warn_unlisted(pinned[1], context) if pinned else outside(versions, context)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from joymigrate import chips
 from joymigrate.rewrite.project import scan
 from joymigrate.rewrite.readers.kernels import callers, relate
+from tests.rewrite.projects import findings
 from tests.rewrite.readers.moved import found, rules
 
 SOURCE = """\
@@ -67,6 +70,27 @@ PYTHON = {
     "d.py": "ext = load(name='jit_ops', sources=['ops.cu'])\next.twist(x)\n",
     "broken.py": "def twist(:\n",
 }
+
+
+@pytest.mark.parametrize(
+    ("call", "sites"),
+    [
+        ("load(name='m', sources=[os.path.join(here, 'm.cpp')], extra_cflags=['-O3'])", 0),
+        ("load('m', ['a.cpp', 'b.cc'])", 0),
+        ("load_inline('m', cpp_sources=text)", 0),
+        ("load('m', ['a.cpp', 'a.cu'])", 1),
+        ("load('m', ['a.cpp'], with_cuda=True)", 1),
+        ("load_inline('m', cpp_sources=text, cuda_sources=more)", 1),
+        ("load('m', sources)", 1),
+        ("load('m', **options)", 1),
+    ],
+)
+def test_a_build_of_plain_cpp_is_none_of_our_business(
+    call: str, sites: int, tmp_path: Path
+) -> None:
+    builder = call.partition("(")[0]
+    text = f"import os\nfrom torch.utils.cpp_extension import {builder}\nops = {call}\n"
+    assert bool(findings(tmp_path, text, "JM203")) == bool(sites)
 
 
 def test_callers_are_found_through_modules_names_and_torch_ops() -> None:
