@@ -9,6 +9,7 @@ defines it.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from typing import TYPE_CHECKING
 
@@ -140,8 +141,13 @@ def of_library(module: Module, dotted: str) -> bool:
 
 def library_words(module: Module) -> re.Pattern[str]:
     """Names of questions for the origin's device."""
-    device = re.escape(module.vocabulary.device)
-    return re.compile(rf"_?(?:is|has)_(?:torch_)?{device}(?:_is)?_available", re.I)
+    return question_names(module.vocabulary.device)
+
+
+@functools.cache
+def question_names(device: str) -> re.Pattern[str]:
+    """The same for a device."""
+    return re.compile(rf"_?(?:is|has)_(?:torch_)?{re.escape(device)}(?:_is)?_available", re.I)
 
 
 def asks(module: Module, node: ast.AST) -> bool:

@@ -494,7 +494,8 @@ def bind(module: Module, findings: list[Finding], doubts: Doubts) -> list[Findin
     if module.vocabulary.same_device:
         return findings
     if not findings:
-        if conditions.library_words(module).search(module.source.text):
+        text = module.source.text
+        if "available" in text.lower() and conditions.library_words(module).search(text):
             Groups(module, findings).hold_for_libraries()
         return findings
     return Groups(module, findings).bind(doubts)

@@ -112,17 +112,31 @@ def find_imported(module: Module, node: ast.Import | ast.ImportFrom) -> Iterator
 
 def is_bound(module: Module, dotted: str) -> bool:
     """Whether a dotted name belongs to a package or tool that holds the origin's kernels."""
+    known = answers_of(module.context)
+    if dotted not in known:
+        known[dotted] = sounds_bound(module.context, dotted)
+    # A folder `torch` of the project is found beside its files as well.
+    torch = dotted.partition(".")[0] == "torch"
+    return known[dotted] and (torch or module.project.locate(dotted) is None)
+
+
+@once_per_rules
+def answers_of(context: Context) -> dict[str, bool]:
+    """Answers of `sounds_bound` that are known already."""
+    return {}
+
+
+def sounds_bound(context: Context, dotted: str) -> bool:
+    """Whether a name is one of the origin's kernels, if it is none of the project's files."""
     from joymigrate.rewrite.codemods.patterns import lookup, patterns
 
     parts = dotted.split(".")
-    if parts[0] != "torch" and module.project.locate(dotted) is not None:
-        return False  # a folder `torch` of the project is found beside its files as well
-    own = re.compile(rf"(?:^|_){re.escape(module.vocabulary.device)}(?:_|$)")
+    own = re.compile(rf"(?:^|_){re.escape(context.origin.device)}(?:_|$)")
     if parts[0] not in ("torch", "") and any(own.search(part) for part in parts[:-1]):
         return True  # `from my_cuda_ext import fused`
-    table = patterns(module.context)
+    table = patterns(context)
     rule = table.names.get(dotted) or lookup(dotted, {}, table.imports)
-    return rule in RULES or rule == DRIVER or parts[0] in bound_packages(module.context)
+    return rule in RULES or rule == DRIVER or parts[0] in bound_packages(context)
 
 
 def vendors_own_in(condition: ast.AST) -> str | None:

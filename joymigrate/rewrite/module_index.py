@@ -127,7 +127,8 @@ class ModuleIndex:
         return None
 
     def _below(self, base: str, parts: list[str]) -> tuple[str, str] | None:
-        for length in range(len(parts), 0, -1):
+        head = parts[0] if base == "." else f"{base}/{parts[0]}"
+        for length in range(len(parts), 0, -1) if head in self.folders else (1,):
             stem = "/".join(parts[:length] if base == "." else (base, *parts[:length]))
             for candidate in (f"{stem}.py", f"{stem}/__init__.py"):
                 if candidate in self.paths:

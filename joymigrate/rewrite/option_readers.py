@@ -109,7 +109,7 @@ class OptionReaders:
         """Programs that read a configuration file, by its name, its folder's, or a command line."""
         stem = name.partition(".")[0]
         named = re.compile(rf"config_name\s*=\s*[\"']{re.escape(stem)}[\"']")
-        inside = re.compile(rf"(?<=[\"'/]){re.escape(above)}(?=[\"'/])")
+        inside = re.compile(rf"[\"'/]{re.escape(above)}[\"'/]")
         found = [
             path
             for path, text in self.texts.items()

@@ -9,6 +9,7 @@ Branches that also hold plain device code are no such case.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -100,7 +101,7 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
 def find_needed(module: Module, asserted: ast.Assert) -> str | None:
     """A library of kernels that the function behind an assertion uses, or one which it calls."""
     function = module.names.enclosing(asserted, (ast.FunctionDef, ast.AsyncFunctionDef))
-    if function is None or not library_words(module).search(module.source.text):
+    if function is None or not speaks_of_library(library_words(module), module.source.text):
         return None
     calls = (each.func for each in ast.walk(function) if isinstance(each, ast.Call))
     named = (module.names.lookup(f.id, f) for f in calls if isinstance(f, ast.Name))
@@ -112,6 +113,12 @@ def find_needed(module: Module, asserted: ast.Assert) -> str | None:
             if dotted is not None and "." in dotted and is_bound(module, dotted):
                 return dotted
     return None
+
+
+@functools.lru_cache(maxsize=1)  # asked for each assertion of a file
+def speaks_of_library(words: re.Pattern[str], text: str) -> bool:
+    """Whether a file names a library of kernels anywhere."""
+    return words.search(text) is not None
 
 
 def find_switches(module: Module, branch: ast.If) -> str | None:

@@ -106,7 +106,7 @@ def find(groups: GroupedFindings) -> dict[int, str]:
     counted = [word for word in table.counts if word in module.source.text]
     if not moving or module.context.chip.origin or not (counted or imports_foreign(module)):
         return {}
-    places = find_places(module, {groups.offset(finding) for finding in moving.values()})
+    places = find_places(module, {finding.line for finding in moving.values()})
     if not places:
         return {}
     arrivals = Arrivals(module)
@@ -163,8 +163,11 @@ def find_bound(module: Module) -> Text | None:
     return None
 
 
-def find_places(module: Module, starts: set[int]) -> dict[int, list[ast.expr]]:
-    """Expressions at some `starts` that a finding of a device or of a question may stand at."""
+def find_places(module: Module, lines: set[int]) -> dict[int, list[ast.expr]]:
+    """Expressions in some `lines` that a finding of a device or of a question may stand at.
+
+    By their start.
+    """
     nodes = module.names.nodes
     flag, platform = module.context.origin.tensor["is_cuda"], f"{module.vocabulary.module}."
     asking = (
@@ -173,13 +176,12 @@ def find_places(module: Module, starts: set[int]) -> dict[int, list[ast.expr]]:
         if node.attr == flag
         or (node.attr in ASKED and (module.names.dotted(node) or "").startswith(platform))
     )
-    names = (node for node in nodes[ast.Name] if module.span(node)[0] in starts)
+    names = (node for node in nodes[ast.Name] if node.lineno in lines)
     named = (node for node in names if (module.names.dotted(node) or "")[:6] == "torch.")
     found: dict[int, list[ast.expr]] = {}
     for node in (*(node for node, _ in module.spoken), *nodes[ast.JoinedStr], *asking, *named):
-        start = module.span(node)[0]
-        if start in starts:
-            found.setdefault(start, []).append(node)
+        if node.lineno in lines:
+            found.setdefault(module.span(node)[0], []).append(node)
     return found
 
 

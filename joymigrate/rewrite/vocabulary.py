@@ -63,8 +63,8 @@ class Vocabulary:
             literals = [f"{sign}{chip.device}" for sign in (".", "_", "'", '"')]
             literals += [chip.backend, chip.package or "", chip.tensor["is_cuda"]]
             signs = tuple({word.lower() for word in literals if word})
-        own = [origin.device, origin.backend, *origin.tensor.values()]
-        own += [origin.package] if origin.package else []
+        own = {origin.device, origin.backend, *origin.tensor.values(), origin.package or ""}
+        lower = {word.lower() for word in own} - {""}
         relation = relate(origin, chip)
         heads = (name.partition(".")[0] for name in (*relation.moved, origin.module))
         return cls(
@@ -78,7 +78,9 @@ class Vocabulary:
             to_device=chip.device,
             to_backend=chip.backend,
             to_module=chip.module,
-            words=tuple(word.lower() for word in own),
+            words=tuple(
+                word for word in sorted(lower) if not any(each in word for each in lower - {word})
+            ),
             target_words=target,
             target_signs=signs,
             target_string=re.compile(rf"[\"']{re.escape(chip.device)}[\"':]"),

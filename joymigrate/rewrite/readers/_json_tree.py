@@ -10,7 +10,7 @@ from joymigrate.rewrite.readers._tree import Entry, Mapping, Node, Scalar, Seque
 from joymigrate.rewrite.source import NEWLINE, Unreadable
 
 BLANK = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-STRING = re.compile(r'"((?:[^"\\\x00-\x1f]|\\.)*)"', re.DOTALL)
+STRING = re.compile(r'"([^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*)"', re.DOTALL)
 BARE = re.compile(r"[^\s,:{}\[\]\"']+")
 DEEPEST = 200
 
