@@ -106,6 +106,11 @@ def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | Non
     torch = [node for node in statements if names_torch(node)]
     if module.context.style is Style.AGNOSTIC:
         top = [n for n in statements if getattr(n, "parent", None) is module.tree]
+        asked = next((n for n in torch if n not in top and tries(module, n)), None)
+        if asked is not None and not any(n in top for n in torch):
+            first = min((f.line for f in findings if f.needs and f.edits), default=asked.lineno)
+            if first > asked.lineno and not shares_line(module, asked):
+                return asked, False  # the program runs without torch, and so must the import
         edited_first = next((n for n in top if is_edited(module, n, findings)), None)
         if edited_first is not None:
             return edited_first, True
@@ -114,6 +119,16 @@ def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | Non
     if not torch:
         return None
     return torch[0], is_edited(module, torch[0], findings) or shares_line(module, torch[0])
+
+
+def tries(module: Module, node: ast.stmt) -> bool:
+    """Whether a statement stands in the body of a `try` at the top of a file."""
+    above = getattr(node, "parent", None)
+    return (
+        isinstance(above, ast.Try)
+        and node in above.body
+        and getattr(above, "parent", None) is module.tree
+    )
 
 
 def after_path_change(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | None:

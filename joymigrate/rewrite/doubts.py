@@ -20,6 +20,7 @@ from joymigrate.language import Text
 from joymigrate.model import Style, Tier
 from joymigrate.rewrite import device_tests, foreign, kernel_names, questions, third_party
 from joymigrate.rewrite.groups import PROFILER, Groups, is_label
+from joymigrate.rewrite.option_calls import literal_type
 from joymigrate.rewrite.scopes import FUNCTIONS
 from joymigrate.rewrite.units import Unit, Units
 
@@ -35,6 +36,7 @@ PARTS = frozenset(
     )
 )  # fmt: skip
 STAYS = "`{text}` (line {line}) belongs to it and stays: look at both"
+ANNOTATION = "an annotation, which nothing reads as the program runs"
 APART = "the profiler that takes it is made in another file"
 LEADS_NOWHERE = "no code for the device is seen to move behind this question"
 
@@ -57,6 +59,9 @@ def find(groups: Groups) -> dict[int, str]:
             unit.moving.append(number)
     found = {**found, **device_tests.find(groups, units)}
     collect_parts(groups, units)
+    for unit in units.all:
+        if unit.moving and all(annotates(groups, unit, number) for number in unit.moving):
+            found = {**dict.fromkeys(unit.moving, Text(ANNOTATION)), **found}
     test = device_tests.is_test(module.source.path)
     for unit in units.all:
         if not unit.parts or device_tests.replaces_names(groups, unit):
@@ -84,6 +89,23 @@ def shorten(text: str) -> str:
     """A text in one line."""
     shown = " ".join(text.split())
     return shown if len(shown) < 60 else shown[:59] + "…"
+
+
+def annotates(groups: Groups, unit: Unit, number: int) -> bool:
+    """Whether an edit stands in `Literal[…]` of a function's annotations that nothing reads."""
+    if not isinstance(unit.node, FUNCTIONS) or unit.node.decorator_list:
+        return False
+    given = unit.node.args
+    args = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+    notes = (unit.node.returns, *(each.annotation for each in args))
+    inside = (each for note in notes if note is not None for each in ast.walk(note))
+    spans = (
+        groups.module.span(each)
+        for each in inside
+        if isinstance(each, ast.Subscript) and literal_type(each)
+    )
+    offset = groups.offset(groups.findings[number])
+    return any(start <= offset < end for start, end in spans)
 
 
 # -- parts that stay ---------------------------------------------------------------------------

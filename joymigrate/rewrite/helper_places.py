@@ -21,8 +21,8 @@ from joymigrate.rewrite.packed_files import COPIED, SAGEMAKER, TORCHSERVE, find_
 SERVERS = {"ts": TORCHSERVE, "triton_python_backend_utils": "a model of Triton"}
 CLOUD = ("google.colab", "colab.research.google.com/", "/kaggle/input")
 # A program that runs or loads files of Python by their paths.
-RUNS = re.compile(rf"\bexec\(|{'|'.join(LOADS)}")
-INSTALLED = re.compile(r'["n][ \t]*[!%][^"\\]*\bpip3?[ \t]+install\b([^"\\]*)')
+RUNS = re.compile(rf"\bexec\(|\bLazyConfig\.load|{'|'.join(LOADS)}")
+INSTALLED = re.compile(r'["n][ \t]*(?:#[ \t]*)?[!%][^"\\]*\bpip3?[ \t]+install\b([^"\\]*)')
 MOVES = re.compile(r"[\"n][ \t]*%cd[ \t]|\bos\.chdir\(")
 DATA = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Import, ast.ImportFrom, ast.Pass)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from joymigrate.rewrite.module_index import ModuleIndex
 from joymigrate.rewrite.own_extensions import parse_text
@@ -25,7 +25,11 @@ class Trees:
     def imports(self, path: str) -> Iterator[str]:
         """Dotted names that a file imports at its top level, without a condition."""
         tree = self.of(path)
-        for node in tree.body if tree is not None else ():
+        yield from self.named(path, tree.body if tree is not None else ())
+
+    def named(self, path: str, nodes: Iterable[ast.AST]) -> Iterator[str]:
+        """Dotted names that those of some nodes import which are imports."""
+        for node in nodes:
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -38,9 +42,9 @@ class Trees:
         """Whether a dotted name is a package of the project, or none: `import _C`."""
         return not dotted or self.tree.locate(path, dotted) is not None
 
-    def files(self, path: str) -> Iterator[str]:
-        """Files of the project that a file loads at its top level."""
-        for name in self.imports(path):
+    def files(self, path: str, names: Iterable[str] | None = None) -> Iterator[str]:
+        """Files of the project that a file loads at its top level, or by some `names`."""
+        for name in self.imports(path) if names is None else names:
             place = self.tree.locate(path, name)
             if place is not None:
                 yield place[0]

@@ -17,7 +17,6 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.device_tests import is_waiting
 from joymigrate.rewrite.import_trees import Trees
-from joymigrate.rewrite.module_index import ModuleIndex
 from joymigrate.rewrite.own_extensions import BUILDER, find_builder_names, parse_text, speaks
 
 RUNS = "it runs `{name}`, a kernel that the project builds for the origin"
@@ -28,17 +27,16 @@ BRANCHES = (ast.If, ast.IfExp, ast.Try, ast.Match)
 
 def doubt_callers(
     findings: Iterable[Finding],
-    texts: Mapping[str, str],
-    tree: ModuleIndex,
+    trees: Trees,
     origin: str,
     target: str,
 ) -> list[Finding]:
     """The findings; edits of functions and tests that run such a kernel are unsafe.
 
-    `texts` are those of the Python files; `origin` and `target` are devices.
+    `origin` and `target` are devices.
     """
-    found = list(findings)
-    names = find_kernels(texts, Trees(texts, tree), origin, target)
+    found, texts = list(findings), trees.texts
+    names = find_kernels(texts, trees, origin, target)
     if not names:
         return found
     word = re.compile(rf"\b(?:{'|'.join(sorted(map(re.escape, names)))})\b")

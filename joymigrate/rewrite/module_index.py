@@ -52,6 +52,9 @@ class ModuleIndex:
     scripted: frozenset[str] = frozenset()  # packages' folders that programs are started in
     loaders: frozenset[str] = frozenset()  # folders of programs that load files by their path
     imports: Mapping[str, frozenset[str]] = field(default_factory=dict)  # file → dotted names
+    eager: Mapping[str, frozenset[str]] = field(
+        default_factory=dict
+    )  # of scripts, as they are loaded
     packages: Mapping[str, int] = field(default_factory=dict)  # top packages' folders → files
     # Folders of distributions inside of the project, with their top packages' folders → files.
     inner: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -187,6 +190,11 @@ class ModuleIndex:
         place, folder = home.rpartition("/")[0], path.rpartition("/")[0]
         named = IMPORTING.findall(statement)
         first = named[0].partition(".")[0]
+        inside = {"/".join(each) for each in self.bases(path)} or set(self.ways.get(path, ()))
+        parts = folder.split("/")
+        apart = place and "/".join(parts[: len(parts) - len(self.package(path)) + 1]) != place
+        if apart and inside and all(each.startswith(f"{place}/") for each in inside):
+            return max(inside)  # a project of its own below the package
         if first not in PROGRAMS and self.is_top(place, named[0]):
             return None  # that is installed, as far as its name tells
         served = {base for each in named if (base := strip(place, each)) is not None}
@@ -196,8 +204,8 @@ class ModuleIndex:
         if own & served:
             return None
         if not own and not ways:
-            inside = first in self.package(path)[:1] or not path.startswith(f"{place}/")
-            return None if not first or inside or folder in served else folder
+            near = first in self.package(path)[:1] or not path.startswith(f"{place}/")
+            return None if not first or near or folder in served else folder
         missing = {base for base in (own | set(ways)) - served if is_below(path, base)}
         return max(missing, key=lambda each: (ways.get(each, 0), each), default=None)
 
@@ -381,7 +389,9 @@ class ModuleIndex:
                 each
                 for each in packages
                 if own[: each.count("/") + 1] == each.split("/")
-                or ((each not in self.quiet or inside) and self.imports_from(path, each))
+                or (
+                    (each not in self.quiet or inside) and self.imports_from(path, each, eager=True)
+                )
             ]
             if found:
                 return max(found, key=lambda folder: (packages[folder], folder))
@@ -398,14 +408,15 @@ class ModuleIndex:
             return largest
         return largest if own.rpartition("/")[2] in PROGRAMS else None
 
-    def imports_from(self, path: str, folder: str) -> bool:
+    def imports_from(self, path: str, folder: str, *, eager: bool = False) -> bool:
         """Whether a file imports the package in `folder`, and not another of that name.
 
         A module below it that is there proves it; the bare name does unless it is that of a
-        well-known distribution.
+        well-known distribution. `eager`: a loose script does so as it is loaded.
         """
         name = folder.rpartition("/")[2]
-        for dotted in self.imports.get(path, frozenset()):
+        names = self.imports.get(path, frozenset())
+        for dotted in self.eager.get(path, names) if eager else names:
             head, _, rest = dotted.partition(".")
             if head != name:
                 continue

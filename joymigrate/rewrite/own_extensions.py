@@ -19,6 +19,7 @@ from pathlib import Path
 BUILDER = "CUDAExtension"
 PORTABLE = "CppExtension"
 LOADS = ("load", "load_inline")
+SOURCE = ".cu"
 CMAKE = "CMakeLists.txt"
 # A command of CMake with its arguments; comments go before.
 COMMAND = re.compile(r"(?m)^[ \t]*(\w+)[ \t]*\(([^()]*(?:\([^()]*\)[^()]*)*)\)")
@@ -112,7 +113,7 @@ def builds(tree: ast.Module | None) -> str | None:
         name = getattr(value.func, "attr", getattr(value.func, "id", ""))
         given = (*value.args, *(keyword.value for keyword in value.keywords))
         words = [e.value for part in given for e in ast.walk(part) if isinstance(e, ast.Constant)]
-        sources = any(isinstance(word, str) and word.endswith(".cu") for word in words)
+        sources = any(isinstance(word, str) and word.endswith(SOURCE) for word in words)
         inline = any(keyword.arg == "cuda_sources" for keyword in value.keywords)
         if name in LOADS and (sources or inline) and words:
             return str(words[0])

@@ -37,6 +37,7 @@ from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import GUARD, entries
 from joymigrate.rewrite.files_together import ReachableFiles, leave_together
+from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.kernel_callers import doubt_callers
 from joymigrate.rewrite.module import HELPER
 from joymigrate.rewrite.packed_files import find_packed
@@ -44,6 +45,7 @@ from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels
 from joymigrate.rewrite.replaced import leave_replaced
 from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.unrunnable import doubt_unrunnable
 from joymigrate.rewrite.unseen import leave_unseen
 from joymigrate.rewrite.unused_imports import doubt_alone, doubt_unused
 from joymigrate.rewrite.vocabulary import Vocabulary
@@ -122,9 +124,12 @@ def scan(
     findings = leave_together(findings, context.rules, reached)
     findings = leave_replaced(findings, Vocabulary.of(context).module, texts, reached)
     bound = third_party.table_of(context).bound
-    findings = unloadable.doubt(findings, own, tree, root, chip.device, bound)
+    trees = Trees(own, tree)
+    lacking = unloadable.find_lacking(trees, root, chip.device, bound)
+    findings = unloadable.doubt(findings, lacking)
+    findings = doubt_unrunnable(findings, trees, lacking, bound, chip.device)
     findings = doubt_unused(findings, own)
-    findings = doubt_callers(findings, own, tree, origin.device, chip.device)
+    findings = doubt_callers(findings, trees, origin.device, chip.device)
     findings = leave_unseen(findings, results, reached, job, texts)
     findings = findings if style is Style.SHIM else doubt_alone(findings)
     findings.sort(key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.rule))
@@ -193,6 +198,8 @@ def index_of(texts: Mapping[str, str], device: str = "") -> module_index.ModuleI
     }
     tree = replace(tree, quiet=frozenset(tops - speaking))
     imports = {path: frozenset(ABSOLUTE.findall(f"\n{text}")) for path, text in texts.items()}
+    loose = ((p, t) for p, t in texts.items() if not tree.package(p))
+    eager = {path: frozenset(find_eager(f"\n{text}")) for path, text in loose}
     packages = ((path, text) for path, text in texts.items() if path.endswith("__init__.py"))
     aliases = {path: found for path, text in packages if (found := tree.called_by(path, text))}
     loaders = frozenset(
@@ -200,9 +207,20 @@ def index_of(texts: Mapping[str, str], device: str = "") -> module_index.ModuleI
         for path, text in texts.items()
         if any(word in text for word in module_index.LOADS)
     )
-    tree = replace(tree, imports=imports, aliases=aliases, loaders=loaders)
+    tree = replace(tree, imports=imports, eager=eager, aliases=aliases, loaders=loaders)
     tree = replace(tree, imported_roots=imported_roots(texts, imports, tree))
     return replace(tree, scripted=find_scripted(texts, imports, tree))
+
+
+def find_eager(text: str) -> Iterator[str]:
+    """Modules that a file imports as it is loaded: outside of functions and classes."""
+    for found in INDENTED.finditer(text):
+        at, head = found.start(), ""
+        while found[1] and at > 0 and (not head or head[0] in " \t#)]}"):
+            before = text.rfind("\n", 0, at)
+            head, at = text[before + 1 : at], before
+        if not head.startswith(("def ", "class ", "async ", "@")):
+            yield found[2]
 
 
 def imported_roots(
@@ -221,6 +239,7 @@ def imported_roots(
 
 # Looks for the ends of lines, which is faster than a search at every place.
 ABSOLUTE = re.compile(r"\n[ \t]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)")
+INDENTED = re.compile(r"\n([ \t]*)(?:from|import)[ \t]+([A-Za-z_][\w.]*)")
 RELATIVE = re.compile(r"^[ \t]*from[ \t]+\.", re.M)
 
 

@@ -21,7 +21,6 @@ from joymigrate.rewrite import missing_modules, own_extensions
 from joymigrate.rewrite.device_tests import is_waiting
 from joymigrate.rewrite.entries import GUARD
 from joymigrate.rewrite.import_trees import Trees
-from joymigrate.rewrite.module_index import ModuleIndex
 from joymigrate.rewrite.own_extensions import speaks
 from joymigrate.rewrite.third_party import parents
 
@@ -48,19 +47,10 @@ class Lack:
 
 def doubt(
     findings: Iterable[Finding],
-    texts: Mapping[str, str],
-    tree: ModuleIndex,
-    root: Path,
-    target: str,
-    bound: Iterable[str],
+    lacking: Mapping[str, Lack],
 ) -> list[Finding]:
-    """The findings; edits of files that can't be loaded are unsafe.
-
-    `texts` are those of the Python files below `root`, `bound` libraries of the origin's. A file
-    that speaks of the `target` is for it too.
-    """
+    """The findings; edits of files that can't be loaded are unsafe."""
     found = list(findings)
-    lacking = find_lacking(texts, tree, root, target, bound)
     for number, one in enumerate(found) if lacking else ():
         lack = lacking.get(one.path)
         if lack is not None and one.edits and (one.tier is Tier.SAFE or is_waiting(one)):
@@ -68,15 +58,13 @@ def doubt(
     return found
 
 
-def find_lacking(
-    texts: Mapping[str, str],
-    tree: ModuleIndex,
-    root: Path,
-    target: str = "",
-    bound: Iterable[str] = (),
-) -> dict[str, Lack]:
-    """Files that can't be loaded, each with what it lacks."""
-    trees = Trees(texts, tree)
+def find_lacking(trees: Trees, root: Path, target: str, bound: Iterable[str]) -> dict[str, Lack]:
+    """Files that can't be loaded, each with what it lacks.
+
+    The files of `trees` lie below `root`, `bound` are libraries of the origin's. A file that speaks
+    of the `target` is for it too.
+    """
+    texts = trees.texts
     lacking = find_built(texts, trees, root, target)
     for path, name in find_bound(texts, trees, target, bound):
         lacking.setdefault(path, Lack(Text(BOUND, name=name), path))

@@ -34,6 +34,7 @@ if torch.cuda.is_available():
     torch.cuda.manual_seed_all(0)
 model = nn.Linear(4, 2).to(device)
 optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+print(GradScaler.__name__)
 scaler = torch.amp.GradScaler("cuda", enabled=device.type == "cuda")
 for step in range(3):
     x = torch.randn(8, 4, device=device)

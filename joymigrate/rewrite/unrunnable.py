@@ -1,0 +1,139 @@
+"""Functions and classes that can't run on the target, in files that can be loaded.
+
+    def test(): from pkg.trt import Engine        the function imports a file that can't be loaded,
+    def run(x): import cupy                       or a library without a form for the target
+    class Codec: def __init__(self): self.build() the class compiles CUDA sources as it is made
+
+Imports and calls in a `try` or a branch don't count.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from joymigrate.language import Text
+from joymigrate.model import Finding, Tier
+from joymigrate.rewrite.device_tests import is_waiting
+from joymigrate.rewrite.import_trees import Trees
+from joymigrate.rewrite.kernel_callers import BRANCHES, FUNCTIONS, first_line, walk_surely
+from joymigrate.rewrite.own_extensions import LOADS, SOURCE, speaks
+from joymigrate.rewrite.third_party import parents
+from joymigrate.rewrite.unloadable import Lack, import_name
+
+IMPORTS = "`{name}` can't run: {reason}"
+FOREIGN = "`{name}` can't run without `{package}`, which has no form for the target"
+COMPILES = "`{name}` compiles CUDA sources"
+INSIDE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+Span = tuple[int, int, str]  # first and last line, and why
+
+
+def doubt_unrunnable(
+    findings: Iterable[Finding],
+    trees: Trees,
+    lacking: Mapping[str, Lack],
+    bound: Collection[str],
+    target: str,
+) -> list[Finding]:
+    """The findings; edits in what can't run on the target are unsafe.
+
+    `lacking` are files that can't be loaded, `bound` libraries of the origin's.
+    """
+    found = list(findings)
+    words = {import_name(path) for path in lacking} | {name.split(".")[0] for name in bound}
+    spans: dict[str, list[Span]] = {}
+    for path in {one.path for one in found if one.edits and one.tier is not Tier.REPORT}:
+        text = trees.texts.get(path, "")
+        if path in lacking or not text or speaks(text, target):
+            continue
+        here: list[Span] = []
+        if any(word in text for word in words):
+            here += find_importing(path, trees, lacking, bound)
+        if SOURCE in text and any(f"{word}(" in text for word in LOADS):
+            here += find_compiling(trees.of(path))
+        if here:
+            spans[path] = here
+    for number, one in enumerate(found) if spans else ():
+        if one.edits and one.rule != "JM001" and (one.tier is Tier.SAFE or is_waiting(one)):
+            here = spans.get(one.path, [])
+            why = next((why for first, last, why in here if first <= one.line <= last), None)
+            if why is not None:
+                found[number] = replace(one, tier=Tier.UNSAFE, reason=Text.of(why))
+    return found
+
+
+def find_importing(
+    path: str, trees: Trees, lacking: Mapping[str, Lack], bound: Collection[str]
+) -> Iterator[Span]:
+    """Functions of a file that import what can't be loaded, whatever happens."""
+    for node in find_functions(trees.of(path)):
+        names = list(trees.named(path, walk_own(node)))
+        other = next((each for each in trees.files(path, names) if each in lacking), None)
+        why: str | None = None
+        if other is not None:
+            why = Text(IMPORTS, name=node.name, reason=lacking[other].tell(other))
+        for name in names:
+            listed = (each for each in parents(name) if each in bound)
+            package = next(listed, None) if trees.tree.locate(path, name) is None else None
+            if package is not None:
+                why = why or Text(FOREIGN, name=node.name, package=package)
+        if why is not None:
+            yield first_line(node), node.end_lineno or node.lineno, why
+
+
+def walk_own(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements of a function that run whatever happens, without functions inside of it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt) and not isinstance(child, (*INSIDE, *BRANCHES)):
+            yield child
+            yield from walk_own(child)
+
+
+def find_functions(tree: ast.Module | None) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions of a file and the methods of its classes."""
+    todo: list[ast.stmt] = list(tree.body) if tree is not None else []
+    while todo:
+        node = todo.pop()
+        if isinstance(node, FUNCTIONS):
+            yield node
+        elif isinstance(node, (ast.ClassDef, ast.If, ast.Try)):
+            todo += node.body
+
+
+def find_compiling(tree: ast.Module | None) -> Iterator[Span]:
+    """Functions that compile CUDA sources whatever happens, classes that do as they are made."""
+    for node in tree.body if tree is not None else ():
+        if isinstance(node, FUNCTIONS) and compiles(node):
+            yield first_line(node), node.end_lineno or node.lineno, Text(COMPILES, name=node.name)
+        elif isinstance(node, ast.ClassDef):
+            methods = {each.name: each for each in node.body if isinstance(each, FUNCTIONS)}
+            building = {name for name, each in methods.items() if compiles(each)}
+            made = methods.get("__init__")
+            if made is not None and any(calls_own(made, node.name, name) for name in building):
+                why = Text(COMPILES, name=node.name)
+                yield first_line(node), node.end_lineno or node.lineno, why
+
+
+def compiles(node: ast.AST) -> bool:
+    """Whether a function calls `load("x", ["x.cu"])` whatever happens."""
+    for call in walk_surely(node):
+        name = getattr(getattr(call, "func", None), "attr", "") or getattr(
+            getattr(call, "func", None), "id", ""
+        )
+        if isinstance(call, ast.Call) and name in LOADS:
+            words = (each.value for each in ast.walk(call) if isinstance(each, ast.Constant))
+            if any(isinstance(word, str) and word.endswith(SOURCE) for word in words):
+                return True
+    return False
+
+
+def calls_own(node: ast.AST, owner: str, method: str) -> bool:
+    """Whether a method of a class calls another one of it whatever happens."""
+    return any(
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == method
+        and getattr(call.func.value, "id", "") in ("self", "cls", owner)
+        for call in walk_surely(node)
+    )
