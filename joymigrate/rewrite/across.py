@@ -65,9 +65,7 @@ def settle(
             answers[result.path] = answers.get(result.path, {}) | moved
             results[number] = analyse.settle(files[result.path], job, answers[result.path])
     done = reread_launches(hold(results, files, job, answers, conditions), files, job)
-    for module in job.opened.values():
-        module.names.release()
-    job.opened.clear()
+    analyse.close_modules(job)
     return done
 
 

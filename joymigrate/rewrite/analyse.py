@@ -16,6 +16,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Kept, Style, Tier
 from joymigrate.rewrite import (
     conditions,
+    device_values,
     foreign,
     groups,
     helper_places,
@@ -48,6 +49,8 @@ class Job:
     context: Context
     tree: module_index.ModuleIndex
     own_methods: frozenset[str] = frozenset()
+    own_near: Set[str] | None = None  # files where objects of their classes may come; None: all
+    own_names: frozenset[str] = frozenset()
     own_placing: bool = True
     own_plain: frozenset[str] = frozenset()
     own_flags: frozenset[str] = frozenset()
@@ -83,6 +86,7 @@ class Result:
     # Conditions of the project that code which stays stands behind, and those before written code.
     holding: tuple[tuple[str, str], ...] = ()
     guarding: frozenset[str] = frozenset()
+    names: tuple[device_values.Name, ...] = ()  # rewritten names of devices
     suppressed: int = 0
     unused: tuple[tuple[str, int, str], ...] = ()
     kept: tuple[Kept, ...] = ()
@@ -90,11 +94,14 @@ class Result:
 
 def project_of(job: Job, path: str) -> Project:
     """What one module knows about its project."""
+    near = job.own_near is None or path in job.own_near or path not in job.tree.paths
     return Project(
+        text_of=lambda other: job.texts.get(other, ""),
         locate=lambda dotted: job.tree.locate(path, dotted),
         defines=lambda other, name: module_index.binds(job.texts.get(other, ""), name),
         same_as=lambda other, name: module_index.same_as(job.texts.get(other, ""), name),
-        own_methods=job.own_methods,
+        own_methods=job.own_methods if near else frozenset(),
+        own_names=job.own_names,
         own_placing=job.own_placing,
         own_plain=job.own_plain,
         own_flags=job.own_flags,
@@ -212,6 +219,7 @@ def abroad(module: Module, done: Result, written: set[tuple[int, int]] | None = 
     }
     watched = [each for each in module.watched if (each.no.line, each.no.column) not in written]
     options = module.flow.options if sent else set()
+    names = device_values.collect(module, done.findings)
     named = tuple((key[1:], kind) for kind, key in sorted(sent) if key[1:] in options)
     module.names.release()
     return replace(
@@ -221,6 +229,7 @@ def abroad(module: Module, done: Result, written: set[tuple[int, int]] | None = 
         options=named,
         holding=tuple(module.holding.items()),
         guarding=frozenset(module.guarding),
+        names=names,
     )
 
 
@@ -384,6 +393,13 @@ def open_module(file: File, job: Job) -> Module | None:
         first = next(iter(job.opened))
         job.opened.pop(first).names.release()
     return known
+
+
+def close_modules(job: Job) -> None:
+    """Let go of the modules that were kept for questions."""
+    for module in job.opened.values():
+        module.names.release()
+    job.opened.clear()
 
 
 def replace_project(module: Module, project: Project) -> Module:

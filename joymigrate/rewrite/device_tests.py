@@ -23,6 +23,7 @@ from joymigrate.rewrite.questions import find as find_questions
 from joymigrate.rewrite.questions import names_device
 
 if TYPE_CHECKING:
+    from joymigrate.rewrite.module import Module
     from joymigrate.rewrite.units import Unit, Units
 
 WAITS = "of a test that needs the device; --tests writes it"
@@ -50,11 +51,19 @@ def find(groups: Groups, units: Units) -> dict[int, str]:
     module = groups.module
     if not is_test(module.source.path):
         return {}
-    kept = [unit for unit in units.all if unit.moving and not replaces_names(groups, unit)]
+    moving = [unit for unit in units.all if unit.moving]
+    kept = [unit for unit in moving if not replaces_names(groups, unit)]
     questions = list(find_questions(module)) if kept else []
     if not any(needs_device(groups, unit, questions) for unit in kept):
         return {}
+    # What a fixture replaces serves the other tests of the file.
+    kept = [unit for unit in moving if unit in kept or not is_test_function(unit)]
     return {number: Text(WAITS) for unit in kept for number in unit.moving}
+
+
+def is_test_function(unit: Unit) -> bool:
+    """Whether a unit is a test itself, and no fixture or helper of tests."""
+    return str(getattr(unit.node, "name", "test")).startswith("test")
 
 
 def replaces_names(groups: Groups, unit: Unit) -> bool:
@@ -111,7 +120,7 @@ def takes_device(groups: Groups, finding: Finding) -> bool:
     """Whether a place fails on a machine without the device."""
     module = groups.module
     if finding.rule in METHODS:
-        return True
+        return not is_compared(module, groups.offset(finding))
     if finding.rule == "JM101":
         return not finding.before.startswith(("'", '"')) and not finding.before.endswith(
             ("is_available", module.vocabulary.module)
@@ -127,6 +136,12 @@ def takes_device(groups: Groups, finding: Finding) -> bool:
             if made or getattr(call.func, "attr", "") == "to":
                 return True
     return False
+
+
+def is_compared(module: Module, offset: int) -> bool:
+    """Whether a place stands in a comparison."""
+    spans = (module.span(compare) for compare in module.names.nodes[ast.Compare])
+    return any(start <= offset < end for start, end in spans)
 
 
 def include(scan: Scan) -> Scan:

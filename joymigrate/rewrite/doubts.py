@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING
 from joymigrate import chips
 from joymigrate.language import Text
 from joymigrate.model import Style, Tier
-from joymigrate.rewrite import device_tests, foreign, kernel_names, questions, third_party
+from joymigrate.rewrite import (
+    device_tests,
+    for_people,
+    foreign,
+    halves,
+    kernel_names,
+    questions,
+    third_party,
+)
 from joymigrate.rewrite.groups import PROFILER, Groups, is_label
 from joymigrate.rewrite.option_calls import literal_type
 from joymigrate.rewrite.scopes import FUNCTIONS
@@ -64,8 +72,13 @@ def find(groups: Groups) -> dict[int, str]:
             found = {**dict.fromkeys(unit.moving, Text(ANNOTATION)), **found}
     test = device_tests.is_test(module.source.path)
     for unit in units.all:
-        if not unit.parts or device_tests.replaces_names(groups, unit):
-            continue  # what it replaces moves with the code that it tests
+        if not unit.parts:
+            continue
+        if device_tests.replaces_names(groups, unit):
+            # What it replaces moves with the code that it tests; half of it would play nothing.
+            part = next((p for p in unit.parts if test and is_played(unit, p)), None)
+            found |= hold_all(groups, units, part) if part is not None else {}
+            continue
         for number in unit.moving:
             part = next(
                 (part for part in unit.parts if test or is_bound_to(groups, unit, part, number)),
@@ -80,9 +93,27 @@ def find(groups: Groups) -> dict[int, str]:
         for number, finding in enumerate(groups.findings):
             if finding.rule == PROFILER and finding.edits:
                 found.setdefault(number, Text(APART))
+    for question, load in questions.find_loads(groups):
+        line = module.source.position(module.span(load)[0])[0]
+        for number in question:
+            found.setdefault(number, Text(STAYS, text=shorten(module.text(load)), line=line))
     for number in questions.find_idle(groups):
         found.setdefault(number, Text(LEADS_NOWHERE))
-    return found
+    return {**halves.find(groups, found), **found}
+
+
+def is_played(unit: Unit, part: tuple[ast.AST | None, int, str]) -> bool:
+    """Whether a part that stays in a fixture is the name that it gives to tests."""
+    parent = getattr(part[0], "parent", None)
+    played = isinstance(parent, (ast.Yield, ast.Return)) and isinstance(part[0], ast.Constant)
+    return played and not device_tests.is_test_function(unit)
+
+
+def hold_all(groups: Groups, units: Units, part: tuple[ast.AST | None, int, str]) -> dict[int, str]:
+    """All findings of a file, as a part of a fixture stays."""
+    line = groups.module.source.position(part[1])[0]
+    reason: str = Text(STAYS, text=shorten(part[2]), line=line)
+    return {number: reason for unit in units.all for number in unit.moving}
 
 
 def shorten(text: str) -> str:
@@ -127,20 +158,20 @@ def collect_parts(groups: Groups, units: Units) -> None:
         return is_label(node) or both or foreign.elsewhere(module, node)
 
     for mention in groups.mentions:
-        if not is_authors(mention.node, mention.start):
+        if mention.start not in groups.shown and not is_authors(mention.node, mention.start):
             add(mention.node, mention.start, module.source.text[mention.start : mention.end])
     named = {module.span(node)[0] for node, _ in module.spoken if is_label(node)}
     for number, finding in enumerate(groups.findings):
         stays = number in groups.stay or not finding.edits or finding.tier is Tier.UNSAFE
         offset = groups.offset(finding)
         stays = stays and finding.rule in PARTS and number not in groups.elsewhere
-        if stays and offset not in named:
+        if stays and offset not in named and offset not in groups.shown:
             add(None, offset, finding.before)
     moved = sorted((e.start, e.end) for f in groups.findings for e in f.edits)
     for node, value in module.spoken:
         start, end = module.span(node)
         if names_device(module, value) and not (
-            questions.is_for_eyes(node) or is_authors(node, start)
+            for_people.is_for_eyes(node) or is_authors(node, start)
         ):
             first, last = module.source.to_bytes(start), module.source.to_bytes(end)
             if not any(left < last and right > first for left, right in moved):
@@ -175,15 +206,18 @@ def is_bound_to(
     groups: Groups, unit: Unit, part: tuple[ast.AST | None, int, str], number: int
 ) -> bool:
     """Whether a part that stays shares a condition or a name with an edit of its function."""
-    module = groups.module
+    module, finding = groups.module, groups.findings[number]
     one = statement_at(module, unit, part[1])
     if isinstance(one, ast.AnnAssign):
         start, end = module.span(one.annotation)
         if start <= part[1] < end:
             return False  # a type, for checkers alone
-    other = statement_at(module, unit, groups.offset(groups.findings[number]))
+    other = statement_at(module, unit, groups.offset(finding))
     if one is None or other is None:
         return True
+    compared = device_tests.is_compared
+    if compared(module, part[1]) and compared(module, groups.offset(finding)):
+        return True  # two comparisons of one function speak of one device
     if one is other:  # of texts in one statement the group has decided
         return not (isinstance(part[0], ast.Constant) or part[2].startswith(('"', "'")))
     if one in above(other) or other in above(one):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -16,6 +17,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Rule, Tier
 from joymigrate.rewrite.across import read_text
 from joymigrate.rewrite.discover import File
+from joymigrate.rewrite.entries import GUARD
 from joymigrate.rewrite.module_index import ModuleIndex
 
 
@@ -64,12 +66,27 @@ STATEMENT = re.compile(
 )
 
 
+IN_NOTEBOOK = re.compile(r"\b(?:from|import)[ ]+([A-Za-z_][\w.]*)")
+
+
 def read_statement(text: str) -> list[ast.stmt]:
     """The statement of a text that looks like an import; none where it is a sentence."""
     try:
         return ast.parse(text.strip()).body
     except (SyntaxError, ValueError):
         return []
+
+
+def closure(first: Iterable[str], onward: Callable[[str], Iterable[str]]) -> set[str]:
+    """Names and all that `onward` leads to from them."""
+    found = set(first)
+    waiting = list(found)
+    while waiting:
+        for other in onward(waiting.pop()):
+            if other not in found:
+                found.add(other)
+                waiting.append(other)
+    return found
 
 
 class ReachableFiles:
@@ -89,14 +106,32 @@ class ReachableFiles:
         programs = [below for below in self.all.values() if path in below]
         return next((one for one in sorted(others) if any(one in b for b in programs)), None)
 
+    def beside(self, others: Iterable[str]) -> set[str] | None:
+        """The files of all programs that import one of `others`: what it makes may come there.
+
+        None where nothing is seen to import one of them, and it starts no program by itself.
+        """
+        above: dict[str, set[str]] = defaultdict(set)
+        for path in self.tree.paths:
+            for other in self.imported(path):
+                above[other].add(path)
+        programs = closure(others, above.__getitem__)
+        begun = [found for found in self.notebooks() if not found.isdisjoint(programs)]
+        for other in others:
+            known = above[other] or any(other in found for found in begun)
+            if not known and not GUARD.search(read_text(self.files[other].path)):
+                return None
+        return closure(programs.union(*begun), self.imported)
+
+    def notebooks(self) -> Iterator[set[str]]:
+        """The project's files that each notebook imports."""
+        for path in (path for path, file in self.files.items() if file.kind == "notebook"):
+            names = set(IN_NOTEBOOK.findall(read_text(self.files[path].path)))
+            yield {each[0] for name in names if (each := self.tree.locate(path, name)) is not None}
+
     def below(self, path: str) -> set[str]:
         """A file and all that it imports."""
-        found, waiting = {path}, [path]
-        while waiting:
-            for other in self.imported(waiting.pop()) - found:
-                found.add(other)
-                waiting.append(other)
-        return found
+        return closure([path], self.imported)
 
     def imported(self, path: str) -> set[str]:
         """The project's files that a file imports, with `__init__.py` of packages on the way."""

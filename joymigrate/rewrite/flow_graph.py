@@ -68,22 +68,27 @@ class FlowGraph:
         Those are keys of other files, `.name` keys, and this file's module variables; parameters
         come as `function#name` and as `function@position`.
         """
-        back = self._back()
         found: set[str] = set()
-        seen = set(keys)
-        todo = list(seen)
-        while todo:
-            key = todo.pop()
+        for key in self.back(keys):
             function, hash_, name = key.partition("#")
             if hash_ and function in self.functions and "::" not in key:
                 found |= self._given(function, name)
             elif self.visible(key):
                 found.add(key)
+        return found
+
+    def back(self, keys: Iterable[str]) -> set[str]:
+        """All keys that values under `keys` come from inside of the file, those among them."""
+        back = self._back()
+        seen = set(keys)
+        todo = list(seen)
+        while todo:
+            key = todo.pop()
             for source in (*back.get(key, ()), *self._same_attribute(key)):
                 if source not in seen:
                     seen.add(source)
                     todo.append(source)
-        return found
+        return seen
 
     def _given(self, function: str, name: str) -> set[str]:
         """How callers name a parameter of a function, or of the class that it makes."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import bisect
 import functools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -33,6 +34,7 @@ from joymigrate.rewrite.expressions import (
     mentions,
     operands_before,
 )
+from joymigrate.rewrite.for_people import is_for_eyes
 from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.proof import label
@@ -41,6 +43,7 @@ from joymigrate.rewrite.scopes import FUNCTIONS
 BEYOND_SHIM = ("JM105", "JM107")  # absent names; what means something else on the target
 PROFILER = "JM160"
 DEVICE = "JM120"  # a text that is seen to arrive at a device
+PLACES = re.compile(r"\btorch\.device\(|\.to\(|\bset_device\(|\bdevice=")
 STAYS = "it goes with `{text}` (line {line}), which stays"
 DOUBTED = "it goes with `{text}` (line {line}), which needs a look"
 
@@ -56,7 +59,8 @@ class Groups:
         self.findings = findings
         self.members: dict[int, list[int]] = defaultdict(list)  # expression → findings with edits
         for number, finding in enumerate(findings):
-            at = self.expression_at(self.offset(finding)) if finding.edits else None
+            alone = not finding.edits or self.offset(finding) in self.shown
+            at = None if alone else self.expression_at(self.offset(finding))
             if at is not None and finding.rule != "JM001" and finding.group is None:
                 self.members[at].append(number)
         self.elsewhere: set[int] = set()  # left since they are of other back ends or vendors
@@ -80,6 +84,16 @@ class Groups:
     @functools.cached_property
     def _starts(self) -> list[int]:
         return [each.start for each in self.expressions]
+
+    @functools.cached_property
+    def shown(self) -> set[int]:
+        """Where a version of the origin's toolkit is told to people: it stands for itself."""
+        version = f"torch.version.{self.module.vocabulary.device}"
+        if version not in self.module.source.text:
+            return set()
+        chains = self.module.names.imported_chains()
+        told = (node for node, dotted in chains if dotted == version and is_for_eyes(node))
+        return {self.module.span(node)[0] for node in told}
 
     def offset(self, finding: Finding) -> int:
         """Where a finding starts in the text."""
@@ -149,6 +163,8 @@ class Groups:
         if self.members:
             self._leave_foreign(foreign.questions(self.module))
         for mention in self.mentions:
+            if mention.start in self.shown:
+                continue
             at = self.expression_at(mention.start) if self.members else None
             if at is not None and not self._mixed_before(at) and not is_label(mention.node):
                 self._leave(self.members.get(at, ()), self._why(mention))
@@ -289,6 +305,8 @@ class Groups:
         done = []
         for number, finding in enumerate(self.findings):
             if number in self.stay:
+                if number not in self.elsewhere and self._asks_before_placing(finding):
+                    self.module.kept.add((finding.line, finding.column))
                 finding = left_alone(finding, self.stay[number])
             elif number in names:
                 tier = tiers[names[number]]
@@ -300,6 +318,15 @@ class Groups:
                 finding = replace(finding, tier=Tier.UNSAFE, reason=self.doubtful[number])
             done.append(finding)
         return done
+
+    def _asks_before_placing(self, finding: Finding) -> bool:
+        """Whether a name is asked for in a condition, and code behind it places a value."""
+        at = self.expression_at(self.offset(finding)) if finding.edits else None
+        test = self.expressions[at].node if at is not None else None
+        branch = getattr(test, "parent", None)
+        if not isinstance(branch, ast.If) or test is not branch.test:
+            return False
+        return any(PLACES.search(self.module.text(each)) for each in branch.body)
 
     def _leave(self, numbers: Iterable[int], reason: str) -> None:
         for number in numbers:

@@ -35,6 +35,10 @@ VENDORS_OWN = re.compile(
 )  # fmt: skip
 
 
+# Techniques that come as kernels of the origin's, as texts and flags name them.
+FUSED = re.compile(r"flash_?att|memory_?efficient|xformers", re.I)
+
+
 def loads_kernels(module: Module, definition: ast.AST, name: str) -> bool:
     """Whether a class or function that is named for the device uses a library of kernels."""
     if not own_name(module).search(name):
@@ -94,6 +98,16 @@ def operator(module: Module, dotted: str) -> bool:
     parts = dotted.split(".")
     known = (*PORTABLE, module.context.chip.device)
     return parts[:2] == ["torch", "ops"] and len(parts) > 3 and parts[2] not in known
+
+
+def is_compiled(module: Module, dotted: str) -> bool:
+    """Whether a name is of an extension of the project's own: `pkg._C.scan`, no `_C` being seen."""
+    place = module.project.locate(dotted)
+    first = place[1].partition(".")[0] if place is not None else ""
+    if place is None or not first.startswith("_") or first.startswith("__"):
+        return False
+    package = place[0].endswith("__init__.py") and "." in place[1]
+    return package and not module.project.defines(place[0], first)
 
 
 def find_imported(module: Module, node: ast.Import | ast.ImportFrom) -> Iterator[str]:

@@ -27,16 +27,20 @@ HELPER_NAMES = ("jm", HELPER, "jm_device", "joymigrate_accelerator")
 class Project:
     """What a module needs to know about its project.
 
-    `locate` finds the file of a dotted name (see `flow`). `own_methods` are names of classes of
-    the project that define the origin's device method themselves (`def cuda`). `defines` tells
-    whether a file binds a name at its top level, `same_as` what its name stands for.
+    `locate` finds the file of a dotted name (see `flow`). `own_methods` are files of
+    the project whose classes define the origin's device method themselves (`def cuda`) and of
+    which an object may come here. `defines` tells
+    whether a file binds a name at its top level, `same_as` what its name stands for, `text_of`
+    gives the text of a Python file.
     `package` is the dotted path of the module's package.
     """
 
     locate: Locate = lambda dotted: None
     defines: Callable[[str, str], bool] = lambda path, name: False
     same_as: Callable[[str, str], str] = lambda path, name: ""
+    text_of: Callable[[str], str] = lambda path: ""
     own_methods: frozenset[str] = frozenset()
+    own_names: frozenset[str] = frozenset()  # all methods that the files of those classes define
     own_placing: bool = True  # each of those classes has `to` as well
     own_plain: frozenset[str] = frozenset()  # what may make one, where all are mere containers
     own_flags: frozenset[str] = frozenset()  # the same for its flag: `self.is_cuda = …`
@@ -90,6 +94,10 @@ class Module:
     watched: list[Pending] = field(default_factory=list)
     # What rewritten values, by place, go on to in other files: their kind and keys.
     sent: dict[tuple[int, int], tuple[str, frozenset[str]]] = field(default_factory=dict)
+    # Rewritten names of devices, by place: their kind and keys, and whether a value is compared.
+    valued: dict[tuple[int, int], tuple[str, frozenset[str], bool]] = field(default_factory=dict)
+    # Questions for a device's name that stay before code that places a value, by place.
+    kept: set[tuple[int, int]] = field(default_factory=set)
     # Conditions of the project, by key, that must stay as code behind them stays, with the reason.
     holding: dict[str, str] = field(default_factory=dict)
     guarding: set[str] = field(default_factory=set)  # conditions that written code stands behind

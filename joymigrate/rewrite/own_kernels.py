@@ -19,9 +19,11 @@ from joymigrate.model import Style
 from joymigrate.rewrite.flow_graph import names_a_kind
 from joymigrate.rewrite.guards import branches, negative
 from joymigrate.rewrite.kernel_names import (
+    FUSED,
     VENDORS_OWN,
     find_imported,
     is_bound,
+    is_compiled,
     kernel_libraries,
     library_words,
     loads_kernels,
@@ -86,6 +88,9 @@ def decides(module: Module, node: ast.AST, *, tensor: bool) -> str | None:
         return Text(FOLLOWS, kernel=needed, chip=module.context.chip.name) if needed else None
     if not isinstance(parent, (ast.If, ast.IfExp)) or child is not parent.test:
         return None
+    built = find_build(module, parent)
+    if built is not None:
+        return Text(FOLLOWS, kernel=built, chip=module.context.chip.name)
     parts = behind(parent)
     moved = (part for part in parts if moved_as_well(module, part, node))
     if any(find_named(module, part) is None for part in moved):
@@ -209,6 +214,9 @@ def named_for(module: Module, node: ast.AST) -> str | None:
         vendor = module.context.origin.name  # "needs an NVIDIA GPU" names the device alone
         found = libraries.search(str(at.msg.value).lower().replace(vendor, ""))
         return found.group() if found else None
+    if isinstance(at, ast.If) and isinstance(at.body[-1], ast.Raise) and negative(at.test):
+        fused = FUSED.search(module.text(at.test)) or FUSED.search(join_texts(at.body[-1]))
+        return fused.group() if fused is not None else None
     targets = at.targets if isinstance(at, ast.Assign) else []
     vendor = module.context.origin.name
     for target in targets:
@@ -216,6 +224,12 @@ def named_for(module: Module, node: ast.AST) -> str | None:
         if re.search(rf"(?:^|_){re.escape(vendor)}(?:_|$)", name.lower()):
             return name
     return None
+
+
+def join_texts(statement: ast.stmt) -> str:
+    """The texts of a statement, with one sign between words."""
+    nodes = (each.value for each in ast.walk(statement) if isinstance(each, ast.Constant))
+    return re.sub(r"\W+", "_", " ".join(text for text in nodes if isinstance(text, str)))
 
 
 def library_around(module: Module, node: ast.AST) -> str | None:
@@ -378,6 +392,8 @@ def kernel(module: Module, node: ast.AST, tensor: bool) -> str | None:
     if not isinstance(node, ast.Call):
         return None
     func = node.func
+    if tensor and (compiled := find_compiled(module, func)) is not None:
+        return compiled
     if isinstance(func, ast.Name):
         found = module.names.lookup(func.id, func)
         here = found[1][0] if found is not None and len(found[1]) == 1 else None
@@ -398,6 +414,38 @@ def kernel(module: Module, node: ast.AST, tensor: bool) -> str | None:
         if spoken and name != method and own_name(module).search(name):
             return name
     return None
+
+
+def find_build(module: Module, branch: ast.If | ast.IfExp) -> str | None:
+    """Flags for the origin's compiler that a branch sets: `extra_cuda_cflags = ["-O3"]`."""
+    if isinstance(branch, ast.IfExp):
+        return None
+    flags = re.compile(rf"(?:^|_){re.escape(module.vocabulary.device)}_c?(?:_?flags|args)$|^nvcc")
+    for each in (each for part in branch.body for each in ast.walk(part)):
+        name = getattr(each, "id", getattr(each, "arg", getattr(each, "value", "")))
+        if isinstance(name, str) and flags.search(name):
+            return name
+    return None
+
+
+def find_compiled(module: Module, func: ast.expr) -> str | None:
+    """A function of the project's own extension that is called, by a function or class of the file.
+
+    `_C.scan(x)`, `scan(x)` and `Scan.apply(x)` where their code calls that.
+    """
+    dotted = module.names.dotted(func)
+    if dotted is not None and is_compiled(module, dotted):
+        return dotted
+    owner = func.value if isinstance(func, ast.Attribute) and func.attr == "apply" else func
+    if not isinstance(owner, ast.Name):
+        return None
+    found = module.names.lookup(owner.id, owner)
+    here = found[1][0] if found is not None and len(found[1]) == 1 else None
+    if here is None or here.kind not in ("class", "function"):
+        return None
+    calls = (each for each in ast.walk(here.node) if isinstance(each, ast.Call))
+    names = (module.names.dotted(call.func) for call in calls)
+    return next((name for name in names if name and is_compiled(module, name)), None)
 
 
 def chain(node: ast.AST | None) -> Iterator[str]:

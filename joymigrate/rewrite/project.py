@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import gc
 import importlib.util
 import multiprocessing
@@ -26,13 +25,14 @@ from joymigrate.rewrite import (
     discover,
     fusions,
     module_index,
+    names_together,
     native,
+    own_classes,
     python,
     third_party,
     unloadable,
 )
-from joymigrate.rewrite.across import read_text, settle
-from joymigrate.rewrite.codemods.device_methods import OF_MODULES
+from joymigrate.rewrite.across import Questions, read_text, settle
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import GUARD, entries
@@ -91,13 +91,19 @@ def scan(
     dependencies = [f for name in follow_imports for f in read_installed(name, root)]
     texts, exact = read_python([*files, *dependencies])
     tree = index_of(texts, origin.device)
+    named = {f.relative: f for f in files}
+    reached = ReachableFiles(named, tree)
+    method = origin.tensor["cuda"]
+    own = own_classes.own_methods(texts, method)
     job = analyse.Job(
         context=context,
         tree=tree,
-        own_methods=own_methods(texts, origin.tensor["cuda"]),
-        own_placing=own_placing(texts, origin.tensor["cuda"]),
-        own_plain=own_plain(texts, origin.tensor["cuda"]),
-        own_flags=own_flags(texts, origin.tensor["is_cuda"]),
+        own_methods=own,
+        own_near=reached.beside(own) if own and own <= named.keys() else None,
+        own_names=own_classes.own_names(texts, own),
+        own_placing=own_classes.own_placing(texts, method),
+        own_plain=own_classes.own_plain(texts, method),
+        own_flags=own_classes.own_flags(texts, origin.tensor["is_cuda"]),
         active=selection(context, select, ignore),
         want_kept=want_kept,
         entries=entries(texts, tree) if style is Style.SHIM else frozenset(),
@@ -109,7 +115,10 @@ def scan(
     _JOB = job
     with searches_paused():
         results = list(run([*files, *dependencies], jobs, on_progress, texts))
-        results = settle(results, {f.relative: f for f in [*files, *dependencies]}, job, texts)
+        everything = {f.relative: f for f in [*files, *dependencies]}
+        results = settle(results, everything, job, texts)
+        results = names_together.hold(results, Questions(everything, job, texts))
+        analyse.close_modules(job)
     outside = {f.relative for f in dependencies}
     findings = [
         dependency(finding) if result.path in outside else finding
@@ -117,18 +126,16 @@ def scan(
         for finding in (*result.findings, *(item.no for item in result.open))
         if job.active(finding.rule) or finding.rule == "JM001"
     ]
-    own = {name: text for name, text in texts.items() if name not in outside}
-    findings = native.leave(with_callers(findings, own), chip, root)
-    named = {f.relative: f for f in files}
-    reached = ReachableFiles(named, tree)
+    mine = {name: text for name, text in texts.items() if name not in outside}
+    findings = native.leave(with_callers(findings, mine), chip, root)
     findings = leave_together(findings, context.rules, reached)
     findings = leave_replaced(findings, Vocabulary.of(context).module, texts, reached)
     bound = third_party.table_of(context).bound
-    trees = Trees(own, tree)
+    trees = Trees(mine, tree)
     lacking = unloadable.find_lacking(trees, root, chip.device, bound)
     findings = unloadable.doubt(findings, lacking)
     findings = doubt_unrunnable(findings, trees, lacking, bound, chip.device)
-    findings = doubt_unused(findings, own)
+    findings = doubt_unused(findings, mine)
     findings = doubt_callers(findings, trees, origin.device, chip.device)
     findings = leave_unseen(findings, results, reached, job, texts)
     findings = findings if style is Style.SHIM else doubt_alone(findings)
@@ -277,78 +284,6 @@ def find_scripted(
 def tops_of(tree: module_index.ModuleIndex) -> set[str]:
     """Names of the packages at the project's top."""
     return {folder.rpartition("/")[2] for folder in tree.packages}
-
-
-def own_methods(texts: Mapping[str, str], method: str) -> frozenset[str]:
-    """Files whose classes define the origin's device method themselves."""
-    wanted = re.compile(rf"^[ \t]+(?:async )?def {re.escape(method)}\b", re.M)
-    word = f"def {method}"
-    return frozenset(path for path, text in texts.items() if word in text and wanted.search(text))
-
-
-def own_placing(texts: Mapping[str, str], method: str) -> bool:
-    """Whether each class with the origin's method has `to` as well, as far as its file tells."""
-    defined = re.compile(rf"^[ \t]+(?:async )?def {re.escape(method)}\b", re.M)
-    placing = re.compile(r"^[ \t]+(?:async )?def to\b", re.M)
-    found = [text for text in texts.values() if f"def {method}" in text and defined.search(text)]
-    return all(len(placing.findall(text)) >= len(defined.findall(text)) for text in found)
-
-
-def own_plain(texts: Mapping[str, str], method: str) -> frozenset[str]:
-    """Names that may make one of the classes with the origin's method, if these are containers.
-
-    Such a class has no base, no heir, no second name, and no method of a module's: what is trained,
-    or made by another class, is not one. Empty where one of them may be more.
-    """
-    bound = [text for text in texts.values() if method and f"def {method}" in text]
-    found: set[str] = set()
-    for text in bound:
-        names = plain_classes(text, method)
-        if not names:
-            return frozenset()
-        found |= names
-    if not found:
-        return frozenset()
-    named = rf"(?:\w+\.)*(?:{'|'.join(map(re.escape, sorted(found)))})"
-    other = re.compile(
-        rf"\b{named}\s+as\s+\w+\s*(?:[,)#;\\]|$)"  # of an import, not of a text's sentence
-        r"|^\s*(?!(\w+)\s*=\s*[\w.]*\b\1\s*(?:#|$))"  # `Rigid = geometry.Rigid` is no second name
-        rf"\w+\s*=\s*{named}\s*(?:#|$)|^\s*class \w+\([^)]*\b{named}\b",
-        re.M,
-    )
-    if any(map(other.search, texts.values())):
-        return frozenset()
-    makers = re.compile(r"^[ \t]*def ([A-Z]\w*)\(", re.M)  # functions that look like classes
-    return frozenset(found).union(*map(makers.findall, texts.values()))
-
-
-def plain_classes(text: str, method: str) -> set[str]:
-    """Names of a file's classes with a method, if none of them has a base or acts as a module."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return set()
-    found, here = set(), 0
-    for each in ast.walk(tree):
-        here += getattr(each, "name", "") == method
-        if not isinstance(each, ast.ClassDef):
-            continue
-        own = {getattr(one, "name", "") for one in each.body}
-        if method in own:
-            bases = [getattr(base, "id", "") for base in each.bases]
-            if bases not in ([], ["object"]) or own & {*OF_MODULES, "__getattr__"}:
-                return set()
-            here -= 1
-            found.add(each.name)
-    return set() if here else found
-
-
-def own_flags(texts: Mapping[str, str], flag: str) -> frozenset[str]:
-    """Files whose classes have an attribute or property of the flag's name themselves."""
-    word = re.escape(flag)
-    field = rf"{word}[ \t]*:[^,()\n]*$"  # of a parameter a comma or a bracket follows
-    wanted = re.compile(rf"^[ \t]+(?:def {word}\b|self\.{word}[ \t]*[:=][^=]|{field})", re.M)
-    return frozenset(path for path, text in texts.items() if flag in text and wanted.search(text))
 
 
 def read_installed(package: str, root: Path) -> Iterator[File]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from joymigrate.rewrite.expressions import leaving
+from joymigrate.rewrite.for_people import SPOKEN, is_for_eyes
 from joymigrate.rewrite.groups import Groups
 from joymigrate.rewrite.kernel_names import operator
 from joymigrate.rewrite.kernel_tests import SKIPS, called_name, find_scopes
@@ -22,12 +23,6 @@ from joymigrate.rewrite.scopes import FUNCTIONS
 if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
 
-# Functions whose arguments are for people, and words of arguments and functions of that kind.
-SPOKEN = (
-    "print", "echo", "debug", "info", "warn", "warning", "error", "critical", "exception", "log",
-    "skip", "exit", "fail",
-)  # fmt: skip
-MESSAGES = ("help", "reason", "msg", "message", "description")
 # Parameters that take an answer and mean the device that is there.
 # Methods of tensors and modules that change a type or a place, on any device.
 PLACING = ("half", "float", "bfloat16", "double", "to", "cpu", "contiguous", "type", "clone")
@@ -41,6 +36,33 @@ def find_idle(groups: Groups) -> Iterator[int]:
         numbers = groups.members.get(at, []) if at is not None else []
         if any(n not in groups.stay for n in numbers) and is_idle(groups, question):
             yield from numbers
+
+
+def find_loads(groups: Groups) -> Iterator[tuple[list[int], ast.Call]]:
+    """Findings of questions before a load that needs no place, as only the other branch gives one.
+
+    `if torch.cuda.is_available(): torch.load(p)`, `else: torch.load(p, map_location="cpu")`: a file
+    of the origin's is loaded in the second one alone.
+    """
+    module = groups.module
+    if "map_location" not in module.source.text:
+        return
+    for branch in module.names.nodes[ast.If]:
+        here, other = (list(find_loading(module, part)) for part in (branch.body, branch.orelse))
+        numbers = groups._inside([branch.test]) if here and other else []
+        placed = [any(key.arg == "map_location" for key in call.keywords) for call in other]
+        bare = [c for c in here if not any(k.arg == "map_location" for k in c.keywords)]
+        if numbers and bare and all(placed) and names_device(module, [branch.test]):
+            yield [*numbers, *groups._inside(branch.body)], bare[0]
+
+
+def find_loading(module: Module, part: Iterable[ast.stmt]) -> Iterator[ast.Call]:
+    """Calls of `torch.load` with a file alone, or with a place."""
+    for each in (node for statement in part for node in ast.walk(statement)):
+        if not isinstance(each, ast.Call) or len(each.args) != 1:
+            continue
+        if module.names.dotted(each.func) == "torch.load":
+            yield each
 
 
 def is_idle(groups: Groups, question: ast.expr) -> bool:
@@ -116,24 +138,6 @@ def around(node: ast.AST) -> Iterator[ast.AST]:
     while isinstance(at, (ast.expr, ast.keyword)):
         yield at
         at = getattr(at, "parent", None)
-
-
-def is_for_eyes(node: ast.AST) -> bool:
-    """Whether a value is shown to people: a log, the message of an error, a help."""
-    at, parent = node, getattr(node, "parent", None)
-    while parent is not None:
-        if isinstance(parent, ast.Raise) or (isinstance(parent, ast.Assert) and at is parent.msg):
-            return True
-        if isinstance(parent, ast.keyword) and parent.arg in MESSAGES:
-            return True
-        if isinstance(parent, ast.Call) and at is not parent.func:
-            name = called_name(parent)
-            if name in SPOKEN or name in SKIPS or name.endswith(("Warning", "Error", "Exception")):
-                return True
-        if isinstance(parent, ast.stmt):
-            return isinstance(parent, ast.Expr) and isinstance(at, ast.Constant)
-        at, parent = parent, getattr(parent, "parent", None)
-    return False
 
 
 def leads_to_device(groups: Groups, question: ast.expr) -> bool:

@@ -24,7 +24,9 @@ from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.context import Context, once_per_rules
 from joymigrate.rewrite.flow import GROWING, Flow, goes_nowhere
 from joymigrate.rewrite.flow_graph import SINK
+from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.option_calls import OPTION_CALLS
+from joymigrate.rewrite.receivers import find_kept
 
 if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
@@ -420,8 +422,32 @@ class Answer:
             name = next((key for key in keys if key in self.table.counts), None)
             if name is not None:
                 return Text(COUNTED, name=name)
+            if getattr(value, "value", None) == "cpu" and negative(branch.test):
+                made = (self._made_by(target) for target in statement.targets)
+                package = next(filter(None, made), None)
+                if package is not None:  # its own default is the origin's device
+                    return Text(ANSWER, package=package)
             known = isinstance(value, ast.Constant) and not isinstance(value.value, str)
             reason = self._kept(statement.targets) if known else None
             if reason is not None:
                 return reason
         return None
+
+    def _made_by(self, target: ast.expr) -> str | None:
+        """The package that made the object in which a setting is written: `cfg.MODEL.DEVICE`."""
+        at = target
+        while isinstance(at, (ast.Attribute, ast.Subscript)):
+            owner = at.value
+            if getattr(owner, "id", "") == "self" and isinstance(at, ast.Attribute):
+                break
+            at = owner
+        if at is target:
+            return None
+        values: list[ast.expr | None] = []
+        if isinstance(at, ast.Attribute):
+            values += find_kept(self.module, at)
+        elif isinstance(at, ast.Name):
+            found = self.module.names.lookup(at.id, at)
+            values += [each.value for each in found[1]] if found is not None else []
+        calls = (each for each in values if isinstance(each, ast.Call))
+        return next(filter(None, (self.arrivals.called(call) for call in calls)), None)

@@ -297,7 +297,7 @@ def test_killed_at_any_time_no_further_command_is_needed(tmp_path: Path) -> None
 def test_csv_has_a_row_for_each_site_written_or_left(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    text = b"import torch\ntorch.cuda.synchronize()\ntorch.cuda.get_device_capability()\n"
+    text = b"import torch\ntorch.cuda.synchronize()\nprint(torch.cuda.get_device_capability())\n"
     write_tree(tmp_path, {"=a.py": text})
     assert run(["rewrite", str(tmp_path), "--check", "--format", "csv"]) == 1
     rows = list(csv.DictReader(io.StringIO(capfd.readouterr().out)))

@@ -10,6 +10,7 @@ from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import own_kernels
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.receivers import classes_here, doubtful
 
 OWN = "a class of this project defines its own {method}(); the receiver may be one of them"
 
@@ -18,9 +19,6 @@ MOCKED = (
     "assert_called", "assert_called_once", "assert_called_with", "assert_called_once_with",
     "assert_any_call", "assert_not_called", "return_value", "side_effect", "called", "call_count",
 )  # fmt: skip
-
-# Methods that modules of torch have and containers of tensors have not.
-OF_MODULES = ("eval", "train", "parameters", "named_parameters", "state_dict", "load_state_dict")
 
 OWN_FLAG = "a class of this project has a {flag} of its own; the receiver may be one of them"
 
@@ -178,62 +176,10 @@ def plain_value(module: Module, node: ast.Attribute) -> bool:
     )
 
 
-def doubtful(module: Module, node: ast.Attribute, own: frozenset[str] | None = None) -> bool:
-    """Whether the receiver may be an instance of a project class with its own method."""
-    own = module.project.own_methods if own is None else own
-    if not own | classes_here(module, node.attr):
-        return False
-    value = node.value
-    if node.attr == module.context.origin.tensor["cuda"] and is_other(module, value):
-        return False
-    if isinstance(value, ast.Name):
-        found = module.names.lookup(value.id, value)
-        values = [b.value for b in found[1] if b.kind == "assign"] if found else []
-        if found and values and len(values) == len(found[1]):
-            return any(not from_torch(module, v) for v in values)
-    return not from_torch(module, value)
-
-
-def is_other(module: Module, value: ast.expr) -> bool:
-    """Whether a value is none of the project's own classes, where those are plain containers.
-
-    `Net(…).eval()`, `Net(…)`, and what is trained or saved by that name.
-    """
-    plain = module.project.own_plain
-    if not plain:
-        return False
-    if isinstance(value, ast.Call):
-        name = str(getattr(value.func, "attr", getattr(value.func, "id", "")))
-        return name in OF_MODULES or (name[:1].isupper() and name not in plain)
-    text = module.text(value)
-    asked = (each for each in module.names.nodes[ast.Attribute] if each.attr in OF_MODULES)
-    return any(module.text(each.value) == text for each in asked)
-
-
 def placed_by_to(module: Module, method: str) -> bool:
     """Whether `x.to(device)` is right for tensors and for each class with a method of its own."""
     here = classes_here(module, method) <= classes_here(module, "to")
     return here and module.project.own_placing
-
-
-def classes_here(module: Module, method: str) -> frozenset[str]:
-    """Classes of this module that define `method`."""
-    owners = (
-        getattr(node, "parent", None)
-        for node in module.names.nodes[ast.FunctionDef]
-        if node.name == method
-    )
-    return frozenset(owner.name for owner in owners if isinstance(owner, ast.ClassDef))
-
-
-def from_torch(module: Module, value: ast.expr | None) -> bool:
-    """Whether an expression is a call of torch itself, whose results have torch's methods."""
-    while isinstance(value, (ast.Call, ast.Attribute)):
-        dotted = module.names.dotted(value.func if isinstance(value, ast.Call) else value)
-        if dotted and dotted.split(".")[0] == "torch":
-            return True
-        value = value.func if isinstance(value, ast.Call) else value.value
-    return False
 
 
 def placement(

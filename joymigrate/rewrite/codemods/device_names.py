@@ -60,7 +60,7 @@ def site(module: Module, top: ast.expr, dotted: str) -> Iterator[Finding]:
         return
     known = words.known_prefix(rest)
     node = cut(top, dotted, f"{words.module}.{known}")
-    if capability(module, known):
+    if capability(module, known) and not is_probe(node):
         yield module.find("JM107", node, reason=words.name(known).note or None)
         return
     yield from find_name(module, node, known)
@@ -129,6 +129,13 @@ def capability(module: Module, known: str) -> bool:
     """Whether a name asks for the origin's compute capability or marketing name."""
     names = module.rule("JM107").match
     return any(known in item.get("names", ()) for item in names)  # type: ignore[operator]
+
+
+def is_probe(node: ast.expr) -> bool:
+    """Whether a call's result is dropped: it only sees whether the card is there."""
+    call = getattr(node, "parent", None)
+    called = isinstance(call, ast.Call) and call.func is node
+    return called and isinstance(getattr(call, "parent", None), ast.Expr)
 
 
 def need(module: Module) -> str:

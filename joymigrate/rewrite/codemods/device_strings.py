@@ -310,6 +310,7 @@ def rewrite_sent(module: Module, text: Text, fixed: Finding, *, proven: bool = T
     targets = module.flow.literals.get(text.node, set())
     if proven:
         module.proven.setdefault(text.kind, set()).update(targets)
+    module.valued[fixed.line, fixed.column] = (text.kind, frozenset(targets), False)
     _, outside = module.flow.reach(targets)
     if outside:
         module.sent[fixed.line, fixed.column] = (text.kind, frozenset(outside))
@@ -364,16 +365,19 @@ def device_map(module: Module, node: ast.Dict) -> bool:
 def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding | Pending]:
     """A literal that a value is compared with: rewritten when that value is a device."""
     flow = module.flow
-    if module.context.style is Style.SHIM and not real(module, other, text.kind):
-        return  # the program's own strings keep the origin's words
+    if module.context.style is Style.SHIM:
+        own = isinstance(other, ast.Attribute) and other.attr in module.sinks.device_attributes
+        if own or not real(module, other, text.kind) or pretends(module):
+            return  # the program's own strings keep the origin's words, and what a test plays
     kernel = own_kernels.decides(module, text.node, tensor=True) if text.kind == DEVICE else None
     if kernel is not None:
         yield report(module, text, kernel, "JM111")
         return
+    keys = {leaf for leaf in flow.leaves(other) if isinstance(leaf, str)}
+    module.valued[module.source.position(text.span[0])] = (text.kind, frozenset(keys), True)
     if evident(module, other, text.kind):
         yield matching(module, text, other)
         return
-    keys = {leaf for leaf in flow.leaves(other) if isinstance(leaf, str)}
     kinds, outside = flow.reach(keys)
     if text.kind in kinds:
         module.proven.setdefault(text.kind, set()).update(keys)
@@ -483,6 +487,13 @@ def evident(module: Module, other: ast.expr, kind: str) -> bool:
     if isinstance(other, ast.Attribute) and other.attr == "type":
         return isinstance(other.value, ast.Call) or "dev" in last_name(other.value).lower()
     return flow.sinks.names.get(last_name(other)) == DEVICE
+
+
+def pretends(module: Module) -> bool:
+    """Whether a file puts something else in the place of names of the origin's module."""
+    platform = re.escape(module.vocabulary.module)
+    replaced = rf"\b(?:patch|setattr)\w*\(\s*[\"']?{platform}\b"
+    return re.search(replaced, module.source.text) is not None
 
 
 def real(module: Module, other: ast.expr, kind: str) -> bool:
