@@ -14,11 +14,12 @@ question moves with them (`across`): through calls, variables and attributes of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Tier
+from joymigrate.rewrite import analyse
 from joymigrate.rewrite.across import Questions, stands_alone
 from joymigrate.rewrite.analyse import Result
 from joymigrate.rewrite.device_values import Name
@@ -62,7 +63,8 @@ class Meetings:
 
     def __init__(self, asked: Questions) -> None:
         self.asked = asked
-        self._onward: dict[frozenset[str], frozenset[str]] = {}
+        self._onward: dict[str, frozenset[str]] = {}
+        self._near: dict[frozenset[str], frozenset[str]] = {}
         self._given: dict[frozenset[str], list[tuple[str, str]]] = {}
 
     def meet(self, one: tuple[str, Name], other: tuple[str, Name]) -> bool:
@@ -77,15 +79,29 @@ class Meetings:
             for path, name in self.given(question.keys)
         ):
             return True
-        return not question.keys.isdisjoint(self.onward(value.keys))
+        return not question.keys.isdisjoint(self.onward(value.keys, self.near(question.keys)))
 
-    def onward(self, keys: frozenset[str]) -> frozenset[str]:
-        """Keys that a value goes on to through the files of the project."""
-        if keys not in self._onward:
-            self.asked.explore(set(keys))
-            found = closure(keys, lambda key: self.asked.links.get(key, ()))
-            self._onward[keys] = frozenset(found)
-        return self._onward[keys]
+    def near(self, keys: frozenset[str]) -> frozenset[str]:
+        """Files that speak of a question's function or variable."""
+        if keys not in self._near:
+            names = {re.split(r"[@#(]", key.rpartition("::")[2].strip(".#"))[0] for key in keys}
+            words = {name.rpartition(".")[2] for name in names} - {""}
+            self._near[keys] = frozenset(each for word in words for each in self.asked.naming(word))
+        return self._near[keys]
+
+    def onward(self, keys: frozenset[str], files: Set[str]) -> set[str]:
+        """Keys that a value goes on to, through functions of some files one after the other."""
+        return closure(keys, lambda key: self._hand_on(key, files))
+
+    def _hand_on(self, key: str, files: Set[str]) -> Set[str]:
+        path = key.partition("::")[0]
+        if path not in files or path not in self.asked.files:
+            return frozenset()
+        if key not in self._onward:
+            file = self.asked.files[path]
+            found = analyse.answer(file, self.asked.job, frozenset((key,)))
+            self._onward[key] = frozenset(found[key][1]) if key in found else frozenset()
+        return self._onward[key]
 
     def given(self, keys: frozenset[str]) -> list[tuple[str, str]]:
         """Files that give a question's function an option, with the option: `init(args.device)`."""
