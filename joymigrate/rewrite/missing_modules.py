@@ -31,12 +31,10 @@ def find(texts: Mapping[str, str], trees: Trees, root: Path) -> Iterator[tuple[s
     """Files that import such a module as they are loaded, each with its name."""
     finder = ModuleFinder(texts, trees, root)
     for path, text in texts.items():
-        names = [*finder.relative(path, text), *finder.absolute(path)]
-        if names:
-            loaded = set(finder.loaded(path))
-            name = next((name for name in names if name in loaded), None)
-            if name is not None:
-                yield path, name
+        names = {*finder.relative(path, text), *finder.absolute(path)}
+        name = next((each for each in finder.loaded(path) if each in names), None) if names else ""
+        if name:
+            yield path, name
 
 
 class ModuleFinder:

@@ -110,12 +110,16 @@ class OptionReaders:
         stem = name.partition(".")[0]
         named = re.compile(rf"config_name\s*=\s*[\"']{re.escape(stem)}[\"']")
         inside = re.compile(rf"[\"'/]{re.escape(above)}[\"'/]")
+        words = {**self._naming(name), **self._naming(stem), **self._naming(above or name)}
         found = [
             path
             for path, text in self.texts.items()
-            if name in text
-            or (stem in text and "config_name" in text and named.search(text))
-            or (above and above in text and inside.search(text))
+            if path in words
+            and (
+                path in self._naming(name)
+                or ("config_name" in text and named.search(text))
+                or (above and inside.search(text))
+            )
         ]
         found = [path for path in found if loads(self.texts[path])]
         return [*found[:FEW], *self.programs.given(name)]

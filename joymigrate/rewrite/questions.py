@@ -106,6 +106,8 @@ def find(module: Module) -> Iterator[ast.expr]:
         f"{module.vocabulary.module}.{name}" for name in ("is_available", "device_count")
     )
     for node in module.names.nodes[ast.Attribute]:
+        if node.attr not in (flag, "is_available", "device_count"):
+            continue
         dotted = module.names.dotted(node)
         compared = dotted == count and any(isinstance(e, ast.Compare) for e in around(node))
         asked = dotted == available and isinstance(getattr(node, "parent", None), ast.Call)
