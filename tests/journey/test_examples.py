@@ -86,9 +86,9 @@ CASES = {
     ),
     "diffusion": Case(
         "python train.py --steps 3 --batch-size 4 --samples 0",
-        up_to("rehearse"),
-        NEEDS_GPU,
-        said=("kernels.py:34", "triton-ascend", "take its plain torch path"),
+        ALL,
+        NEEDS_GPU,  # the rehearsal runs its kernel in Triton's interpreter
+        verdicts=PASSED,
     ),
     "detector": Case("python train.py --steps 3 --images 2", ALL, RAN, verdicts=PASSED),
     "speech": Case("python train.py --steps 3 --batch-size 4", ALL, NEEDS_GPU, verdicts=PASSED),
@@ -171,12 +171,6 @@ MENDED = {
         "model = model.to(memory_format=torch.channels_last)",
         "pass",
         "inconclusive",
-    ),
-    "diffusion": (
-        "kernels.py",
-        "if triton is None or not ",
-        'if triton is None or x.device.type == "npu" or not ',
-        "pass",
     ),
     "pretrain": ("configs/base.yaml", "device: cuda", "device: npu", "pass"),
 }
