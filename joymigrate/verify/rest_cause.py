@@ -59,11 +59,28 @@ def numbers_in(values: Values) -> float:
 
 def same_factor(factor: float, golden: Values, made: Values) -> bool:
     """Whether a factor explains the next step's values, too: one number is any other one times
-    something."""
-    shared = golden.keys() & made.keys()
+    something.
+
+    A scaler of losses may have halved or doubled its factor between the steps (torch's GradScaler:
+    `growth_factor` 2, `backoff_factor` 0.5): another power of two is the same explanation.
+    """
+    shared = {name: golden[name] for name in golden.keys() & made.keys()}
+    there = {name: made[name] for name in shared}
+    later = factor_of(shared, there)
+    if is_power_of_two(factor) and is_power_of_two(later):
+        factor = later
     return bool(shared) and all(
-        apart(factor * golden[name], made[name]) <= 0.01 * norm(made[name]) for name in shared
+        apart(factor * value, made[name]) <= 0.01 * norm(made[name])
+        for name, value in shared.items()
     )
+
+
+def is_power_of_two(factor: float) -> bool:
+    """Whether a factor that was fitted to float32 values is a power of two, and not 1."""
+    if factor <= 0:
+        return False
+    power = np.log2(factor)
+    return bool(abs(power) > 0.5 and abs(power - round(power)) < WRONG)
 
 
 def factor_of(golden: Values, made: Values) -> float:

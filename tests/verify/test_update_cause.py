@@ -234,3 +234,17 @@ def test_one_factor_of_few_numbers_has_to_hold_in_the_next_step(later: float, na
                      limit=1e-5, status=Status.FAIL, stage="S4R", step=0, order=0)  # fmt: skip
     found = rest_cause.cause_of_rest(rank("sinks", (1.0, 1.0)), rank("rows", (1.1, later)), row)
     assert (found is not None) == named
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [(3.0, 3.0, True), (3.0, 2.5, False), (65536.0, 32768.0, True), (65536.0, 30000.0, False),
+     (1.5, 0.75, False), (2.0, 1.0, False)],
+)  # fmt: skip
+def test_one_number_is_scaled_where_the_next_step_is_too(
+    first: float, second: float, same: bool
+) -> None:
+    # A scaler of losses halves its factor where a step overflowed.
+    golden = {"loss": np.array([0.7])}
+    made = {"loss": np.array([0.7 * second], np.float32).astype(np.float64)}
+    assert rest_cause.same_factor(first, golden, made) is same
