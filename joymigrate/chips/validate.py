@@ -28,7 +28,10 @@ from joymigrate.schema import read_yaml
 NAME = re.compile(r"[a-z][a-z0-9_-]*")
 WORD = re.compile(r"[A-Za-z_]\w*")
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*\*?")
-SHIM_KEYS = ("import", "line", "switch", "switch_note", "covers", "source", "gaps", "note")
+SHIM_KEYS = (
+    *("import", "line", "switch", "switch_note", "covers", "source", "gaps", "note"),
+    *("attributes", "typed_tensors", "by_number", "unreached", "reworded"),
+)
 KERNEL_KEYS = ("replacements", "triton", "extension", "source", "note")
 # torch's names, and formats that data sheets give figures for.
 DTYPES = (

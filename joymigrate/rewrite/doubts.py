@@ -53,7 +53,7 @@ def find(groups: Groups) -> dict[int, str]:
     """Findings of a module that need a look: their numbers, each with the reason."""
     module = groups.module
     found = third_party.find(groups)
-    if module.context.style is Style.SHIM or not groups.members:
+    if not groups.members:
         return found
     if module.context.origin.name != chips.origin().name:
         return found  # the way back: what was written is taken back
@@ -65,7 +65,11 @@ def find(groups: Groups) -> dict[int, str]:
         unit = units.at(groups.offset(finding)) if finding.edits else None
         if unit is not None and number not in groups.stay and finding.rule != "JM001":
             unit.moving.append(number)
-    found = {**found, **device_tests.find(groups, units)}
+    if module.context.style is not Style.SHIM:
+        found = {**found, **device_tests.find(groups, units)}
+    elif device_tests.is_test(module.source.path):  # so does the import of the shim there
+        waits: str = Text(device_tests.WAITS)
+        found = {**found, **{number: waits for unit in units.all for number in unit.moving}}
     collect_parts(groups, units)
     for unit in units.all:
         if unit.moving and all(annotates(groups, unit, number) for number in unit.moving):
@@ -168,7 +172,8 @@ def collect_parts(groups: Groups, units: Units) -> None:
         if stays and offset not in named and offset not in groups.shown:
             add(None, offset, finding.before)
     moved = sorted((e.start, e.end) for f in groups.findings for e in f.edits)
-    for node, value in module.spoken:
+    by_shim = module.context.style is Style.SHIM  # which reads the words where they arrive
+    for node, value in () if by_shim else module.spoken:
         start, end = module.span(node)
         if names_device(module, value) and not (
             for_people.is_for_eyes(node) or is_authors(node, start)

@@ -101,6 +101,8 @@ class Module:
     # Conditions of the project, by key, that must stay as code behind them stays, with the reason.
     holding: dict[str, str] = field(default_factory=dict)
     guarding: set[str] = field(default_factory=set)  # conditions that written code stands behind
+    # Places that the vendor's shim does not reach, of rules that it covers: line and column.
+    unreached: set[tuple[int, int]] = field(default_factory=set)
     texts: list[Any] | None = None  # its string literals, see `device_texts`
     _spoken: list[tuple[ast.Constant, str]] | None = None
     _by_kind: bool | None = None

@@ -69,7 +69,17 @@ def keep_uncovered(module: Module, found: Iterable[Finding]) -> Iterable[Finding
     if module.context.style is not Style.SHIM:
         return found
     covers = module.context.chip.shim.get("covers") or ()
-    return [finding for finding in found if finding.rule not in covers]
+    types = module.context.chip.shim.get("typed_tensors")  # by their names, not as texts
+    return [
+        each for each in found
+        if (each.line, each.column) in module.unreached
+        or not (each.rule in covers or (types and each.rule == "JM106" and is_name(each.before)))
+    ]  # fmt: skip
+
+
+def is_name(text: str) -> bool:
+    """Whether code is a name, and no text in quotes."""
+    return text.replace(".", "").isidentifier()
 
 
 def settle(found: Iterable[Finding]) -> list[Finding]:

@@ -12,6 +12,7 @@ import builtins
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from joymigrate.model import Style
 from joymigrate.rewrite.expressions import leaving
 from joymigrate.rewrite.for_people import SPOKEN, is_for_eyes
 from joymigrate.rewrite.groups import Groups
@@ -179,7 +180,10 @@ def leads_to_device(groups: Groups, question: ast.expr) -> bool:
 
 
 def moves(groups: Groups, parts: Iterable[ast.AST]) -> bool:
-    """Whether an edit is made inside of parts of the code."""
+    """Whether an edit is made inside of parts of the code, or the vendor's shim moves them."""
+    parts = list(parts)
+    if groups.module.context.style is Style.SHIM and names_device(groups.module, parts):
+        return True
     return any(number not in groups.stay for number in groups._inside(parts))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import own_kernels
+from joymigrate.rewrite import own_kernels, under_shim
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.receivers import classes_here, doubtful
@@ -87,6 +87,15 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
         return
     tier = Tier.SAFE
     edits = [(*token, to)]
+    if module.context.style is Style.SHIM:
+        if not under_shim.takes_device(module, call):
+            return
+        edits = [(*token, "to")]
+        module.unreached.add(module.source.position(span[0]))
+        if len(call.args) > 1:
+            reason = under_shim.BY_NUMBER
+            yield module.find("JM110", span, tier=Tier.REPORT, reason=reason)
+            return
     if doubtful(module, node):
         if not call.args and not call.keywords and placed_by_to(module, node.attr):
             edits = [(token[0], whole[1], f'to("{module.vocabulary.to_device}")')]
@@ -243,6 +252,12 @@ def device_flag(module: Module, node: ast.Attribute, to: str) -> Iterator[Findin
         module.handled.add(node)  # it says nothing of a tensor
         return
     guard = module.guarded(node) or own_kernels.decides(module, node, tensor=True)
+    if module.context.style is Style.SHIM and node.attr in (
+        module.context.chip.shim.get("attributes") or ()
+    ):
+        if guard is not None and module.guarded(node) is None:
+            yield under_shim.find_yes(module, node, guard)
+        return
     if guard is not None:
         yield module.find("JM111", node, tier=Tier.REPORT, reason=guard)
         return

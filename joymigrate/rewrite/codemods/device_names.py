@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from joymigrate.chips import Advice
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import own_kernels
+from joymigrate.rewrite import own_kernels, under_shim
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.moved_names import moved_part
 
@@ -83,6 +83,9 @@ def find_name(module: Module, node: ast.expr, known: str) -> Iterator[Finding]:
         )
     if guard is None and known in QUESTIONS:
         guard = own_kernels.decides(module, node, tensor=False)
+        if guard is not None and module.context.style is Style.SHIM:
+            yield under_shim.find_yes(module, node, guard)
+            return
     if guard is not None:
         yield module.find(rule, node, tier=Tier.REPORT, reason=guard)
         return

@@ -29,6 +29,7 @@ from joymigrate.rewrite.device_places import (
     special_place,
     where_available,
 )
+from joymigrate.rewrite.device_tests import is_test
 from joymigrate.rewrite.device_texts import (
     Text,
     device_literal,
@@ -43,8 +44,14 @@ from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE
 from joymigrate.rewrite.flow_tables import COMPARED
 from joymigrate.rewrite.module import Module, Pending
 from joymigrate.rewrite.option_calls import environment, find_offered, offers
+from joymigrate.rewrite.under_shim import CHIP, EITHER, PROGRAM, Speaker, find_speaker
 
 MATCHING = re.compile(r"raises|warns|match|search|regex|\blog", re.I)
+MAY_BE_EITHER = "under the vendor's shim this may be the program's word or the chip's: ask for both"
+MAPPED = (
+    "the vendor's shim changes the words of this map as torch reads it: places of files that were "
+    "saved on the origin are not found in it"
+)
 UNPROVEN = "not seen to reach a device: {why}"
 
 
@@ -144,6 +151,9 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         yield from comparison(module, text, compared)
         return
     if isinstance(parent, ast.Dict) and text.whole in parent.keys and device_map(module, parent):
+        if module.context.style is Style.SHIM:
+            yield report(module, text, MAPPED, "JM123")
+            return
         to_host = parent.values[parent.keys.index(text.whole)]
         if is_host(module, to_host) and text.shape in ("exact", "index"):
             yield add_entry(module, text, to_host)
@@ -159,6 +169,8 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         return
     if special == "silent":
         return
+    if special == ANNOTATED and module.context.style is Style.SHIM:
+        return  # callers keep the word
     writable = module.context.style is Style.DIRECT or held is not None
     if special == ANNOTATED and writable and fitting(module, text):
         yield fix(module, text, text.rule)
@@ -168,8 +180,7 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         yield report(module, text, special, "JM900" if "attribute" in special else rule)
         return
     if module.context.style is Style.SHIM and text.shape != "composite":
-        if isinstance(parent, ast.Dict) and device_map(module, parent):
-            yield fix(module, text, text.rule)  # as its key, which the shim does not see
+        yield from keep_word(module, text, parent)
         return
     if text.shape == "option" or module.sinks.names.get(option_before(node) or "") == text.kind:
         yield rewrite_sent(module, text, fix(module, text, text.rule))
@@ -204,6 +215,31 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         yield Pending(yes, doubt, frozenset(outside), text.kind, asked=asked)
         return
     yield doubt
+
+
+def keep_word(module: Module, text: Text, parent: ast.AST | None) -> Iterator[Finding]:
+    """A literal under the vendor's shim, which reads it where it arrives: it stays, but where
+    the shim does not reach, and in a device that is made to be compared with a tensor's."""
+    call = getattr(parent, "parent", None) if isinstance(parent, ast.keyword) else parent
+    if not isinstance(call, ast.Call):
+        return
+    callee = module.names.dotted(call.func)
+    if callee in (module.context.chip.shim.get("unreached") or ()):
+        yield fix(module, text, text.rule)
+        return
+    made: ast.expr = call
+    typed = callee == "torch.device"
+    while isinstance(getattr(made, "parent", None), ast.Attribute):
+        made = made.parent  # type: ignore[attr-defined]
+        typed = typed and made.attr == "type"  # type: ignore[attr-defined]
+    other = compared_with(made) if typed else None
+    if other is None or not isinstance(getattr(made, "parent", None), (ast.Compare, ast.Call)):
+        return
+    speaker = Speaker(module).of(other, typed=True)
+    if speaker == CHIP:
+        yield fix(module, text, text.rule)
+    elif speaker == EITHER:
+        yield report(module, text, MAY_BE_EITHER, "JM111")
 
 
 def for_accelerator(module: Module, text: Text) -> bool:
@@ -365,17 +401,23 @@ def device_map(module: Module, node: ast.Dict) -> bool:
 def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding | Pending]:
     """A literal that a value is compared with: rewritten when that value is a device."""
     flow = module.flow
-    if module.context.style is Style.SHIM:
-        own = isinstance(other, ast.Attribute) and other.attr in module.sinks.device_attributes
-        if own or not real(module, other, text.kind) or pretends(module):
+    speaker = CHIP
+    by_shim = module.context.style is Style.SHIM
+    if by_shim:
+        speaker = find_speaker(module, other, text.kind)
+        if speaker == PROGRAM or pretends(module):
             return  # the program's own strings keep the origin's words, and what a test plays
     kernel = own_kernels.decides(module, text.node, tensor=True) if text.kind == DEVICE else None
     if kernel is not None:
         yield report(module, text, kernel, "JM111")
         return
+    # A test may put a device of its own in the chip's place.
+    if speaker == EITHER or (by_shim and is_claimed(text.whole) and is_test(module.source.path)):
+        yield ask_both(module, text)
+        return
     keys = {leaf for leaf in flow.leaves(other) if isinstance(leaf, str)}
     module.valued[module.source.position(text.span[0])] = (text.kind, frozenset(keys), True)
-    if evident(module, other, text.kind):
+    if by_shim or evident(module, other, text.kind):
         yield matching(module, text, other)
         return
     kinds, outside = flow.reach(keys)
@@ -402,6 +444,36 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
     if waiting.sources:
         module.watched.append(waiting)
     yield waiting if outside else doubt
+
+
+def ask_both(module: Module, text: Text) -> Finding:
+    """A comparison with a value that may be the program's word or the chip's: both are asked for.
+
+    `device.type == "cuda"` becomes `device.type in ("cuda", …)`.
+    """
+    rule = "JM111" if text.kind == DEVICE else text.rule
+    start, end = text.span
+    parent, source = getattr(text.whole, "parent", None), module.source.text
+    here = source[start:end]
+    other = re.sub(rf"\b{module.vocabulary.device}\b", module.vocabulary.to_device, here, count=1)
+    plain = text.shape in ("exact", "index", "prefix") and text.whole is text.node
+    edits: list[tuple[int, int, str]] = []
+    if plain and isinstance(parent, ast.Compare) and parent.comparators == [text.whole]:
+        asked = {ast.Eq: "==", ast.NotEq: "!="}.get(type(parent.ops[0]), "")
+        at = source.find(asked, module.span(parent.left)[1], start) if asked else -1
+        if at >= 0:
+            among = f"{'not ' * (asked == '!=')}in"
+            edits = [(at, at + 2, among), (start, end, f"({here}, {other})")]
+    elif plain and isinstance(parent, (ast.Tuple, ast.List, ast.Set)):
+        if isinstance(getattr(parent, "parent", None), ast.Compare):
+            edits = [(start, end, f"{here}, {other}")]
+    elif plain and isinstance(parent, ast.MatchValue):
+        edits = [(start, end, f"{here} | {other}")]
+    elif plain and getattr(getattr(parent, "func", None), "attr", "") == "startswith":
+        edits = [(start, end, f"({here}, {other})")]
+    if not edits:
+        return report(module, text, MAY_BE_EITHER, rule)
+    return module.find(rule, parent if len(edits) > 1 else (start, end), edits=edits)  # type: ignore[arg-type]
 
 
 def matching(module: Module, text: Text, other: ast.expr) -> Finding:
