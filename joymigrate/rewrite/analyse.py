@@ -25,6 +25,7 @@ from joymigrate.rewrite import (
     module_index,
     python,
     readers,
+    under_shim,
 )
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
@@ -56,7 +57,6 @@ class Job:
     own_flags: frozenset[str] = frozenset()
     active: Callable[[str], bool] = lambda rule: True
     want_kept: bool = False
-    entries: frozenset[str] = frozenset()  # files where programs start; shim style only
     held: Mapping[str, str] = field(default_factory=dict)  # conditions that stay: key and reason
     texts: Mapping[str, str] = field(default_factory=dict)  # of the Python files
     packed: Mapping[str, str] = field(default_factory=dict)  # files that go without the project
@@ -90,6 +90,9 @@ class Result:
     suppressed: int = 0
     unused: tuple[tuple[str, int, str], ...] = ()
     kept: tuple[Kept, ...] = ()
+    # Shim style only: code for the origin's device, and a question for it as it is imported.
+    uses_device: bool = False
+    asks_early: bool = False
 
 
 def project_of(job: Job, path: str) -> Project:
@@ -106,7 +109,7 @@ def project_of(job: Job, path: str) -> Project:
         own_plain=job.own_plain,
         own_flags=job.own_flags,
         package=job.tree.package(path),
-        entry=path in job.entries,
+        entry=path.endswith(".ipynb"),
         held=job.held,
         speaks_of=lambda word, without="": any(
             word in text and not (without and without in text) for text in job.texts.values()
@@ -174,13 +177,18 @@ def analyse(file: File, job: Job) -> Result:
         )
     try:
         source = decode(file.relative, data, python=file.kind == "python")
-        if file.kind == "notebook" and job.context.style is not Style.SHIM:
+        if file.kind == "notebook":
             return look_at_notebook(source, file, job)
         module, found, pending = look(source, file, job)
     except Unreadable as error:
         return unreadable(job, file, data, error)
     done = result(source, job, found, pending)
-    return done if module is None else abroad(module, done)
+    if module is None:
+        return done
+    if job.context.style is Style.SHIM:
+        uses, early = under_shim.uses_device(module), under_shim.asks_early(module)
+        done = replace(done, uses_device=uses, asks_early=early)
+    return abroad(module, done)
 
 
 def look_at_notebook(source: Source, file: File, job: Job) -> Result:
@@ -251,7 +259,7 @@ def look(
     def outside(dotted: str) -> bool:
         return project.locate(dotted) is None
 
-    if not project.entry and not prefilter(source.text, job.context, outside):
+    if not prefilter(source.text, job.context, outside):
         python.check(source)
         return None, [], []
     module = Module.parse(source, job.context, project)
@@ -370,8 +378,11 @@ def settle(file: File, job: Job, answers: Mapping[str, bool]) -> Result:
             found.append(waiting.yes if answers.get(place(waiting)) else waiting.no)
         elif isinstance(item, Finding):
             found.append(item)
-    done = python.finish(module, found, *import_of(module, job))
-    return abroad(module, result(source, job, done, []))
+    done = result(source, job, python.finish(module, found, *import_of(module, job)), [])
+    if job.context.style is Style.SHIM:
+        uses, early = under_shim.uses_device(module), under_shim.asks_early(module)
+        done = replace(done, uses_device=uses, asks_early=early)
+    return abroad(module, done)
 
 
 def place(item: Pending) -> str:

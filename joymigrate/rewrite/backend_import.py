@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import sys
 
 from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite import under_shim
 from joymigrate.rewrite.module import HELPER, Module
 
 
@@ -13,8 +15,9 @@ def find(module: Module, findings: list[Finding], helper_import: str) -> Finding
 
     `helper_import` is the statement that imports the generated helper into this file.
     """
-    if module.context.style is Style.SHIM:
-        return shim(module, findings) if module.project.entry else None
+    if module.context.style is Style.SHIM:  # other files get it by `entries`
+        alone = module.project.entry and under_shim.uses_device(module)
+        return shim(module, findings) if alone else None
     needs = {finding.needs for finding in findings if finding.needs and finding.edits}
     if not needs:
         return None
@@ -40,7 +43,52 @@ def shim(module: Module, findings: list[Finding]) -> Finding | None:
     line = str(module.context.chip.shim["line"])
     if line.split()[-1] in find_imported(module):
         return None
-    return add_import(module, line, findings, Tier.SAFE)
+    return add_import(module, line, findings, Tier.SAFE, shim_slot(module, findings))
+
+
+# Packages that don't import torch.
+PLAIN = frozenset(
+    (
+        *("numpy", "scipy", "pandas", "matplotlib", "seaborn", "PIL", "cv2", "sklearn", "tqdm"),
+        *("yaml", "requests", "rich", "psutil", "joblib", "packaging", "six", "regex", "click"),
+        *("typer", "absl", "fire", "pytest", "mock", "hydra", "omegaconf", "setuptools", "dotenv"),
+    )
+)
+
+
+def shim_slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | None:
+    """The statement that the import of the shim stands beside, and whether before it.
+
+    Right after torch, or before the first import of anything that may import torch and ask for the
+    device as it does: the project's own modules, other packages. Behind what sets variables.
+    """
+    body = module.tree.body
+    imports = [n for n in body if isinstance(n, (ast.Import, ast.ImportFrom)) and not future(n)]
+    heavy = [node for node in imports if may_reach_torch(node)]
+    sets = [n for n in body if isinstance(n, (ast.Assign, ast.Expr)) and sets_variables(module, n)]
+    torch = next((node.lineno for node in heavy if names_torch(node)), None)
+    behind = max((n.lineno for n in sets if torch is None or n.lineno < torch), default=0)
+    node = next((node for node in heavy if node.lineno > behind), None)
+    if node is None:
+        return first_statement(module)
+    if not names_torch(node):
+        return node, True
+    return node, is_edited(module, node, findings) or shares_line(module, node)
+
+
+def may_reach_torch(node: ast.Import | ast.ImportFrom) -> bool:
+    """Whether an import may lead to torch: all but the standard library's and plain packages'."""
+    if isinstance(node, ast.ImportFrom):
+        names = [node.module or ""] if not node.level else ["."]
+    else:
+        names = [alias.name for alias in node.names]
+    plain = PLAIN | sys.stdlib_module_names
+    return any(name.partition(".")[0] not in plain for name in names)
+
+
+def sets_variables(module: Module, node: ast.stmt) -> bool:
+    """Whether a statement sets a variable of the environment."""
+    return "os.environ" in module.text(node) or "os.putenv" in module.text(node)
 
 
 def add_import(

@@ -95,6 +95,7 @@ class ReachableFiles:
     def __init__(self, files: Mapping[str, File], tree: ModuleIndex) -> None:
         self.files, self.tree = files, tree
         self.direct: dict[str, set[str]] = {}
+        self.by_name: dict[str, set[str]] = {}
 
     @cached_property
     def all(self) -> dict[str, set[str]]:
@@ -136,10 +137,16 @@ class ReachableFiles:
     def imported(self, path: str) -> set[str]:
         """The project's files that a file imports, with `__init__.py` of packages on the way."""
         if path not in self.direct:
-            located = (self.tree.locate(path, name) for name in self.names(path))
-            found = {each[0] for each in located if each is not None}
+            found = self.named(path)
             self.direct[path] = found.union(*map(self.packages, found))
         return self.direct[path]
+
+    def named(self, path: str) -> set[str]:
+        """The project's files that the imports of a file name."""
+        if path not in self.by_name:
+            located = (self.tree.locate(path, name) for name in self.names(path))
+            self.by_name[path] = {each[0] for each in located if each is not None}
+        return self.by_name[path]
 
     def packages(self, path: str) -> Iterator[str]:
         """The `__init__.py` of the packages that a file lies in: an import of it runs them."""

@@ -35,7 +35,7 @@ from joymigrate.rewrite import (
 from joymigrate.rewrite.across import Questions, read_text, settle
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
-from joymigrate.rewrite.entries import GUARD, entries
+from joymigrate.rewrite.entries import GUARD, add_imports
 from joymigrate.rewrite.files_together import ReachableFiles, leave_together
 from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.kernel_callers import doubt_callers
@@ -106,7 +106,6 @@ def scan(
         own_flags=own_classes.own_flags(texts, origin.tensor["is_cuda"]),
         active=selection(context, select, ignore),
         want_kept=want_kept,
-        entries=entries(texts, tree) if style is Style.SHIM else frozenset(),
         texts=texts,
         packed=find_packed(root, files, texts) if style is Style.AGNOSTIC else {},
         exact=exact,
@@ -127,6 +126,8 @@ def scan(
         if job.active(finding.rule) or finding.rule == "JM001"
     ]
     mine = {name: text for name, text in texts.items() if name not in outside}
+    if style is Style.SHIM:
+        findings = add_imports(findings, results, reached, job, mine)
     findings = native.leave(with_callers(findings, mine), chip, root)
     findings = leave_together(findings, context.rules, reached)
     findings = leave_replaced(findings, Vocabulary.of(context).module, texts, reached)

@@ -10,19 +10,23 @@ import pytest
 import yaml
 
 from joymigrate import chips
-from joymigrate.model import Style
+from joymigrate.model import Style, Tier
 from joymigrate.rewrite import device_tests, patches, scan
 from tests.ledger.trees import write_tree
 
 CASES = [
-    case
-    for name in ("together.yaml", "outside_python.yaml")
+    {"styles": [*styles], **case}
+    for name, styles in {
+        "together.yaml": ("direct", "agnostic"),
+        "outside_python.yaml": ("direct", "agnostic"),
+        "shim.yaml": ("shim",),
+    }.items()
     for case in yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 ]
 RUNS = [
     pytest.param(case, Style(style), id=f"{case['name']}-{style}")
     for case in CASES
-    for style in case.get("styles", ["direct", "agnostic"])
+    for style in case["styles"]
 ]
 
 
@@ -37,6 +41,20 @@ def rewritten(root: Path, case: dict[str, Any], style: Style) -> dict[str, str]:
     }
 
 
+def untold(case: dict[str, Any], root: Path) -> list[str]:
+    """Places on whose line nothing is reported under the vendor's shim, before the rewrite."""
+    words = case.get("reported", ())
+    found = scan([root], chip=chips.target("ascend"), origin=chips.origin(), style=Style.SHIM)
+    told = {(f.path, line) for f in found.findings if f.tier is Tier.REPORT
+            for line in range(f.line, f.end_line + 1)}  # fmt: skip
+    lines = [(name, number, line) for name, text in case["files"].items()
+             for number, line in enumerate(text.splitlines(), 1)]  # fmt: skip
+    return [
+        f"{word} is not reported" for word in words
+        if not any(word in line and (name, number) in told for name, number, line in lines)
+    ]  # fmt: skip
+
+
 def problems(case: dict[str, Any], text: str, style: Style) -> list[str]:
     """What a case's text after the rewrite does wrong."""
     found = [f"{word} stays" for word in map(str, case.get("move", ())) if word in text]
@@ -44,7 +62,7 @@ def problems(case: dict[str, Any], text: str, style: Style) -> list[str]:
     for group in case.get("together", ()):
         there = [word in text for word in map(str, group)]
         found += [f"apart: {group}"] * (any(there) and not all(there))
-    if style is Style.DIRECT:
+    if style is not Style.AGNOSTIC:
         found += [f"no {word}" for word in case.get("have", ()) if word not in text]
         found += [f"{word} stays" for word in case.get("bad", ()) if word in text]
     if style is Style.AGNOSTIC:
@@ -65,6 +83,11 @@ def test_places_of_one_meaning_go_together(
         if name.endswith(".py"):
             ast.parse(text)
     found = problems(case, "\n".join(after.values()), style)
+    if style is Style.SHIM:
+        found += untold(case, tmp_path)
+        line = chips.target("ascend").shim["line"]
+        got = {name for name, text in after.items() if line in text}
+        found += [f"imported in {got}"] * (got != set(case.get("imports", got)))
     assert bool(found) == ("known" in case), found or "no longer weaker: take `known` away"
 
 
