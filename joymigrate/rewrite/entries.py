@@ -21,9 +21,9 @@ from joymigrate.model import Finding, Tier
 from joymigrate.rewrite import analyse, backend_import
 from joymigrate.rewrite.device_tests import WAITS, is_test
 from joymigrate.rewrite.files_together import ReachableFiles
+from joymigrate.rewrite.module_index import GUARD
 from joymigrate.rewrite.programs import TORCH, Programs
 
-GUARD = re.compile(r"^if\s+__name__\s*==\s*['\"]__main__['\"]\s*:", re.M)
 STATEMENT = re.compile(r"^(?:[A-Za-z_][\w.]*\s*\(|for |while |with )", re.M)
 SETTINGS = re.compile(r"(?:^|/)(?:configs?|conf|settings)/")  # files that programs read
 PYTEST = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$")

@@ -17,8 +17,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Rule, Tier
 from joymigrate.rewrite.across import read_text
 from joymigrate.rewrite.discover import File
-from joymigrate.rewrite.entries import GUARD
-from joymigrate.rewrite.module_index import ModuleIndex
+from joymigrate.rewrite.module_index import GUARD, ModuleIndex
 
 
 def leave_together(

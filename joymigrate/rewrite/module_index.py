@@ -39,6 +39,8 @@ except ImportError:
     import {helper} as jm"""
 # Imports in the code of a notebook, as its JSON holds them.
 OF_NOTEBOOK = re.compile(r"(?:\"|\\n)[ \t]*(?:from|import)[ \t]+([A-Za-z_][\w.]*)")
+# Where a file starts a program.
+GUARD = re.compile(r"^if\s+__name__\s*==\s*['\"]__main__['\"]\s*:", re.M)
 LOADS = ("spec_from_file_location", "run_path", "SourceFileLoader", "load_source")
 
 

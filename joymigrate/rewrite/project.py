@@ -35,11 +35,12 @@ from joymigrate.rewrite import (
 from joymigrate.rewrite.across import Questions, read_text, settle
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
-from joymigrate.rewrite.entries import GUARD, add_imports
+from joymigrate.rewrite.entries import add_imports
 from joymigrate.rewrite.files_together import ReachableFiles, leave_together
 from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.kernel_callers import doubt_callers
 from joymigrate.rewrite.module import HELPER
+from joymigrate.rewrite.module_index import GUARD
 from joymigrate.rewrite.packed_files import find_packed
 from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels

@@ -19,8 +19,8 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite import missing_modules, own_extensions
 from joymigrate.rewrite.device_tests import is_waiting
-from joymigrate.rewrite.entries import GUARD
 from joymigrate.rewrite.import_trees import Trees
+from joymigrate.rewrite.module_index import GUARD
 from joymigrate.rewrite.own_extensions import speaks
 from joymigrate.rewrite.third_party import parents
 
