@@ -19,6 +19,8 @@ LOADERS = (
 )  # fmt: skip
 KEY = re.compile(r"[ \t]*[\"']?([A-Za-z_][\w-]*)[\"']?[ \t]*[:=]")
 READ = re.compile(r"[.\"'](\w+)")
+# Names of objects that hold settings.
+OWNERS = r"arg|opt|cfg|conf|param|flag|setting|hps?\b|ctx|space|spec"
 # Folders of configuration files, as programs name them.
 FOLDERS = re.compile(r"(?:.*_)?(?:conf|config|cfg|setting|param|recipe)s?(?:_.*)?", re.I)
 FEW = 40  # files of a program that are asked what they do with a value
@@ -46,6 +48,7 @@ class OptionReaders:
                 self.moved.setdefault(one.path, set()).update(range(one.line, one.end_line + 1))
         self._reaches: dict[tuple[str, str], bool] = {}
         self._words: dict[str, frozenset[str]] = {}
+        self._asked: dict[tuple[str, str], bool] = {}
         self._kept: dict[tuple[str, str], bool] = {}
         self._named: dict[str, dict[str, str]] = {}
         self._found: dict[tuple[str, str], list[str]] = {}  # readers, by file name and folder
@@ -81,7 +84,24 @@ class OptionReaders:
         near = list(dict.fromkeys([*loading, *sharing]))
         if any(self._keeps(other, name) for other in near):
             return False
+        expands = any("**" in self.texts[other] for other in near)
+        near = [p for p in near if (p, name) in self.options or self._asks(p, name, expands)]
         return any((p, name) in self.options or self._arrives(p, name) for p in near[:FEW])
+
+    def _asks(self, path: str, name: str, expands: bool) -> bool:
+        """Whether a file asks settings for a name: `["name"]`, `cfg.name`, `name: str` of a class.
+
+        Not for one of any other object (`x.device`). A parameter is asked where a program
+        `expands` tables: `Trainer(**config)`.
+        """
+        if (path, name) not in self._asked:
+            text, word = self.texts[path], re.escape(name)
+            asked = re.compile(
+                rf"[\"']{word}[\"']|(?:{OWNERS})\w*(?:\(\))?(?:\.\w+)*\.{word}\b", re.I
+            )
+            field = re.compile(rf"\n[ \t]+{word}[ \t]*:[ \t]*\w")
+            self._asked[path, name] = bool(asked.search(text) or field.search(text))
+        return self._asked[path, name] or (expands and self._defines(path, name))
 
     def _near(self, programs: Iterable[str]) -> list[str]:
         """Some files and all that they import of the project."""
