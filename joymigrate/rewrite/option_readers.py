@@ -20,11 +20,19 @@ LOADERS = (
 KEY = re.compile(r"[ \t]*[\"']?([A-Za-z_][\w-]*)[\"']?[ \t]*[:=]")
 READ = re.compile(r"[.\"'](\w+)")
 # Names of objects that hold settings.
-OWNERS = r"arg|opt|cfg|conf|param|flag|setting|hps?\b|ctx|space|spec"
+OWNERS = (
+    r"\b(?:\w*_)?(?:args?|opts?|options?|cfgs?|conf|configs?|configuration|params|hparams|hps?|flags"
+    r"|settings?|ctx)(?:_\w+)?"
+)
+# Classes whose fields are settings.
+FIELDS = re.compile(
+    r"dataclass|BaseModel|BaseSettings|NamedTuple|TypedDict|\battrs?\b|LightningModule"
+)
 # Folders of configuration files, as programs name them.
 FOLDERS = re.compile(r"(?:.*_)?(?:conf|config|cfg|setting|param|recipe)s?(?:_.*)?", re.I)
 FEW = 40  # files of a program that are asked what they do with a value
 ENOUGH = 3  # keys beside a setting that its reader reads as well
+SHARE = 0.4  # of those keys: any trainer reads `epochs` and `batch_size`
 LONGEST = 600  # characters of an option's definition
 
 
@@ -84,24 +92,21 @@ class OptionReaders:
         near = list(dict.fromkeys([*loading, *sharing]))
         if any(self._keeps(other, name) for other in near):
             return False
-        expands = any("**" in self.texts[other] for other in near)
-        near = [p for p in near if (p, name) in self.options or self._asks(p, name, expands)]
+        near = [p for p in near if (p, name) in self.options or self._asks(p, name)]
         return any((p, name) in self.options or self._arrives(p, name) for p in near[:FEW])
 
-    def _asks(self, path: str, name: str, expands: bool) -> bool:
+    def _asks(self, path: str, name: str) -> bool:
         """Whether a file asks settings for a name: `["name"]`, `cfg.name`, `name: str` of a class.
 
-        Not for one of any other object (`x.device`). A parameter is asked where a program
-        `expands` tables: `Trainer(**config)`.
+        Not any other object for it (`x.device`), nor a parameter that an expanded table may fill.
         """
         if (path, name) not in self._asked:
             text, word = self.texts[path], re.escape(name)
-            asked = re.compile(
-                rf"[\"']{word}[\"']|(?:{OWNERS})\w*(?:\(\))?(?:\.\w+)*\.{word}\b", re.I
-            )
+            asked = re.compile(rf"[\"']{word}[\"']|(?:{OWNERS})(?:\(\))?(?:\.\w+)*\.{word}\b", re.I)
             field = re.compile(rf"\n[ \t]+{word}[ \t]*:[ \t]*\w")
-            self._asked[path, name] = bool(asked.search(text) or field.search(text))
-        return self._asked[path, name] or (expands and self._defines(path, name))
+            held = FIELDS.search(text) and field.search(text)
+            self._asked[path, name] = bool(asked.search(text) or held)
+        return self._asked[path, name]
 
     def _near(self, programs: Iterable[str]) -> list[str]:
         """Some files and all that they import of the project."""
@@ -150,7 +155,8 @@ class OptionReaders:
             self._words[path] = frozenset(READ.findall(self.texts[path]))
         read = keys & self._words[path]
         rare = {key for key in read if "_" in key}
-        return len(read) >= ENOUGH or len(rare) == ENOUGH - 1 or len(read) == len(keys) > 1
+        several = len(read) >= ENOUGH or len(rare) == ENOUGH - 1
+        return (several and len(read) >= SHARE * len(keys)) or len(read) == len(keys) > 1
 
     def _defines(self, path: str, name: str) -> bool:
         text = self.texts.get(path, "")
