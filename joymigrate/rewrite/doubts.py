@@ -53,6 +53,8 @@ def find(groups: Groups) -> dict[int, str]:
     """Findings of a module that need a look: their numbers, each with the reason."""
     module = groups.module
     found = third_party.find(groups)
+    if module.context.style is not Style.SHIM:
+        found = {**find_apart(groups), **found}
     if not groups.members:
         return found
     if module.context.origin.name != chips.origin().name:
@@ -92,11 +94,6 @@ def find(groups: Groups) -> dict[int, str]:
                 _, offset, text = part
                 line = module.source.position(offset)[0]
                 found[number] = Text(STAYS, text=shorten(text), line=line)
-    text = module.source.text
-    if "profile(" not in text or not re.search(r"\bprofile\(", text):
-        for number, finding in enumerate(groups.findings):
-            if finding.rule == PROFILER and finding.edits:
-                found.setdefault(number, Text(APART))
     for question, load in questions.find_loads(groups):
         line = module.source.position(module.span(load)[0])[0]
         for number in question:
@@ -104,6 +101,15 @@ def find(groups: Groups) -> dict[int, str]:
     for number in questions.find_idle(groups):
         found.setdefault(number, Text(LEADS_NOWHERE))
     return {**halves.find(groups, found), **found}
+
+
+def find_apart(groups: Groups) -> dict[int, str]:
+    """What a profiler is given, in a file that makes none."""
+    text = groups.module.source.text
+    numbers = [n for n, f in enumerate(groups.findings) if f.rule == PROFILER and f.edits]
+    if not numbers or ("profile(" in text and re.search(r"\bprofile\(", text)):
+        return {}
+    return dict.fromkeys(numbers, Text(APART))
 
 
 def is_played(unit: Unit, part: tuple[ast.AST | None, int, str]) -> bool:

@@ -40,7 +40,7 @@ def find_idle(groups: Groups) -> Iterator[int]:
 
 
 def find_loads(groups: Groups) -> Iterator[tuple[list[int], ast.Call]]:
-    """Findings of questions before a load that needs no place, as only the other branch gives one.
+    """Findings of questions before a load that is given no place, which the other branch gives.
 
     `if torch.cuda.is_available(): torch.load(p)`, `else: torch.load(p, map_location="cpu")`: a file
     of the origin's is loaded in the second one alone.
@@ -49,21 +49,26 @@ def find_loads(groups: Groups) -> Iterator[tuple[list[int], ast.Call]]:
     if "map_location" not in module.source.text:
         return
     for branch in module.names.nodes[ast.If]:
-        here, other = (list(find_loading(module, part)) for part in (branch.body, branch.orelse))
-        numbers = groups._inside([branch.test]) if here and other else []
-        placed = [any(key.arg == "map_location" for key in call.keywords) for call in other]
-        bare = [c for c in here if not any(k.arg == "map_location" for k in c.keywords)]
-        if numbers and bare and all(placed) and names_device(module, [branch.test]):
-            yield [*numbers, *groups._inside(branch.body)], bare[0]
+        placed = {
+            ast.unparse(call.func)
+            for call in find_calls(branch.orelse)
+            if any(keyword.arg == "map_location" for keyword in call.keywords)
+        }
+        bare = [
+            call
+            for call in find_calls(branch.body if placed else [])
+            if not any(keyword.arg == "map_location" for keyword in call.keywords)
+            and len(call.args) == 1
+            and ast.unparse(call.func) in placed
+        ]
+        if bare and names_device(module, [branch.test]):
+            yield [*groups._inside([branch.test]), *groups._inside(branch.body)], bare[0]
 
 
-def find_loading(module: Module, part: Iterable[ast.stmt]) -> Iterator[ast.Call]:
-    """Calls of `torch.load` with a file alone, or with a place."""
-    for each in (node for statement in part for node in ast.walk(statement)):
-        if not isinstance(each, ast.Call) or len(each.args) != 1:
-            continue
-        if module.names.dotted(each.func) == "torch.load":
-            yield each
+def find_calls(part: Iterable[ast.stmt]) -> Iterator[ast.Call]:
+    """The calls in some statements."""
+    nodes = (node for statement in part for node in ast.walk(statement))
+    return (node for node in nodes if isinstance(node, ast.Call))
 
 
 def is_idle(groups: Groups, question: ast.expr) -> bool:
