@@ -27,7 +27,7 @@ from joymigrate.rewrite import (
     questions,
     third_party,
 )
-from joymigrate.rewrite.groups import PROFILER, Groups, is_label
+from joymigrate.rewrite.groups import DOUBTED, PROFILER, Groups, is_label
 from joymigrate.rewrite.option_calls import literal_type
 from joymigrate.rewrite.scopes import FUNCTIONS
 from joymigrate.rewrite.units import Unit, Units
@@ -100,7 +100,30 @@ def find(groups: Groups) -> dict[int, str]:
             found.setdefault(number, Text(STAYS, text=shorten(module.text(load)), line=line))
     for number in questions.find_idle(groups):
         found.setdefault(number, Text(LEADS_NOWHERE))
-    return {**halves.find(groups, found), **found}
+    found = doubt_around(groups, found)
+    return doubt_around(groups, {**halves.find(groups, found), **found})
+
+
+def doubt_around(groups: Groups, found: dict[int, str]) -> dict[int, str]:
+    """The same with guards of what needs a look, and with what runs behind a condition that does.
+
+    `if torch.cuda.is_available(): outside.load(device="cuda")`: with the question alone moved the
+    target would come to code that is not.
+    """
+    seen: set[int] = set()
+    tests: str = Text(device_tests.WAITS)
+    while fresh := {n for n, why in found.items() if n not in seen and why != tests}:
+        seen |= fresh
+        for number in fresh:
+            at = groups.expression_at(groups.offset(groups.findings[number]))
+            before, line = groups.findings[number].before, groups.findings[number].line
+            for other in groups._behind(at) if at is not None else ():
+                found.setdefault(other, Text(DOUBTED, text=shorten(before), line=line))
+        for place, number in groups.moved:
+            if number in fresh:
+                for other in groups._with_guard(place, hold=False):
+                    found.setdefault(other, groups._why(place, DOUBTED))
+    return found
 
 
 def find_apart(groups: Groups) -> dict[int, str]:
