@@ -91,7 +91,8 @@ class Result:
     unused: tuple[tuple[str, int, str], ...] = ()
     kept: tuple[Kept, ...] = ()
     # Shim style only: code for the origin's device, and a question for it as it is imported.
-    uses_device: bool = False
+    device_lines: tuple[int, ...] = ()
+    loads_anywhere: bool = False
     asks_early: bool = False
 
 
@@ -186,9 +187,18 @@ def analyse(file: File, job: Job) -> Result:
     if module is None:
         return done
     if job.context.style is Style.SHIM:
-        uses, early = under_shim.uses_device(module), under_shim.asks_early(module)
-        done = replace(done, uses_device=uses, asks_early=early)
+        done = describe(module, done)
     return abroad(module, done)
+
+
+def describe(module: Module, done: Result) -> Result:
+    """A file's result with what decides which files get the vendor's shim."""
+    return replace(
+        done,
+        device_lines=under_shim.device_lines(module),
+        loads_anywhere=under_shim.loads_anywhere(module),
+        asks_early=under_shim.asks_early(module),
+    )
 
 
 def look_at_notebook(source: Source, file: File, job: Job) -> Result:
@@ -380,8 +390,7 @@ def settle(file: File, job: Job, answers: Mapping[str, bool]) -> Result:
             found.append(item)
     done = result(source, job, python.finish(module, found, *import_of(module, job)), [])
     if job.context.style is Style.SHIM:
-        uses, early = under_shim.uses_device(module), under_shim.asks_early(module)
-        done = replace(done, uses_device=uses, asks_early=early)
+        done = describe(module, done)
     return abroad(module, done)
 
 

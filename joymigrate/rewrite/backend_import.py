@@ -16,7 +16,7 @@ def find(module: Module, findings: list[Finding], helper_import: str) -> Finding
     `helper_import` is the statement that imports the generated helper into this file.
     """
     if module.context.style is Style.SHIM:  # other files get it by `entries`
-        alone = module.project.entry and under_shim.uses_device(module)
+        alone = module.project.entry and bool(under_shim.device_lines(module))
         return shim(module, findings) if alone else None
     needs = {finding.needs for finding in findings if finding.needs and finding.edits}
     if not needs:

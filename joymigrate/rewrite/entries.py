@@ -19,8 +19,10 @@ from pathlib import PurePosixPath
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite import analyse, backend_import
+from joymigrate.rewrite.definitions import Definitions
 from joymigrate.rewrite.device_tests import WAITS, is_test
 from joymigrate.rewrite.files_together import ReachableFiles
+from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.module_index import GUARD
 from joymigrate.rewrite.programs import TORCH, Programs
 
@@ -40,29 +42,30 @@ def add_imports(
     results: Iterable[analyse.Result],
     reached: ReachableFiles,
     job: analyse.Job,
-    texts: Mapping[str, str],
+    trees: Trees,
 ) -> list[Finding]:
     """The findings with an import of the shim in each file that starts a program for the device."""
-    found = list(findings)
+    found, texts = list(findings), trees.texts
     done = {result.path: result for result in results}
-    using = {path for path in texts if uses_device(done[path], texts[path])}
+    lines = {path: find_lines(done[path], text) for path, text in texts.items()}
+    using = {path for path in texts if lines[path]}
     early = {path for path in texts if done[path].asks_early}
-    if not using:
-        return found
     callers = reverse(reached, texts)
     named = reverse(reached, texts, packages=False)
     torch = {path for path, text in texts.items() if TORCH.search(text)}
     reaching = spread(using, named) & spread(torch, callers)
     reaching_early = spread(early, callers)
     programs = find_programs(texts, reached, callers)
+    loading = {path for path in programs if done[path].loads_anywhere}
+    programs = Definitions(trees, lines).lead_to_device(programs & reaching, reaching) | loading
     chosen: dict[str, bool] = {}  # path → whether it waits as a test's
-    for path in sorted(programs & reaching):
+    for path in sorted(programs):
         if is_test(path) and path not in using:
             continue
         for home in (*packages_before(path, texts, reaching_early), path):
             chosen[home] = chosen.get(home, True) and is_test(path)
     for path in sorted(using):
-        if is_test(path) and PYTEST.search(path) and done[path].uses_device:
+        if is_test(path) and PYTEST.search(path) and done[path].device_lines:
             home = conftest_of(path, texts)
             chosen.setdefault(home, True)
     by_path: dict[str, list[Finding]] = {}
@@ -80,11 +83,12 @@ def add_imports(
     return found
 
 
-def uses_device(result: analyse.Result, text: str) -> bool:
-    """Whether a file has code for the origin's device, or lets the user choose one."""
-    if result.uses_device:
-        return True
-    return any(word in text for word in WORDS) and CHOSEN.search(text) is not None
+def find_lines(result: analyse.Result, text: str) -> tuple[int, ...]:
+    """Lines of a file with code for the origin's device, or by which the user chooses one."""
+    if not any(word in text for word in WORDS):
+        return result.device_lines
+    chosen = (text.count("\n", 0, found.start()) + 1 for found in CHOSEN.finditer(text))
+    return (*result.device_lines, *chosen)
 
 
 def reverse(

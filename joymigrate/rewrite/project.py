@@ -127,13 +127,13 @@ def scan(
         if job.active(finding.rule) or finding.rule == "JM001"
     ]
     mine = {name: text for name, text in texts.items() if name not in outside}
+    trees = Trees(mine, tree)
     if style is Style.SHIM:
-        findings = add_imports(findings, results, reached, job, mine)
+        findings = add_imports(findings, results, reached, job, trees)
     findings = native.leave(with_callers(findings, mine), chip, root)
     findings = leave_together(findings, context.rules, reached)
     findings = leave_replaced(findings, Vocabulary.of(context).module, texts, reached)
     bound = third_party.table_of(context).bound
-    trees = Trees(mine, tree)
     lacking = unloadable.find_lacking(trees, root, chip.device, bound)
     findings = unloadable.doubt(findings, lacking)
     findings = doubt_unrunnable(findings, trees, lacking, bound, chip.device)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 CHIP, PROGRAM, EITHER = "chip", "program", "either"
 YES = "true under the vendor's shim: {reason}"
 BY_NUMBER = "the vendor's shim takes a card's number here, and this is a device: write `.to()`"
+# Names of the origin's module that programs for the host call as well.
+ANYWHERE = ("is_available", "manual_seed", "manual_seed_all", "empty_cache", "synchronize")
 DEPTH = 5  # assignments that a value is followed through
 SELVES = ("self", "cls")
 # Objects whose `device` is a setting, made by the program.
@@ -265,25 +267,33 @@ def is_made_device(module: Module, value: ast.expr, depth: int = 0) -> bool:
 # -- whether there is anything to serve ----------------------------------------------------------
 
 
-def uses_device(module: Module) -> bool:
-    """Whether a file has code for the origin's device, which the shim may well cover."""
-    words = module.vocabulary
-    word = f"{words.module}."
-    if any(f"{dotted}.".startswith(word) for _, dotted in module.names.imported_chains()):
-        return True
+def device_lines(module: Module) -> tuple[int, ...]:
+    """Lines with code for the origin's device, which the shim may well cover."""
+    word = f"{module.vocabulary.module}."
     method, flag = (module.context.origin.tensor[key] for key in ("cuda", "is_cuda"))
-    if any(node.attr == flag for node in module.names.nodes[ast.Attribute]):
-        return True
-    for call in module.names.nodes[ast.Call]:
-        loads = module.names.dotted(call.func) == "torch.load" and len(call.args) == 1
-        placed = any(each.arg in ("map_location", None) for each in call.keywords)
-        if getattr(call.func, "attr", "") == method or (loads and not placed):
-            return True
+    named = module.names.imported_chains()
+    found = {
+        chain.lineno for chain, dotted in named
+        if f"{dotted}.".startswith(word) and dotted.removeprefix(word) not in ANYWHERE
+    }  # fmt: skip
+    found |= {node.lineno for node in module.names.nodes[ast.Attribute] if node.attr == flag}
+    calls = module.names.nodes[ast.Call]
+    found |= {call.lineno for call in calls if getattr(call.func, "attr", "") == method}
     for text in literals(module):
         parent = getattr(text.whole, "parent", None)
         if not annotation(text.node) and special_place(module, text, parent) != "silent":
-            return True
-    return False
+            found.add(text.node.lineno)
+    return tuple(sorted(found))
+
+
+def loads_anywhere(module: Module) -> bool:
+    """Whether a file loads what was saved, to the device that it was saved from."""
+    return any(
+        module.names.dotted(call.func) == "torch.load"
+        and len(call.args) == 1
+        and not any(each.arg in ("map_location", None) for each in call.keywords)
+        for call in module.names.nodes[ast.Call]
+    )
 
 
 def asks_early(module: Module) -> bool:

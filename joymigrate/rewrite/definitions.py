@@ -1,0 +1,191 @@
+"""What a program's code leads to: definitions of the project, from name to name.
+
+A file that a program imports may hold much that it never runs. Here only the functions, classes
+and variables count whose names it uses, and what these use in turn. Where one of them finds code
+by a text (a registry, `import_module`), all that its file imports counts.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from joymigrate.rewrite.import_trees import Trees
+from joymigrate.rewrite.module_index import GUARD
+
+Unit = tuple[str, str]  # a file and a name at its top level; no name: what its import runs
+BY_TEXT = re.compile(
+    r"import_module\(|__import__\(|instantiate\w*\(|entry_points\(|build_from_cfg|\bfrom_cfg\("
+    r"|[Rr](?:egistry|EGISTRY)\w*\.(?:get|build|create)|\b[A-Z_]+S\.build\(|run_path\(|globals\(\)"
+)
+STEPS = 8  # modules that a name is handed on through
+
+
+class Definitions:
+    """The definitions of a project's files, read where they are asked for."""
+
+    def __init__(self, trees: Trees, device_lines: Mapping[str, Iterable[int]]) -> None:
+        self.trees, self.device_lines = trees, device_lines
+        self._units: dict[str, dict[str, list[ast.stmt]]] = {}
+        self._imports: dict[str, tuple[dict[str, str], list[str]]] = {}
+        self._edges: dict[Unit, set[Unit]] = {}
+
+    def lead_to_device(self, programs: Iterable[str], files: set[str]) -> set[str]:
+        """The programs that run code for the device; `files` are those that import such code."""
+        begun = {path: [(path, name) for name in ("", *self.units(path))] for path in programs}
+        seen = {unit for units in begun.values() for unit in units}
+        waiting = list(seen)
+        callers: dict[Unit, set[Unit]] = {}
+        hot: set[Unit] = set()
+        while waiting:
+            unit = waiting.pop()
+            if self.is_hot(unit, files):
+                hot.add(unit)
+                continue
+            for other in self.edges(unit):
+                callers.setdefault(other, set()).add(unit)
+                if other not in seen:
+                    seen.add(other)
+                    waiting.append(other)
+        waiting = list(hot)
+        while waiting:
+            fresh = callers.get(waiting.pop(), set()) - hot
+            hot |= fresh
+            waiting += fresh
+        return {path for path, units in begun.items() if any(unit in hot for unit in units)}
+
+    def is_hot(self, unit: Unit, files: set[str]) -> bool:
+        """Whether a definition holds code for the device, or finds code by a text."""
+        path, name = unit
+        lines = self.device_lines.get(path, ())
+        parts = self.units(path).get(name, ())
+        if any(first_line(each) <= n <= (each.end_lineno or n) for each in parts for n in lines):
+            return True
+        if path not in files or not name:
+            return False
+        text = self.trees.texts[path]
+        if not BY_TEXT.search(text):
+            return False
+        rows = text.splitlines()
+        return any(BY_TEXT.search("\n".join(rows[e.lineno - 1 : e.end_lineno])) for e in parts)
+
+    def units(self, path: str) -> dict[str, list[ast.stmt]]:
+        """The statements behind each name at the top level of a file."""
+        if path not in self._units:
+            tree = self.trees.of(path)
+            found: dict[str, list[ast.stmt]] = {}
+            for node in tree.body if tree is not None else ():
+                runs = isinstance(node, (ast.Expr, ast.If, ast.For, ast.While, ast.With, ast.Try))
+                guard = isinstance(node, ast.If) and GUARD.match(f"if {ast.unparse(node.test)}:")
+                for name in bound_in(node) if not guard else ():
+                    found.setdefault(name, []).append(node)
+                if runs:
+                    found.setdefault("__main__" if guard else "", []).append(node)
+            self._units[path] = found
+        return self._units[path]
+
+    def imports(self, path: str) -> tuple[dict[str, str], list[str]]:
+        """What a file's names stand for by its imports, and the modules of its `import *`."""
+        if path not in self._imports:
+            names: dict[str, str] = {}
+            stars: list[str] = []
+            tree = self.trees.of(path)
+            for node in ast.walk(tree) if tree is not None else ():
+                if isinstance(node, ast.Import):
+                    for alias in node.names:
+                        top = alias.name if alias.asname else alias.name.partition(".")[0]
+                        names[alias.asname or top] = top
+                elif isinstance(node, ast.ImportFrom):
+                    base = self.trees.tree.base_of(path, node)
+                    for alias in node.names if base else ():
+                        if alias.name == "*":
+                            stars.append(str(base))
+                        else:
+                            names[alias.asname or alias.name] = f"{base}.{alias.name}"
+            self._imports[path] = (names, stars)
+        return self._imports[path]
+
+    def edges(self, unit: Unit) -> set[Unit]:
+        """The definitions that one uses by name."""
+        if unit not in self._edges:
+            path, name = unit
+            own, (names, stars) = self.units(path), self.imports(path)
+            found: set[Unit] = set()
+            for node in (each for part in own.get(name, ()) for each in ast.walk(part)):
+                chain = chain_of(node)
+                if chain is None:
+                    continue
+                head, _, rest = chain.partition(".")
+                if head in own:
+                    found.add((path, head))
+                if head in names:
+                    found |= self.locate(path, f"{names[head]}.{rest}".strip("."))
+                elif head not in own and stars:
+                    for star in stars:
+                        found |= self.locate(path, f"{star}.{head}")
+            if name in ("", "__main__"):  # what the imports of the file run
+                found |= {(each[0], "") for dotted in (*names.values(), *stars)
+                          if (each := self.trees.tree.locate(path, dotted)) is not None
+                          and each[0] in self.trees.texts}  # fmt: skip
+            self._edges[unit] = found - {unit}
+        return self._edges[unit]
+
+    def locate(self, path: str, dotted: str, step: int = 0) -> set[Unit]:
+        """The definition of a dotted name in the project, and what its module's import runs."""
+        place = self.trees.tree.locate(path, dotted)
+        if place is None or place[0] not in self.trees.texts or step > STEPS:
+            return set()
+        other, rest = place
+        found: set[Unit] = {(other, "")}
+        name, _, further = rest.partition(".")
+        if not name:
+            above, _, last = dotted.rpartition(".")  # a package may call a function as a module
+            package = self.trees.tree.locate(path, above) if above else None
+            given = self.imports(package[0])[0].get(last) if package and not package[1] else None
+            if package is not None and given not in (None, dotted):
+                found |= self.locate(package[0], str(given), step + 1)
+            return found
+        if name in self.units(other):
+            return found | {(other, name)}
+        names, stars = self.imports(other)
+        if name in names:
+            return found | self.locate(other, f"{names[name]}.{further}".strip("."), step + 1)
+        for star in stars:
+            found |= self.locate(other, f"{star}.{rest}", step + 1)
+        return found
+
+
+def first_line(node: ast.stmt) -> int:
+    """The first line of a statement with its decorators."""
+    marks: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in marks)])
+
+
+def bound_in(node: ast.stmt) -> Iterator[str]:
+    """Names that a statement at the top level binds, also inside of its branches."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+        return
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield from bound_in(child)
+        elif isinstance(child, ast.ExceptHandler):
+            for each in child.body:
+                yield from bound_in(each)
+        else:
+            yield from (
+                each.id for each in ast.walk(child)
+                if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+            )  # fmt: skip
+
+
+def chain_of(node: ast.AST) -> str | None:
+    """The dotted text of a name or a chain of attributes; None for anything else."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
