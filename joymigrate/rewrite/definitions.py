@@ -78,7 +78,7 @@ class Definitions:
             for node in tree.body if tree is not None else ():
                 runs = isinstance(node, (ast.Expr, ast.If, ast.For, ast.While, ast.With, ast.Try))
                 guard = isinstance(node, ast.If) and GUARD.match(f"if {ast.unparse(node.test)}:")
-                for name in bound_in(node) if not guard else ():
+                for name in find_bound(node) if not guard else ():
                     found.setdefault(name, []).append(node)
                 if runs:
                     found.setdefault("__main__" if guard else "", []).append(node)
@@ -162,7 +162,7 @@ def first_line(node: ast.stmt) -> int:
     return min([node.lineno, *(each.lineno for each in marks)])
 
 
-def bound_in(node: ast.stmt) -> Iterator[str]:
+def find_bound(node: ast.stmt) -> Iterator[str]:
     """Names that a statement at the top level binds, also inside of its branches."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name
@@ -171,10 +171,10 @@ def bound_in(node: ast.stmt) -> Iterator[str]:
         return
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt):
-            yield from bound_in(child)
+            yield from find_bound(child)
         elif isinstance(child, ast.ExceptHandler):
             for each in child.body:
-                yield from bound_in(each)
+                yield from find_bound(each)
         else:
             yield from (
                 each.id for each in ast.walk(child)
