@@ -30,6 +30,7 @@ import torch
 PLATFORMS = {{
 {platforms}}}
 ORIGIN = "{origin}"
+QUIETLY = "PYTORCH_NVML_BASED_CUDA_CHECK"  # how torch.cuda (2.0 and later) is asked for that
 
 
 def _available(name):
@@ -41,7 +42,20 @@ def _available(name):
         except ImportError:
             return False
     module = getattr(torch, name, None)
-    return module is not None and module.is_available()
+    return module is not None and _has_devices(name, module)
+
+
+def _has_devices(name, module):
+    """Whether there is a device. This may be asked as files are loaded, before a program chooses
+    its cards by {visible}: the driver stays asleep where torch can count without it.
+    """
+    if name != ORIGIN or PLATFORMS[name][2] in os.environ or QUIETLY in os.environ:
+        return module.is_available()
+    os.environ[QUIETLY] = "1"
+    try:
+        return module.is_available()
+    finally:
+        del os.environ[QUIETLY]
 
 
 @functools.lru_cache(maxsize=None)
@@ -225,6 +239,7 @@ def source(origin: Chip, target: Chip, version: str) -> str:
         version=version,
         origin=origin.device,
         origin_module=origin.module,
+        visible="CUDA_VISIBLE_DEVICES",
         first=target.device,
         platforms=platforms,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -189,6 +190,29 @@ def test_the_helper_serves_an_accelerator_when_there_is_one(
     assert made.visible_devices_variable() == "ASCEND_RT_VISIBLE_DEVICES"
     assert made.is_accel("npu:1")
     assert not made.is_accel("cpu")
+
+
+def test_the_helper_lets_the_driver_sleep_until_cards_are_chosen(
+    made: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def is_available() -> bool:
+        asked.append(os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
+        return True
+
+    monkeypatch.setattr("torch.cuda.is_available", is_available)
+    monkeypatch.setattr(made, "PLATFORMS", {"cuda": made.PLATFORMS["cuda"]})
+    for visible in (None, "0"):
+        made._find.cache_clear()
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        else:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        assert made.device(1) == "cuda:1"
+    made._find.cache_clear()
+    assert asked == ["1", None]
+    assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in os.environ
 
 
 @pytest.mark.parametrize("form", ["import torch", "if True:\n    import torch"])
