@@ -55,7 +55,7 @@ def find(groups: Groups) -> dict[int, str]:
     found = third_party.find(groups)
     if module.context.style is not Style.SHIM:
         found = {**find_apart(groups), **found}
-    if not groups.members:
+    if not any(finding.edits for finding in groups.findings):
         return found
     if module.context.origin.name != chips.origin().name:
         return found  # the way back: what was written is taken back
