@@ -188,7 +188,8 @@ def collect_parts(groups: Groups, units: Units) -> None:
         """Whether a place stays by the author's will: a name, both devices, another back end."""
         at = groups.expression_at(offset)
         both = at is not None and groups._mixed_before(at)
-        return is_label(node) or both or foreign.elsewhere(module, node)
+        named = is_label(node) or is_attribute_name(node)
+        return named or both or foreign.elsewhere(module, node)
 
     for mention in groups.mentions:
         if mention.start not in groups.shown and not is_authors(mention.node, mention.start):
@@ -213,6 +214,13 @@ def collect_parts(groups: Groups, units: Units) -> None:
     for chain, dotted in module.names.imported_chains():
         if kernel_names.is_bound(module, dotted) and not is_replaceable(module, dotted):
             add(chain, module.span(chain)[0], dotted)
+
+
+def is_attribute_name(node: ast.AST) -> bool:
+    """Whether a text is an attribute's name: `getattr(args, "cuda")`."""
+    call = getattr(node, "parent", None)
+    asked = getattr(getattr(call, "func", None), "id", "") in ("getattr", "hasattr", "setattr")
+    return asked and node in call.args[1:2]  # type: ignore[union-attr]
 
 
 def is_replaceable(module: Module, dotted: str) -> bool:

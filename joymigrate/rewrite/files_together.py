@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -17,7 +16,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Rule, Tier
 from joymigrate.rewrite.across import read_text
 from joymigrate.rewrite.discover import File
-from joymigrate.rewrite.module_index import GUARD, ModuleIndex
+from joymigrate.rewrite.module_index import ModuleIndex
 
 
 def leave_together(
@@ -65,9 +64,6 @@ STATEMENT = re.compile(
 )
 
 
-IN_NOTEBOOK = re.compile(r"\b(?:from|import)[ ]+([A-Za-z_][\w.]*)")
-
-
 def read_statement(text: str) -> list[ast.stmt]:
     """The statement of a text that looks like an import; none where it is a sentence."""
     try:
@@ -106,29 +102,6 @@ class ReachableFiles:
         programs = [below for below in self.all.values() if path in below]
         return next((one for one in sorted(others) if any(one in b for b in programs)), None)
 
-    def beside(self, others: Iterable[str]) -> set[str] | None:
-        """The files of all programs that import one of `others`: what it makes may come there.
-
-        None where nothing is seen to import one of them, and it starts no program by itself.
-        """
-        above: dict[str, set[str]] = defaultdict(set)
-        for path in self.tree.paths:
-            for other in self.imported(path):
-                above[other].add(path)
-        programs = closure(others, above.__getitem__)
-        begun = [found for found in self.notebooks() if not found.isdisjoint(programs)]
-        for other in others:
-            known = above[other] or any(other in found for found in begun)
-            if not known and not GUARD.search(read_text(self.files[other].path)):
-                return None
-        return closure(programs.union(*begun), self.imported)
-
-    def notebooks(self) -> Iterator[set[str]]:
-        """The project's files that each notebook imports."""
-        for path in (path for path, file in self.files.items() if file.kind == "notebook"):
-            names = set(IN_NOTEBOOK.findall(read_text(self.files[path].path)))
-            yield {each[0] for name in names if (each := self.tree.locate(path, name)) is not None}
-
     def below(self, path: str) -> set[str]:
         """A file and all that it imports."""
         return closure([path], self.imported)
@@ -154,13 +127,16 @@ class ReachableFiles:
             yield f"{folder}/__init__.py"
             folder = folder.rpartition("/")[0]
 
+    def statements(self, path: str) -> list[ast.stmt]:
+        """The imports of a file."""
+        text = read_text(self.files[path].path)
+        return [node for each in STATEMENT.findall(text) for node in read_statement(each)]
+
     def names(self, path: str) -> Iterator[str]:
         """Dotted names of modules, and of what is imported from them (it may be a module)."""
         if path not in self.files:
             return
-        text = read_text(self.files[path].path)
-        nodes = [node for each in STATEMENT.findall(text) for node in read_statement(each)]
-        for node in nodes:
+        for node in self.statements(path):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):

@@ -4,6 +4,8 @@
     model.cuda()                         waits, and with it functions that ask for that `model`,
                                          and those of the file that are handed it
 
+    self.net(rows.cuda())                waits, and with it what else is placed in its class
+
 With one half moved a tensor on the target would meet a model on the host. Followed by name: the
 attributes of a class, with the classes of the file that it derives from and those that derive from
 it; variables of a file; arguments of calls of the file's functions. Not from file to file.
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 # Rules of what puts a value on the device: methods, devices by text, tensors' types.
 PLACING = ("JM110", "JM120", "JM121", "JM122")
+METHOD = "JM110"
 WAITS = "it meets `{text}` (line {line}), which is not moved yet"
 
 
@@ -78,6 +81,8 @@ def statement_around(groups: Groups, number: int) -> ast.AST | None:
 
 def find_met(groups: Groups, number: int) -> Iterator[int]:
     """Findings of code that meets the value which a finding places."""
+    if groups.findings[number].rule == METHOD:
+        yield from find_beside(groups, number)
     node = statement_around(groups, number)
     for key in find_placed(groups.module, node) if node is not None else ():
         if isinstance(key, ast.Attribute):
@@ -86,6 +91,23 @@ def find_met(groups: Groups, number: int) -> Iterator[int]:
                 yield from groups._inside(family(groups.module, home))
         else:
             yield from groups._inside(functions_with(groups.module, key))
+
+
+def find_beside(groups: Groups, number: int) -> Iterator[int]:
+    """What puts a value on the device in the class, else in the function, of a method that waits.
+
+    `self.net(rows.cuda())` waits: so does `self.net.cuda()`.
+    """
+    module, node = groups.module, statement_around(groups, number)
+    home = module.names.enclosing(node, (ast.ClassDef,)) if node is not None else None
+    parts: list[ast.AST] = list(family(module, home)) if home is not None else []
+    at = node if home is None else None
+    while at is not None:
+        parts = [at] if isinstance(at, FUNCTIONS) else parts
+        at = getattr(at, "parent", None)
+    for other in groups._inside(parts):
+        if groups.findings[other].rule in PLACING:
+            yield other
 
 
 def find_placed(module: Module, node: ast.AST) -> list[ast.Name | ast.Attribute]:

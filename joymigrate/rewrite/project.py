@@ -41,6 +41,7 @@ from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.kernel_callers import doubt_callers
 from joymigrate.rewrite.module import HELPER
 from joymigrate.rewrite.module_index import GUARD
+from joymigrate.rewrite.object_files import ObjectFiles
 from joymigrate.rewrite.packed_files import find_packed
 from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels
@@ -100,7 +101,7 @@ def scan(
         context=context,
         tree=tree,
         own_methods=own,
-        own_near=reached.beside(own) if own and own <= named.keys() else None,
+        own_near=ObjectFiles(reached).beside(own) if own and own <= named.keys() else None,
         own_names=own_classes.own_names(texts, own),
         own_placing=own_classes.own_placing(texts, method),
         own_plain=own_classes.own_plain(texts, method),
