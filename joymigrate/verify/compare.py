@@ -58,6 +58,8 @@ from joymigrate.verify.rest_cause import cause_of_rest
 from joymigrate.verify.rest_model import Rest
 from joymigrate.verify.tolerance import Tolerance
 
+MOST_CLASSES = 20  # modules of another class that S0 lists
+
 
 def compare(
     baseline: Bundle,
@@ -109,9 +111,11 @@ def find_replaced(
 
 
 def environment(ours: Rank, theirs: Rank, found: Findings) -> None:
-    """S0: what differs is listed; numbers decide."""
+    """S0: what differs is listed, classes of modules too; numbers decide."""
     a, b = ours.program.get("environment", {}), theirs.program.get("environment", {})
     differing = identity.environment_differences(a, b)
+    for name, (golden, target) in list(found.replaced.items())[:MOST_CLASSES]:
+        differing.append(f"{identity.CLASS}{name}: {golden} → {target}")
     found.stages.append(
         StageResult(
             "S0", Outcome.PASS, 1, 1, notes=tuple(differing), details={"differs": differing}

@@ -39,6 +39,9 @@ SHOWN = ("packages", "variables", "tf32", "matmul_precision", "deterministic", "
 ALSO = ("threads", "seed", "devices", "python", "machine")
 
 
+CLASS = "class."  # of a module, among what differs
+
+
 def environment_differences(baseline: Mapping[str, Any], target: Mapping[str, Any]) -> list[str]:
     """One line for each setting that differs."""
     found = []

@@ -41,8 +41,8 @@ for step in range(4):
         (
             "torch.manual_seed(time.time_ns() % 2**31)",
             "torch.randn(16, 8)",
-            "pass",
-            "the same random numbers on both sides",
+            "inconclusive",  # its weights are others at every run
+            "set a seed",
         ),
     ],
 )

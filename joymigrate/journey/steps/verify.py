@@ -14,6 +14,7 @@ from joymigrate.journey.steps import baseline, rehearse
 from joymigrate.journey.tree import SKIPPED
 from joymigrate.language import Text
 from joymigrate.verify.cause import NUMERICS, REDUCED
+from joymigrate.verify.identity import CLASS
 from joymigrate.verify.scope import least_share
 
 RESULT = "verify/verdict.json"
@@ -241,13 +242,23 @@ def restarts(at: StepContext, found: Mapping[str, Any]) -> str | None:
     return UNSEEDED
 
 
+def list_notes(found: Mapping[str, Any]) -> list[str]:
+    """What the stages of a verdict note."""
+    return [str(note) for stage in found.get("stages", []) for note in stage.get("notes", [])]
+
+
 def explain_verdict(at: StepContext, found: Mapping[str, Any], apart: str | None) -> str:
     """What the verdict rests on, and how to get a better one."""
     if apart == UNSEEDED:
         return "It takes randomness from the clock or the system: two baselines differ as well."
     if apart:
         first = "Compare both sides in one precision, with an option of the program in --entry; or"
-        return Text.join("\n", (first, baseline.recording(at.request)))
+        said = [first, baseline.recording(at.request)]
+        others = [note for note in list_notes(found) if note.startswith(CLASS)]
+        if others:
+            text = "Modules have another class on the chip: {listed}"
+            said.append(Text(text, listed=", ".join(note[len(CLASS) :] for note in others[:3])))
+        return Text.join("\n", said)
     where = found["first_divergence"]
     if not where:
         return found.get("reason") or ""
