@@ -10,6 +10,7 @@ Imports and calls in a `try` or a branch don't count.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from joymigrate.rewrite.unloadable import Lack, import_name
 IMPORTS = "`{name}` can't run: {reason}"
 FOREIGN = "`{name}` can't run without `{package}`, which has no form for the target"
 COMPILES = "`{name}` compiles CUDA sources"
+INNER = re.compile(r"\n[ \t]+(?:from[ \t][^\n(]*\([^)]*\)|(?:from|import)[ \t](?:\\\n|[^\n])*)")
 INSIDE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 Span = tuple[int, int, str]  # first and last line, and why
 
@@ -48,7 +50,8 @@ def doubt_unrunnable(
         if path in lacking or not text or speaks(text, target):
             continue
         here: list[Span] = []
-        if any(word in text for word in words):
+        inner = read_inner_imports(text)
+        if any(word in inner for word in words):
             here += find_importing(path, trees, lacking, bound)
         if SOURCE in text and any(f"{word}(" in text for word in LOADS):
             here += find_compiling(trees.of(path))
@@ -61,6 +64,18 @@ def doubt_unrunnable(
             if why is not None:
                 found[number] = replace(one, tier=Tier.UNSAFE, reason=Text.of(why))
     return found
+
+
+def read_inner_imports(text: str) -> str:
+    """The imports of a text that stand inside of something: few of its files have one at all.
+
+    All of a text with an import behind something else on its line.
+    """
+    if any(
+        f"{sign}{word} " in text for sign in (": ", ":", "; ", ";") for word in ("import", "from")
+    ):
+        return text
+    return "\n".join(INNER.findall(text))
 
 
 def find_importing(
