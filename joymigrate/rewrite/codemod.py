@@ -7,10 +7,8 @@ byte-exact edits like those of our own rules: with tiers, groups, ignores, ledge
 from __future__ import annotations
 
 import ast
-import difflib
 import functools
-import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -21,10 +19,8 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from joymigrate.language import Text
 from joymigrate.model import Case, Finding, Rule, Tier
-from joymigrate.rewrite.module import Module, wordlike
-
-Span = tuple[int, int]  # offsets in the text
-Change = tuple[int, int, str]  # start, end, what is written there
+from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.text_changes import Span, tell_changes
 
 
 class Codemod(ContextAwareTransformer):
@@ -198,17 +194,9 @@ def findings(kind: type[Codemod], module: Module) -> Iterator[Finding]:
         return
     for span, told in job._reported:
         yield module.find(kind.RULE, span, tier=Tier.REPORT, reason=told)
-    reasons = dict(job._changed)
-    found, beside = gather(hunks(source.text, after), list(reasons))
-    bound = kind.TOGETHER or bool(beside)
-    for number, (span, edits) in enumerate(found):
-        if not stable:
-            reason = Text("a second run of this codemod would change it again")
-            yield module.find(kind.RULE, span, tier=Tier.REPORT, reason=reason)
-            continue
-        edits = [*edits, *(beside if number == 0 else ())]
-        one = module.find(kind.RULE, span, edits=edits, reason=reasons.get(span))
-        yield replace(one, group=f"{source.path}:{kind.RULE}" if bound else None)
+    yield from tell_changes(
+        module, kind.RULE, after, dict(job._changed), stable=stable, together=kind.TOGETHER
+    )
 
 
 def transform(kind: type[Codemod], module: Module) -> tuple[Codemod, str]:
@@ -235,70 +223,3 @@ def parse_tree(text: str) -> MetadataWrapper:
     if tree.code != text:
         raise ValueError("libcst does not give this file back byte for byte")
     return MetadataWrapper(tree, unsafe_skip_copy=True)
-
-
-def hunks(before: str, after: str) -> Iterator[Change]:
-    """Edits that make one text of the other: changed lines, without the words they share."""
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    starts = [0, *itertools.accumulate(map(len, old))]
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    for tag, i, j, k, m in matcher.get_opcodes():
-        if tag == "equal":
-            continue
-        # As many lines as before: each by itself, so that neighbours stay edits of their own.
-        alike = j - i == m - k
-        for a, b, c, d in (
-            ((i + n, i + n + 1, k + n, k + n + 1) for n in range(j - i))
-            if alike
-            else ((i, j, k, m),)
-        ):
-            yield trim_change(before, starts[a], starts[b], "".join(new[c:d]))
-
-
-def trim_change(before: str, start: int, end: int, text: str) -> Change:
-    """A change without the whole words that both texts begin and end with."""
-    gone = before[start:end]
-    rest = before[start:]
-    indent = rest[: len(rest) - len(rest.lstrip(" \t"))]
-    if not gone and indent and text.startswith(indent):  # lines put before an indented one
-        start += len(indent)
-        return start, start, text[len(indent) :] + indent
-    head = count_shared(gone, text)
-    while head and wordlike(gone[head - 1]):
-        head -= 1
-    tail = count_shared(gone[head:][::-1], text[head:][::-1])
-    while tail and wordlike(gone[-tail]):
-        tail -= 1
-    return start + head, end - tail, text[head : len(text) - tail]
-
-
-def count_shared(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-def gather(
-    edits: Iterable[Change], spans: list[Span]
-) -> tuple[list[tuple[Span, list[Change]]], list[Change]]:
-    """Edits by the changed code that they are in, and those beside all of it.
-
-    Changed code that one edit joins is one place: nothing of it is written without the rest.
-    """
-    found: list[tuple[Span, list[Change]]] = []
-    beside: list[Change] = []
-    for edit in edits:
-        start, end, _ = edit
-        inside = [(s, e) for s, e in spans if s <= end and start <= e]
-        if not inside:
-            beside.append(edit)
-            continue
-        start, end = min(start, *(s for s, _ in inside)), max(end, *(e for _, e in inside))
-        joined = [edit]
-        while found and found[-1][0][1] >= start:
-            (first, last), earlier = found.pop()
-            start, end, joined = min(start, first), max(end, last), earlier + joined
-        found.append(((start, end), joined))
-    if not found:
-        return [((start, end), [(start, end, text)]) for start, end, text in beside], []
-    return found, beside

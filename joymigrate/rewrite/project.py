@@ -23,7 +23,6 @@ from joymigrate.model import Finding, Scan, Style, Tier
 from joymigrate.rewrite import (
     analyse,
     discover,
-    fusions,
     module_index,
     names_together,
     native,
@@ -115,7 +114,7 @@ def scan(
     global _JOB  # handed to forked workers without pickling
     _JOB = job
     with searches_paused():
-        results = list(run([*files, *dependencies], jobs, on_progress, texts))
+        results = list(run([*files, *dependencies], jobs, on_progress))
         everything = {f.relative: f for f in [*files, *dependencies]}
         results = settle(results, everything, job, texts)
         results = names_together.hold(results, Questions(everything, job, texts))
@@ -366,9 +365,7 @@ def read_python(files: Iterable[File]) -> tuple[dict[str, str], set[str]]:
     return texts, exact
 
 
-def run(
-    files: list[File], jobs: int, on_progress: Progress | None, texts: Mapping[str, str]
-) -> Iterator[analyse.Result]:
+def run(files: list[File], jobs: int, on_progress: Progress | None) -> Iterator[analyse.Result]:
     """Analyse every file, in several processes when there is enough to do."""
     workers = jobs or os.cpu_count() or 1
     size = sum(size_of(file.path) for file in files)
@@ -382,7 +379,7 @@ def run(
             if on_progress is not None:
                 on_progress(number, len(files))
         return
-    prepare(_JOB, texts)
+    prepare(_JOB)
     # Big files first, so that no worker is left with one at the end.
     order = sorted(files, key=lambda file: -size_of(file.path))
     with interrupts_held():
@@ -394,7 +391,7 @@ def run(
                 on_progress(number, len(files))
 
 
-def prepare(job: analyse.Job | None, texts: Mapping[str, str]) -> None:
+def prepare(job: analyse.Job | None) -> None:
     """Make once what every worker would make for itself: tables, codemods, readers."""
     if job is None:
         return
@@ -402,9 +399,6 @@ def prepare(job: analyse.Job | None, texts: Mapping[str, str]) -> None:
     text = f'import torch\nx = torch.zeros(1, device="{device}").cuda()\ntorch.load("x")\n'
     python.findings(Source("prepare.py", text.encode(), text), job.context)
     clues(job.context)
-    words = [word for word, _, _ in fusions.FORMS.values()]
-    if any(word in text for text in texts.values() for word in words):
-        importlib.import_module("joymigrate.rewrite.fusions.codemods")  # which loads libcst
 
 
 @contextmanager

@@ -14,11 +14,12 @@ from joymigrate.cli._main import run as main
 from joymigrate.errors import JoyError
 from joymigrate.model import Scan, Tier
 from joymigrate.rewrite import patches, scan
-from joymigrate.rewrite.codemod import Codemod, hunks
+from joymigrate.rewrite.codemod import Codemod
 from joymigrate.rewrite.codemod_check import check
 from joymigrate.rewrite.codemod_loader import load
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.prefilter import prefilter
+from joymigrate.rewrite.text_changes import hunks
 from tests.ledger.trees import write_tree
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "codemods"

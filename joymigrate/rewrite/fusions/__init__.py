@@ -1,8 +1,9 @@
 """Operations written out that a chip has as one operator.
 
 What a place means is read from Python's own syntax tree with names and scopes (`norms`, `gates`,
-`attention`); `codemods` are libcst codemods like those that a project brings (docs/codemods.md).
-They are loaded, and a file's tree of libcst is made, only where a place was found.
+`attention`). What takes the place of one expression is written as text (`expressions`). `codemods`
+are libcst codemods like those that a project brings (docs/codemods.md): they are loaded, and a
+file's tree of libcst is made, only where they have a place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The codemods of fused operators: they write what `norms`, `gates` and `attention` find."""
+"""The codemods of fused operators with statements: they write what `norms` and `attention` find."""
 
 from __future__ import annotations
 
@@ -99,20 +99,6 @@ class RmsNorm(FusionCodemod):
         return cst.FlattenSentinel([branch(fusion, updated_node), rest])
 
 
-class RotaryEmbedding(FusionCodemod):
-    """The rotation of halves, with its sines and cosines."""
-
-    RULE: ClassVar[str] = "JM232"
-    WORDS: ClassVar[tuple[str, ...]] = ("rotate_half",)
-
-
-class SwiGlu(FusionCodemod):
-    """A gate's SiLU times what it gates."""
-
-    RULE: ClassVar[str] = "JM233"
-    WORDS: ClassVar[tuple[str, ...]] = ("silu",)
-
-
 class Attention(FusionCodemod):
     """`if` on the chip the fused call, `else` the statements as they were."""
 
@@ -158,4 +144,4 @@ def branch(fusion: Fusion, first: cst.BaseStatement, orelse: cst.Else | None = N
     )
 
 
-CODEMODS = (RmsNorm, RotaryEmbedding, SwiGlu, Attention)
+CODEMODS = (RmsNorm, Attention)
