@@ -14,9 +14,11 @@ from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
+from joymigrate.rewrite.device_tests import is_test
 from joymigrate.rewrite.files_together import ReachableFiles
 
 BY_OBJECT = re.compile(r"\.(?:object|setattr|delattr)\(\s*$")
+NAMED_BY = re.compile(r"[ \t]*(?:async )?def (\w+)")
 NAMED = re.compile(r"\s*,\s*[\"'](\w+)[\"']")
 
 
@@ -30,7 +32,7 @@ def leave_replaced(
 
     `platform` is the dotted name of the origin's module, `texts` are those of the Python files.
     """
-    found = list(findings)
+    found = leave_mocked(findings, platform, texts)
     replaced = {n: name for n, one in enumerate(found) for name in names(one, platform, texts)}
     if not replaced:
         return found
@@ -58,6 +60,37 @@ def leave_replaced(
             told = one.reason or next((each.reason for each in own if each.edits), None)
             tier = max(one.tier, Tier.UNSAFE, key=TIERS.index)
             found[number] = replace(one, tier=tier, reason=told)
+    return found
+
+
+def leave_mocked(
+    findings: Iterable[Finding], platform: str, texts: Mapping[str, str]
+) -> list[Finding]:
+    """The findings; calls that a test replaces through another module wait, as it stays.
+
+    `monkeypatch.setattr(backend.torch.cuda, "current_stream", …)` in a test that speaks of the
+    function with the call.
+    """
+    mocked = re.compile(rf"\b\w+\.{re.escape(platform)}\s*,\s*[\"'](\w+)[\"']")
+    marks = [
+        (path, text.count("\n", 0, mark.start()) + 1, f"{platform}.{mark[1]}")
+        for path, text in texts.items()
+        if f".{platform}," in text and is_test(path)
+        for mark in mocked.finditer(text)
+    ]
+    found = list(findings)
+    for number, one in enumerate(found if marks else ()):
+        if not one.edits or one.tier is not Tier.SAFE or one.path not in texts:
+            continue
+        for path, line, name in marks:
+            if path == one.path or not one.before.startswith(name):
+                continue
+            lines = texts[one.path].splitlines()[: one.line]
+            homes = (NAMED_BY.match(each) for each in reversed(lines))
+            home = next(filter(None, homes), None)
+            if home is not None and re.search(rf"\b{home[1]}\b", texts[path]):
+                why = Text("it goes with {path}:{line}, which stays", path=path, line=line)
+                found[number] = replace(one, tier=Tier.UNSAFE, reason=why)
     return found
 
 
