@@ -100,7 +100,7 @@ def find(groups: Groups) -> dict[int, str]:
             found.setdefault(number, Text(STAYS, text=shorten(module.text(load)), line=line))
     for number in questions.find_idle(groups):
         found.setdefault(number, Text(LEADS_NOWHERE))
-    found = doubt_around(groups, found)
+    found = doubt_around(groups, {**halves.find_outside(groups), **found})
     return doubt_around(groups, {**halves.find(groups, found), **found})
 
 

@@ -14,14 +14,17 @@ it; variables of a file; arguments of calls of the file's functions. Not from fi
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from joymigrate.language import Text
 from joymigrate.model import Tier
+from joymigrate.rewrite.expressions import OriginMention
 from joymigrate.rewrite.groups import Groups
 from joymigrate.rewrite.receivers import find_bases
 from joymigrate.rewrite.scopes import FUNCTIONS
+from joymigrate.rewrite.third_party import is_foreign
 
 if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 # Rules of what puts a value on the device: methods, devices by text, tensors' types.
 PLACING = ("JM110", "JM120", "JM121", "JM122")
 METHOD = "JM110"
+OUTSIDE = "`{text}` (line {line}) belongs to it and stays: look at both"
 WAITS = "it meets `{text}` (line {line}), which is not moved yet"
 
 
@@ -82,7 +86,8 @@ def statement_around(groups: Groups, number: int) -> ast.AST | None:
 def find_met(groups: Groups, number: int) -> Iterator[int]:
     """Findings of code that meets the value which a finding places."""
     if groups.findings[number].rule == METHOD:
-        yield from find_beside(groups, number)
+        around = statement_around(groups, number)
+        yield from find_beside(groups, around) if around is not None else ()
     node = statement_around(groups, number)
     for key in find_placed(groups.module, node) if node is not None else ():
         if isinstance(key, ast.Attribute):
@@ -93,15 +98,37 @@ def find_met(groups: Groups, number: int) -> Iterator[int]:
             yield from groups._inside(functions_with(groups.module, key))
 
 
-def find_beside(groups: Groups, number: int) -> Iterator[int]:
-    """What puts a value on the device in the class, else in the function, of a method that waits.
+def find_outside(groups: Groups) -> dict[int, str]:
+    """What meets a value that a package outside of the project places, with its guards.
+
+    `sample = utils.move_to_cuda(sample) if use_cuda else sample` of another package's `utils`: on
+    the target it fails, or leaves the sample where it is.
+    """
+    module = groups.module
+    found: dict[int, str] = {}
+    device = re.escape(module.vocabulary.device)
+    placing = re.compile(rf"(?:^|_)(?:to|move|put|copy|send|transfer|convert)_(?:\w+_)?{device}$")
+    for call in module.names.nodes[ast.Call] if f"_{device}(" in module.source.text else ():
+        dotted = module.names.dotted(call.func) or ""
+        if not placing.search(dotted.rpartition(".")[2]) or not is_foreign(module, dotted):
+            continue
+        start, end = module.span(call)
+        place = OriginMention(call, start, end, hard=True)
+        text, line = module.text(call.func), call.lineno
+        for number in (*groups._with_guard(place, hold=False), *find_beside(groups, call)):
+            found.setdefault(number, Text(OUTSIDE, text=text, line=line))
+    return found
+
+
+def find_beside(groups: Groups, node: ast.AST) -> Iterator[int]:
+    """What puts a value on the device in the class, else in the function, of a place that waits.
 
     `self.net(rows.cuda())` waits: so does `self.net.cuda()`.
     """
-    module, node = groups.module, statement_around(groups, number)
-    home = module.names.enclosing(node, (ast.ClassDef,)) if node is not None else None
+    module = groups.module
+    home = module.names.enclosing(node, (ast.ClassDef,))
     parts: list[ast.AST] = list(family(module, home)) if home is not None else []
-    at = node if home is None else None
+    at: ast.AST | None = node if home is None else None
     while at is not None:
         parts = [at] if isinstance(at, FUNCTIONS) else parts
         at = getattr(at, "parent", None)
