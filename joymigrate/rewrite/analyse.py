@@ -226,7 +226,9 @@ def abroad(module: Module, done: Result, written: set[tuple[int, int]] | None = 
 
     `written`: places of the edits in the module's text, where they are not the result's own.
     """
+    names: tuple[device_values.Name, ...] = ()  # of a notebook, whose lines are its cells', none
     if written is None:
+        names = device_values.collect(module, done.findings)
         written = {(each.line, each.column) for each in done.findings if each.edits}
     hoped = written | {(each.yes.line, each.yes.column) for each in done.open}
     sent = {
@@ -237,7 +239,6 @@ def abroad(module: Module, done: Result, written: set[tuple[int, int]] | None = 
     }
     watched = [each for each in module.watched if (each.no.line, each.no.column) not in written]
     options = module.flow.options if sent else set()
-    names = device_values.collect(module, done.findings)
     named = tuple((key[1:], kind) for kind, key in sorted(sent) if key[1:] in options)
     module.names.release()
     return replace(

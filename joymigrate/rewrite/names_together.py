@@ -119,7 +119,10 @@ class Meetings:
 
     def know(self, path: str, other: str) -> bool:
         """Whether a file speaks of something that another one defines, or is that file."""
-        text, names = self.asked.texts.get(path, ""), DEFINED.findall(self.asked.texts[other])
+        text, names = (
+            self.asked.texts.get(path, ""),
+            DEFINED.findall(self.asked.texts.get(other, "")),
+        )
         return path == other or any(stands_alone(name, text) for name in names if len(name) > 4)
 
 
