@@ -28,8 +28,9 @@ MODULES = re.compile(r"(?:pybind11?|nanobind|python3?)_add_(?:module|library)", 
 
 def speaks(text: str, target: str) -> bool:
     """Whether a text has the target's name, as a part of a name (`inputs` has it not)."""
-    named = rf"(?<![A-Za-z]){re.escape(target)}(?![a-z])"
-    return bool(target) and re.search(named, text, re.I) is not None
+    if not target or target.lower() not in text.lower():
+        return False
+    return re.search(rf"(?<![A-Za-z]){re.escape(target)}(?![a-z])", text, re.I) is not None
 
 
 def is_file(place: tuple[str, str] | None) -> bool:

@@ -26,6 +26,7 @@ from joymigrate.rewrite.unloadable import Lack, import_name
 IMPORTS = "`{name}` can't run: {reason}"
 FOREIGN = "`{name}` can't run without `{package}`, which has no form for the target"
 COMPILES = "`{name}` compiles CUDA sources"
+SOURCES = re.compile(rf"{re.escape(SOURCE)}\b")  # not `.cuda`
 INNER = re.compile(r"\n[ \t]+(?:from[ \t][^\n(]*\([^)]*\)|(?:from|import)[ \t](?:\\\n|[^\n])*)")
 INSIDE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 Span = tuple[int, int, str]  # first and last line, and why
@@ -50,10 +51,9 @@ def doubt_unrunnable(
         if path in lacking or not text or speaks(text, target):
             continue
         here: list[Span] = []
-        inner = read_inner_imports(text)
-        if any(word in inner for word in words):
+        if not words.isdisjoint(re.findall(r"\w+", read_inner_imports(text))):
             here += find_importing(path, trees, lacking, bound)
-        if SOURCE in text and any(f"{word}(" in text for word in LOADS):
+        if SOURCES.search(text) and any(f"{word}(" in text for word in LOADS):
             here += find_compiling(trees.of(path))
         if here:
             spans[path] = here
