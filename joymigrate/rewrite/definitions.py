@@ -17,7 +17,7 @@ from joymigrate.rewrite.module_index import GUARD
 Unit = tuple[str, str]  # a file and a name at its top level; no name: what its import runs
 BY_TEXT = re.compile(
     r"import_module\(|__import__\(|instantiate\w*\(|entry_points\(|build_from_cfg|\bfrom_cfg\("
-    r"|[Rr](?:egistry|EGISTRY)\w*\.(?:get|build|create)|\b[A-Z_]+S\.build\(|run_path\(|globals\(\)"
+    r"|[Rr](?:egistry|EGISTRY)\w*\.(?:get\(|get\w*class|build|create)|\b[A-Z_]+S\.build\(|run_path\(|globals\(\)"
 )
 STEPS = 8  # modules that a name is handed on through
 
@@ -65,10 +65,15 @@ class Definitions:
         if path not in files or not name:
             return False
         text = self.trees.texts[path]
-        if not BY_TEXT.search(text):
+        if not BY_TEXT.search(text) and "getattr(" not in text:
             return False
         rows = text.splitlines()
-        return any(BY_TEXT.search("\n".join(rows[e.lineno - 1 : e.end_lineno])) for e in parts)
+        named = self.imports(path)[0]
+        return any(
+            BY_TEXT.search("\n".join(rows[each.lineno - 1 : each.end_lineno]))
+            or any(is_looked_up(node, named) for node in ast.walk(each))
+            for each in parts
+        )
 
     def units(self, path: str) -> dict[str, list[ast.stmt]]:
         """The statements behind each name at the top level of a file."""
@@ -154,6 +159,17 @@ class Definitions:
         for star in stars:
             found |= self.locate(other, f"{star}.{rest}", step + 1)
         return found
+
+
+def is_looked_up(node: ast.AST, named: Mapping[str, str]) -> bool:
+    """Whether a module is asked for a name that a variable holds: `getattr(problem, name)`."""
+    if not isinstance(node, ast.Call) or getattr(node.func, "id", "") != "getattr":
+        return False
+    return (
+        len(node.args) > 1
+        and getattr(node.args[0], "id", "") in named
+        and not isinstance(node.args[1], ast.Constant)
+    )
 
 
 def first_line(node: ast.stmt) -> int:

@@ -190,7 +190,9 @@ class Unseen:
             kept = read and re.search(rf"\b(?:{read})=[^\n]*(?:\$\(|`)[^\n]*\b{name}\b", before)
             last = list(re.finditer(rf"\b(?:if|elif)\b[^\n]*\b{name}\b", before))
             inside = last and not re.search(r"(?m)^\s*fi\b", before[last[-1].end() :])
-            if kept or inside or tool in value:
+            blocks = re.findall(rf"(?ms)\bif\b[^\n]*\b{name}\b.*?^\s*fi\b", before)
+            chosen = read and any(re.search(rf"\b(?:{read})=", block) for block in blocks)
+            if kept or inside or chosen or tool in value:
                 return Text(TOOL, tool=tool)
         return ""
 
