@@ -93,6 +93,7 @@ class Result:
     # Shim style only: code for the origin's device, and a question for it as it is imported.
     device_lines: tuple[int, ...] = ()
     loads_anywhere: bool = False
+    asks_tensors: bool = False
     asks_early: bool = False
 
 
@@ -197,6 +198,7 @@ def describe(module: Module, done: Result) -> Result:
         done,
         device_lines=under_shim.device_lines(module),
         loads_anywhere=under_shim.loads_anywhere(module),
+        asks_tensors=under_shim.asks_tensors(module),
         asks_early=under_shim.asks_early(module),
     )
 

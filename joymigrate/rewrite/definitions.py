@@ -25,8 +25,14 @@ STEPS = 8  # modules that a name is handed on through
 class Definitions:
     """The definitions of a project's files, read where they are asked for."""
 
-    def __init__(self, trees: Trees, device_lines: Mapping[str, Iterable[int]]) -> None:
-        self.trees, self.device_lines = trees, device_lines
+    def __init__(
+        self,
+        trees: Trees,
+        device_lines: Mapping[str, Iterable[int]],
+        served: re.Pattern[str] | None = None,
+    ) -> None:
+        """`served` finds the target's names: code that has them serves it by itself."""
+        self.trees, self.device_lines, self.served = trees, device_lines, served
         self._units: dict[str, dict[str, list[ast.stmt]]] = {}
         self._imports: dict[str, tuple[dict[str, str], list[str]]] = {}
         self._edges: dict[Unit, set[Unit]] = {}
@@ -60,7 +66,10 @@ class Definitions:
         path, name = unit
         lines = self.device_lines.get(path, ())
         parts = self.units(path).get(name, ())
-        if any(first_line(each) <= n <= (each.end_lineno or n) for each in parts for n in lines):
+        holding = [
+            e for e in parts if any(first_line(e) <= n <= (e.end_lineno or n) for n in lines)
+        ]
+        if any(not self.is_served(path, each) for each in holding):
             return True
         if path not in files or not name:
             return False
@@ -74,6 +83,13 @@ class Definitions:
             or any(is_looked_up(node, named) for node in ast.walk(each))
             for each in parts
         )
+
+    def is_served(self, path: str, node: ast.stmt) -> bool:
+        """Whether a definition has code for the target beside that for the origin."""
+        if self.served is None or not self.served.search(self.trees.texts[path]):
+            return False
+        rows = self.trees.texts[path].splitlines()[node.lineno - 1 : node.end_lineno]
+        return self.served.search("\n".join(rows)) is not None
 
     def units(self, path: str) -> dict[str, list[ast.stmt]]:
         """The statements behind each name at the top level of a file."""

@@ -25,15 +25,18 @@ from joymigrate.rewrite.files_together import ReachableFiles
 from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.module_index import GUARD
 from joymigrate.rewrite.programs import TORCH, Programs
+from joymigrate.rewrite.vocabulary import Vocabulary
 
 STATEMENT = re.compile(r"^(?:[A-Za-z_][\w.]*\s*\(|for |while |with )", re.M)
 SETTINGS = re.compile(r"(?:^|/)(?:configs?|conf|settings)/")  # files that programs read
 PYTEST = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$")
 # Devices that users choose: options, settings, cards asked for of a framework.
+CARDS = r"[\"']--(?:num[_-])?gpus?\b|\bgpus\s*=|\baccelerator\s*="
 CHOSEN = re.compile(
-    r"[\"']--?[\w-]*device\b|[\"']--(?:num[_-])?gpus?\b|\bgpus\s*=|\baccelerator\s*="
+    r"[\"']--?[\w-]*device\b"
     r"|\b(?:args?|opts?|options|cfg|config|conf|hparams|params|flags|FLAGS)\.(?:\w+\.)*\w*device\b"
 )
+RUNS_TORCH = re.compile(r"^\s*(?:import|from)\s+(?:torch|pytorch_lightning|lightning)\b", re.M)
 WORDS = ("device", "gpu", "accelerator")
 
 
@@ -56,16 +59,20 @@ def add_imports(
     reaching = spread(using, named) & spread(torch, callers)
     reaching_early = spread(early, callers)
     programs = find_programs(texts, reached, callers)
+    served = Vocabulary.of(job.context).target_words
     loading = {path for path in programs if done[path].loads_anywhere}
-    programs = Definitions(trees, lines).lead_to_device(programs & reaching, reaching) | loading
+    programs = (
+        Definitions(trees, lines, served).lead_to_device(programs & reaching, reaching) | loading
+    )
     chosen: dict[str, bool] = {}  # path → whether it waits as a test's
     for path in sorted(programs):
         if is_test(path) and path not in using:
             continue
         for home in (*packages_before(path, texts, reaching_early), path):
             chosen[home] = chosen.get(home, True) and is_test(path)
-    for path in sorted(using):
-        if is_test(path) and PYTEST.search(path) and done[path].device_lines:
+    for path, result in sorted(done.items()):
+        told = result.device_lines or result.asks_tensors
+        if told and path in texts and is_test(path) and PYTEST.search(path):
             home = conftest_of(path, texts)
             chosen.setdefault(home, True)
     by_path: dict[str, list[Finding]] = {}
@@ -87,7 +94,10 @@ def find_lines(result: analyse.Result, text: str) -> tuple[int, ...]:
     """Lines of a file with code for the origin's device, or by which the user chooses one."""
     if not any(word in text for word in WORDS):
         return result.device_lines
-    chosen = (text.count("\n", 0, found.start()) + 1 for found in CHOSEN.finditer(text))
+    signs = [*CHOSEN.finditer(text)]
+    if RUNS_TORCH.search(text):
+        signs += re.finditer(CARDS, text)
+    chosen = (text.count("\n", 0, found.start()) + 1 for found in signs)
     return (*result.device_lines, *chosen)
 
 

@@ -270,13 +270,12 @@ def is_made_device(module: Module, value: ast.expr, depth: int = 0) -> bool:
 def device_lines(module: Module) -> tuple[int, ...]:
     """Lines with code for the origin's device, which the shim may well cover."""
     word = f"{module.vocabulary.module}."
-    method, flag = (module.context.origin.tensor[key] for key in ("cuda", "is_cuda"))
+    method = module.context.origin.tensor["cuda"]
     named = module.names.imported_chains()
     found = {
         chain.lineno for chain, dotted in named
         if f"{dotted}.".startswith(word) and dotted.removeprefix(word) not in ANYWHERE
     }  # fmt: skip
-    found |= {node.lineno for node in module.names.nodes[ast.Attribute] if node.attr == flag}
     calls = module.names.nodes[ast.Call]
     found |= {call.lineno for call in calls if getattr(call.func, "attr", "") == method}
     for text in literals(module):
@@ -284,6 +283,12 @@ def device_lines(module: Module) -> tuple[int, ...]:
         if not annotation(text.node) and special_place(module, text, parent) != "silent":
             found.add(text.node.lineno)
     return tuple(sorted(found))
+
+
+def asks_tensors(module: Module) -> bool:
+    """Whether a file asks tensors whether they are on the origin's device."""
+    flag = module.context.origin.tensor["is_cuda"]
+    return any(node.attr == flag for node in module.names.nodes[ast.Attribute])
 
 
 def loads_anywhere(module: Module) -> bool:
