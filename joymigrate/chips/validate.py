@@ -30,7 +30,7 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*\*?")
 SHIM_KEYS = (
     *("import", "line", "switch", "switch_note", "covers", "source", "gaps", "note"),
-    *("attributes", "typed_tensors", "by_number", "unreached", "reworded"),
+    *("attributes", "typed_tensors", "by_number", "unreached", "reworded", "fails"),
 )
 KERNEL_KEYS = ("replacements", "triton", "extension", "source", "note")
 # torch's names, and formats that data sheets give figures for.

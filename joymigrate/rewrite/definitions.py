@@ -36,6 +36,7 @@ class Definitions:
         self._units: dict[str, dict[str, list[ast.stmt]]] = {}
         self._imports: dict[str, tuple[dict[str, str], list[str]]] = {}
         self._edges: dict[Unit, set[Unit]] = {}
+        self.uses: dict[Unit, set[str]] = {}  # dotted names of imports that a definition uses
 
     def lead_to_device(self, programs: Iterable[str], files: set[str]) -> set[str]:
         """The programs that run code for the device; `files` are those that import such code."""
@@ -60,6 +61,30 @@ class Definitions:
             hot |= fresh
             waiting += fresh
         return {path for path, units in begun.items() if any(unit in hot for unit in units)}
+
+    def find_met(
+        self, program: str, lines: Mapping[str, Iterable[int]], names: Iterable[str]
+    ) -> str | None:
+        """A place that a program leads to, of some `lines` or with some dotted `names`.
+
+        As `path:line`, or the name. None for none.
+        """
+        waiting: list[Unit] = [(program, name) for name in ("", *self.units(program))]
+        seen = set(waiting)
+        while waiting:
+            path, name = unit = waiting.pop()
+            for part in self.units(path).get(name, ()):
+                for line in lines.get(path, ()):
+                    if first_line(part) <= line <= (part.end_lineno or line):
+                        return f"{path}:{line}"
+            fresh = self.edges(unit) - seen
+            for used in self.uses[unit]:
+                for known in names:
+                    if f"{used}.".startswith(f"{known}."):
+                        return known
+            seen |= fresh
+            waiting += fresh
+        return None
 
     def is_hot(self, unit: Unit, files: set[str]) -> bool:
         """Whether a definition holds code for the device, or finds code by a text."""
@@ -133,6 +158,7 @@ class Definitions:
             path, name = unit
             own, (names, stars) = self.units(path), self.imports(path)
             found: set[Unit] = set()
+            used = self.uses.setdefault(unit, set())
             for node in (each for part in own.get(name, ()) for each in ast.walk(part)):
                 chain = chain_of(node)
                 if chain is None:
@@ -141,11 +167,13 @@ class Definitions:
                 if head in own:
                     found.add((path, head))
                 if head in names:
+                    used.add(f"{names[head]}.{rest}".strip("."))
                     found |= self.locate(path, f"{names[head]}.{rest}".strip("."))
                 elif head not in own and stars:
                     for star in stars:
                         found |= self.locate(path, f"{star}.{head}")
-            if name in ("", "__main__"):  # what the imports of the file run
+            if name in ("", "__main__"):
+                used |= set(names.values())  # what the imports of the file run
                 found |= {(each[0], "") for dotted in (*names.values(), *stars)
                           if (each := self.trees.tree.locate(path, dotted)) is not None
                           and each[0] in self.trees.texts}  # fmt: skip

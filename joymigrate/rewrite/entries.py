@@ -31,6 +31,11 @@ STATEMENT = re.compile(r"^(?:[A-Za-z_][\w.]*\s*\(|for |while |with )", re.M)
 SETTINGS = re.compile(r"(?:^|/)(?:configs?|conf|settings)/")  # files that programs read
 PYTEST = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$")
 # Devices that users choose: options, settings, cards asked for of a framework.
+CAPABILITY = "JM107"
+MEETS = (
+    "under the vendor's shim this program comes to `{place}`, which asks what the chip has no "
+    "answer to"
+)
 CARDS = r"[\"']--(?:num[_-])?gpus?\b|\bgpus\s*=|\baccelerator\s*="
 CHOSEN = re.compile(
     r"[\"']--?[\w-]*device\b"
@@ -61,9 +66,8 @@ def add_imports(
     programs = find_programs(texts, reached, callers)
     served = Vocabulary.of(job.context).target_words
     loading = {path for path in programs if done[path].loads_anywhere}
-    programs = (
-        Definitions(trees, lines, served).lead_to_device(programs & reaching, reaching) | loading
-    )
+    definitions = Definitions(trees, lines, served)
+    programs = definitions.lead_to_device(programs & reaching, reaching) | loading
     chosen: dict[str, bool] = {}  # path → whether it waits as a test's
     for path in sorted(programs):
         if is_test(path) and path not in using:
@@ -76,8 +80,12 @@ def add_imports(
             home = conftest_of(path, texts)
             chosen.setdefault(home, True)
     by_path: dict[str, list[Finding]] = {}
+    unanswered: dict[str, list[int]] = {}
     for one in found:
         by_path.setdefault(one.path, []).append(one)
+        if one.rule == CAPABILITY and not one.edits:
+            unanswered.setdefault(one.path, []).append(one.line)
+    fails = job.context.chip.shim.get("fails") or ()
     for path, waits in chosen.items():
         module = analyse.open_module(reached.files[path], job)
         if module is None:
@@ -85,7 +93,10 @@ def add_imports(
         added = backend_import.shim(module, by_path.get(path, []))
         if added is not None:
             reason = Text(WAITS) if waits else None
-            tier = Tier.UNSAFE if waits else Tier.SAFE
+            met = definitions.find_met(path, unanswered, fails)
+            if met is not None:
+                reason = Text(MEETS, place=met)
+            tier = Tier.UNSAFE if reason is not None else Tier.SAFE
             found.append(replace(added, tier=tier, reason=reason))
     return found
 
