@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
-from joymigrate.rewrite.device_places import annotation, special_place
+from joymigrate.rewrite.device_places import annotation, compared_with, special_place
 from joymigrate.rewrite.device_texts import literals
 from joymigrate.rewrite.flow_sinks import BACKEND
 from joymigrate.rewrite.scopes import FUNCTIONS
@@ -280,7 +280,8 @@ def device_lines(module: Module) -> tuple[int, ...]:
     found |= {call.lineno for call in calls if getattr(call.func, "attr", "") == method}
     for text in literals(module):
         parent = getattr(text.whole, "parent", None)
-        if not annotation(text.node) and special_place(module, text, parent) != "silent":
+        placed = not annotation(text.node) and compared_with(text.whole) is None
+        if placed and special_place(module, text, parent) != "silent":
             found.add(text.node.lineno)
     return tuple(sorted(found))
 
