@@ -144,10 +144,13 @@ def is_module(path: str, tree: ModuleIndex, texts: Mapping[str, str]) -> bool:
     if f"{folder}/__init__.py".lstrip("/") in tree.paths:
         return True
     stem, home = re.escape(name.removesuffix(".py")), re.escape(folder.rpartition("/")[2])
-    below = rf"|\b{home}\." if home else ""
-    named = rf"(?:(?<![\w.])|(?<!\w)\.+{below}){stem}\b"
+    before = rf"(?:\.+|[\w.]*\b{home}\.)?" if home else r"\.*"
+    around = rf"(?:\.+|[\w.]*\b{home})" if home else r"\.+"
     word = re.compile(
-        rf"^[ \t]*(?:from|import)[ \t](?:[^\n#]*?{named}|[^\n#]*\([^)]*?{named})", re.M
+        rf"^[ \t]*(?:from[ \t]+{before}{stem}[ \t]+import\b"
+        rf"|import[ \t](?:[^\n#]*[ \t,])?{before}{stem}\b"
+        rf"|from[ \t]+{around}[ \t]+import\b[ \t]*(?:\([^)]*|[^\n#(]*)(?<![\w.]){stem}\b)",
+        re.M,
     )
     others = (text for other, text in texts.items() if other != path and "read_base" not in text)
     return any(stem in text and word.search(text) for text in others)

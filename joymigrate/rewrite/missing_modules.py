@@ -1,6 +1,7 @@
-"""Modules of a project that its files import and that it lacks: such a file runs on no machine.
+"""Modules and names that a project's files import and that it lacks: such a file runs nowhere.
 
     from .cli import parse        with no `cli` in the package, and nothing that would make one
+    from .cli import parse        with a `cli` that has no `parse`
     from pkg.old.name import f    in a part of the project that wants another version of `pkg`
 
 A name that a build file speaks of, that a package makes by itself, or that is often generated
@@ -18,9 +19,13 @@ from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.module_index import DISTRIBUTIONS
 
 RELATIVE = re.compile(r"\nfrom[ \t]+(\.+)([\w.]+)[ \t]+import\b")
+NAMES = re.compile(
+    r"\nfrom[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[A-Za-z_][^\n;\\(]*)(?=\r?\n|$)"
+)
 GENERATED = re.compile(r"version|build|commit|git|generated|_pb2|proto|thrift|config|local|secret")
 # What lets a package have modules that are no files of it.
 MAKING = ("__path__", "extend_path", "sys.modules", "__getattr__", "exec(", "import_module")
+OPEN = (*MAKING, "import *", "globals()")
 BUILDS = (
     "setup.py", "setup.cfg", "pyproject.toml", "CMakeLists.txt", "meson.build", "Cargo.toml",
     "BUILD", "Makefile", ".gitignore", ".gitmodules", "MANIFEST.in", "build.py",
@@ -31,10 +36,11 @@ def find(texts: Mapping[str, str], trees: Trees, root: Path) -> Iterator[tuple[s
     """Files that import such a module as they are loaded, each with its name."""
     finder = ModuleFinder(texts, trees, root)
     for path, text in texts.items():
-        names = {*finder.relative(path, text), *finder.absolute(path)}
-        name = next((each for each in finder.loaded(path) if each in names), None) if names else ""
-        if name:
-            yield path, name
+        missing = {name: name for name in (*finder.relative(path, text), *finder.absolute(path))}
+        missing |= dict(finder.names(path, text))
+        first = next((e for e in finder.loaded(path) if e in missing), None) if missing else None
+        if first is not None:
+            yield path, missing[first]
 
 
 class ModuleFinder:
@@ -43,12 +49,14 @@ class ModuleFinder:
     def __init__(self, texts: Mapping[str, str], trees: Trees, root: Path) -> None:
         self.texts, self.trees, self.tree, self.root = texts, trees, trees.tree, root
         self._builds: dict[str, str] = {}
-        # Packages that the project is known by elsewhere.
+        # Folders of packages that are installed, and the names that they are known by.
         self.tops = {
-            top.rpartition("/")[2]
+            top: top.rpartition("/")[2]
             for top in self.tree.packages
             if self.is_distribution(top.rpartition("/")[0].removesuffix("src").rstrip("/"))
-        } - DISTRIBUTIONS
+            if top.rpartition("/")[2] not in DISTRIBUTIONS
+        }
+        self.installed = frozenset(self.tops.values())
 
     def is_distribution(self, home: str) -> bool:
         """Whether a folder is installed as a whole."""
@@ -71,18 +79,52 @@ class ModuleFinder:
             if not (outside or known) and self.lacks(base, name):
                 yield f"{dots}{module}"
 
+    def locate(self, path: str, dotted: str) -> tuple[str, str] | None:
+        """The file of a dotted name, where it is one of an installed package."""
+        head = dotted.partition(".")[0]
+        place = self.tree.locate(path, dotted) if head in self.installed else None
+        if place is None:
+            return None
+        own = (top for top, name in self.tops.items() if name == head)
+        return place if any(place[0].startswith(f"{top}/") for top in own) else None
+
     def absolute(self, path: str) -> Iterator[str]:
         """Modules of one of the project's packages, by its name."""
         for dotted in self.tree.imports.get(path, ()):
-            if dotted.partition(".")[0] not in self.tops or "." not in dotted:
-                continue
-            place = self.tree.locate(path, dotted)
+            place = self.locate(path, dotted) if "." in dotted else None
             if place is None or not place[1] or not place[0].endswith("/__init__.py"):
                 continue
             base, name = place[0].rpartition("/")[0], place[1].partition(".")[0]
             own = base.split("/")[-1] == dotted.removesuffix(f".{place[1]}").rpartition(".")[2]
             if own and f"{base}/{name}" not in self.tree.folders and self.lacks(base, name):
                 yield dotted
+
+    def names(self, path: str, text: str) -> Iterator[tuple[str, str]]:
+        """Names that a file imports from one of the project without them: module and name."""
+        for module, given in NAMES.findall(f"\n{text}"):
+            target = self.file_of(path, module)
+            body = self.texts.get(target, "") if target else ""
+            for part in re.sub(r"#.*", "", given).strip("() \t\n").split(",") if body else ():
+                name = part.split(" as ")[0].strip()
+                if not name.isidentifier() or name in body or any(e in body for e in OPEN):
+                    continue
+                folder = target.removesuffix("/__init__.py")
+                inside = f"{folder}/{name}.py" in self.tree.paths
+                inside |= f"{folder}/{name}" in self.tree.folders
+                if folder == target or not (inside or not self.lacks(folder, name)):
+                    yield module, f"{module.rstrip('.')}.{name}"
+
+    def file_of(self, path: str, module: str) -> str:
+        """The file of a module of the same package, or of an installed one; else nothing."""
+        if module.startswith("."):
+            level = len(module) - len(module.lstrip("."))
+            base = path.split("/")[:-level]
+            if level > len(path.split("/")):
+                return ""
+            stem = "/".join([*base, *module.lstrip(".").split(".")]).rstrip("/")
+            return next((p for p in (f"{stem}.py", f"{stem}/__init__.py") if p in self.texts), "")
+        place = self.locate(path, module)
+        return place[0] if place is not None and not place[1] else ""
 
     def lacks(self, folder: str, name: str) -> bool:
         """Whether nothing in a package's folder is, or would become, a module of this name."""

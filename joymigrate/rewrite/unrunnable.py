@@ -28,6 +28,7 @@ FOREIGN = "`{name}` can't run without `{package}`, which has no form for the tar
 COMPILES = "`{name}` compiles CUDA sources"
 SOURCES = re.compile(rf"{re.escape(SOURCE)}\b")  # not `.cuda`
 INNER = re.compile(r"\n[ \t]+(?:from[ \t][^\n(]*\([^)]*\)|(?:from|import)[ \t](?:\\\n|[^\n])*)")
+MAKING = ("__init__", "initialize", "setup")  # what makes an object ready, whoever calls it
 INSIDE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 Span = tuple[int, int, str]  # first and last line, and why
 
@@ -56,7 +57,7 @@ def doubt_unrunnable(
         if SOURCES.search(text) and any(f"{word}(" in text for word in LOADS):
             here += find_compiling(trees.of(path))
         if here:
-            spans[path] = here
+            spans[path] = [*here, *find_classes(trees.of(path), here)]
     for number, one in enumerate(found) if spans else ():
         if one.edits and one.rule != "JM001" and (one.tier is Tier.SAFE or is_waiting(one)):
             here = spans.get(one.path, [])
@@ -93,6 +94,30 @@ def find_importing(
             package = next(listed, None) if trees.tree.locate(path, name) is None else None
             if package is not None:
                 why = why or Text(FOREIGN, name=node.name, package=package)
+        if why is not None:
+            yield first_line(node), node.end_lineno or node.lineno, why
+
+
+def find_classes(tree: ast.Module | None, known: list[Span]) -> Iterator[Span]:
+    """Classes whose objects can't be made: `__init__`, or what a server calls first, calls one of
+    the methods in `known` whatever happens."""
+    for node in tree.body if tree is not None else ():
+        if not isinstance(node, ast.ClassDef):
+            continue
+        methods = {each.name: each for each in node.body if isinstance(each, FUNCTIONS)}
+        lines = {first_line(each): name for name, each in methods.items()}
+        held = {lines[first]: why for first, _, why in known if first in lines}
+        for _ in methods:
+            callers = {
+                name: held[other]
+                for name, each in methods.items()
+                for other in held
+                if name not in held and calls_own(each, node.name, other)
+            }
+            held |= callers
+            if not callers:
+                break
+        why = next((held[name] for name in MAKING if name in held), None)
         if why is not None:
             yield first_line(node), node.end_lineno or node.lineno, why
 

@@ -44,15 +44,26 @@ def doubt_unused(findings: Iterable[Finding], texts: Mapping[str, str]) -> list[
 
 
 def doubt_alone(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings; an added import is unsafe where all that needs it in its file waits."""
+    """The findings; an added import goes where nothing in its file needs it, and waits with all."""
     found = list(findings)
-    needing = {one.path for one in found if one.needs and one.edits and one.tier is Tier.SAFE}
+    asking = {one.path for one in found if one.edits and needs(one)}
+    needing = {one.path for one in found if one.edits and one.tier is Tier.SAFE and needs(one)}
     return [
-        replace(one, tier=Tier.UNSAFE)
-        if one.rule == "JM001" and one.after and one.edits and one.path not in needing
-        else one
+        replace(one, tier=Tier.UNSAFE) if is_added(one) and one.path not in needing else one
         for one in found
+        if not is_added(one) or one.path in asking
     ]
+
+
+def is_added(finding: Finding) -> bool:
+    """Whether a finding is the import that edits of its file need."""
+    return bool(finding.rule == "JM001" and finding.after and finding.edits)
+
+
+def needs(finding: Finding) -> bool:
+    """Whether an edit needs its import; a text that is compared needs no package."""
+    named = finding.rule == "JM111" and finding.before.startswith(("'", '"'))
+    return finding.needs is not None and not (named and finding.needs == "package")
 
 
 def line_of(text: str, number: int) -> str:
