@@ -102,12 +102,21 @@ class Definitions:
         if not BY_TEXT.search(text) and "getattr(" not in text:
             return False
         rows = text.splitlines()
-        named = self.imports(path)[0]
+        own = self.imports(path)[0].items()
+        named = {alias: dotted for alias, dotted in own if self.trees.tree.locate(path, dotted)}
         return any(
             BY_TEXT.search("\n".join(rows[each.lineno - 1 : each.end_lineno]))
             or any(is_looked_up(node, named) for node in ast.walk(each))
             for each in parts
         )
+
+    def has_device(self, path: str) -> bool:
+        """Whether a file has code for the device that does not serve the target as well."""
+        if not self.device_lines.get(path):
+            return False
+        if self.served is None or not self.served.search(self.trees.texts[path]):
+            return True
+        return any(self.is_hot((path, name), set()) for name in self.units(path))
 
     def is_served(self, path: str, node: ast.stmt) -> bool:
         """Whether a definition has code for the target beside that for the origin."""

@@ -56,7 +56,8 @@ def add_imports(
     found, texts = list(findings), trees.texts
     done = {result.path: result for result in results}
     lines = {path: find_lines(done[path], text) for path, text in texts.items()}
-    using = {path for path in texts if lines[path]}
+    definitions = Definitions(trees, lines, Vocabulary.of(job.context).target_words)
+    using = {path for path in texts if definitions.has_device(path)}
     early = {path for path in texts if done[path].asks_early}
     callers = reverse(reached, texts)
     named = reverse(reached, texts, packages=False)
@@ -64,9 +65,7 @@ def add_imports(
     reaching = spread(using, named) & spread(torch, callers)
     reaching_early = spread(early, callers)
     programs = find_programs(texts, reached, callers)
-    served = Vocabulary.of(job.context).target_words
     loading = {path for path in programs if done[path].loads_anywhere}
-    definitions = Definitions(trees, lines, served)
     programs = definitions.lead_to_device(programs & reaching, reaching) | loading
     chosen: dict[str, bool] = {}  # path → whether it waits as a test's
     for path in sorted(programs):
