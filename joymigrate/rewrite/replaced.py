@@ -88,7 +88,9 @@ def leave_mocked(
             lines = texts[one.path].splitlines()[: one.line]
             homes = (NAMED_BY.match(each) for each in reversed(lines))
             home = next(filter(None, homes), None)
-            if home is not None and re.search(rf"\b{home[1]}\b", texts[path]):
+            if home is None or home[1] not in texts[path]:
+                continue
+            if re.search(rf"\b{home[1]}\b", texts[path]):
                 why = Text("it goes with {path}:{line}, which stays", path=path, line=line)
                 found[number] = replace(one, tier=Tier.UNSAFE, reason=why)
     return found
