@@ -18,7 +18,8 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Scan, Tier
 from joymigrate.rewrite.expressions import leaving
 from joymigrate.rewrite.groups import Groups
-from joymigrate.rewrite.kernel_tests import skip_around
+from joymigrate.rewrite.guards import negative
+from joymigrate.rewrite.kernel_tests import called_name, skip_around
 from joymigrate.rewrite.questions import find as find_questions
 from joymigrate.rewrite.questions import names_device
 
@@ -35,6 +36,7 @@ TEST = re.compile(
     r"(?:^|/)(?:tests?|unit_?tests?|testing)/|(?:^|/)(?:test_[^/]*|[^/]*_test|conftest)\.py$"
 )
 MARKED = re.compile(r"(?:^|[._])(?:gpu|cuda|multigpu|nvidia)", re.I)  # `@pytest.mark.gpu`
+NAMES = {"JM111", "JM120", "JM121", "JM122", "JM130"}  # rules of names alone
 METHODS = ("JM106", "JM110", "JM130")  # they fail where the device is missing
 
 
@@ -58,7 +60,27 @@ def find(groups: Groups, units: Units) -> dict[int, str]:
         return {}
     # What a fixture replaces serves the other tests of the file.
     kept = [unit for unit in moving if unit in kept or not is_test_function(unit)]
+    shared = [unit for unit in kept if not is_test_function(unit)]
+    kept = [unit for unit in kept if not names_alone(groups, unit, questions, shared)]
     return {number: Text(WAITS) for unit in kept for number in unit.moving}
+
+
+def names_alone(groups: Groups, unit: Unit, questions: list[ast.expr], shared: list[Unit]) -> bool:
+    """Whether a test does no more than name a device, and shares nothing with what waits.
+
+    `check(torch.device("cuda:0"))` runs on any machine: it moves with the code that it tests.
+    """
+    rules = {groups.findings[number].rule for number in unit.moving}
+    if not is_test_function(unit) or not rules <= NAMES or needs_device(groups, unit, questions):
+        return False
+    asked = any(unit.start <= groups.module.span(each)[0] < unit.end for each in questions)
+    text = groups.module.source.text[unit.start : unit.end]
+    names = {
+        str(getattr(each, "id", getattr(each, "name", "")))
+        for other in shared
+        for each in (other.node, *getattr(other.node, "targets", ()))
+    }
+    return not asked and not any(re.search(rf"\b{name}\b", text) for name in names - {""})
 
 
 def is_test_function(unit: Unit) -> bool:
@@ -90,7 +112,9 @@ def needs_device(groups: Groups, unit: Unit, questions: list[ast.expr]) -> bool:
     asked = [
         question for question in questions if unit.start <= module.span(question)[0] < unit.end
     ]
-    marks = (module.text(each) for each in getattr(unit.node, "decorator_list", ()))
+    platform = f"{module.vocabulary.module}."  # a question for it is looked at by itself
+    texts = (module.text(each) for each in getattr(unit.node, "decorator_list", ()))
+    marks = (text.replace(platform, "") for text in texts)
     if any(MARKED.search(mark) for mark in marks) or any(map(is_skipping, asked)):
         return True
     if any(is_left_without(groups, unit, branch) for branch in module.names.nodes[ast.If]):
@@ -103,11 +127,19 @@ def needs_device(groups: Groups, unit: Unit, questions: list[ast.expr]) -> bool:
 def is_skipping(question: ast.AST) -> bool:
     """Whether a question skips what follows: by the framework, or as it leaves the function."""
     if skip_around(question) is not None:
-        return True
+        return not skips_with_device(question)
     at: ast.AST | None = question
     while isinstance(at, ast.expr):
         at = getattr(at, "parent", None)
     return isinstance(at, ast.If) and leaving(at)
+
+
+def skips_with_device(question: ast.AST) -> bool:
+    """Whether a test is skipped where the device is: `skipIf(torch.cuda.is_available(), …)`."""
+    at, parent = question, getattr(question, "parent", None)
+    while isinstance(parent, ast.expr) and called_name(parent) not in ("skipIf", "skipif"):
+        at, parent = parent, getattr(parent, "parent", None)
+    return isinstance(parent, ast.Call) and at in parent.args[:1] and not negative(at)
 
 
 def is_left_without(groups: Groups, unit: Unit, branch: ast.If) -> bool:

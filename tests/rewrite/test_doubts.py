@@ -103,6 +103,14 @@ TESTS = {
         "    if DEVICE != torch.device('cuda:0'):\n        pytest.skip('no card')\n",
         True,
     ),
+    "skipped with the device": (
+        "@pytest.mark.skipif(torch.cuda.is_available(), reason='x')\ndef test_a():\n    start()\n",
+        False,
+    ),
+    "names a device alone": (
+        "def test_a():\n    check(torch.device('cuda:0'))\n",
+        False,
+    ),
     "runs on what is there": (
         "def test_a():\n    d = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
         "    torch.zeros(1).to(d)\n",
