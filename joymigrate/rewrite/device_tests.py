@@ -18,8 +18,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Scan, Tier
 from joymigrate.rewrite.expressions import leaving
 from joymigrate.rewrite.groups import Groups
-from joymigrate.rewrite.guards import negative
-from joymigrate.rewrite.kernel_tests import called_name, skip_around
+from joymigrate.rewrite.kernel_tests import skip_around, skips_with_device
 from joymigrate.rewrite.questions import find as find_questions
 from joymigrate.rewrite.questions import names_device
 
@@ -71,7 +70,8 @@ def names_alone(groups: Groups, unit: Unit, questions: list[ast.expr], shared: l
     `check(torch.device("cuda:0"))` runs on any machine: it moves with the code that it tests.
     """
     rules = {groups.findings[number].rule for number in unit.moving}
-    if not is_test_function(unit) or not rules <= NAMES or needs_device(groups, unit, questions):
+    named = str(getattr(unit.node, "name", "")).startswith("test")
+    if not named or not rules <= NAMES or needs_device(groups, unit, questions):
         return False
     asked = any(unit.start <= groups.module.span(each)[0] < unit.end for each in questions)
     text = groups.module.source.text[unit.start : unit.end]
@@ -132,14 +132,6 @@ def is_skipping(question: ast.AST) -> bool:
     while isinstance(at, ast.expr):
         at = getattr(at, "parent", None)
     return isinstance(at, ast.If) and leaving(at)
-
-
-def skips_with_device(question: ast.AST) -> bool:
-    """Whether a test is skipped where the device is: `skipIf(torch.cuda.is_available(), …)`."""
-    at, parent = question, getattr(question, "parent", None)
-    while isinstance(parent, ast.expr) and called_name(parent) not in ("skipIf", "skipif"):
-        at, parent = parent, getattr(parent, "parent", None)
-    return isinstance(parent, ast.Call) and at in parent.args[:1] and not negative(at)
 
 
 def is_left_without(groups: Groups, unit: Unit, branch: ast.If) -> bool:

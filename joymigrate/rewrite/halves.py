@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from joymigrate.language import Text
 from joymigrate.model import Tier
+from joymigrate.rewrite import device_tests
 from joymigrate.rewrite.expressions import OriginMention
 from joymigrate.rewrite.groups import Groups
 from joymigrate.rewrite.receivers import find_bases
@@ -45,7 +46,9 @@ def find(groups: Groups, doubtful: Mapping[int, str]) -> dict[int, str]:
         for number in waiting:
             for other in find_met(groups, number):
                 if other not in found and other not in doubtful and moves(groups, other):
-                    fresh.setdefault(other, tell(groups, number))
+                    test = str(doubtful.get(number, found.get(number)))
+                    same = test == str(Text(device_tests.WAITS))
+                    fresh.setdefault(other, test if same else tell(groups, number))
         found |= fresh
         waiting = list(fresh)
     return found

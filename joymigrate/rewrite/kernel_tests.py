@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from joymigrate.rewrite.expressions import leaving
+from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.kernel_names import SHORT, find_imported, is_bound, library_words
 
 if TYPE_CHECKING:
@@ -45,6 +46,14 @@ def has_library(module: Module, name: str) -> bool:
     return name not in SHORT or any(
         module.project.speaks_of(f"{word} {name}") for word in ("import", "from")
     )
+
+
+def skips_with_device(question: ast.AST) -> bool:
+    """Whether a test is skipped where the device is: `skipIf(torch.cuda.is_available(), …)`."""
+    at, parent = question, getattr(question, "parent", None)
+    while isinstance(parent, ast.expr) and called_name(parent) not in ("skipIf", "skipif"):
+        at, parent = parent, getattr(parent, "parent", None)
+    return isinstance(parent, ast.Call) and at in parent.args[:1] and not negative(at)
 
 
 def find_scopes(module: Module, skip: ast.AST) -> Iterator[ast.AST]:

@@ -17,7 +17,7 @@ from joymigrate.rewrite.expressions import leaving
 from joymigrate.rewrite.for_people import SPOKEN, is_for_eyes
 from joymigrate.rewrite.groups import Groups
 from joymigrate.rewrite.kernel_names import operator
-from joymigrate.rewrite.kernel_tests import SKIPS, called_name, find_scopes
+from joymigrate.rewrite.kernel_tests import SKIPS, called_name, find_scopes, skips_with_device
 from joymigrate.rewrite.own_kernels import behind
 from joymigrate.rewrite.scopes import FUNCTIONS
 
@@ -98,8 +98,10 @@ def decides_group(module: Module, question: ast.expr) -> bool:
 
 
 def is_of_test(question: ast.expr) -> bool:
-    """Whether a question decides if a test is skipped."""
-    return any(called_name(each) in SKIPS for each in around(question))
+    """Whether a question decides if a test is skipped, which needs the device."""
+    return not skips_with_device(question) and any(
+        called_name(each) in SKIPS for each in around(question)
+    )
 
 
 def find(module: Module) -> Iterator[ast.expr]:
