@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import sys
+from dataclasses import replace
 
+from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import under_shim
 from joymigrate.rewrite.module import HELPER, Module
@@ -17,7 +19,11 @@ def find(module: Module, findings: list[Finding], helper_import: str) -> Finding
     """
     if module.context.style is Style.SHIM:  # other files get it by `entries`
         alone = module.project.entry and bool(under_shim.device_lines(module))
-        return shim(module, findings) if alone else None
+        added = shim(module, findings) if alone else None
+        met = under_shim.find_failing(module, findings) if added is not None else None
+        if added is None or met is None:
+            return added
+        return replace(added, tier=Tier.UNSAFE, reason=Text(under_shim.MEETS, place=met))
     needs = {finding.needs for finding in findings if finding.needs and finding.edits}
     if not needs:
         return None

@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
-from joymigrate.rewrite import analyse, backend_import
+from joymigrate.rewrite import analyse, backend_import, under_shim
 from joymigrate.rewrite.definitions import Definitions
 from joymigrate.rewrite.device_tests import WAITS, is_test
 from joymigrate.rewrite.files_together import ReachableFiles
@@ -31,11 +31,6 @@ STATEMENT = re.compile(r"^(?:[A-Za-z_][\w.]*\s*\(|for |while |with )", re.M)
 SETTINGS = re.compile(r"(?:^|/)(?:configs?|conf|settings)/")  # files that programs read
 PYTEST = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$")
 # Devices that users choose: options, settings, cards asked for of a framework.
-CAPABILITY = "JM107"
-MEETS = (
-    "under the vendor's shim this program comes to `{place}`, which asks what the chip has no "
-    "answer to"
-)
 CARDS = r"[\"']--(?:num[_-])?gpus?\b|\bgpus\s*=|\baccelerator\s*="
 CHOSEN = re.compile(
     r"[\"']--?[\w-]*device\b"
@@ -82,7 +77,7 @@ def add_imports(
     unanswered: dict[str, list[int]] = {}
     for one in found:
         by_path.setdefault(one.path, []).append(one)
-        if one.rule == CAPABILITY and not one.edits:
+        if one.rule == under_shim.CAPABILITY and not one.edits:
             unanswered.setdefault(one.path, []).append(one.line)
     fails = job.context.chip.shim.get("fails") or ()
     for path, waits in chosen.items():
@@ -94,7 +89,7 @@ def add_imports(
             reason = Text(WAITS) if waits else None
             met = definitions.find_met(path, unanswered, fails)
             if met is not None:
-                reason = Text(MEETS, place=met)
+                reason = Text(under_shim.MEETS, place=met)
             tier = Tier.UNSAFE if reason is not None else Tier.SAFE
             found.append(replace(added, tier=tier, reason=reason))
     return found

@@ -27,6 +27,11 @@ YES = "true under the vendor's shim: {reason}"
 BY_NUMBER = "the vendor's shim takes a card's number here, and this is a device: write `.to()`"
 # Names of the origin's module that programs for the host call as well.
 ANYWHERE = ("is_available", "manual_seed", "manual_seed_all", "empty_cache", "synchronize")
+CAPABILITY = "JM107"
+MEETS = (
+    "under the vendor's shim this program comes to `{place}`, which asks what the chip has no "
+    "answer to"
+)
 DEPTH = 5  # assignments that a value is followed through
 SELVES = ("self", "cls")
 # Objects whose `device` is a setting, made by the program.
@@ -284,6 +289,18 @@ def device_lines(module: Module) -> tuple[int, ...]:
         if placed and special_place(module, text, parent) != "silent":
             found.add(text.node.lineno)
     return tuple(sorted(found))
+
+
+def find_failing(module: Module, findings: list[Finding]) -> str | None:
+    """What in a file asks for the card's capability, itself or by another package; None if none."""
+    for one in findings:
+        if one.rule == CAPABILITY and not one.edits:
+            return one.before
+    fails = module.context.chip.shim.get("fails") or ()
+    for _, dotted in module.names.imported_chains():
+        if any(f"{dotted}.".startswith(f"{name}.") for name in fails):
+            return dotted
+    return None
 
 
 def asks_tensors(module: Module) -> bool:
