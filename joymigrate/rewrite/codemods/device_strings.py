@@ -203,7 +203,7 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         rule = "JM121" if text.rule == "JM120" and not direct else text.rule
         listed = (
             COMPARED in kinds or beside_host(module, text.whole) or made_to_compare(module, text)
-        )
+        ) or is_denied(module, targets)
         yield rewrite_sent(module, text, fix(module, text, rule, compare=listed))
         return
     doubt = report(module, text, language.Text(UNPROVEN, why=why(module, text, targets)), "JM121")
@@ -267,6 +267,19 @@ def beside_host(module: Module, node: ast.expr) -> bool:
         return False
     parts = [part for each in outer.elts for part in (each, *positional(each)[:1])]
     return any(isinstance(part, ast.Constant) and part.value == "cpu" for part in parts)
+
+
+def is_denied(module: Module, targets: set[str]) -> bool:
+    """Whether a value is asked not to be the device: `def load(device="cuda"): if device != "cuda"`.
+
+    On a machine without one the default then stays what the question is about.
+    """
+    return any(
+        isinstance(compare.ops[0], ast.NotEq)
+        and module.vocabulary.exact_device.match(str(getattr(compare.comparators[0], "value", "")))
+        and not targets.isdisjoint(e for e in module.flow.leaves(compare.left) if type(e) is str)
+        for compare in module.names.nodes[ast.Compare]
+    )
 
 
 def made_to_compare(module: Module, text: Text) -> bool:
