@@ -270,7 +270,7 @@ def beside_host(module: Module, node: ast.expr) -> bool:
 
 
 def is_denied(module: Module, targets: set[str]) -> bool:
-    """Whether a value is asked not to be the device: `def load(device="cuda"): if device != "cuda"`.
+    """Whether a value is asked not to be the device: `def load(device="cuda"): if device != …`.
 
     On a machine without one the default then stays what the question is about.
     """
