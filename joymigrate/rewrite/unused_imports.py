@@ -80,14 +80,31 @@ def find_bound(tree: ast.Module | None, line: int) -> Iterator[str]:
 
 
 def is_read(tree: ast.Module | None, names: set[str]) -> bool:
-    """Whether a file reads one of some names, or has it in a text (`__all__`, an annotation)."""
+    """Whether a file reads one of some names, or has it in a text of `__all__` or an annotation.
+
+    A text elsewhere is none: `"cuda"` is a device's name, whatever `from torch import cuda` binds.
+    """
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Name) and node.id in names:
             return True
-        text = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(text, str) and any(name in text for name in names):
+        if any(name in text for text in find_texts(node) for name in names):
             return True
     return tree is None
+
+
+def find_texts(node: ast.AST) -> Iterator[str]:
+    """The texts in what a node exports by `__all__`, or in its annotation."""
+    said: list[ast.expr | None] = [
+        getattr(node, "annotation", None),
+        getattr(node, "returns", None),
+    ]
+    if isinstance(node, (ast.Assign, ast.AugAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        said += [node.value for target in targets if getattr(target, "id", "") == "__all__"]
+    for each in said:
+        for part in ast.walk(each) if each is not None else ():
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                yield part.value
 
 
 def is_taken(path: str, names: set[str], texts: Mapping[str, str]) -> bool:

@@ -96,6 +96,8 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
             reason = under_shim.BY_NUMBER
             yield module.find("JM110", span, tier=Tier.REPORT, reason=reason)
             return
+    elif module.context.style is Style.DIRECT and is_given_device(module, call):
+        edits = [(*token, "to")]
     if doubtful(module, node):
         if not call.args and not call.keywords and placed_by_to(module, node.attr):
             edits = [(token[0], whole[1], f'to("{module.vocabulary.to_device}")')]
@@ -108,6 +110,51 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
             return
         edits = placed
     yield module.find("JM110", span, edits=edits, tier=tier, reason=reason, needs=need(module))
+
+
+def is_given_device(module: Module, call: ast.Call) -> bool:
+    """Whether `x.cuda(device)` is given a device, or its name, and nothing else.
+
+    A module's method of the target takes a card's number there: `model.npu(torch.device("npu:0"))`
+    is a TypeError (torch_npu 2.13, `utils/_module.py`; a tensor's method takes both). What may be
+    None stays, as `to(None)` moves nothing.
+    """
+    if getattr(call.func, "attr", "") not in (module.context.chip.shim.get("by_number") or ()):
+        return False
+    given = [*call.args, *(each.value for each in call.keywords if each.arg == "device")]
+    if len(given) != 1 or len(call.args) + len(call.keywords) != 1:
+        return False
+    (value,) = given
+    if under_shim.is_made_device(module, value):
+        return True
+    name = last_name(value)
+    return name.lower().endswith("device") and not may_be_none(module, value, name)
+
+
+def may_be_none(module: Module, value: ast.expr, name: str) -> bool:
+    """Whether a parameter around a place has None for its default, or the name is given None."""
+    around = module.names.enclosing(value, (ast.FunctionDef, ast.AsyncFunctionDef))
+    function = around.args if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
+    if function is not None and isinstance(value, ast.Name):
+        named = [*function.posonlyargs, *function.args]
+        defaults = zip(reversed(named), reversed(function.defaults), strict=False)
+        later = zip(function.kwonlyargs, function.kw_defaults, strict=True)
+        if any(one.arg == name and is_none(default) for one, default in (*defaults, *later)):
+            return True
+    return any(
+        is_none(each.value) and any(name == last_name(target) for target in each.targets)
+        for each in module.names.nodes[ast.Assign]
+    )
+
+
+def is_none(node: ast.expr | None) -> bool:
+    """A literal None."""
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def last_name(node: ast.expr) -> str:
+    """The last word of a name: `device` of `self.device`."""
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
 def find_mocked(module: Module, node: ast.Attribute, token: tuple[int, int], to: str) -> Finding:
