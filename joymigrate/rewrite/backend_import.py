@@ -170,9 +170,20 @@ def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | Non
             return edited_first, True
         plain = [n for n in torch if n in top] or [n for n in top if not future(n)]
         return (plain[0], shares_line(module, plain[0])) if plain else first_statement(module)
+    torch = [node for node in torch if not is_for_checkers(node)] or torch
     if not torch:
         return None
     return torch[0], is_edited(module, torch[0], findings) or shares_line(module, torch[0])
+
+
+def is_for_checkers(node: ast.stmt) -> bool:
+    """Whether a statement stands in an `if TYPE_CHECKING:`, which no program runs."""
+    above = getattr(node, "parent", None)
+    return (
+        isinstance(above, ast.If)
+        and node in above.body
+        and (ast.unparse(above.test).rpartition(".")[2] == "TYPE_CHECKING")
+    )
 
 
 def tries(module: Module, node: ast.stmt) -> bool:

@@ -44,6 +44,22 @@ GUARD = re.compile(r"^if\s+__name__\s*==\s*['\"]__main__['\"]\s*:", re.M)
 LOADS = ("spec_from_file_location", "run_path", "SourceFileLoader", "load_source")
 
 
+def is_beside_setup(path: str, paths: Set[str]) -> bool:
+    """Whether an `__init__.py` lies beside the `setup.py` of packages below: it makes no package.
+
+    What is installed are those below; `python/__init__.py` of FedML is on nobody's path.
+    """
+    folder, _, name = path.rpartition("/")
+    if name != "__init__.py" or not folder or f"{folder}/setup.py" not in paths:
+        return False
+    above = folder.rpartition("/")[0]
+    inside = bool(above) and f"{above}/__init__.py" in paths
+    return not inside and any(
+        each.startswith(f"{folder}/") and each.endswith("/__init__.py") and each != path
+        for each in paths
+    )
+
+
 @dataclass(slots=True)
 class ModuleIndex:
     """The Python files of a project, by path relative to its root (POSIX)."""
@@ -73,6 +89,8 @@ class ModuleIndex:
     def of(cls, paths: list[str]) -> ModuleIndex:
         """The tree of these files."""
         folders = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
+        known = frozenset(paths)
+        paths = [path for path in paths if not is_beside_setup(path, known)]
         tops = {p.rpartition("/")[0] for p in paths if p.endswith("/__init__.py")}
         homes = {p.removesuffix("/setup.py") for p in paths if p.endswith("/setup.py")} - tops
 

@@ -83,6 +83,12 @@ LAYOUTS = {
          "examples/detect/run.py": "import utils.args\n"},
         ["examples/detect/run.py"],
     ),
+    "package below a folder with setup.py and an __init__": (
+        {"python/__init__.py": "", "python/setup.py": "from setuptools import setup\nsetup()\n",
+         "python/net/__init__.py": "",
+         "python/net/a.py": "import torch\ntorch.cuda.empty_cache()\n"},
+        ["-c", "import sys; sys.path[0] = 'python'; import net.a"],
+    ),
     "file that another program loads by its path": (
         {"plug/x.py": "import torch\ntorch.cuda.empty_cache()\n", "main.py":
          "import importlib.util as u\ns = u.spec_from_file_location('x', 'plug/x.py')\n"
