@@ -159,6 +159,8 @@ def annotates(groups: Groups, unit: Unit, number: int) -> bool:
     """Whether an edit stands in `Literal[…]` of a function's annotations that nothing reads."""
     if not isinstance(unit.node, FUNCTIONS) or unit.node.decorator_list:
         return False
+    if is_handed_on(groups, unit.node.name):
+        return False  # `typer.run(main)` makes options of them
     given = unit.node.args
     args = [*given.posonlyargs, *given.args, *given.kwonlyargs]
     notes = (unit.node.returns, *(each.annotation for each in args))
@@ -170,6 +172,13 @@ def annotates(groups: Groups, unit: Unit, number: int) -> bool:
     )
     offset = groups.offset(groups.findings[number])
     return any(start <= offset < end for start, end in spans)
+
+
+def is_handed_on(groups: Groups, name: str) -> bool:
+    """Whether a file hands a function to a call by its name."""
+    calls = groups.module.names.nodes[ast.Call]
+    given = (value for call in calls for value in (*call.args, *(k.value for k in call.keywords)))
+    return any(isinstance(each, ast.Name) and each.id == name for each in given)
 
 
 # -- parts that stay ---------------------------------------------------------------------------

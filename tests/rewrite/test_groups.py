@@ -118,7 +118,7 @@ ALLOWED = {
     "click's choice": 'click.option("--device", type=click.Choice(["cuda", "cpu"]))',
     "absl's values": 'flags.DEFINE_enum("device", None, ["cuda", "cpu"], "where")',
     "a list by name": 'D = ["cuda", "cpu"]\np.add_argument("--device", choices=D)',
-    "a type": 'def main(device: Literal["cuda", "cpu"]): ...',
+    "a type": 'def main(device: Literal["cuda", "cpu"]): ...\ntyper.run(main)',
 }
 
 

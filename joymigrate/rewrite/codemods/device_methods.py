@@ -115,9 +115,8 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
 def is_given_device(module: Module, call: ast.Call) -> bool:
     """Whether `x.cuda(device)` is given a device, or its name, and nothing else.
 
-    A module's method of the target takes a card's number there: `model.npu(torch.device("npu:0"))`
-    is a TypeError (torch_npu 2.13, `utils/_module.py`; a tensor's method takes both). What may be
-    None stays, as `to(None)` moves nothing.
+    A module's method of the target may take a card's number alone (`by_number` of the chip's data),
+    where a tensor's takes both. What may be None stays, as `to(None)` moves nothing.
     """
     if getattr(call.func, "attr", "") not in (module.context.chip.shim.get("by_number") or ()):
         return False
