@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.device_places import compared_with
 from joymigrate.rewrite.device_tests import is_waiting
-from joymigrate.rewrite.expressions import calls_around
+from joymigrate.rewrite.expressions import called_name, calls_around
 from joymigrate.rewrite.groups import PLACES
-from joymigrate.rewrite.kernel_tests import called_name
 from joymigrate.rewrite.option_calls import OPTION_CALLS
 from joymigrate.rewrite.third_party import SETTINGS, spread
 

@@ -262,3 +262,9 @@ def leaving(branch: ast.If) -> bool:
     call = last.value if isinstance(last, ast.Expr) else None
     name = getattr(getattr(call, "func", None), "attr", getattr(getattr(call, "func", 0), "id", ""))
     return name in ("exit", "skip", "skipTest", "fail", "_exit", "quit")
+
+
+def called_name(call: ast.AST | None) -> str:
+    """The last name of what is called; empty for what is no call."""
+    func = getattr(call, "func", None)
+    return str(getattr(func, "attr", getattr(func, "id", "")))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from joymigrate.rewrite.kernel_tests import SKIPS, called_name
+from joymigrate.rewrite.expressions import called_name
+from joymigrate.rewrite.kernel_tests import SKIPS
 
 # Functions whose arguments are for people, and words of arguments and functions of that kind.
 SPOKEN = (

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from joymigrate.rewrite.expressions import leaving
+from joymigrate.rewrite.expressions import called_name, leaving
 from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.kernel_names import SHORT, find_imported, is_bound, library_words
 
@@ -100,12 +100,6 @@ def skip_around(node: ast.AST) -> ast.AST | None:
         call = last.value if isinstance(last, ast.Expr) else getattr(last, "exc", None)
         return at if called_name(call) in SKIPS else None
     return None
-
-
-def called_name(call: ast.AST | None) -> str:
-    """The last name of what is called; empty for what is no call."""
-    func = getattr(call, "func", None)
-    return str(getattr(func, "attr", getattr(func, "id", "")))
 
 
 def find_used(module: Module, scope: ast.AST) -> Iterator[str]:

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from joymigrate.model import Style
-from joymigrate.rewrite.expressions import leaving
+from joymigrate.rewrite.expressions import called_name, leaving
 from joymigrate.rewrite.for_people import SPOKEN, is_for_eyes
 from joymigrate.rewrite.groups import Groups
 from joymigrate.rewrite.kernel_names import operator
-from joymigrate.rewrite.kernel_tests import SKIPS, called_name, find_scopes, skips_with_device
+from joymigrate.rewrite.kernel_tests import SKIPS, find_scopes, skips_with_device
 from joymigrate.rewrite.own_kernels import behind
 from joymigrate.rewrite.scopes import FUNCTIONS
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.codemods.device_names import need
-from joymigrate.rewrite.codemods.opaque import called_name
 from joymigrate.rewrite.device_places import SHOWN, TALK
+from joymigrate.rewrite.expressions import called_name
 from joymigrate.rewrite.flow_sinks import DEVICE
 from joymigrate.rewrite.module import Module
 

@@ -9,6 +9,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import own_kernels, under_shim
 from joymigrate.rewrite.codemods.device_names import need
+from joymigrate.rewrite.device_texts import last_name
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.receivers import classes_here, doubtful
 
@@ -149,11 +150,6 @@ def may_be_none(module: Module, value: ast.expr, name: str) -> bool:
 def is_none(node: ast.expr | None) -> bool:
     """A literal None."""
     return isinstance(node, ast.Constant) and node.value is None
-
-
-def last_name(node: ast.expr) -> str:
-    """The last word of a name: `device` of `self.device`."""
-    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
 def find_mocked(module: Module, node: ast.Attribute, token: tuple[int, int], to: str) -> Finding:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.codemods.device_names import REPLACING, asked_by_name
 from joymigrate.rewrite.device_places import annotation
+from joymigrate.rewrite.expressions import called_name
 from joymigrate.rewrite.module import Module
 
 LOOKUPS = ("getattr", "hasattr", "setattr", "delattr")
@@ -91,12 +92,6 @@ def rewrite_mock(module: Module, node: ast.Constant) -> Finding | None:
     device = f"{{{module.helper}.accelerator()}}"
     edits = [(start, start, "f"), (at, at + len(words.device), device)]
     return module.find("JM101", node, edits=edits, needs="helper")
-
-
-def called_name(call: ast.AST | None) -> str:
-    """The last name of what is called; empty for what is no call."""
-    func = getattr(call, "func", None)
-    return str(getattr(func, "attr", getattr(func, "id", "")))
 
 
 def code_like(text: str) -> bool:
