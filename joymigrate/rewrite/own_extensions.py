@@ -33,17 +33,6 @@ def speaks(text: str, target: str) -> bool:
     return re.search(rf"(?<![A-Za-z]){re.escape(target)}(?![a-z])", text, re.I) is not None
 
 
-def is_file(place: tuple[str, str] | None) -> bool:
-    """Whether a dotted name is a file of the project itself."""
-    return place is not None and not place[1]
-
-
-def import_name(path: str) -> str:
-    """The last name by which a file is imported."""
-    stem = path.removesuffix(".py").removesuffix("/__init__")
-    return stem.rpartition("/")[2]
-
-
 def find_names(texts: Iterable[str]) -> set[str]:
     """Names of the extensions that the project builds for the origin alone."""
     found: set[str] = set()

@@ -247,10 +247,14 @@ def find_yes(module: Module, question: ast.expr, reason: str) -> Finding:
 
 def takes_device(module: Module, call: ast.Call) -> bool:
     """Whether `x.cuda(device)` is given a device or its name where the shim takes a number."""
+    return any(is_made_device(module, each) for each in given_by_number(module, call))
+
+
+def given_by_number(module: Module, call: ast.Call) -> list[ast.expr]:
+    """What a method gets as its device that takes a card's number on the chip (`by_number`)."""
     if getattr(call.func, "attr", "") not in (module.context.chip.shim.get("by_number") or ()):
-        return False
-    given = [*call.args[:1], *(each.value for each in call.keywords if each.arg == "device")]
-    return any(is_made_device(module, each) for each in given)
+        return []
+    return [*call.args[:1], *(each.value for each in call.keywords if each.arg == "device")]
 
 
 def is_made_device(module: Module, value: ast.expr, depth: int = 0) -> bool:

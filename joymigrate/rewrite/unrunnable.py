@@ -17,6 +17,7 @@ from dataclasses import replace
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.device_tests import is_waiting
+from joymigrate.rewrite.expressions import called_name
 from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.kernel_callers import BRANCHES, FUNCTIONS, first_line, walk_surely
 from joymigrate.rewrite.own_extensions import LOADS, SOURCE, speaks
@@ -158,10 +159,7 @@ def find_compiling(tree: ast.Module | None) -> Iterator[Span]:
 def compiles(node: ast.AST) -> bool:
     """Whether a function calls `load("x", ["x.cu"])` whatever happens."""
     for call in walk_surely(node):
-        name = getattr(getattr(call, "func", None), "attr", "") or getattr(
-            getattr(call, "func", None), "id", ""
-        )
-        if isinstance(call, ast.Call) and name in LOADS:
+        if isinstance(call, ast.Call) and called_name(call) in LOADS:
             words = (each.value for each in ast.walk(call) if isinstance(each, ast.Constant))
             if any(isinstance(word, str) and word.endswith(SOURCE) for word in words):
                 return True

@@ -119,9 +119,7 @@ def is_given_device(module: Module, call: ast.Call) -> bool:
     A module's method of the target may take a card's number alone (`by_number` of the chip's data),
     where a tensor's takes both. What may be None stays, as `to(None)` moves nothing.
     """
-    if getattr(call.func, "attr", "") not in (module.context.chip.shim.get("by_number") or ()):
-        return False
-    given = [*call.args, *(each.value for each in call.keywords if each.arg == "device")]
+    given = under_shim.given_by_number(module, call)
     if len(given) != 1 or len(call.args) + len(call.keywords) != 1:
         return False
     (value,) = given
