@@ -200,7 +200,7 @@ def _scan(
         style=Style(chosen["style"]),
         select=chosen["select"],
         ignore=chosen["ignore"],
-        exclude=chosen["exclude"],
+        exclude=rewriting.Exclusion(tuple(chosen["exclude"]), chosen.folder("exclude")),
         follow_imports=chosen["follow_imports"],
         jobs=chosen["jobs"],
         chip_version=chosen["chip_version"],

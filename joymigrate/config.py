@@ -69,15 +69,18 @@ class Config:
 
 
 def find_file(start: Path) -> Path | None:
-    """The nearest configuration file at or above `start`."""
+    """The nearest configuration file at or above `start`.
+
+    A pyproject.toml without our table says nothing, and hides none above it.
+    """
     start = start if start.is_dir() else start.parent
     for folder in (start, *start.parents):
         own = folder / "joymigrate.toml"
         if own.is_file():
             return own
         project = folder / "pyproject.toml"
-        if project.is_file():
-            return project if tables(project)[0] is not None else None
+        if project.is_file() and tables(project)[0] is not None:
+            return project
     return None
 
 

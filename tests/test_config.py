@@ -38,6 +38,13 @@ def test_the_nearest_file_counts_and_joymigrate_toml_before_pyproject(tmp_path: 
     assert config.load(inner)["jobs"] == 3
 
 
+def test_a_pyproject_without_our_table_hides_none_above(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.joymigrate]\nstyle = "agnostic"\n')
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part/pyproject.toml").write_text('[project]\nname = "part"\n')
+    assert config.load(tmp_path / "part")["style"] == "agnostic"
+
+
 def test_a_named_file_takes_the_place_of_the_nearest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

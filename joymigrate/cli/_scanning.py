@@ -63,6 +63,7 @@ def run(
     quiet: bool = False,
     want_kept: bool = False,
     only: type[Codemod] | None = None,
+    force_exclude: bool = True,
 ) -> Scan:
     """Scan under a configuration, with progress on a terminal; with `only` for one rule alone."""
     from joymigrate import chips, rewrite
@@ -85,7 +86,9 @@ def run(
             style=Style(settings["style"]),
             select=settings["select"] if only is None else [only.RULE],
             ignore=settings["ignore"] if only is None else [],
-            exclude=settings["exclude"],
+            exclude=rewrite.Exclusion(
+                tuple(settings["exclude"]), settings.folder("exclude"), force_exclude
+            ),
             follow_imports=settings["follow_imports"],
             jobs=settings["jobs"],
             chip_version=settings["chip_version"],

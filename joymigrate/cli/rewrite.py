@@ -49,6 +49,11 @@ def command(
     select: list[str] = typer.Option([], "--select", help="Only these rules (ids or prefixes)."),
     ignore: list[str] = typer.Option([], "--ignore", help="Not these rules (ids or prefixes)."),
     exclude: list[str] = typer.Option([], "--exclude", help="Paths to leave out (gitignore form)."),
+    force_exclude: bool = typer.Option(
+        True,
+        "--force-exclude/--no-force-exclude",
+        help="Leave excluded paths out even where PATH names them.",
+    ),
     multi_card: bool = typer.Option(
         False, "--multi-card", help="Instead: make training scripts for one card run on several."
     ),
@@ -113,7 +118,7 @@ def command(
                 "only code for every machine can run here before and after",
                 help="add --style agnostic",
             )
-        scan = scan_with(paths, origin, settings, quiet)
+        scan = scan_with(paths, origin, settings, quiet, force_exclude=force_exclude)
         if tests:
             scan = device_tests.include(scan)
         if prove:

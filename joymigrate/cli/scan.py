@@ -52,6 +52,11 @@ def command(
     select: list[str] = typer.Option([], "--select", help="Only these rules (ids or prefixes)."),
     ignore: list[str] = typer.Option([], "--ignore", help="Not these rules (ids or prefixes)."),
     exclude: list[str] = typer.Option([], "--exclude", help="Paths to leave out (gitignore form)."),
+    force_exclude: bool = typer.Option(
+        True,
+        "--force-exclude/--no-force-exclude",
+        help="Leave excluded paths out even where PATH names them.",
+    ),
     follow_imports: list[str] = typer.Option(
         [], "--follow-imports", metavar="PACKAGE", help="Scan this installed package as well."
     ),
@@ -113,7 +118,7 @@ def command(
         raise JoyError("no PATH to scan", help="joymigrate scan PATH, or --portfolio repos.yaml")
     must_exist(paths)
     settings = configure(paths[0], overrides)
-    scan = run(paths, origin, settings, quiet, show_kept)
+    scan = run(paths, origin, settings, quiet, show_kept, force_exclude=force_exclude)
     if write_baseline is not None:
         return save_baseline(scan, write_baseline)
     result = result_of(scan, settings, paths, diff, view)

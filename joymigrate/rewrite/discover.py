@@ -86,19 +86,47 @@ class Ignored:
 
     def verdict(self, path: str) -> bool | None:
         """True: ignored; False: taken back in by a negation; None: not mentioned."""
+        if not path.startswith(self.folder):
+            return None
         return self.spec.check_file(path[len(self.folder) :]).include
 
 
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """What the settings or the command line leave out.
+
+    `patterns` are written as in `.gitignore` and count from `folder`, which is the settings' own;
+    those of a command line (`folder` is relative) count from where it was typed and from the
+    folder that is scanned. Unless `force`, a PATH that the user names is read all the same.
+    """
+
+    patterns: tuple[str, ...] = ()
+    folder: Path = Path()
+    force: bool = True
+
+    def ignored(self, root: Path) -> list[Ignored]:
+        """The patterns as they hold in a scan of `root`."""
+        if not self.patterns:
+            return []
+        spec = pathspec.GitIgnoreSpec.from_lines(self.patterns)
+        folders = [self.folder.resolve()]
+        if not (self.folder.is_absolute() and root.is_relative_to(folders[0])):
+            folders.append(root)
+        return [Ignored(f"{each}/".replace("//", "/"), spec) for each in dict.fromkeys(folders)]
+
+
 def files(
-    paths: Iterable[Path], root: Path, exclude: Iterable[str] = (), words: Iterable[str] = ()
+    paths: Iterable[Path],
+    root: Path,
+    exclude: Exclusion | None = None,
+    words: Iterable[str] = (),
 ) -> tuple[list[File], list[Skipped]]:
     """The files below `paths` in stable order, each once, and what was left out with a reason.
 
-    `exclude` are patterns as in `.gitignore`, relative to `root`. `words` name what is looked for:
-    code of a kind that no reader reads is listed where one of them stands in it. A PATH that does
-    not exist raises `JoyError`.
+    `words` name what is looked for: code of a kind that no reader reads is listed where one of
+    them stands in it. A PATH that does not exist raises `JoyError`.
     """
-    walk = FileWalk(root.resolve(), exclude, words)
+    walk = FileWalk(root.resolve(), exclude or Exclusion(), words)
     for path in paths:
         walk.enter(path)
     return walk.found, walk.skipped
@@ -107,7 +135,7 @@ def files(
 class FileWalk:
     """One walk over the PATHs of a command."""
 
-    def __init__(self, root: Path, exclude: Iterable[str], words: Iterable[str] = ()) -> None:
+    def __init__(self, root: Path, exclude: Exclusion, words: Iterable[str] = ()) -> None:
         self.root = root
         self._words = tuple(word.encode() for word in words)
         self._sources: dict[str, frozenset[str]] = {}  # top of a repository → what git tracks
@@ -115,12 +143,8 @@ class FileWalk:
         self.skipped: list[Skipped] = []
         self._seen: set[str] = set()
         self._named: set[str] = set()
-        lines = list(exclude)
-        self._exclude = (
-            [Ignored(f"{root}/".replace("//", "/"), pathspec.GitIgnoreSpec.from_lines(lines))]
-            if lines
-            else []
-        )
+        self._force = exclude.force
+        self._exclude = exclude.ignored(root)
 
     def enter(self, path: Path) -> None:
         """Take one PATH: a file as it is, a folder with everything below it."""
@@ -131,9 +155,14 @@ class FileWalk:
                 f"cannot read {path}: {error.strerror}", help="name a file or a folder that exists"
             ) from None
         real = os.path.realpath(path)
-        if stat.S_ISDIR(mode):
+        folder = stat.S_ISDIR(mode)
+        excluded = is_ignored(f"{real}/" if folder else real, self._exclude)
+        if excluded and self._force:
+            self._skip(real, "left out by `exclude`; --no-force-exclude reads it all the same")
+            return
+        if folder:
             self._named.add(real)
-            self._folder(real, [*self._exclude, *ignores_above(real)])
+            self._folder(real, [*([] if excluded else self._exclude), *ignores_above(real)])
             return
         if not stat.S_ISREG(mode):
             self._skip(real, "not a regular file")

@@ -67,7 +67,7 @@ def scan(
     style: Style = Style.DIRECT,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
-    exclude: Sequence[str] = (),
+    exclude: discover.Exclusion | None = None,
     follow_imports: Sequence[str] = (),
     jobs: int = 0,
     chip_version: str | None = None,

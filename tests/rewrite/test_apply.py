@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -204,3 +205,49 @@ def test_every_file_with_a_second_name_is_noted(tmp_path: Path) -> None:
         os.link(tmp_path / name, tmp_path / f"other-{name}")
     done = rewrite(tmp_path, patch("new.py", None, b"x"), patch("a.py"), patch("b.py"))
     assert ["a.py" in done.notes[0], "b.py" in done.notes[1]] == [True, True]
+
+
+def break_index(root: Path) -> None:
+    (root / ".git/index").write_bytes(b"garbage")
+
+
+def break_head(root: Path) -> None:
+    (root / ".git/HEAD").unlink()
+
+
+@needs_git
+@pytest.mark.parametrize(
+    ("damage", "words"), [(break_index, "index"), (break_head, "not a git repository")]
+)
+def test_a_repository_that_git_cannot_read_is_refused_in_its_words(
+    tmp_path: Path, damage: Callable[[Path], None], words: str
+) -> None:
+    root = repository(tmp_path)
+    damage(root)
+    with pytest.raises(JoyError, match=words) as refused:
+        rewrite(root, patch("a.py"))
+    assert "--allow-dirty" in str(refused.value.help)
+    assert (root / "a.py").read_bytes() == b"cuda"
+    assert rewrite(root, patch("a.py"), allow_dirty=True).step is not None
+
+
+@needs_git
+def test_a_repository_without_git_on_the_path_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = repository(tmp_path / "project")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JoyError, match="git is not on PATH"):
+        rewrite(root, patch("a.py"))
+    assert rewrite(root, patch("a.py"), allow_dirty=True).step is not None
+
+
+@needs_git
+def test_a_repository_of_another_owner_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = repository(tmp_path / "project")
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own switch for its tests
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    with pytest.raises(JoyError, match="dubious ownership"):
+        rewrite(root, patch("a.py"))

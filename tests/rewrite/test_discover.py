@@ -12,6 +12,7 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.rewrite import discover
+from joymigrate.rewrite.discover import Exclusion
 
 
 def lay(root: Path, *names: str, text: str = "x = 1\n") -> None:
@@ -22,7 +23,7 @@ def lay(root: Path, *names: str, text: str = "x = 1\n") -> None:
 
 
 def found(root: Path, *paths: Path, exclude: tuple[str, ...] = ()) -> list[str]:
-    files, _ = discover.files(paths or (root,), root, exclude)
+    files, _ = discover.files(paths or (root,), root, Exclusion(exclude, root))
     return [file.relative for file in files]
 
 
@@ -233,3 +234,29 @@ def test_code_that_no_reader_reads_is_listed_where_it_names_the_device(tmp_path:
         "fast.pyx": reason,
         "train.py.j2": reason,
     }
+
+
+@pytest.mark.parametrize("at", [".", "pkg"])
+def test_patterns_count_from_the_folder_of_the_settings(tmp_path: Path, at: str) -> None:
+    for name in ("pkg/gen/a.py", "pkg/b.py", "gen/c.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    root = tmp_path / at
+    files, _ = discover.files([root], root, Exclusion(("pkg/gen/",), tmp_path))
+    assert "pkg/b.py" in {file.path.relative_to(tmp_path).as_posix() for file in files}
+    assert not any("pkg/gen" in str(file.path) for file in files)
+
+
+def test_an_excluded_path_that_is_named_is_left_out_and_taken_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "gen").mkdir()
+    file = tmp_path / "gen/a.py"
+    file.write_text("")
+    for named in (file, tmp_path / "gen"):
+        files, skipped = discover.files([named], tmp_path, Exclusion(("gen/",), tmp_path))
+        assert (files, [one.path for one in skipped]) == (
+            [],
+            [named.relative_to(tmp_path).as_posix()],
+        )
+        assert "--no-force-exclude" in skipped[0].reason
+        taken, _ = discover.files([named], tmp_path, Exclusion(("gen/",), tmp_path, force=False))
+        assert [one.relative for one in taken] == ["gen/a.py"]
