@@ -5,7 +5,7 @@
 Primary and standby are one small server, which says the same words to the same question; the
 standby has one fault of FAULTS. SOUND ones differ in form alone, and have to be promoted. Prints a
 line each: the state at the end, requests, what was said last. Exit 1 where a faulty one was
-promoted (those of UNSEEN aside, which docs/limits.md names) or a sound one was not.
+promoted (those of UNSEEN aside, which docs/reference/limits.md names) or a sound one was not.
 """
 
 from __future__ import annotations

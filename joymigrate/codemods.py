@@ -1,4 +1,6 @@
-"""Write a rewrite that rules in data can't say: a libcst codemod of your own. See docs/codemods.md.
+"""Write a rewrite that rules in data can't say: a libcst codemod of your own.
+
+docs/how-to/codemods.md explains it.
 
     from joymigrate.codemods import Case, Codemod, Tier
 

@@ -23,7 +23,7 @@ settings.register_profile(
 )
 settings.load_profile("any machine")
 
-# With torch_npu installed and no CANN a plain `import torch` fails (see docs/limits.md).
+# With torch_npu installed and no CANN a plain `import torch` fails (see docs/reference/limits.md).
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 # A shell without job control starts what it puts into the background deaf to Ctrl-C, and children
 # inherit that; tests interrupt theirs.

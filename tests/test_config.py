@@ -8,8 +8,7 @@ import pytest
 
 from joymigrate import config
 from joymigrate.errors import JoyError
-
-DOCS = Path(__file__).parents[1] / "docs" / "configuration.md"
+from scripts import pages
 
 
 def written(folder: Path, text: str, name: str = "joymigrate.toml") -> Path:
@@ -77,9 +76,9 @@ def test_a_wrong_file_is_one_clear_error(tmp_path: Path, text: str, message: str
     assert str(tmp_path / "joymigrate.toml") in (error.value.where or "")
 
 
-def test_the_documentation_has_every_key() -> None:
-    rows = [line.split("`")[1] for line in DOCS.read_text().splitlines() if line.startswith("| `")]
-    assert rows == list(config.load(DOCS).values)
+def test_the_documentation_has_every_key(tmp_path: Path) -> None:
+    rows = [line.split("`")[1] for line in pages.settings().splitlines() if line.startswith("| `")]
+    assert rows == list(config.load(tmp_path).values)
 
 
 @pytest.mark.parametrize(

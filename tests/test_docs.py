@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import posixpath
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import typer
 
 from joymigrate.cli import _main, _rehearse_setup
+from scripts import pages
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -64,17 +66,16 @@ def texts() -> dict[str, str]:
 @pytest.mark.parametrize("command", sorted(tree()))
 def test_every_command_stands_on_a_page(command: str) -> None:
     hidden = command.split()[-1]
-    pages = texts()
-    said = [name for name, text in pages.items() if spoken(text, command)]
+    said = [name for name, text in texts().items() if spoken(text, command)]
     assert said, f"no page of docs/ shows `joymigrate {command}` ({hidden})"
 
 
-PAGE_OF = {"serve": "serve-engine.md", "bundle": "first-hour.md"}
+PAGE_OF = {"serve": "serve-engine", "bundle": "first-hour", "schema": "../reference/schema"}
 
 
 @pytest.mark.parametrize("command", _main.command_names())
 def test_every_command_has_a_page_that_the_site_leads_to(command: str) -> None:
-    page = PAGE_OF.get(command, f"{command}.md")
+    page = posixpath.normpath(f"how-to/{PAGE_OF.get(command, command)}.md")
     head = (DOCS / page).read_text(encoding="utf-8").split("\n## ")[0]
     assert re.search(rf"\b{command}\b", head), f"{page} does not begin with {command}"
     assert f": {page}\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -141,9 +142,15 @@ def our_words(text: str) -> Iterator[str]:
 
 
 @functools.cache
+def expanded(page: Path) -> str:
+    """A page with its generated parts."""
+    return pages.expand(page.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def anchors(page: Path) -> frozenset[str]:
     """The anchors of a page's headings, as the site makes them."""
-    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    text = FENCE.sub("", expanded(page))
     found: dict[str, int] = {}
     names = set()
     for words in re.findall(r"^#+ +(.+?)\s*$", text, re.M):
@@ -159,7 +166,7 @@ def anchors(page: Path) -> frozenset[str]:
 def test_links_of_a_page_lead_somewhere(name: str) -> None:
     page = DOCS / name
     wrong = []
-    words = re.sub(r"`[^`\n]*`", "", FENCE.sub("", texts()[name]))
+    words = re.sub(r"`[^`\n]*`", "", FENCE.sub("", expanded(page)))
     for target in re.findall(r"\]\(([^)\s]+)\)", words):
         if "://" in target or target.startswith("mailto:"):
             continue

@@ -8,7 +8,7 @@ from pathlib import Path
 import joymigrate
 
 PACKAGE = Path(joymigrate.__file__).parent
-PAGE = Path(__file__).parents[1] / "docs" / "environment.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "environment.md"
 NAME = re.compile(r"JOYMIGRATE_[A-Z0-9]+(?:_[A-Z0-9]+)*")
 SOURCES = {".py", ".c", ".cpp", ".h", ".yaml"}
 

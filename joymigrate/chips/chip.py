@@ -283,7 +283,9 @@ def read_names(folder: Path, relative: str) -> name_lists.NameList:
     if where not in CACHE:
         path = folder / relative
         if not path.is_file():
-            raise JoyError("the name list is missing", where=str(path), help="see docs/chips.md")
+            raise JoyError(
+                "the name list is missing", where=str(path), help="see docs/how-to/chips.md"
+            )
         CACHE[where] = name_lists.parse(path)
     found: name_lists.NameList = CACHE[where]
     return found

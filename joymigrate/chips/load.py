@@ -19,7 +19,7 @@ from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.schema import document, load_file, read, setting
 
 SCHEMA = "joymigrate.chip/1"
-HELP = "see docs/chips.md"
+HELP = "see docs/how-to/chips.md"
 
 
 @dataclass(frozen=True, slots=True)

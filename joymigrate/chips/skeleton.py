@@ -87,14 +87,14 @@ def rename_for_device(draft: Draft, names: str) -> dict[str, str]:
 
 def chip_text(draft: Draft, *, names: str | None) -> str:
     """A chip.yaml whose every section is there, the unknown ones as comments."""
-    list_line = "names: names.txt" if names else "# names: names.txt  # see docs/chips.md"
+    list_line = "names: names.txt" if names else "# names: names.txt  # see docs/how-to/chips.md"
     upper = draft.device.upper()
     guessed = ", ".join(f"{k}: {v}" for k, v in rename_for_device(draft, names or "").items())
     guess_note = "from the name list" if guessed else f"CUDAGraph: {upper}Graph"
     own = draft.device != "cuda"
     variable = f"{upper}_VISIBLE_DEVICES" if own else "CUDA_VISIBLE_DEVICES"
     return f"""\
-# What joymigrate knows about this chip. Every key is explained in docs/chips.md;
+# What joymigrate knows about this chip. Every key is explained in docs/how-to/chips.md;
 # `joymigrate chips validate {draft.name}` checks the folder. Leave out what you don't know.
 schema: {SCHEMA}
 name: {draft.name}

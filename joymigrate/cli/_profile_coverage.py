@@ -36,7 +36,10 @@ def command(
         help="Version of the chip's torch package, such as 2.13.",
     ),
     ops: Path | None = typer.Option(
-        None, "--ops", metavar="FILE", help="An operator list to use instead (docs/oplist.md)."
+        None,
+        "--ops",
+        metavar="FILE",
+        help="An operator list to use instead (docs/how-to/oplist.md).",
     ),
     wheel: Path | None = typer.Option(
         None, "--wheel", help="Read the list from this wheel of the chip's torch package."

@@ -96,7 +96,7 @@ def run_cases(
             )
     chosen = [known[rule] for rule in rules] if rules else list(codemods)
     if not chosen:
-        raise JoyError("this project has no codemods", help="see docs/codemods.md")
+        raise JoyError("this project has no codemods", help="see docs/how-to/codemods.md")
     done = [one for kind in chosen for one in check(kind, chip)]
     lines = [f"{one.rule} case {one.number}: {one.fault or 'ok'}" for one in done]
     faults = sum(one.fault is not None for one in done)

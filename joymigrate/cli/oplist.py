@@ -36,7 +36,9 @@ TO = typer.Option(None, "--to", help="The chip, or a folder with its chip.yaml."
 VERSION = typer.Option(
     None, "--chip-version", "--version", help="Version of the chip's torch package: 2.13."
 )
-OPS = typer.Option(None, "--ops", metavar="FILE", help="A list to use instead (docs/oplist.md).")
+OPS = typer.Option(
+    None, "--ops", metavar="FILE", help="A list to use instead (docs/how-to/oplist.md)."
+)
 WHEEL = typer.Option(None, "--wheel", metavar="FILE", help="A wheel of the chip's torch package.")
 FORMAT = typer.Option("text", "--format", help="text or json.")
 OUTPUT = typer.Option(None, "-o", "--output", metavar="FILE", help="Write to FILE.")
@@ -182,7 +184,7 @@ def build(
         raise JoyError(
             f"it is not known where the package of {chip.name} keeps its list",
             where=str(known.path),
-            help="`package:` in the chip's list says it; docs/oplist.md",
+            help="`package:` in the chip's list says it; docs/how-to/oplist.md",
         )
     place = known.package
     found = [package.read_wheel(path, place) for path in wheel]

@@ -20,7 +20,7 @@ from joymigrate.profile.oplist.lists import OpList
 COMMON = Path("common") / "ops"
 FILE = "alternatives.yaml"
 TRITON = "a Triton kernel of FlagGems ({function}, {commit}), where the chip runs Triton"
-FILL = "`--fill` of joymigrate run and rehearse computes it on the chip (docs/fill.md)"
+FILL = "`--fill` of joymigrate run and rehearse computes it on the chip (docs/how-to/fill.md)"
 FILLED = "fill.txt"
 WRITE = "write one: joymigrate profile coverage --skeleton DIR starts a registration"
 

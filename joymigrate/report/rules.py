@@ -1,6 +1,6 @@
 """Rules explained: what one looks for, what it writes on which chip, with its examples.
 
-`python -m joymigrate.report.rules` prints the reference of all rules, docs/rules.md.
+`python -m joymigrate.report.rules` prints the reference of all rules.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ def language(file: str) -> str:
 
 
 def reference() -> str:
-    """docs/rules.md: every rule for the default chip."""
+    """The page of every rule for the default chip."""
     chip, origin = chips.target(None), chips.origin()
     known = rules.load(chip, origin)
     say = Labels("en")
@@ -323,8 +323,7 @@ def reference() -> str:
         f"What `joymigrate scan` looks for, as it reads for a move from {origin.title} to "
         f"{chip.title}; `joymigrate explain RULE --to CHIP` shows another chip. "
         f"{len(known)} rules.\n\n"
-        f"{grade_line(count_grades('documented' for _ in known))}\n\n"
-        "Written by `python -m joymigrate.report.rules > docs/rules.md`.\n"
+        f"{grade_line(count_grades('documented' for _ in known))}\n"
     )
     blocks = [markdown(explain(key, chip, origin)) for key in known]
     return "\n".join([head, list_markdown(known, say, anchors=True), *blocks]).rstrip("\n") + "\n"

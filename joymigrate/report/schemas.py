@@ -1,4 +1,4 @@
-"""The documents as a list and as the page docs/schema.md, with a table of keys for each."""
+"""The documents as a list and as a page with a table of keys for each."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ VS Code, run `joymigrate schema job -o job.schema.json` and write this line at t
 
 An unknown key in a file that joymigrate reads is an error with the nearest name, the file and the
 line. The keys of a document that joymigrate writes stay; others may be added.
-
-This page is made by `joymigrate schema --format md -o docs/schema.md`.
 """
 
 

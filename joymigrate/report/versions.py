@@ -1,4 +1,4 @@
-"""Which versions of a chip's software go together: as text, JSON and the page docs/versions.md."""
+"""Which versions of a chip's software go together: as text, JSON and a page."""
 
 from __future__ import annotations
 
@@ -106,13 +106,12 @@ def table(chip: Chip, today: datetime.date) -> str:
 
 
 def page(chip: Chip) -> str:
-    """docs/versions.md: it does not depend on the day."""
+    """The page of all lines: it does not depend on the day."""
     matrix = require_matrix(chip)
     text = [
         "# Versions that go together",
         "",
-        f"Written by `joymigrate chips versions {chip.name} --format md -o docs/versions.md` from",
-        f"`rules/{chip.name}/versions.yaml`; `joymigrate doctor`, rehearsals, the advice on",
+        f"From `rules/{chip.name}/versions.yaml`; `joymigrate doctor`, rehearsals, the advice on",
         "requirements, coverage and `render` read the same file. A pair that is not listed is",
         f"unproven, not refused. A line read more than {matrix.stale_days} days ago warns.",
         "Grade of every line: documented.",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 GROUP = "joymigrate.codemods"
 RULE = re.compile(r"[A-Z]+[0-9]+")
-HELP = "see docs/codemods.md"
+HELP = "see docs/how-to/codemods.md"
 
 
 def load(places: Iterable[str], base: Path) -> tuple[type[Codemod], ...]:

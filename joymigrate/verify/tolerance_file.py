@@ -9,7 +9,7 @@ from pathlib import Path
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.schema import document, read_file, setting
 
-HELP = "see docs/verify.md"
+HELP = "see docs/how-to/verify.md"
 METHODS = {
     "allclose": ("rtol", "atol"),
     "matched": ("rtol", "atol", "matched", "max_abs"),

@@ -1,4 +1,4 @@
-"""docs/chips.md does what it says: its files are written and its commands run."""
+"""docs/how-to/chips.md does what it says: its files are written and its commands run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "chips.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "chips.md"
 BLOCK = re.compile(
     r"(?:^`(?P<file>[^`]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.M | re.S
 )

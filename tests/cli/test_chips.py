@@ -177,7 +177,7 @@ torch.cuda.nvtx.range_push("x")
 
 @pytest.fixture
 def outside(joymigrate: Joymigrate, tmp_path: Path) -> Path:
-    """A folder with an installed package that brings the chip `acme`, as docs/chips.md makes it."""
+    """A folder with an installed package that brings the chip `acme`: docs/how-to/chips.md."""
     for name, text in SOURCES.items():
         path = tmp_path / "sources" / name
         path.parent.mkdir(parents=True, exist_ok=True)

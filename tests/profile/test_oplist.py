@@ -272,7 +272,7 @@ def test_a_mistake_in_a_list_is_named(tmp_path: Path, text: str, said: str) -> N
 def test_a_chip_without_a_list_says_what_to_write() -> None:
     with pytest.raises(JoyError) as raised:
         of("metax")
-    assert "docs/oplist.md" in str(raised.value)
+    assert "docs/how-to/oplist.md" in str(raised.value)
 
 
 def test_a_folder_with_a_chip_and_its_list_is_a_chip(tmp_path: Path) -> None:

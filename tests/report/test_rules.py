@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 
 import pytest
 
@@ -12,7 +12,6 @@ from joymigrate.model import Case
 from joymigrate.report import rules
 from joymigrate.rewrite.rules import load
 
-DOCS = Path(__file__).parents[2] / "docs"
 KNOWN = load(chips.target(None), chips.origin())
 
 
@@ -20,10 +19,8 @@ def explain(rule: str, chip: str | None = None) -> rules.Explanation:
     return rules.explain(rule, chips.target(chip), chips.origin())
 
 
-def test_the_reference_is_up_to_date() -> None:
-    written = (DOCS / "rules.md").read_text(encoding="utf-8")
-    remedy = "run: python -m joymigrate.report.rules > docs/rules.md"
-    assert written == rules.reference(), remedy
+def test_the_reference_has_every_rule() -> None:
+    assert re.findall(r"^## (JM\d+)", rules.reference(), re.M) == list(KNOWN)
 
 
 @pytest.mark.parametrize("rule", KNOWN)

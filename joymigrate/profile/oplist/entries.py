@@ -2,7 +2,7 @@
 
 The list names what the chip's torch package registers, per version, with where that was read.
 What torch makes of the rest (composites, views, fallbacks) is worked out in `resolve.py`.
-The format is described in docs/oplist.md; mistakes name file, line or key.
+The format is described in docs/how-to/oplist.md; mistakes name file, line or key.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLUMNS = ("op", "overload", "source", *ENTRY_KEYS)
 LAYOUT = "layout"  # a status of lists: kernels for sparse or quantised tensors only
 NAME = re.compile(r"(?:(?P<namespace>\w+)::)?(?P<base>\w+)(?:\.(?P<overload>\w+|\*))?")
 DTYPE = re.compile(r"[a-z][a-z0-9_]*")
-HELP = "see docs/oplist.md"
+HELP = "see docs/how-to/oplist.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def find(chip: Chip) -> Path:
         f"no operators are known for {chip.name}",
         where=str(folder),
         help=f"write {FOLDER}/{FILES[0]} in the chip's folder, or name a list with --ops FILE; "
-        "docs/oplist.md describes it",
+        "docs/how-to/oplist.md describes it",
     )
 
 

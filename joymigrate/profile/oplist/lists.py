@@ -203,7 +203,7 @@ def from_wheel(
         raise JoyError(
             f"it is not known where the package of {owner.name} keeps its list",
             where=str(found.path),
-            help="`package:` in the chip's list says it; docs/oplist.md",
+            help="`package:` in the chip's list says it; docs/how-to/oplist.md",
         )
     shipped = (
         package.read_wheel(wheel, found.package) if wheel else package.read_installed(found.package)

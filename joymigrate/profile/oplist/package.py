@@ -105,7 +105,7 @@ def parse(text: str, release: Release, where: str) -> Shipped:
         raise JoyError(
             "this is no list of an out-of-tree backend: it has no section `supported`",
             where=where,
-            help="docs/oplist.md says what is read",
+            help="docs/how-to/oplist.md says what is read",
         )
     names: dict[str, str] = {}
     for section in (*DENSE, "quant"):

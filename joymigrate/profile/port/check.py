@@ -61,7 +61,7 @@ def load(chip: Chip) -> dict[str, Any]:
         raise JoyError(
             f"nothing is known about Triton kernels on {chip.name}",
             where=str(path),
-            help=f"--to {' or '.join(have) or 'CHIP'}, or write the file (docs/port.md)",
+            help=f"--to {' or '.join(have) or 'CHIP'}, or write the file (docs/how-to/port.md)",
         )
     known: dict[str, Any] = read_yaml(path)
     return known

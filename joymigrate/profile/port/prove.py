@@ -96,7 +96,7 @@ def lower_pairs(
         raise JoyError(
             "no compiler of the chip's Triton in this folder",
             where=str(compiler),
-            help=f"unpack the wheel of {known['package']} into it (docs/port.md)",
+            help=f"unpack the wheel of {known['package']} into it (docs/how-to/port.md)",
         )
     asked = [one for one in written if one["case"] is not None]
     jobs = [

@@ -23,7 +23,7 @@ from joymigrate.profile.table import Trace
 __all__ = ["detect", "kinds", "read", "read_all", "read_captures"]
 
 PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-HELP = "docs/profile.md lists what is read; joymigrate profile record makes a recording"
+HELP = "docs/how-to/profile.md lists what is read; joymigrate profile record makes a recording"
 JSONL = re.compile(r".*\.jsonl(\.gz)?").fullmatch
 OURS = re.compile(r'\{\s*"schema":\s*"joymigrate\.[\w-]+/').match
 RECORDED = re.compile(r'\{\s*"schema":\s*"joymigrate\.trace/').match

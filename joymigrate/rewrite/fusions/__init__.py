@@ -2,8 +2,8 @@
 
 What a place means is read from Python's own syntax tree with names and scopes (`norms`, `gates`,
 `attention`). What takes the place of one expression is written as text (`expressions`). `codemods`
-are libcst codemods like those that a project brings (docs/codemods.md): they are loaded, and a
-file's tree of libcst is made, only where they have a place.
+are libcst codemods like those that a project brings (docs/how-to/codemods.md): they are loaded,
+and a file's tree of libcst is made, only where they have a place.
 """
 
 from __future__ import annotations

@@ -91,11 +91,15 @@ def run_pip(*words: str) -> None:
 
 
 def copy_docs(folder: Path) -> list[str]:
-    """The documentation of a checkout."""
-    docs = Path(__file__).parents[3] / "docs"
-    if not (docs / "index.md").is_file():
+    """The documentation of a checkout, with its generated parts."""
+    checkout = Path(__file__).parents[3]
+    if not (checkout / "docs" / "index.md").is_file():
         return ["the documentation: it lies in a checkout only"]
-    shutil.copytree(docs, folder)
+    command = [sys.executable, "-m", "scripts.pages", str(folder.absolute())]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    if done.returncode:
+        *_, reason = ["no reason given", *done.stderr.strip().splitlines()]
+        return [f"the documentation: {reason}"]
     return []
 
 

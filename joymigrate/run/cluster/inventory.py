@@ -21,7 +21,7 @@ from joymigrate.schema import Source, document, parse_json, parse_yaml, read, se
 
 UNLIMITED = 1 << 60  # CPU or memory of a node that does not state them
 MOST = 100_000  # nodes in one line, pods of a job, cards of a block: more is a slip of the pen
-HELP = "see docs/cluster.md, Inventory"
+HELP = "see docs/how-to/cluster.md, Inventory"
 
 
 @dataclass(frozen=True, slots=True)

@@ -314,7 +314,7 @@ def read_items(raw: Any, source: Source | str = "jobs") -> JobsFile:
     """The items of a jobs file, checked; one job alone is a file of one."""
     if isinstance(raw, Mapping) and "jobs" not in raw and "name" in raw:
         raw = {"jobs": [raw]}
-    return read(JobsFile, raw, source, help="see docs/cluster.md")
+    return read(JobsFile, raw, source, help="see docs/how-to/cluster.md")
 
 
 def of_file(file: JobsFile, source: Source | str = "jobs") -> Workload:

@@ -18,7 +18,7 @@ from joymigrate.schema import document, read_file, setting
 
 RULES = ("count", "rings", "modules", "blocks")
 MAX_CARDS = 16
-HELP = "see docs/cluster.md for the keys of a server kind"
+HELP = "see docs/how-to/cluster.md for the keys of a server kind"
 
 
 @dataclass(frozen=True, slots=True)

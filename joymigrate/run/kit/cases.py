@@ -58,7 +58,7 @@ def build(chip: Chip) -> tuple[list[dict[str, Any]], Masters, dict[str, str]]:
     ):  # fmt: skip
         if not path.is_file():
             continue
-        file = read_file(CasesFile, path, "cases", "see docs/kit.md")
+        file = read_file(CasesFile, path, "cases", "see docs/how-to/kit.md")
         backends |= file.backends
         for entry in file.operators:
             cases += of_entry(entry, section, file.floats, masters)

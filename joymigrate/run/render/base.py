@@ -12,7 +12,7 @@ from joymigrate.errors import JoyError
 from joymigrate.schema import document, read_file, setting
 
 FILE = "image.yaml"
-HELP = "see docs/chips.md"
+HELP = "see docs/how-to/chips.md"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,13 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def one_wheel(folder: Path, extras: object) -> None:
         (folder / "joymigrate-0-py3-none-any.whl").write_bytes(b"x")
 
+    def one_page(folder: Path) -> list[str]:
+        folder.mkdir()
+        (folder / "index.md").write_text("one page")
+        return []
+
     monkeypatch.setattr(collect, "collect_wheels", one_wheel)
+    monkeypatch.setattr(collect, "copy_docs", one_page)
     collect.write(tmp_path / "air", ["torch"], shim=False)
     return tmp_path / "air"
 
@@ -58,6 +64,12 @@ def test_a_folder_with_files_is_not_written_over(
     assert run(["bundle", "--offline", "--extra", "torhc"]) == 2
     assert "no extra is called 'torhc'" in capsys.readouterr().err
     assert run(["bundle"]) == 2
+
+
+@pytest.mark.dear
+def test_the_documents_have_their_generated_parts(tmp_path: Path) -> None:
+    assert collect.copy_docs(tmp_path / "docs") == []
+    assert "JM121" in (tmp_path / "docs" / "reference" / "rules.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

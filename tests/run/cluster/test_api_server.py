@@ -1,7 +1,7 @@
 """`apply` and `watch` against a real Kubernetes API server: JOYMIGRATE_KUBECONFIG names its file.
 
 The server needs the definitions of Volcano and nothing else: no controller and no kubelet run.
-docs/contributing.md says where one can be had.
+docs/how-to/contributing.md says where one can be had.
 """
 
 from __future__ import annotations

@@ -260,7 +260,9 @@ def test_low_rank_adapters_keep_working() -> None:
 
 
 def test_the_lines_of_the_documentation_run() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "kernels.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "kernels.md").read_text(
+        encoding="utf-8"
+    )
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
     assert len(blocks) == 2
     names = {

@@ -8,7 +8,7 @@ and nothing pays for using up the CPU that the node's free cards will need. So t
 
 where w_i is the share of request i in the demand for cards, and `starved` the free cards beyond
 what the node's free CPU can feed at the demand's mean CPU per card. Scores have 200 steps instead
-of 100. Allocation on the published experiment: docs/cluster.md, Policies.
+of 100. Allocation on the published experiment: docs/how-to/cluster.md, Policies.
 """
 
 from __future__ import annotations

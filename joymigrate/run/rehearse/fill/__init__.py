@@ -1,4 +1,4 @@
-"""Operators that a chip sends to the CPU, made of operators that it has. (docs/fill.md)
+"""Operators that a chip sends to the CPU, made of operators that it has. (docs/how-to/fill.md)
 
 Two lines in a program that runs on the chip (`install("NAME")` for another than the default):
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from joymigrate.errors import JoyError
 
-HELP = "see docs/gateway.md for the keys of gateway.yaml"
+HELP = "see docs/how-to/gateway.md for the keys of gateway.yaml"
 
 
 def secret(raw: str, path: Path) -> str:

@@ -41,6 +41,8 @@ def refusal(error: urllib.error.HTTPError, where: str) -> JoyError:
     except (ValueError, KeyError, TypeError):
         said = {"message": f"status {error.code}"}
     help = said.get("help") or (
-        "give the admin key with --key" if error.code in (401, 403) else "see docs/gateway.md"
+        "give the admin key with --key"
+        if error.code in (401, 403)
+        else "see docs/how-to/gateway.md"
     )
     return JoyError(str(said["message"]), where=where, help=str(help))

@@ -90,7 +90,7 @@ class Schedule:
         return None, rng
 
 
-HELP = "for example `primary: [{kind: reset, share: 0.01}]`; see docs/drill.md"
+HELP = "for example `primary: [{kind: reset, share: 0.01}]`; see docs/how-to/drill.md"
 
 
 @document("faults", "A schedule of faults: `serve drill --faults FILE`.")

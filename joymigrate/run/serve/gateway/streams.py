@@ -103,7 +103,7 @@ def parse(row: dict[str, object], where: str) -> tuple[str, Outcome]:
         raise JoyError(
             f"a row needs 'failure', got {', '.join(map(str, row))}",
             where=where,
-            help="see docs/gateway.md, 'The request log'",
+            help="see docs/how-to/gateway.md, 'The request log'",
         )
     failure = row["failure"]
     try:

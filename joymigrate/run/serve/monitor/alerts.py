@@ -18,7 +18,7 @@ from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.serve.monitor.derive import QUANTILES, all_series
 from joymigrate.schema import document, read_file, setting
 
-HELP = "see docs/monitor.md, 'Alerts'"
+HELP = "see docs/how-to/monitor.md, 'Alerts'"
 KINDS = ("log", "webhook", "dingtalk", "feishu", "wecom")
 SEVERITIES = ("info", "warning", "critical")
 DEFAULTS = Path(__file__).parent / "alerts.yaml"

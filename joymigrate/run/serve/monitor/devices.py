@@ -19,7 +19,7 @@ from joymigrate.schema import document, read_file, setting
 
 FILE = "monitor.yaml"
 GROUPS = ("index", "util", "used", "total")
-HELP = "see docs/monitor.md"
+HELP = "see docs/how-to/monitor.md"
 TOOL_SECONDS = 5.0
 HOST_SECONDS = 0.1  # the processors are watched for so long
 Run = Callable[[Sequence[str]], str]

@@ -1,4 +1,4 @@
-"""The metrics of a ranking server; docs/serve-ranking.md lists them."""
+"""The metrics of a ranking server; docs/how-to/serve-ranking.md lists them."""
 
 from __future__ import annotations
 

@@ -205,7 +205,8 @@ def open_package(path: Path, device: str) -> Program:
         raise JoyError(
             "an AOTInductor package does not say what goes in",
             where=str(path),
-            help=f"write {path.stem}.{FILE} beside it, with `dimensions` (docs/serve-ranking.md)",
+            help=f"write {path.stem}.{FILE} beside it, with `dimensions` "
+            "(docs/how-to/serve-ranking.md)",
         )
     try:
         compiled = torch._inductor.aoti_load_package(str(path))

@@ -1,7 +1,7 @@
 """Fresh weights: published versions applied between batches, whole or not at all, and taken back.
 
-The published format is docs/continuous.md; `joymigrate.run.train.formats.versions` reads it. A
-version is read and compared with its hashes first, then every tensor's shape is checked, then all
+The published format is docs/how-to/continuous.md; `joymigrate.run.train.formats.versions` reads it.
+A version is read and compared with its hashes first, then every tensor's shape is checked, then all
 of it is written while no batch runs. What it replaced is kept, so that version N-1 is one step
 away. A process that is killed starts again from the published files: nothing of it is on disk but
 the version that an operator pinned.

@@ -1,7 +1,7 @@
 """Published versions of a model that keeps learning: snapshots and deltas, each whole or absent.
 
-docs/continuous.md is the contract. A version's forms lie in a folder or in Redis; what is read is
-compared with its content hash before it is handed out.
+docs/how-to/continuous.md is the contract. A version's forms lie in a folder or in Redis; what is
+read is compared with its content hash before it is handed out.
 """
 
 from __future__ import annotations

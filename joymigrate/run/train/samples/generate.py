@@ -20,7 +20,7 @@ from joymigrate.run.train.samples.histories import HistoryStore, LmdbPieces
 TASTES = 8  # hidden groups of users and of items
 START = 1_760_000_000  # seconds; the first event
 SCHEMA = """\
-# The features of the generated clicks. docs/samples.md explains the keys.
+# The features of the generated clicks. docs/how-to/samples.md explains the keys.
 schema: joymigrate.features/1
 label: click
 group: user_id

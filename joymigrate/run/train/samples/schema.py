@@ -233,7 +233,7 @@ def check_feature(schema: FeatureSchema, name: str, feature: Feature) -> None:
 
 def load(path: Path) -> FeatureSchema:
     """The schema of a file; its history store counts from the file's folder."""
-    raw, source = load_file(path, "features", "docs/samples.md shows one")
+    raw, source = load_file(path, "features", "docs/how-to/samples.md shows one")
     if not isinstance(raw, dict):
         raise JoyError("the schema has no keys", where=str(path))
     schema = read(FeatureSchema, raw, source)

@@ -2,7 +2,7 @@
 
     from joymigrate.run.train.tables import EmbeddingBagCollection, EmbeddingBagConfig
 
-docs/tables.md has the whole; importing this package imports no torch before a name is used.
+docs/how-to/tables.md has the whole; importing this package imports no torch before a name is used.
 """
 
 from __future__ import annotations

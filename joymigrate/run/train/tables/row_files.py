@@ -403,7 +403,7 @@ def export_rows(folder: Path, target: Path) -> list[Path]:
         listed[name] = {
             "file": path.name, "rows": count, "columns": rows.about["columns"],
             "dynamic": rows.about["dynamic"],
-            # The first value of an id without a row follows from these (docs/tables.md).
+            # The first value of an id without a row follows from these (docs/how-to/tables.md).
             "seed": rows.about["seed"], "low": rows.about["low"], "high": rows.about["high"],
         }  # fmt: skip
     listing = {"schema": "joymigrate.table-export/1", "tables": listed}

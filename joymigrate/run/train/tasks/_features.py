@@ -18,5 +18,6 @@ class NeedsSchema(Task):
         raise JoyError(
             "this task reads features, and the data have no schema",
             where="data.schema",
-            help="data: {train: clicks-*.parquet, schema: features.yaml}; see docs/samples.md",
+            help="data: {train: clicks-*.parquet, schema: features.yaml}; "
+            "see docs/how-to/samples.md",
         )

@@ -14,7 +14,7 @@ EDGES = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0, -3.0, 1e-30, INF, -INF, NAN])
 REAL = torch.cat([torch.linspace(-6.3, 6.4, 41), EDGES])
 WIDE = torch.cat([torch.linspace(-31.4, 33.1, 60), torch.tensor([1e-6, 1e-3, 80.0]), EDGES])
 POSITIVE = torch.cat([torch.logspace(-4, 1.8, 50), torch.tensor([INF, NAN])])
-# torch's CPU kernels give nan at infinity for these; the limit is ours (docs/fill.md)
+# torch's CPU kernels give nan at infinity for these; the limit is ours (docs/how-to/fill.md)
 FINITE = WIDE[torch.isfinite(WIDE)]
 EMPTY = torch.empty(0, 3)
 

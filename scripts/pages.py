@@ -1,0 +1,143 @@
+"""Pages of docs/ with their generated parts, for the site, an offline bundle and the tests.
+
+A line `<!-- generated: NAME -->` of a page stands for what `MAKERS[NAME]` says of the program as it
+is. mkdocs calls the functions `on_…` (mkdocs.yml, hooks); `python -m scripts.pages FOLDER` writes
+docs/ whole into a folder.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import posixpath
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.M)
+COLUMNS = 96
+REDIRECT = """<!DOCTYPE html>
+<html><head><meta charset="utf-8"><title>Moved</title><link rel="canonical" href="{to}">
+<script>location.replace("{to}" + location.hash)</script>
+<meta http-equiv="refresh" content="0; url={to}"></head>
+<body>This page is now at <a href="{to}">{to}</a>.</body></html>
+"""
+
+
+def commands() -> str:
+    """The help of every command, one heading each."""
+    parts = []
+    for name, text in list_helps():
+        parts.append(f"## joymigrate {name}\n\n```text\n{text.rstrip()}\n```\n")
+    return "\n".join(parts)
+
+
+def list_helps() -> Iterator[tuple[str, str]]:
+    """Every command and sub-command with what its `--help` prints."""
+    import click
+
+    from joymigrate.cli import _main, _rehearse_setup
+
+    def walk(command: Any, name: str) -> Iterator[tuple[str, str]]:
+        context = click.Context(
+            command, info_name=f"joymigrate {name}", max_content_width=COLUMNS, color=False
+        )
+        context.terminal_width = COLUMNS
+        yield name, command.get_help(context)
+        for key, child in getattr(command, "commands", {}).items():
+            if not child.hidden and key != "default":
+                yield from walk(child, f"{name} {key}")
+
+    for name in _main.command_names():
+        yield from walk(_main.load(name), name)
+    yield from walk(_rehearse_setup.parser(), "rehearse setup")
+
+
+def rules() -> str:
+    """Every rule for the default chip."""
+    from joymigrate.report import rules as page
+
+    return without_title(page.reference())
+
+
+def schemas() -> str:
+    """The keys of every document."""
+    from joymigrate.report import schemas as page
+    from joymigrate.schema import find, names
+
+    return without_title(page.page([find(name) for name in names()]))
+
+
+def settings() -> str:
+    """The keys of the configuration."""
+    from joymigrate.report import schemas as page
+    from joymigrate.schema import find
+
+    _, _, table = page.section(find("settings")).partition("| key |")
+    return f"| key |{table}".replace("`? |", "` |")  # all may be left out
+
+
+def versions() -> str:
+    """Which versions of the default chip's software go together."""
+    from joymigrate import chips
+    from joymigrate.report import versions as page
+
+    return without_title(page.page(chips.target(None)))
+
+
+def operators() -> str:
+    """Which operators of the vendor a rehearsal computes."""
+    # Beside torch_npu and without CANN, torch can't be imported unless told to leave it alone.
+    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    try:
+        from joymigrate.run.rehearse.refs.__main__ import table
+    except ImportError:
+        return "The list needs torch: `python -m joymigrate.run.rehearse.refs` prints it."
+    return without_title(table())
+
+
+def without_title(text: str) -> str:
+    """A page without its first heading."""
+    return re.sub(r"\A# .*\n+", "", text)
+
+
+MAKERS: dict[str, Callable[[], str]] = {
+    make.__name__: make for make in (commands, rules, schemas, settings, versions, operators)
+}
+
+
+def expand(text: str) -> str:
+    """A page with its generated parts; KeyError where a part has no maker."""
+    return MARK.sub(lambda found: MAKERS[found[1]](), text)
+
+
+def write(folder: Path) -> None:
+    """docs/ with its generated parts, as a new folder."""
+    shutil.copytree(DOCS, folder)
+    for page in folder.rglob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        if MARK.search(text):
+            page.write_text(expand(text), encoding="utf-8")
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Of mkdocs: the generated parts."""
+    return expand(markdown)
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Of mkdocs: a page at every address that a page had before it moved."""
+    for old, new in config["extra"]["moved"].items():
+        there = Path(config["site_dir"], old).with_suffix(".html")
+        to = posixpath.relpath(new.replace(".md", ".html"), posixpath.dirname(old) or ".")
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_text(REDIRECT.format(to=html.escape(to)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
