@@ -1,6 +1,6 @@
 """The backtest: how many failures that people met on real chips a rehearsal (or a scan) warns of.
 
-    python benchmarks/rehearse_backtest.py [--host-checks CHECKOUTS] [-o docs/rehearse-backtest.md]
+    python benchmarks/rehearse_backtest.py [-o docs/rehearse-backtest.md]
 
 `backtest/threads.csv` names public threads, `known` ones and ones `collected` (and, later, `fresh`
 ones) without a look at this code; `backtest/programs.yaml` holds a minimal program for each cause.
@@ -38,7 +38,6 @@ ALARMS = ("refused", "raises", "race")
 def main() -> None:
     """Run every program once and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--host-checks", type=Path)
     parser.add_argument("-o", "--output", type=Path, help="a page whose table is made anew")
     asked = parser.parse_args()
     programs = yaml.safe_load((FOLDER / "programs.yaml").read_text(encoding="utf-8"))
@@ -47,7 +46,7 @@ def main() -> None:
         threads = list(csv.DictReader(file))
     everything = {**programs, **{FINE + name: {"code": code} for name, code in fine.items()}}
     with tempfile.TemporaryDirectory() as temporary:
-        said = warnings(everything, Path(temporary), asked.host_checks)
+        said = warnings(everything, Path(temporary))
     first = {name: first_match(said[name], one["expect"]) for name, one in programs.items()}
     alarms = {
         name: "; ".join(words for kind, words in said[FINE + name] if kind in ALARMS)
@@ -56,13 +55,12 @@ def main() -> None:
     text = "\n".join(table(threads, first, {k: v for k, v in alarms.items() if v}, len(fine)))
     print(text)
     if asked.output is not None:
-        asked.output.write_text(replaced(asked.output, asked.host_checks, text), encoding="utf-8")
+        asked.output.write_text(replaced(asked.output, text), encoding="utf-8")
 
 
-def replaced(page: Path, host: Path | None, table: str) -> str:
+def replaced(page: Path, table: str) -> str:
     """The page with this table between its marks."""
-    which = "host checks" if host else "documents"
-    begin, end = f"<!-- backtest: {which} -->", "<!-- end -->"
+    begin, end = "<!-- backtest: documents -->", "<!-- end -->"
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(begin)
     _, _, after = rest.partition(end)
@@ -80,14 +78,14 @@ def first_match(said: list[tuple[str, str]], expected: str) -> str:
 
 
 def warnings(
-    programs: Mapping[str, Mapping[str, Any]], folder: Path, host: Path | None
+    programs: Mapping[str, Mapping[str, Any]], folder: Path
 ) -> dict[str, list[tuple[str, str]]]:
     """What the rehearsal, then the scan, say of each program: (which, words)."""
     said: dict[str, list[tuple[str, str]]] = {name: [] for name in programs}
     for name, one in programs.items():
         (folder / f"{name}.py").write_text(START + one["code"], encoding="utf-8")
     for (soc, mode), names in groups(programs).items():
-        for name, found, end in rehearsed(soc, mode, names, folder, host):
+        for name, found, end in rehearsed(soc, mode, names, folder):
             said[name] += list(spoken(found)) + list(ended(end))
     done = subprocess.run(
         [sys.executable, "-m", "joymigrate", "scan", str(folder), "--format", "json"],
@@ -112,7 +110,7 @@ def groups(programs: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], l
 
 
 def rehearsed(
-    soc: str, mode: str, names: list[str], folder: Path, host: Path | None
+    soc: str, mode: str, names: list[str], folder: Path
 ) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
     """Rehearse programs on one model in one mode: per program the result and how it ended."""
     options = read_options(
@@ -121,7 +119,7 @@ def rehearsed(
     )  # fmt: skip
     ends = folder / f"ended-{soc}-{mode}.json"
     files = [str(folder / f"{name}.py") for name in names]
-    with session.open_session(options, host) as settings:
+    with session.open_session(options) as settings:
         environment = session.environment(settings, {**os.environ, "OMP_NUM_THREADS": "1"})
         subprocess.run(
             [sys.executable, str(FOLDER / "batch.py"), str(ends), *files],
@@ -141,9 +139,8 @@ def spoken(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "falls back", f"{row['op']} runs on the CPU"
     for row in found["some_releases"]:
         yield "other releases", f"{row['op']} is in torch_npu {row['releases']} only"
-    for row in found["launches"]:
-        if row["aicpu"]:
-            yield "slow CPU", f"{row['op']}: slow CPU (AICPU) {' '.join(row['aicpu'])}"
+    for row in found["slow_kernels"]:
+        yield "slow CPU", f"{row['op']}: slow CPU (AICPU) {' '.join(row['aicpu'])}"
     for row in found["races"]:
         first, second = (row[key].rpartition(":")[2] for key in ("first_where", "where"))
         yield "race", f"lines {first} and {second}: {row['message']}"

@@ -17,7 +17,7 @@ from joymigrate.errors import JoyError
 from joymigrate.schema import Source, document, load_file, read, setting
 
 NAME = "joymigrate"
-ENVIRONMENT = {"to": "JOYMIGRATE_TO", "host_checks": "JOYMIGRATE_HOST_CHECKS"}
+ENVIRONMENT = {"to": "JOYMIGRATE_TO"}
 HELP = "name a readable file with --settings"
 
 
@@ -41,9 +41,6 @@ class Settings:
     codemods: tuple[str, ...] = setting((), "files or folders of the project's own codemods")
     baseline: str | None = setting(None, "file of known findings that are not reported again")
     chip_version: str | None = setting(None, "version of the chip's torch package, as in chip.yaml")
-    host_checks: str | None = setting(
-        None, "folder with checkouts of the vendor's host code, as `rehearse --host-checks`"
-    )
     jobs: int = setting(0, "processes to use; 0 means one per core", least=0)
     lang: str = setting("en", "language of reports: en or zh")
     effort: Mapping[str, float] = setting(

@@ -97,7 +97,7 @@ SIDES = ("original", "direct", "agnostic")
 
 
 def judged_calls(row: Mapping[str, Any]) -> int | None:
-    """Calls whose arguments the chip's documents or the vendor's host code judged, of `calls`."""
+    """Calls whose arguments the chip's documents or recorded answers judged, of `calls`."""
     judged = row.get("judged")
     return None if judged is None else int(judged["calls"]) - int(judged["nobody"])
 
@@ -142,7 +142,7 @@ def figures(found: Sequence[Mapping[str, Any]], listed: Sequence[Program]) -> It
     passed = [row for row in found if rows.judged(row, "final")[0] is Outcome.PASSES]
     calls = sum(int(row.get("calls", 0)) for row in passed)
     seen = sum(judged_calls(row) or 0 for row in passed)
-    yield f"In those that pass, documents or the vendor's host code judged the arguments of {seen}"
+    yield f"In those that pass, documents or recorded answers judged the arguments of {seen}"
     yield f"of {calls} calls. The others ran on the simulated chip alone: nobody vouches for them."
     yield ""
     yield from areas(found)

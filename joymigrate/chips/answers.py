@@ -1,4 +1,4 @@
-"""What a chip's own host code answers to questions about single tensors: `ops/host_answers.csv`.
+"""What the vendor's code was recorded to answer about single tensors: `ops/host_answers.csv`.
 
 Facts, recorded per kernel, tensor and model with their source. A dtype that is neither taken nor
 refused is not known.
@@ -49,7 +49,6 @@ def read_answers(path: Path) -> tuple[TensorAnswer, ...]:
             raise JoyError(
                 f"a table of answers has the columns {','.join(COLUMNS)}",
                 where=str(path),
-                help="joymigrate oplist validate --host-checks CHECKOUTS --table FILE writes one",
             )
         return tuple(read_row(row, f"{path}:{number}") for number, row in enumerate(lines, 2))
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-AICPU = "aicpu:"  # in lists of launched kernels, before those on the chip's CPU
 COLUMNS = ("kernel", "models", "dtypes", "slow", "source")
 
 

@@ -20,12 +20,6 @@ def command(
     ),
     cards: str = typer.Option("", "--cards", help="Numbers of cards, such as 8,64."),
     step_ms: float | None = typer.Option(None, "--step-ms", help="A measured step, for its MFU."),
-    launches: Path | None = typer.Option(
-        None,
-        "--launches",
-        metavar="REPORT",
-        help="A rehearsal's report with host checks: the kernels that the chip launches.",
-    ),
     form: str = typer.Option("text", "--format", help="text or json."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
 ) -> int:
@@ -48,8 +42,7 @@ def command(
     found = cost.bound_step(
         work, peaks, cards=numbers(cards), measured_us=step_ms * 1000 if step_ms else None
     )
-    launched = cost.read_launched(launches, work) if launches else None
-    emit(report.render(form, found, launched, chip=chip.name, trace=str(trace)), output)
+    emit(report.render(form, found, chip=chip.name, trace=str(trace)), output)
     return Exit.OK
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -33,13 +32,6 @@ def command(
     ),
     listed: bool = typer.Option(False, "--list", help="Only list the releases that are there."),
     show: bool = typer.Option(False, "--show", help="Only print pip's command."),
-    host_checks: Path | None = typer.Option(
-        None,
-        "--host-checks",
-        metavar="CHECKOUTS",
-        help="Build the vendor's host code from your checkouts of it. Goes on where it was.",
-    ),
-    jobs: int = typer.Option(0, "-j", "--jobs", min=0, help="Compilers at once; 0: one per core."),
 ) -> int:
     """Put the chip's package that fits this torch into joymigrate's cache.
 
@@ -55,30 +47,11 @@ def command(
     if show:
         print(by_hand(release))
         return Exit.OK
-    if host_checks is not None:
-        return build_host_checks(host_checks, jobs)
     made = releases.set_up(release, tell=tell)
     print(f"{releases.PACKAGE} {made.version} for rehearsals: {made.folder}")
     torch = releases.torch_version()
     if not releases.fits(made.version, torch):
         tell(f"rehearsals here do not take it: it fits another torch than {torch}")
-    return Exit.OK
-
-
-def build_host_checks(folder: Path, jobs: int) -> int:
-    """Compile the vendor's host code for the package that rehearsals here run."""
-    from joymigrate.run.rehearse.build import find_package
-    from joymigrate.run.rehearse.host_checks import build
-    from joymigrate.run.rehearse.host_checks.checkouts import find_checkouts
-
-    offer(yes=False)
-    made = build.build(find_checkouts(folder), find_package(), jobs=jobs, tell=build.tell_progress)
-    print(f"host checks: {made.label}")
-    print(
-        f"{len(made.kernels)} of {made.called} kernels of the package can be asked: {made.library}"
-    )
-    for path, error in sorted(made.left_out.items()):
-        tell(f"not compiled: {path}: {error}")
     return Exit.OK
 
 

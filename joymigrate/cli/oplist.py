@@ -215,15 +215,6 @@ def validate(
     dump: Path | None = typer.Option(
         None, "--dump", metavar="FILE", help="A dump of the dispatcher taken elsewhere."
     ),
-    host_checks: Path | None = typer.Option(
-        None,
-        "--host-checks",
-        metavar="CHECKOUTS",
-        help="Ask the vendor's host code, built from these checkouts, and compare its answers.",
-    ),
-    table: Path | None = typer.Option(
-        None, "--table", metavar="FILE", help="With --host-checks: write its answers as a table."
-    ),
     form: str = FORMAT,
     output: Path | None = OUTPUT,
 ) -> int:
@@ -234,12 +225,6 @@ def validate(
 
     one_of(form, FORMATS, "--format")
     oplist = choose_list(to, version, ops, wheel)
-    if host_checks is not None:
-        from joymigrate.cli import _oplist_host
-
-        return _oplist_host.validate(oplist, host_checks, table, form, output)
-    if table is not None:
-        raise JoyError("--table belongs to --host-checks", help="--host-checks CHECKOUTS")
     raw = read_json(dump) if dump else rehearsed_dump(oplist)
     real = dispatcher.read(raw, str(dump or "the rehearsal"))
     seen = str(real.get("version", ""))

@@ -48,12 +48,6 @@ def command(
         metavar="VERSION",
         help="The version of CANN that the package is told (default: what it came out with).",
     ),
-    host_checks: Path | None = typer.Option(
-        None,
-        "--host-checks",
-        metavar="CHECKOUTS",
-        help="Ask the vendor's own host code, built from your checkouts of it.",
-    ),
     inject: list[str] | None = typer.Option(
         None, "--inject", help="A faulty operator: gelu=1e-2 (relative error). Repeatable."
     ),
@@ -101,7 +95,7 @@ def command(
     from joymigrate.extras import need
     from joymigrate.run.kit import seal as sealing
     from joymigrate.run.rehearse import matrix_unit, report, session
-    from joymigrate.run.rehearse.options import checkouts, read_options
+    from joymigrate.run.rehearse.options import read_options
 
     need("torch", "torch", what="a rehearsal")
     _rehearse_setup.offer(yes=yes)
@@ -121,7 +115,7 @@ def command(
         strict=strict,
         cann=cann,
     )
-    with session.open_session(options, checkouts(host_checks)) as settings:
+    with session.open_session(options) as settings:
         if not quiet:
             with speaking(language):
                 print(report.banner(settings), file=sys.stderr, flush=True)

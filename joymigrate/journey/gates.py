@@ -40,7 +40,7 @@ class Gates:
     )
     fallbacks: int | None = setting(None, "most operators that run on the CPU", least=0)
     refusals: int | Literal["off"] = setting(
-        0, "most calls that the chip refuses by its documents or host code, or off", least=0
+        0, "most calls that the chip refuses by what is recorded, or off", least=0
     )
     memory_gib: float | None = setting(None, "most memory of one device", least=0)
     coverage: float | None = setting(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.profile.cost.bound import Cost, Scaling
-from joymigrate.profile.cost.launched import Hidden, Launched
 from joymigrate.report.fields import fields
 from joymigrate.report.json_ import dumps
 
@@ -14,18 +13,14 @@ FORMATS = ("text", "json")
 MOST = 10
 
 
-def render(
-    form: str, cost: Cost, launched: Launched | None = None, *, chip: str, trace: str
-) -> str:
+def render(form: str, cost: Cost, *, chip: str, trace: str) -> str:
     """The cost in one of `FORMATS`."""
     if form == "json":
-        return dumps(document(cost, launched, chip=chip, trace=trace))
-    return text(cost, launched, chip=chip, trace=trace)
+        return dumps(document(cost, chip=chip, trace=trace))
+    return text(cost, chip=chip, trace=trace)
 
 
-def document(
-    cost: Cost, launched: Launched | None = None, *, chip: str, trace: str
-) -> dict[str, Any]:
+def document(cost: Cost, *, chip: str, trace: str) -> dict[str, Any]:
     """`joymigrate.cost/1`. Times in µs of one step, sizes in bytes."""
     work, peaks = cost.work, cost.peaks
     return {
@@ -55,19 +50,7 @@ def document(
         if cost.measured_us is None
         else {"us": cost.measured_us, "mfu": cost.measured_mfu},
         "scaling": [row(one) for one in cost.scaling],
-        "launched": None if launched is None else kernels(launched),
         "notes": list(cost.notes),
-    }
-
-
-def kernels(launched: Launched) -> dict[str, Any]:
-    """What the chip launches for the step's operators, as its host code says."""
-    return {
-        "grade": "rehearsed",
-        **fields(launched, "versions kernels moving slow asked"),
-        "hidden": [
-            fields(one, "op where calls moving slow") for one in launched.hidden[: MOST * 3]
-        ],
     }
 
 
@@ -94,27 +77,7 @@ def size(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def launch_lines(launched: Launched) -> list[str]:
-    """Kernels that nobody wrote, most calls first."""
-    lines = [
-        "",
-        f"  the chip launches {launched.kernels:.0f} kernels for these operators: "
-        f"{launched.moving:.0f} cast or move, {launched.slow:.0f} run on its slow CPU",
-        f"  (rehearsed: host code of {launched.versions or 'an unknown version'}; "
-        f"{launched.asked:.0%} of the calls were asked, others count as one kernel; "
-        "their time is in no figure above)",
-    ]
-    return lines + [f"    {hidden_line(one)}" for one in launched.hidden[:MOST]]
-
-
-def hidden_line(one: Hidden) -> str:
-    """One operator at one line with what it launches beside its own kernel."""
-    parts = [f"moves by {', '.join(one.moving)}"] if one.moving else []
-    parts += [f"on the slow CPU: {', '.join(one.slow)}"] if one.slow else []
-    return f"{one.where}: {one.op}, {one.calls} calls: {'; '.join(parts)}"
-
-
-def text(cost: Cost, launched: Launched | None = None, *, chip: str, trace: str) -> str:
+def text(cost: Cost, *, chip: str, trace: str) -> str:
     """For a terminal."""
     work, peaks = cost.work, cost.peaks
     total = sum(work.flops.values())
@@ -153,8 +116,6 @@ def text(cost: Cost, launched: Launched | None = None, *, chip: str, trace: str)
     lines += [
         f"    {milliseconds(us):>12}  {by:<8} {name}" for name, us, by in cost.eager_by[:MOST]
     ]
-    if launched is not None:
-        lines += launch_lines(launched)
     if cost.scaling:
         lines += ["", "  data parallel        exchange    all hidden  nothing hidden  efficiency"]
     for one in cost.scaling:

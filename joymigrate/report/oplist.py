@@ -10,11 +10,9 @@ from joymigrate.profile.oplist.compare import Change, Validation
 from joymigrate.profile.oplist.lists import OpList
 from joymigrate.profile.support import Support
 from joymigrate.report.fields import fields
-from joymigrate.run.rehearse.host_checks.validate import AnswerCheck
 
 SCHEMA = "joymigrate.oplist/1"
 DIFF_SCHEMA = "joymigrate.oplist-diff/1"
-ANSWERS_SCHEMA = "joymigrate.oplist-answers/1"
 VALIDATION_SCHEMA = "joymigrate.oplist-validation/1"
 Row = tuple[str, str, Support]
 
@@ -131,35 +129,6 @@ def validation_document(oplist: OpList, found: Validation) -> dict[str, Any]:
             fields(one, "op=name listed dispatcher reason") for one in found.differences
         ],
     }
-
-
-def answers_document(oplist: OpList, label: str, found: AnswerCheck) -> dict[str, Any]:
-    """Recorded answers of the host code against fresh ones, as plain data."""
-    return {
-        "schema": ANSWERS_SCHEMA,
-        "chip": oplist.chip.name,
-        "asked": label,
-        **fields(found, "compared equal unasked"),
-        "differences": [
-            fields(one, "kernel parameter model recorded asked") for one in found.changes
-        ],
-    }
-
-
-def answers_text(oplist: OpList, label: str, found: AnswerCheck) -> str:
-    """Every difference between recorded and fresh answers, and the counts."""
-    lines = [
-        f"{one.kernel} {one.parameter} on {one.model}: recorded {one.recorded or 'nothing'}, "
-        f"asked {one.asked or 'nothing'}"
-        for one in found.changes
-    ]
-    if found.unasked:
-        lines.append(f"recorded, and not asked now: {', '.join(found.unasked)}")
-    lines.append(
-        f"{oplist.chip.name} against host code of {label}: {found.equal} of {found.compared} "
-        f"tensors and models equal, {len(found.unasked)} recorded kernels not asked."
-    )
-    return "\n".join(lines) + "\n"
 
 
 def validation_text(oplist: OpList, found: Validation) -> str:

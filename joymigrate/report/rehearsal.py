@@ -22,11 +22,10 @@ SINGULAR = {
     "fallbacks": "fallback",
     "traps": "trap",
     "documented": "documented",
-    "host_checked": "host-checked",
     "unsimulated": "unsimulated",
     "races": "race",
 }
-REFUSALS = ("documented", "host_checked")  # what `refusals` means
+REFUSALS = ("documented",)  # what `refusals` means
 GROUNDS = (*SINGULAR, "refusals")
 
 

@@ -15,7 +15,7 @@ from joymigrate.language import Language, Text, restore_texts, speaking, width
 from joymigrate.report import verdict_html, verdict_md, verdict_text
 from joymigrate.report.html.rehearsal import page
 from joymigrate.report.verdict_words import content
-from joymigrate.run.rehearse.summary import NOT_COVERED, OUTCOMES, as_text
+from joymigrate.run.rehearse.summary import as_text
 from joymigrate.verify.task import Question, compare
 from joymigrate.verify.task.document import document
 
@@ -137,7 +137,7 @@ REHEARSAL = {
          "message": "float64 becomes float32 on the device", "calls": 2, "grade": "documented",
          "source": "Atlas training series has no BFLOAT16 (kernel documents)"},
         {"where": "train.py:6", "op": "aten::mul", "kernel": "aclnnMul", "dtype": "",
-         "message": "float64 becomes float32 on the device", "calls": 1, "grade": "host_checked",
+         "message": "float64 becomes float32 on the device", "calls": 1, "grade": "documented",
          "source": ""},
     ],
     "ordered": {"accesses": 9, "copies": 1, "collectives": 1, "streams": 2},
@@ -146,12 +146,8 @@ REHEARSAL = {
                "first_where": "train.py:8", "first_op": "aten::mul",
                "remedy": "torch.npu.mstx marks ranges on this chip"}],
     "arguments_judged": {"calls": 5, "by": {"documents": 3}, "nobody": 2},
-    "host_checks": {"versions": "8.2", "kernels": 7, "called": 9, "share": 0.5,
-                    "outcomes": dict.fromkeys(OUTCOMES, 1), "not_covered": NOT_COVERED},
-    "launches": [{"where": "train.py:7", "op": "aten::sort", "calls": 1, "moving": [],
-                  "kernels": ["aclnnSort"], "aicpu": ["Sort"]}],
     "slow_kernels": [{"where": "train.py:7", "op": "aten::sort", "calls": 1, "aicpu": ["Sort"],
-                      "source": "host checks"}],
+                      "source": "ops-math 9.1.0"}],
     "differences": [], "measured": [],
     "grades": {"documented": 2, "rehearsed": 1, "measured": 0},
     "ranks": [{"rank": 0, "pid": 7, "command": ["train.py"], "calls": 5, "fallback_calls": 1,

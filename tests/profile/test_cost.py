@@ -220,30 +220,3 @@ def test_bad_options_are_one_error(
     path.write_text('{"schema": "joymigrate.trace/1"}\n')
     assert run(["profile", "cost", str(path), *option]) == 2
     assert "Traceback" not in capsys.readouterr().err
-
-
-def test_kernels_that_nobody_wrote_are_counted_with_their_lines(tmp_path: Path) -> None:
-    made = capture(
-        call("aten::cumsum", tensor(8), 0, out=tensor(8), calls=3),
-        call("aten::relu", tensor(8), out=tensor(8), calls=2),
-    )
-    rows = [
-        {"op": "aten::cumsum", "where": "a.py:3", "calls": 2, "kernels": ["Cast", "aicpu:Cumsum"],
-         "moving": ["Cast"], "aicpu": ["Cumsum"]},
-        {"op": "aten::cumsum", "where": "a.py:9", "calls": 2, "kernels": ["Cumsum"], "moving": [],
-         "aicpu": []},
-    ]  # fmt: skip
-    report = {"schema": "joymigrate.rehearsal/1", "launches": rows, "host_checks": None}
-    path = tmp_path / "report.json"
-    path.write_text(json.dumps(report))
-    found = cost.read_launched(path, cost.work_of(made))
-    # half of the calls of cumsum launch two kernels; relu was not asked and counts as one
-    assert (found.kernels, found.moving, found.slow) == (3 * 1.5 + 2, 1.5, 1.5)
-    assert found.asked == 3 / 5
-    assert [(one.where, one.slow) for one in found.hidden] == [("a.py:3", ("Cumsum",))]
-    path.write_text(json.dumps({**report, "launches": []}))
-    with pytest.raises(JoyError, match="names no launched kernels"):
-        cost.read_launched(path, cost.work_of(made))
-    path.write_text("{}")
-    with pytest.raises(JoyError, match="no report of a rehearsal"):
-        cost.read_launched(path, cost.work_of(made))

@@ -32,7 +32,9 @@ def page(result: Mapping[str, Any]) -> str:
         ),
         "refusals": ("What the chip would refuse", refusal_table(result)),
         "races": ("Uses of memory without an order", race_table(result)),
-        "launches": ("Kernels as launched", launch_table(result["launches"])),
+        "slow_kernels": (
+            "Kernels on the chip's slow CPU", slow_table(result.get("slow_kernels") or ())
+        ),
         "measured": ("What chips were measured to do", measured_table(result["measured"])),
         "unsimulated": ("Operators without simulation", count_table(result["unsimulated"], "op")),
         "triton": (
@@ -194,21 +196,13 @@ def count_table(rows: Sequence[Mapping[str, Any]], label: str) -> Html:
     return table(("operator", "calls"), [(mono(r[label]), r["calls"]) for r in rows])
 
 
-def launch_table(launches: Sequence[Mapping[str, Any]]) -> Html:
-    """Per operator: what its calls launch, which of it only casts or moves, which of it is slow."""
-    rows = [
-        (
-            mono(row["where"]),
-            mono(row["op"]),
-            " → ".join(row["kernels"]),
-            ", ".join(row["moving"]),
-            ", ".join(row["aicpu"]),
-            row["calls"],
-        )
-        for row in launches
+def slow_table(rows: Sequence[Mapping[str, Any]]) -> Html:
+    """Per operator: the kernels of its calls that run on the chip's own CPU, and who says so."""
+    made = [
+        (mono(r["where"]), mono(r["op"]), ", ".join(r["aicpu"]), r["calls"], r["source"])
+        for r in rows
     ]
-    heads = ("where", "operator", "kernels", "casts and copies", "on the chip's slow CPU", "calls")
-    return table(heads, rows)
+    return table(("where", "operator", "on the chip's slow CPU", "calls", "source"), made)
 
 
 def measured_table(measured: Sequence[Mapping[str, Any]]) -> Html:

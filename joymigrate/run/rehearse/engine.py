@@ -79,16 +79,16 @@ class Engine:
         record.repeated.clear()
         record.repeated_checks.clear()
         record.repeated_refusals.clear()
-        record.repeated_launches.clear()
+        record.repeated_slow.clear()
         for operator in self.operators:
             for key, hits in list(operator.hits.items()):
                 if not hits:
                     continue
                 for kernel in operator.kernels.get(key, ()):
                     record.repeated[kernel] += hits
-                judge, refusals, launch = operator.judged[key]
-                if launch:
-                    record.repeated_launches[launch] += hits
+                judge, refusals, slow = operator.judged[key]
+                if slow:
+                    record.repeated_slow[slow] += hits
                 record.repeated_checks[judge] += hits
                 for refusal in refusals:
                     record.repeated_refusals[refusal] += hits
@@ -329,7 +329,7 @@ class Dispatch:
             engine.record.operators[operator.name] = source
         engine.record.checks[passed.judge] += 1
         if not engine.always:
-            operator.judged[key] = (passed.judge, passed.refusals, passed.launch)
+            operator.judged[key] = (passed.judge, passed.refusals, passed.slow)
             operator.hits[key] = 0
             operator.rows[key] = row
             if passed.kernels:

@@ -85,9 +85,7 @@ def install_kernels(
     engine = Engine(
         settings,
         record,
-        Vendor(
-            shim, record, Limits(settings.soc), strict=settings.strict, label=settings.host_label
-        ),
+        Vendor(shim, record, Limits(settings.soc), strict=settings.strict),
         signatures,
     )
     streams = None

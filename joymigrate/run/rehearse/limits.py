@@ -1,7 +1,7 @@
 """What a chip kernel takes, parameter by parameter: the wheel does not hold these limits.
 
 One table names the models that lack a kernel (`kernel_models.csv`). Two say what it takes: the
-better one holds what the vendor's own published host code answered per model (`host_answers.csv`);
+better one holds what the vendor's code was recorded to answer per model (`host_answers.csv`);
 where it decides nothing the vendor's documents do (`kernel_parameters.csv`).
 A refusal from here is a recorded fact, never a measurement. It is silent where it can't know: the
 tables name parameters, a call has tensors in order with optional ones left out, so a dtype is only

@@ -17,9 +17,6 @@ def install(settings: Settings, shim: Shim, record: Record) -> None:
     """Fill the record with what only the runtime and the allocator know."""
     record.sources.append(lambda made: made.kernels.update(new_kernels(made, shim)))
     record.sources.append(lambda made: note_memory(made, settings, shim))
-    if shim.host is not None:
-        host = shim.host
-        record.sources.append(lambda made: made.host_outcomes.update(host.outcomes()))
     if settings.mode == "dry":
         record.sources.append(lambda made: note_sequence(made, shim))
     watch_resets(record, settings, shim)

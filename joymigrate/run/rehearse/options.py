@@ -94,12 +94,6 @@ def with_cann(settings: Settings, package: str) -> Settings:
     return replace(settings, cann=found, cann_fits="")
 
 
-def checkouts(named: Path | None) -> Path | None:
-    """The folder with the vendor's host code: named, of the environment, or of the settings."""
-    found = named or load(Path.cwd())["host_checks"]
-    return Path(found).expanduser() if found else None
-
-
 def rehearsable(name: str | None) -> chips.Chip:
     """The chip; `JoyError` for one whose package can't be had without its hardware."""
     chip = chips.target(name)

@@ -46,9 +46,8 @@ class Record:
     refusals: dict[str, dict[str, Any]] = field(default_factory=dict)
     races: dict[str, dict[str, Any]] = field(default_factory=dict)
     ordered: Counter[str] = field(default_factory=Counter)  # what the order was asked of
-    launches: dict[str, dict[str, Any]] = field(default_factory=dict)
-    repeated_launches: Counter[str] = field(default_factory=Counter)
-    host_outcomes: dict[str, int] = field(default_factory=dict)
+    slow_kernels: dict[str, dict[str, Any]] = field(default_factory=dict)
+    repeated_slow: Counter[str] = field(default_factory=Counter)  # by the keys of `slow_kernels`
     repeated_refusals: Counter[str] = field(default_factory=Counter)  # by the keys of `refusals`
     checks: Counter[str] = field(default_factory=Counter)  # first calls, by who judged them
     repeated_checks: Counter[str] = field(default_factory=Counter)
@@ -83,15 +82,11 @@ class Record:
             self.save()  # whoever kills this process now does not hide it
         return key
 
-    def launch(self, operator: str, kernels: Sequence[str], where: str, source: str = "") -> str:
-        """What one call of an operator launches on the chip. Returns the key of further calls.
-
-        With a `source` it comes from a table, which names slow kernels alone.
-        """
+    def slow(self, operator: str, kernels: Sequence[str], where: str, source: str) -> str:
+        """Kernels of one call that run on the chip's own CPU. Returns the key of further calls."""
         key = f"{operator} {' '.join(kernels)}"
-        row: dict[str, Any] = {"op": operator, "kernels": list(kernels), "where": where}
-        row = self.launches.setdefault(key, {**row, "calls": 0, "source": source})
-        row["calls"] += 1
+        row: dict[str, Any] = {"op": operator, "where": where, "calls": 0, "aicpu": list(kernels)}
+        self.slow_kernels.setdefault(key, {**row, "source": source})["calls"] += 1
         return key
 
     def trap(self, kind: str, where: str, remedy: str, message: str, **more: Any) -> None:

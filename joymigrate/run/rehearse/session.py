@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.language import restore_texts
-from joymigrate.run.rehearse.build import Package, build, find_package
+from joymigrate.run.rehearse.build import build, find_package
 from joymigrate.run.rehearse.options import with_cann
 from joymigrate.run.rehearse.presence import refuse_real_chip
 from joymigrate.run.rehearse.releases import choose
@@ -23,39 +23,22 @@ START = Path(__file__).parent / "start"  # holds the sitecustomize that every Py
 
 
 @contextmanager
-def open_session(settings: Settings, host_checks: Path | None = None) -> Iterator[Settings]:
+def open_session(settings: Settings) -> Iterator[Settings]:
     """Build the device if need be, and keep a folder for the rehearsal while it lasts.
 
-    `settings.session`, `libraries` and `package` are filled in here. `host_checks` is a folder with
-    checkouts of the vendor's host code, which is built on first use and asked before every call.
+    `settings.session`, `libraries` and `package` are filled in here.
     """
     refuse_real_chip()
     package = find_package()
     libraries = build(package)
-    checked = with_host_checks(with_cann(settings, package.version), host_checks, package)
+    told = with_cann(settings, package.version)
     folder = Path(tempfile.mkdtemp(prefix="joymigrate-rehearsal-"))
     try:
-        ready = replace(checked, session=folder, libraries=libraries, package=package.version)
+        ready = replace(told, session=folder, libraries=libraries, package=package.version)
         ready.save()
         yield ready
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def with_host_checks(settings: Settings, folder: Path | None, package: Package) -> Settings:
-    """The settings with the vendor's host code, built now unless it was before."""
-    if folder is None:
-        return settings
-    from joymigrate.run.rehearse.host_checks import build as host
-    from joymigrate.run.rehearse.host_checks.checkouts import find_checkouts
-
-    checks = host.build(find_checkouts(folder), package, tell=host.tell_progress)
-    return replace(
-        settings,
-        host_library=str(checks.library),
-        host_label=checks.label,
-        host_kernels=(len(checks.kernels), checks.called),
-    )
 
 
 def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:

@@ -32,7 +32,7 @@ SOCS = {
     "310P3": "Ascend310P3",
     "310B1": "Ascend310B1",
 }
-# What the vendor's host code calls the models, by the beginning of the full name.
+# What the tables call the models, by the beginning of the full name.
 HOST_MODELS = {
     "Ascend910B": "910B",
     "Ascend910_93": "910_93",
@@ -63,9 +63,6 @@ class Settings:
     policy: str = "count"
     strict: bool = False  # a call that the chip refuses by its documents raises
     inject: dict[str, float] = field(default_factory=dict)
-    host_library: str = ""  # the vendor's host code, built by the user (see host_checks/)
-    host_label: str = ""  # which versions it was made of
-    host_kernels: tuple[int, int] = (0, 0)  # of so many that the package calls, these can be asked
 
     def save(self) -> None:
         """Write them into the session folder."""

@@ -8,14 +8,11 @@ import os
 from collections import Counter
 from collections.abc import Callable
 
-from joymigrate.errors import JoyError
 from joymigrate.run.rehearse.build import RUNTIME, SWITCH
-from joymigrate.run.rehearse.limits import UNLIKE_CHIP
-from joymigrate.run.rehearse.settings import HOST_MODELS, Settings
+from joymigrate.run.rehearse.settings import Settings
 
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 SEQUENCE_LIMIT = 1 << 20  # as in shim/kernels.c
-HOST_OUTCOMES = ("asked", "refused", "unknown", "absent", "crashed", "skipped")  # shim/host.c
 
 
 def load_runtime(settings: Settings) -> ctypes.CDLL:
@@ -49,10 +46,6 @@ class Shim:
         self.runtime.joy_kernel_counts.restype = ctypes.POINTER(ctypes.c_uint64)
         self.runtime.joy_kernel_sequence.restype = ctypes.POINTER(ctypes.c_uint16)
         self.set_tracing = self.runtime.joy_set_tracing
-        self.host = HostDoor(self.runtime, settings) if settings.host_library else None
-        for number, name in enumerate(self.names if self.host else ()):
-            if name in UNLIKE_CHIP:
-                self.runtime.joy_host_leave(number)
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -132,43 +125,3 @@ def visible(devices: int) -> int:
             break
         count, last = count + 1, number
     return count
-
-
-class HostDoor:
-    """The vendor's host code in this process: what it said of the calls since `reset`."""
-
-    def __init__(self, runtime: ctypes.CDLL, settings: Settings) -> None:
-        self.runtime = runtime
-        for name in ("text", "launched", "refused"):
-            getattr(runtime, f"joy_host_{name}").restype = ctypes.c_char_p
-        for name in ("outcomes", "since"):
-            getattr(runtime, f"joy_host_{name}").restype = ctypes.POINTER(ctypes.c_uint64)
-        runtime.aclGetRecentErrMsg.restype = ctypes.c_char_p
-        model = next(m for start, m in HOST_MODELS.items() if settings.soc.startswith(start))
-        if runtime.joy_host_open(settings.host_library.encode(), model.encode()):
-            said = (runtime.aclGetRecentErrMsg() or b"").decode(errors="replace")
-            raise JoyError(f"the host checks do not load: {said}", where=settings.host_library)
-        self.reset = runtime.joy_host_reset
-
-    def outcomes(self) -> dict[str, int]:
-        """How the questions of this process ended, in all."""
-        counts = self.runtime.joy_host_outcomes()
-        return {name: counts[number] for number, name in enumerate(HOST_OUTCOMES)}
-
-    def answered(self) -> bool:
-        """Whether every call since `reset` was asked, and answered."""
-        asked, refused, *rest = (self.runtime.joy_host_since()[i] for i in range(6))
-        return bool(asked or refused) and not any(rest)
-
-    def refusal(self) -> tuple[str, int, str] | None:
-        """Kernel, status and message of a refusal since `reset`, in the chip's own words."""
-        status = self.runtime.joy_host_status()
-        if not status:
-            return None
-        text = self.runtime.joy_host_text().decode(errors="replace").strip()
-        kernel = self.runtime.joy_host_refused().decode()
-        return kernel, status, text.splitlines()[0] if text else ""
-
-    def launched(self) -> tuple[str, ...]:
-        """The kernels that the calls since `reset` would have launched, in order."""
-        return tuple(self.runtime.joy_host_launched().decode(errors="replace").split())

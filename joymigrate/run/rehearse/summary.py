@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from joymigrate.chips.slow_kernels import AICPU
 from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import tell, tidy
 from joymigrate.run.rehearse.settings import Settings
@@ -14,10 +13,9 @@ from joymigrate.run.rehearse.since import release_lines, some_releases
 
 SCHEMA = "joymigrate.rehearsal/1"
 WAYS = ("vendor_cpp", "reference", "cpu_alias")
-# Who judged the arguments of a call: the vendor's host code, its documents, or nobody (no kernel
-# of the call is documented, it depends on data, or there were too many forms of one operator).
-CHECKS = ("host", "documents", "nobody")
-MOVING = ("Cast", "Transpose", "TransData", "Contiguous", "ViewCopy", "AsStrided", "Slice")
+# Who judged the arguments of a call: the tables, or nobody (no kernel of the call is documented, it
+# depends on data, or there were too many forms of one operator).
+CHECKS = ("documents", "nobody")
 
 
 def summarise(
@@ -28,7 +26,7 @@ def summarise(
 ) -> dict[str, Any]:
     """One document for all processes; `measured` are the calibration's rows of their operators."""
     operators = merged_operators(records)
-    refused, launched = refusals(records), launches(records)
+    refused = refusals(records)
     on_cpu = fallbacks(records)
     return {
         "schema": SCHEMA,
@@ -65,9 +63,7 @@ def summarise(
         "refusals": refused,
         "races": races(records),
         "ordered": count_ordered(settings, records),
-        "launches": [row for row in launched if not row["source"]],
-        "slow_kernels": [slow_row(row, settings.host_label) for row in launched if row["aicpu"]],
-        "host_checks": host_checks(settings, records, count_judged(records)),
+        "slow_kernels": slow_kernels(records),
         "documented": [row for row in refused if row["grade"] == "documented"],
         "arguments_judged": count_judged(records),
         "differences": [
@@ -82,9 +78,6 @@ def summarise(
     }
 
 
-GRADE_OF = {"host_checked": "rehearsed"}  # the vendor's own host code ran here
-
-
 def statements(
     operators: Mapping[str, str],
     refused: Sequence[Mapping[str, Any]],
@@ -94,22 +87,7 @@ def statements(
     refusal, each row that a chip was measured to deviate in."""
     yield from ["rehearsed"] * len(operators)
     for row in (*refused, *measured):
-        yield GRADE_OF.get(row["grade"], row["grade"])
-
-
-OUTCOMES = {
-    "asked": "{count} asked",
-    "refused": "{count} refused",
-    "unknown": "{count} unknown",
-    "absent": "{count} absent",
-    "crashed": "{count} crashed",
-    "skipped": "{count} skipped",
-}
-NOT_COVERED = (
-    "checks in tiling (attention masks and head sizes)",
-    "kernels that are generated at build time",
-    "private formats",
-)
+        yield row["grade"]
 
 
 def triton_lines(kernels: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -197,44 +175,14 @@ def refusals(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows.values(), key=lambda row: (-row["calls"], row["op"]))
 
 
-def launches(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What operators launch on the chip, as the vendor's host code says: kernels in order, which
-    of them only cast or move, which run on the chip's slow CPU; most calls first."""
+def slow_kernels(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Calls of which a kernel is recorded to run on the chip's own CPU, most calls first."""
     rows: dict[str, dict[str, Any]] = {}
     for record in records:
-        for key, row in record["launches"].items():
+        for key, row in record["slow_kernels"].items():
             known = rows.setdefault(key, {**row, "calls": 0})
-            known["calls"] += row["calls"] + record["repeated_launches"].get(key, 0)
-    for row in rows.values():
-        row["moving"] = [k for k in row["kernels"] if k in MOVING]
-        row["aicpu"] = [k.removeprefix(AICPU) for k in row["kernels"] if k.startswith(AICPU)]
+            known["calls"] += row["calls"] + record["repeated_slow"].get(key, 0)
     return sorted(rows.values(), key=lambda row: (-row["calls"], row["op"]))
-
-
-def slow_row(row: Mapping[str, Any], label: str) -> dict[str, Any]:
-    """A launch of which a part runs on the chip's own CPU, and by whose word: that of the host code
-    with this label, which was asked now, or a table's of what it said."""
-    kept = ("op", "where", "calls", "aicpu")
-    return {**{name: row[name] for name in kept}, "source": row["source"] or label}
-
-
-def host_checks(
-    settings: Settings, records: Iterable[Mapping[str, Any]], judged: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """Which host code was asked, for which share of the calls it answered, how its answers to the
-    distinct ones counted, and what it does not cover."""
-    if not settings.host_library:
-        return None
-    can, called = settings.host_kernels
-    calls = judged["calls"]
-    return {
-        "versions": settings.host_label,
-        "kernels": can,
-        "called": called,
-        "share": round(judged["by"]["host"] / calls, 4) if calls else 0.0,
-        "outcomes": dict(sum_counters(records, "host_outcomes")),
-        "not_covered": NOT_COVERED,
-    }
 
 
 def count_judged(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -337,7 +285,6 @@ def as_text(result: Mapping[str, Any]) -> str:
         lines.append("  " + tell(lost, count=cut))
     lines.append("  " + refusal_line(result))
     lines += order_lines(result)
-    lines += host_lines(result["host_checks"])
     peaks = ", ".join(f"{d} {gib(b)}" for d, b in result["peak_memory_bytes"].items())
     lines.append("  " + tell("peak memory: {peaks}", peaks=peaks or "the device was not used"))
     if result["mode"] == "dry":
@@ -408,29 +355,6 @@ def order_lines(result: Mapping[str, Any]) -> list[str]:
     if len(found) > RACES_SHOWN:
         lines.append("  " + tell("… and {number} more", number=len(found) - RACES_SHOWN))
     return lines
-
-
-def host_lines(told: Mapping[str, Any] | None) -> list[str]:
-    """Which host code was asked, and how much of the program it answered for."""
-    if told is None:
-        return []
-    first = tell(
-        "host code of {versions}: it answered for {share} of the calls; {kernels} of the "
-        "package's {called} kernels can be asked",
-        versions=told["versions"],
-        share=f"{told['share']:.0%}",
-        kernels=told["kernels"],
-        called=told["called"],
-    )
-    counts = ", ".join(
-        tell(OUTCOMES[name], count=count) for name, count in told["outcomes"].items() if count
-    )
-    second = tell(
-        "distinct calls: {counts}; not covered: {holes}",
-        counts=counts or "0",
-        holes=", ".join(tell(one) for one in told["not_covered"]),
-    )
-    return [f"  {first}", f"    {second}"]
 
 
 def slow_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:

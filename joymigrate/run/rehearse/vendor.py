@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joymigrate.chips.slow_kernels import AICPU
 from joymigrate.run.rehearse import generators, shape_rules
 from joymigrate.run.rehearse.callsite import call_site
-from joymigrate.run.rehearse.limits import Limits, Refusal
+from joymigrate.run.rehearse.limits import Limits
 from joymigrate.run.rehearse.operator import Operator
 from joymigrate.run.rehearse.record import Record
 from joymigrate.run.rehearse.shim import Shim
@@ -36,20 +35,17 @@ class VendorPass:
     kernels: tuple[str, ...] = ()  # that the chip would have run
     refusals: tuple[str, ...] = ()  # keys of the record's
     judge: str = "nobody"  # who judged the arguments: see `CHECKS` in summary.py
-    launch: str = ""  # key of the record's launches
+    slow: str = ""  # key of the record's slow kernels
 
 
 class Vendor:
     """Calls the kernels that the package registered, before they were overridden."""
 
-    def __init__(
-        self, shim: Shim, record: Record, limits: Limits, *, strict: bool = False, label: str = ""
-    ) -> None:
+    def __init__(self, shim: Shim, record: Record, limits: Limits, *, strict: bool = False) -> None:
         self.shim = shim
         self.record = record
         self.limits = limits
         self.strict = strict
-        self.label = label
         self.keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
 
     def call(
@@ -69,16 +65,10 @@ class Vendor:
         state = generator.get_state() if generator is not None else None
         args, kwargs = with_tensors(operator, args, kwargs)
         asked = self.shim.asked()
-        host = self.shim.host
-        if host is not None:
-            host.reset()
         self.shim.set_tracing(1)
         start = self.shim.forms_length()
         try:
             result = operator.vendor.call_boxed(self.keys, *args, **kwargs)
-        except RuntimeError:
-            self.note_host_refusal(operator)
-            raise
         finally:
             self.shim.set_tracing(0)
             for tensor, saved in before:
@@ -87,54 +77,24 @@ class Vendor:
             if generator is not None and state is not None:
                 generator.set_state(state)
         kernels = tuple(self.shim.since(asked))
-        answered = host is not None and host.answered()
-        refusals = self.refuse(operator, self.shim.forms(start), args, kwargs, answered)
-        documented = "documents" if self.limits.judges(kernels) else "nobody"
-        judge = "host" if answered else documented
-        launch = self.note_launch(operator) or self.note_slow(operator, self.shim.forms(start))
+        forms = self.shim.forms(start)
+        refusals = self.refuse(operator, forms, args, kwargs)
+        judge = "documents" if self.limits.judges(kernels) else "nobody"
+        slow = self.note_slow(operator, forms)
         if operator.writes:
-            return VendorPass(True, None, kernels, refusals, judge, launch)
+            return VendorPass(True, None, kernels, refusals, judge, slow)
         operator.on_host |= {
             number
             for number, item in enumerate(list_results(result))
             if isinstance(item, Tensor) and item.device.type == "cpu"
         }
         results = tuple(self.own_memory(item, args, kwargs) for item in list_results(result))
-        return VendorPass(True, results, kernels, refusals, judge, launch)
-
-    def note_host_refusal(self, operator: Operator) -> None:
-        """An error that came from the vendor's host code is the chip's refusal."""
-        refusal = self.shim.host.refusal() if self.shim.host is not None else None
-        if refusal is None:
-            return
-        kernel, status, text = refusal
-        self.record.checks["host"] += 1
-        self.record.refuse(
-            operator.name,
-            kernel,
-            text or f"error {status}",
-            code=status,
-            where=call_site(),
-            source=self.label,
-            grade="host_checked",
-        )
-
-    def note_launch(self, operator: Operator) -> str:
-        """What the chip would really launch for this call, as the vendor's host code says it."""
-        kernels = self.shim.host.launched() if self.shim.host is not None else ()
-        if not kernels:
-            return ""
-        return self.record.launch(operator.name, kernels, call_site())
+        return VendorPass(True, results, kernels, refusals, judge, slow)
 
     def note_slow(self, operator: Operator, forms: Sequence[str]) -> str:
-        """The same of what is recorded to run on the chip's own CPU, without host code to ask."""
-        if self.shim.host is not None:
-            return ""
+        """What of this call is recorded to run on the chip's own CPU."""
         slow, source = self.limits.slow(forms)
-        if not slow:
-            return ""
-        kernels = [f"{AICPU}{name}" for name in slow]
-        return self.record.launch(operator.name, kernels, call_site(), source)
+        return self.record.slow(operator.name, slow, call_site(), source) if slow else ""
 
     def refuse(
         self,
@@ -142,17 +102,10 @@ class Vendor:
         forms: Sequence[str],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        answered: bool,
     ) -> tuple[str, ...]:
-        """Note what the documents say that the chip would refuse; under `--strict` raise it.
-
-        Where the host code answered it knows the parameters' dtypes better than the documents,
-        which still say what a whole model lacks and what is checked in tiling.
-        """
+        """Note what the tables say that the chip would refuse; under `--strict` raise it."""
         keys = []
         found = self.limits.refused(forms)
-        if answered:
-            found = [one for one in found if isinstance(one, Refusal) and not one.parameter]
         shapes = shape_rules.find_refusal(operator.name, named_arguments(operator, args, kwargs))
         for refusal in [*found, *([shapes] if shapes else [])]:
             where = call_site()

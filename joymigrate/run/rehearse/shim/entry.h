@@ -1,5 +1,5 @@
-/* Entry points that keep their arguments as they came: a kernel's signature is not known here, and
- * the vendor's host code is to be asked with exactly these. Included once, by the generated stubs. */
+/* Entry points that keep their arguments as they came: a kernel's signature is not known
+ * here. Included once, by the generated stubs. */
 #ifndef JOY_ENTRY_H
 #define JOY_ENTRY_H
 

@@ -44,7 +44,7 @@ typedef int (*joy_work)(void *arg, int block);
 void joy_stream_push(void *stream, joy_work run, void *arg);
 int joy_stream_drain(void *stream, int block); /* 0 done, 1 pending, <0 error */
 
-/* Host checks (host.c): the vendor's published parameter checks, asked before a kernel. */
+/* Arguments as they came, and the descriptors among them (descriptors.c). */
 typedef struct joy_frame {
   uint64_t whole[8];      /* integer registers; x86-64 uses six of them */
   double real[8];         /* floating-point registers */
@@ -52,17 +52,11 @@ typedef struct joy_frame {
 } joy_frame;
 typedef int (*joy_function)(void);
 int joy_call(joy_function function, const joy_frame *frame); /* with the frame's arguments */
-/* 0, or the status of a refusal. `first`: the first call of its form, always asked. */
-int joy_host_ask(int number, const char *name, const joy_frame *frame, int first);
-int joy_host_on(void);
-/* What stands for a descriptor of ours in the vendor's host code. */
 enum { A_TENSOR = 'T', A_SCALAR = 'S', A_TENSOR_LIST = 'L', AN_ARRAY = 'A' };
-void joy_host_pair(void *ours, void *theirs, int kind);
-int joy_host_kind(void *ours); /* 0 for what is no descriptor */
+void joy_descriptor(void *at, int kind);
+int joy_descriptor_kind(void *at); /* 0 for what is no descriptor */
+void joy_descriptor_gone(void *at);
 int joy_words(const joy_frame *frame, uint64_t *words, int most); /* those of the arguments */
-void *joy_host_other(void *ours);
-void joy_host_drop(void *ours, const char *destroy);
-void *joy_host_function(const char *name);
 
 float joy_half_to_float(uint16_t half);
 uint16_t joy_float_to_half(float value);

@@ -48,8 +48,6 @@ static void note_form(int number, const joy_frame *frame);
 
 /* Every `aclnn…GetWorkspaceSize` comes here with the arguments it was called with. */
 int joy_kernel(int number, const joy_frame *frame) {
-  int status = joy_host_on() ? joy_host_ask(number, kernel_names[number], frame, tracing) : ACL_OK;
-  if (status) return status;
   if (tracing) note_form(number, frame);
   joy_function compute = computed(number);
   if (compute) return joy_call(compute, frame);
@@ -92,7 +90,7 @@ JOY_PUBLIC int aclopCompileAndExecuteV2(const char *type, int inputs, void **in,
   return graph_kernel(type, inputs, from, outputs, to);
 }
 
-/* ---- descriptors: ours, and while host checks are on, the vendor's beside each */
+/* ---- descriptors */
 #define MAX_DIMS 16
 typedef struct {
   int64_t size[MAX_DIMS], stride[MAX_DIMS], offset;
@@ -118,11 +116,8 @@ JOY_PUBLIC aclTensor *aclCreateTensor(const int64_t *size, uint64_t dims, int ty
                                       const int64_t *stride, int64_t offset, int format,
                                       const int64_t *storage, uint64_t storage_dims, void *data) {
   aclTensor *t = calloc(1, sizeof *t);
-  void *(*make)(const int64_t *, uint64_t, int, const int64_t *, int64_t, int, const int64_t *,
-                uint64_t, void *) = joy_host_function("aclCreateTensor");
-  void *theirs =
-      make ? make(size, dims, type, stride, offset, format, storage, storage_dims, data) : NULL;
-  joy_host_pair(t, theirs, A_TENSOR);
+  (void)format; (void)storage; (void)storage_dims;
+  joy_descriptor(t, A_TENSOR);
   t->dims = dims < MAX_DIMS ? dims : MAX_DIMS;
   t->type = type;
   t->offset = offset;
@@ -137,62 +132,46 @@ JOY_PUBLIC aclScalar *aclCreateScalar(void *value, int type) {
   aclScalar *s = calloc(1, sizeof *s);
   s->type = type;
   memcpy(s->value, value, (size_t)width(type));
-  void *(*make)(void *, int) = joy_host_function("aclCreateScalar");
-  joy_host_pair(s, make ? make(value, type) : NULL, A_SCALAR);
+  joy_descriptor(s, A_SCALAR);
   return s;
 }
-static void *make_list(const char *maker, const void *items, uint64_t count, size_t each,
-                       int of_ours) {
+static void *make_list(int kind, const void *items, uint64_t count, size_t each) {
   list *l = malloc(sizeof *l);
   l->count = count;
   l->items = malloc(count * each + 8);
   memcpy(l->items, items, count * each);
-  void *(*make)(const void *, uint64_t) = joy_host_on() ? joy_host_function(maker) : NULL;
-  void *made = NULL;
-  if (make) {
-    void **theirs = malloc(count * each + 8);
-    memcpy(theirs, items, count * each);
-    for (uint64_t i = 0; of_ours && i < count; i++) theirs[i] = joy_host_other(theirs[i]);
-    made = make(theirs, count);
-    free(theirs);
-  }
-  joy_host_pair(l, made, strcmp(maker, "aclCreateTensorList") ? AN_ARRAY : A_TENSOR_LIST);
+  joy_descriptor(l, kind);
   return l;
 }
-static int drop_list(list *l, const char *destroy) {
-  joy_host_drop(l, destroy);
-  if (l) free(l->items);
-  free(l);
-  return 0;
-}
-static int drop(void *item, const char *destroy) {
-  joy_host_drop(item, destroy);
+static int drop(void *item) {
+  joy_descriptor_gone(item);
   free(item);
   return 0;
 }
-
-#define LIST(kind, of, each, ours)                                                \
-  JOY_PUBLIC void *aclCreate##kind(of v, uint64_t n) {                            \
-    return make_list("aclCreate" #kind, v, n, each, ours);                        \
-  }
-LIST(IntArray, const int64_t *, 8, 0)
-LIST(FloatArray, const float *, 4, 0)
-LIST(BoolArray, const char *, 1, 0)
-LIST(TensorList, void *, 8, 1)
-LIST(ScalarList, void *, 8, 1)
-JOY_PUBLIC int aclDestroyTensor(void *t) { return drop(t, "aclDestroyTensor"); }
-JOY_PUBLIC int aclDestroyScalar(void *s) { return drop(s, "aclDestroyScalar"); }
-JOY_PUBLIC int aclDestroyIntArray(void *l) { return drop_list(l, "aclDestroyIntArray"); }
-JOY_PUBLIC int aclDestroyFloatArray(void *l) { return drop_list(l, "aclDestroyFloatArray"); }
-JOY_PUBLIC int aclDestroyBoolArray(void *l) { return drop_list(l, "aclDestroyBoolArray"); }
-/* A list owns what it holds, on both sides: theirs goes with the list. */
-static int drop_all(list *l, const char *destroy) {
-  joy_host_drop(l, destroy);
-  for (uint64_t i = 0; l && i < l->count; i++) drop(((void **)l->items)[i], NULL);
-  return drop_list(l, NULL);
+static int drop_list(list *l) {
+  if (l) free(l->items);
+  return drop(l);
 }
-JOY_PUBLIC int aclDestroyTensorList(void *l) { return drop_all(l, "aclDestroyTensorList"); }
-JOY_PUBLIC int aclDestroyScalarList(void *l) { return drop_all(l, "aclDestroyScalarList"); }
+
+#define LIST(name, of, each, kind) \
+  JOY_PUBLIC void *aclCreate##name(of v, uint64_t n) { return make_list(kind, v, n, each); }
+LIST(IntArray, const int64_t *, 8, AN_ARRAY)
+LIST(FloatArray, const float *, 4, AN_ARRAY)
+LIST(BoolArray, const char *, 1, AN_ARRAY)
+LIST(TensorList, void *, 8, A_TENSOR_LIST)
+LIST(ScalarList, void *, 8, AN_ARRAY)
+JOY_PUBLIC int aclDestroyTensor(void *t) { return drop(t); }
+JOY_PUBLIC int aclDestroyScalar(void *s) { return drop(s); }
+JOY_PUBLIC int aclDestroyIntArray(void *l) { return drop_list(l); }
+JOY_PUBLIC int aclDestroyFloatArray(void *l) { return drop_list(l); }
+JOY_PUBLIC int aclDestroyBoolArray(void *l) { return drop_list(l); }
+/* A list owns what it holds. */
+static int drop_all(list *l) {
+  for (uint64_t i = 0; l && i < l->count; i++) drop(((void **)l->items)[i]);
+  return drop_list(l);
+}
+JOY_PUBLIC int aclDestroyTensorList(void *l) { return drop_all(l); }
+JOY_PUBLIC int aclDestroyScalarList(void *l) { return drop_all(l); }
 JOY_PUBLIC int aclDestroyAclOpExecutor(void *executor) { (void)executor; return 0; }
 JOY_PUBLIC int aclGetViewShape(const aclTensor *t, int64_t **size, uint64_t *dims) {
   *dims = t->dims;
@@ -224,7 +203,7 @@ static void note_form(int number, const joy_frame *frame) {
   ADD("%s", kernel_names[number]);
   for (int i = 0; i < count; i++) {
     void *word = (void *)(uintptr_t)words[i];
-    int kind = joy_host_kind(word);
+    int kind = joy_descriptor_kind(word);
     if (kind == A_TENSOR) {
       const aclTensor *t = word;
       ADD(" T%d/%d", t->type, (int)t->dims);

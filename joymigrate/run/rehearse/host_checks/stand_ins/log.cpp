@@ -1,2 +1,0 @@
-// The C++ name of the log function; the C one is in messages.cpp.
-void DlogRecord(int, int, const char*, ...) {}
