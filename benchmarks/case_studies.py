@@ -2,7 +2,7 @@
 
 Each is taken at the commit named here, unchanged; only its small data is made by us. It is cloned
 from GitHub, or taken from a folder with checkouts: `--sources DIR` (DIR/nanoGPT, …). The table is
-that of docs/case-studies.md. What a project needs besides torch and numpy is listed in `needs`;
+that of benchmarks/RESULTS.md. What a project needs besides torch and numpy is listed in `needs`;
 install it first. A run that was cut short goes on where it stood, with the same `--keep DIR`.
 """
 

@@ -1,6 +1,6 @@
 """The backtest: how many failures that people met on real chips a rehearsal (or a scan) warns of.
 
-    python benchmarks/rehearse_backtest.py [-o docs/rehearse-backtest.md]
+    python benchmarks/rehearse_backtest.py [-o benchmarks/RESULTS.md]
 
 `backtest/threads.csv` names public threads, `known` ones and ones `collected` (and, later, `fresh`
 ones) without a look at this code; `backtest/programs.yaml` holds a minimal program for each cause.
@@ -38,7 +38,7 @@ ALARMS = ("refused", "raises", "race")
 def main() -> None:
     """Run every program once and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, help="a page whose table is made anew")
+    parser.add_argument("-o", "--output", type=Path, help="a page whose shares are written anew")
     asked = parser.parse_args()
     programs = yaml.safe_load((FOLDER / "programs.yaml").read_text(encoding="utf-8"))
     fine = yaml.safe_load((FOLDER / "fine.yaml").read_text(encoding="utf-8"))
@@ -55,18 +55,19 @@ def main() -> None:
     text = "\n".join(table(threads, first, {k: v for k, v in alarms.items() if v}, len(fine)))
     print(text)
     if asked.output is not None:
-        asked.output.write_text(replaced(asked.output, text), encoding="utf-8")
+        shares = text.partition("\n\n")[0]
+        asked.output.write_text(replaced(asked.output, shares), encoding="utf-8")
 
 
-def replaced(page: Path, table: str) -> str:
-    """The page with this table between its marks."""
-    begin, end = "<!-- backtest: documents -->", "<!-- end -->"
+def replaced(page: Path, shares: str) -> str:
+    """The page with these lines between its marks."""
+    begin, end = "<!-- backtest -->", "<!-- end -->"
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(begin)
     _, _, after = rest.partition(end)
     if not rest:
         raise SystemExit(f"{page} has no mark {begin}")
-    return f"{before}{begin}\n{table}\n{end}{after}"
+    return f"{before}{begin}\n```text\n{shares}\n```\n{end}{after}"
 
 
 def first_match(said: list[tuple[str, str]], expected: str) -> str:
@@ -166,7 +167,7 @@ def table(
     yield f"all: warned {warned} of {len(threads)} threads ({warned / len(threads):.0%})"
     distinct = sum(bool(text) for text in said.values())
     yield f"distinct causes: warned {distinct} of {len(said)} ({distinct / len(said):.0%})"
-    yield f"false alarms: {len(alarms)} of {fine} programs {dict(alarms) or ''}"
+    yield f"false alarms: {len(alarms)} of {fine} programs{f' {dict(alarms)}' if alarms else ''}"
     yield ""
     yield "| thread | cause | warned by |"
     yield "|---|---|---|"

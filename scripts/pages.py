@@ -20,6 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.M)
+LIMITS = DOCS / "reference" / "limits.yaml"
 COLUMNS = 96
 REDIRECT = """<!DOCTYPE html>
 <html><head><meta charset="utf-8"><title>Moved</title><link rel="canonical" href="{to}">
@@ -101,13 +102,32 @@ def operators() -> str:
     return without_title(table())
 
 
+def limits() -> str:
+    """What the program can't do: a table for each command."""
+    import yaml
+
+    parts = []
+    for command, rows in yaml.safe_load(LIMITS.read_text(encoding="utf-8")).items():
+        lines = [f"| {row['limit']} | {row['effect']} | {row['instead']} |" for row in rows]
+        head = "| limit | what it means for you | what to do instead |\n|---|---|---|"
+        parts.append("\n".join([f"## {command}\n", head, *lines, ""]))
+    return "\n".join(parts)
+
+
+def results() -> str:
+    """The figures of the benchmarks, which stand beside them."""
+    text = without_title((ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8"))
+    return text.replace("](../docs/reference/", "](").replace("](../docs/", "](../")
+
+
 def without_title(text: str) -> str:
     """A page without its first heading."""
     return re.sub(r"\A# .*\n+", "", text)
 
 
 MAKERS: dict[str, Callable[[], str]] = {
-    make.__name__: make for make in (commands, rules, schemas, settings, versions, operators)
+    make.__name__: make
+    for make in (commands, rules, schemas, settings, versions, operators, limits, results)
 }
 
 

@@ -33,7 +33,7 @@ COLUMNS = (
     "by_hand", "files_changed", "operators", "calls", "judged", "calls_pct", "lacking", "fallbacks",
     "traps", "verify", "compared", "recorded", "losses", "most_apart", "seconds",
 )  # fmt: skip
-BEGIN = "<!-- python -m benchmarks.board report --update docs/board.md -->"
+BEGIN = "<!-- python -m benchmarks.board report --update benchmarks/RESULTS.md -->"
 END = "<!-- end -->"
 BETWEEN = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
 SCRIPT = Path(__file__).with_name("board.js")
@@ -53,7 +53,8 @@ def write(given: argparse.Namespace, listed: Sequence[Program]) -> int:
         old = given.update.read_text(encoding="utf-8")
         if not BETWEEN.search(old):
             raise ValueError(f"{given.update} has no {BEGIN} … {END}")
-        new = BETWEEN.sub(lambda _: f"{BEGIN}\n\n{markdown(found, listed)}\n{END}", old)
+        told = "\n".join(figures(found, listed))
+        new = BETWEEN.sub(lambda _: f"{BEGIN}\n\n{told}\n\n{END}", old)
         given.update.write_text(new, encoding="utf-8")
     if not (asked or given.update or given.against):
         print(markdown(found, listed), end="")
