@@ -23,6 +23,7 @@ ROWS: list[list[str]] = [
     ["settings", "seeded", "evidence"],
     ["config", "chips", "ledger", "device", "run.serve.web"],
     [
+        "blame",
         "rewrite",
         "profile",
         "verify",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,11 +91,12 @@ def command(
         return _rehearse_setup.run(program[1:])
     from contextlib import nullcontext
 
+    from joymigrate.blame.left import prepare
     from joymigrate.chips import calibration, target
     from joymigrate.cli import _fill, _program, _switch
     from joymigrate.extras import need
     from joymigrate.run.kit import seal as sealing
-    from joymigrate.run.rehearse import matrix_unit, report, session
+    from joymigrate.run.rehearse import matrix_unit, report, session, stopped, summary
     from joymigrate.run.rehearse.options import read_options
 
     need("torch", "torch", what="a rehearsal")
@@ -119,7 +121,8 @@ def command(
         if not quiet:
             with speaking(language):
                 print(report.banner(settings), file=sys.stderr, flush=True)
-        environment = session.environment(settings, _program.environment())
+        notes = stopped.notes_folder(settings, os.environ)
+        environment = session.environment(settings, _program.environment(**prepare(notes)))
         if fill:
             environment = _fill.fill_environment(environment, settings.chip, rehearsed=True)
         around = (
@@ -141,7 +144,8 @@ def command(
         called = {name for record in records for name in record["calls"]}
         known = calibration.load(settings.chip)
         measured = known.of_operators(called)
-        result = report.summarise(settings, records, code, measured)
+        stop = stopped.explain_stop(settings, notes, code, summary.refusals(records))
+        result = report.summarise(settings, records, code, measured, stop)
         if seal is not None:
             sku = target(settings.chip).sku(settings.soc)
             calls = sealing.signatures_of(records)

@@ -52,7 +52,7 @@ def test_every_text_of_the_rules_has_its_chinese(folder: str) -> None:
 
 
 PACKAGES = [
-    "rewrite", "chips/relation.py", "report/text.py", "report/md.py", "report/result.py",
+    "blame", "rewrite", "chips/relation.py", "report/text.py", "report/md.py", "report/result.py",
     "report/sarif.py", "report/github.py", "report/rewriting.py", "report/advice.py",
     "report/coverage.py", "report/html/advice.py", "report/html/coverage.py",
     "report/verdict_text.py", "report/verdict_md.py", "report/verdict_html.py",

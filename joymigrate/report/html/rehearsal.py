@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from joymigrate.blame import text
 from joymigrate.chips.calibration import provenance
 from joymigrate.evidence import grade_line
 from joymigrate.language import current_language, tell
@@ -30,6 +31,7 @@ def page(result: Mapping[str, Any]) -> str:
         "fallbacks": (
             "Operators that fell back to the CPU", fallback_table(result["fallbacks"])
         ),
+        "stopped": ("Why the program stopped", stop_text(result.get("stopped"))),
         "refusals": ("What the chip would refuse", refusal_table(result)),
         "races": ("Uses of memory without an order", race_table(result)),
         "slow_kernels": (
@@ -102,6 +104,14 @@ def check_words(ways: Mapping[str, float]) -> str:
         reference=f"{ways['reference']:.1%}",
         alias=f"{ways['cpu_alias']:.1%}",
     )
+
+
+def stop_text(stop: Mapping[str, Any] | None) -> Html:
+    """Why the program stopped, as the summary says it; nothing where it ended well."""
+    if not stop:
+        return Html("")
+    said = "\n".join(tell(line) for line in text.lines(stop))
+    return Html(f"<pre>{frame.escape(said)}</pre>")
 
 
 def mono(text: str) -> Html:

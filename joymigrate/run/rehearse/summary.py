@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from joymigrate.blame import text
 from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import tell, tidy
 from joymigrate.run.rehearse.settings import Settings
@@ -23,8 +24,10 @@ def summarise(
     records: Sequence[Mapping[str, Any]],
     exit_code: int,
     measured: Sequence[Mapping[str, Any]] = (),
+    stop: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One document for all processes; `measured` are the calibration's rows of their operators."""
+    """One document for all processes; `measured` are the calibration's rows of their operators,
+    `stop` says why the program ended with an error."""
     operators = merged_operators(records)
     refused = refusals(records)
     on_cpu = fallbacks(records)
@@ -42,6 +45,7 @@ def summarise(
         "strict": settings.strict,
         "inject": settings.inject,
         "exit_code": exit_code,
+        "stopped": stop,
         "processes": len(records),
         "operators": len(operators),
         "calls": sum(total(record["calls"]) for record in records),
@@ -272,13 +276,13 @@ def as_text(result: Mapping[str, Any]) -> str:
     if not result["processes"]:
         lines.append("  " + tell("no process of the program loaded the device:"))
         if result["exit_code"]:
-            ended = "it ended with exit code {code} before that; its own error says why"
-            lines.append("  " + tell(ended, code=result["exit_code"]))
+            lines += stop_lines(result)
         else:
             never = "it never imported torch, or ran in a Python without joymigrate"
             lines.append("  " + tell(never))
         return "\n".join(lines)
     lines.append("  " + tell("program ended with exit code {code}", code=result["exit_code"]))
+    lines += stop_lines(result)
     cut = sum(not rank["finished"] for rank in result["ranks"])
     if cut:
         lost = "{count} process{count_es} ended without a last word; its last seconds are missing"
@@ -328,6 +332,13 @@ def as_text(result: Mapping[str, Any]) -> str:
         lines.append(f"  {trap['where']}: {tell(trap['message'])}")
         lines.append(f"    {tell('help:')} {tell(trap['remedy'])}")
     return tidy("\n".join(lines))
+
+
+def stop_lines(result: Mapping[str, Any]) -> list[str]:
+    """Why the program ended with an error, whose it is and what to do; reports of before don't
+    say."""
+    stop = result.get("stopped")
+    return ["  " + tell(line) for line in text.lines(stop)] if stop else []
 
 
 RACES_SHOWN = 20
@@ -380,6 +391,8 @@ def refusal_line(result: Mapping[str, Any]) -> str:
         "arguments of {asked} of {calls} calls were judged", asked=asked, calls=shown["calls"]
     )
     calls = sum(row["calls"] for row in result["refusals"])
+    if not calls and result.get("stopped"):
+        return tell("refusals until it stopped: none; {share}", share=share)
     if not calls:
         return tell("refusals: none; {share}", share=share)
     return tell(

@@ -10,6 +10,7 @@ workers inherit it. Hooks, in this order, before a line of user code:
 - JOYMIGRATE_MEMORY=folder — notes there what the device's memory holds (run/rehearse/memory);
 - JOYMIGRATE_REACH=folder — notes there which lines of the program run (run/rehearse/reach.py);
 - JOYMIGRATE_REHEARSE=folder — makes this process part of the rehearsal with that folder;
+- JOYMIGRATE_STOPS=folder — notes there what ends the process (blame/watch.py);
 - JOYMIGRATE_DRAWS=1 — random numbers that are the same on every device.
 
 A Python without joymigrate (a system tool that the program starts) is left as it is.
@@ -33,6 +34,8 @@ def start() -> None:
 
     if importlib.util.find_spec("joymigrate") is None:
         return
+    if os.environ.get("JOYMIGRATE_STOPS"):
+        call_switch("joymigrate.blame.watch:start")
     if os.environ.get("JOYMIGRATE_SEED"):
         call_switch("joymigrate.seeded:start")
     for switch in filter(None, os.environ.get("JOYMIGRATE_SWITCH", "").split(",")):

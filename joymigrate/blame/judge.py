@@ -1,0 +1,336 @@
+"""Whose a stop is: one pure function of what is known, and the rules that it asks in order.
+
+What says itself comes first (a file that is not there, a signal from outside); then the program
+before anything was changed; then the chip by its recorded answers, the vendor's package, our
+rewriting, the simulation. Where no rule decides, nobody is accused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from joymigrate.blame import signs
+from joymigrate.blame.fold import fold
+from joymigrate.blame.program import is_ours, package_of
+from joymigrate.blame.raised import FATAL_ERROR, Frame, Raised
+from joymigrate.blame.stop import Evidence, Owner, Site, Stop
+from joymigrate.language import Text
+
+Reason = tuple[Owner, Text, Text]  # whose, how that is known, what to do
+Rule = Callable[[Evidence], "Reason | None"]
+
+
+def judge(evidence: Evidence) -> Stop:
+    """Why a program stopped. Its exit code is not 0."""
+    whose, how, do = next(
+        (found for rule in RULES if (found := rule(evidence)) is not None),
+        nothing_decides(evidence),
+    )
+    return Stop(
+        line=place(evidence),
+        message=message(evidence),
+        whose=whose,
+        how_known=how,
+        next=do,
+        frames=tuple(fold(evidence.chain, evidence.program)),
+    )
+
+
+def raising_frame(evidence: Evidence) -> Frame | None:
+    """The last frame of the program's own in the exception that ended it, else in what caused
+    it."""
+    for one in evidence.chain:
+        for frame in reversed(one.frames):
+            if evidence.program.holds(frame.file):
+                return frame
+    return None
+
+
+def place(evidence: Evidence) -> str:
+    """`train.py:60`: the line of the program that raised."""
+    frame = raising_frame(evidence)
+    return f"{evidence.program.name(frame.file)}:{frame.line}" if frame else ""
+
+
+def message(evidence: Evidence) -> str:
+    """What was said last, in one line."""
+    if evidence.chain:
+        return signs.first_line(evidence.chain[0].said)
+    signal = signs.signal_name(evidence.code)
+    if signal:
+        return Text("killed by signal {signal}", signal=signal)
+    if evidence.last:
+        return signs.first_line(evidence.last)
+    return Text("ended with exit code {code}", code=evidence.code)
+
+
+def texts(evidence: Evidence) -> Iterator[str]:
+    """What was said, of the last exception first."""
+    if not evidence.chain:
+        yield evidence.last
+    for one in evidence.chain:
+        yield one.said
+
+
+def our_edit(evidence: Evidence) -> Reason | None:
+    """A name or a module that is missing in a line that we wrote."""
+    frame = written_frame(evidence)
+    if frame is None or not evidence.chain:
+        return None
+    name = signs.missing_name(evidence.chain[0])
+    if name is None or (evidence.vendor.package and name.startswith(evidence.vendor.package)):
+        return None
+    how = Text(
+        "the rewriting wrote {line}, and {name} is not there", line=place(evidence), name=name
+    )
+    return Owner.REWRITE, how, report_edit(evidence)
+
+
+def written_frame(evidence: Evidence) -> Frame | None:
+    """The raising frame, where the rewriting wrote its line."""
+    frame = raising_frame(evidence)
+    if frame is None:
+        return None
+    lines = evidence.written.get(evidence.program.name(frame.file), frozenset())
+    return frame if frame.line in lines else None
+
+
+def environment(evidence: Evidence) -> Reason | None:
+    """What the machine, the command or the data lacks: it says so itself."""
+    if signs.is_killed(evidence.code) and not evidence.chain:
+        how = Text("the signal came from outside of the program")
+        return Owner.ENVIRONMENT, how, Text(signs.KILLED)
+    chain: Iterable[Raised] = evidence.chain or (Raised("", evidence.last),)
+    for one in chain:
+        found = signs.lacking(one)
+        if found is not None:
+            if signs.is_ours_missing(one):
+                continue
+            return Owner.ENVIRONMENT, *found
+    return None
+
+
+def no_gpu(evidence: Evidence) -> Reason | None:
+    """The unchanged program asks for a GPU of the origin, and there is none."""
+    if evidence.on_chip or not asks_for_origin(evidence):
+        return None
+    how = Text("the unchanged program asks for a GPU, and this machine has none")
+    return Owner.ENVIRONMENT, how, Text(signs.RECORD_ELSEWHERE)
+
+
+def stand_in(evidence: Evidence) -> Reason | None:
+    """What stands in for the origin's GPU or for the chip says that it can't."""
+    for said in texts(evidence):
+        if signs.SIMULATION.search(said) or re.search(evidence.vendor.missing_symbol, said):
+            how = Text("the simulation says so itself; a chip may well do it")
+            return Owner.SIMULATION, how, Text(signs.NO_SIMULATION)
+    raised = raised_by(evidence)
+    if raised is not None and is_ours(raised.file) and is_raise(evidence.chain[0], raised):
+        how = Text("it was raised in joymigrate's own {file}", file=raised.file.rpartition("/")[2])
+        return Owner.SIMULATION, how, Text(signs.REPORT)
+    return None
+
+
+def original_stops(evidence: Evidence) -> Reason | None:
+    """The program as it was ends in the same way."""
+    if not evidence.on_chip:
+        if not evidence.chain and not signs.signal_name(evidence.code):
+            return None
+        if evidence.chain and evidence.chain[0].kind == FATAL_ERROR:
+            return None
+        how = Text("it stopped here unchanged: no chip and no rewriting was involved")
+        return Owner.PROGRAM, how, Text(signs.MEND_FIRST)
+    if not evidence.before or not evidence.chain:
+        return None
+    if signs.same(evidence.before[0], evidence.chain[0]):
+        how = Text("the program as it was stops with the same error on this machine")
+        return Owner.PROGRAM, how, Text(signs.MEND_FIRST)
+    return None
+
+
+def chip(evidence: Evidence) -> Reason | None:
+    """A recorded answer of the chip reached the program."""
+    for said in texts(evidence):
+        for row in evidence.refusals:
+            if row["message"] and row["message"] in said:
+                how = Text(
+                    "the chip refuses {op}: {source}",
+                    op=row["op"],
+                    source=row.get("source") or row.get("grade", ""),
+                )
+                return Owner.CHIP, how, Text.of(row.get("remedy") or signs.OTHER_CALL)
+        found = re.search(evidence.vendor.runtime_code, said)
+        if found:
+            how = Text("{code} is an error code of the chip's runtime", code=found[1] or found[2])
+            return Owner.CHIP, how, Text(signs.ASK_CODE)
+        if re.search(evidence.vendor.memory, said):
+            how = Text("the chip's memory is as large as its model's data sheet says")
+            return Owner.CHIP, how, Text(signs.LESS_MEMORY)
+    return None
+
+
+def known_rows(evidence: Evidence) -> Reason | None:
+    """A row of packages that don't go together explains an exception."""
+    for one in evidence.chain:
+        for row in evidence.vendor.rows:
+            if row.explains(one, evidence.versions):
+                how = Text(
+                    "{packages}: {why} ({source})",
+                    packages=row.named(evidence.versions),
+                    why=row.why,
+                    source=row.source,
+                )
+                return Owner.PACKAGE, how, Text.of(row.do)
+    return None
+
+
+def vendor(evidence: Evidence) -> Reason | None:
+    """The vendor's package raised, or handed on what the raising call does not take."""
+    if not evidence.chain or not evidence.vendor.package or asks_for_origin(evidence):
+        return None
+    one = evidence.chain[0]
+    code = re.search(evidence.vendor.package_code, one.message)
+    if code:
+        how = Text("{package} raised it, as {code}", package=evidence.vendor.package, code=code[0])
+        return Owner.PACKAGE, how, Text(signs.OTHER_CALL)
+    raised = raised_by(evidence)
+    if raised is None:
+        return None
+    if package_of(raised.file) == evidence.vendor.package and is_raise(one, raised):
+        how = Text("{file}:{line} raised it", file=in_package(raised), line=raised.line)
+        return Owner.PACKAGE, how, Text(signs.VENDOR_RAISED, package=evidence.vendor.package)
+    argument = signs.wrong_argument(one)
+    for frame in reversed(one.frames):
+        if (
+            argument
+            and package_of(frame.file) == evidence.vendor.package
+            and f"{argument}=" in frame.text
+        ):
+            how = Text(
+                "{file}:{line} hands {argument} on",
+                file=in_package(frame), line=frame.line, argument=argument,
+            )  # fmt: skip
+            return Owner.PACKAGE, how, Text(signs.VENDOR_RAISED, package=evidence.vendor.package)
+    return None
+
+
+def third_party(evidence: Evidence) -> Reason | None:
+    """A package that is neither torch nor the vendor's asks for the origin by itself."""
+    raised = raised_by(evidence)
+    if raised is None or not evidence.chain or not is_raise(evidence.chain[0], raised):
+        return None
+    name = package_of(raised.file)
+    if name in ("", "torch", evidence.vendor.package) or not signs.ORIGIN.search(
+        evidence.chain[0].said
+    ):
+        return None
+    how = Text("{package} raised it, which asks for CUDA by itself", package=name)
+    return Owner.ENVIRONMENT, how, Text(signs.OTHER_PACKAGE, package=name)
+
+
+def origin_reached(evidence: Evidence) -> Reason | None:
+    """The origin's word reached torch, or the program's own question for it came out wrong."""
+    if not asks_for_origin(evidence):
+        return None
+    site = site_at(evidence)
+    if site is not None:
+        how = Text(
+            "the rewriting left `{code}` there ({rule}): {reason}",
+            code=site.code, rule=site.rule, reason=site.reason or "-",
+        )  # fmt: skip
+        return Owner.REWRITE, how, Text(signs.MEND_SITE, line=place(evidence))
+    if evidence.names:
+        how = Text(
+            "the origin's name reached torch from outside of the code: {places}",
+            places=Text.join("; ", evidence.names[:3]),
+        )
+        return Owner.REWRITE, how, Text(signs.CHANGE_NAME)
+    how = Text("the origin's name reached torch; no line of the project that was scanned names it")
+    return Owner.REWRITE, how, Text(signs.FIND_NAME)
+
+
+def our_line(evidence: Evidence) -> Reason | None:
+    """A line that we wrote raised, or it moved one of two tensors that meet."""
+    if written_frame(evidence) is not None:
+        how = Text("the rewriting wrote {line}", line=place(evidence))
+        return Owner.REWRITE, how, report_edit(evidence)
+    mixed = any(signs.MIXED.search(said) for said in texts(evidence))
+    if mixed and evidence.before == () and evidence.written:
+        how = Text("tensors of the host and of the chip meet, which they don't in the original")
+        return Owner.REWRITE, how, Text(signs.MEND_MIXED, line=place(evidence))
+    return None
+
+
+def our_reference(evidence: Evidence) -> Reason | None:
+    """An error of Python's own in a file of ours."""
+    raised = raised_by(evidence)
+    if raised is None or not is_ours(raised.file) or evidence.chain[0].name == "RuntimeError":
+        return None  # torch's kernels raise RuntimeError below our frames
+    how = Text("it was raised in joymigrate's own {file}", file=raised.file.rpartition("/")[2])
+    return Owner.SIMULATION, how, Text(signs.REPORT)
+
+
+def nothing_decides(evidence: Evidence) -> Reason:
+    """No rule knows whose it is: what would tell."""
+    if evidence.on_chip and evidence.before is None:
+        how = Text("nothing that is known decides it: how the unchanged program ends is not known")
+        return Owner.UNKNOWN, how, Text(signs.RUN_UNCHANGED)
+    if evidence.on_chip and evidence.before == ():
+        how = Text("nothing that is known decides it: the unchanged program runs to its end here")
+        return Owner.UNKNOWN, how, Text(signs.COMPARE)
+    return Owner.UNKNOWN, Text("nothing that is known decides it"), Text(signs.READ_LOG)
+
+
+RULES: tuple[Rule, ...] = (
+    our_edit,
+    environment,
+    no_gpu,
+    stand_in,
+    original_stops,
+    chip,
+    known_rows,
+    vendor,
+    third_party,
+    origin_reached,
+    our_line,
+    our_reference,
+)
+
+
+def asks_for_origin(evidence: Evidence) -> bool:
+    """Whether the last exception is about the origin's device: by its words, or by the line of
+    the program that asked."""
+    said = [*texts(evidence)]
+    if any(signs.ORIGIN.search(one) or signs.NO_CUDA_LIBRARY.search(one) for one in said):
+        return True
+    frame = raised_by(evidence)
+    own = frame is not None and evidence.program.holds(frame.file)
+    return bool(own and frame and signs.QUESTION.search(frame.text))
+
+
+def raised_by(evidence: Evidence) -> Frame | None:
+    """The innermost frame of the last exception."""
+    frames = evidence.chain[0].frames if evidence.chain else ()
+    return frames[-1] if frames else None
+
+
+def is_raise(one: Raised, frame: Frame) -> bool:
+    """Whether Python code of that frame raised, not native code that it called."""
+    return frame.text.startswith("raise") or one.name in signs.PYTHON_ERRORS
+
+
+def site_at(evidence: Evidence) -> Site | None:
+    """The site that was left in the line that raised."""
+    where = place(evidence)
+    return next((site for site in evidence.left if site.where == where), None)
+
+
+def in_package(frame: Frame) -> str:
+    """A file as its package names it: `torch_npu/npu/amp/grad_scaler.py`."""
+    return frame.file.partition("-packages/")[2] or frame.file
+
+
+def report_edit(evidence: Evidence) -> Text:
+    """What to do about an edit of ours that raises."""
+    return Text(signs.MEND_EDIT, line=place(evidence))

@@ -1,0 +1,52 @@
+"""Whose a file is: the program's, a package's, Python's own, or ours."""
+
+from __future__ import annotations
+
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+HOUSE = str(Path(__file__).parents[1])
+INSTALLED = ("site-packages", "dist-packages")
+STANDARD = tuple(
+    {path for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name)) is not None}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program below a folder; `foreign` are names of folders that hold other people's code."""
+
+    project: Path
+    foreign: tuple[str, ...] = ()
+
+    def holds(self, file: str) -> bool:
+        """Whether a file that a frame names is the program's own. One outside of the project is,
+        too, unless it is installed: programs import from beside them."""
+        if file.startswith("<") or package_of(file) or is_ours(file):
+            return False
+        path = self.project / file
+        if path.is_relative_to(self.project):
+            return not set(self.foreign) & set(path.relative_to(self.project).parts)
+        return not str(path).startswith(STANDARD) and ".py" in path.suffix
+
+    def name(self, file: str) -> str:
+        """A file as the project names it."""
+        path = self.project / file
+        if path.is_relative_to(self.project):
+            return path.relative_to(self.project).as_posix()
+        return file
+
+
+def package_of(file: str) -> str:
+    """The installed package that a file belongs to: `torch_npu`; empty where it is none."""
+    parts = PurePath(file).parts
+    for place, part in enumerate(parts[:-1]):
+        if part in INSTALLED:
+            return parts[place + 1].removesuffix(".py")
+    return ""
+
+
+def is_ours(file: str) -> bool:
+    """Whether a file is joymigrate's."""
+    return file.startswith(HOUSE)

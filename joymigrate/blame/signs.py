@@ -1,0 +1,183 @@
+"""What tells one kind of stop from another: the words of torch, of Python, of the vendor."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from joymigrate.blame.raised import Raised
+from joymigrate.language import Text
+
+# torch's own words where the origin's device is asked for and is not there.
+ORIGIN = re.compile(
+    r"[Nn]ot compiled with CUDA|Found no NVIDIA driver|without CUDA support|CUDA is required"
+    r"|no CUDA GPUs are available|on a CUDA device but torch\.cuda\.is_available|CUDA error"
+    r"|requires CUDA|CUDA is not available|[Nn]o (?:GPU|CUDA)|needs? a (?:CUDA )?GPU|requires a GPU"
+    r"|have NCCL built in|ProcessGroupNCCL is only supported|no NCCL|NVML|nvidia-smi"
+    r"|cuda(?:\.\w+)*(?:Tensor)? (?:type )?not available|invalid device.*cuda"
+)
+# A line of the program that ends it by its own will, and asks for the origin there.
+QUESTION = re.compile(
+    r"^(?:assert|raise|sys\.exit|exit)\b.*(?:cuda|nccl|nvidia|\bGPU)", re.IGNORECASE | re.DOTALL
+)
+SIMULATION = re.compile(r"has no simulation|rehearsal device:|stand-in: |has no stand-in")
+MIXED = re.compile(r"Expected all tensors to be on the same device|two devices, ")
+NO_CUDA_LIBRARY = re.compile(r"lib(?:cud\w*|cublas\w*|nvrtc|nccl|nvinfer)\.so")
+MISSING_MODULE = re.compile(r"No module named '([^']+)'")
+MISSING_NAME = re.compile(r"name '([^']+)' is not defined")
+WRONG_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
+# Raised by Python itself: where the frame is a package's, its code is what failed.
+PYTHON_ERRORS = (
+    "TypeError", "AttributeError", "KeyError", "IndexError", "NameError", "UnboundLocalError",
+    "ZeroDivisionError",
+)  # fmt: skip
+COMMAND_WRONG = "the command itself is wrong"
+CORRECT_COMMAND = "correct the options: the program is started in the project's folder"
+LACKING = (  # (`Type: message`, how it is known, what to do)
+    (
+        re.compile(r"^EOFError: EOF when reading a line"),
+        "it reads its standard input, which is empty here",
+        "give it what it asks for in a script, with --entry 'bash run.sh'",
+    ),
+    (
+        re.compile(
+            r"couldn't connect to|Failed to establish a new connection|Name or service not known"
+            r"|Temporary failure in name resolution|Max retries exceeded"
+            r"|cannot find the requested files in the local cache"
+        ),
+        "it asks the network for something that is not on this disk",
+        "fetch it first, or name a folder that holds it",
+    ),
+    (
+        re.compile(r"No space left on device"),
+        "the disk is full",
+        "free some of it, then start again",
+    ),
+    (
+        re.compile(r"EADDRINUSE|[Aa]ddress already in use"),
+        "another process holds the port",
+        "end it, or name another port (--master_port)",
+    ),
+    (
+        re.compile(r"killed by signal: Bus error|out of shared memory"),
+        "the machine's shared memory is full",
+        "enlarge /dev/shm, or take num_workers=0",
+    ),
+    (
+        re.compile(r"^PermissionError"),
+        "this user may not open it",
+        "change its owner or name another place",
+    ),
+    (
+        re.compile(r"^MemoryError"),
+        "the machine's memory is full",
+        "take a smaller batch or a larger machine",
+    ),
+    (
+        re.compile(r"^(?:FileNotFoundError|NotADirectoryError)"),
+        "the file is not there, or not where the program looks",
+        "put it there, or name its place in the options",
+    ),
+    (
+        re.compile(
+            r"unrecognized arguments|the following arguments are required|invalid choice: "
+            r"|error: argument |can't open file|: command not found|No such file or directory$"
+            r"|No such option|Missing (?:option|argument)",
+            re.MULTILINE,
+        ),
+        COMMAND_WRONG,
+        CORRECT_COMMAND,
+    ),
+)
+PARSERS = ("argparse.py", "optparse.py", "absl/flags/_flagvalues.py")
+PACKAGE_KNOWN = "{module} is not installed in this environment"
+PACKAGE_DO = "install {module}; `joymigrate scan .` says what stands in for packages of CUDA"
+LIBRARY_KNOWN = "a compiled package looks for a library of CUDA"
+LIBRARY_DO = "take the package's build without CUDA, or leave the import out"
+
+KILLED = "look at the machine's own log (dmesg): the kernel does so where memory is short"
+RECORD_ELSEWHERE = (
+    "joymigrate baseline -- COMMAND runs it on this CPU; a recording of a GPU machine goes to "
+    "--baseline"
+)
+NO_SIMULATION = "--mode dry goes on without numbers; leave the call out to see the rest"
+REPORT = "this is a fault of joymigrate: please report it with these lines"
+MEND_FIRST = "mend it first; the gate `baseline = false` goes on all the same"
+OTHER_CALL = "give the call what the chip takes, or another call in its place"
+ASK_CODE = "joymigrate doctor names the code and what to do"
+LESS_MEMORY = "take a smaller batch, checkpointing or sharding; --memory names another model's size"
+VENDOR_RAISED = "look for a release of {package} that does not; else leave the call out"
+OTHER_PACKAGE = "take a build of {package} that knows the chip, or do without it there"
+MEND_SITE = "mend {line} by hand, or try --unsafe where the scan offers an edit"
+CHANGE_NAME = "change the name there to the chip's, or give it on the command line"
+FIND_NAME = "it comes from a checkpoint, an argument or another package: name the device there"
+MEND_EDIT = "look at {line} with `joymigrate scan --why {line}`, and change it by hand"
+MEND_MIXED = "move the tensor that is left behind to the other one's device above {line}"
+RUN_UNCHANGED = "run the unchanged program on this machine: `joymigrate baseline -- COMMAND`"
+COMPARE = "compare the values before that line: `joymigrate verify` names the first that differs"
+READ_LOG = "read what it printed last"
+
+
+def first_line(text: str) -> str:
+    """The first line that says something, at most 300 characters of it."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
+
+
+def signal_name(code: int) -> str:
+    """The name of the signal that an exit code stands for; empty where it stands for none."""
+    number = -code if code < 0 else code - 128
+    try:
+        return signal.Signals(number).name if number > 0 else ""
+    except ValueError:
+        return ""
+
+
+def is_killed(code: int) -> bool:
+    """Whether somebody outside of the program ended it."""
+    return signal_name(code) in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGXCPU")
+
+
+def missing_name(one: Raised) -> str | None:
+    """The name or module that an exception says is not there."""
+    found = MISSING_NAME.search(one.message) or MISSING_MODULE.search(one.message)
+    return found[1] if found else None
+
+
+def is_ours_missing(one: Raised) -> bool:
+    """Whether the missing module is one of ours, which no user installs by itself."""
+    found = MISSING_MODULE.search(one.message)
+    return bool(found and found[1].startswith("joymigrate"))
+
+
+def wrong_argument(one: Raised) -> str | None:
+    """The keyword that a call does not take."""
+    found = WRONG_ARGUMENT.search(one.message)
+    return found[1] if found else None
+
+
+def lacking(one: Raised) -> tuple[Text, Text] | None:
+    """What the environment lacks by an exception's own words, and what to do."""
+    if one.name in ("ModuleNotFoundError", "ImportError", "OSError"):
+        module = MISSING_MODULE.search(one.message)
+        if module:
+            name = module[1]
+            return Text(PACKAGE_KNOWN, module=name), Text(PACKAGE_DO, module=name)
+        if NO_CUDA_LIBRARY.search(one.message):
+            return Text(LIBRARY_KNOWN), Text(LIBRARY_DO)
+    if one.name == "SystemExit" and any(frame.file.endswith(PARSERS) for frame in one.frames):
+        return Text(COMMAND_WRONG), Text(CORRECT_COMMAND)
+    for pattern, how, do in LACKING:
+        if pattern.search(one.said):
+            return Text(how), Text(do)
+    return None
+
+
+def same(one: Raised, other: Raised) -> bool:
+    """Whether two runs of a program ended with the same error: numbers and devices may differ."""
+    return one.name == other.name and plain(one.message) == plain(other.message)
+
+
+def plain(text: str) -> str:
+    """A message without what differs from run to run."""
+    text = re.sub(r"0x[0-9a-f]+|\d+(?:\.\d+)?(?:e[-+]?\d+)?", "#", first_line(text))
+    return re.sub(r"\b(?:npu|cuda|cpu)(?::#)?", "device", text)

@@ -1,0 +1,51 @@
+"""What stopped a rehearsed program: the judge, asked with what a rehearsal knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from joymigrate.blame.judge import judge
+from joymigrate.blame.left import read_chain
+from joymigrate.blame.program import Program
+from joymigrate.blame.stop import Evidence
+from joymigrate.blame.vendor import load
+from joymigrate.blame.watch import ENVIRONMENT
+from joymigrate.run.rehearse.settings import Settings
+
+FOLDER = "stops"
+
+
+def notes_folder(settings: Settings, environment: Mapping[str, str]) -> Path:
+    """Where the processes note what ends them: the caller's folder where it named one."""
+    named = environment.get(ENVIRONMENT)
+    return Path(named) if named else settings.session / FOLDER
+
+
+def explain_stop(
+    settings: Settings, folder: Path, code: int, refusals: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """Why the program ended with an exit code that is not 0, by what it left in `folder`; None
+    where it is 0. How the unchanged program ends is not known here."""
+    if code == 0:
+        return None
+    evidence = Evidence(
+        Program(Path.cwd()),
+        read_chain(folder),
+        code,
+        refusals=refusals,
+        versions={**list_versions(), "torch-npu": settings.package},
+        vendor=load(settings.chip),
+    )
+    return judge(evidence).document()
+
+
+def list_versions() -> dict[str, str]:
+    """The version of every installed distribution, by its name in small letters."""
+    return {
+        one.name.lower().replace("_", "-"): one.version
+        for one in distributions()
+        if one.name is not None
+    }
