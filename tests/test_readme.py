@@ -1,4 +1,4 @@
-"""The README's commands, run as they stand there.
+"""The README's commands, and those of how-to pages that ask for it, run as they stand there.
 
 Each block of commands says above itself what happens to it:
 
@@ -7,7 +7,7 @@ Each block of commands says above itself what happens to it:
     <!-- tested: FOLDER, slow, as NAME -->      after the lines of PREPARED[NAME]
     <!-- not run: REASON -->                    and why
 
-A block without such a line fails. A `text` block below `<!-- printed -->` is what the block of
+A block of the README without such a line fails. A `text` block below `<!-- printed -->` is what the block of
 commands before it prints, figures apart; `…` stands for anything.
 """
 
@@ -87,6 +87,12 @@ def blocks(text: str) -> list[Block]:
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = blocks(README)
+HOW_TO = [
+    block
+    for page in sorted((ROOT / "docs" / "how-to").glob("*.md"))
+    for block in blocks(page.read_text(encoding="utf-8"))
+]
+TESTED_BLOCKS = [one for one in (*BLOCKS, *HOW_TO) if one.mark.startswith("tested")]
 
 
 def parameter(block: Block) -> object:
@@ -97,8 +103,8 @@ def parameter(block: Block) -> object:
     return pytest.param(block, id=block.name, marks=marks)
 
 
-@pytest.mark.parametrize("block", [parameter(b) for b in BLOCKS if b.mark.startswith("tested")])
-def test_a_block_of_the_readme_runs(block: Block, tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", [parameter(block) for block in TESTED_BLOCKS])
+def test_a_marked_block_runs(block: Block, tmp_path: Path) -> None:
     found = TESTED.fullmatch(block.mark)
     assert found, f"not a mark: {block.mark}"
     project = tmp_path / "project"
