@@ -109,7 +109,7 @@ def limits() -> str:
     parts = []
     for command, rows in yaml.safe_load(LIMITS.read_text(encoding="utf-8")).items():
         lines = [f"| {row['limit']} | {row['effect']} | {row['instead']} |" for row in rows]
-        head = "| limit | what it means for you | what to do instead |\n|---|---|---|"
+        head = "| limit | effect | do instead |\n|---|---|---|"
         parts.append("\n".join([f"## {command}\n", head, *lines, ""]))
     return "\n".join(parts)
 
