@@ -40,23 +40,28 @@ def commands() -> str:
 
 def list_helps() -> Iterator[tuple[str, str]]:
     """Every command and sub-command with what its `--help` prints."""
-    import click
-
     from joymigrate.cli import _main, _rehearse_setup
 
     def walk(command: Any, name: str) -> Iterator[tuple[str, str]]:
-        context = click.Context(
-            command, info_name=f"joymigrate {name}", max_content_width=COLUMNS, color=False
-        )
-        context.terminal_width = COLUMNS
-        yield name, command.get_help(context)
+        yield name, help_of(command, name)
         for key, child in getattr(command, "commands", {}).items():
-            if not child.hidden and key != "default":
+            if key == "default":  # `serve MODEL_DIR`: what the group itself does
+                yield f"{name} MODEL_DIR", help_of(child, name)
+            elif not child.hidden:
                 yield from walk(child, f"{name} {key}")
 
     for name in _main.command_names():
         yield from walk(_main.load(name), name)
     yield from walk(_rehearse_setup.parser(), "rehearse setup")
+
+
+def help_of(command: Any, name: str) -> str:
+    """What `joymigrate NAME --help` prints, as wide as a page."""
+    import click
+
+    context = click.Context(command, info_name=f"joymigrate {name}", max_content_width=COLUMNS)
+    context.terminal_width = COLUMNS
+    return str(command.get_help(context)).replace(sys.executable, "this Python")
 
 
 def rules() -> str:

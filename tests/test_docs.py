@@ -84,6 +84,17 @@ def test_every_command_has_a_page_that_the_site_leads_to(command: str) -> None:
     assert re.search(rf"`{command}`", (DOCS / "index.md").read_text(encoding="utf-8"))
 
 
+def test_the_page_of_commands_has_every_option() -> None:
+    said = pages.commands()
+    lacks = {
+        (name, option)
+        for name, options in tree().items()
+        for option in options
+        if option.startswith("--") and not re.search(rf"(?<![\w-]){option}(?![\w-])", said)
+    }
+    assert lacks == set()
+
+
 def spoken(text: str, command: str) -> bool:
     """Whether a page names a command in code or a heading: `joymigrate a b`, `a b`, `a x|b`."""
     head, _, last = command.partition(" ")

@@ -30,6 +30,7 @@ def test_the_help_of_every_command_stands_on_the_page() -> None:
     assert {head.split()[0] for head in heads} == set(command_names())
     assert {"rehearse setup", "cluster cards fail", "verify replay"} <= set(heads)
     assert "default" not in {word for head in heads for word in head.split()}
+    assert str(pages.ROOT) not in pages.commands()
 
 
 def test_a_part_without_a_maker_is_an_error() -> None:

@@ -7,8 +7,8 @@ Each block of commands says above itself what happens to it:
     <!-- tested: FOLDER, slow, as NAME -->      after the lines of PREPARED[NAME]
     <!-- not run: REASON -->                    and why
 
-A block of the README without such a line fails. A `text` block below `<!-- printed -->` is what the block of
-commands before it prints, figures apart; `…` stands for anything.
+A block of the README without such a line fails. A `text` block below `<!-- printed -->` is what the
+block of commands before it prints, figures apart; `…` stands for anything.
 """
 
 from __future__ import annotations
