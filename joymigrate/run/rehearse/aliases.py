@@ -121,3 +121,18 @@ def view_of(result: Tensor, sources: list[tuple[Tensor, Tensor]]) -> Tensor | No
         made.set_(storage, offset, result.size(), result.stride())
         return made
     return None
+
+
+POISON = 0xA5  # the byte of what nobody wrote
+
+
+def poison(tensor: Tensor) -> None:
+    """Fill a CPU tensor like memory that nobody wrote: NaN, or the byte 0xA5; True for bools."""
+    if tensor.is_floating_point() or tensor.is_complex():
+        tensor.fill_(float("nan"))
+    elif tensor.dtype is torch.bool:
+        tensor.fill_(True)
+    else:
+        size = tensor.element_size()
+        value = int.from_bytes(bytes([POISON]) * size, "little", signed=tensor.dtype.is_signed)
+        tensor.fill_(value)

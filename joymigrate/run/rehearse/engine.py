@@ -17,13 +17,21 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse import aliases, gap, generators, matrix_unit, numerics
+from joymigrate.run.rehearse.graphs import Graphs, wait_for_the_stream
 from joymigrate.run.rehearse.host_arguments import HostArguments, refuse_host_tensor
 from joymigrate.run.rehearse.operator import Operator, out_variant
 from joymigrate.run.rehearse.record import Record
 from joymigrate.run.rehearse.settings import Settings
 from joymigrate.run.rehearse.signatures import Signatures, settle
 from joymigrate.run.rehearse.streams import Streams
-from joymigrate.run.rehearse.vendor import AGREES, Vendor, VendorPass
+from joymigrate.run.rehearse.vendor import (
+    AGREES,
+    Vendor,
+    VendorPass,
+    depends_on_data,
+    flat_tensors,
+    list_results,
+)
 
 _torch_function_mode = torch._C._is_torch_function_mode_enabled
 SEEN_LIMIT = 2048  # combinations of one operator that go through the vendor's C++
@@ -37,6 +45,7 @@ class Engine:
     def __init__(
         self, settings: Settings, record: Record, vendor: Vendor, signatures: Signatures
     ) -> None:
+        self.graphs = Graphs(vendor.shim, record)
         self.settings = settings
         self.record = record
         self.vendor = vendor
@@ -196,6 +205,8 @@ class Dispatch:
         if nested:  # inside the vendor's C++: see which kernels this part of it asks for
             return self.first(args, kwargs, host_args, host_kwargs, pairs, index, None)
         engine.record.calls[operator.name] += 1
+        if engine.graphs.active and engine.graphs.captures():
+            return self.captured(args, kwargs, host_args, host_kwargs, pairs, index, signature)
         signature.append(torch.get_default_dtype())  # integers divided have this one
         key = tuple(signature)
         plan = operator.seen.get(key)
@@ -227,6 +238,40 @@ class Dispatch:
                 return target
         result = self.run(host_args, host_kwargs, index)
         return self.back(result, args, kwargs, pairs, index, plan)
+
+    def captured(
+        self,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        host_args: list[Any],
+        host_kwargs: dict[str, Any],
+        pairs: list[tuple[Tensor, Tensor]],
+        index: int,
+        signature: list[Any],
+    ) -> Any:
+        """A call that becomes a node of a graph. The vendor's C++ sees each, not the first alone:
+        what waits for the host is refused there."""
+        graphs, operator = self.engine.graphs, self.operator
+        if depends_on_data(operator, args, kwargs):
+            wait_for_the_stream()
+        written = flat_tensors([pick(host_args, host_kwargs, place) for place in operator.writes])
+        graphs.save(written)
+        key = (*signature, torch.get_default_dtype())
+        again = (list(host_args), dict(host_kwargs))
+        back = self.first(args, kwargs, host_args, host_kwargs, pairs, index, key)
+        own = [one for one in flat_tensors(list_results(back)) if one.get_device() >= 0]
+        known = {tensor.data_ptr() for _, tensor in pairs}
+        results = [aliases.make_alias(one) for one in flat_tensors(list_results(back))]
+
+        def run() -> None:
+            made = flat_tensors(list_results(self.run(list(again[0]), dict(again[1]), index)))
+            for target, value in zip(results, made, strict=False):
+                if target.data_ptr() != value.data_ptr():
+                    target.copy_(value)
+
+        fresh = [a for a, one in zip(results, own, strict=False) if one.data_ptr() not in known]
+        graphs.add(run, fresh)
+        return back
 
     def give_up_direct(self, alias: Tensor) -> None:
         """Some kernels use their `out` for something of another size on the way."""
@@ -330,7 +375,7 @@ class Dispatch:
         engine.record.checks[passed.judge] += 1
         if not engine.always:
             operator.judged[key] = (passed.judge, passed.refusals, passed.slow)
-            operator.hits[key] = 0
+            operator.hits.setdefault(key, 0)
             operator.rows[key] = row
             if passed.kernels:
                 operator.kernels[key] = passed.kernels

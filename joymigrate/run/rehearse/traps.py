@@ -91,6 +91,11 @@ MESSAGES = (
         "the chip has this kernel, the rehearsal has not: --mode dry goes on without numbers",
     ),
     Trap(
+        "not_simulated",
+        r"Failed to find function \w+",
+        "a chip's runtime has this function, the rehearsal has not: this error is the rehearsal's",
+    ),
+    Trap(
         "sparse",
         r"rehearsal device: .*(sparse|quantised)|SparseCsrnpu|SparsePrivateUse1",
         "keep sparse and quantised tensors on the CPU",

@@ -1,6 +1,7 @@
 /* Devices, contexts, memory and copies: host memory with the accounting of a chip. */
 #define _GNU_SOURCE
 #include "joy.h"
+#include "capture.h"
 #include "order.h"
 
 #include <fcntl.h>
@@ -327,15 +328,31 @@ JOY_PUBLIC void joy_memory(int device, uint64_t *now, uint64_t *most) {
 /* ---- copies and fills happen at once, after what waits in the stream */
 JOY_PUBLIC int aclrtMemcpy(void *to, size_t room, const void *from, size_t bytes, int kind) {
   (void)room; (void)kind;
+  int refused = joy_capture_refuse_thread(JOY_MODE_REFUSES, "a synchronous copy");
+  if (refused) return refused;
   joy_order_host_copy(to, from, bytes);
   memmove(to, from, bytes);
   return ACL_OK;
+}
+
+typedef struct { void *to; const void *from; size_t bytes; int value; } moved;
+static int move_again(void *arg) {
+  moved *m = arg;
+  if (m->from) memmove(m->to, m->from, m->bytes);
+  else memset(m->to, m->value, m->bytes);
+  return ACL_OK;
+}
+static void keep_move(moved m, void *stream) {
+  if (joy_tracing() || !joy_capturing(stream)) return;
+  joy_capture_save(m.to, m.bytes);
+  joy_capture_work(stream, move_again, &m, sizeof m);
 }
 
 JOY_PUBLIC int aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t bytes, int kind,
                                 void *stream) {
   (void)room;
   if (joy_stream_drain(stream, 1) < 0) return ACL_REMOTE_LOST;
+  keep_move((moved){to, from, bytes, 0}, stream);
   if (!joy_order_copy(to, from, bytes, kind, stream)) memmove(to, from, bytes);
   return ACL_OK;
 }
@@ -347,6 +364,7 @@ JOY_PUBLIC int aclrtMemset(void *to, size_t room, int32_t value, size_t bytes) {
 }
 
 JOY_PUBLIC int aclrtMemsetAsync(void *to, size_t room, int32_t value, size_t bytes, void *stream) {
+  keep_move((moved){to, NULL, bytes, value}, stream);
   if (joy_order_on()) {
     joy_stream_drain(stream, 1);
     joy_order_work(stream, "aclrtMemsetAsync", NULL, 0, to, bytes);

@@ -3,6 +3,7 @@
  * between two barriers; whoever waits watches whether the others still live. */
 #define _GNU_SOURCE
 #include "joy.h"
+#include "capture.h"
 #include "order.h"
 
 #include <fcntl.h>
@@ -355,9 +356,15 @@ static uint64_t reach(const group *g, const uint64_t *counts, const uint64_t *st
   return most;
 }
 
+/* A chip records collectives in a graph; here nobody would replay them. */
+static int captured(void) {
+  joy_fail("rehearsal device: collectives in a captured graph are not simulated");
+  return HCCL_NOT_SUPPORTED;
+}
 /* Whatever still waits in the stream comes first. */
 #define ENTER(handle, stream)                                                         \
   group *g = handle;                                                                  \
+  if (joy_capturing(stream)) return captured();                                         \
   if (joy_stream_drain(stream, 1) < 0) return HCCL_REMOTE;                            \
   int status = HCCL_OK
 #define READS_AND_WRITES(what, read, read_bytes, written, written_bytes) \
@@ -569,12 +576,14 @@ static void expect(group *g, char *data, uint64_t bytes, uint32_t from, void *st
 
 JOY_PUBLIC int HcclSend(void *data, uint64_t count, int type, uint32_t to, void *handle,
                         void *stream) {
+  if (joy_capturing(stream)) return captured();
   if (joy_order_on()) joy_stream_drain(stream, 0); /* a receive before it may wait for this one */
   joy_order_work(stream, "send", data, count * width(type), NULL, 0);
   return post(handle, data, count * width(type), to);
 }
 JOY_PUBLIC int HcclRecv(void *data, uint64_t count, int type, uint32_t from, void *handle,
                         void *stream) {
+  if (joy_capturing(stream)) return captured();
   joy_order_work(stream, "recv", NULL, 0, data, count * width(type));
   expect(handle, data, count * width(type), from, stream);
   return HCCL_OK;

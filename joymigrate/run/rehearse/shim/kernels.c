@@ -3,6 +3,7 @@
  * caller only wants to know which kernels would run. */
 #define _GNU_SOURCE
 #include "joy.h"
+#include "capture.h"
 #include "order.h"
 
 #include <stdio.h>
@@ -312,7 +313,31 @@ static size_t extent(const aclTensor *t) {
 }
 static void *first_of(const aclTensor *t) { return t->data + t->offset * width(t->type); }
 
+typedef struct { aclTensor to, from; aclScalar scalar; int reads, has_scalar; } kept_assign;
+static int assign_again(void *arg) {
+  kept_assign *k = arg;
+  assign(&k->to, k->reads ? &k->from : NULL, k->has_scalar ? &k->scalar : NULL);
+  return ACL_OK;
+}
+/* The bytes from a tensor's first element to its last. */
+static size_t span(const aclTensor *t) {
+  size_t last = 1;
+  for (uint64_t d = 0; d < t->dims; d++) {
+    if (!t->size[d]) return 0;
+    last += (size_t)((t->size[d] - 1) * t->stride[d]);
+  }
+  return last * (size_t)width(t->type);
+}
+static void keep_assign(const executor *e, void *stream) {
+  kept_assign k = {.to = *e->to, .reads = e->from != NULL, .has_scalar = e->scalar != NULL};
+  if (e->from) k.from = *e->from;
+  if (e->scalar) k.scalar = *e->scalar;
+  joy_capture_save(first_of(e->to), span(e->to));
+  joy_capture_work(stream, assign_again, &k, sizeof k);
+}
+
 static int execute(executor *e, void *stream) {
+  if (e && !tracing && joy_capturing(stream)) keep_assign(e, stream);
   if (e && joy_order_on()) {
     joy_stream_drain(stream, 1);
     joy_order_work(stream, "aclnnInplaceCopy", e->from ? first_of(e->from) : NULL,

@@ -2,6 +2,7 @@
  * those stay in their stream until something waits for the stream or for an event in it. */
 #define _GNU_SOURCE
 #include "joy.h"
+#include "capture.h"
 #include "order.h"
 
 #include <pthread.h>
@@ -14,6 +15,7 @@ typedef struct stream {
   pthread_mutex_t lock;
   pending *head, *tail;
   uint32_t order;
+  void *lane;
   struct stream *next;
 } stream;
 typedef struct event {
@@ -21,9 +23,10 @@ typedef struct event {
   int recorded, polls;
   stream *in;
   uint32_t *clock;
+  void *captured;
 } event;
 
-static stream default_stream = {0, 0, PTHREAD_MUTEX_INITIALIZER, NULL, NULL, 0, NULL};
+static stream default_stream = {0, 0, PTHREAD_MUTEX_INITIALIZER, NULL, NULL, 0, NULL, NULL};
 static stream *streams = &default_stream;
 static int last_id;
 
@@ -59,6 +62,7 @@ int joy_stream_drain(void *handle, int block) {
   return status;
 }
 
+void **joy_stream_lane(void *handle) { return &of(handle)->lane; }
 uint32_t *joy_stream_order(void *handle) { return &of(handle)->order; }
 
 void joy_streams_drain(int device, int block) {
@@ -70,7 +74,9 @@ static int drained(void *handle) {
   return joy_stream_drain(handle, 1) < 0 ? ACL_REMOTE_LOST : ACL_OK;
 }
 static int waited(void *handle) { /* by the host */
-  int status = drained(handle);
+  int status = joy_capture_refuse(handle, JOY_CAPTURED, "waiting for its stream");
+  if (status) return status;
+  status = drained(handle);
   joy_order_sync_stream(handle);
   return status;
 }
@@ -100,6 +106,8 @@ JOY_PUBLIC int aclrtSynchronizeStreamWithTimeout(void *handle, int32_t ms) {
   return waited(handle);
 }
 JOY_PUBLIC int aclrtSynchronizeDevice(void) {
+  int status = joy_capture_refuse_thread(JOY_CAPTURED, "waiting for the device");
+  if (status) return status;
   if (!joy_order_on()) return ACL_OK;
   joy_streams_drain(joy_device(), 1);
   for (stream *s = streams; s; s = s->next)
@@ -111,6 +119,8 @@ JOY_PUBLIC int aclrtSynchronizeDeviceWithTimeout(int32_t ms) {
   return aclrtSynchronizeDevice();
 }
 JOY_PUBLIC int aclrtStreamQuery(void *handle, int *status) {
+  int refused = joy_capture_refuse(handle, JOY_CAPTURED, "asking for its stream's state");
+  if (refused) return refused;
   int left = joy_stream_drain(handle, 0);
   *status = left == 1 ? 1 : 0; /* ACL_STREAM_STATUS_COMPLETE 0, NOT_READY 1 */
   if (!*status) joy_order_sync_stream(handle);
@@ -139,6 +149,7 @@ JOY_PUBLIC int aclrtCreateEventExWithFlag(void **handle, uint32_t flag) {
 }
 JOY_PUBLIC int aclrtDestroyEvent(void *handle) {
   if (handle) free(((event *)handle)->clock);
+  if (handle) free(((event *)handle)->captured);
   free(handle);
   return ACL_OK;
 }
@@ -146,6 +157,7 @@ JOY_PUBLIC int aclrtRecordEvent(void *handle, void *in) {
   event *e = handle;
   e->in = of(in);
   e->recorded = 1;
+  joy_capture_record(&e->captured, in);
   joy_order_record(&e->clock, &e->polls, e->in);
   clock_gettime(CLOCK_MONOTONIC, &e->when);
   return ACL_OK;
@@ -153,6 +165,8 @@ JOY_PUBLIC int aclrtRecordEvent(void *handle, void *in) {
 JOY_PUBLIC int aclrtResetEvent(void *handle, void *in) { (void)handle; (void)in; return ACL_OK; }
 JOY_PUBLIC int aclrtSynchronizeEvent(void *handle) {
   event *e = handle;
+  if (e->captured && joy_capturing(e->in))
+    return joy_capture_refuse(e->in, JOY_EVENT_CAPTURED, "waiting for an event of the capture");
   int status = e->recorded ? drained(e->in) : ACL_OK;
   joy_order_sync_event(e->clock);
   return status;
@@ -160,6 +174,7 @@ JOY_PUBLIC int aclrtSynchronizeEvent(void *handle) {
 JOY_PUBLIC int aclrtStreamWaitEvent(void *waiting, void *handle) {
   event *e = handle;
   int status = e->recorded ? drained(e->in) : ACL_OK;
+  joy_capture_wait(waiting, e->captured);
   joy_order_wait(waiting, e->clock);
   return status;
 }
