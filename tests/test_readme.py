@@ -48,6 +48,26 @@ PREPARED = {
             echo "{\"id\": \"$id\", \"prediction\": 1, \"reference\": 1}"
         done | tee gpu.jsonl > npu.jsonl
     """,
+    # Exit code 1 says that something was found or would change.
+    "findings": r"""
+        git init -q . && git add -A && git -c user.name=a -c user.email=a@b.c commit -qm first
+        joymigrate() { command joymigrate "$@" || [ $? = 1 ]; }
+    """,
+    "recorded": r"""
+        cp train.py train_npu.py
+        joymigrate verify record -o base.jmb --steps 0-2 --batches 9MiB -- python train.py --steps 4
+        joymigrate verify record -o npu.jmb --steps 0-2 -- python train.py --steps 4
+        joymigrate verify pack base.jmb -o base.jmb.tar
+    """,
+    "journey": r"""
+        joymigrate migrate . --entry "python train.py --steps 3" --until rewrite --quiet
+    """,
+    "portfolio": r"""
+        for name in vision ranking; do mkdir ../$name && cp *.py ../$name; done
+        echo '- {path: ../vision, name: vision}' > repos.yaml
+        echo '- {path: ../ranking, name: ranking, to: musa}' >> repos.yaml
+        joymigrate() { command joymigrate "$@" || [ $? = 1 ]; }
+    """,
     # The server is asked once, and ended.
     "training": r"""
         sed -i 's/^steps: 250/steps: 20/' examples/finetune/job.yaml
