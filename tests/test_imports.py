@@ -29,6 +29,7 @@ ROWS: list[list[str]] = [
         "verify",
         "run.kernels",
         "environment",
+        "run.door",
         "run.rehearse.fill",
         "run.rehearse.memory",
         "run.serve.monitor",

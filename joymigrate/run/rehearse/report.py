@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,15 @@ __all__ = ["as_text", "banner", "chosen_format", "exit_code", "summarise", "writ
 FORMATS = ("text", "json", "html")
 
 
-def chosen_format(form: str | None, output: Path | None) -> str:
+def chosen_format(form: str | None, output: Path | None, forms: Sequence[str] = FORMATS) -> str:
     """The report's format: named, or by the file's ending. Checked before the program runs."""
     if form is None:
         ending = output.suffix.lstrip(".") if output is not None else ""
-        form = ending if ending in FORMATS else "text"
-    if form not in FORMATS:
+        form = ending if ending in forms else "text"
+    if form not in forms:
         raise JoyError(
-            f"unknown format '{form}'.{did_you_mean(form, FORMATS)}",
-            help=f"--format takes {', '.join(FORMATS)}",
+            f"unknown format '{form}'.{did_you_mean(form, forms)}",
+            help=f"--format takes {', '.join(forms)}",
         )
     if form != "text" and output is None:
         raise JoyError(

@@ -11,7 +11,8 @@ workers inherit it. Hooks, in this order, before a line of user code:
 - JOYMIGRATE_REACH=folder — notes there which lines of the program run (run/rehearse/reach.py);
 - JOYMIGRATE_REHEARSE=folder — makes this process part of the rehearsal with that folder;
 - JOYMIGRATE_STOPS=folder — notes there what ends the process (blame/watch.py);
-- JOYMIGRATE_DRAWS=1 — random numbers that are the same on every device.
+- JOYMIGRATE_DRAWS=1 — random numbers that are the same on every device;
+- JOYMIGRATE_DOOR={…} — the origin's device words mean another device (run/door).
 
 A Python without joymigrate (a system tool that the program starts) is left as it is.
 """
@@ -50,6 +51,8 @@ def start() -> None:
         call_switch("joymigrate.verify.shared_draws:start")
     if os.environ.get("JOYMIGRATE_REACH"):
         call_switch("joymigrate.run.rehearse.reach:start")
+    if os.environ.get("JOYMIGRATE_DOOR"):  # last: it sees the program's calls before all others
+        call_switch("joymigrate.run.door.start:start")
 
 
 def chain() -> None:

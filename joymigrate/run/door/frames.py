@@ -1,0 +1,59 @@
+"""Whose line of code asks: torch's own Python, joymigrate's, or the program with its libraries."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from types import FrameType
+
+HOUSE = str(Path(__file__).parents[2]) + os.sep
+STANDARD = os.path.dirname(os.__file__) + os.sep
+
+
+class Owner(Enum):
+    """Whose a file is."""
+
+    PROGRAM = "program"
+    TORCH = "torch"
+    OURS = "ours"
+
+
+@cache
+def torch_folders() -> tuple[str, ...]:
+    """Folders of torch and of the package that brings it a device."""
+    files = [getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "torch_npu")]
+    return tuple(os.path.dirname(file) + os.sep for file in files if file)
+
+
+@cache
+def owner_of(file: str) -> Owner:
+    """Whose a file is; what is made at run time counts as the program's."""
+    if file.startswith(HOUSE):
+        return Owner.OURS
+    return Owner.TORCH if file.startswith(torch_folders()) else Owner.PROGRAM
+
+
+def asker(depth: int = 2) -> Owner:
+    """Whose line called the function that calls this one."""
+    return owner_of(sys._getframe(depth).f_code.co_filename)
+
+
+def line_of_program() -> str:
+    """`file:line` of the nearest line of the program: its own files before those of its libraries.
+
+    `?` where there is none, as in a thread of autograd.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    library = "?"
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if owner_of(file) is Owner.PROGRAM and not file.startswith("<frozen"):
+            at = f"{file}:{frame.f_lineno}"
+            if "-packages" not in file and not file.startswith(STANDARD):
+                return at
+            library = at if library == "?" else library
+        frame = frame.f_back
+    return library

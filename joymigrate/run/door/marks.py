@@ -1,0 +1,106 @@
+"""Which card a tensor's memory pretends to be on, and how much memory each card holds.
+
+The mark lies on the storage: views share it, and it lives as long as the memory does. Tensors
+without a storage (sparse ones) carry it themselves. Memory that no call of torch's was seen to make
+is unmarked: inside a backward pass it counts as a card's, elsewhere as the host's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+
+HOST = -1
+MARK = "_joymigrate_card"
+storage_of = torch.Tensor.untyped_storage
+
+
+class Memory:
+    """Bytes by card: held now, and at most since the last reset."""
+
+    def __init__(self) -> None:
+        self.now: Counter[int] = Counter()
+        self.peak: Counter[int] = Counter()
+
+    def take(self, card: int, size: int) -> None:
+        """A storage was made."""
+        self.now[card] += size
+        self.peak[card] = max(self.peak[card], self.now[card])
+
+    def reset_peak(self, card: int) -> None:
+        """Count the peak anew."""
+        self.peak[card] = self.now[card]
+
+
+memory = Memory()
+
+
+class Mark:
+    """The card of one storage; gone with it."""
+
+    __slots__ = ("card", "size")
+
+    def __init__(self, card: int, size: int) -> None:
+        self.card, self.size = card, size
+        if card != HOST:
+            memory.take(card, size)
+
+    def __del__(self) -> None:
+        if self.card != HOST:
+            memory.now[self.card] -= self.size
+
+
+ON_HOST = Mark(HOST, 0)
+
+
+def holder(tensor: torch.Tensor) -> Any:
+    """What carries a tensor's mark."""
+    try:
+        return storage_of(tensor)
+    except (NotImplementedError, RuntimeError):
+        return tensor
+
+
+def marked(tensor: torch.Tensor) -> int | None:
+    """The card of a tensor, HOST, or None where nobody saw it made."""
+    mark = getattr(holder(tensor), MARK, None)
+    return None if mark is None else mark.card
+
+
+def card_of(tensor: torch.Tensor) -> int:
+    """The card that a tensor counts as being on, or HOST."""
+    card = marked(tensor)
+    if card is None:
+        return 0 if memory.peak and torch._C._current_graph_task_id() != -1 else HOST
+    return card
+
+
+def mark(tensor: torch.Tensor, card: int) -> torch.Tensor:
+    """Put a tensor's memory on a card, unless it lies on one already."""
+    on = holder(tensor)
+    if getattr(on, MARK, None) is None:
+        put(on, card)
+    return tensor
+
+
+def put(on: Any, card: int) -> None:
+    """Mark a storage, or a tensor without one, anew."""
+    if card == HOST:
+        setattr(on, MARK, ON_HOST)
+        return
+    size = on.nbytes() if isinstance(on, torch.UntypedStorage) else 0
+    setattr(on, MARK, Mark(card, size))
+
+
+def tensors_in(value: Any, depth: int = 0) -> Any:
+    """The tensors of nested lists, tuples and dictionaries."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple) and depth < 4:
+        for one in value:
+            yield from tensors_in(one, depth + 1)
+    elif isinstance(value, dict) and depth < 4:
+        for one in value.values():
+            yield from tensors_in(one, depth + 1)

@@ -1,0 +1,194 @@
+"""Several processes and cards: NCCL's calls over gloo, DDP and DataParallel on this CPU."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from joymigrate.run.door.cards import cards
+from joymigrate.run.door.frames import Owner, asker
+from joymigrate.run.door.marks import HOST, card_of
+from joymigrate.run.door.mode import Door, enter_in_backward, moved
+
+BACKEND, HERE = "nccl", "gloo"
+asked_backends: dict[Any, str] = {}  # by group; None is the default one
+
+
+def install() -> None:
+    """Replace what names the card or its backend."""
+    enter_in_threads()
+    enter_in_backward()
+    wrap_data_parallel(torch.nn.DataParallel)
+    if not dist.is_available():
+        return
+    c10d = dist.distributed_c10d
+    for name, wrap in (
+        ("init_process_group", start_group),
+        ("new_group", start_group),
+        ("barrier", wait),
+        ("all_reduce", average),
+        ("get_backend", name_backend),
+    ):
+        made = wrap(getattr(c10d, name))
+        for owner in (c10d, dist):
+            setattr(owner, name, made)
+    for owner in (c10d, dist):
+        owner.is_nccl_available = lambda: True  # type: ignore[attr-defined]
+    wrap_mesh()
+    wrap_ddp(torch.nn.parallel.DistributedDataParallel)
+
+
+def enter_in_threads() -> None:
+    """Function modes belong to one thread: those that the program starts get a door, too."""
+    real = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+
+    @functools.wraps(real)
+    def bootstrap(self: Any) -> None:
+        with Door():
+            real(self)
+
+    threading.Thread._bootstrap_inner = bootstrap  # type: ignore[attr-defined]
+
+
+def start_group(real: Any) -> Any:
+    """A group of processes that names the card's backend, or none, is one of gloo."""
+
+    @functools.wraps(real)
+    def start(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("device_id", None)
+        place = 0 if real.__name__ == "init_process_group" else 2
+        value = args[place] if len(args) > place else kwargs.get("backend")
+        named = str(value) if value is not None else ""
+        other = HERE if BACKEND in named or not named else value
+        if len(args) > place:
+            args = (*args[:place], other, *args[place + 1 :])
+        elif named or place == 0:
+            kwargs["backend"] = other
+        made = real(*args, **kwargs)
+        if BACKEND in named:
+            asked_backends[made] = BACKEND
+        return made
+
+    return start
+
+
+def name_backend(real: Any) -> Any:
+    """The program hears the backend that it asked for."""
+
+    @functools.wraps(real)
+    def get_backend(group: Any = None) -> Any:
+        found = real(group)
+        return asked_backends.get(group, found) if asker() is Owner.PROGRAM else found
+
+    return get_backend
+
+
+def wait(real: Any) -> Any:
+    """A barrier without the card."""
+
+    @functools.wraps(real)
+    def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
+        return real(group, async_op)
+
+    return barrier
+
+
+def average(real: Any) -> Any:
+    """gloo sums, and doesn't average."""
+
+    @functools.wraps(real)
+    def all_reduce(
+        tensor: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False
+    ) -> Any:
+        if op != dist.ReduceOp.AVG:
+            return real(tensor, op, group, async_op)
+        work = real(tensor, dist.ReduceOp.SUM, group, async_op)
+        if async_op:
+            work.wait()
+        tensor.div_(dist.get_world_size(group))
+        return work
+
+    return all_reduce
+
+
+def wrap_mesh() -> None:
+    """Meshes of cards are meshes of processes on the CPU."""
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+    begin = DeviceMesh.__init__
+
+    @functools.wraps(begin)
+    def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        begin(self, "cpu" if device_type == cards.word else device_type, *args, **kwargs)
+
+    DeviceMesh.__init__ = init  # type: ignore[method-assign]
+
+    owner: Any = dist
+
+    @functools.wraps(init_device_mesh)
+    def mesh(device_type: str, *args: Any, **kwargs: Any) -> Any:
+        named = "cpu" if device_type == cards.word else device_type
+        return init_device_mesh(named, *args, **kwargs)
+
+    owner.init_device_mesh = owner.device_mesh.init_device_mesh = mesh
+
+
+def wrap_ddp(kind: Any) -> None:
+    """One process, one card: the module's own."""
+    begin, forward = kind.__init__, kind.forward
+
+    @functools.wraps(begin)
+    def init(
+        self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *a: Any, **k: Any
+    ) -> None:
+        begin(self, module, None, None, *a, **k)
+
+    kind.__init__ = init
+    kind.forward = from_host(forward)
+
+
+def wrap_data_parallel(kind: Any) -> None:
+    """The batch in one piece: the sum of gradients is that of its parts."""
+
+    @functools.wraps(kind.__init__)
+    def init(
+        self: Any, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0
+    ) -> None:
+        torch.nn.Module.__init__(self)
+        self.module, self.device_ids, self.dim = module, [], dim
+        self.output_device = cards.current
+
+    kind.__init__ = init
+    kind.forward = from_host(kind.forward)
+
+
+def from_host(forward: Any) -> Any:
+    """Such wrappers bring their inputs to the module's card."""
+
+    @functools.wraps(forward)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        first = next(self.module.parameters(), None)
+        card = HOST if first is None else card_of(first)
+        if card != HOST:
+            args, kwargs = brought((args, kwargs), card)
+        return forward(self, *args, **kwargs)
+
+    return call
+
+
+def brought(value: Any, card: int) -> Any:
+    """Nested tensors on a card."""
+    if isinstance(value, torch.Tensor):
+        return moved(value, card, clone=True)
+    if isinstance(value, list | tuple):
+        made = [brought(one, card) for one in value]
+        if hasattr(value, "_fields"):
+            return type(value)(*made)
+        return type(value)(made)
+    if isinstance(value, dict):
+        return {name: brought(one, card) for name, one in value.items()}
+    return value

@@ -1,0 +1,36 @@
+"""What a door is told: its target, the cards it shows, where its processes leave their notes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+ENVIRONMENT = "JOYMIGRATE_DOOR"
+CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class DoorSettings:
+    """`target` is `cpu` or a torch device type; `cards` how many the machine has that is stood in
+    for, of `model`; `notes` a folder for what each process saw, none for no notes."""
+
+    target: str = CPU
+    cards: int = 1
+    model: str = "A100"
+    notes: str = ""
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """`base` with the door for every Python below it."""
+        return {**base, ENVIRONMENT: json.dumps(asdict(self))}
+
+
+def read_settings() -> DoorSettings | None:
+    """The settings of this process; None where no door was asked for."""
+    text = os.environ.get(ENVIRONMENT)
+    if not text:
+        return None
+    found: dict[str, Any] = json.loads(text)
+    return DoorSettings(**found)
