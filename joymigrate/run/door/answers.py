@@ -26,10 +26,10 @@ def install() -> None:
     for name in given.silent:
         set_below(module, name, nothing)
     for name, when in given.memory.items():
-        set_below(module, name, functools.partial(held, when))
+        set_below(module, name, functools.partial(count_bytes, when))
     for name, reason in given.missing.items():
         set_below(module, name, missing(f"torch.{cards.word}.{name}", reason))
-    for name, answer in asked().items():
+    for name, answer in live_answers().items():
         set_below(module, name, answer)
     for name, kind in typed.kinds(cards).items():
         setattr(module, name, kind)
@@ -64,7 +64,7 @@ def nothing(*args: Any, **kwargs: Any) -> None:
     """A call that has nothing to do here."""
 
 
-def held(when: str, device: Any = None) -> int:
+def count_bytes(when: str, device: Any = None) -> int:
     """Bytes on a card."""
     counts = memory.now if when == "now" else memory.peak
     return int(counts[cards.named(device)])
@@ -103,7 +103,7 @@ def outside(real: Any, answer: Callable[..., Any]) -> Callable[..., Any]:
     return either
 
 
-def asked() -> dict[str, Any]:
+def live_answers() -> dict[str, Any]:
     """The answers that have to be found out."""
     model = properties(cards.settings.model, chips.origin())
     seed = torch.default_generator.manual_seed
@@ -128,12 +128,12 @@ def asked() -> dict[str, Any]:
 
     def free_and_total(device: Any = None) -> tuple[int, int]:
         total = model["total_memory"]
-        return total - held("now", device), total
+        return total - count_bytes("now", device), total
 
     def statistics(device: Any = None) -> dict[str, int]:
         kinds = {"current": "now", "peak": "peak"}
         of = ("allocated_bytes", "reserved_bytes", "active_bytes")
-        return {f"{a}.all.{k}": held(when, device) for a in of for k, when in kinds.items()}
+        return {f"{a}.all.{k}": count_bytes(when, device) for a in of for k, when in kinds.items()}
 
     return {
         "is_available": lambda: cards.count() > 0,
@@ -148,7 +148,7 @@ def asked() -> dict[str, Any]:
         "memory.mem_get_info": free_and_total,
         "memory_stats": statistics,
         "memory_stats_as_nested_dict": statistics,
-        "memory_summary": lambda *a, **k: f"allocated: {held('now')} bytes (stand-in)",
+        "memory_summary": lambda *a, **k: f"allocated: {count_bytes('now')} bytes (stand-in)",
         "reset_peak_memory_stats": lambda device=None: memory.reset_peak(cards.named(device)),
         "reset_max_memory_allocated": lambda device=None: memory.reset_peak(cards.named(device)),
         "reset_max_memory_cached": lambda device=None: memory.reset_peak(cards.named(device)),

@@ -63,7 +63,7 @@ def holder(tensor: torch.Tensor) -> Any:
         return tensor
 
 
-def marked(tensor: torch.Tensor) -> int | None:
+def find_card(tensor: torch.Tensor) -> int | None:
     """The card of a tensor, HOST, or None where nobody saw it made."""
     mark = getattr(holder(tensor), MARK, None)
     return None if mark is None else mark.card
@@ -71,7 +71,7 @@ def marked(tensor: torch.Tensor) -> int | None:
 
 def card_of(tensor: torch.Tensor) -> int:
     """The card that a tensor counts as being on, or HOST."""
-    card = marked(tensor)
+    card = find_card(tensor)
     if card is None:
         return 0 if memory.peak and torch._C._current_graph_task_id() != -1 else HOST
     return card

@@ -17,9 +17,9 @@ from joymigrate.run.door.marks import (
     HOST,
     MARK,
     card_of,
+    find_card,
     holder,
     mark,
-    marked,
     put,
     tensors_in,
 )
@@ -61,7 +61,7 @@ class Door(TorchFunctionMode):
         if named is None and cards.default is not None and func in self.constructors:
             named = cards.checked(cards.default)
         name = getattr(func, "__name__", "")
-        found = [marked(one) for one in tensors_in((args, kwargs))]
+        found = [find_card(one) for one in tensors_in((args, kwargs))]
         if name in table().one_device:
             refuse_mixed(args, kwargs)
         made = compute(func, name, args, kwargs)
@@ -152,7 +152,7 @@ def refuse_mixed(args: Any, kwargs: dict[str, Any]) -> None:
     taken from the host, and what nobody saw made is never refused."""
     places: dict[int, None] = {}
     for one in tensors_in((args, kwargs)):
-        card = marked(one)
+        card = find_card(one)
         if card is not None and (one.dim() or card != HOST):
             places.setdefault(card)
     if len(places) > 1:
@@ -173,25 +173,25 @@ def compute(func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
         if not missing or name.endswith("_") or "out" in kwargs:
             raise
     narrow = next((t.dtype for t in tensors_in((args, kwargs)) if t.dtype in NARROW), torch.float16)
-    wide_args, wide_kwargs = widened(args), widened(kwargs)
+    wide_args, wide_kwargs = widen(args), widen(kwargs)
     notes.differs(f"{name}: computed in float32 and rounded to {narrow}")
-    return changed(func(*wide_args, **wide_kwargs), torch.float32, narrow)
+    return convert(func(*wide_args, **wide_kwargs), torch.float32, narrow)
 
 
-def widened(value: Any) -> Any:
+def widen(value: Any) -> Any:
     """16-bit tensors as float32."""
-    return changed(changed(value, torch.float16, torch.float32), torch.bfloat16, torch.float32)
+    return convert(convert(value, torch.float16, torch.float32), torch.bfloat16, torch.float32)
 
 
-def changed(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
+def convert(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
     """Nested tensors of one dtype as another."""
     if isinstance(value, Tensor):
         return value.to(new) if value.dtype == old else value
     if isinstance(value, list | tuple):
-        made = [changed(one, old, new) for one in value]
+        made = [convert(one, old, new) for one in value]
         return made if isinstance(value, list) else tuple(made)
     if isinstance(value, dict):
-        return {name: changed(one, old, new) for name, one in value.items()}
+        return {name: convert(one, old, new) for name, one in value.items()}
     return value
 
 
@@ -220,7 +220,7 @@ def get_device(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
 def grad(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
     found = func(*args)
     if found is not None:
-        card = marked(args[0])
+        card = find_card(args[0])
         if card is not None:
             mark(found, card)
     return found
@@ -229,7 +229,7 @@ def grad(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
 # -- calls that move -------------------------------------------------------------------------------
 
 
-def moved(value: Tensor, card: int, clone: bool, **more: Any) -> Tensor:
+def move(value: Tensor, card: int, clone: bool, **more: Any) -> Tensor:
     """A tensor on a card or the host; itself where it lies there already."""
     if card_of(value) == card:
         return mark(value, card)
@@ -252,7 +252,7 @@ def to(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
     before = card_of(value)
     card = before if named is None else named
     if made is value or holder(made) is holder(value):
-        return moved(made, card, clone=True)
+        return move(made, card, clone=True)
     return mark(made, card)
 
 
@@ -261,11 +261,11 @@ def cuda(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
     card = cards.named(args[1] if len(args) > 1 else kwargs.get("device"))
     cards.checked(card)
     layout = {k: v for k, v in kwargs.items() if k == "memory_format"}
-    return moved(args[0], card, clone=True, **layout)
+    return move(args[0], card, clone=True, **layout)
 
 
 def cpu(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
-    return moved(args[0], HOST, clone=True, **kwargs)
+    return move(args[0], HOST, clone=True, **kwargs)
 
 
 def type_(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
@@ -280,15 +280,15 @@ def type_(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
     if not name.startswith(prefix):
         made = func(*args, **kwargs)
         named_host = name.startswith("torch.") or isinstance(wanted, torch.tensortype)  # type: ignore[attr-defined]
-        return moved(made, HOST if named_host else card_of(value), clone=made is value)
+        return move(made, HOST if named_host else card_of(value), clone=made is value)
     plain = func(value, "torch." + name[len(prefix) :])
     card = card_of(value)
-    return moved(plain, cards.current if card == HOST else card, clone=plain is value)
+    return move(plain, cards.current if card == HOST else card, clone=plain is value)
 
 
 def type_as(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
     made = func(*args, **kwargs)
-    return moved(made, card_of(args[1]), clone=made is args[0])
+    return move(made, card_of(args[1]), clone=made is args[0])
 
 
 def to_numpy(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
@@ -314,7 +314,7 @@ def nothing(func: Any, owner: Owner, args: Any, kwargs: Any) -> None:
     return None
 
 
-def untouched(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
+def pass_on(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
     return func(*args, **kwargs)
 
 
@@ -334,5 +334,5 @@ SPECIAL: dict[Any, Callable[[Any, Owner, Any, Any], Any]] = {
     Tensor.pin_memory: pin,
     Tensor.is_pinned: is_pinned,
     Tensor.record_stream: nothing,
-    torch._C._nn._parse_to: untouched,  # reads a device and moves nothing
+    torch._C._nn._parse_to: pass_on,  # reads a device and moves nothing
 }

@@ -16,7 +16,7 @@ import torch
 
 from joymigrate.run.door.cards import cards
 from joymigrate.run.door.marks import tensors_in
-from joymigrate.run.door.mode import changed
+from joymigrate.run.door.mode import convert
 from joymigrate.run.door.table import table
 
 KEY = "AutocastCPU"
@@ -36,10 +36,10 @@ def install() -> None:
     for name in ("custom_fwd", "custom_bwd"):
         real = getattr(torch.amp, name)
         for owner in (torch.amp, torch.amp.autocast_mode):
-            setattr(owner, name, renamed(real))
+            setattr(owner, name, rename_keyword(real))
     for name in ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype"):
-        setattr(torch, name, asked(getattr(torch, name)))
-    setattr(torch, "set_autocast_dtype", asked(torch.set_autocast_dtype))  # noqa: B010
+        setattr(torch, name, about_cpu(getattr(torch, name)))
+    setattr(torch, "set_autocast_dtype", about_cpu(torch.set_autocast_dtype))  # noqa: B010
     with contextlib.suppress(AttributeError):
         torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     add_kernels()
@@ -89,7 +89,7 @@ def wrap_scaler(kind: Any) -> None:
     kind.__init__ = init
 
 
-def renamed(real: Any) -> Callable[..., Any]:
+def rename_keyword(real: Any) -> Callable[..., Any]:
     """A function with a keyword `device_type`."""
 
     @functools.wraps(real)
@@ -99,7 +99,7 @@ def renamed(real: Any) -> Callable[..., Any]:
     return call
 
 
-def asked(real: Any) -> Callable[..., Any]:
+def about_cpu(real: Any) -> Callable[..., Any]:
     """A question whose first argument is a device type; without one it is about the card."""
 
     @functools.wraps(real)
@@ -144,13 +144,13 @@ def kernel(op: Any, cast: Callable[[Any], Any]) -> Callable[..., Any]:
 
 def to_float32(value: Any) -> Any:
     """16-bit tensors as float32."""
-    return changed(changed(value, torch.float16, torch.float32), torch.bfloat16, torch.float32)
+    return convert(convert(value, torch.float16, torch.float32), torch.bfloat16, torch.float32)
 
 
 def to_narrow(value: Any) -> Any:
     """float32 as what autocast computes in."""
     dtype = plain_dtype("cpu")
-    return changed(value, torch.float32, dtype)
+    return convert(value, torch.float32, dtype)
 
 
 def to_widest(value: Any) -> Any:

@@ -12,10 +12,10 @@ import torch.distributed as dist
 from joymigrate.run.door.cards import cards
 from joymigrate.run.door.frames import Owner, asker
 from joymigrate.run.door.marks import HOST, card_of
-from joymigrate.run.door.mode import Door, enter_in_backward, moved
+from joymigrate.run.door.mode import Door, enter_in_backward, move
 
 BACKEND, HERE = "nccl", "gloo"
-asked_backends: dict[Any, str] = {}  # by group; None is the default one
+requested_backends: dict[Any, str] = {}  # by group; None is the default one
 
 
 def install() -> None:
@@ -70,7 +70,7 @@ def start_group(real: Any) -> Any:
             kwargs["backend"] = other
         made = real(*args, **kwargs)
         if BACKEND in named:
-            asked_backends[made] = BACKEND
+            requested_backends[made] = BACKEND
         return made
 
     return start
@@ -82,7 +82,7 @@ def name_backend(real: Any) -> Any:
     @functools.wraps(real)
     def get_backend(group: Any = None) -> Any:
         found = real(group)
-        return asked_backends.get(group, found) if asker() is Owner.PROGRAM else found
+        return requested_backends.get(group, found) if asker() is Owner.PROGRAM else found
 
     return get_backend
 
@@ -174,21 +174,21 @@ def from_host(forward: Any) -> Any:
         first = next(self.module.parameters(), None)
         card = HOST if first is None else card_of(first)
         if card != HOST:
-            args, kwargs = brought((args, kwargs), card)
+            args, kwargs = bring_to_card((args, kwargs), card)
         return forward(self, *args, **kwargs)
 
     return call
 
 
-def brought(value: Any, card: int) -> Any:
+def bring_to_card(value: Any, card: int) -> Any:
     """Nested tensors on a card."""
     if isinstance(value, torch.Tensor):
-        return moved(value, card, clone=True)
+        return move(value, card, clone=True)
     if isinstance(value, list | tuple):
-        made = [brought(one, card) for one in value]
+        made = [bring_to_card(one, card) for one in value]
         if hasattr(value, "_fields"):
             return type(value)(*made)
         return type(value)(made)
     if isinstance(value, dict):
-        return {name: brought(one, card) for name, one in value.items()}
+        return {name: bring_to_card(one, card) for name, one in value.items()}
     return value
