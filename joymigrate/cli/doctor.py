@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import textwrap
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from joymigrate import processors
 from joymigrate.cli._output import emit, one_of
 from joymigrate.errors import Exit
 
@@ -124,7 +124,7 @@ def machine() -> dict[str, object]:
         "joymigrate": __version__,
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "cores": os.cpu_count(),
+        "cores": processors.available(),
     }
 
 

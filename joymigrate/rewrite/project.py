@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from joymigrate import processors
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.model import Finding, Scan, Style, Tier
@@ -367,7 +368,7 @@ def read_python(files: Iterable[File]) -> tuple[dict[str, str], set[str]]:
 
 def run(files: list[File], jobs: int, on_progress: Progress | None) -> Iterator[analyse.Result]:
     """Analyse every file, in several processes when there is enough to do."""
-    workers = jobs or os.cpu_count() or 1
+    workers = jobs or processors.available()
     size = sum(size_of(file.path) for file in files)
     if (
         workers == 1

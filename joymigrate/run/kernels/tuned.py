@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from joymigrate import processors
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file
 from joymigrate.run.kernels.operator import CPU, Call
@@ -85,8 +86,8 @@ def card_name(device: str) -> str | None:
     except OSError:
         text = ""
     found = re.search(r"model name\s*:\s*(.+)", text)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{found.group(1) if found else 'processor'} {cores} cores"
+    name = found.group(1) if found else "processor"
+    return f"{name} {processors.available()} cores"
 
 
 def path_of(chip: str, card: str) -> Path:

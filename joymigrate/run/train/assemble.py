@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from joymigrate import processors
 from joymigrate.device import Device
 from joymigrate.errors import JoyError
 from joymigrate.run.train import build, compress, flops, group, optimise, tokenizer
@@ -275,7 +276,7 @@ def threads(flops_per_pass: float) -> int:
     if "OMP_NUM_THREADS" in os.environ:
         return torch.get_num_threads()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    share = max(1, (os.cpu_count() or 1) // local)
+    share = max(1, processors.available() // local)
     chosen = max(1, min(share, math.ceil(flops_per_pass / FLOPS_PER_THREAD)))
     torch.set_num_threads(chosen)
     return chosen

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import platform
 import re
 import shutil
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from joymigrate import processors
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import kinds
 from joymigrate.run.cluster.detect import Table, lscpu, numa_groups
@@ -56,7 +56,7 @@ def detect(
     place = dict((network or {}).get(host, {}))
     if not place.get("leaf") and node.cards:
         warnings.append(f"{host}: its leaf switch is not known (give --network FILE)")
-    cores = len(cpus) or (os.cpu_count() or 0 if records is None else 0)
+    cores = len(cpus) or (processors.available() if records is None else 0)
     found = replace(
         node,
         leaf=place.get("leaf", ""),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
+from joymigrate import processors
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.core import Engine
 from joymigrate.run.serve.engine.faults import word_error
@@ -301,8 +301,7 @@ def set_threads(options: EngineOptions, device: str) -> None:
         return
     import torch
 
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    torch.set_num_threads(options.threads or max(1, (available or 2) - 1))
+    torch.set_num_threads(options.threads or max(1, processors.available() - 1))
 
 
 def settle(future: asyncio.Future[Any], result: Any) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from joymigrate import processors
 from joymigrate.run.serve.ranking.batcher import Limits
 from joymigrate.run.serve.ranking.inputs import draw
 from joymigrate.run.serve.ranking.lanes import Engine
@@ -127,7 +127,7 @@ class threads_for:
 
 def choose(program: Program, alone: str = "", most: int | None = None) -> int:
     """How many lanes (threads) answer most requests here; more only where they gain a tenth."""
-    cores = most or len(os.sched_getaffinity(0))
+    cores = most or processors.available()
     counts = [count for count in (1, 2, 4, 8, 16) if count <= cores]
     if len(counts) == 1:
         return 1
@@ -171,7 +171,7 @@ def document(rows: Sequence[Row], model: str, device: str) -> dict[str, Any]:
         "schema": SCHEMA,
         "model": model,
         "device": device,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": processors.available(),
         "candidates": CANDIDATES,
         "length": LENGTH,
         "rows": [asdict(row) for row in rows],
