@@ -149,7 +149,7 @@ def test_cpu_tables() -> None:
 
 def test_health_is_read() -> None:
     text = "| 0     910B3  | OK     | 90.1 |\n| 3     910B3  | Alarm  | 90.1 |\n"
-    assert ascend_npu_smi.unhealthy(text) == (3,)
+    assert list(ascend_npu_smi.find_broken(text)) == [3]
 
 
 def test_network_files(tmp_path: Path) -> None:
@@ -164,3 +164,40 @@ def test_network_files(tmp_path: Path) -> None:
 def test_an_inventory_reads_back_what_it_writes(tmp_path: Path) -> None:
     found = detected(tmp_path, npu_smi_topo=mesh(RANGES_A))
     assert inventory.from_data(inventory.to_data(found)).nodes == found.nodes
+
+
+TWO_DIES = """\
+| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+| Chip  Phy-ID              | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
++===========================+===============+====================================================+
+| 2     Ascend910           | OK            | 170.3       44                0    / 0             |
+| 0     4                   | 0000:14:00.0  | 0           0    / 0          3104 / 65536         |
++---------------------------+---------------+----------------------------------------------------+
+| 2     Ascend910           | Alarm         | -           45                0    / 0             |
+| 1     5                   | 0000:15:00.0  | 0           0    / 0          3105 / 65536         |
+"""
+ONE_DIE = """\
+| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
++===========================+===============+====================================================+
+| 3     910B3               | Warning       | 92.5        46                0    / 0             |
+| 0                         | 0000:C1:00.0  | 0           0    / 0          3356 / 65536         |
+| 4     910B3               | Critical      | 92.5        46                0    / 0             |
+| 0                         | 0000:C2:00.0  | 0           0    / 0          3356 / 65536         |
+"""
+
+
+@pytest.mark.parametrize(("text", "sick"), [(TWO_DIES, 5), (ONE_DIE, 4)])
+def test_the_sick_die_is_named_and_not_its_twin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, sick: int
+) -> None:
+    """The reading that a controller does every minute, over a tool that prints a recorded text."""
+    from joymigrate.run.cluster.detect import health
+
+    tool = tmp_path / "npu-smi"
+    tool.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = health.read_node()
+    assert list(found) == [sick]
+    assert "health" in found[sick]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.detect import Table, groups, matrix
 
 TOPO = ("npu-smi", "info", "-t", "topo")
 LIST = ("npu-smi", "info", "-l")
-INFO = HEALTH = ("npu-smi", "info")
+HEALTH = ("npu-smi", "info")
 FAMILY = "npu"
 RING, MODULE = ("HCCS",), ("SIO",)
 # acl.rt.get_devices_topo: one bit per kind of path (CANN 8.5 reference).
@@ -94,16 +95,20 @@ def by_links(
     }.get(shape)
 
 
-def unhealthy(text: str) -> tuple[int, ...]:
-    """Cards whose health in `npu-smi info` is neither OK nor a warning that work survives."""
-    found = []
-    for line in text.splitlines():
-        match = re.match(r"\|\s*(\d+)\s+(\S+)\s*\|\s*(\w+)\s*\|", line)
-        if match and match.group(3) in ("Alarm", "Critical", "Unknown"):
-            found.append(int(match.group(1)))
-    return tuple(found)
+# Two lines a chip: `| NPU Name | Health | …`, then `| Chip Phy-ID | Bus-Id | …`. One-die modules
+# have no Phy-ID, and their NPU is the card.
+NPU_LINE = re.compile(r"\|\s*(\d+)\s+\S+\s*\|\s*(\w+)\s*\|")
+CHIP_LINE = re.compile(r"\|\s*\d+\s+(\d+)\s*\|")
+BAD = ("Alarm", "Critical", "Unknown")  # neither OK nor a warning that work survives
 
 
 def find_broken(text: str) -> dict[int, str]:
-    """Cards whose health in `npu-smi info` does not let work go on."""
-    return dict.fromkeys(unhealthy(text), "npu-smi calls its health bad")
+    """Cards, by physical id, whose health in `npu-smi info` does not let work go on."""
+    found = {}
+    for line, below in pairwise([*text.splitlines(), ""]):
+        match = NPU_LINE.match(line)
+        if match and match.group(2) in BAD:
+            die = CHIP_LINE.match(below) if "Phy-ID" in text else None
+            card = int((die or match).group(1))
+            found[card] = f"npu-smi says {match.group(2)} of its health"
+    return found

@@ -19,7 +19,7 @@ class HealthReader(Protocol):
 
     HEALTH: tuple[str, ...]
 
-    def broken(self, text: str) -> dict[int, str]:
+    def find_broken(self, text: str) -> dict[int, str]:
         """Card ids and what is wrong with them."""
 
 
@@ -41,5 +41,5 @@ def read_node() -> dict[int, str]:
             done = subprocess.run(reader.HEALTH, capture_output=True, text=True, timeout=ANSWER_S)
         except (OSError, subprocess.TimeoutExpired):
             continue
-        found |= reader.broken(done.stdout)
+        found |= reader.find_broken(done.stdout)
     return found

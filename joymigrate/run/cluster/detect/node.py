@@ -104,9 +104,7 @@ def from_table(
     if kind_name is None:
         return plain_node(host, tool, len(table.ids), numa)
     kind = kinds.get(kind_name)
-    broken = ()
-    if hasattr(tool, "unhealthy"):
-        broken = tool.unhealthy(output_of(tool.INFO, records) or "")
+    broken = tuple(sorted(tool.find_broken(output_of(tool.HEALTH, records) or "")))
     models = tool.models(output_of(tool.LIST, records) or "") if hasattr(tool, "models") else ()
     model = models[0] if models else ""
     return Node(host, kind, len(table.ids), unhealthy=broken, numa=numa, model=model)
