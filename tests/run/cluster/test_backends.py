@@ -150,8 +150,7 @@ def test_a_share_is_asked_of_the_engines_sharer(
     assert limits == asks
     assert any("do not count shares" in note for note in made.notes)
     if engine == "volcano":
-        text = only(made, "ConfigMap")["data"]["volcano-scheduler.conf"]
-        assert "deviceshare" in text
+        assert any("must load" in note and "deviceshare" in note for note in made.notes)
 
 
 @pytest.mark.parametrize(
@@ -212,3 +211,54 @@ def test_slurm_gets_one_script_that_a_shell_reads() -> None:
         assert wanted in lines, wanted
     assert "exec \"$@\"' pod echo 'a $b'" in made.text
     assert "srun --het-group=0-1" in made.text
+
+
+def test_volcano_restarts_an_evicted_job_as_often_as_it_may_fail() -> None:
+    text = "jobs: [{{name: j, kind: gpu-8, cards_per_pod: 8, retries: {}}}]"
+    never = only(render(text.format(0), "volcano"), "Job")["spec"]
+    assert never["maxRetry"] > 100
+    assert {"event": "PodFailed", "action": "AbortJob"} in never["policies"]
+    made = render(text.format(2), "volcano")
+    # The controller fails the job when its count has reached maxRetry.
+    assert only(made, "Job")["spec"]["maxRetry"] == 3
+    assert any("an eviction counts" in note for note in made.notes)
+
+
+@pytest.mark.parametrize("engine", ["volcano", "mindcluster"])
+def test_a_job_ships_no_settings_of_the_scheduler(engine: str) -> None:
+    made = render(GANG.replace("gpu-8", "ascend-910b-8"), engine)
+    assert not [item for item in made.objects if item["kind"] == "ConfigMap"]
+    assert any("must load" in note for note in made.notes)
+
+
+@pytest.mark.parametrize("engine", [*KINDS, "slurm"])
+def test_lost_rings_are_a_note(engine: str) -> None:
+    text = "jobs: [{{name: j, kind: ascend-910-8, cards_per_pod: {}}}]"
+    lost = [note for note in render(text.format(4), engine).notes if "different rings" in note]
+    assert bool(lost) is (engine != "mindcluster")
+    assert not [n for n in render(text.format(8), engine).notes if "different rings" in n]
+
+
+def test_a_limit_of_a_family_over_two_resources_is_a_note() -> None:
+    text = """
+    queues: [{name: q, min: {npu: 8}}]
+    jobs: [{name: j, kind: ascend-910b-8, cards_per_pod: 8, queue: q}]
+    """
+    cluster = "- {name: a, kind: ascend-910b-8}\n- {name: d, kind: ascend-310p-duo-8}"
+    made = render(text, "volcano", cluster)
+    assert any("their sum is not expressible" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cards", "labels"),
+    [
+        ("ascend-910b-8", 8, {"ring-controller.atlas": "ascend-910b"}),
+        ("ascend-910-8", 4, {"ring-controller.atlas": "ascend-910"}),
+        ("ascend-310p-duo-8", 2, {"npu-310-strategy": "card", "duo": "true"}),
+    ],
+)
+def test_mindclusters_plug_in_reads_labels(kind: str, cards: int, labels: dict[str, str]) -> None:
+    job = only(render(f"jobs: [{{name: j, kind: {kind}, cards_per_pod: {cards}}}]",
+                      "mindcluster"), "Job")  # fmt: skip
+    assert labels.items() <= job["metadata"]["labels"].items()
+    assert labels.items() <= job["spec"]["tasks"][0]["template"]["metadata"]["labels"].items()

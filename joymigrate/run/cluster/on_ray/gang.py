@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from joymigrate.run.cluster import cards
+from joymigrate.run.cluster import cards, rendezvous
 from joymigrate.run.cluster.controller.ledger import Attempt
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.kinds import Kind
@@ -57,16 +57,14 @@ class Gang:
     async def start(self) -> None:
         """Start every rank's command; those that run already go on."""
         head, port = await self.pods[0].address.remote()
-        world = str(len(self.pods))
         starts = []
         for rank, pod in enumerate(self.pods):
             environment = {
                 **self.job.environment,
-                "RANK": str(rank), "WORLD_SIZE": world, "LOCAL_RANK": "0",
-                "NODE_RANK": str(rank), "NNODES": world,
-                "MASTER_ADDR": head, "MASTER_PORT": str(port),
+                **rendezvous.variables(str(len(self.pods)), head, str(port), str(rank)),
+                "LOCAL_RANK": "0",
                 "JOYMIGRATE_JOB": self.job.name,
-            }  # fmt: skip
+            }
             starts.append(answer(pod.start.remote(list(self.job.command), environment)))
         await asyncio.gather(*starts)
 

@@ -2,7 +2,8 @@
 
 We hold policy, the engine places: what a manifest cannot say of ours is a note, not a silence. An
 engine's `SAYS` are the keys of `KEYS` that its manifests carry; `SHARES` is the device sharer whose
-resources it asks for (absent: it cannot share a card).
+resources it asks for (absent: it cannot share a card); `RINGS` that it knows which cards of a
+server are linked. Pods of a job get the variables of one world, or the engine gives them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.cluster import kinds
+from joymigrate.run.cluster import kinds, rendezvous
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import GRACE_S, Job, PodGroup, Workload
 from joymigrate.run.cluster.kinds import Kind
@@ -25,7 +26,6 @@ from joymigrate.run.cluster.queues import Queue
 
 IMAGE = "docker.io/library/python:3.11"
 PREFIX = "joymigrate.io"
-PORT = 29500  # torch.distributed's own default
 KEYS: dict[str, Callable[[Job], bool]] = {  # what not every engine can say, and who asks for it
     "min_pods": lambda job: 0 < job.min_pods < job.pods,
     "time_limit_minutes": lambda job: job.time_limit is not None,
@@ -88,9 +88,34 @@ def render(workload: Workload, inventory: Inventory | None, engine: str) -> Rend
         for key, asked in KEYS.items():
             if asked(job) and key not in module.SAYS:
                 out.note(f"job {job.name}: `{key}` is not expressible with {engine}")
+        if not getattr(module, "RINGS", False):
+            note_lost_rings(job, inventory, engine, out)
     module.render(workload, inventory, out)
     check_names(out.objects)
     return out
+
+
+def note_lost_rings(job: Job, inventory: Inventory | None, engine: str, out: Rendered) -> None:
+    """Say that a part of a server may be given over two of its rings."""
+    for task in job.tasks:
+        kind = kind_of(job, task, inventory)
+        if kind is not None and kind.groups and 0 < task.cards < kind.cards:
+            out.note(
+                f"job {job.name}: {engine} does not know the links inside {kind.name}, its "
+                f"{task.cards} cards may lie in different rings (mindcluster knows them)"
+            )
+
+
+def world_variables(job: Job, master: str, rank: Any, out: Rendered) -> dict[str, Any]:
+    """What makes one world of a job's pods; of several tasks only the place of the first pod."""
+    if job.pods == 1:
+        return {}
+    port = str(rendezvous.PORT)
+    if len(job.tasks) > 1:
+        out.note(f"job {job.name}: RANK and WORLD_SIZE are not set over several tasks")
+        return {"MASTER_ADDR": master, "MASTER_PORT": port}
+    cards = job.tasks[0].cards
+    return rendezvous.variables(str(job.pods), master, port, rank, str(cards) if cards else None)
 
 
 def check_names(objects: Sequence[Mapping[str, Any]]) -> None:
@@ -238,6 +263,9 @@ def quotas(
         mine &= set(names) or mine
         if len({k.name for k in known if resource(k) in mine}) > 1 and key in kinds.all_kinds():
             out.note(f"{what}: kinds that share a resource name share its limit")
+        if len(mine) > 1:
+            out.note(f"{what}: {key} {bound:g} is said of each of {', '.join(sorted(mine))}, "
+                     "their sum is not expressible")  # fmt: skip
         for name in mine:
             found[name] = found.get(name, 0.0) + bound if len(mine) == 1 else bound
     return {name: f"{value:g}" for name, value in sorted(found.items())}

@@ -13,7 +13,7 @@ from joymigrate.run.cluster.kubernetes.renderers import Rendered, dns, kind_of, 
 NAME = "mindcluster"
 SAYS = volcano.SAYS
 SHARES = volcano.SHARES
-PLUGIN = "volcano-npu"
+RINGS = True
 SCHEMAS = {"one": "normal-schema", "fill": "large-model-schema", "any": "null"}
 
 
@@ -24,10 +24,8 @@ def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> No
     for item in out.objects:
         if item["kind"] == "Job":
             adapt(item, jobs[item["metadata"]["name"]], inventory)
-        if item["kind"] == "ConfigMap":
-            text = item["data"]["volcano-scheduler.conf"]
-            added = f"  - name: conformance\n  - name: {PLUGIN}\n"
-            item["data"]["volcano-scheduler.conf"] = text.replace("  - name: conformance\n", added)
+    out.note("Volcano's scheduler must load MindCluster's plug-in by the name of its file, which "
+             "carries version and platform (volcano-npu_vVERSION_linux-ARCH)")  # fmt: skip
 
 
 def adapt(item: dict[str, Any], job: Job, inventory: Inventory | None) -> None:
@@ -45,8 +43,10 @@ def adapt(item: dict[str, Any], job: Job, inventory: Inventory | None) -> None:
         selector = kind.kubernetes.get("superpod_labels" if super_pod else "labels")
         if policy:
             annotations["huawei.com/schedule_policy"] = policy
-        annotations.update(kind.kubernetes.get("annotations") or {})
+        mine = dict(kind.kubernetes.get("pod_labels") or {})
+        labels |= mine
         template = rendered["template"]
+        template["metadata"]["labels"] |= mine
         if selector:
             template["spec"]["nodeSelector"] = dict(selector)
         template["metadata"].setdefault("annotations", {}).update(annotations)

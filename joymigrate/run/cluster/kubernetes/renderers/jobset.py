@@ -6,14 +6,11 @@ from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Job, Workload
-from joymigrate.run.cluster.kubernetes.renderers import PORT, Rendered, dns, kueue
+from joymigrate.run.cluster.kubernetes.renderers import Rendered, dns, kueue, world_variables
 
 NAME = "jobset"
 SAYS = kueue.GANG
 SHARES = kueue.SHARES
-INDEX = {
-    "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
-}
 
 
 def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
@@ -27,12 +24,7 @@ def job_sets(
     """The set of one job: an indexed Job per task, all restarted together."""
     name = dns(job.name)
     first = f"{name}-{dns(job.tasks[0].name)}-0-0.{name}"
-    variables: dict[str, Any] = {"MASTER_ADDR": first, "MASTER_PORT": str(PORT)}
-    if len(job.tasks) == 1:
-        size = str(job.pods)
-        variables |= {"WORLD_SIZE": size, "NNODES": size, "RANK": INDEX, "NODE_RANK": INDEX}
-    else:
-        out.note(f"job {job.name}: RANK is not set over several tasks, JOB_COMPLETION_INDEX is")
+    variables = world_variables(job, first, kueue.INDEX, out)
     parts = []
     for task in job.tasks:
         spec = {

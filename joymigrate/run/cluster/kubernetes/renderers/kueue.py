@@ -10,7 +10,6 @@ from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Job, PodGroup, Workload
-from joymigrate.run.cluster.kinds import Kind
 from joymigrate.run.cluster.kubernetes.renderers import (
     LABELS,
     PREFIX,
@@ -20,19 +19,20 @@ from joymigrate.run.cluster.kubernetes.renderers import (
     kinds_in_use,
     pod_spec,
     priority_name,
-    quotas,
-    resource,
     used_queues,
+    world_variables,
 )
+from joymigrate.run.cluster.kubernetes.renderers._kueue_quotas import API, Quotas, make
 from joymigrate.run.cluster.queues import Queue
 
 NAME = "kueue"
 GANG = frozenset({"time_limit_minutes", "grace_s", "leaf: one", "sp_block"})
 SAYS = GANG | {"min_pods"}
 SHARES = "hami"
-API = "kueue.x-k8s.io/v1beta2"
-COHORT = "joymigrate"
 TOPOLOGY = "joymigrate"
+INDEX = {
+    "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
+}
 HOST = "kubernetes.io/hostname"
 Make = Callable[[Job, Inventory | None, list[str], Rendered], list[dict[str, Any]]]
 
@@ -67,21 +67,21 @@ def render_with(
                 "description": "Priority of joymigrate jobs",
             }
         )
-    for queue in used_queues(workload):
-        out.objects.append(cluster_queue(queue, known, inventory, out))
+    quotas = Quotas(used_queues(workload), known, inventory, out)
+    out.objects += quotas.cohorts()
+    for queue in quotas.queues:
+        out.objects.append(cluster_queue(queue, quotas, out))
         local = make("LocalQueue", queue.name, {"clusterQueue": dns(queue.name)})
         local["metadata"]["namespace"] = "default"
         out.objects.append(local)
     for job in workload.jobs:
+        if any(task.cpu_milli or task.memory_mib for task in job.tasks):
+            out.note("Kueue admits no pod that asks for a resource without a quota: leave cpu and "
+                     "memory out of its quotas (resources.excludeResourcePrefixes)")  # fmt: skip
         if any(task.milli for task in job.tasks):
             out.note("shares: Kueue must leave the sharer's resources out of its quotas "
                      "(resources.excludeResourcePrefixes)")  # fmt: skip
         out.objects += make_jobs(job, inventory, levels, out)
-
-
-def make(kind: str, name: str, spec: Any) -> dict[str, Any]:
-    """One Kueue object."""
-    return {"apiVersion": API, "kind": kind, "metadata": {"name": dns(name)}, "spec": spec}
 
 
 def topology_levels(inventory: Inventory | None) -> list[str]:
@@ -93,42 +93,43 @@ def topology_levels(inventory: Inventory | None) -> list[str]:
     return [*found, HOST]
 
 
-def cluster_queue(
-    queue: Queue, known: list[Kind], inventory: Inventory | None, out: Rendered
-) -> dict[str, Any]:
-    """MIN is the nominal quota, MAX − MIN what it may borrow from the cohort."""
-    low = quotas(queue.min, known, f"queue {queue.name}: MIN", out)
-    high = quotas(queue.max, known, f"queue {queue.name}: MAX", out)
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for kind in known:
-        name = resource(kind)
-        nominal = float(low.get(name, 0)) if not groups.get(name) else 0.0
-        quota: dict[str, Any] = {"name": name, "nominalQuota": f"{nominal:g}"}
-        if name in high:
-            quota["borrowingLimit"] = f"{max(0.0, float(high[name]) - nominal):g}"
-        elif inventory is None and not low:
-            out.note(f"queue {queue.name}: without MIN and --inventory its nominal quota is 0")
-        groups.setdefault(name, []).append({"name": dns(kind.name), "resources": [quota]})
+def cluster_queue(queue: Queue, quotas: Quotas, out: Rendered) -> dict[str, Any]:
+    """MIN is the nominal quota, MAX − MIN what it may borrow from the cohort.
+
+    A queue with parts is a cohort: its own jobs share what that holds.
+    """
+    whole = queue.name in quotas.parents
     preemption = {
         "reclaimWithinCohort": "Any" if queue.min else "Never",
         "withinClusterQueue": "LowerPriority" if "lower-priority" in queue.eviction else "Never",
     }
     spec: dict[str, Any] = {
-        "cohortName": COHORT,
+        "cohortName": quotas.cohort_of(queue),
         "namespaceSelector": {},
         "queueingStrategy": "StrictFIFO" if queue.strategy == "fifo" else "BestEffortFIFO",
         "preemption": preemption,
-        "resourceGroups": [
-            {"coveredResources": [name], "flavors": flavors} for name, flavors in groups.items()
-        ],
-    }
+        "resourceGroups": quotas.groups({} if whole else quotas.nominal[queue.name],
+                                        {} if whole else quotas.most[queue.name]),
+    }  # fmt: skip
     if queue.strategy == "fair":
         out.note(f"queue {queue.name}: its users' fair share is not rendered")
-    if queue.parent:
-        out.note(f"queue {queue.name}: its parent becomes the one cohort '{COHORT}'")
     if "never" in queue.eviction:
         out.note(f"queue {queue.name}: Kueue cannot shield a borrower from being reclaimed")
     return make("ClusterQueue", queue.name, spec)
+
+
+def service(job: str) -> dict[str, Any]:
+    """A service without an address: it gives every pod of an indexed Job its name."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": job, "namespace": "default"},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {"batch.kubernetes.io/job-name": job},
+        },
+    }
 
 
 def metadata(job: Job, name: str = "") -> dict[str, Any]:
@@ -188,18 +189,26 @@ def batch_jobs(
     """An indexed Job per task; Kueue admits each of them whole."""
     if len(job.tasks) > 1:
         out.note(f"job {job.name}: its {len(job.tasks)} tasks are admitted one by one")
-    found = []
+    found: list[dict[str, Any]] = []
     for task in job.tasks:
         named = metadata(job, job.name if len(job.tasks) == 1 else f"{job.name}-{task.name}")
         if 0 < job.min_pods < job.pods:
             named["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": str(job.min_pods)}
+        name = named["name"]
+        variables = (
+            {} if len(job.tasks) > 1 else world_variables(job, f"{name}-0.{name}", INDEX, out)
+        )
+        if variables:
+            found.append(service(name))
         spec: dict[str, Any] = {
             "parallelism": task.pods,
             "completions": task.pods,
             "completionMode": "Indexed",
             "suspend": True,
             "backoffLimit": job.retries,
-            "template": template(job, task, inventory, levels, out),
+            "template": template(job, task, inventory, levels, out, variables),
         }
+        if variables:
+            spec["template"]["spec"]["subdomain"] = name
         found.append({"apiVersion": "batch/v1", "kind": "Job", "metadata": named, "spec": spec})
     return found

@@ -5,21 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.run.cluster import rendezvous
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import Job, Workload
-from joymigrate.run.cluster.kubernetes.renderers import PORT, Rendered, kueue
+from joymigrate.run.cluster.kubernetes.renderers import Rendered, kueue
 
 NAME = "leaderworkerset"
 SAYS = kueue.GANG - {"time_limit_minutes"}
 SHARES = kueue.SHARES
-VARIABLES = {  # the controller puts its own before these
-    "MASTER_ADDR": "$(LWS_LEADER_ADDRESS)",
-    "MASTER_PORT": str(PORT),
-    "WORLD_SIZE": "$(LWS_GROUP_SIZE)",
-    "NNODES": "$(LWS_GROUP_SIZE)",
-    "RANK": "$(LWS_WORKER_INDEX)",
-    "NODE_RANK": "$(LWS_WORKER_INDEX)",
-}
+# The controller puts its own variables before ours.
+SIZE, LEADER, RANK = "$(LWS_GROUP_SIZE)", "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)"
 
 
 def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
@@ -39,7 +34,9 @@ def sets(
     out.note(f"job {job.name} never ends as a {NAME}: its command must serve")
     templates = []
     for task in job.tasks:
-        made = kueue.template(job, task, inventory, levels, out, dict(VARIABLES))
+        cards = str(task.cards) if task.cards else None
+        world = rendezvous.variables(SIZE, LEADER, str(rendezvous.PORT), RANK, cards)
+        made = kueue.template(job, task, inventory, levels, out, world)
         made["spec"]["restartPolicy"] = "Always"  # the only one that a stateful set takes
         made["spec"].pop("activeDeadlineSeconds", None)
         templates.append(made)

@@ -6,9 +6,10 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from joymigrate.run.cluster import rendezvous
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, PodGroup, Workload
-from joymigrate.run.cluster.kubernetes.renderers import PORT, Rendered, kind_of, seconds
+from joymigrate.run.cluster.kubernetes.renderers import Rendered, kind_of, seconds
 from joymigrate.run.cluster.notation import split_after
 from joymigrate.run.cluster.queues import Queue
 
@@ -155,10 +156,14 @@ def body(job: Job) -> list[str]:
     size = str(job.pods) if several else "$SLURM_NTASKS"
     groups = f" --het-group=0-{len(job.tasks) - 1}" if several else ""
     command = shlex.join(job.command) or "true"
+    cards = "" if several or not job.tasks[0].cards else str(job.tasks[0].cards)
+    port = str(rendezvous.PORT)
+    world = rendezvous.variables(size, "$MASTER_ADDR", port, "$SLURM_PROCID", cards or None)
+    ranks = [f"{name}={value}" for name, value in world.items() if value == "$SLURM_PROCID"]
+    rest = [f"{name}={value}" for name, value in world.items() if value != "$SLURM_PROCID"]
     return [
         f'MASTER_ADDR=$(scontrol show hostnames "${hosts}" | head -n 1)',
-        f"export MASTER_ADDR MASTER_PORT={PORT} WORLD_SIZE={size} NNODES={size}",
+        f"export {' '.join(rest)}",
         *(f"export {name}={shlex.quote(value)}" for name, value in job.environment.items()),
-        f"srun{groups} --kill-on-bad-exit=1 bash -c "
-        f"'RANK=$SLURM_PROCID NODE_RANK=$SLURM_PROCID exec \"$@\"' pod {command}",
+        f"srun{groups} --kill-on-bad-exit=1 bash -c '{' '.join(ranks)} exec \"$@\"' pod {command}",
     ]

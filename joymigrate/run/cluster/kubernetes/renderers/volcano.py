@@ -1,4 +1,4 @@
-"""Volcano: PriorityClass, Queue, HyperNode, vcjob, and the scheduler's configuration."""
+"""Volcano: PriorityClass, Queue, HyperNode and vcjob; what its scheduler must load is a note."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from joymigrate.run.cluster.kubernetes.renderers import (
     priority_name,
     queue_of,
     quotas,
+    resource,
     used_queues,
+    world_variables,
 )
 from joymigrate.run.cluster.kubernetes.renderers._shares import rule
 from joymigrate.run.cluster.queues import Queue
@@ -25,27 +27,9 @@ from joymigrate.run.cluster.queues import Queue
 NAME = "volcano"
 SAYS = frozenset({"time_limit_minutes", "grace_s", "leaf: one", "numa: one", "sp_block"})
 SHARES = "volcano"
-CONFIGURATION = """\
-actions: "enqueue, allocate, preempt, reclaim, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    enablePreemptable: false
-  - name: conformance
-- plugins:
-  - name: predicates
-  - name: capacity
-    enableHierarchy: {hierarchy}
-  - name: network-topology-aware
-  - name: numa-aware
-  - name: binpack
-    arguments:
-      binpack.weight: 10
-      binpack.cpu: 1
-      binpack.memory: 1
-      binpack.resources: {resources}
-"""
+MOST_EVICTIONS = 1000
+# Set by the controller on every pod (pkg/controllers/job/job_controller_util.go, createJobPod).
+INDEX = {"fieldRef": {"fieldPath": "metadata.annotations['volcano.sh/task-index']"}}
 
 
 def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
@@ -60,8 +44,7 @@ def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> No
     out.objects += hyper_nodes(inventory)
     for job in workload.jobs:
         out.objects.append(vcjob(job, inventory, out))
-    out.objects.append(scheduler_configuration(workload, known))
-    add_sharing(workload, inventory, out)
+    note_scheduler(workload, inventory, out)
 
 
 def priority_classes(workload: Workload) -> list[dict[str, Any]]:
@@ -157,10 +140,13 @@ def hyper_node(name: str, tier: int, kind: str, members: list[str]) -> dict[str,
 
 def vcjob(job: Job, inventory: Inventory | None, out: Rendered) -> dict[str, Any]:
     """A gang: minAvailable is the number of all pods."""
+    name = dns(job.name)
+    first = f"{name}-{dns(job.tasks[0].name)}-0.{name}"  # as the plug-in `svc` names it
+    variables = world_variables(job, first, INDEX, out)
     tasks = []
     for task in job.tasks:
         kind = kind_of(job, task, inventory)
-        pod = pod_spec(job, task, kind, out)
+        pod = pod_spec(job, task, kind, out, variables)
         if kind is not None and kind.kubernetes.get("labels"):
             pod["nodeSelector"] = dict(kind.kubernetes["labels"])
         pod["schedulerName"] = "volcano"
@@ -181,7 +167,7 @@ def vcjob(job: Job, inventory: Inventory | None, out: Rendered) -> dict[str, Any
         "schedulerName": "volcano",
         "queue": dns(job.queue),
         "minAvailable": job.pods,
-        "maxRetry": max(1, job.retries),
+        "maxRetry": max_retry(job, out),
         "plugins": {"svc": [], "env": []},
         "policies": [{"event": "PodEvicted", "action": "RestartJob"},
                      {"event": "PodFailed", "action": "RestartJob" if job.retries else "AbortJob"}],
@@ -197,9 +183,20 @@ def vcjob(job: Job, inventory: Inventory | None, out: Rendered) -> dict[str, Any
     return {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
-        "metadata": {"name": dns(job.name)},
+        "metadata": {"name": name},
         "spec": spec,
     }
+
+
+def max_retry(job: Job, out: Rendered) -> int:
+    """Volcano counts restarts after failures and after evictions alike, and fails a job whose
+    count has reached maxRetry (pkg/controllers/job/state/{running,restarting}.go): n restarts need
+    n + 1. A job that is not started again when it fails may be evicted as often as need be.
+    """
+    if not job.retries:
+        return MOST_EVICTIONS + 1
+    out.note(f"job {job.name}: an eviction counts as one of its {job.retries} retries")
+    return job.retries + 1
 
 
 def blocks(job: Job, pods: int, size: int, out: Rendered) -> dict[str, Any]:
@@ -218,32 +215,26 @@ def blocks(job: Job, pods: int, size: int, out: Rendered) -> dict[str, Any]:
     }
 
 
-def add_sharing(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
-    """The scheduler's device-share plugin, where a job asks for a share of a card."""
-    wanted = [
-        rule(kind, NAME).get("plugin")
+def note_scheduler(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+    """Say which plug-ins these objects count on: the scheduler's settings are everybody's."""
+    known = kinds_in_use(workload, inventory)
+    needs = ["gang"]
+    if any(item["kind"] == "Queue" for item in out.objects):
+        tree = " (enableHierarchy: true)" if any(queue.parent for queue in workload.queues) else ""
+        needs.append(f"capacity{tree} in place of proportion")
+    if any(item["kind"] == "HyperNode" for item in out.objects):
+        needs.append("network-topology-aware")
+    if any(job.numa == "one" for job in workload.jobs):
+        needs.append("numa-aware")
+    shared = {
+        str(name)
         for job in workload.jobs
         for task in job.tasks
         if task.milli and (kind := kind_of(job, task, inventory)) is not None
-    ]
-    names = sorted({name for name in wanted if name})
-    if not names:
-        return
-    lines = "".join(f"      {name}: true\n" for name in names)
-    out.objects[-1]["data"]["volcano-scheduler.conf"] += (
-        f"  - name: deviceshare\n    arguments:\n{lines}      deviceshare.SchedulePolicy: binpack\n"
-    )
-
-
-def scheduler_configuration(workload: Workload, known: list[Kind]) -> dict[str, Any]:
-    """The scheduler's configuration: `capacity`, which knows MIN and MAX, not `proportion`."""
-    names = sorted({str(kind.kubernetes.get("resource")) for kind in known})
-    hierarchy = "true" if any(queue.parent for queue in workload.queues) else "false"
-    text = CONFIGURATION.format(hierarchy=hierarchy, resources=", ".join(names) or '""')
-    text += "".join(f"      binpack.resources.{name}: 10\n" for name in names)
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "volcano-scheduler-configmap", "namespace": "volcano-system"},
-        "data": {"volcano-scheduler.conf": text},
+        if (name := rule(kind, NAME).get("plugin"))
     }
+    if shared:
+        needs.append(f"deviceshare ({', '.join(sorted(shared))}: true)")
+    cards = ", ".join(sorted({resource(kind) for kind in known}))
+    out.note(f"Volcano's scheduler must load {', '.join(needs)}; binpack over {cards} keeps "
+             "servers whole. Nothing here changes its settings")  # fmt: skip
