@@ -81,6 +81,14 @@ class Admission:
             refused = self.limits(job, expected) if self._same_kinds(job) else None
             if refused is not None:
                 return refused
+        if self._same_kinds(job):
+            return self._place_beside_hold(entry, now)
+        placed = self.placer.place(
+            job, self.hold_for(entry, now),
+            lambda found: self.limits(job, self.use(job, found)) is None,
+        )  # fmt: skip
+        if not isinstance(placed, Refusal):
+            return placed
         return self._checked(job, self._place_beside_hold(entry, now))
 
     def never(self, entry: Entry) -> Refusal | None:
@@ -110,6 +118,7 @@ class Admission:
     def _admit_any(self, entry: Entry, shapes: Sequence[Shape], now: float) -> Placement | Refusal:
         """Several kinds will do: the first whose limits and free cards allow it."""
         first: Refusal | None = None
+        others: list[Refusal] = []
         for shape in shapes:
             use = {self._kind_of[int(shape.pool.nodes[0])]: shape.task.card_share}
             outcome: Placement | Refusal | None = self.limits(entry.job, use)
@@ -118,7 +127,10 @@ class Admission:
                 outcome = self._checked(entry.job, self.placer.place_shape(shape, hold))
             if not isinstance(outcome, Refusal):
                 return outcome
-            first = first or outcome
+            if first is None:
+                first = outcome
+            else:
+                others.append(outcome)
         if first is None:
             raise AssertionError("no shape was tried")
         booked, holds = self.bookings(entry.job, now), self.binding(entry, now)
@@ -126,7 +138,9 @@ class Admission:
             rest = together(holds)
             if not all(isinstance(self.placer.place_shape(s, rest), Refusal) for s in shapes):
                 return self._booked(entry, booked, holds, now)
-        return first
+        told = {first.reason} if self.explain else set()
+        more = [one for one in others if self.explain and one.reason not in told]
+        return replace(first, others=tuple({one.reason: one for one in more}.values()))
 
     def limits(self, job: Job, use: dict[int, float]) -> Refusal | None:
         """Why the queues' limits do not let a job use so many cards per kind, or None."""

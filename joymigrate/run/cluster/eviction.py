@@ -33,7 +33,7 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class EvictionPlan:
-    """The victims and the placement that their cards make possible."""
+    """The victims (none where there is room without) and the placement that is then possible."""
 
     victims: tuple[Victim, ...]
     placement: Placement
@@ -53,7 +53,12 @@ def search(candidates: Sequence[Victim], attempt: Try) -> EvictionPlan | None:
 
     `attempt(victims)` is the claim's placement with these victims gone, or None.
     """
-    if not candidates or attempt(candidates) is None:
+    if not candidates:
+        return None
+    room = attempt(())
+    if room is not None:
+        return EvictionPlan((), room)
+    if attempt(candidates) is None:
         return None
     newest = sorted(candidates, key=lambda v: (v.job.priority, -v.started))
     smallest = sorted(candidates, key=lambda v: v.cost)

@@ -50,6 +50,7 @@ class Node:
     shared: Mapping[int, int] = field(default_factory=dict)
     reserved: str = ""  # the only queue whose jobs may use it
     absent: tuple[int, ...] = ()  # cards of the kind that are not there; `unhealthy` has them too
+    elsewhere: tuple[int, int] = (0, 0)  # CPU (thousandths) and MiB that others have for a time
 
 
 @dataclass(frozen=True, slots=True)

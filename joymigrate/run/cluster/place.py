@@ -6,7 +6,7 @@ holds the whole gang (node, super-pod, leaf, spine, cluster), then the nodes ins
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,13 +27,15 @@ from joymigrate.run.cluster.kinds import Kind
 from joymigrate.run.cluster.policies import Costs, Policy
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.shape import Shape
-from joymigrate.run.cluster.shortfall import explain, pool_name
+from joymigrate.run.cluster.shortfall import asked_beside, explain, pool_name
 from joymigrate.run.cluster.state import WHOLE, Grant, Ints, Placement, Pool, State
 
 FAR = 1 << 40  # larger than any cost
 NO_ROOM = Refusal("none")
 Flags = NDArray[np.bool_]
 Part = tuple[Ints, int]  # positions in a pool, and how many pods go there
+Allowed = Callable[[Placement], bool]
+EFFORT = 256  # placements of a task that are tried until a gang of several tasks fits, or not
 
 
 class Placer:
@@ -52,17 +54,85 @@ class Placer:
         """The shapes that are remembered; they never change."""
         return [shape for each in self._shapes.values() if isinstance(each, list) for shape in each]
 
-    def place(self, job: Job, hold: Ints | None = None) -> Placement | Refusal:
-        """Cards for every pod in rank order, or why not. `hold` masks cards that are spoken for."""
-        if job.leaf == "one" and len(job.tasks) > 1:
-            return self._place_in_one_leaf(job, hold)
-        return self._place_tasks(job, hold)
+    def place(
+        self, job: Job, hold: Ints | None = None, allowed: Allowed | None = None
+    ) -> Placement | Refusal:
+        """Cards for every pod in rank order, or why not. `hold` masks cards that are spoken for.
 
-    def _place_tasks(self, job: Job, hold: Ints | None) -> Placement | Refusal:
-        if len(job.tasks) == 1:
+        `allowed` says of a placement whether the queues' limits allow it. Several tasks, or kinds,
+        are tried in many ways, up to `EFFORT` placements of a task.
+        """
+        if job.leaf == "one" and len(job.tasks) > 1:
+            return self._place_in_one_leaf(job, hold, allowed)
+        return self._place_tasks(job, hold, allowed)
+
+    def _place_tasks(
+        self, job: Job, hold: Ints | None, allowed: Allowed | None
+    ) -> Placement | Refusal:
+        if len(job.tasks) == 1 and allowed is None:
             return self._place_task(job, job.tasks[0], hold)
+        alone = [self._place_task(job, task, hold) for task in job.tasks]
+        refused = next((found for found in alone if isinstance(found, Refusal)), None)
+        if refused is not None:
+            return refused
+        # Those with the fewest places first: they leave the others the most.
+        order = sorted(range(len(job.tasks)), key=lambda at: -job.tasks[at].cards)
+        found = self._search(job, order, {}, hold, allowed, [EFFORT])
+        if found is not None:
+            return found
+        return NO_ROOM if self.terse else self._apart(job, hold)
+
+    def _search(
+        self,
+        job: Job,
+        order: list[int],
+        placed: dict[int, Placement],
+        hold: Ints | None,
+        allowed: Allowed | None,
+        effort: list[int],
+    ) -> Placement | None:
+        """The first way, depth first, in which the tasks at `order` fit beside the placed ones."""
+        if not order:
+            whole = tuple(grant for at in sorted(placed) for grant in placed[at])
+            return whole if allowed is None or allowed(whole) else None
+        at, *rest = order
+        for option in self._options(job, job.tasks[at], hold, effort):
+            self.state.take(option)
+            try:
+                found = self._search(job, rest, {**placed, at: option}, hold, allowed, effort)
+            finally:
+                self.state.give(option)
+            if found is not None:
+                return found
+        return None
+
+    def _options(
+        self, job: Job, task: PodGroup, hold: Ints | None, effort: list[int]
+    ) -> Iterator[Placement]:
+        """Placements of one task: on each kind the policy's first, then without its nodes."""
+        shapes = self.shapes(job, task)
+        if isinstance(shapes, Refusal):
+            return
+        held: list[Ints | None] = [hold] * len(shapes)
+        live = list(range(len(shapes)))
+        while live:
+            for number in list(live):
+                if effort[0] <= 0:
+                    return
+                effort[0] -= 1
+                found = self.place_shape(shapes[number], held[number])
+                if isinstance(found, Refusal):
+                    live.remove(number)
+                    continue
+                yield found
+                inside = np.ones(len(self.state.nodes), dtype=bool)
+                inside[found[0].node] = False
+                held[number] = barred_outside(inside, held[number])
+
+    def _apart(self, job: Job, hold: Ints | None) -> Refusal:
+        """Why tasks that fit one by one do not fit together: the first that finds no room."""
         grants: list[Grant] = []
-        refused: Refusal | None = None
+        refused = Refusal("together", {"tasks": len(job.tasks), "tries": EFFORT})
         for task in job.tasks:
             found = self._place_task(job, task, hold)
             if isinstance(found, Refusal):
@@ -71,9 +141,11 @@ class Placer:
             self.state.take(found)
             grants.extend(found)
         self.state.give(grants)
-        return refused or tuple(grants)
+        return refused
 
-    def _place_in_one_leaf(self, job: Job, hold: Ints | None) -> Placement | Refusal:
+    def _place_in_one_leaf(
+        self, job: Job, hold: Ints | None, allowed: Allowed | None
+    ) -> Placement | Refusal:
         """All tasks of a job under one leaf switch, the one with the fewest free cards first."""
         for task in job.tasks:
             shapes = self.shapes(job, task)
@@ -83,7 +155,7 @@ class Placer:
         free = cards.count(self.state.free)
         room_of = np.bincount(domains, weights=free)
         for leaf in np.argsort(room_of, kind="stable"):
-            placed = self._place_tasks(job, barred_outside(domains == leaf, hold))
+            placed = self._place_tasks(job, barred_outside(domains == leaf, hold), allowed)
             if not isinstance(placed, Refusal):
                 return placed
         most = int(room_of.max(initial=0))
@@ -314,6 +386,9 @@ def never_under_one_leaf(state: State, shape: Shape) -> Refusal | None:
 def illegal(state: State, pool: Pool, task: PodGroup, gang: bool, job: Job) -> Refusal | None:
     """Why this pool can never run the task: size, sharing, or more than there is."""
     kind = pool.kind
+    small = too_small(state, pool, task, job)
+    if small is not None:
+        return small
     if task.milli:
         if not kind.share:
             return Refusal("share", {"kind": kind.name})
@@ -342,6 +417,25 @@ def illegal(state: State, pool: Pool, task: PodGroup, gang: bool, job: Job) -> R
         facts |= {"healed": ", or sick cards healed" if have < need <= have + sick else ""}
         return Refusal("size_total", facts)
     return None
+
+
+def too_small(state: State, pool: Pool, task: PodGroup, job: Job) -> Refusal | None:
+    """Why the pool's empty nodes have too little CPU or memory for the pods."""
+    if not (task.cpu_milli or task.memory_mib):
+        return None
+    pods = 0
+    for number in pool.nodes:
+        node = state.nodes[int(number)]
+        cpu, memory = node.cpu_milli + node.elsewhere[0], node.memory_mib + node.elsewhere[1]
+        cpu = cpu // task.cpu_milli if task.cpu_milli else task.pods
+        memory = memory // task.memory_mib if task.memory_mib else task.pods
+        pods += min(cpu, memory)
+    least = job.least_pods(task)
+    if pods >= least:
+        return None
+    name = pool_name(state, pool)
+    return Refusal("beside_never", {"beside": asked_beside(task), "kind": name, "pods": least,
+                                    "fits": pods})  # fmt: skip
 
 
 def legal_sizes(kind: Kind, pool: Pool) -> Iterable[int]:

@@ -48,74 +48,73 @@ class Preemption:
 
         `use` is what the claim will use, `now` the time in seconds, `hold` cards held for another.
         """
-        limited = refused.code == "max"
-        candidates = [] if use is None else self._candidates(entry, use, limited, now)
+        wall = str(refused.facts["queue"]) if refused.code == "max" else ""
+        candidates = [] if use is None else self._candidates(entry, use, wall, now)
         if not candidates:
             return None
+        job = entry.job
+
+        def allowed(placed: Placement) -> bool:
+            kinds = [self.kind_of[grant.node] for grant in placed]
+            return self.quotas.over_max(job.queue, quota.use_of(job, kinds)) is None
 
         def attempt(victims: Sequence[eviction.Victim]) -> Placement | None:
-            names = [victim.job.name for victim in victims]
-            if limited:
-                for name in names:
-                    self.quotas.add(entry.job.queue, self.running[name].use, -1)
+            runs = [self.running[victim.job.name] for victim in victims]
+            for run in runs:
+                self.quotas.add(run.entry.job.queue, run.use, -1)
             try:
+                names = [run.entry.job.name for run in runs]
                 with self.holdings.without(self.state, self.holdings.flags(names)):
-                    placed = self.guess.place(entry.job, hold)
-                if isinstance(placed, Refusal):
-                    return None
-                kinds = [self.kind_of[grant.node] for grant in placed]
-                used = quota.use_of(entry.job, kinds)
-                return None if self.quotas.over_max(entry.job.queue, used) else placed
+                    placed = self.guess.place(job, hold, allowed)
+                return None if isinstance(placed, Refusal) else placed
             finally:
-                if limited:
-                    for name in names:
-                        self.quotas.add(entry.job.queue, self.running[name].use)
+                for run in runs:
+                    self.quotas.add(run.entry.job.queue, run.use)
 
         return eviction.search(candidates, attempt)
 
     def _candidates(
-        self, entry: Entry, use: quota.Use, own_queue_only: bool, now: float
+        self, entry: Entry, use: quota.Use, wall: str, now: float
     ) -> list[eviction.Victim]:
-        """Running jobs that the queues' policies let this claim stop."""
-        claim = entry.job
-        guaranteed = self.quotas.guaranteed(claim.queue, use)
-        entitled = guaranteed or self.quotas.entitled(claim.queue, use)
+        """Running jobs that the queues' policies let this claim stop.
+
+        `wall` is the queue whose MAX is in the way, if one is: jobs inside it make room under it.
+        """
+        claim, quotas = entry.job, self.quotas
+        guaranteed = quotas.guaranteed(claim.queue, use)
+        entitled = guaranteed or quotas.entitled(claim.queue, use)
         found: list[Running] = []
         for queue, by_name in self.by_queue.items():
-            policy = self.quotas.account(queue).queue
-            by_rank = "lower-priority" in policy.eviction
-            by_right = entitled and "over-deserved" in policy.eviction and queue != claim.queue
-            if not by_name or not (by_rank or by_right) or "never" in policy.eviction:
+            policy = quotas.account(queue).queue
+            if "never" in policy.eviction or (wall and wall not in quotas.chain(queue)):
                 continue
+            by_right = entitled and "over-deserved" in policy.eviction and queue != claim.queue
+            by_rank = "lower-priority" in policy.eviction
             latest = now - policy.min_runtime * 60
-            runs = [run for run in by_name.values() if run.started <= latest]
-            if queue == claim.queue:
-                found += [r for r in runs if r.entry.job.priority < claim.priority]
-            elif not own_queue_only:
-                found += self._beyond(queue, runs, claim, guaranteed, by_right)
+            found += [
+                run
+                for run in by_name.values()
+                if run.started <= latest
+                and (by_right or (by_rank and run.entry.job.priority < claim.priority))
+            ]
         if not found:
             return []
         kinds = self._kinds_wanted(claim)
+        found = [run for run in found if wall or kinds & run.use.keys()]
+        others = [run for run in found if run.entry.job.queue != claim.queue]
+        safe = self._safe(claim, not guaranteed) if others else set()
         return [
-            eviction.Victim(r.entry.job, r.placement, r.started, r.entry.job.cards)
-            for r in found
-            if own_queue_only or kinds & r.use.keys()
+            eviction.Victim(run.entry.job, run.placement, run.started, run.entry.job.cards)
+            for run in found
+            if run.entry.job.name not in safe
         ]
 
-    def _beyond(
-        self, queue: str, runs: list[Running], claim: Job, guaranteed: bool, by_right: bool
-    ) -> list[Running]:
-        """Those of another queue's jobs that lie outside what it is entitled to."""
-        if not by_right:
-            runs = [run for run in runs if run.entry.job.priority < claim.priority]
-        if not runs:
-            return []
-        order = sorted(
-            self.by_queue[queue].values(), key=lambda r: (-r.entry.job.priority, r.entry.number)
-        )
-        uses = [(run.entry.job.name, run.use) for run in order]
-        outside = self.quotas.beyond(queue, uses, deserved=not guaranteed)
-        return [run for run in runs if run.entry.job.name in outside]
+    def _safe(self, claim: Job, deserved: bool) -> set[str]:
+        """The running jobs that lie inside what their queues are entitled to against this claim."""
+        runs = [run for by_name in self.by_queue.values() for run in by_name.values()]
+        runs.sort(key=lambda run: (-run.entry.job.priority, run.entry.number))
+        listed = [(run.entry.job.name, run.entry.job.queue, run.use) for run in runs]
+        return self.quotas.entitled_jobs(listed, claim.queue, deserved)
 
     def _kinds_wanted(self, job: Job) -> set[int]:
         wanted: set[int] = set()

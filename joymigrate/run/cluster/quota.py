@@ -9,7 +9,7 @@ are never stopped for another's claim may not grow into the unused MIN of others
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from joymigrate.errors import JoyError
@@ -197,21 +197,22 @@ class Quotas:
             if not covering:
                 return False
             for limit in covering:
-                kept = sum(
-                    self._unmet(child, limit.what, use if child in chain else {})
-                    for child in account.children
-                )
+                kept = sum(self._unmet(one, limit.what, use, chain) for one in account.children)
                 if limit.used + limit.amount(use) + kept > limit.bound + SLACK:
                     return False
         return True
 
-    def _unmet(self, queue: str, what: str, use: Use) -> float:
-        """What a queue may still claim of its MIN after this use."""
-        return sum(
-            max(0.0, limit.bound - limit.used - limit.amount(use))
-            for limit in self.accounts[queue].min
+    def _unmet(self, queue: str, what: str, use: Use, chain: tuple[str, ...]) -> float:
+        """What a queue and its parts may still claim of their MIN after this use of a chain."""
+        account = self.accounts[queue]
+        mine = use if queue in chain else {}
+        own = [
+            limit.bound - limit.used - limit.amount(mine)
+            for limit in account.min
             if limit.what == what
-        )
+        ]
+        below = sum(self._unmet(child, what, use, chain) for child in account.children)
+        return max(0.0, below, *own)
 
     def entitled(self, name: str, use: Use) -> bool:
         """Whether this start stays inside MIN, or inside what its queue deserves."""
@@ -232,23 +233,30 @@ class Quotas:
         if self.guaranteed(name, use):
             return None
         for what in {limit.what for limit in self._shared}:
-            others = [
-                limit
-                for limit in self._shared
-                if limit.what == what
-                and limit.queue not in account.chain
-                and not self.accounts[limit.queue].children
-                and limit.used < limit.bound
-            ]
+            others = {
+                other: unmet
+                for other in self._beside(account.chain)
+                if (unmet := self._unmet(other, what, {}, ()))
+            }
             if not others:
                 continue
-            amount, have = others[0].amount(use), others[0].amount(free)
-            kept = sum(limit.bound - limit.used for limit in others)
+            weights = self.vector(what)
+            amount = sum(weights[kind] * cards for kind, cards in use.items())
+            have = sum(weights[kind] * cards for kind, cards in free.items())
+            kept = sum(others.values())
             if amount and have - amount < kept - SLACK:
-                names = ", ".join(limit.queue for limit in others)
+                names = ", ".join(others)
                 facts = {"free": round(have), "kept": round(min(have, kept)), "others": names}
                 return Refusal("min", {**facts, "queue": name})
         return None
+
+    def _beside(self, chain: tuple[str, ...]) -> list[str]:
+        """The largest parts of the tree of queues that a chain is not in."""
+        return [
+            name
+            for name, account in self.accounts.items()
+            if name not in chain and (not account.queue.parent or account.queue.parent in chain)
+        ]
 
     def share(self, name: str) -> float:
         """How much of what it deserves a queue uses; undeclared queues are all alike (0)."""
@@ -260,26 +268,33 @@ class Quotas:
             return max(limit.used / limit.bound if limit.bound else 1e9 for limit in limits)
         return self._used[name] / (self.size * max(account.queue.weight, 1e-9))
 
-    def beyond(self, name: str, running: Iterable[tuple[str, Use]], deserved: bool) -> set[str]:
-        """Names of running jobs of a queue outside MIN (or deserved); most protected come first."""
-        account = self.account(name)
-        limits = (account.deserved or account.min) if deserved else account.min
-        if not limits:
-            return {job for job, _ in running}
-        used = [0.0] * len(limits)
-        outside: set[str] = set()
-        for job, use in running:
-            amounts = [limit.amount(use) for limit in limits]
-            covered = all(any(limit.weights[kind] for limit in limits) for kind in use)
-            fits = all(
-                u + a <= limit.bound + SLACK
-                for u, a, limit in zip(used, amounts, limits, strict=True)
-            )
-            if covered and fits:
-                used = [u + a for u, a in zip(used, amounts, strict=True)]
-            else:
-                outside.add(job)
-        return outside
+    def entitled_jobs(
+        self, running: Sequence[tuple[str, str, Use]], against: str, deserved: bool
+    ) -> set[str]:
+        """Names of the running jobs that a claim of queue `against` may not stop.
+
+        `running` are name, queue and use, those that are stopped last first. A job is safe inside
+        the MIN (or with `deserved` inside what is deserved) of its queue or of any queue above it
+        that the claim is not in as well. What a queue's parts are entitled to comes first.
+        """
+        common = self.chain(against)
+        safe: set[str] = set()
+        for account in sorted(self.accounts.values(), key=lambda one: -len(one.chain)):
+            limits = (account.deserved or account.min) if deserved else account.min
+            name = account.queue.name
+            if not limits or name in common:
+                continue
+            inside = [run for run in running if name in self.chain(run[1])]
+            used = [0.0] * len(limits)
+            for job, _, use in sorted(inside, key=lambda run: run[0] not in safe):
+                after = [u + limit.amount(use) for u, limit in zip(used, limits, strict=True)]
+                covered = all(any(limit.weights[kind] for limit in limits) for kind in use)
+                if covered and all(
+                    one <= limit.bound + SLACK for one, limit in zip(after, limits, strict=True)
+                ):
+                    used = after
+                    safe.add(job)
+        return safe
 
 
 def max_refusal(limit: Limit, amount: float) -> Refusal:

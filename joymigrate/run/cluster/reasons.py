@@ -8,7 +8,7 @@ from typing import Any
 
 PERMANENT = (
     "kind", "size", "share", "shares_total", "never", "block", "size_total", "leaf_never",
-    "numa_never", "after_never",
+    "numa_never", "after_never", "beside_never",
 )  # fmt: skip
 # code → (reason, what would free it); the fields are filled from `Refusal.facts`.
 TEXTS: dict[str, tuple[str, str]] = {
@@ -41,6 +41,14 @@ TEXTS: dict[str, tuple[str, str]] = {
     "shares_total": (
         "{pods} pods ask for {share} of one card of {kind} each, all of its cards hold {fits}",
         "fewer pods, a smaller share, or more nodes of {kind}",
+    ),
+    "beside_never": (
+        "nodes of {kind} have {beside} for {fits} of {pods} pods, were they empty",
+        "a smaller request, fewer pods, or larger nodes",
+    ),
+    "together": (
+        "its {tasks} tasks fit one by one; together no place was found in {tries} tries",
+        "room for all of them at once",
     ),
     "leaf_never": (
         "no leaf switch can hold {pods} pods of {cards} cards, were it empty (most: {fits})",
@@ -129,16 +137,19 @@ class Refusal:
     code: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     hint: str = ""
+    others: tuple[Refusal, ...] = ()  # where several kinds would do: why none of the others does
 
     @property
     def reason(self) -> str:
         """Why the job waits, in one line."""
-        return TEXTS[self.code][0].format(besides=besides(self.facts), **self.facts)
+        own = TEXTS[self.code][0].format(besides=besides(self.facts), **self.facts)
+        return "; ".join([own, *(other.reason for other in self.others)])
 
     @property
     def frees(self) -> str:
         """What would let it start."""
-        text = TEXTS[self.code][1].format(**self.facts)
+        own = TEXTS[self.code][1].format(**self.facts)
+        text = "; or ".join([own, *(other.frees for other in self.others)])
         return f"{text} ({self.hint})" if self.hint else text
 
     @property

@@ -59,7 +59,7 @@ from joymigrate.run.cluster.state import Placement, State
 # Mended by jobs that end.
 PHYSICAL = (
     "none", "cards", "shape", "leaf", "leaf_tasks", "numa", "superpod", "cpu", "open",
-    "shares",
+    "shares", "together",
 )  # fmt: skip
 KEPT = ("held", "booked")  # there are cards, for somebody else
 CYCLES = 8  # rounds of offering what evictions left over
@@ -193,9 +193,8 @@ class Scheduler(Holding):
 
     def _line_up(self, entry: Entry) -> None:
         """A job begins to wait for cards."""
-        job = entry.job
         self._wait(entry)
-        task = job.tasks[0]
+        task = self._first(self._groups[entry.group]).job.tasks[0]
         if task.cpu_milli or task.memory_mib or self.admission.fills_a_gap(entry, self._now):
             self._failed.discard(entry.group)  # those before it may ask for more, or run too long
 

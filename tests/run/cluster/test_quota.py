@@ -330,3 +330,42 @@ def test_all_pods_of_a_gang_on_one_node_have_their_cards_held() -> None:
     hold = run.admission.holds[0]
     assert hold is not None
     assert hold.mask.tolist() == [0xFF]
+
+
+def test_a_childs_minimum_comes_before_what_its_sibling_borrowed_under_the_parents_maximum() -> (
+    None
+):
+    queues = (
+        queue("dept", max=8),
+        queue("a", parent="dept", min=4),
+        queue("b", parent="dept"),
+    )
+    run = scheduler(nodes(TWO), *queues)
+    submit(run, *(job(f"b{i}", queue="b", cards_per_pod=4) for i in range(2)))
+    actions = submit(run, job("claim", queue="a", cards_per_pod=4))
+    assert started(actions) == ["claim"]
+    assert len(evicted(actions)) == 1
+    assert submit(run, job("more", queue="a", cards_per_pod=4)) == []  # beyond its MIN
+
+
+def test_a_parents_minimum_protects_the_jobs_of_its_parts() -> None:
+    queues = queue("dept", min=8), queue("mine", parent="dept"), queue("z", min=8), queue("o")
+    run = scheduler(nodes(TWO), *queues)
+    submit(
+        run, job("inside", queue="mine", cards_per_pod=8), job("old", queue="o", cards_per_pod=8)
+    )
+    actions = submit(run, job("claim", queue="z", cards_per_pod=8))
+    assert (started(actions), evicted(actions)) == (["claim"], ["old"])
+
+
+def test_a_parents_minimum_is_no_protection_from_its_other_parts() -> None:
+    queues = (
+        queue("dept", min=16),
+        queue("a", parent="dept", min=8),
+        queue("b", parent="dept"),
+    )
+    run = scheduler(nodes(TWO), *queues)
+    submit(run, *(job(f"b{i}", queue="b", cards_per_pod=8) for i in range(2)))
+    actions = submit(run, job("claim", queue="a", cards_per_pod=8))
+    assert started(actions) == ["claim"]
+    assert len(evicted(actions)) == 1

@@ -52,6 +52,7 @@ def node_of(item: Object, taken: Mapping[str, tuple[int, int]], warnings: list[s
         model=name,  # so that a pod can name the nodes that it may go to
         cpu_milli=UNLIMITED if cpu is None else round(cpu * 1000) - cpu_taken,
         memory_mib=UNLIMITED if memory is None else int(memory / 2**20) - memory_taken,
+        elsewhere=(cpu_taken, memory_taken),
         labels=labels,
         ready=ready.get("Ready", "True") == "True" and not spec.get("unschedulable"),
     )
