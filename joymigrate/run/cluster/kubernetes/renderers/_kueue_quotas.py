@@ -24,7 +24,7 @@ def make(kind: str, name: str, spec: Any) -> dict[str, Any]:
     return {"apiVersion": API, "kind": kind, "metadata": {"name": dns(name)}, "spec": spec}
 
 
-class Quotas:
+class CohortQuotas:
     """The quotas of all queues: `nominal` (MIN) and `most` (MAX) by queue and kind."""
 
     def __init__(

@@ -22,7 +22,7 @@ from joymigrate.run.cluster.kubernetes.renderers import (
     used_queues,
     world_variables,
 )
-from joymigrate.run.cluster.kubernetes.renderers._kueue_quotas import API, Quotas, make
+from joymigrate.run.cluster.kubernetes.renderers._kueue_quotas import API, CohortQuotas, make
 from joymigrate.run.cluster.queues import Queue
 
 NAME = "kueue"
@@ -67,7 +67,7 @@ def render_with(
                 "description": "Priority of joymigrate jobs",
             }
         )
-    quotas = Quotas(used_queues(workload), known, inventory, out)
+    quotas = CohortQuotas(used_queues(workload), known, inventory, out)
     out.objects += quotas.cohorts()
     for queue in quotas.queues:
         out.objects.append(cluster_queue(queue, quotas, out))
@@ -93,7 +93,7 @@ def topology_levels(inventory: Inventory | None) -> list[str]:
     return [*found, HOST]
 
 
-def cluster_queue(queue: Queue, quotas: Quotas, out: Rendered) -> dict[str, Any]:
+def cluster_queue(queue: Queue, quotas: CohortQuotas, out: Rendered) -> dict[str, Any]:
     """MIN is the nominal quota, MAX − MIN what it may borrow from the cohort.
 
     A queue with parts is a cohort: its own jobs share what that holds.
