@@ -18,10 +18,10 @@ def available() -> int:
     control groups grant it (`docker run --cpus 2`, `resources.limits.cpu` of a pod), rounded up.
     """
     quota = quota_of_groups()
-    return max(1, allowed() if quota is None else min(allowed(), math.ceil(quota)))
+    return max(1, in_affinity() if quota is None else min(in_affinity(), math.ceil(quota)))
 
 
-def allowed() -> int:
+def in_affinity() -> int:
     """The processors of the affinity mask; all of the machine where there is no such mask."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

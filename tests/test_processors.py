@@ -55,7 +55,7 @@ def test_without_control_groups_there_is_no_limit(tmp_path: Path) -> None:
 def test_the_smaller_of_affinity_and_quota_counts(
     monkeypatch: pytest.MonkeyPatch, quota: float | None, found: int
 ) -> None:
-    monkeypatch.setattr(processors, "allowed", lambda: 8)
+    monkeypatch.setattr(processors, "in_affinity", lambda: 8)
     monkeypatch.setattr(processors, "quota_of_groups", lambda: quota)
     assert processors.available() == found
 
