@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.M)
 LIMITS = DOCS / "reference" / "limits.yaml"
-COLUMNS = 96
+COLUMNS = 78
 REDIRECT = """<!DOCTYPE html>
 <html><head><meta charset="utf-8"><title>Moved</title><link rel="canonical" href="{to}">
 <script>location.replace("{to}" + location.hash)</script>
