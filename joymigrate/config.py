@@ -32,7 +32,9 @@ class Settings:
         None, "the chip to migrate to (default: the one whose chip.yaml says `default: true`)"
     )
     style: str = setting(
-        "direct", "direct, agnostic or shim", choices=("direct", "agnostic", "shim")
+        "direct",
+        "direct, accelerator, agnostic or shim",
+        choices=("direct", "accelerator", "agnostic", "shim"),
     )
     select: tuple[str, ...] = setting((), "rules to use (ids or prefixes)")
     ignore: tuple[str, ...] = setting((), "rules to leave out (ids or prefixes)")

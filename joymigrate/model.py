@@ -17,11 +17,18 @@ class Tier(str, Enum):
 
 
 class Style(str, Enum):
-    """What rewritten code looks like: one chip, any chip, or the vendor's runtime shim."""
+    """What rewritten code looks like: one chip, torch's portable names, any chip through a
+    generated helper, or the vendor's runtime shim."""
 
     DIRECT = "direct"
+    ACCELERATOR = "accelerator"
     AGNOSTIC = "agnostic"
     SHIM = "shim"
+
+    @property
+    def portable(self) -> bool:
+        """Whether what is written must run on every machine."""
+        return self in (Style.ACCELERATOR, Style.AGNOSTIC)
 
 
 @dataclass(frozen=True, slots=True)

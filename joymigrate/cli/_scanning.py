@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from joymigrate.model import Scan
     from joymigrate.rewrite.codemod import Codemod
 
-STYLES = ("direct", "agnostic", "shim")
+STYLES = ("direct", "accelerator", "agnostic", "shim")
 
 
 @dataclass(frozen=True, slots=True)

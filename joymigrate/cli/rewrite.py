@@ -37,7 +37,10 @@ def command(
     ),
     origin: str | None = typer.Option(None, "--from", help="The platform to migrate from."),
     style: str | None = typer.Option(
-        None, "--style", help="direct (one chip), agnostic (runs on both) or shim (entry line)."
+        None,
+        "--style",
+        help="direct (one chip), accelerator (torch's portable names, for pull requests), "
+        "agnostic (runs on both, with a helper file) or shim (entry line).",
     ),
     diff: bool = typer.Option(False, "--diff", help="Print the diff, write nothing; 1 if any."),
     check: bool = typer.Option(False, "--check", help="Write nothing; 1 if anything would change."),
@@ -113,10 +116,10 @@ def command(
     if multi_card:
         scan, proven = for_many_cards(paths, origin, settings, quiet)
     else:
-        if prove and settings["style"] != "agnostic":
+        if prove and settings["style"] not in ("accelerator", "agnostic"):
             raise JoyError(
                 "only code for every machine can run here before and after",
-                help="add --style agnostic",
+                help="add --style agnostic or --style accelerator",
             )
         scan = scan_with(paths, origin, settings, quiet, force_exclude=force_exclude)
         if tests:

@@ -38,7 +38,7 @@ def command(
     ),
     origin: str | None = typer.Option(None, "--from", help="The platform to migrate from."),
     style: str | None = typer.Option(
-        None, "--style", help="What rewritten code would look like: direct, agnostic or shim."
+        None, "--style", help="What rewritten code would look like: as in rewrite."
     ),
     format: str = typer.Option(
         "text", "--format", help="text, json, sarif, github, md, html or csv."

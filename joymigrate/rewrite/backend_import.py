@@ -27,7 +27,9 @@ def find(module: Module, findings: list[Finding], helper_import: str) -> Finding
     needs = {finding.needs for finding in findings if finding.needs and finding.edits}
     if not needs:
         return None
-    if module.context.style is Style.AGNOSTIC:
+    if module.context.style is Style.ACCELERATOR:
+        statement = "import torch"
+    elif module.context.style is Style.AGNOSTIC:
         statement = helper_import
         if module.helper != "jm":
             name = "" if module.helper == HELPER else f" as {module.helper}"
@@ -158,7 +160,7 @@ def slot(module: Module, findings: list[Finding]) -> tuple[ast.stmt, bool] | Non
     statements = [*module.names.nodes[ast.Import], *module.names.nodes[ast.ImportFrom]]
     statements.sort(key=lambda node: node.lineno)
     torch = [node for node in statements if names_torch(node)]
-    if module.context.style is Style.AGNOSTIC:
+    if module.context.style.portable:
         top = [n for n in statements if getattr(n, "parent", None) is module.tree]
         asked = next((n for n in torch if n not in top and tries(module, n)), None)
         if asked is not None and not any(n in top for n in torch):

@@ -17,6 +17,14 @@ MOVES = 16  # sets of rules whose tables are kept: each codemod of a project mak
 
 
 @dataclass(frozen=True, slots=True)
+class Floor:
+    """The oldest torch that must run what is written, and who says so (`requirements.txt:3`)."""
+
+    version: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """A move from `origin` to `chip` in `style`; `version` is that of the chip's package."""
 
@@ -28,6 +36,7 @@ class Context:
     codemods: tuple[type[Any], ...] = ()  # subclasses of `codemod.Codemod`
     # Options of the project's programs that hold a device or a backend: name and kind.
     options: tuple[tuple[str, str], ...] = ()
+    floor: Floor | None = None  # of torch; None where the project names none
 
     @classmethod
     def between(

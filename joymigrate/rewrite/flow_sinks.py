@@ -28,6 +28,7 @@ class Sinks:
     device_attributes: frozenset[str]
     backend_calls: frozenset[str]
     modules: tuple[str, ...]  # beginnings of names whose functions take devices only
+    implied: frozenset[str]  # calls that mean the origin's device as long as they are given none
     precision: frozenset[str]  # calls that turn automatic mixed precision on
     everyday: frozenset[str]  # attribute names that are not followed from file to file
 
@@ -64,6 +65,7 @@ def load(origin_device: str) -> Sinks:
         device_attributes=frozenset(raw["device_attributes"]),
         backend_calls=frozenset(raw["backend_calls"]),
         modules=tuple(name.replace("{origin}", origin_device) for name in raw["modules"]),
+        implied=frozenset(raw["implied"]),
         precision=frozenset(raw["precision"]),
         everyday=frozenset(raw["everyday"]),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 from joymigrate.chips import Advice
-from joymigrate.model import Style
 from joymigrate.rewrite.module import Module
 
 # Names that mean the origin's device unless they are given one, with their other arguments.
@@ -37,7 +36,7 @@ def moved_part(module: Module, top: ast.expr, dotted: str) -> tuple[ast.expr, st
 
 def under_moved_import(module: Module, node: ast.expr) -> bool:
     """Whether a chain starts at an imported name that moves at its import."""
-    if module.context.style is Style.AGNOSTIC:
+    if module.context.style.portable:
         return False  # imports stay there
     root = node
     while isinstance(root, ast.Attribute):

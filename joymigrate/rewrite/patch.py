@@ -28,7 +28,9 @@ def patches(
     origin, target = chips.get(scan.origin).device, chips.get(scan.to).device
     if scan.style is Style.SHIM:
         target = origin  # the program keeps the origin's words beside the target's
-    devices = Devices(origin, target, scan.style is Style.AGNOSTIC)
+    if scan.style is Style.ACCELERATOR:
+        target = "accelerator"  # as in `torch.accelerator`
+    devices = Devices(origin, target, scan.style.portable)
     wanted = {Tier.SAFE, Tier.UNSAFE} if unsafe else {Tier.SAFE}
     by_path: dict[str, list[Finding]] = defaultdict(list)
     for finding in scan.findings:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from joymigrate.rewrite import flow_sinks
 from joymigrate.rewrite.codemods.patterns import patterns
 from joymigrate.rewrite.context import Context, once_per_rules
 from joymigrate.rewrite.readers._migration_map import migration_map
@@ -69,7 +70,8 @@ def clues(context: Context) -> Clues:
     texts |= {word for one in context.codemods for word in one.WORDS}
     modules = {*table.imports, *context.chip.imports()}
     names: dict[str, list[str]] = {}
-    for name in {*table.names, *table.prefixes, *known.relation.moved, *NAMES}:
+    implied = flow_sinks.load(context.origin.device).implied
+    for name in {*table.names, *table.prefixes, *known.relation.moved, *NAMES, *implied}:
         package, _, rest = name.partition(".")
         if rest:
             names.setdefault(package, []).append(rest)

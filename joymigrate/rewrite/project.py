@@ -43,6 +43,7 @@ from joymigrate.rewrite.module import HELPER
 from joymigrate.rewrite.module_index import GUARD
 from joymigrate.rewrite.object_files import ObjectFiles
 from joymigrate.rewrite.packed_files import find_packed
+from joymigrate.rewrite.portable.judge import find_floor
 from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels
 from joymigrate.rewrite.replaced import leave_replaced
@@ -91,6 +92,8 @@ def scan(
     root = common_root(paths)
     files, skipped = discover.files(paths, root, exclude, Vocabulary.of(context).words)
     dependencies = [f for name in follow_imports for f in read_installed(name, root)]
+    if style is Style.ACCELERATOR:
+        context = replace(context, floor=find_floor(files, chip_version))
     texts, exact = read_python([*files, *dependencies])
     tree = index_of(texts, origin.device)
     named = {f.relative: f for f in files}

@@ -14,6 +14,7 @@ from joymigrate.rewrite import foreign
 from joymigrate.rewrite.codemods.device_names import moved_rule, text_is_chain
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.moved_names import gives_device, moved_part
+from joymigrate.rewrite.portable.imports import imported, is_module, unbound
 
 
 def find(module: Module) -> Iterator[Finding]:
@@ -79,7 +80,7 @@ def plain(module: Module, node: ast.Import) -> Iterator[Finding]:
         own = alias.asname is None and alias.name == module.context.origin.package
         if rest is None or own:
             moved_to = moved_module(module, alias.name)
-            if moved_to and alias.asname and module.context.style is not Style.AGNOSTIC:
+            if moved_to and alias.asname and not module.context.style.portable:
                 yield from moved_alias(module, node, alias, moved_to)
             continue
         guard = module.guarded(node)
@@ -96,7 +97,7 @@ def plain_edit(module: Module, node: ast.Import, alias: ast.alias, rest: str) ->
     """The rewritten `import torch.cuda…`."""
     words = module.vocabulary
     start, end = module.span(alias)
-    if module.context.style is not Style.AGNOSTIC:
+    if not module.context.style.portable:
         name = words.relation.import_name(alias.name) or alias.name
         plain_name = f"{words.to_module}.{rest}".rstrip(".")
         if alias.asname is None and name != plain_name:
@@ -115,6 +116,8 @@ def plain_edit(module: Module, node: ast.Import, alias: ast.alias, rest: str) ->
     if alias.asname is None:
         # `import torch.cuda` binds `torch`; the uses are rewritten, so the plain import suffices.
         return module.find("JM102", alias, edits=[(start, end, "torch")])
+    if module.context.style is Style.ACCELERATOR:
+        return unbound(module, node, alias)
     if len(node.names) > 1:
         return module.find(
             "JM102", alias, tier=Tier.REPORT, reason="several imports in one statement"
@@ -200,6 +203,12 @@ def below(module: Module, node: ast.ImportFrom, sub: str) -> Iterator[Finding]:
         yield module.find("JM102", node, tier=Tier.REPORT, reason=reason)
         return
     prefix = f"{sub}." if sub else ""
+    if module.context.style is Style.ACCELERATOR:
+        modules = [a for a in node.names if is_module(f"{prefix}{a.name}")]
+        rule = "JM140" if sub.startswith("amp") else "JM102"
+        alone = unbound(module, node, modules[0]) if len(modules) == 1 else None
+        yield alone or imported(module, rule, node, sub)
+        return
     found = {alias: words.name(prefix + alias.name) for alias in node.names}
     missing = [
         Text(
@@ -272,6 +281,8 @@ def platform_itself(module: Module, node: ast.ImportFrom, last: str) -> Finding:
     guard = module.guarded(node)
     if guard is not None:
         return module.find("JM102", node, tier=Tier.REPORT, reason=guard)
+    if module.context.style is Style.ACCELERATOR:
+        return unbound(module, node, alias)
     if module.context.style is Style.AGNOSTIC:
         return split_off(module, node, alias)
     start, _ = module.span(alias)

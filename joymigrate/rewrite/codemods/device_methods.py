@@ -11,6 +11,8 @@ from joymigrate.rewrite import own_kernels, under_shim
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.device_texts import last_name
 from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.portable.moves import may_be_none, moved
+from joymigrate.rewrite.portable.words import torch_at, word
 from joymigrate.rewrite.receivers import classes_here, doubtful
 
 OWN = "a class of this project defines its own {method}(); the receiver may be one of them"
@@ -99,11 +101,21 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
             return
     elif module.context.style is Style.DIRECT and is_given_device(module, call):
         edits = [(*token, "to")]
-    if doubtful(module, node):
+    if doubtful(module, node) and module.context.style is not Style.ACCELERATOR:
         if not call.args and not call.keywords and placed_by_to(module, node.attr):
             edits = [(token[0], whole[1], f'to("{module.vocabulary.to_device}")')]
         else:
             tier, reason = Tier.UNSAFE, Text(OWN, method=node.attr)
+    if module.context.style is Style.ACCELERATOR:
+        given, look = moved(module, call, token)
+        if given is None or (call.args and is_storage(node.value)):
+            yield module.find("JM110", span, tier=Tier.REPORT, reason="write `.to(device)`")
+            return
+        if doubtful(module, node):
+            look = Text(OWN, method=node.attr)
+        tier = Tier.UNSAFE if look else Tier.SAFE
+        yield module.find("JM110", span, edits=given, tier=tier, reason=look, needs=need(module))
+        return
     if module.context.style is Style.AGNOSTIC:
         placed = placement(module, call, token)
         if placed is None:
@@ -129,32 +141,11 @@ def is_given_device(module: Module, call: ast.Call) -> bool:
     return name.lower().endswith("device") and not may_be_none(module, value, name)
 
 
-def may_be_none(module: Module, value: ast.expr, name: str) -> bool:
-    """Whether a parameter around a place has None for its default, or the name is given None."""
-    around = module.names.enclosing(value, (ast.FunctionDef, ast.AsyncFunctionDef))
-    function = around.args if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
-    if function is not None and isinstance(value, ast.Name):
-        named = [*function.posonlyargs, *function.args]
-        defaults = zip(reversed(named), reversed(function.defaults), strict=False)
-        later = zip(function.kwonlyargs, function.kw_defaults, strict=True)
-        if any(one.arg == name and is_none(default) for one, default in (*defaults, *later)):
-            return True
-    return any(
-        is_none(each.value) and any(name == last_name(target) for target in each.targets)
-        for each in module.names.nodes[ast.Assign]
-    )
-
-
-def is_none(node: ast.expr | None) -> bool:
-    """A literal None."""
-    return isinstance(node, ast.Constant) and node.value is None
-
-
 def find_mocked(module: Module, node: ast.Attribute, token: tuple[int, int], to: str) -> Finding:
     """A test's question for the method of a mock, which the code under test calls."""
     asked = node.parent  # type: ignore[attr-defined]
     call = getattr(asked, "parent", None)
-    if module.context.style is not Style.AGNOSTIC:
+    if not module.context.style.portable:
         return module.find("JM110", node, edits=[(*token, to)], needs=need(module))
     edits = [(*token, "to")]
     if asked.attr.endswith(("_with", "any_call")) and isinstance(call, ast.Call):
@@ -205,7 +196,7 @@ def method_by_name(module: Module, call: ast.Call, to: str) -> Iterator[Finding]
 def find_unbound(module: Module, node: ast.Attribute, to: str) -> Finding:
     """The method taken from its class: `map(torch.Tensor.cuda, batch)`."""
     token = module.token(node)
-    if token is None or module.context.style is Style.AGNOSTIC or module.guarded(node):
+    if token is None or module.context.style.portable or module.guarded(node):
         return module.find("JM110", node, tier=Tier.REPORT, reason="the method itself, not called")
     return module.find("JM110", node, edits=[(*token, to)], needs=need(module))
 
@@ -305,11 +296,25 @@ def device_flag(module: Module, node: ast.Attribute, to: str) -> Iterator[Findin
     if doubtful(module, node, module.project.own_flags):
         tier, reason = Tier.UNSAFE, Text(OWN_FLAG, flag=node.attr)
     edits = [(*token, to)]
-    if module.context.style is Style.AGNOSTIC:
+    if module.context.style is Style.ACCELERATOR:
+        start, value_end = module.span(node)[0], module.span(node.value)[1]
+        torch, _ = torch_at(module, node)
+        left, right = ("", "") if compares_freely(node) else ("(", ")")
+        asked = f".device.type == {word(torch)}{right}"
+        edits = [(start, start, left), (value_end, token[1], asked)]
+    elif module.context.style is Style.AGNOSTIC:
         start, _ = module.span(node)
         _, value_end = module.span(node.value)
         edits = [(start, start, f"{module.helper}.is_accel("), (value_end, token[1], ")")]
     yield module.find("JM111", node, edits=edits, tier=tier, reason=reason, needs=need(module))
+
+
+def compares_freely(node: ast.expr) -> bool:
+    """Whether a comparison can take a node's place without parentheses."""
+    return isinstance(
+        getattr(node, "parent", None),
+        (ast.If, ast.While, ast.BoolOp, ast.IfExp, ast.Assert, ast.Assign, ast.Return, ast.keyword),
+    )
 
 
 def own_flag(module: Module, node: ast.Attribute) -> bool:

@@ -15,6 +15,9 @@ from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import own_kernels, under_shim
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.moved_names import moved_part
+from joymigrate.rewrite.portable.names import named, root_of
+from joymigrate.rewrite.portable.table import unknown
+from joymigrate.rewrite.portable.words import torch_at
 
 # Names of the origin's module whose meaning differs between chips: reported by their own rule.
 AGNOSTIC = {
@@ -89,6 +92,10 @@ def find_name(module: Module, node: ast.expr, known: str) -> Iterator[Finding]:
     if guard is not None:
         yield module.find(rule, node, tier=Tier.REPORT, reason=guard)
         return
+    if module.context.style is Style.ACCELERATOR:
+        if not hides_platform(module, node):  # the import statement carries the edit
+            yield named(module, rule, node, known)
+        return
     if advice.to is None or advice.tier is Tier.REPORT:
         yield module.find("JM105", node, tier=Tier.REPORT, reason=advice.note or None)
         return
@@ -141,8 +148,10 @@ def is_probe(node: ast.expr) -> bool:
     return called and isinstance(getattr(call, "parent", None), ast.Expr)
 
 
-def need(module: Module) -> str:
+def need(module: Module) -> str | None:
     """What the file must import for an edit of this style."""
+    if module.context.style is Style.ACCELERATOR:
+        return torch_at(module, module.tree.body[-1])[1]
     return "helper" if module.context.style is Style.AGNOSTIC else "package"
 
 
@@ -164,6 +173,12 @@ def platform_node(module: Module, node: ast.expr) -> ast.Attribute | None:
             return node
         node = node.value
     return None
+
+
+def hides_platform(module: Module, node: ast.expr) -> bool:
+    """Whether an import of the origin's module, or from it, binds the start of a chain."""
+    bound = module.names.dotted(root_of(node))
+    return bound is not None and module.vocabulary.below(bound) is not None
 
 
 def rename(
@@ -245,6 +260,8 @@ def move(module: Module, node: ast.expr, name: str, advice: Advice) -> Finding |
         return module.find(rule, node, tier=Tier.REPORT, reason=guard)
     if advice.to is None or advice.keeps or advice.tier is Tier.REPORT:
         return module.find(rule, node, tier=Tier.REPORT, reason=advice.note or None)
+    if module.context.style is Style.ACCELERATOR:
+        return module.find(rule, node, tier=Tier.REPORT, reason=unknown(name))
     if module.context.style is Style.AGNOSTIC:
         return move_agnostic(module, rule, node, name, advice)
     if not isinstance(node, ast.Attribute) and name not in module.unmoved:
@@ -350,6 +367,11 @@ def bare(module: Module, top: ast.expr) -> Iterator[Finding]:
             tier=Tier.REPORT,
             reason="the module is passed on; its use is not visible here",
         )
+        return
+    if module.context.style is Style.ACCELERATOR:
+        torch, needs = torch_at(module, top)
+        edits = [(*module.span(top), f"{torch}.get_device_module()")]
+        yield module.find("JM101", top, edits=edits, tier=Tier.UNSAFE, needs=needs)
         return
     if module.context.style is Style.AGNOSTIC:
         written = f"{module.helper}.device_module()"

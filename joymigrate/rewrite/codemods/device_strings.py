@@ -44,6 +44,8 @@ from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE
 from joymigrate.rewrite.flow_tables import COMPARED
 from joymigrate.rewrite.module import Module, Pending
 from joymigrate.rewrite.option_calls import environment, find_offered, offers
+from joymigrate.rewrite.portable.literals import literal
+from joymigrate.rewrite.portable.table import unknown
 from joymigrate.rewrite.under_shim import CHIP, EITHER, PROGRAM, Speaker, find_speaker
 
 MATCHING = re.compile(r"raises|warns|match|search|regex|\blog", re.I)
@@ -505,7 +507,7 @@ def matching(module: Module, text: Text, other: ast.expr) -> Finding:
         return fixed
     edit = fixed.edits[0]
     written = edit.text.decode(module.source.encoding)
-    if module.context.style is Style.AGNOSTIC:
+    if module.context.style.portable:
         to = f"len({written})"
     else:
         to = str(len(text.value) + len(written) - (edit.end - edit.start))
@@ -604,6 +606,8 @@ def fix(module: Module, text: Text, rule: str, *, compare: bool = False) -> Find
     start, _ = text.body
     if find_offered(text.whole) is not None:
         return add_value(module, text, rule)
+    if module.context.style is Style.ACCELERATOR:
+        return literal(module, text, rule, compare or speaks_of_device(module, text.node))
     if module.context.style is Style.AGNOSTIC:
         return agnostic(module, text, rule, compare)
     edits = [
@@ -753,6 +757,9 @@ def typed_tensor(module: Module, text: Text) -> Iterator[Finding]:
             advice.note
             or language.Text("{chip} has no {kind}", chip=module.context.chip.name, kind=kind),
         )
+        return
+    if module.context.style is Style.ACCELERATOR:
+        yield report(module, text, unknown(kind))
         return
     if module.context.style is Style.AGNOSTIC:
         if inside_fstring(module, text.node):

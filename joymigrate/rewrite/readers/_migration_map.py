@@ -50,7 +50,7 @@ class MigrationMap:
     @property
     def agnostic(self) -> bool:
         """Whether the result must work on both platforms."""
-        return self.context.style is Style.AGNOSTIC
+        return self.context.style.portable
 
     @property
     def moves_device(self) -> bool:

@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 
 from joymigrate.chips import PackageAdvice
 from joymigrate.language import Text
-from joymigrate.model import Style, Tier
+from joymigrate.model import Tier
 from joymigrate.rewrite.context import Context
 
 RULE = "JM191"
@@ -107,7 +107,7 @@ def change_of(
     simple = advice.to and re.fullmatch(r"[A-Za-z0-9][\w.-]*", advice.to)
     if advice.releases:
         return of_same_version(name, advice, match["versions"])
-    writes = simple and advice.tier is not Tier.REPORT and context.style is not Style.AGNOSTIC
+    writes = simple and advice.tier is not Tier.REPORT and not context.style.portable
     if not writes or advice.to is None:
         return Change(name, Tier.REPORT, describe(advice))
     after = advice.to + (match["extras"] or "") + advice.versions + match["rest"]
@@ -184,7 +184,7 @@ def local_version(text: str, name: str, context: Context) -> Change | None:
         return Change(
             name, Tier.REPORT, Text("{chip} has builds of its own", chip=context.chip.title)
         )
-    if context.style is Style.AGNOSTIC:
+    if context.style.portable:
         return Change(name, Tier.REPORT, "a build for the CUDA toolkit")
     reason = "a build for the CUDA toolkit; the plain version has the same interface"
     return Change(name, Tier.UNSAFE, reason, after)
@@ -202,7 +202,7 @@ def framework(text: str, match: re.Match[str], context: Context) -> Change | Non
             Tier.REPORT,
             Text("named by its address; add {other} of that version", other=other),
         )
-    if context.style is Style.AGNOSTIC:
+    if context.style.portable:
         return Change(
             FRAMEWORK,
             Tier.REPORT,
@@ -233,7 +233,7 @@ def framework(text: str, match: re.Match[str], context: Context) -> Change | Non
 def companion(match: re.Match[str], context: Context) -> Change:
     """The distribution that brings the origin's device: the target's takes its place, or none."""
     name, other = match["name"], context.chip.distribution
-    if other is None or other == FRAMEWORK or context.style is Style.AGNOSTIC:
+    if other is None or other == FRAMEWORK or context.style.portable:
         return Change(
             name,
             Tier.REPORT,
@@ -297,7 +297,7 @@ def index_change(url: str, context: Context) -> tuple[int, int, str | None] | No
     match = INDEX.search(url)
     if match is None or not context.origin.origin:
         return None
-    stays = context.chip.keeps_device or context.style is Style.AGNOSTIC
+    stays = context.chip.keeps_device or context.style.portable
     return (*match.span(), None if stays else "cpu")
 
 

@@ -1,0 +1,52 @@
+"""Calls of torch that mean the origin's device as long as they are given none.
+
+`torch.amp.GradScaler()` is a scaler of the origin's cards: on any other it is off, in silence.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from joymigrate.language import Text
+from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite.codemods.device_names import need
+from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.portable.names import typed
+from joymigrate.rewrite.portable.table import Form
+
+MESSAGE = "given no device, this means {module}, and is off on other devices"
+
+
+def find(module: Module) -> Iterator[Finding]:
+    """Findings for such calls; the device goes in as the first argument."""
+    calls, message = module.sinks.implied, Text(MESSAGE, module=module.vocabulary.module)
+    if module.vocabulary.same_device or module.context.style is Style.SHIM:
+        return
+    if not any(name.rpartition(".")[2] in module.source.text for name in calls):
+        return
+    for call in module.names.nodes[ast.Call]:
+        starred = any(isinstance(each, ast.Starred) for each in call.args)
+        named = {keyword.arg for keyword in call.keywords}
+        if module.names.dotted(call.func) not in calls or call.args or starred:
+            continue
+        if named & {"device", None}:
+            continue
+        reason = module.guarded(call)
+        if reason is not None:
+            yield module.find("JM140", call, tier=Tier.REPORT, reason=reason, message=message)
+            continue
+        yield module.find(
+            "JM140", call, edits=written(module, call), message=message, needs=need(module)
+        )
+
+
+def written(module: Module, call: ast.Call) -> list[tuple[int, int, str]]:
+    """The device as the style writes it."""
+    if module.context.style is Style.ACCELERATOR:
+        return typed(module, call, Form("torch.amp.GradScaler", ""))
+    device = f'"{module.vocabulary.to_device}"'
+    if module.context.style is Style.AGNOSTIC:
+        device = f"{module.helper}.accelerator()"
+    at = module.source.text.index("(", module.span(call.func)[1]) + 1
+    return [(at, at, device + (", " if call.keywords else ""))]

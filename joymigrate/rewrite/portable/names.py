@@ -1,0 +1,235 @@
+"""`torch.cuda.X` in torch's portable words, by the table."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, replace
+
+from joymigrate.language import Text
+from joymigrate.model import Finding, Tier
+from joymigrate.rewrite.module import Module
+from joymigrate.rewrite.portable.table import Form, forms, unknown
+from joymigrate.rewrite.portable.words import kind, stands_free, there, torch_at
+
+FAILS = "without an accelerator {name} fails, where the origin's did not: ask for one before"
+
+
+SEEDS = "torch.manual_seed also seeds the host, which this line did not"
+
+
+NO_STREAM = "None is no stream to `with`, where torch.cuda.stream(None) did nothing"
+NUMBER = "torch.accelerator.device_index takes a card's number alone"
+
+
+MADE = ("Stream", "current_stream", "default_stream")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What becomes of one name; without edits torch has no portable form of it."""
+
+    node: ast.AST
+    edits: tuple[tuple[int, int, str], ...] = ()
+    tier: Tier = Tier.SAFE
+    reason: str | None = None
+    needs: str | None = None
+
+
+def named(module: Module, rule: str, node: ast.expr, known: str) -> Finding:
+    """`torch.cuda.<known>` in torch's portable words; a report where it has none."""
+    new = write(module, node, known)
+    if not new.edits:
+        return module.find(rule, node, tier=Tier.REPORT, reason=new.reason)
+    edits = list(new.edits)
+    return module.find(
+        rule, new.node, edits=edits, tier=new.tier, reason=new.reason, needs=new.needs
+    )
+
+
+def write(module: Module, node: ast.expr, known: str) -> Written:
+    """The edits of one use of a name; `node` is the chain that stands for it."""
+    form = forms().get(known)
+    if form is None or "\n" in module.text(node):
+        return Written(node, reason=unknown(known))
+    root = root_of(node)
+    torch, needs = torch_at(module, node)
+    if module.names.dotted(root) == "torch":
+        torch, needs = module.text(root), None
+    call = getattr(node, "parent", None)
+    call = call if isinstance(call, ast.Call) and call.func is node else None
+    span, to = module.span(node), form.to.replace("torch", torch, 1)
+    new = Written(node, ((*span, to),), needs=needs)
+    if form.kind == "module":
+        to = f"{torch}.get_device_module().{known.rpartition('.')[2]}"
+    if form.kind in ("name", "module"):
+        new = replace(new, edits=((*span, to),))
+        return new if form.host is None or there(module, node) else behind(module, new, call, form)
+    if form.kind == "decorated":
+        edits = decorated(module, node, call, to)
+        return replace(new, edits=tuple(edits or ()), reason=unknown(known))
+    if call is None:
+        return Written(node, reason=unknown(known))
+    if form.kind == "index":
+        number = bool(call.args) and is_number(call.args[0])
+        return new if number else replace(new, tier=Tier.UNSAFE, reason=NUMBER)
+    if form.kind == "seeded":
+        same = seeded_beside(module, call)
+        return new if same else replace(new, tier=Tier.UNSAFE, reason=SEEDS)
+    if form.kind == "entered":
+        inside = tuple(entered(module, call) or ())
+        new = replace(new, node=call, edits=inside, reason=unknown(known), needs=None)
+        sure = bool(inside) and is_stream(module, call.args[0])
+        return new if sure or not inside else replace(new, tier=Tier.UNSAFE, reason=NO_STREAM)
+    return replace(new, edits=((*span, to), *typed(module, call, form)))
+
+
+def behind(module: Module, new: Written, call: ast.Call | None, form: Form) -> Written:
+    """A call that a host alone answers otherwise, behind the question for an accelerator."""
+    torch, _ = torch_at(module, new.node)
+    asked = f"{torch}.accelerator.is_available()"
+    (first, last, to), *_ = new.edits
+    statement = getattr(call, "parent", None)
+    if call is not None and isinstance(statement, ast.Expr):
+        start = module.source.starts[statement.lineno - 1]
+        indent = module.source.text[start : module.span(statement)[0]]
+        if not indent.strip():
+            head = f"if {asked}:{module.source.newline}{indent}    "
+            return replace(new, edits=((first, last, head + to),))
+    elif call is not None and form.host != "nothing":
+        left, right = ("", "") if stands_free(call) else ("(", ")")
+        end = module.span(call)[1]
+        tail = f" if {asked} else {form.host}{right}"
+        return replace(new, edits=((first, last, left + to), (end, end, tail)))
+    return replace(new, tier=Tier.UNSAFE, reason=Text(FAILS, name=to))
+
+
+def root_of(node: ast.expr) -> ast.expr:
+    """The name at the start of a chain."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node
+
+
+def is_number(node: ast.expr) -> bool:
+    """Whether an expression is a card's number by its value or its name."""
+    if isinstance(node, ast.Constant):
+        return type(node.value) is int
+    name = getattr(node, "attr", getattr(node, "id", ""))
+    return bool(re.search(r"rank|idx|index|gpu|^i$|_id$|^local", name)) or isinstance(
+        node, ast.BinOp
+    )
+
+
+def seeded_beside(module: Module, call: ast.Call) -> bool:
+    """Whether the same block seeds torch with the same value: once more changes nothing."""
+    statement = getattr(call, "parent", None)
+    block = getattr(getattr(statement, "parent", None), "body", [])
+    if not isinstance(statement, ast.Expr) or not isinstance(block, list) or len(call.args) != 1:
+        return False
+    beside = [
+        each.value
+        for each in block
+        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)
+    ]
+    if isinstance(getattr(statement, "parent", None), ast.If):
+        outer = getattr(statement.parent.parent, "body", [])  # type: ignore[attr-defined]
+        beside += [
+            e.value for e in outer if isinstance(e, ast.Expr) and isinstance(e.value, ast.Call)
+        ]
+    return any(
+        module.names.dotted(each.func) == "torch.manual_seed"
+        and len(each.args) == 1
+        and ast.dump(each.args[0]) == ast.dump(call.args[0])
+        for each in beside
+    )
+
+
+def entered(module: Module, call: ast.Call) -> list[tuple[int, int, str]] | None:
+    """`with torch.cuda.stream(s):` as `with s:`."""
+    item = getattr(call, "parent", None)
+    given = call.args[0] if len(call.args) == 1 and not call.keywords else None
+    if not isinstance(item, ast.withitem) or given is None or item.optional_vars is not None:
+        return None
+    (start, end), (left, right) = module.span(call), module.span(given)
+    return [(start, left, ""), (right, end, "")]
+
+
+def is_stream(module: Module, given: ast.expr) -> bool:
+    """Whether a value is seen to be a stream: made as one, or a parameter that is called one."""
+    homes = {f"{module.vocabulary.module}.{each}" for each in MADE}
+    values: list[ast.expr | None] = [given]
+    if isinstance(given, ast.Name):
+        found = module.names.lookup(given.id, given)
+        values = (
+            [one.value or getattr(one.node, "annotation", None) for one in found[1]]
+            if found
+            else []
+        )
+    elif isinstance(given, ast.Attribute):
+        values = [
+            each.value for each in module.names.nodes[ast.Assign]
+            if any(getattr(t, "attr", None) == given.attr for t in each.targets)
+        ]  # fmt: skip
+    made = [each.func if isinstance(each, ast.Call) else each for each in values]
+    return bool(made) and all(each and module.names.dotted(each) in homes for each in made)
+
+
+def typed(module: Module, call: ast.Call, form: Form | None = None) -> list[tuple[int, int, str]]:
+    """Edits inside the call of autocast or a gradient scaler: the device's type in front, and
+    `enabled`, so that on a host alone it stays off as it was."""
+    torch, _ = torch_at(module, call)
+    edits: list[tuple[int, int, str]] = []
+    if form is not None:
+        opening = module.source.text.index("(", module.span(call.func)[1]) + 1
+        comma = ", " if call.args or call.keywords else ""
+        edits.append((opening, opening, kind(module, call) + comma))
+        for name, value in zip(form.order, call.args, strict=False):
+            at = module.span(value)[0]
+            edits.append((at, at, f"{name}="))
+    return [*edits, *enabled(module, call, form, torch)]
+
+
+def enabled(
+    module: Module, call: ast.Call, form: Form | None, torch: str
+) -> list[tuple[int, int, str]]:
+    """The edit that asks for an accelerator in `enabled`; none where one is known to be there."""
+    if there(module, call) or any(word.arg is None for word in call.keywords):
+        return []
+    asked = f"{torch}.accelerator.is_available()"
+    given = next((each.value for each in call.keywords if each.arg == "enabled"), None)
+    if given is None and form is not None and form.order and call.args:
+        given = call.args[0]
+    if given is None:
+        if module.source.text[: module.span(call)[1] - 1].rstrip().endswith(","):
+            at = module.span(call)[1] - 1
+            return [(at, at, f" enabled={asked}")]
+        at = module.span(call)[1] - 1
+        comma = ", " if call.args or call.keywords or form is not None else ""
+        return [(at, at, f"{comma}enabled={asked}")]
+    start, end = module.span(given)
+    if isinstance(given, ast.Constant):
+        return [(start, end, asked)] if given.value is True else []
+    plain = isinstance(given, (ast.Name, ast.Attribute, ast.Call))
+    left, right = ("", "") if plain else ("(", ")")
+    return (
+        [(start, start, f"{asked} and {left}"), (end, end, right)]
+        if right
+        else [(start, start, f"{asked} and ")]
+    )
+
+
+def decorated(
+    module: Module, node: ast.expr, call: ast.Call | None, to: str
+) -> list[tuple[int, int, str]] | None:
+    """`@torch.cuda.amp.custom_fwd` with its device type."""
+    name = f"device_type={kind(module, node)}"
+    if call is None:
+        function = getattr(node, "parent", None)
+        if node not in getattr(function, "decorator_list", ()):
+            return None
+        return [(*module.span(node), f"{to}({name})")]
+    if call.args:
+        return None
+    opening = module.source.text.index("(", module.span(node)[1]) + 1
+    return [(*module.span(node), to), (opening, opening, name + (", " if call.keywords else ""))]

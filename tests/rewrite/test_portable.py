@@ -1,0 +1,208 @@
+"""The style `accelerator`: torch's portable names, and what a machine without one then does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate import chips
+from joymigrate.model import Finding, Style, Tier
+from joymigrate.rewrite import patches, scan
+from joymigrate.rewrite.portable.table import forms
+
+PROGRAM = """\
+import torch
+import torch.cuda.amp as amp
+from torch import cuda
+from torch.cuda.amp import GradScaler, autocast
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    @torch.cuda.amp.custom_fwd
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    @torch.cuda.amp.custom_bwd
+    def backward(ctx, g):
+        return g * 2
+
+
+def main(place="cuda", kind="cuda:0"):
+    torch.manual_seed(3)
+    torch.cuda.manual_seed_all(3)
+    model = torch.nn.Linear(4, 2).cuda()
+    scaler = GradScaler()
+    x = torch.randn(8, 4).to(place, non_blocking=True)
+    with autocast(enabled=True):
+        loss = Double.apply(model(x)).float().pow(2).mean()
+    with amp.autocast(False):
+        pass
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        pass
+    scaler.scale(loss).backward()
+    if loss.is_cuda and loss.device.type == "cuda":
+        cuda.synchronize()
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            x = x * 2
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        print("card", torch.cuda.current_device(), torch.zeros(1, device=kind).device.index)
+    torch.cuda.empty_cache()
+    print(torch.cuda.max_memory_allocated() >= 0, torch.cuda.is_bf16_supported())
+    print("placed", x.device.type == device.type, device.type != "cpu", scaler.is_enabled())
+
+
+main()
+"""
+
+
+def scanned(root: Path, text: str, **files: str) -> tuple[list[Finding], str]:
+    """The findings of a program in this style, and what it becomes."""
+    (root / "main.py").write_text(text)
+    for name, content in files.items():
+        (root / name.replace("_txt", ".txt")).write_text(content)
+    found = scan(
+        [root], chip=chips.target(None), origin=chips.origin(), style=Style.ACCELERATOR, jobs=1
+    )
+    made = {patch.path.name: patch.after for patch in patches(found)}
+    assert set(made) <= {"main.py"}, "no new module"
+    after = made.get("main.py")
+    return list(found.findings), text if after is None else after.decode()
+
+
+def test_a_whole_program_keeps_no_word_of_a_vendor(tmp_path: Path) -> None:
+    findings, text = scanned(tmp_path, PROGRAM)
+    assert all(each.tier is Tier.SAFE for each in findings)
+    assert not [word for word in ("cuda", "npu", "joymigrate") if word in text]
+    assert "GradScaler()" not in text
+
+
+@pytest.mark.dear
+def test_it_runs_on_the_host_as_it_did(tmp_path: Path) -> None:
+    _, text = scanned(tmp_path, PROGRAM)
+    (tmp_path / "main.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "main.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == ["True False", "placed True False False"], done.stderr
+
+
+@pytest.mark.slow
+def test_it_runs_on_the_simulated_chip(tmp_path: Path) -> None:
+    _, text = scanned(tmp_path, PROGRAM)
+    (tmp_path / "main.py").write_text(text)
+    words = ["rehearse", "-q", "--", sys.executable, "-W", "ignore", "main.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "joymigrate", *words],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    if "rehearse setup" in done.stderr:
+        pytest.skip("the vendor's package is not set up here")
+    expected = ["card 0 0", "True True", "placed True True True"]
+    assert done.stdout.splitlines() == expected, done.stderr
+
+
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "set_device": (0,), "device": (0,), "manual_seed": (1,), "manual_seed_all": (1,),
+    "random.manual_seed": (1,), "random.manual_seed_all": (1,),
+    "set_rng_state_all": ([],), "set_stream": (None,), "get_device_properties": (0,),
+}  # fmt: skip
+
+
+def attribute(home: object, dotted: str) -> Any:
+    for part in dotted.split("."):
+        home = getattr(home, part)
+    return home
+
+
+def answers(function: Any, arguments: tuple[Any, ...]) -> bool:
+    """Whether a call ends without an error."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            function(*arguments)
+    except Exception:
+        return False
+    return True
+
+
+def test_a_name_that_answers_on_the_host_does_so_in_its_portable_form() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.accelerator.is_available():
+        pytest.skip("asks a machine without an accelerator")
+    plain = {n: f for n, f in forms().items() if f.kind in ("name", "module", "seeded", "index")}
+    for name, form in plain.items():
+        given = (torch.get_rng_state(),) if name == "set_rng_state" else ARGUMENTS.get(name, ())
+        old = attribute(torch.cuda, name)
+        if isinstance(old, type) and issubclass(old, Exception):
+            assert issubclass(attribute(torch, form.to[6:]), Exception)
+        elif form.kind == "module":
+            here = getattr(torch.get_device_module(), name, None)
+            assert answers(old, given) == (form.host is not None) or here is not None, name
+        elif form.host is None:
+            new = attribute(torch, form.to.removeprefix("torch."))
+            assert answers(new, given) or not answers(old, given), name
+        elif form.host != "nothing":
+            assert repr(old(*given)) in (form.host, f"OrderedDict({form.host})", "OrderedDict()")
+
+
+def test_every_name_of_the_table_is_torchs_own() -> None:
+    torch = pytest.importorskip("torch")
+    for name, form in forms().items():
+        assert attribute(torch.cuda, name), name
+        assert not form.to or attribute(torch, form.to.removeprefix("torch.")), form.to
+
+
+def test_a_project_that_supports_an_older_torch_is_told_so(tmp_path: Path) -> None:
+    text = "import torch\ntorch.cuda.synchronize()\n"
+    findings, after = scanned(tmp_path, text, requirements_txt="numpy\ntorch>=2.1\n")
+    assert after == text
+    assert findings[0].reason is not None
+    assert "needs torch 2.6, and requirements.txt:2 allows 2.1" in str(findings[0].reason)
+    _, after = scanned(tmp_path, text, requirements_txt="numpy\ntorch>=2.6.0\n")
+    assert "torch.accelerator.synchronize()" in after
+
+
+def test_the_programs_own_name_for_the_device_is_used(tmp_path: Path) -> None:
+    text = """\
+import torch
+
+def pick():
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+def run(x):
+    return x.cuda()
+"""
+    assert "    return x.to(pick())\n" in scanned(tmp_path, text)[1]
+
+
+def test_where_the_device_is_there_no_host_is_named(tmp_path: Path) -> None:
+    text = "import torch\nif torch.cuda.is_available():\n    x = torch.ones(2).cuda()\n"
+    after = scanned(tmp_path, text)[1]
+    assert "x = torch.ones(2).to(torch.accelerator.current_accelerator())" in after
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("torch.cuda.manual_seed(3)", "also seeds the host"),
+        ("x = torch.ones(2).cuda(card)", "moves nothing"),
+        ("c = torch.cuda.get_device_capability()", "mean something else"),
+        ("torch.cuda.nvtx.range_push('a')", "record_function"),
+    ],
+)
+def test_what_differs_is_not_written_by_default(tmp_path: Path, line: str, reason: str) -> None:
+    text = f"import torch\ndef run(card=None):\n    {line}\n"
+    findings, after = scanned(tmp_path, text)
+    assert after == text
+    assert any(reason in f"{each.message} {each.reason}" for each in findings)
