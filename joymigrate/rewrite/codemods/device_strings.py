@@ -121,7 +121,7 @@ def find_connected(module: Module, kind: str) -> set[str]:
 def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     """Rewrite, report, leave to another file, or pass over one literal."""
     node, parent = text.node, getattr(text.whole, "parent", None)
-    if guards.is_listed(module, text.whole):
+    if guards.is_listed(module, text.whole) or node in module.handled:
         return
     guard = module.guarded(node)
     if guard is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.device_places import annotation, is_member, mixed_precision
@@ -56,6 +57,13 @@ def spelled(
         return [(at, at + len(module.vocabulary.device), f"{{{device}}}")]
     if text.shape == "backend" and not text.value.isupper():
         return [(*text.span, backend(module, node, compare))]
+    if text.shape == "composite" and not compare:
+        words = module.vocabulary
+        named = f"{torch}.distributed.get_default_backend_for_device({device})"
+        parts = {words.device: f"{{{device}}}", words.backend: f"{{{named}}}"}
+        pattern = rf"\b(?:{words.device}|{words.backend})\b"
+        written = re.sub(pattern, lambda match: parts[match[0]], text.value)
+        return [(*text.span, f'f"{written}"')]
     if text.shape == "index" and not compare and not there(module, node):
         return [(*text.span, f"f\"{{{device} or 'cpu'}}{behind}\"")]
     if text.shape in ("index", "prefix") or (text.shape == "template" and "{" not in text.value):
