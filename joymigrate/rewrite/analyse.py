@@ -31,7 +31,7 @@ from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.helper import MARK
 from joymigrate.rewrite.module import Module, Pending, Project
-from joymigrate.rewrite.portable.judge import allowed
+from joymigrate.rewrite.portable.judge import judge_all
 from joymigrate.rewrite.prefilter import prefilter
 from joymigrate.rewrite.readers import notebook
 from joymigrate.rewrite.source import Source, Unreadable, decode
@@ -263,7 +263,7 @@ def look(
         if OURS.search(source.text, 0, 2000):
             return None, [], []  # a report of ours quotes what it found
         read = readers.readers()[file.kind].read(source, job.context)
-        sites = [each for each in allowed(read, job.context) if isinstance(each, Finding)]
+        sites = [each for each in judge_all(read, job.context) if isinstance(each, Finding)]
         # Values that a program reads keep the origin's words under the shim, as its own strings do.
         kept = STRINGS if job.context.style is Style.SHIM else ()
         return None, [each for each in sites if each.rule not in kept], []

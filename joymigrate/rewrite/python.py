@@ -13,7 +13,7 @@ from joymigrate.rewrite import backend_import, doubts, groups
 from joymigrate.rewrite.codemods import all_codemods
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.module import HELPER, Module, Pending, Project, parse
-from joymigrate.rewrite.portable.judge import allowed
+from joymigrate.rewrite.portable.judge import judge_all
 from joymigrate.rewrite.source import Source
 
 DEFAULT_HELPER_IMPORT = f"import {HELPER} as jm"
@@ -43,7 +43,7 @@ def raw(module: Module) -> list[Finding | Pending]:
 
         for kind in module.context.codemods:
             found += codemod.findings(kind, module)
-    return allowed(found, module.context)
+    return judge_all(found, module.context)
 
 
 def finish(

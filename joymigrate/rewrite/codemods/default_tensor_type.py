@@ -32,7 +32,7 @@ def find(module: Module) -> Iterator[Finding]:
             continue
         given = call.args[0]
         parts = [given.body, given.orelse] if isinstance(given, ast.IfExp) else [given]
-        kinds = [typed(module, part) for part in parts]
+        kinds = [read_type(module, part) for part in parts]
         names = {name for _, name in kinds}
         if not any(origin for origin, _ in kinds):
             continue
@@ -54,7 +54,7 @@ def find(module: Module) -> Iterator[Finding]:
         yield module.find("JM106", call, edits=edits, needs=need(module))
 
 
-def typed(module: Module, node: ast.expr) -> tuple[bool, str]:
+def read_type(module: Module, node: ast.expr) -> tuple[bool, str]:
     """Whether an expression is a typed tensor of the origin (or of the host), and its name."""
     text = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
     dotted = text if isinstance(text, str) else module.names.dotted(node) or ""

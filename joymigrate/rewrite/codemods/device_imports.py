@@ -14,7 +14,7 @@ from joymigrate.rewrite import foreign
 from joymigrate.rewrite.codemods.device_names import moved_rule, text_is_chain
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.moved_names import gives_device, moved_part
-from joymigrate.rewrite.portable.imports import imported, is_module, unbound
+from joymigrate.rewrite.portable.imports import is_module, write_import, write_unbound
 
 
 def find(module: Module) -> Iterator[Finding]:
@@ -117,7 +117,7 @@ def plain_edit(module: Module, node: ast.Import, alias: ast.alias, rest: str) ->
         # `import torch.cuda` binds `torch`; the uses are rewritten, so the plain import suffices.
         return module.find("JM102", alias, edits=[(start, end, "torch")])
     if module.context.style is Style.ACCELERATOR:
-        return unbound(module, node, alias)
+        return write_unbound(module, node, alias)
     if len(node.names) > 1:
         return module.find(
             "JM102", alias, tier=Tier.REPORT, reason="several imports in one statement"
@@ -206,8 +206,8 @@ def below(module: Module, node: ast.ImportFrom, sub: str) -> Iterator[Finding]:
     if module.context.style is Style.ACCELERATOR:
         modules = [a for a in node.names if is_module(f"{prefix}{a.name}")]
         rule = "JM140" if sub.startswith("amp") else "JM102"
-        alone = unbound(module, node, modules[0]) if len(modules) == 1 else None
-        yield alone or imported(module, rule, node, sub)
+        alone = write_unbound(module, node, modules[0]) if len(modules) == 1 else None
+        yield alone or write_import(module, rule, node, sub)
         return
     found = {alias: words.name(prefix + alias.name) for alias in node.names}
     missing = [
@@ -282,7 +282,7 @@ def platform_itself(module: Module, node: ast.ImportFrom, last: str) -> Finding:
     if guard is not None:
         return module.find("JM102", node, tier=Tier.REPORT, reason=guard)
     if module.context.style is Style.ACCELERATOR:
-        return unbound(module, node, alias)
+        return write_unbound(module, node, alias)
     if module.context.style is Style.AGNOSTIC:
         return split_off(module, node, alias)
     start, _ = module.span(alias)

@@ -11,7 +11,7 @@ from joymigrate.rewrite import own_kernels, under_shim
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.device_texts import last_name
 from joymigrate.rewrite.module import Module
-from joymigrate.rewrite.portable.moves import may_be_none, moved
+from joymigrate.rewrite.portable.moves import may_be_none, write_move
 from joymigrate.rewrite.portable.words import torch_at, word
 from joymigrate.rewrite.receivers import classes_here, doubtful
 
@@ -107,7 +107,7 @@ def device_method(module: Module, node: ast.Attribute, to: str) -> Iterator[Find
         else:
             tier, reason = Tier.UNSAFE, Text(OWN, method=node.attr)
     if module.context.style is Style.ACCELERATOR:
-        given, look = moved(module, call, token)
+        given, look = write_move(module, call, token)
         if given is None or (call.args and is_storage(node.value)):
             yield module.find("JM110", span, tier=Tier.REPORT, reason="write `.to(device)`")
             return

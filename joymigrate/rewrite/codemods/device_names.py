@@ -15,7 +15,7 @@ from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import own_kernels, under_shim
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.moved_names import moved_part
-from joymigrate.rewrite.portable.names import named, root_of
+from joymigrate.rewrite.portable.names import root_of, write_name
 from joymigrate.rewrite.portable.table import unknown
 from joymigrate.rewrite.portable.words import torch_at
 
@@ -94,7 +94,7 @@ def find_name(module: Module, node: ast.expr, known: str) -> Iterator[Finding]:
         return
     if module.context.style is Style.ACCELERATOR:
         if not hides_platform(module, node):  # the import statement carries the edit
-            yield named(module, rule, node, known)
+            yield write_name(module, rule, node, known)
         return
     if advice.to is None or advice.tier is Tier.REPORT:
         yield module.find("JM105", node, tier=Tier.REPORT, reason=advice.note or None)

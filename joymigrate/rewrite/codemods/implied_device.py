@@ -12,7 +12,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.module import Module
-from joymigrate.rewrite.portable.names import typed
+from joymigrate.rewrite.portable.names import write_typed
 from joymigrate.rewrite.portable.table import Form
 
 MESSAGE = "given no device, this means {module}, and is off on other devices"
@@ -37,14 +37,14 @@ def find(module: Module) -> Iterator[Finding]:
             yield module.find("JM140", call, tier=Tier.REPORT, reason=reason, message=message)
             continue
         yield module.find(
-            "JM140", call, edits=written(module, call), message=message, needs=need(module)
+            "JM140", call, edits=write_device(module, call), message=message, needs=need(module)
         )
 
 
-def written(module: Module, call: ast.Call) -> list[tuple[int, int, str]]:
+def write_device(module: Module, call: ast.Call) -> list[tuple[int, int, str]]:
     """The device as the style writes it."""
     if module.context.style is Style.ACCELERATOR:
-        return typed(module, call, Form("torch.amp.GradScaler", ""))
+        return write_typed(module, call, Form("torch.amp.GradScaler", ""))
     device = f'"{module.vocabulary.to_device}"'
     if module.context.style is Style.AGNOSTIC:
         device = f"{module.helper}.accelerator()"

@@ -17,7 +17,7 @@ def is_module(known: str) -> bool:
     return any(name.startswith(f"{known}.") for name in forms())
 
 
-def imported(module: Module, rule: str, node: ast.ImportFrom, sub: str) -> Finding:
+def write_import(module: Module, rule: str, node: ast.ImportFrom, sub: str) -> Finding:
     """`from torch.cuda.amp import autocast` from torch's own module, with the calls of what it
     binds: all of it or nothing."""
     lines: dict[str, list[str]] = {}
@@ -56,7 +56,7 @@ def uses(module: Module, bound: str, dotted: str) -> Iterator[ast.expr]:
             yield root
 
 
-def unbound(module: Module, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> Finding:
+def write_unbound(module: Module, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> Finding:
     """`from torch import cuda`, `import torch.cuda.amp as amp`: every use is written through torch,
     and the name is no longer imported."""
     bound, base = alias.asname or alias.name, module.vocabulary.module
@@ -84,7 +84,7 @@ def unbound(module: Module, node: ast.Import | ast.ImportFrom, alias: ast.alias)
         head = f"from {module.names.absolute(node)} import "
     text = head + ", ".join(kept) if kept else "import torch"
     span = module.span(node)
-    if not kept and bound_elsewhere(module, node):
+    if not kept and is_bound_elsewhere(module, node):
         span, text = whole_line(module, node) or span, ""
     if not text and span == module.span(node):
         text = "import torch"
@@ -93,7 +93,7 @@ def unbound(module: Module, node: ast.Import | ast.ImportFrom, alias: ast.alias)
     return module.find("JM102", node, edits=edits, tier=tier, reason=reason, needs=needs)
 
 
-def bound_elsewhere(module: Module, node: ast.stmt) -> bool:
+def is_bound_elsewhere(module: Module, node: ast.stmt) -> bool:
     """Whether another import at the top of the file binds torch."""
     root = module.names.root.names
     found = [one for each in root.values() for one in each if one.dotted == "torch"]

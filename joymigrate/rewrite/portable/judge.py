@@ -44,7 +44,7 @@ def find_floor(files: Iterable[File], asked: str | None) -> Floor | None:
     return min(found, key=lambda each: version(each.version), default=None)
 
 
-def allowed(items: Iterable[Finding | Pending], context: Context) -> list[Finding | Pending]:
+def judge_all(items: Iterable[Finding | Pending], context: Context) -> list[Finding | Pending]:
     """The findings of this style: an edit with a vendor's word, or of a torch that the project
     need not have, is only reported."""
     if context.style is not Style.ACCELERATOR:
@@ -53,11 +53,11 @@ def allowed(items: Iterable[Finding | Pending], context: Context) -> list[Findin
     return [
         replace(
             each,
-            yes=judged(each.yes, words, context.floor),
-            no=judged(each.no, words, context.floor),
+            yes=judge(each.yes, words, context.floor),
+            no=judge(each.no, words, context.floor),
         )
         if isinstance(each, Pending)
-        else judged(each, words, context.floor)
+        else judge(each, words, context.floor)
         for each in items
     ]
 
@@ -83,7 +83,7 @@ def vendor_words(context: Context) -> re.Pattern[str]:
     return patterns(frozenset(w for w in words if w) - {origin.device, origin.backend})
 
 
-def judged(finding: Finding, words: re.Pattern[str], floor: Floor | None) -> Finding:
+def judge(finding: Finding, words: re.Pattern[str], floor: Floor | None) -> Finding:
     """One finding as this style allows it."""
     if not finding.edits:
         return finding

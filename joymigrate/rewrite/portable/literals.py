@@ -10,7 +10,7 @@ from joymigrate.rewrite.device_places import annotation, is_member, mixed_precis
 from joymigrate.rewrite.device_texts import Text as Literal
 from joymigrate.rewrite.device_texts import inside_fstring
 from joymigrate.rewrite.module import Module
-from joymigrate.rewrite.portable.names import enabled
+from joymigrate.rewrite.portable.names import ask_enabled
 from joymigrate.rewrite.portable.words import (
     backend,
     current,
@@ -29,13 +29,13 @@ def literal(module: Module, text: Literal, rule: str, compare: bool) -> Finding:
     """A literal that names the device or the backend, as an expression of torch's."""
     torch, needs = torch_at(module, text.node)
     span = text.span
-    edits = spelled(module, text, torch, compare)
+    edits = spell(module, text, torch, compare)
     if not edits:
         return module.find(rule, span, tier=Tier.REPORT, reason="a call can't stand here")
     return module.find(rule, span, edits=edits, needs=needs)
 
 
-def spelled(
+def spell(
     module: Module, text: Literal, torch: str, compare: bool
 ) -> list[tuple[int, int, str]] | None:
     """The edits of a literal; None where no expression can stand or say the same."""
@@ -75,7 +75,7 @@ def spelled(
     if mixed_precision(module, text):
         call = module.names.enclosing(node, (ast.Call,))
         name = (module.names.dotted(call.func) or "").rpartition(".")[2]
-        more = enabled(module, call, None, torch) if name in ("autocast", "GradScaler") else []
+        more = ask_enabled(module, call, None, torch) if name in ("autocast", "GradScaler") else []
         return [(*text.span, kind(module, node)), *more]
     made = is_device(module, parent)
     if compare:

@@ -10,7 +10,7 @@ from joymigrate.rewrite.portable.words import place
 MAY_BE_NONE = "`.cuda(None)` means the current card, `.to(None)` moves nothing"
 
 
-def moved(
+def write_move(
     module: Module, call: ast.Call, token: tuple[int, int]
 ) -> tuple[list[tuple[int, int, str]] | None, str | None]:
     """`.cuda(…)` as `.to(…)`: the edits, and why they need a look. A number is a card of the

@@ -36,7 +36,7 @@ class Written:
     needs: str | None = None
 
 
-def named(module: Module, rule: str, node: ast.expr, known: str) -> Finding:
+def write_name(module: Module, rule: str, node: ast.expr, known: str) -> Finding:
     """`torch.cuda.<known>` in torch's portable words; a report where it has none."""
     new = write(module, node, known)
     if not new.edits:
@@ -66,7 +66,7 @@ def write(module: Module, node: ast.expr, known: str) -> Written:
         new = replace(new, edits=((*span, to),))
         return new if form.host is None or there(module, node) else behind(module, new, call, form)
     if form.kind == "decorated":
-        edits = decorated(module, node, call, to)
+        edits = write_decorated(module, node, call, to)
         return replace(new, edits=tuple(edits or ()), reason=unknown(known))
     if call is None:
         return Written(node, reason=unknown(known))
@@ -74,14 +74,14 @@ def write(module: Module, node: ast.expr, known: str) -> Written:
         number = bool(call.args) and is_number(call.args[0])
         return new if number else replace(new, tier=Tier.UNSAFE, reason=NUMBER)
     if form.kind == "seeded":
-        same = seeded_beside(module, call)
+        same = is_seeded_beside(module, call)
         return new if same else replace(new, tier=Tier.UNSAFE, reason=SEEDS)
     if form.kind == "entered":
-        inside = tuple(entered(module, call) or ())
+        inside = tuple(write_entered(module, call) or ())
         new = replace(new, node=call, edits=inside, reason=unknown(known), needs=None)
         sure = bool(inside) and is_stream(module, call.args[0])
         return new if sure or not inside else replace(new, tier=Tier.UNSAFE, reason=NO_STREAM)
-    return replace(new, edits=((*span, to), *typed(module, call, form)))
+    return replace(new, edits=((*span, to), *write_typed(module, call, form)))
 
 
 def behind(module: Module, new: Written, call: ast.Call | None, form: Form) -> Written:
@@ -121,7 +121,7 @@ def is_number(node: ast.expr) -> bool:
     )
 
 
-def seeded_beside(module: Module, call: ast.Call) -> bool:
+def is_seeded_beside(module: Module, call: ast.Call) -> bool:
     """Whether the same block seeds torch with the same value: once more changes nothing."""
     statement = getattr(call, "parent", None)
     block = getattr(getattr(statement, "parent", None), "body", [])
@@ -145,7 +145,7 @@ def seeded_beside(module: Module, call: ast.Call) -> bool:
     )
 
 
-def entered(module: Module, call: ast.Call) -> list[tuple[int, int, str]] | None:
+def write_entered(module: Module, call: ast.Call) -> list[tuple[int, int, str]] | None:
     """`with torch.cuda.stream(s):` as `with s:`."""
     item = getattr(call, "parent", None)
     given = call.args[0] if len(call.args) == 1 and not call.keywords else None
@@ -175,7 +175,9 @@ def is_stream(module: Module, given: ast.expr) -> bool:
     return bool(made) and all(each and module.names.dotted(each) in homes for each in made)
 
 
-def typed(module: Module, call: ast.Call, form: Form | None = None) -> list[tuple[int, int, str]]:
+def write_typed(
+    module: Module, call: ast.Call, form: Form | None = None
+) -> list[tuple[int, int, str]]:
     """Edits inside the call of autocast or a gradient scaler: the device's type in front, and
     `enabled`, so that on a host alone it stays off as it was."""
     torch, _ = torch_at(module, call)
@@ -187,10 +189,10 @@ def typed(module: Module, call: ast.Call, form: Form | None = None) -> list[tupl
         for name, value in zip(form.order, call.args, strict=False):
             at = module.span(value)[0]
             edits.append((at, at, f"{name}="))
-    return [*edits, *enabled(module, call, form, torch)]
+    return [*edits, *ask_enabled(module, call, form, torch)]
 
 
-def enabled(
+def ask_enabled(
     module: Module, call: ast.Call, form: Form | None, torch: str
 ) -> list[tuple[int, int, str]]:
     """The edit that asks for an accelerator in `enabled`; none where one is known to be there."""
@@ -219,7 +221,7 @@ def enabled(
     )
 
 
-def decorated(
+def write_decorated(
     module: Module, node: ast.expr, call: ast.Call | None, to: str
 ) -> list[tuple[int, int, str]] | None:
     """`@torch.cuda.amp.custom_fwd` with its device type."""

@@ -92,7 +92,7 @@ def own_device(module: Module, node: ast.AST) -> tuple[str, bool] | None:
                 continue
             binding = bindings[0]
             if binding.kind == "function" and scope.parent is None:
-                chosen = returned(binding.node)
+                chosen = find_returned(binding.node)
                 as_text = None if chosen is None else choice(module, chosen)
                 inside = module.names.enclosing(node, (ast.FunctionDef,)) is binding.node
                 if as_text is not None and not inside:
@@ -110,7 +110,7 @@ def own_device(module: Module, node: ast.AST) -> tuple[str, bool] | None:
     return None
 
 
-def returned(node: ast.AST) -> ast.expr | None:
+def find_returned(node: ast.AST) -> ast.expr | None:
     """What a function without required parameters returns, where that is all it does."""
     if not isinstance(node, ast.FunctionDef) or len(node.args.args) > len(node.args.defaults):
         return None
