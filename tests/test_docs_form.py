@@ -161,6 +161,17 @@ def test_results_have_a_command_in_every_section() -> None:
             )
 
 
+def test_every_benchmark_that_a_result_or_a_page_names_is_there() -> None:
+    there = {path.stem for path in (ROOT / "benchmarks").iterdir()} | {"NAME", "RESULTS"}
+    texts = [ROOT / "benchmarks" / "RESULTS.md", *WRITTEN]
+    named = {
+        (path.name, name)
+        for path in texts
+        for name in re.findall(r"\bbenchmarks[./](\w+)", path.read_text("utf-8"))
+    }
+    assert {one for one in named if one[1] not in there} == set()
+
+
 def paths_named(folder: Path) -> Iterator[tuple[Path, str]]:
     """Pages of docs/ that a message or a comment names."""
     for path in folder.rglob("*"):
