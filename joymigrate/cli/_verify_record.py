@@ -56,6 +56,18 @@ def command(
     twice: bool = typer.Option(
         False, "--twice", help="Run it again, and keep which values it does not repeat (times)."
     ),
+    seed: str = typer.Option(
+        "",
+        "--seed",
+        metavar="N|none",
+        help="Seed random, numpy and torch as the program starts (default: 0); none leaves them.",
+    ),
+    draws: str = typer.Option(
+        "",
+        "--draws",
+        metavar="own|same",
+        help="same: random numbers that are the same on every device; own (default): the device's.",
+    ),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     force: bool = typer.Option(False, "--force", help="Replace a bundle of that name."),
     quiet: bool = typer.Option(False, "-q", "--quiet"),
@@ -89,7 +101,7 @@ def command(
     need("torch", "torch", "safetensors", what="recording")
     resolved = _program.resolve(words)
     session.make_room(output, force)
-    environment = _program.environment()
+    environment = random_numbers(_program.environment(), seed, draws)
     with session.recording(settings, resolved, environment, outputs) as running:
         code = _program.run(resolved, _switch.with_start(running.environment))
         running.code = code
@@ -101,7 +113,7 @@ def command(
         print(f"error: the program ended with exit code {code}; {error}", file=sys.stderr)
         return code
     if twice and code == 0:
-        bundle = run_again(bundle, settings, resolved, quiet)
+        bundle = run_again(bundle, settings, resolved, environment, quiet)
     if not quiet:
         ranks = len(bundle.ranks)
         recorded = bundle.ranks[0]
@@ -117,7 +129,33 @@ def command(
     return code
 
 
-def run_again(bundle: Bundle, settings: Settings, resolved: list[str], quiet: bool) -> Bundle:
+def random_numbers(environment: dict[str, str], seed: str, draws: str) -> dict[str, str]:
+    """The environment with the seed and the draws that both sides will have: a replay takes the
+    recording's. Without an option the user's own variables hold, and else seed 0."""
+    from joymigrate.cli._output import one_of
+    from joymigrate.verify.environment import DRAWN
+
+    made, (seeding, drawing) = dict(environment), DRAWN
+    if seed not in ("", "none") and not seed.isdigit():
+        raise JoyError(f"--seed {seed}: not a whole number", help="give one, or none")
+    if seed == "none":
+        made.pop(seeding, None)
+    elif seed:
+        made[seeding] = seed
+    else:
+        made.setdefault(seeding, "0")
+    if draws:
+        made[drawing] = str(int(one_of(draws, ("own", "same"), "--draws") == "same"))
+    return made
+
+
+def run_again(
+    bundle: Bundle,
+    settings: Settings,
+    resolved: list[str],
+    environment: dict[str, str],
+    quiet: bool,
+) -> Bundle:
     """The bundle with what a second run of the program makes otherwise."""
     from joymigrate.cli import _program, _switch
     from joymigrate.verify import repeats, session
@@ -126,7 +164,7 @@ def run_again(bundle: Bundle, settings: Settings, resolved: list[str], quiet: bo
     with tempfile.TemporaryDirectory(prefix="joymigrate-again-") as room:
         folder = Path(room) / "again.jmb"
         again = replace(settings, bundle=str(folder), batches_bytes=0, arguments=())
-        with session.recording(again, resolved, _program.environment()) as running:
+        with session.recording(again, resolved, environment) as running:
             code = _program.run(resolved, _switch.with_start(running.environment))
             running.code = code
         if code != 0:

@@ -17,6 +17,7 @@ from joymigrate.report.verdict_words import (
     MEANING,
     STATUS_TONES,
     TONES,
+    code_line,
     compared_records,
     counts,
     covers_program,
@@ -108,6 +109,8 @@ def divergence(first: Mapping[str, Any]) -> Section:
         for key in ("stage", "cause", "evidence")
         if first.get(key)
     ]
+    if code_line(first):
+        rows.append(("line", page.code(f"`{code_line(first)}`")))
     return Section("divergence", "First divergence", page.table(["", ""], rows))
 
 

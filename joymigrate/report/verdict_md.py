@@ -10,6 +10,7 @@ from joymigrate.report.verdict_kinds import parts_of
 from joymigrate.report.verdict_parts import escape, table
 from joymigrate.report.verdict_words import (
     MEANING,
+    code_line,
     compared_records,
     counts,
     covers_program,
@@ -54,6 +55,10 @@ def divergence(first: Mapping[str, Any] | None) -> Iterator[str]:
     for key in ("cause", "evidence"):
         if first.get(key):
             yield tell("{title}: {text}.", title=tell(key).capitalize(), text=escape(first[key]))
+    if code_line(first):
+        yield tell(
+            "{title}: {text}.", title=tell("line").capitalize(), text=f"`{code_line(first)}`"
+        )
     yield ""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from joymigrate.language import mark, pad, tell, tidy
 from joymigrate.report.verdict_kinds import parts_of
 from joymigrate.report.verdict_words import (
+    code_line,
     compared_records,
     counts,
     covers_program,
@@ -34,6 +35,8 @@ def render(document: Mapping[str, Any], *, verbose: bool = False) -> str:
         lines += [
             f"  {tell(key)}: {tell(first[key])}" for key in ("cause", "evidence") if first.get(key)
         ]
+        if code_line(first):
+            lines.append(f"  {tell('line')}: {code_line(first)}")
     for part in parts_of(document):
         lines += part.text()
     lines += stages(document)

@@ -31,6 +31,15 @@ MEANING = {
 }
 
 
+def code_line(first: Mapping[str, Any]) -> str:
+    """Where the code of a first divergence stands: one line, or both sides' where they differ."""
+    lines = first.get("line") or {}
+    here, there = lines.get("target") or "", lines.get("baseline") or ""
+    if not here or here == there:
+        return here or there
+    return tell("{here} ({there} in the baseline)", here=here, there=there) if there else here
+
+
 def headline(document: Mapping[str, Any]) -> str:
     """`PASS at S8 (task)`, with a mark where the chip was simulated."""
     stage = document.get("stage")

@@ -186,6 +186,8 @@ class Baseline:
                     **({"rows_by_its_numbers": alone.rows} if called else {}),
                     "draws": outcome.draws,
                     "scalars": outcome.scalars,
+                    "trace": outcome.trace,
+                    "lines": outcome.lines,
                     "unrepeated": sorted(left_out),
                     "failures": outcome.failures,
                     "error": outcome.error,
@@ -214,7 +216,7 @@ class Baseline:
         wrong = first_wrong(bench.calls)
         tensors = wrong.pop("tensors") if wrong is not None else None
         if wrong is not None:
-            facts = {key: wrong[key] for key in ("name", "error", "cpu_error")}
+            facts = {key: wrong[key] for key in ("name", "error", "cpu_error", "strides")}
             row["experiment"] = {**row["experiment"], "operator": facts}
         facts = {
             "module": Display(self.program)(f"{root}:{row['owner']}"),

@@ -11,12 +11,33 @@ from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.verify.chance import most_left
+from joymigrate.verify.model import Cause
 
 NUMERICS = "numerics only"
 REDUCED = "reduced precision"
 MOST_RATIO = 10.0  # of the baseline's own error, for what may be called numerics
 SHAPES = 3  # tries below: a factor, a constant, another order
 ROUNDED = {"bfloat16 rounding": 2.0**-8, "float16 rounding": 2.0**-11, "TF32 or HF32": 2.0**-10}
+
+
+def of_operator(facts: Mapping[str, Any]) -> Cause:
+    """An operator that is wrong by itself, on the operands that it had."""
+    if facts.get("strides"):
+        words = Text(
+            "{name} is wrong on operands of strides {strides} (error {error}), and right on "
+            "contiguous copies of them",
+            name=facts["name"],
+            strides=facts["strides"],
+            error=f"{facts['error']:.2g}",
+        )
+        return Cause("a kernel that misreads strides", words, "experiment")
+    words = Text(
+        "{name} is wrong by itself: error {error}, on the CPU {own}",
+        name=facts["name"],
+        error=f"{facts['error']:.2g}",
+        own=f"{facts['cpu_error']:.2g}",
+    )
+    return Cause("a wrong operator", words, "experiment")
 
 
 def suspect(

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from joymigrate.verify import layout
 
-def cast(tensor: torch.Tensor, dtype: torch.dtype | None, device: Any) -> torch.Tensor:
-    """The tensor on a device; floating ones in `dtype` (None: as they are), complex ones alike."""
+
+def cast_type(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """The type of a copy: floating tensors in `dtype` (None: as they are), complex ones alike."""
     if dtype is not None and tensor.is_floating_point():
-        return tensor.detach().to(device=device, dtype=dtype)
-    if dtype is torch.float64 and tensor.is_complex():
-        return tensor.detach().to(device=device, dtype=torch.complex128)
-    return tensor.detach().to(device=device)
+        return dtype
+    return torch.complex128 if dtype is torch.float64 and tensor.is_complex() else tensor.dtype
 
 
 def clone_module(
@@ -46,11 +46,9 @@ def clone_module(
                 continue
             given = (values or {}).get(name)
             source = tensor if given is None or given.shape != tensor.shape else given
-            wanted = dtype if dtype is not None else tensor.dtype
-            made = cast(
-                source, wanted if tensor.is_floating_point() else None, device or tensor.device
-            )
-            made = made.clone()
+            floating = tensor.is_floating_point()
+            wanted = cast_type(source, (dtype or tensor.dtype) if floating else None)
+            made = layout.lay(source, tensor, wanted, device or tensor.device)
             memo[id(tensor)] = kind(made, requires_grad=tensor.requires_grad) if kind else made
             if tensor.grad is not None:
                 memo[id(tensor.grad)] = None
@@ -70,6 +68,6 @@ def clone_module(
     for member in made_module.modules():
         for name, value in list(vars(member).items()):
             if isinstance(value, torch.Tensor):
-                moved = cast(value, dtype, device or value.device)
+                moved = value.detach().to(device or value.device, cast_type(value, dtype))
                 object.__setattr__(member, name, moved)
     return made_module

@@ -54,7 +54,7 @@ from joymigrate.verify.process_stage import (
     judge_processes,
     left_out,
 )
-from joymigrate.verify.rest_cause import cause_of_rest
+from joymigrate.verify.rest_cause import cause_of_rest, lines_of_rest
 from joymigrate.verify.rest_model import Rest
 from joymigrate.verify.tolerance import Tolerance
 
@@ -91,6 +91,7 @@ def compare(
     coverage = count_covered(baseline, target, pairing, replayed, tolerance, rest, found)
     verdict = judge(baseline, target, found, replayed, coverage, exit_code, rest)
     whole, left = scope.of(ours, theirs, replayed, rest, coverage, watched)
+    left = (*left, *scope.fewer_digits(found.stages))
     if len(target.ranks) > 1:
         whole["processes"] = {"compared": processes, "of": len(target.ranks)}
         left = (*left, *left_out(found, left, processes, len(target.ranks)))
@@ -170,6 +171,8 @@ def judge_replay(
     for item in judged:
         if item.cause is not None:
             found.causes[id(item.difference)] = item.cause
+        if item.lines is not None:
+            found.lines[id(item.difference)] = item.lines
     for name in ("S3", "S4"):
         rows = [item.difference for item in judged if item.difference.stage == name]
         reason = None if table else why_not_taught(ours)
@@ -181,6 +184,8 @@ def judge_replay(
         found.stages.append(made)
         found.rows += rows
     after_module(found)
+    view = Display(ours.program)
+    replayed.unlike, replayed.uncopied = module_stage.unlike_copies(table, replay, view)
     return replayed
 
 
@@ -237,6 +242,9 @@ def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> Re
     wrong = next((row for row in rest.rows if row.status.failed), None)
     if wrong is not None:
         found.explained_by(wrong, cause_of_rest(ours, theirs, wrong))
+        lines = lines_of_rest(ours, theirs, wrong)
+        if lines is not None:
+            found.lines[id(wrong)] = lines
     reason = None
     if not ours.json("tape.json"):
         reason = "the baseline holds nothing of it: --stats-only, or an older joymigrate"

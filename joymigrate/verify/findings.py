@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.verify.model import (
+    Cause,
     Difference,
     Outcome,
     StageResult,
@@ -21,7 +22,8 @@ class Findings:
 
     rows: list[Difference] = field(default_factory=list)
     stages: list[StageResult] = field(default_factory=list)
-    causes: dict[int, tuple[str | None, str]] = field(default_factory=dict)  # id(row) → cause
+    causes: dict[int, Cause] = field(default_factory=dict)  # by id(row)
+    lines: dict[int, tuple[str, str]] = field(default_factory=dict)  # of both sides, by id(row)
     replaced: dict[str, tuple[str, str]] = field(default_factory=dict)  # module → its two classes
     depth: list[dict[str, Any]] = field(default_factory=list)
     # of all processes but the first: what was judged of the whole run, by process, and (process,
@@ -29,8 +31,8 @@ class Findings:
     watched: dict[int, Watched] = field(default_factory=dict)
     elsewhere: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
-    def explained_by(self, row: Difference, cause: tuple[str, Any] | None) -> None:
-        """Note what an experiment found for a failed row."""
+    def explained_by(self, row: Difference, cause: Cause | None) -> None:
+        """Note what explains a failed row."""
         if cause is not None:
             self.causes[id(row)] = cause
 

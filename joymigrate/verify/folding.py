@@ -15,6 +15,7 @@ from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings, stage
 from joymigrate.verify.identity import LOADED
 from joymigrate.verify.model import (
+    Cause,
     Difference,
     Status,
 )
@@ -61,7 +62,7 @@ def in_other_mode(judged: list[JudgedDifference], other: Mapping[str, str], view
         first = next((place for place in above if place in other), None)
         if first is not None and item.difference.status.failed:
             words = other[first]
-            item.place, item.cause = first, ("training mode", words)
+            item.place, item.cause = first, Cause("training mode", words, "fact")
             item.difference = replace(item.difference, module=view(first), reason=words)
 
 

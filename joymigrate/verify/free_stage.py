@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from joymigrate.verify import (
     rest_model,
 )
 from joymigrate.verify.bundle import Bundle, Rank
+from joymigrate.verify.cause import of_operator
 from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings, stage
 from joymigrate.verify.folding import (
@@ -24,12 +24,13 @@ from joymigrate.verify.folding import (
 from joymigrate.verify.identity import TIE, is_too_far
 from joymigrate.verify.merge import merge_ranks
 from joymigrate.verify.model import (
+    Cause,
     Difference,
     Outcome,
     Status,
 )
-from joymigrate.verify.module_stage import ModuleStage
-from joymigrate.verify.optimiser_stage import optimisers
+from joymigrate.verify.module_stage import UNLIKE, ModuleStage
+from joymigrate.verify.optimiser_stage import OWN_UPDATE, optimisers
 from joymigrate.verify.pairing import Pairing
 from joymigrate.verify.rest_model import Rest
 from joymigrate.verify.update_cause import cause_of_update
@@ -56,6 +57,9 @@ def steps(
     if any(row.op == TIE and row.status.failed for row in found.rows):
         rows = consequences(rows, found)  # an optimiser has one weight more, or one less
     code = next((r for r in rows if r.status.failed and r.metric == "update"), None)
+    own = next((r for r in rows if r.status.failed and r.metric == OWN_UPDATE), None)
+    if own is not None:
+        found.explained_by(own, cause_of_own(theirs, own))
     if code is not None:
         found.explained_by(code, first_update_cause(ours, theirs, code.step or 0))
         follow_rule(code, found)
@@ -122,11 +126,21 @@ def follow_rule(code: Difference, found: Findings) -> None:
         found.stages = [stage("S1", rows) if s.stage == "S1" else s for s in found.stages]
 
 
-def first_update_cause(ours: Rank, theirs: Rank, step: int) -> tuple[str, Any] | None:
+def first_update_cause(ours: Rank, theirs: Rank, step: int) -> Cause | None:
     """What explains the first wrong update of a step's optimisers."""
     a, b = (rank.facts(step).get("optimisers", []) for rank in (ours, theirs))
     causes = (cause_of_update(mine, other) for mine, other in zip(a, b, strict=False))
     return next((cause for cause in causes if cause is not None), None)
+
+
+def cause_of_own(theirs: Rank, row: Difference) -> Cause | None:
+    """The operator that makes a weight's update wrong on this device."""
+    held = theirs.facts(row.step or 0).get("optimisers", [])
+    known = (one.get("own", {}).get("operator") for one in held)
+    facts = next((operator for operator in known if operator), None)
+    if facts is not None:
+        return of_operator(facts)
+    return Cause("arithmetic of the device", row.reason, "experiment")
 
 
 def missing(baseline: Bundle, target: Bundle) -> str | None:
@@ -154,15 +168,11 @@ def first_of(
 ) -> tuple[Difference | None, str | None]:
     """The first place that the free run blames, and words for what it can't tell."""
     forward = walk.forward()
+    unlike = replayed.unlike.module if replayed.unlike is not None else None
+    if forward is not None and forward.module == unlike:
+        return replace(forward, reason=UNLIKE), None
     if forward is not None and replayed.passes:
-        return walk.stretched() if walk.step == 0 else None, (
-            Text(
-                "the free run departs at {module} (error {error}), where the module itself "
-                "agrees on the baseline's inputs: random numbers or accumulated rounding",
-                module=forward.module,
-                error=f"{forward.value:.2g}",
-            )
-        )
+        return walk.stretched() if walk.step == 0 else None, why_apart(forward, replayed)
     if forward is not None and "drop" in forward.module.lower():
         return None, "random numbers differ; without teacher forcing nothing after them compares"
     if forward is not None:
@@ -170,6 +180,21 @@ def first_of(
     backward = None if replayed.passes else walk.backward()
     moved = None if probed else walk.parameters
     return walk.loss() or backward or walk.updates() or (moved() if moved else None), None
+
+
+def why_apart(forward: Difference, replayed: ModuleStage) -> Text:
+    """Words for a module that departs in a free step and agrees on the baseline's inputs: what it
+    draws at random, by name, or by how much rounding it was fed it has grown."""
+    drawn = replayed.drawn.get(forward.module)
+    fields = {"module": forward.module, "error": f"{forward.value:.2g}"}
+    if drawn:
+        text = "the free run departs at {module} (error {error}), which draws at random: {drawn}"
+        return Text(text, **fields, drawn=", ".join(drawn))
+    text = (
+        "the free run departs at {module} (error {error}); the module agrees on the baseline's "
+        "inputs, and its copy does what it does: it makes that of rounding in what it is given"
+    )
+    return Text(text, **fields)
 
 
 def later(walk: free.Walk, probed: bool, random: set[str], settled: float) -> Difference | None:

@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from joymigrate.language import Text
-from joymigrate.verify import pytree
-from joymigrate.verify.cloning import cast
+from joymigrate.verify import layout, pytree
+from joymigrate.verify.cloning import cast_type
 from joymigrate.verify.float64_mode import Float64Mode
 from joymigrate.verify.lent_weights import Lender
 from joymigrate.verify.measure import relative_error
@@ -62,6 +62,8 @@ class Float64Reference:
     scalars: dict[str, Any] = field(default_factory=dict)
     draws: dict[str, Any] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
+    trace: dict[str, Any] = field(default_factory=dict)  # path#call → calls of torch
+    lines: dict[str, str] = field(default_factory=dict)  # path → where it is called
     notes: list[Any] = field(default_factory=list)
     native: bool = False  # whether a pass in another dtype than float32 was made
     mixed: list[str] = field(default_factory=list)  # modules that enter autocast by themselves
@@ -175,7 +177,7 @@ def arguments_in(
     """The call's arguments as copies in a dtype on a device."""
 
     def change(path: str, tensor: torch.Tensor) -> torch.Tensor:
-        return cast(tensor, dtype, device or tensor.device).clone()
+        return layout.copy_as(tensor, cast_type(tensor, dtype), device)
 
     made = pytree.replace_tensors(tuple(args), change, objects=True)
     return tuple(made), dict(pytree.replace_tensors(dict(kwargs), change, objects=True))
@@ -209,7 +211,7 @@ class IsolatedPass:
     path: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    hold: Callable[[ModuleReplay | None], None]  # tells the recorder which pass gets module calls
+    hold: Callable[[Any], None]  # tells the recorder which pass gets module calls
     values: Mapping[str, torch.Tensor] | None = None  # the baseline's weights, in the target
     rename: Callable[[str], str] = str
     skip: Callable[[str], bool] = never
@@ -227,11 +229,14 @@ class IsolatedPass:
         noise: float = 0.0,
         gradients: bool = True,
         needs: Callable[[Key], bool] = always,
+        trace: bool = False,
     ) -> ModuleReplay:
         """One pass; `dtype` None is the program's own, with its autocast. `needs` tells of which
-        weights the gradients are computed."""
+        weights the gradients are computed; `trace` notes the calls of torch."""
         with leave_inference():
-            return self.run_counted(report, dtype, device, reference, noise, gradients, needs)
+            return self.run_counted(
+                report, dtype, device, reference, noise, gradients, needs, trace
+            )
 
     def run_counted(
         self,
@@ -242,6 +247,7 @@ class IsolatedPass:
         noise: float,
         gradients: bool,
         needs: Callable[[Key], bool],
+        trace: bool,
     ) -> ModuleReplay:
         """The same, where tensors count how often they are written."""
         lender = Lender(dtype, device)
@@ -258,6 +264,7 @@ class IsolatedPass:
             noise=noise,
             skip=self.skip,
             wide=dtype is torch.float64,
+            trace=trace,
         )
 
         def holds() -> bool:
@@ -348,7 +355,9 @@ def attempt_reference(
     def report(found: CutValue) -> None:
         store(reference, tensors, found, budget)
 
-    made = isolated.run(report, dtype, device=device)
+    made = isolated.run(report, dtype, device=device, trace=True)
+    reference.trace = made.trace.calls if made.trace is not None else {}
+    reference.lines = made.lines
     reference.mixed = sorted(isolated.entered) if isolated.mixed is None else []
     reference.calls = dict(made.calls)
     reference.scalars = {f"{p}#{c}": v for (p, c), v in made.scalars.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from joymigrate.language import Text
@@ -17,6 +17,7 @@ from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings
 from joymigrate.verify.identity import LOADED, TIE
 from joymigrate.verify.model import (
+    Cause,
     Coverage,
     Difference,
     FirstDivergence,
@@ -24,10 +25,11 @@ from joymigrate.verify.model import (
     Status,
     Verdict,
 )
-from joymigrate.verify.module_stage import ModuleStage
+from joymigrate.verify.module_stage import UNLIKE, ModuleStage
 from joymigrate.verify.pairing import Pairing
 from joymigrate.verify.rest_model import Rest
 from joymigrate.verify.tolerance import Tolerance
+from joymigrate.verify.watch_ranks import drawing
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
@@ -105,6 +107,9 @@ def judge(
         )
     elif recorder_errors:
         outcome, reason = Outcome.INCONCLUSIVE, recorder_errors[0]
+    elif replayed.unlike is not None:
+        outcome, decided = Outcome.INCONCLUSIVE, replayed.unlike.stage
+        reason = Text("{module}: {why}", module=replayed.unlike.module, why=UNLIKE)
     elif doubts:
         outcome, decided, reason = Outcome.INCONCLUSIVE, doubts[0].stage, doubts[0].reason
     elif rest.short is not None:
@@ -127,12 +132,15 @@ def judge(
             ),
         )
     a, b = (losses(bundle).get(0, {}) for bundle in (baseline, target))
+    if outcome is Outcome.PASS:
+        reason = losses_apart(a, b, target)
+        outcome = Outcome.INCONCLUSIVE if reason is not None else outcome
     curve_points = [{"step": s, "loss": [a[s], b[s]]} for s in sorted(a.keys() & b.keys())]
     environment_of = target.ranks[0].program.get("environment", {})
     return Verdict(
         outcome,
         decided,
-        divergence(first, found) if first is not None else None,
+        divergence(first, found, baseline, target) if first is not None else None,
         coverage,
         tuple(found.rows),
         tuple(found.stages),
@@ -144,21 +152,45 @@ def judge(
     )
 
 
+def losses_apart(ours: Mapping[int, float], theirs: Mapping[int, float], target: Bundle) -> Any:
+    """Words for losses of recorded steps that are farther apart than rounding makes them, where no
+    part of the step differs and no program that chooses or draws for itself explains it."""
+    rank = target.ranks[0]
+    watched = rank.json("watch.json")
+    if drawing(rank) or watched.get("chooses") or watched.get("takes"):
+        return None
+    types = {kind for step in rank.steps for kind in rank.table(step).dtype}
+    narrow = next((kind for kind in ("bfloat16", "float16") if kind in types), "float32")
+    scale = max((abs(value) for value in ours.values()), default=0.0)
+    for step in sorted(ours.keys() & theirs.keys()):
+        error = abs(ours[step] - theirs[step]) / (scale or 1.0)
+        if error > free.LOSS[narrow]:
+            text = (
+                "the loss of step {step} is {error} from the baseline's, and no place explains it"
+            )
+            return Text(text, step=step, error=f"{error:.1%}")
+    return None
+
+
 def untold(row: Difference) -> bool:
     """An error of a free step that is too large to be called equal."""
     return row.stage == "S5" and row.status is Status.WARN and row.phase == "forward"
 
 
-def divergence(row: Difference, found: Findings) -> FirstDivergence:
+def divergence(
+    row: Difference, found: Findings, baseline: Bundle, target: Bundle
+) -> FirstDivergence:
     """The first failure with its cause."""
-    cause, evidence = found.causes.get(id(row), (None, row.reason))
+    known = found.causes.get(id(row), Cause(None, row.reason))
+    cause, evidence, by = known.name, known.words, known.by
     if cause is None:
         cause = fact_of(row)
+        by = "fact" if cause is not None else None
     if cause is None and row.module in found.replaced:
-        golden, target = found.replaced[row.module]
-        cause = "another module"
+        golden, mine = found.replaced[row.module]
+        cause, by = "another module", "fact"
         evidence = Text(
-            "the module is {target} here and {golden} in the baseline", target=target, golden=golden
+            "the module is {target} here and {golden} in the baseline", target=mine, golden=golden
         )
     return FirstDivergence(
         module=row.module,
@@ -172,7 +204,29 @@ def divergence(row: Difference, found: Findings) -> FirstDivergence:
         step=row.step,
         cause=cause,
         evidence=evidence or row.reason,
+        cause_by=by,
+        line=known.lines or found.lines.get(id(row)) or lines_of(row, baseline, target),
     )
+
+
+def lines_of(row: Difference, baseline: Bundle, target: Bundle) -> tuple[str, str] | None:
+    """Where both sides call what a row is about: the module or the model around it, an optimiser's
+    step, the backward pass."""
+    found = []
+    for bundle in (baseline, target):
+        rank = bundle.ranks[0]
+        known = rank.program.get("lines", {})
+        view = Display(rank.program)
+        named = {view(place): line for place, line in known.items() if ":" in place}
+        module = str(row.module or "")
+        while module and module not in named:
+            module = module.rpartition(".")[0]
+        updates = row.phase in ("optimiser", "schedule")
+        part = known.get("update" if updates else "loss") if updates or not module else None
+        found.append(
+            part or named.get(module) or known.get("loss") or next(iter(known.values()), "")
+        )
+    return (found[0], found[1]) if any(found) else None
 
 
 def fact_of(row: Difference) -> str | None:

@@ -20,7 +20,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from joymigrate.verify.cloning import cast, clone_module
+from joymigrate.verify import layout
+from joymigrate.verify.cloning import cast_type, clone_module
 
 PROBE = -1  # no object's id
 Borrowed = dict[int, nn.Parameter]  # by id of the `WeightSource`
@@ -101,9 +102,8 @@ class Lender:
         with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad():
             like, value = source.tensor, source.read()
             kind = self.dtype if self.dtype is not None else like.dtype
-            floating = like.is_floating_point()
-            made = cast(value, kind if floating else None, self.device or like.device)
-            made = made.clone() if made.data_ptr() == value.data_ptr() else made
+            wanted = cast_type(value, kind if like.is_floating_point() else None)
+            made = layout.lay(value, like, wanted, self.device or like.device)
             lent = nn.Parameter(made, requires_grad=source.requires_grad)
         if self.calls:
             self.calls[-1][id(source)] = lent

@@ -67,6 +67,15 @@ class Log:
 
     def measure(self, tensor: torch.Tensor, shard: Shard | None) -> None:
         """Queue the reductions of one tensor; on a device nothing waits for them."""
+        device = tensor.device.type
+        if torch.is_autocast_enabled(device):  # the program's: it would round the sketch
+            with torch.autocast(device, enabled=False):
+                self.measure_exactly(tensor, shard)
+        else:
+            self.measure_exactly(tensor, shard)
+
+    def measure_exactly(self, tensor: torch.Tensor, shard: Shard | None) -> None:
+        """The same, in float32."""
         values = as_float(tensor.detach())  # no graph is built on it
         self.stats.append(statistics(values))
         self.sketches.append(sketch(values, shard))

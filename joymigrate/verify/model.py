@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 SCHEMA = "joymigrate.verdict/1"
 
@@ -125,6 +125,16 @@ class Difference:
     order: int = 0
 
 
+class Cause(NamedTuple):
+    """Why a place is wrong. `by` is what it rests on: a diff of both sides' calls, an experiment,
+    or a fact that both sides recorded; `lines` are those of both sides' code."""
+
+    name: str | None
+    words: Any
+    by: str | None = None
+    lines: tuple[str, str] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class FirstDivergence:
     """The first wrong place, with the cause that its numbers suggest."""
@@ -140,6 +150,8 @@ class FirstDivergence:
     step: int | None = None
     cause: str | None = None  # permutation, eps or scale, dropout, overflow, numerics only, …
     evidence: str | None = None
+    cause_by: str | None = None  # diff, experiment or fact
+    line: tuple[str, str] | None = None  # file:line of the baseline's and of the target's code
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +261,9 @@ def divergence_json(first: FirstDivergence | None) -> dict[str, Any] | None:
         "stage": first.stage,
         "step": first.step,
         "cause": first.cause,
+        "cause_by": first.cause_by,
         "evidence": first.evidence,
+        "line": dict(zip(("baseline", "target"), first.line, strict=True)) if first.line else None,
     }
 
 

@@ -24,10 +24,12 @@ from torch import nn
 from torch.jit._fuser import optimized_execution
 from torch.utils._python_dispatch import _disable_current_modes
 
-from joymigrate.verify import pytree
+from joymigrate.verify import layout, pytree
+from joymigrate.verify.call_trace import CallTrace
 from joymigrate.verify.draws import DrawMode, Draws, DropoutMode
 from joymigrate.verify.lent_weights import Borrowed, Lender, weights_in
 from joymigrate.verify.modes import is_training
+from joymigrate.verify.source_lines import where
 
 ARGUMENTS, OUTPUT, GRADIENT, BUFFER = "in", "out", "grad", "buffer"
 Key = tuple[str, int, str, str]  # path, call, kind, leaf
@@ -54,6 +56,7 @@ class Frame:
     children: dict[str, torch.Tensor] = field(default_factory=dict)
     handed: dict[str, torch.Tensor] = field(default_factory=dict)
     weights: Borrowed = field(default_factory=dict)
+    before: dict[str, torch.Tensor] = field(default_factory=dict)  # buffers as the call begins
     fed: dict[Any, str] = field(default_factory=dict)  # graph node of what was fed → its start
 
     def hand(self, start: str, value: torch.Tensor) -> torch.Tensor:
@@ -93,6 +96,7 @@ class ModuleReplay:
         noise: float = 0.0,
         skip: Callable[[str], bool] = lambda path: False,
         wide: bool = False,
+        trace: bool = False,
     ) -> None:
         self.names = names
         self.wide = wide
@@ -107,6 +111,9 @@ class ModuleReplay:
         self.calls: dict[str, int] = {}
         self.order = 0
         self.draws = Draws(self.place)
+        self.trace = CallTrace(self.own_code) if trace else None
+        self.tracing = False  # a module's own code runs
+        self.lines: dict[str, str] = {}  # path → the line of its first call
         self.scalars: dict[tuple[str, int], dict[str, Any]] = {}
         self.failures: dict[str, str] = {}
         self.scale = np.random.Generator(np.random.PCG64(7))
@@ -114,6 +121,10 @@ class ModuleReplay:
     def place(self) -> str:
         """The module that runs now."""
         return f"{self.stack[-1].path}#{self.stack[-1].call}" if self.stack else ""
+
+    def own_code(self) -> str | None:
+        """The module whose own code runs now."""
+        return self.place() if self.tracing else None
 
     def open_modules(self) -> list[str]:
         """The modules whose calls have not returned, the innermost last."""
@@ -130,6 +141,8 @@ class ModuleReplay:
             stack.enter_context(kept_activations())
             stack.enter_context(DropoutMode(self.draws))
             stack.enter_context(DrawMode(self.draws))
+            if self.trace is not None:
+                stack.enter_context(self.trace)
             root(*args, **kwargs)
 
     def call(self, module: nn.Module, args: Any, kwargs: Any, real: Callable[..., Any]) -> Any:
@@ -141,17 +154,38 @@ class ModuleReplay:
         number = self.calls[path] = self.calls.get(path, -1) + 1
         if self.reference is not None and self.stack and not self.reference.knows(path, number):
             return real(module, *args, **kwargs)
+        if self.trace is not None and path not in self.lines:
+            self.lines[path] = where()
+        was, self.tracing = self.tracing, False
+        try:
+            return self.cut(path, number, module, args, kwargs, real)
+        finally:
+            self.tracing = was
+
+    def cut(
+        self,
+        path: str,
+        number: int,
+        module: nn.Module,
+        args: Any,
+        kwargs: Any,
+        real: Callable[..., Any],
+    ) -> Any:
+        """One call on the reference's inputs; the reference's outputs go to its caller."""
         with self.lender.call() as weights:
             frame = Frame(path, number, module, weights=weights)
+            frame.before = buffers_of(module)
             given = pytree.arguments(args, kwargs)
             self.scalars[path, number] = pytree.scalars(given)
             fed, versions = self.feed(frame, given)
             self.stack.append(frame)
+            self.tracing = True
             try:
                 made = real(
                     module, *(fed[str(i)] for i in range(len(args))), **{k: fed[k] for k in kwargs}
                 )
             finally:
+                self.tracing = False
                 self.stack.pop()
             written_back(versions)
             return self.take(frame, made)
@@ -189,8 +223,9 @@ class ModuleReplay:
         for leaf, tensor in outputs:
             self.report_value((frame.path, frame.call, OUTPUT, leaf), frame, tensor)
         for name, buffer in frame.module.named_buffers(recurse=False):
-            if buffer is not None and is_training(frame.module):
-                self.report_value((frame.path, frame.call, BUFFER, name), frame, buffer)
+            key = (frame.path, frame.call, BUFFER, name)
+            if is_training(frame.module) or self.needs_buffer(key, frame.before.get(name), buffer):
+                self.report_value(key, frame, buffer)
         if self.wants_gradient():
             self.backward(frame, outputs)
         if parent is None:
@@ -206,6 +241,14 @@ class ModuleReplay:
             return fed_value
 
         return pytree.replace_tensors(made, change)
+
+    def needs_buffer(self, key: Key, before: torch.Tensor | None, now: torch.Tensor) -> bool:
+        """Whether a call has written a buffer, here or in the reference's run."""
+        if self.reference is not None and self.reference.value(key) is not None:
+            return True
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            same = before is not None and before.shape == now.shape and before.dtype == now.dtype
+            return not (same and before is not None and torch.equal(before, now.detach()))
 
     def reference_value(
         self, key: Key, live: torch.Tensor, *, reshaped: bool = False
@@ -226,10 +269,11 @@ class ModuleReplay:
         dtype = torch.float64 if widened else live.dtype
         own = torch._C.DisableTorchFunction() if type(value) is torch.Tensor else nullcontext()
         with own:
-            made = value.to(device=live.device, dtype=dtype, copy=True)
+            made = layout.lay(value, live, dtype, live.device)
         if self.noise and made.is_floating_point():
             shake = self.scale.uniform(-self.noise, self.noise, tuple(made.shape))
             made = made * (1 + torch.from_numpy(np.asarray(shake)).to(made))
+            made = layout.lay(made, live, dtype, live.device)
         return made
 
     def wants_gradient(self) -> bool:
@@ -304,6 +348,13 @@ class ModuleReplay:
             self.report_value((frame.path, frame.call, GRADIENT, leaf), frame, gradient)
 
 
+def buffers_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of a module's own buffers: not every write of one has a version."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad():
+        own = module.named_buffers(recurse=False)
+        return {name: tensor.detach().clone() for name, tensor in own}
+
+
 @contextmanager
 def kept_activations() -> Iterator[None]:
     """Activation checkpointing off: what it recomputes starts from values of the parent."""
@@ -367,4 +418,5 @@ def cotangent(name: str, like: torch.Tensor) -> torch.Tensor:
     """+1 or -1 for every element, by the place's name."""
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
     bits = np.random.Generator(np.random.PCG64(seed)).integers(0, 2, tuple(like.shape), np.int8)
-    return torch.from_numpy(np.asarray(bits * 2 - 1, dtype=np.float32)).to(like)
+    signs = torch.from_numpy(np.asarray(bits * 2 - 1, dtype=np.float32))
+    return layout.lay(signs, like, like.dtype, like.device)

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joymigrate.language import Text
-from joymigrate.verify.cause import is_rounding, suspect
+from joymigrate.verify.calls import cause_of
+from joymigrate.verify.cause import NUMERICS, is_rounding, of_operator, suspect
 from joymigrate.verify.cut import Cut
 from joymigrate.verify.display import Display
-from joymigrate.verify.model import Difference, Phase, Status
+from joymigrate.verify.model import Cause, Difference, Phase, Status
 from joymigrate.verify.tolerance import Tolerance
 
 NOTHING: Mapping[str, Any] = {}
@@ -25,8 +26,15 @@ class JudgedDifference:
     difference: Difference
     place: str  # root:path of the module whose code is judged
     kind: str  # its class
-    cause: tuple[str | None, str] | None = None
+    cause: Cause | None = None
+    lines: tuple[str, str] | None = None  # where the module is called
     rounding: bool = False  # may be one shortened arithmetic, which every module shows
+
+
+UNLIKE = (
+    "the replay does not stand for the run: a copy of the module, on the call's own inputs, makes "
+    "something else than the call did"
+)
 
 
 @dataclass(slots=True)
@@ -39,6 +47,9 @@ class ModuleStage:
     errors: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unrepeated: set[tuple[str, str]] = field(default_factory=set)
+    drawn: dict[str, list[str]] = field(default_factory=dict)  # module → what it draws at random
+    uncopied: list[str] = field(default_factory=list)  # the same in the baseline
+    unlike: Difference | None = None  # the first module whose copy does not do what it does
     passes: int = 0
 
     def uncompared(self) -> list[tuple[int, Any]]:
@@ -71,6 +82,10 @@ def judge_forced(
             found.errors.append(f"{view(replayed['root'] + ':')}: {replayed['error']}")
         place = view(f"{replayed['root']}:{replayed.get('path', '')}")
         found.unrepeated |= {(place, number) for number in replayed.get("unrepeated", ())}
+        for spot, draws in replayed["draws"].items():
+            names = [str(draw[0]) for draw in draws]
+            module = view(f"{replayed['root']}:{spot.rpartition('#')[0]}")
+            found.drawn.setdefault(module, list(dict.fromkeys(names)))
         judge = PassJudge(stored, replayed, tolerance, view, kinds, differing)
         found.rows += called_otherwise(judge, stored, replayed)
         found.covered |= judge.covered
@@ -83,6 +98,38 @@ def judge_forced(
             for path, why in replayed["failures"].items()
         ]
     return found
+
+
+def unlike_copies(
+    table: Mapping[str, Any], replay: Mapping[str, Any], view: Display
+) -> tuple[Difference | None, list[str]]:
+    """The first module of the target whose copy, on the call's own inputs, does not make the call's
+    own outputs; and modules of which the same is true in the baseline. Where there are such, what
+    the target's copies do otherwise is no news."""
+    roots, renamed = replay.get("roots", {}), replay.get("alignment", {})
+    ours = [i for i in table.get("witness", ()) if i["first"] is not None]
+    if ours:
+        return None, sorted({view(f"{i['root']}:{i['first']['path']}") for i in ours})
+    item = next((i for i in replay.get("witness", ()) if i["first"] is not None), None)
+    if item is None:
+        return None, []
+    root, first = item["root"], item["first"]
+    back = {there: here for here, there in renamed.get(root, NOTHING).get("renamed", {}).items()}
+    place = f"{roots.get(root, root)}:{back.get(first['path'], first['path'])}"
+    made = Difference(
+        module=view(place),
+        call=0,
+        phase=Phase.FORWARD.value,
+        op=f"output {first['leaf']}".rstrip(),
+        metric="witness",
+        value=first["error"],
+        limit=None,
+        status=Status.WARN,
+        stage="S4",
+        step=item["step"],
+        reason=UNLIKE,
+    )
+    return made, []
 
 
 def called_otherwise(
@@ -181,7 +228,7 @@ class PassJudge:
     ) -> None:
         cuts = (Cut(*row) for row in stored["rows"])
         self.stored = {cut.key: cut for cut in cuts}
-        self.replayed = replayed
+        self.raw, self.replayed = stored, replayed
         self.stored_draws = stored["draws"]
         self.native = replayed["pass"] == "native"
         self.tolerance = tolerance
@@ -317,26 +364,39 @@ class PassJudge:
         kind = self.kinds.get(place, cut.owner)
         made = JudgedDifference(difference, place, kind)
         if status.failed and mine is not None:
+            made.lines = self.lines(cut.owner)
             made.cause = self.cause(place, f"{cut.owner}#{cut.owner_call}", mine, value)
             error = float(mine.get("error", 1.0))
             made.rounding = "signature" in mine and is_rounding(made.cause[0], error)
+            if made.cause.name == NUMERICS:  # no more than rounding: no place is wrong
+                made.difference = replace(difference, status=Status.WARN)
         return made
 
-    def cause(
-        self, place: str, spot: str, mine: Mapping[str, Any], ratio: float | None
-    ) -> tuple[str | None, str]:
-        """What the numbers suggest."""
-        if mine.get("missing"):
-            return "missing gradient", "no gradient reaches this input or parameter"
+    def cause(self, place: str, spot: str, mine: Mapping[str, Any], ratio: float | None) -> Cause:
+        """The difference in both sides' calls, or what an experiment or the numbers tell."""
         experiment = mine.get("experiment") or {}
+        drawn = self.stored_draws.get(spot), self.replayed["draws"].get(spot)
         if experiment.get("operator"):
-            facts = experiment["operator"]
-            return "a wrong operator", Text(
-                "{name} is wrong by itself: error {error}, on the CPU {own}",
-                name=facts["name"],
-                error=f"{facts['error']:.2g}",
-                own=f"{facts['cpu_error']:.2g}",
-            )
+            return of_operator(experiment["operator"])
+        traces = (side.get("trace", {}).get(spot) for side in (self.raw, self.replayed))
+        other = cause_of(*traces) if drawn[0] == drawn[1] else None
+        if other is not None:
+            return Cause(other.cause, other.words, "diff", other.lines)
+        if mine.get("missing"):
+            words = "no gradient reaches this input or parameter"
+            return Cause("missing gradient", words, "fact")
+        return self.told(place, spot, mine, ratio, drawn)
+
+    def lines(self, owner: str) -> tuple[str, str] | None:
+        """Where a module is called, on both sides."""
+        found = [str(side.get("lines", {}).get(owner, "")) for side in (self.raw, self.replayed)]
+        return (found[0], found[1]) if any(found) else None
+
+    def told(
+        self, place: str, spot: str, mine: Mapping[str, Any], ratio: float | None, drawn: Any
+    ) -> Cause:
+        """What an experiment or the numbers tell, where both sides make the same calls."""
+        experiment = mine.get("experiment") or {}
         if experiment.get("cause"):
             removed = f"{1 - float(experiment['left']):.1%}"
             words = Text(
@@ -344,11 +404,11 @@ class PassJudge:
                 words=experiment["words"],
                 removed=removed,
             )
-            return experiment["cause"], words
+            return Cause(experiment["cause"], words, "experiment")
         cause, evidence = suspect(
             mine.get("signature", {}),
             float(mine.get("error", 0.0)),
-            draws=(self.stored_draws.get(spot), self.replayed["draws"].get(spot)),
+            draws=drawn,
             settings=self.differing.get(place),
             ratio=ratio,
         )
@@ -359,7 +419,7 @@ class PassJudge:
                 "a call left out",
                 Text("the target does not call {module}", module=module),
             )
-        return cause, evidence
+        return Cause(cause, evidence, "fact" if cause else None)
 
     def uncalled(self, owner: str) -> list[str]:
         """Modules right below one that only the baseline calls."""

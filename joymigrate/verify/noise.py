@@ -3,6 +3,8 @@ by up to some units in the last place, as another chip's would be."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,20 @@ WORDS = (
 NOT = ("empty", "logical", "normal_", "_foreach")
 
 
+active: list[Noise] = []
+
+
+@contextmanager
+def keep_noise() -> Iterator[None]:
+    """What runs in here leaves the noise of the program's own calls as it would have been."""
+    states = [(one, one.generator.bit_generator.state) for one in active]
+    try:
+        yield
+    finally:
+        for one, state in states:
+            one.generator.bit_generator.state = state
+
+
 class Noise(WatchingMode):
     """Multiplies results by 1 + k · eps, k a whole number between -ulps and ulps."""
 
@@ -25,6 +41,14 @@ class Noise(WatchingMode):
         self.ulps = ulps
         # Not torch's: where draws are shared between two runs, ours must not be counted.
         self.generator = np.random.default_rng(seed)
+
+    def __enter__(self) -> Any:
+        active.append(self)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        active.remove(self)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))

@@ -15,6 +15,8 @@ from joymigrate.verify.display import Display
 from joymigrate.verify.identity import FLAT_TENSOR, owner_of
 from joymigrate.verify.model import Difference, Phase, Status
 
+OWN_UPDATE = "own update"  # a metric
+OFF = 10.0  # times what the CPU's arithmetic in the same type is off by
 CLOSE = 1e-6  # relative: settings that were computed, and float64 arithmetic in another order
 
 
@@ -31,6 +33,7 @@ def optimisers(baseline: Rank, target: Rank, names: Mapping[str, str]) -> Iterat
         for mine, other in zip(ours, theirs, strict=False):
             yield from groups(mine, other, step, view, names, gone)
             yield from results(mine, other, step, view)
+            yield from own_updates(mine, other, step, view, names)
         if len(ours) != len(theirs) and step != unfinished:
             reason = Text(
                 "{ours} optimiser steps became {theirs}", ours=len(ours), theirs=len(theirs)
@@ -213,6 +216,59 @@ def results(
             yield entry(module, op, status, step, value=error, metric="update")
             if status is Status.FAIL:
                 return
+
+
+def own_updates(
+    mine: Mapping[str, Any],
+    other: Mapping[str, Any],
+    step: int,
+    view: Display,
+    names: Mapping[str, str],
+) -> Iterator[Difference]:
+    """Every weight's update by float64 arithmetic of the target's own weight, gradient and state;
+    the first that is not it, where the baseline's own are."""
+    base, found = mine.get("own"), other.get("own")
+    if not found or not base:
+        return  # an older joymigrate
+    back = {there: here for here, there in names.items()}
+
+    def shown(name: str) -> tuple[str, str]:
+        place, leaf = owner_of(name)
+        return view(back.get(place, place)), leaf
+
+    first = first_parameter(mine["groups"], view)
+    if found["reason"] is not None:
+        op = f"{other['class']} update"
+        reason = Text("not made again in float64: {why}", why=found["reason"])
+        yield entry(first, op, Status.UNCOMPARED, step, metric=OWN_UPDATE, reason=reason)
+        return
+    wrong_there = any(error > OFF * usual for _, _, error, usual, _ in base["rows"])
+    for name, what, error, usual, _ in found["rows"]:
+        module, leaf = shown(name)
+        op = Text("update of {leaf}", leaf=leaf if what == "weight" else f"{leaf}.{what}")
+        status = Status.PASS if error <= OFF * usual else Status.FAIL
+        said = None
+        if status is Status.FAIL:
+            text = "not what {optimiser} makes of the device's own weight, gradient and state"
+            said = Text(text, optimiser=other["class"])
+            status = Status.WARN if wrong_there else status
+        yield Difference(
+            module=module,
+            call=0,
+            phase=Phase.OPTIMISER.value,
+            op=op,
+            metric=OWN_UPDATE,
+            value=error,
+            limit=OFF * usual,
+            status=status,
+            stage="S5",
+            step=step,
+            baseline_error=usual,
+            reason=said,
+            order=1 << 30,
+        )
+        if status is Status.FAIL:
+            return
 
 
 def apart(a: Any, b: Any) -> float:

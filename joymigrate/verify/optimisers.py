@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from joymigrate.verify.call_trace import CallTrace
+
 SHAPES = ((16, 24), (24,))
 STEPS = 3
 SEED = 20240607
@@ -57,9 +59,13 @@ def probe(optimiser: Any) -> list[dict[str, Any]]:
         settings = settings_of(group)
         key = json.dumps(settings, sort_keys=True, default=str)
         if key not in made:
+            trace = CallTrace(lambda: "")
+            with torch._C._EnableTorchFunction(), trace:
+                first = run(optimiser, group, SHAPES[:1])
             made[key] = {
                 "settings": settings,
-                "results": [run(optimiser, group, [s]) for s in SHAPES],
+                "trace": trace.calls.get("", []),
+                "results": [first, *(run(optimiser, group, [s]) for s in SHAPES[1:])],
                 # A rule may take the norm of all gradients of a group.
                 "together": run(optimiser, group, SHAPES),
             }

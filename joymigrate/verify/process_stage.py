@@ -28,12 +28,10 @@ from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings
 from joymigrate.verify.folding import in_other_mode, one_failure_per_fault, other_modes
 from joymigrate.verify.judgement import matches
-from joymigrate.verify.model import Difference, Outcome, StageResult, Status
+from joymigrate.verify.model import Cause, Difference, Outcome, StageResult, Status
 from joymigrate.verify.pairing import Pairing
 from joymigrate.verify.rest_model import Rest
 from joymigrate.verify.tolerance import Tolerance
-
-Cause = tuple[str | None, str]
 
 
 @dataclass(slots=True)
@@ -170,7 +168,7 @@ def keep_failure(found: Findings, process: ProcessRows, wrong: Difference) -> Di
         return replace(row, status=Status.WARN, consequence_of=before.module)
     cause = process.cause(wrong)
     if cause is not None:
-        found.causes[id(row)] = cause[0], in_process(process.number, cause[1])
+        found.causes[id(row)] = cause._replace(words=in_process(process.number, cause.words))
     return row
 
 

@@ -32,6 +32,7 @@ from joymigrate.verify.ranks import computes_alone, data_parallel
 from joymigrate.verify.replay_session import ReplaySession
 from joymigrate.verify.run_watch import RunWatch
 from joymigrate.verify.settings import Settings
+from joymigrate.verify.source_lines import where
 from joymigrate.verify.step_files import StepFiles
 from joymigrate.verify.step_tape import StepTape
 from joymigrate.verify.step_values import StepValues
@@ -91,6 +92,7 @@ class Recorder:
         self.transformed: set[str] = set()  # transforms that gave gradients in this step
         self.missed = 0  # calls of modules in other threads
         self.notes: list[str] = []
+        self.lines: dict[str, str] = {}  # of first calls: modules by place, loss, update
         self.recorder_errors: list[Any] = []  # errors of our own that the program went on after
         self.over = False
         self.broken = False  # a step could not be written
@@ -169,6 +171,7 @@ class Recorder:
             self.close_step()
         if self.over:
             return real(module, *args, **kwargs)
+        self.lines.setdefault(f"{root}:{path}", where())
         self.called.add(root)
         if torch.is_grad_enabled():
             self.trained.add(root)
@@ -267,6 +270,7 @@ class Recorder:
         made = self.recorded(f"{root}:{path}", module, args, kwargs, real)
         with self.own_work():
             self.replay_session.confirm(root, path, made)
+            self.replay_session.witness.hear(root, self.step, self.values.log)
         return made
 
     def loaded(self, module: Any) -> None:
@@ -329,6 +333,8 @@ class Recorder:
     ) -> Any:
         """One call with its inputs and outputs recorded."""
         number = self.calls[place] = self.calls.get(place, -1) + 1
+        if place not in self.lines:
+            self.lines[place] = where()
         wanted = number < MOST_CALLS[torch.is_grad_enabled()]
         if wanted:
             self.values.arguments_of(place, number, module, pytree.arguments(args, kwargs))
@@ -357,6 +363,7 @@ class Recorder:
         if not self.watches():
             return
         self.tape.before_update(optimiser)
+        self.lines.setdefault("update", where())
         self.log_of_program.update(optimiser)
         self.updating = True
         if self.recording:
@@ -409,6 +416,7 @@ class Recorder:
         if not self.watches():
             return
         self.log_of_program.backward += 1
+        self.lines.setdefault("loss", where())
         with self.own_work():
             self.run_watch.loss(self.step, tensors)
         functional = not self.called and not self.tape.differentiating

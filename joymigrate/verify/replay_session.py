@@ -31,10 +31,10 @@ from joymigrate.verify.ranks import rank_and_world
 from joymigrate.verify.settings import Settings
 from joymigrate.verify.tensor_store import NamedTensors, TensorStore
 from joymigrate.verify.whole_copy import is_fully_sharded, spread_names, whole_copy, whole_size
+from joymigrate.verify.witness import Witness
 
 # A tensor-parallel module and its copy with whole weights, in float32 and in 16 bits.
 COPIED = {False: 2.0**-10, True: 2.0**-5}
-SUMS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)  # types of running sums
 MOST_REPLAYED_CALLS = 2  # of one outermost module
 
 
@@ -56,6 +56,7 @@ class ReplaySession:
         self.weight_tensors = TensorStore("weights", writer)
         self.reference_tensors = TensorStore("forced", writer)
         self.results: list[dict[str, Any]] = []
+        self.witness = Witness()
         self.baseline: Baseline | None = None
         if settings.baseline:
             self.baseline = Baseline(Path(settings.baseline), settings)
@@ -102,9 +103,12 @@ class ReplaySession:
         if self.baseline is not None:
             found = self.baseline.examine(recorder, isolated, root, path, number)
             self.results += [{**item, "step": step} for item in found]
-            return
-        trained = origins.find_trained(recorder, root, path)
-        self.record(isolated, root, path, step, number, trained)
+        else:
+            trained = origins.find_trained(recorder, root, path)
+            self.record(isolated, root, path, step, number, trained)
+        if recorder.recording and not recorder.stack and not gathered:
+            isolated.values = None
+            self.witness.ask(isolated, recorder.values.log)
 
     def whole(
         self, root: str, path: str, module: Any, args: Any, kwargs: Any, *, gather: bool
@@ -198,7 +202,7 @@ class ReplaySession:
             if trained:  # what they may come from: the same bytes are kept once
                 self.weights[f"{place}{ORIGIN}"] = self.kept(trained)
         else:  # later: with the weights and buffers that are kept, as a replay has them
-            begun = self.keep_sums(place, isolated.module)
+            begun = self.keep_written(place, isolated.module)
             held = {**self.weights[place], **begun}
             isolated.values = NamedTensors(self.weight_tensors, held)
         reference = make_reference(isolated, self.left, self.reference_tensors)
@@ -219,21 +223,22 @@ class ReplaySession:
         self.weights[place] = self.kept({plain(name): t for name, t in named.items()})
 
     def hides_less(self, place: str, module: torch.nn.Module) -> bool:
-        """Whether the call to come shows what the first one hid: running sums that began as zeros,
-        of modules that are not torch's own. Not where there are several processes: one of them may
-        have zeros still, and a model that is taught in one alone waits for the others."""
+        """Whether the call to come shows what the first one hid: buffers that calls have written
+        since, of modules that are not torch's own. Not where there are several processes: a model
+        that is taught in one alone waits for the others."""
         if rank_and_world()[1] > 1:
             return False
         if self.baseline is not None:
             calls = self.baseline.table.get("lessons", [])
             return any(call["number"] == 1 and call.get("buffers") for call in calls)
-        return place in self.weights and bool(self.begun_sums(place, module, own=True))
+        return place in self.weights and bool(self.written(place, module, own=True))
 
-    def begun_sums(
+    def written(
         self, place: str, module: torch.nn.Module, *, own: bool = False
     ) -> dict[str, torch.Tensor]:
-        """Buffers that were zeros before the first call and are not any more; zeros hide by what a
-        running sum is multiplied, and what it is used for. `own`: of the program's own modules."""
+        """Buffers that are not what they were before the first call: the first values (zeros, an
+        infinity) hide what a running value is multiplied by, and what it is used for. `own`: of
+        the program's own modules."""
         found = {}
         for path, part in module.named_modules():
             if own and type(part).__module__.partition(".")[0] == "torch":
@@ -241,15 +246,15 @@ class ReplaySession:
             for leaf, buffer in part.named_buffers(recurse=False):
                 name = plain(f"{path}.{leaf}".lstrip("."))
                 first = self.weight_tensors.get(self.weights[place].get(name, ""))
-                if first is None or first.shape != buffer.shape or first.dtype not in SUMS:
+                if buffer.is_meta or first is None or first.shape != buffer.shape:
                     continue
-                if not buffer.is_meta and not first.any() and buffer.any():
+                if not torch.equal(first, buffer.detach().to("cpu", first.dtype)):
                     found[name] = buffer
         return found
 
-    def keep_sums(self, place: str, module: torch.nn.Module) -> dict[str, str]:
+    def keep_written(self, place: str, module: torch.nn.Module) -> dict[str, str]:
         """The same as they are now, where they fit; name → content."""
-        found = self.begun_sums(place, module)
+        found = self.written(place, module)
         size = sum(buffer.numel() * buffer.element_size() for buffer in found.values())
         if size > self.left:
             return {}
@@ -268,7 +273,8 @@ class ReplaySession:
     def write(self, writer: RankWriter, step: int, inputs: Sequence[Any]) -> None:
         """Write what was kept of this step."""
         if self.baseline is not None:
-            writer.add_json("replay.json", {"lessons": self.results, **self.baseline.report()})
+            table: dict[str, Any] = {"lessons": self.results, "witness": self.witness.found}
+            writer.add_json("replay.json", {**table, **self.baseline.report()})
             if self.baseline.evidence:
                 writer.add(EVIDENCE, save_torch(self.baseline.evidence_tensors))
                 writer.add_json(CASE, self.baseline.evidence)
@@ -279,8 +285,8 @@ class ReplaySession:
         self.reference_tensors.write()
         if len(self.recorded_calls) > self.written_calls:
             self.written_calls = len(self.recorded_calls)
-            table = {"lessons": self.recorded_calls, "weights": self.weights}
-            writer.add_json("forced.json", table)
+            kept = {"lessons": self.recorded_calls, "weights": self.weights}
+            writer.add_json("forced.json", {**kept, "witness": self.witness.found})
 
     def is_kept(self, content: str) -> bool:
         """Whether a tensor stands in a file of the bundle already."""
@@ -312,6 +318,8 @@ def reference_json(reference: Float64Reference) -> dict[str, Any]:
         "calls": reference.calls,
         "scalars": reference.scalars,
         "draws": reference.draws,
+        "trace": reference.trace,
+        "lines": reference.lines,
         "rows": [
             Cut(
                 *key,

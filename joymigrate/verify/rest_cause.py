@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
+from joymigrate.verify.calls import cause_of
 from joymigrate.verify.chance import independent, most_left
-from joymigrate.verify.model import Difference
+from joymigrate.verify.model import Cause, Difference
 from joymigrate.verify.rest_stage import key_of
 
 WRONG = 1e-5  # relative: an error that is explained, and a value that is right
@@ -28,15 +29,39 @@ Array = NDArray[np.float64]
 Values = dict[str, Array]
 
 
-def cause_of_rest(ours: Rank, theirs: Rank, row: Difference) -> tuple[str, Any] | None:
-    """(cause, words) of a failed row of S4R; None where no experiment explains it."""
-    if row.metric != "float64" or row.value is None or row.op == "given":
-        return None  # nothing was measured, or what goes into the event differs
+def sides_of(ours: Rank, theirs: Rank, row: Difference) -> tuple[Any, Any, Any]:
+    """(key, event, the target's event) of a row; None where there is none."""
     mine, other = events(ours), events(theirs)
     key = next(iter(list(mine)[row.order : row.order + 1]), None)  # judge_rest numbers them
-    if key is None or key[0] not in KINDS or key not in other:
+    return key, mine.get(key) if key else None, other.get(key) if key else None
+
+
+def lines_of_rest(ours: Rank, theirs: Rank, row: Difference) -> tuple[str, str] | None:
+    """Where an event arises in both sides' code."""
+    if row.metric != "float64":
         return None
-    event, twin = mine[key], other[key]
+    found = [str((event or {}).get("line", "")) for event in sides_of(ours, theirs, row)[1:]]
+    return (found[0], found[1]) if any(found) else None
+
+
+def cause_of_rest(ours: Rank, theirs: Rank, row: Difference) -> Cause | None:
+    """Why a row of S4R failed: both sides' calls differ, or an experiment explains it."""
+    if row.metric != "float64":
+        return None
+    key, event, twin = sides_of(ours, theirs, row)
+    if event is None or twin is None or row.op == "given":
+        return None  # nothing was measured, or what goes into the event differs
+    diff = cause_of(event.get("trace"), twin.get("trace"))
+    if diff is not None:
+        return Cause(diff.cause, diff.words, "diff", diff.lines)
+    found = cause_by_values(ours, theirs, row) if key[0] in KINDS and row.value else None
+    return Cause(*found, "experiment") if found is not None else None
+
+
+def cause_by_values(ours: Rank, theirs: Rank, row: Difference) -> tuple[str, Any] | None:
+    """(cause, words) by experiments on the values of an event."""
+    mine, other = events(ours), events(theirs)
+    key, event, twin = sides_of(ours, theirs, row)
     golden = sketches(event.get("sinks", {}))
     made = sketches(twin.get("rows", {}))
     shared = {name: golden[name] for name in golden.keys() & made.keys()}

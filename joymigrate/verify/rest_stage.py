@@ -174,11 +174,15 @@ class EventJudge:
                 1,
                 "numbers made of what the program read are given: not how they are made",
             )
+        if twin.get("alone"):
+            self.rest.leave_out(self.kind, len(twin["alone"]), "only the target reads these values")
         yield from self.given()
         yield from self.flows()
         for name, theirs in event["sinks"].items():
             row = twin.get("rows", {}).get(name)
-            if row is None:
+            if row is None and "alone" in twin and len(event["sinks"]) > len(twin["rows"]):
+                self.rest.leave_out(self.kind, 1, "the target reads fewer values in this step")
+            elif row is None:
                 yield self.row(name, Status.FAIL, None, None, "the target has no such value")
             else:
                 yield from self.sink(name, theirs, row)

@@ -88,6 +88,10 @@ class ResultSeries:
                 continue
             if not self.given_the_same(place, number, step):
                 continue
+            if odd is not None and self.is_noise(odd):
+                why = "it departs; its gradient is nothing but rounding in a recorded step"
+                self.judge.found.leave_out(f"{self.judge.view(odd)} at a new call", 1, why)
+                continue
             if odd is None:
                 reason = "it is far from the baseline's, where losses agree and inputs are the same"
                 return replace(passed, status=Status.FAIL, step=step, value=error, limit=most,
@@ -98,6 +102,12 @@ class ResultSeries:
             view = self.judge.view(owner)
             return self.judge.row(view, what, Phase.STATE, step, reason, 4, error, most)
         return None
+
+    def is_noise(self, weight: str) -> bool:
+        """Whether rounding alone moves a weight of this name, here or in the model whose training
+        made it: one that a checkpoint was loaded into has its values."""
+        leaf = weight.partition(":")[2].lstrip(".")
+        return leaf in {name.partition(":")[2].lstrip(".") for name in self.judge.noise}
 
     def given_the_same(self, place: str, number: str, step: int) -> bool:
         """Whether all inputs of one call are the baseline's, and none is known to be made by a

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.verify.align import parents
 from joymigrate.verify.bundle import Rank
-from joymigrate.verify.model import Coverage, Outcome, Verdict
+from joymigrate.verify.model import Coverage, Outcome, StageResult, Verdict
 from joymigrate.verify.module_stage import ModuleStage
 from joymigrate.verify.rest_model import NOT_REPEATED, Rest
 from joymigrate.verify.watch_record import Watched
@@ -80,11 +80,23 @@ def of(
     for error in replayed.errors:
         left.append({"what": "calls", "count": 1, "reason": str(error)})
     left += [{"what": "gradients", "count": 1, "reason": str(note)} for note in replayed.notes]
+    for module in replayed.uncopied:
+        reason = "a copy of it does not do what it does: its calls can't be judged by copies"
+        left.append({"what": f"copies of {module}", "count": 1, "reason": reason})
     notes = [rank.program.get("notes", []) for rank in (ours, theirs)]
     left += [{"what": "baseline", "count": 1, "reason": str(note)} for note in notes[0]]
     alone = [note for note in notes[1] if note not in notes[0]]
     left += [{"what": "target", "count": 1, "reason": str(note)} for note in alone]
     return whole, tuple(left)
+
+
+def fewer_digits(stages: Iterable[StageResult]) -> Iterator[dict[str, Any]]:
+    """Results that the target computes in 16 bits, and the baseline in float32: they are judged by
+    the rounding of the fewer digits."""
+    for made in stages:
+        for kind, count in made.details.get("narrowed", {}).items():
+            text = "in {kind} here and in float32 in the baseline: judged by the rounding of {kind}"
+            yield {"what": "digits", "count": count, "reason": Text(text, kind=kind)}
 
 
 def never(whole: Mapping[str, Mapping[str, int]], log: Mapping[str, Any]) -> list[dict[str, Any]]:

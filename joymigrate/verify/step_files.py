@@ -73,6 +73,7 @@ class StepFiles:
             kept.append(Text(text, number=recorder.missed))
         return {
             **recorder.inventory.to_json(recorder.module_names),
+            "lines": recorder.lines,
             "batches": recorder.batches,
             "given_batches": recorder.given,
             "environment": environment(),

@@ -13,12 +13,15 @@ import weakref
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
 import torch
 from safetensors.torch import save as save_torch
 
-from joymigrate.verify import crash, pytree
+from joymigrate.verify import crash, pytree, source_lines
+from joymigrate.verify.call_trace import MOST_CALLS
+from joymigrate.verify.calls import plain_name
 from joymigrate.verify.constants import given_constants
 from joymigrate.verify.evidence_pack import REST_CASE, REST_EVIDENCE
 from joymigrate.verify.isolated_pass import content_of
@@ -33,6 +36,7 @@ from joymigrate.verify.transforms import tensors_in
 
 MOST_EVENTS = {"input": 12, "loss": 8, "gradients": 4, "state": 1, "output": 1}  # of one step
 MOST_READS = 32  # values read in one step
+ROLE_CALLS = 8  # the last calls that make a value: what it is
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -377,6 +381,7 @@ class StepTape:
             "step": recorder.step + ahead,
             "number": number,
             "index": -1 if ahead else index,
+            "line": source_lines.where(),
             **facts,
         }
         if where:
@@ -406,9 +411,12 @@ class StepTape:
         lost = self.tape.replaced(entries)
         outside = [external for external in outside if external.slot.number not in lost]
         entry["calls"], entry["untraced"] = len(entries), untraced
+        entry["trace"] = [call.told for call in entries if call.told is not None][-MOST_CALLS:]
         entry["half"] = any(e.tensor.dtype in HALF for e in outside)
         entry["narrow"] = any(call.narrow for call in entries)
         entry["sinks"] = {}
+        if entry["kind"] == "output":
+            entry["roles"] = {name: self.role_of_value(slot) for name, slot in slots.items()}
         if not slots:
             return
         made = self.tape.rerun(list(slots.values()), {}, gradients=gradients)
@@ -457,6 +465,7 @@ class StepTape:
         lost = self.tape.replaced(entries)
         outside = [external for external in outside if external.slot.number not in lost]
         entry["calls"], entry["untraced"] = len(entries), untraced
+        entry["trace"] = [call.told for call in entries if call.told is not None][-MOST_CALLS:]
         entry["half"] = any(e.tensor.dtype in HALF for e in outside)
         entry["short"] = any(call.short for call in entries)
         entry["cast"] = any(call.cast for call in entries)
@@ -466,6 +475,11 @@ class StepTape:
         if theirs is None or "error" in theirs:
             entry["unknown"] = True
             return
+        if entry["kind"] == "output" and "roles" in theirs:
+            roles = {name: self.role_of_value(slot) for name, slot in slots.items()}
+            there = pair_values(theirs["roles"], roles)
+            entry["alone"] = sorted(roles.keys() - there.values())
+            slots = {name: slots[mine] for name, mine in there.items()}
         returned = {n: theirs["returned"][n] for n in slots if n in theirs.get("returned", ())}
         values, entry["given"] = match_externals(
             self.recorder.replay_session.baseline,
@@ -505,6 +519,11 @@ class StepTape:
         if self.evidence is None:
             with contextlib.suppress(RuntimeError, TypeError, ValueError, KeyError):
                 self.evidence = keep_case(entry, self.tape, slots, values, theirs["sinks"])
+
+    def role_of_value(self, slot: Slot) -> str:
+        """What a value that the program reads is, by the calls that make it."""
+        calls = [call.told for call in self.tape.needed([slot])[0] if call.told is not None]
+        return " ".join(plain_name(call[0]) for call in calls[-ROLE_CALLS:])
 
     def from_returned(self, role: str, given: torch.Tensor) -> float:
         """How far an input is from what the model returned, which the baseline gives back as it
@@ -566,6 +585,20 @@ class StepTape:
 def moment(event: Mapping[str, Any]) -> tuple[str, int, int, str]:
     """Which moment of the program an event is; inputs go by the model and its call."""
     return event["kind"], event["step"], event["number"], str(event.get("where", ""))
+
+
+def pair_values(theirs: Mapping[str, str], mine: Mapping[str, str]) -> dict[str, str]:
+    """The baseline's values by name with the target's. Where one side reads more than the other (a
+    vendor's scaler, a check), they go by what they are: others stay in their order."""
+    if len(theirs) == len(mine):
+        return dict(zip(theirs, mine, strict=True))
+    names = list(theirs), list(mine)
+    matcher = SequenceMatcher(None, list(theirs.values()), list(mine.values()), autojunk=False)
+    found: dict[str, str] = {}
+    for tag, a, a_end, b, b_end in matcher.get_opcodes():
+        if tag == "equal" or a_end - a == b_end - b:
+            found |= dict(zip(names[0][a:a_end], names[1][b:b_end], strict=True))
+    return found
 
 
 def has_values(gradient: torch.Tensor) -> bool:

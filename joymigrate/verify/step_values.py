@@ -15,7 +15,9 @@ from joymigrate.verify.inventory import Inventory, hashable
 from joymigrate.verify.log import Log
 from joymigrate.verify.modes import is_training
 from joymigrate.verify.module_names import plain
+from joymigrate.verify.noise import keep_noise
 from joymigrate.verify.optimisers import probe, settings_of
+from joymigrate.verify.own_update import OwnUpdate
 from joymigrate.verify.shard_map import ShardMap, Spread
 from joymigrate.verify.sketch import Shard
 
@@ -45,6 +47,7 @@ class StepValues:
         self.shard_map = ShardMap()
         self.pieces: IdentityMap[list[Piece]] = IdentityMap()  # of what FSDP1's optimiser gets
         self.probed: IdentityMap[set[str]] = IdentityMap()  # settings by optimiser
+        self.elementwise: IdentityMap[dict[str, bool]] = IdentityMap()  # by settings
         self.spread: tuple[int, int, int] | None = None  # rank, world, rows of the local batch
         self.clear()
 
@@ -52,6 +55,7 @@ class StepValues:
         """Begin a step."""
         self.facts: dict[str, Any] = {}
         self.inputs: list[tuple[str, int, str, torch.Tensor, bool]] = []
+        self.own_updates: IdentityMap[tuple[dict[str, Any], OwnUpdate]] = IdentityMap()
         self.copies_done = False  # gradients beside copies of parameters are in this step
 
     @own
@@ -180,6 +184,10 @@ class StepValues:
             results = probe(optimiser)
         entry: dict[str, Any] = {"class": type(optimiser).__name__, "groups": groups}
         entry |= {"module": type(optimiser).__module__, "probe": results}
+        own, known = OwnUpdate(), self.elementwise.setdefault(optimiser, {})
+        with keep_noise():
+            own.begin(optimiser, names, known)
+        self.own_updates.put(optimiser, (entry, own))
         self.facts.setdefault("optimisers", []).append(entry)
 
     def copied_gradients(self) -> None:
@@ -196,7 +204,12 @@ class StepValues:
 
     @own
     def results_of(self, optimiser: Any) -> None:
-        """The weights and the state of an optimiser."""
+        """The weights and the state of an optimiser, and whether they follow from what it had."""
+        begun = self.own_updates.get(optimiser)
+        if begun is not None:
+            entry, own = begun
+            with keep_noise():
+                entry["own"] = own.end(optimiser)
         names = self.names_of(optimiser)
         for group in optimiser.param_groups:
             for index, parameter in enumerate(group["params"]):

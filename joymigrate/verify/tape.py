@@ -20,6 +20,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from joymigrate.verify.blanks import fill_blanks
+from joymigrate.verify.call_trace import describe_call
 from joymigrate.verify.isolated_pass import default_of, exactly, keep_generators, raw_bytes
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tables import Tables, made_before_models
@@ -223,6 +224,7 @@ class Tape(TorchFunctionMode):
         versions = [version(tensor) for tensor in given]
         groups = [self.group(tensor) for tensor in given]
         stored = self.stored(args), self.stored(kwargs)
+        told = describe_call(name, func, args, kwargs)
         made = func(*args, **kwargs)
         fill_blanks(name, made, kwargs)
         mutated = [t for t, v in zip(given, versions, strict=True) if version(t) != v]
@@ -253,7 +255,7 @@ class Tape(TorchFunctionMode):
             return made
         if name == "empty" and all(tensor.numel() == 0 for tensor in outputs):
             return made  # newer torch puts what it loads into such a one, and tells no mode of it
-        self.note(func, name, stored, given, outputs, mutated)
+        self.note(func, name, stored, given, outputs, mutated, told)
         return made
 
     def note(
@@ -264,6 +266,7 @@ class Tape(TorchFunctionMode):
         given: list[torch.Tensor],
         outputs: list[torch.Tensor],
         mutated: list[torch.Tensor],
+        told: Any = None,
     ) -> None:
         """Append one entry. On the meta device nothing is computed."""
         if any(tensor.is_meta for tensor in outputs):
@@ -300,6 +303,7 @@ class Tape(TorchFunctionMode):
             any(tensor.dtype in NARROW for tensor in outputs),
             in_16_bits(outputs),
             torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled(),
+            told,
         )
         self.entries.append(entry)
         self.full = len(self.entries) >= MOST_ENTRIES

@@ -61,6 +61,7 @@ class Entry:
     narrow: bool = False  # its results are in 16 bits
     short: bool = False  # and autocast made them so
     cast: bool = False  # autocast was on, also for what a transform does inside
+    told: Any = None  # the call as `calls` compares it
 
 
 @dataclass(slots=True)

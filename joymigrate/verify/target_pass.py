@@ -23,6 +23,8 @@ class PassResult:
     scalars: dict[str, Any] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     error: str | None = None
+    trace: dict[str, Any] = field(default_factory=dict)
+    lines: dict[str, str] = field(default_factory=dict)
 
 
 def examine(
@@ -35,7 +37,7 @@ def examine(
         outcome.rows.append(judge_row(found, reference, dtype))
 
     try:
-        made = isolated.run(report, dtype, reference=reference)
+        made = isolated.run(report, dtype, reference=reference, trace=True)
     except Exception as error:  # the program's own code, on what the baseline fed
         outcome.error = (
             f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}"
@@ -46,6 +48,8 @@ def examine(
     outcome.draws = dict(made.draws.log)
     outcome.scalars = {f"{p}#{c}": v for (p, c), v in made.scalars.items()}
     outcome.failures = dict(made.failures)
+    outcome.trace = made.trace.calls if made.trace is not None else {}
+    outcome.lines = made.lines
     return outcome
 
 

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joymigrate.language import Text
+from joymigrate.verify.calls import cause_of
 from joymigrate.verify.chance import independent, most_left
+from joymigrate.verify.model import Cause
 from joymigrate.verify.optimiser_stage import CLOSE, apart, unequal
 
 SEED, STEPS = 20240607, 3  # of `optimisers.probe`
@@ -29,9 +31,9 @@ Array = NDArray[np.float64]
 Settings = Mapping[str, Any]
 
 
-def cause_of_update(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, Any] | None:
-    """(cause, words) for the first wrong update of one optimiser step, as both sides recorded it;
-    None where no experiment explains it."""
+def cause_of_update(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Cause | None:
+    """Why the first update of one optimiser step is wrong, as both sides recorded it: their code
+    makes other calls, or an experiment explains it."""
     for mine, other in zip(ours["probe"], theirs["probe"], strict=False):
         keys = mine["settings"].keys() & other["settings"].keys()
         if any(unequal(mine["settings"][key], other["settings"][key]) for key in keys):
@@ -40,7 +42,11 @@ def cause_of_update(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple
         pairs = [(a, b) for a, b in results if "updates" in a and "updates" in b]
         if all(apart(a["updates"], b["updates"]) <= CLOSE for a, b in pairs):
             continue
-        return explain_update(str(ours["class"]), mine["settings"], pairs)
+        diff = cause_of(mine.get("trace"), other.get("trace"))
+        if diff is not None:
+            return Cause(diff.cause, diff.words, "diff", diff.lines)
+        found = explain_update(str(ours["class"]), mine["settings"], pairs)
+        return Cause(*found, "experiment") if found is not None else None
     return None
 
 

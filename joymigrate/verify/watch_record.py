@@ -44,6 +44,7 @@ class TwoRuns(Protocol):
     own: set[str]  # inputs that no model made, on both sides
     choosing: set[str]  # models that choose by values
     drawing: set[str]  # models that draw random numbers
+    noise: set[str]  # weights whose gradients are rounding
     short: bool  # anything computes in 16 bits or fewer
     devices: bool  # both sides have the same devices
     view: Display

@@ -1,0 +1,162 @@
+"""Calls of torch as both sides made them: which differ in operator, argument, type or order.
+
+A call is `[name, {argument: value}, line]`, as the documents hold it. Tensors are told by kind and
+shape; devices, copies and casts that change nothing are left out. No torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+from joymigrate.language import Text
+
+Call = Sequence[Any]  # name, arguments, line
+CLOSE = 1e-5  # relative: numbers that were computed in floating point
+MOST = 8  # differences of which the first can be told as the cause
+NAMED = 3  # calls in words
+SAME = {
+    "truediv": "div",
+    "true_divide": "div",
+    "divide": "div",
+    "multiply": "mul",
+    "subtract": "sub",
+}
+SAME |= {"negative": "neg", "matmul": "mm", "bmm": "mm", "absolute": "abs", "addmm": "linear"}
+
+
+@dataclass(frozen=True, slots=True)
+class OtherCall:
+    """One difference: what kind it is, words for it, and the line on each side."""
+
+    cause: str
+    words: Any
+    lines: tuple[str, str]
+
+
+def plain_name(name: str) -> str:
+    """An operator's name without how it is written: `__rmul__`, `mul_` and `mul` are one."""
+    word = name.strip("_")
+    for mark in ("r", "i"):
+        rest = word[1:]
+        if name.startswith("__") and word.startswith(mark) and (rest in SAME or rest in BINARY):
+            word = rest
+    return SAME.get(word, word)
+
+
+BINARY = ("add", "sub", "mul", "div", "pow", "matmul", "floordiv", "mod", "and", "or", "xor")
+
+
+def differences(ours: Sequence[Call], theirs: Sequence[Call]) -> list[OtherCall]:
+    """Every difference of two recordings of the same code, in order."""
+    names = [[plain_name(call[0]) for call in side] for side in (ours, theirs)]
+    found: list[OtherCall] = []
+    matcher = SequenceMatcher(None, names[0], names[1], autojunk=False)
+    for tag, a, a_end, b, b_end in matcher.get_opcodes():
+        if tag == "equal":
+            pairs = zip(ours[a:a_end], theirs[b:b_end], strict=True)
+            found += [one for mine, other in pairs for one in arguments(mine, other)]
+            continue
+        near = line_near(ours, a), line_near(theirs, b)
+        if tag == "replace" and a_end - a == b_end - b == 1:
+            words = Text(
+                "`{have}`, `{want}` in the baseline",
+                have=call_words(theirs[b]),
+                want=call_words(ours[a]),
+            )
+            found.append(OtherCall("another operator", words, (ours[a][2], theirs[b][2])))
+            continue
+        if b_end > b:
+            added = ", ".join(f"`{call_words(call)}`" for call in theirs[b : min(b_end, b + NAMED)])
+            words = Text("{calls} added", calls=added)
+            kind = "an operator added" if tag == "insert" else "other operators"
+            if tag == "replace":
+                gone = ", ".join(
+                    f"`{call_words(call)}`" for call in ours[a : min(a_end, a + NAMED)]
+                )
+                words = Text("{have}, {want} in the baseline", have=added, want=gone)
+            found.append(OtherCall(kind, words, (near[0], theirs[b][2])))
+        else:
+            gone = ", ".join(f"`{call_words(call)}`" for call in ours[a : min(a_end, a + NAMED)])
+            words = Text("{calls} left out", calls=gone)
+            found.append(OtherCall("an operator left out", words, (ours[a][2], near[1])))
+    values = [one for one in found if one.cause != "another shape"]
+    return values or found  # shapes follow from what is computed otherwise before
+
+
+def arguments(mine: Call, other: Call) -> list[OtherCall]:
+    """Arguments of one call that differ, as one difference."""
+    keys = [k for k in {**mine[1], **other[1]} if not same(mine[1].get(k), other[1].get(k))]
+    if not keys:
+        return []
+    tensors = [is_shape(mine[1].get(k)) and is_shape(other[1].get(k)) for k in keys]
+    lines = mine[2], other[2]
+    key = next((k for k, t in zip(keys, tensors, strict=True) if not t), keys[0])
+    have, want = (value(side[1].get(key)) for side in (other, mine))
+    name = plain_name(mine[0])
+    call = f"{name}({have})" if key.isdigit() else f"{name}({key}={have})"
+    words = Text("`{call}`, {want} in the baseline", call=call, want=want)
+    if all(tensors):
+        kinds = [str(side[1].get(key)).partition("[")[0] for side in (mine, other)]
+        cause = "another shape" if kinds[0] == kinds[1] else "another type"
+        return [OtherCall(cause, words, lines)]
+    return [OtherCall("another argument", words, lines)]
+
+
+def is_shape(value: Any) -> bool:
+    """Whether an argument is a tensor, told by kind and shape."""
+    return isinstance(value, str) and value.endswith("]") and "[" in value
+
+
+def same(mine: Any, other: Any) -> bool:
+    """Whether two arguments are the same; computed numbers may differ by rounding."""
+    if isinstance(mine, bool) or isinstance(other, bool):
+        return mine is other
+    if isinstance(mine, int | float) and isinstance(other, int | float):
+        if math.isnan(mine) and math.isnan(other):
+            return True
+        return math.isclose(mine, other, rel_tol=CLOSE, abs_tol=1e-30)
+    if isinstance(mine, list) and isinstance(other, list):
+        return len(mine) == len(other) and all(map(same, mine, other))
+    return bool(mine == other)
+
+
+def value(argument: Any) -> str:
+    """An argument in words."""
+    return (
+        f"{argument:.6g}"
+        if isinstance(argument, float)
+        else "none"
+        if argument is None
+        else str(argument)
+    )
+
+
+def call_words(call: Call) -> str:
+    """A call with its plain arguments."""
+    given: Mapping[str, Any] = call[1]
+    parts = [
+        value(v) if k.isdigit() else f"{k}={value(v)}"
+        for k, v in given.items()
+        if not is_shape(v) and v is not None
+    ]
+    return f"{plain_name(call[0])}({', '.join(parts[:4])})"
+
+
+def line_near(calls: Sequence[Call], at: int) -> str:
+    """The line of the call at a place where the other side has one more."""
+    if not calls:
+        return ""
+    return str(calls[min(at, len(calls) - 1)][2])
+
+
+def cause_of(ours: Sequence[Call] | None, theirs: Sequence[Call] | None) -> OtherCall | None:
+    """The difference that is the cause of a wrong value; None where the calls are the same, or
+    differ in so many places that none of them can be told to be it."""
+    if ours is None or theirs is None:
+        return None
+    found = differences(ours, theirs)
+    return found[0] if 0 < len(found) <= MOST else None
