@@ -13,6 +13,7 @@ ORIGIN = re.compile(
     r"[Nn]ot compiled with CUDA|Found no NVIDIA driver|without CUDA support|CUDA is required"
     r"|no CUDA GPUs are available|on a CUDA device but torch\.cuda\.is_available|CUDA error"
     r"|requires CUDA|CUDA is not available|[Nn]o (?:GPU|CUDA)|needs? a (?:CUDA )?GPU|requires a GPU"
+    r"|has no attribute '_(?i:cuda|nccl)\w*'"
     r"|have NCCL built in|ProcessGroupNCCL is only supported|no NCCL|NVML|nvidia-smi"
     r"|cuda(?:\.\w+)*(?:Tensor)? (?:type )?not available|invalid device.*cuda"
 )

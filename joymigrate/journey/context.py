@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from joymigrate.blame.left import prepare
+from joymigrate.blame.raised import of_first_rank
 from joymigrate.errors import JoyError
 from joymigrate.journey import timed_process
 from joymigrate.journey.entry import PYTHON
-from joymigrate.journey.failing import of_a_rank
 from joymigrate.journey.gates import Gates
 from joymigrate.journey.losses import losses
 from joymigrate.journey.model import Outcome, Request
@@ -49,12 +50,14 @@ def numbers(words: Sequence[str], draws: Path | None = None) -> dict[str, str]:
 
 @dataclass(slots=True)
 class CompletedCommand:
-    """A command that ended: what it printed lies in `log`."""
+    """A command that ended: what it printed lies in `log`, what its processes noted of how they
+    ended in `notes`."""
 
     command: str
     code: int
     log: Path
     losses: Sequence[tuple[float, str]] = ()  # (seconds since the start, line) that name a loss
+    notes: Path | None = None
 
     def text(self) -> str:
         """All that it printed."""
@@ -64,7 +67,7 @@ class CompletedCommand:
         """The program's last lines, without what was added behind them."""
         kept: list[str] = []
         added = False
-        for line in of_a_rank(self.text()).splitlines():
+        for line in of_first_rank(self.text()).splitlines():
             added = bool(OURS.match(line)) or (added and line.startswith("  "))
             if not added:
                 kept.append(line)
@@ -158,7 +161,8 @@ class StepContext:
         path = self.path(log)
         path.parent.mkdir(parents=True, exist_ok=True)
         variables = {name: value for name, value in os.environ.items() if name not in PLACE}
-        variables |= {"PYTHONUNBUFFERED": "1", **environment}
+        notes = path.with_name(f"{path.stem}-stops")
+        variables |= {"PYTHONUNBUFFERED": "1", **prepare(notes), **environment}
         place = cwd or self.request.project
         try:
             code, lines = timed_process.run(
@@ -169,7 +173,7 @@ class StepContext:
                 f"cannot start '{command[0]}': {error.strerror}",
                 help="name the program with --entry as you would start it",
             ) from None
-        return CompletedCommand(shlex.join(command), code, path, lines)
+        return CompletedCommand(shlex.join(command), code, path, lines, notes)
 
     def load(self, name: str) -> Mapping[str, Any]:
         """A JSON file that a command wrote, with what its sentences are made of."""

@@ -1,100 +1,127 @@
-"""Why a program that was not migrated yet ends badly: its own fault, or no GPU in this machine."""
+"""Why a run of a journey stopped: what the journey knows of it, handed to the judge of stops."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
-LINES = 60  # of a log's end
+from joymigrate.blame.judge import asks_for_origin, judge
+from joymigrate.blame.left import read_chain
+from joymigrate.blame.program import Program
+from joymigrate.blame.raised import Raised
+from joymigrate.blame.stop import Evidence, Owner, Site, Stop
+from joymigrate.blame.vendor import load
+from joymigrate.chips import origin
+from joymigrate.journey import original, places
+from joymigrate.journey.context import CompletedCommand, StepContext
+from joymigrate.journey.sites import device_names, sites
+from joymigrate.journey.tree import SKIPPED
+from joymigrate.ledger import Ledger
+from joymigrate.run.rehearse.stopped import list_versions
+
+# What our own commands say of the program that they ran.
+ENDED = re.compile(r"^error: the program ended with exit code (\d+)", re.MULTILINE)
+OURS = re.compile(r"^(?:rehearsal|record|verify|error|  at|  help): ?.*$|^\s*$")
 
 
 class FailureReason(str, Enum):
-    """`unclear`: it said nothing that tells."""
+    """How the unchanged program failed. `unclear`: nothing that is known tells."""
 
     BROKEN = "broken"
     NEEDS_GPU = "needs a GPU"
     UNCLEAR = "unclear"
 
 
-GPU = re.compile(
-    r"cuda|nvidia|nvml|nccl|cudnn|cublas|\bGPUs?\b|libtorch_cuda|\bno accelerator", re.IGNORECASE
-)
-# Errors that a GPU would not mend.
-OWN = re.compile(
-    r"^(?:\w+\.)*(ModuleNotFoundError|ImportError|FileNotFoundError|NotADirectoryError|"
-    r"PermissionError|SyntaxError|IndentationError|TabError|NameError|UnboundLocalError|KeyError|"
-    r"IndexError|TypeError|ZeroDivisionError|UnicodeDecodeError|JSONDecodeError|MemoryError|"
-    r"EOFError)\b"
-    r"|: error: |: No such file or directory$|: command not found$|: No module named "
-    r"|can't open file|: Permission denied$",
-    re.MULTILINE,
-)
-# Python's own lines, and ours: they say nothing about the program.
-FRAMES = re.compile(r"^(\s+File \".*|\s*[\^~]+\s*|error: .*|  (at|help): .*|verify: .*)$")
-# What torchrun says when a rank failed: the rank said why before.
-RANK = re.compile(r"^\[rank\d+\]:\s?", re.MULTILINE)
-LAUNCHER = re.compile(r"^[WE]\d{4} .*torch/distributed/(?:elastic|run).*$", re.MULTILINE)
-# What torchrun and `accelerate launch` say last when a program that they started has failed.
-CHILD_FAILED = re.compile(
-    r"^(?:torch[\w.]*\.ChildFailedError: *|subprocess\.CalledProcessError: .*)$", re.MULTILINE
-)
-FRAME = re.compile(r"^\s*File \"(?P<file>[^\"]+)\", line (?P<line>\d+)", re.MULTILINE)
-TRACEBACK = "Traceback (most recent call last):"
+def explain(
+    at: StepContext,
+    done: CompletedCommand,
+    *,
+    on_chip: bool,
+    refusals: Sequence[Mapping[str, Any]] = (),
+    folder: Path | None = None,
+) -> Stop:
+    """Why a command's program stopped; `folder` is where it ran, unless in the project."""
+    return judge(evidence(at, done, on_chip=on_chip, refusals=refusals, folder=folder))
 
 
-def why(log: str, gpu_here: bool) -> tuple[FailureReason, str]:
-    """The reason, and the line that says it."""
-    log = of_a_rank(log)
-    lines = [line for line in log.strip().splitlines()[-LINES:] if not FRAMES.match(line)]
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    if gpu_here:
-        return FailureReason.BROKEN, last
-    raised = raise_of(lines)
-    # A compiled package that lacks a CUDA library raises ImportError, too.
-    if GPU.search(last) or (raised and GPU.search(raised)):
-        return FailureReason.NEEDS_GPU, last
-    if OWN.search(last):
-        return FailureReason.BROKEN, last
-    return FailureReason.UNCLEAR, last
+def reason(at: StepContext, done: CompletedCommand, stop: Stop) -> FailureReason:
+    """How the unchanged program failed on this machine. With a GPU in it, it is never for want of
+    one."""
+    if not at.gpu_here and asks_for_origin(evidence(at, done, on_chip=False)):
+        return FailureReason.NEEDS_GPU
+    if stop.whose in (Owner.PROGRAM, Owner.ENVIRONMENT) or at.gpu_here:
+        return FailureReason.BROKEN
+    return FailureReason.UNCLEAR
 
 
-def of_a_rank(log: str) -> str:
-    """The log up to the launcher's own traceback, where a launcher says that a program failed."""
-    ends = [found.start() for found in CHILD_FAILED.finditer(log)]
-    if not ends:
-        return log
-    before, _, _ = log[: ends[-1]].rpartition(TRACEBACK)
-    said = LAUNCHER.sub("", RANK.sub("", before)).strip()
-    return said or log
+def evidence(
+    at: StepContext,
+    done: CompletedCommand,
+    *,
+    on_chip: bool,
+    refusals: Sequence[Mapping[str, Any]] = (),
+    folder: Path | None = None,
+) -> Evidence:
+    """All that the journey knows of a program that stopped."""
+    text = done.text()
+    code = ENDED.search(text)
+    said = [line for line in text.splitlines() if not OURS.match(line)]
+    return Evidence(
+        Program((folder or at.request.project).resolve(), tuple(SKIPPED)),
+        read_chain(done.notes, text),
+        int(code[1]) if code else done.code,
+        said[-1].strip() if said else first_words(text),
+        on_chip,
+        before=before(at) if on_chip else None,
+        written=written(at) if on_chip else {},
+        left=tuple(left(at)) if on_chip else (),
+        names=tuple(device_names(at, origin().device)) if on_chip else (),
+        refusals=refusals,
+        versions=list_versions(),
+        vendor=load(at.request.chip),
+    )
 
 
-def raise_of(lines: list[str]) -> str:
-    """The source line of the program that raised: the last indented one before the message."""
-    for line in reversed(lines):
-        if line.startswith("    ") and line.strip():
-            return line.strip()
-    return ""
+def first_words(text: str) -> str:
+    """What a command of ours said that never started the program."""
+    return text.partition("\n")[0].removeprefix("error: ")
 
 
-def find_exception(
-    log: str, project: Path, skipped: Collection[str]
-) -> tuple[str, int, str] | None:
-    """(file below the project, line, message) of the exception that ended the program: the last
-    place in a file of the project. None where the log has no such traceback.
-
-    `skipped` are folders of the project that hold other people's code.
-    """
-    _, mark, last = of_a_rank(log).rpartition(TRACEBACK)
-    if not mark:
+def before(at: StepContext) -> tuple[Raised, ...] | None:
+    """What the unchanged program ended with here: nothing where it ended well, None where it did
+    not run by itself."""
+    baseline = at.before.get("baseline")
+    if baseline is None or baseline.figures.get("of") == "given":
         return None
-    said = next((line for line in last.splitlines() if line and not line[0].isspace()), "")
-    frames = FRAME.finditer(last[: last.index(said)] if said else last)
-    for found in reversed(list(frames)):
-        file = project / found["file"]
-        if file.is_relative_to(project) and file.is_file():
-            own = file.relative_to(project)
-            if not set(skipped) & set(own.parts):
-                return own.as_posix(), int(found["line"]), said.strip()
-    return None
+    if baseline.figures.get("of") == "original" and baseline.figures.get("exit_code") == 0:
+        return ()
+    stop = baseline.figures.get("stop")
+    if not stop or baseline.figures.get("failure") == FailureReason.NEEDS_GPU.value:
+        return None
+    kind, _, message = str(stop["message"]).partition(": ")
+    return (Raised(kind, message),)
+
+
+def written(at: StepContext) -> dict[str, frozenset[int]]:
+    """The lines that the rewrites of this project wrote, by file."""
+    project = at.request.project
+    ledger = Ledger.of(project)
+    found: dict[str, set[int]] = defaultdict(set)
+    for place in places.find(ledger, original.rewrites(ledger, project), project).statements:
+        found[place.path].update(range(place.first, place.last + 1))
+    return {path: frozenset(lines) for path, lines in found.items()}
+
+
+def left(at: StepContext) -> list[Site]:
+    """The sites that the rewriting left."""
+    return [
+        Site(
+            f"{one['path']}:{one['line']}", one["before"], one["rule"],
+            one["reason"] or one["message"],
+        )
+        for one in sites(at)
+    ]  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from joymigrate.blame.text import sentence
 from joymigrate.evidence import GRADES, count_weaker
 from joymigrate.language import Text
 from joymigrate.schema import document, read, setting
@@ -142,6 +143,8 @@ def rehearse(figures: Mapping[str, Any], verdict: str | None, limit: bool) -> An
     code = figures.get("exit_code")
     if code in (None, 0):
         return None
+    if figures.get("stop"):
+        return code, sentence(figures["stop"])
     where = "the simulated chip" if figures.get("rehearsal") else "the chip"
     return code, Text("the program ended with exit code {code} on {where}", code=code, where=where)
 

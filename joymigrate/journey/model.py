@@ -13,6 +13,7 @@ from joymigrate.journey.tree import total
 from joymigrate.language import restore_texts, with_texts
 
 SCHEMA = "joymigrate.journey/1"
+DECISIONS = {"pass": "passes", "fail": "stops", "inconclusive": "not decided"}
 
 
 class Status(str, Enum):
@@ -105,6 +106,24 @@ class Journey:
         return "pass"
 
     @property
+    def decision(self) -> str:
+        """The verdict in words: `passes`, `stops` or `not decided`."""
+        return DECISIONS[self.verdict]
+
+    @property
+    def stop(self) -> Mapping[str, Any]:
+        """What the journey ended with: whose it is, how that is known, what to do next."""
+        ended = next(
+            (one for one in self.outcomes if one.status in (Status.FAILED, Status.STOPPED)), None
+        )
+        if ended is None:
+            return {"whose": None, "how_known": "", "next": ""}
+        found = ended.figures.get("stop")
+        if found:
+            return {key: found[key] for key in ("whose", "how_known", "next")}
+        return {"whose": None, "how_known": ended.held or ended.summary, "next": ended.help}
+
+    @property
     def grades(self) -> dict[str, int]:
         """How many statements about the chip the steps made, by grade."""
         said = [one.figures.get("grades") or {} for one in self.outcomes]
@@ -121,6 +140,8 @@ def to_json(journey: Journey) -> dict[str, Any]:
     found = {
         "schema": SCHEMA,
         "verdict": journey.verdict,
+        "decision": journey.decision,
+        **journey.stop,
         "grade": journey.grade,
         "grades": journey.grades,
         "rehearsal": journey.grade == "rehearsed",

@@ -11,6 +11,7 @@ from joymigrate import __version__
 from joymigrate.journey import steps
 from joymigrate.journey.context import StepContext, numbers
 from joymigrate.journey.model import Outcome, Request
+from joymigrate.journey.sites import LEFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +121,6 @@ def words(request: Request, chip_here: bool) -> dict[str, list[list[str]]]:
     runs = [["joymigrate", *steps.train.words(request, chip_here)]] if again else []
     all_["train"] = [list(request.train or base), *runs, *all_["train"]]
     return all_
-
-
-LEFT = steps.rewrite.LEFT
 
 
 def at(name: str) -> str:

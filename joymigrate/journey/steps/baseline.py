@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from joymigrate.blame.text import lines
 from joymigrate.errors import JoyError
 from joymigrate.journey import original
 from joymigrate.journey.context import CompletedCommand, StepContext, StepFailed
-from joymigrate.journey.failing import FailureReason, why
+from joymigrate.journey.failing import FailureReason, explain, reason
 from joymigrate.journey.losses import write_curve
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.language import Text
@@ -74,7 +76,7 @@ def run(at: StepContext) -> Outcome:
         return Outcome(
             "baseline", Status.DONE, told, figures, (LOG,), verdict="inconclusive", help=help_
         )
-    return explain_failure(at, done, figures)
+    return explain_failure(at, done, figures, elsewhere(at, folder))
 
 
 def program_ended_well(done: CompletedCommand) -> bool:
@@ -87,7 +89,8 @@ def ends_well_alone(
 ) -> bool:
     """Whether a program that ended badly under the recorder ends well without it: what stopped it
     is ours then. One that wants a GPU is not run again."""
-    if why(recorded.text(), at.gpu_here)[0] is FailureReason.NEEDS_GPU:
+    stop = explain(at, recorded, on_chip=False, folder=cwd)
+    if reason(at, recorded, stop) is FailureReason.NEEDS_GPU:
         return False
     return at.plain(log, entry, cwd).code == 0
 
@@ -107,20 +110,20 @@ def empty(done: CompletedCommand) -> Text:
     )
 
 
-def explain_failure(at: StepContext, done: CompletedCommand, figures: dict[str, Any]) -> Outcome:
+def explain_failure(
+    at: StepContext, done: CompletedCommand, figures: dict[str, Any], folder: Path | None = None
+) -> Outcome:
     """The original did not run: say whose fault that is."""
-    text = done.text()
-    reason, said = why(text, at.gpu_here)
-    if not said and done.code == 2 and text.startswith("error: "):  # ours: it was never started
-        reason, said = FailureReason.BROKEN, text.partition("\n")[0].removeprefix("error: ")
-    figures |= {"failure": reason.value, "said": said}
-    if reason is FailureReason.BROKEN:
+    stop = explain(at, done, on_chip=False, folder=folder)
+    why, said = reason(at, done, stop), stop.message
+    figures |= {"failure": why.value, "said": said, "stop": stop.document()}
+    if why is FailureReason.BROKEN:
         told = Text("the program fails before the migration: {said}", said=said)
-        help_ = Text.join("\n\n", (tail(done), INPUT if "EOFError" in said else "", MEND))
+        help_ = Text.join("\n", (*lines(stop.document(), log_of(at, done)), MEND))
         return Outcome("baseline", Status.DONE, told, figures, (LOG,), verdict="fail", help=help_)
     told = (
         Text("the original needs a GPU, and there is none here")
-        if reason is FailureReason.NEEDS_GPU
+        if why is FailureReason.NEEDS_GPU
         else Text("the original ended with exit code {code} here, without a GPU", code=done.code)
     )
     if said:
@@ -136,6 +139,11 @@ def explain_failure(at: StepContext, done: CompletedCommand, figures: dict[str, 
     )
 
 
+def log_of(at: StepContext, done: CompletedCommand) -> str:
+    """The log of a command as the project names it."""
+    return os.path.relpath(done.log, at.request.project)
+
+
 OURS = "This is a fault of joymigrate: please report it with these lines."
 
 
@@ -145,16 +153,10 @@ MEND = (
 )
 
 
-INPUT = (
-    "The program reads its standard input, which is empty here: give it what it asks for in a "
-    "script, with --entry 'bash run.sh'."
-)
-
-
 def recording(request: Request) -> str:
     """How to get a baseline from a machine with a GPU."""
     entry = shlex.join(request.entry)
-    lines = (
+    told = (
         "A baseline of the original can come from a machine with a GPU. There, in the original "
         "sources:",
         "  JOYMIGRATE_SEED=0 PYTHONHASHSEED=0 JOYMIGRATE_DRAWS=1 joymigrate verify record -o "
@@ -164,7 +166,7 @@ def recording(request: Request) -> str:
         f"  joymigrate migrate . --entry {shlex.quote(entry)} --baseline baseline.jmb",
         "Or name how the original runs on this machine's CPU, with --baseline-entry '…'.",
     )
-    return Text.join("\n", lines)
+    return Text.join("\n", told)
 
 
 def check_recording(at: StepContext, bundle: Path) -> Outcome:
@@ -245,9 +247,9 @@ def device_of(program: Any) -> str:
 
 def tail(done: CompletedCommand) -> str:
     """The program's last lines, without the recorder's words."""
-    lines = done.tail().splitlines()
-    cut = next((n for n, line in enumerate(lines) if ENDED.match(line)), len(lines))
-    return "\n".join(lines[:cut])
+    said = done.tail().splitlines()
+    cut = next((n for n, line in enumerate(said) if ENDED.match(line)), len(said))
+    return "\n".join(said[:cut])
 
 
 def recorded_bundle(at: StepContext) -> Path | None:

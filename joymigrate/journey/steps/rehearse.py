@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from joymigrate.blame.stop import Stop
+from joymigrate.blame.text import lines
 from joymigrate.chips import get, origin
 from joymigrate.journey import original, places
 from joymigrate.journey.context import CompletedCommand, StepContext
-from joymigrate.journey.failing import GPU, OWN, find_exception
+from joymigrate.journey.failing import explain
 from joymigrate.journey.model import Outcome, Request, Status
-from joymigrate.journey.steps.rewrite import LEFT, sites_at
-from joymigrate.journey.tree import SKIPPED
+from joymigrate.journey.sites import device_names, sites_at
 from joymigrate.language import Text
 from joymigrate.ledger import Ledger
 from joymigrate.run.rehearse import reach
@@ -60,6 +61,9 @@ def run(at: StepContext) -> Outcome:
     peak = max(found["peak_memory_bytes"].values(), default=0)
     fallbacks, code = found["fallbacks"], found["exit_code"]
     traps = [trap(at, one) for one in found["traps"]]
+    refused = found.get("refusals", [])
+    stop = explain(at, done, on_chip=True, refusals=refused) if code else None
+    log = os.path.relpath(done.log, at.request.project)
     figures = {
         "rehearsal": True,
         "exit_code": code,
@@ -74,6 +78,7 @@ def run(at: StepContext) -> Outcome:
         "grades": dict(found["grades"]),
         "checked_by": found["checked_by"],
         "package": found["package"],
+        "stop": stop.document() if stop else None,
         **ran,
     }
     ended = "ran to its end" if code == 0 else Text("ended with exit code {code}", code=code)
@@ -92,7 +97,7 @@ def run(at: StepContext) -> Outcome:
         figures,
         ("rehearse/rehearse.json", MEMORY, LOG),
         verdict="pass" if code == 0 else "fail",
-        help=advice(at, traps, found, done),
+        help=advice(traps, found, stop, log),
     )
 
 
@@ -136,26 +141,16 @@ def trap_help(at: StepContext, one: Mapping[str, Any], rules: list[Mapping[str, 
     if not rules and one.get("trap") == BACKEND:
         known += [
             Text("its name comes from {places}", places=p)
-            for p in find_device_names(at, BACKEND)[:1]
+            for p in list(device_names(at, BACKEND))[:1]
         ]
     return sentences(known, "; ")
 
 
 def elsewhere(at: StepContext) -> str:
     """Where a device's name comes from that no line of the program names."""
-    places = find_device_names(at, origin().device)
+    places = list(device_names(at, origin().device))
     text = "; ".join(places[:MOST]) or "a configuration file, the command line or a checkpoint"
     return Text("the line takes its device's name from elsewhere: {places}", places=text)
-
-
-def find_device_names(at: StepContext, name: str) -> list[str]:
-    """Where the command line and the project's configuration name a device or a backend."""
-    found = [f"--entry, `{word}`" for word in at.request.entry if name in re.split(r"\W", word)]
-    return found + [
-        f"{one['path']}:{one['line']} `{one['before']}` ({one['rule']})"
-        for one in at.load(LEFT)["findings"]
-        if Path(one["path"]).suffix != ".py" and name in re.split(r"\W", one["before"])
-    ]
 
 
 def remedy(at: StepContext, finding: Mapping[str, Any]) -> str:
@@ -184,21 +179,18 @@ def sentences(parts: Iterable[str | None], mark: str) -> Text:
 
 
 def advice(
-    at: StepContext, traps: list[dict[str, Any]], found: Mapping[str, Any], done: CompletedCommand
+    traps: list[dict[str, Any]], found: Mapping[str, Any], stop: Stop | None, log: str
 ) -> str:
-    """The traps with their remedies, what the program said last, the operators that fell back."""
-    lines: list[str] = ended_at(at, traps, done) if found["exit_code"] != 0 else []
+    """Why the program stopped, the traps with their remedies, the operators that fell back."""
+    told: list[str] = [*lines(stop.document(), log)] if stop else []
     for one in traps:
-        lines.append(Text("{where}: {said}", where=one["where"] or "?", said=one["message"]))
+        told.append(Text("{where}: {said}", where=one["where"] or "?", said=one["message"]))
         if one["remedy"]:
-            lines.append(Text("  help: {remedy}", remedy=one["remedy"]))
-    if found["exit_code"] != 0 and not traps:
-        lines.append(done.tail())
-        lines += before(at, done)
-    if found["exit_code"] == 0:
+            told.append(Text("  help: {remedy}", remedy=one["remedy"]))
+    if stop is None:
         for one in found["fallbacks"]:
             where = Text.join(", ", one.get("where") or ())
-            lines.append(
+            told.append(
                 Text(
                     "{op} runs on the CPU, {calls} call{calls_s} ({where})",
                     op=one["op"],
@@ -206,37 +198,15 @@ def advice(
                     where=where,
                 )
             )
-    return Text.join("\n", lines)
-
-
-def ended_at(at: StepContext, traps: list[dict[str, Any]], done: CompletedCommand) -> list[str]:
-    """The line that ended the program, and what the scan said about it, where no trap is there."""
-    end = find_exception(done.text(), at.request.project, SKIPPED)
-    if end is None or any(one["where"] == f"{end[0]}:{end[1]}" for one in traps):
-        return []
-    path, line, said = end
-    lines: list[str] = [Text("{where}: {said}", where=f"{path}:{line}", said=said)]
-    known = sentences([remedy(at, rule) for rule in sites_at(at, path, line)], "; ")
-    if known:
-        lines.append(Text("  help: {remedy}", remedy=known))
-    elif OWN.search(said) and not GPU.search(said):
-        lines.append("Such an error is rarely the chip's: look at the program first.")
-    return lines
-
-
-def before(at: StepContext, done: CompletedCommand) -> list[str]:
-    """That the program ended in the same way before the migration."""
-    baseline = at.before.get("baseline")
-    said = baseline.figures.get("said") if baseline else None
-    if said and said in done.text():
-        return ["\nIt said the same before the migration: the chip need not be the cause."]
-    return []
+    return Text.join("\n", told)
 
 
 def on_the_chip(
     at: StepContext, done: CompletedCommand, held: Mapping[str, Any], ran: Mapping[str, Any]
 ) -> Outcome:
     """The program itself, on the chip of this machine."""
+    stop = explain(at, done, on_chip=True) if done.code else None
+    log = os.path.relpath(done.log, at.request.project)
     peaks = [peak for one in held["processes"] for peak in one["peak_bytes"].values()]
     return Outcome(
         "rehearse",
@@ -245,10 +215,11 @@ def on_the_chip(
         {
             "rehearsal": False,
             "exit_code": done.code,
+            "stop": stop.document() if stop else None,
             **({"peak_bytes": max(peaks)} if peaks else {}),
             **ran,
         },
         (MEMORY, LOG),
         verdict="pass" if done.code == 0 else "fail",
-        help=Text.join("\n", [done.tail(), *before(at, done)]) if done.code else "",
+        help=Text.join("\n", lines(stop.document(), log)) if stop else "",
     )

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from joymigrate.journey import original
 from joymigrate.journey.context import StepContext, StepFailed
 from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.sites import LEFT
 from joymigrate.language import Text
 from joymigrate.ledger import Ledger
 
-LEFT = "rewrite/left.json"
 TELL = 200  # sites that the result names one by one
 
 
@@ -74,11 +73,3 @@ def site(finding: Mapping[str, Any]) -> dict[str, Any]:
     """A site that is left, as the result names it: lines are those of the rewritten code."""
     kept = ("rule", "tier", "path", "line", "before", "message", "reason")
     return {key: finding[key] for key in kept}
-
-
-def sites_at(at: StepContext, path: str, line: int) -> list[Mapping[str, Any]]:
-    """The sites that were left in one line."""
-    if not Path(at.path(LEFT)).is_file():
-        return []
-    found = at.load(LEFT)["findings"]
-    return [one for one in found if one["path"] == path and one["line"] == line]
