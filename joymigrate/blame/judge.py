@@ -15,6 +15,7 @@ from joymigrate.blame.fold import fold
 from joymigrate.blame.program import is_ours, package_of
 from joymigrate.blame.raised import FATAL_ERROR, Frame, Raised
 from joymigrate.blame.stop import Evidence, Owner, Site, Stop
+from joymigrate.blame.vendor import Incompatibility
 from joymigrate.language import Text
 
 Reason = tuple[Owner, Text, Text]  # whose, how that is known, what to do
@@ -34,6 +35,7 @@ def judge(evidence: Evidence) -> Stop:
         how_known=how,
         next=do,
         frames=tuple(fold(evidence.chain, evidence.program)),
+        edits=row.edits if whose is Owner.PACKAGE and (row := find_row(evidence)) else {},
     )
 
 
@@ -75,7 +77,7 @@ def texts(evidence: Evidence) -> Iterator[str]:
 
 def our_edit(evidence: Evidence) -> Reason | None:
     """A name or a module that is missing in a line that we wrote."""
-    frame = written_frame(evidence)
+    frame = frame_of_ours(evidence)
     if frame is None or not evidence.chain:
         return None
     name = signs.missing_name(evidence.chain[0])
@@ -87,7 +89,7 @@ def our_edit(evidence: Evidence) -> Reason | None:
     return Owner.REWRITE, how, report_edit(evidence)
 
 
-def written_frame(evidence: Evidence) -> Frame | None:
+def frame_of_ours(evidence: Evidence) -> Frame | None:
     """The raising frame, where the rewriting wrote its line."""
     frame = raising_frame(evidence)
     if frame is None:
@@ -125,7 +127,7 @@ def stand_in(evidence: Evidence) -> Reason | None:
         if signs.SIMULATION.search(said) or re.search(evidence.vendor.missing_symbol, said):
             how = Text("the simulation says so itself; a chip may well do it")
             return Owner.SIMULATION, how, Text(signs.NO_SIMULATION)
-    raised = raised_by(evidence)
+    raised = innermost(evidence)
     if raised is not None and is_ours(raised.file) and is_raise(evidence.chain[0], raised):
         how = Text("it was raised in joymigrate's own {file}", file=raised.file.rpartition("/")[2])
         return Owner.SIMULATION, how, Text(signs.REPORT)
@@ -170,18 +172,24 @@ def chip(evidence: Evidence) -> Reason | None:
     return None
 
 
-def known_rows(evidence: Evidence) -> Reason | None:
+def incompatible(evidence: Evidence) -> Reason | None:
     """A row of packages that don't go together explains an exception."""
+    row = find_row(evidence)
+    if row is None:
+        return None
+    how = Text(
+        "{packages}: {why} ({source})",
+        packages=row.named(evidence.versions), why=row.why, source=row.source,
+    )  # fmt: skip
+    return Owner.PACKAGE, how, Text.of(row.do)
+
+
+def find_row(evidence: Evidence) -> Incompatibility | None:
+    """The first row that explains an exception."""
     for one in evidence.chain:
         for row in evidence.vendor.rows:
             if row.explains(one, evidence.versions):
-                how = Text(
-                    "{packages}: {why} ({source})",
-                    packages=row.named(evidence.versions),
-                    why=row.why,
-                    source=row.source,
-                )
-                return Owner.PACKAGE, how, Text.of(row.do)
+                return row
     return None
 
 
@@ -194,7 +202,7 @@ def vendor(evidence: Evidence) -> Reason | None:
     if code:
         how = Text("{package} raised it, as {code}", package=evidence.vendor.package, code=code[0])
         return Owner.PACKAGE, how, Text(signs.OTHER_CALL)
-    raised = raised_by(evidence)
+    raised = innermost(evidence)
     if raised is None:
         return None
     if package_of(raised.file) == evidence.vendor.package and is_raise(one, raised):
@@ -217,7 +225,7 @@ def vendor(evidence: Evidence) -> Reason | None:
 
 def third_party(evidence: Evidence) -> Reason | None:
     """A package that is neither torch nor the vendor's asks for the origin by itself."""
-    raised = raised_by(evidence)
+    raised = innermost(evidence)
     if raised is None or not evidence.chain or not is_raise(evidence.chain[0], raised):
         return None
     name = package_of(raised.file)
@@ -252,7 +260,7 @@ def origin_reached(evidence: Evidence) -> Reason | None:
 
 def our_line(evidence: Evidence) -> Reason | None:
     """A line that we wrote raised, or it moved one of two tensors that meet."""
-    if written_frame(evidence) is not None:
+    if frame_of_ours(evidence) is not None:
         how = Text("the rewriting wrote {line}", line=place(evidence))
         return Owner.REWRITE, how, report_edit(evidence)
     mixed = any(signs.MIXED.search(said) for said in texts(evidence))
@@ -264,7 +272,7 @@ def our_line(evidence: Evidence) -> Reason | None:
 
 def our_reference(evidence: Evidence) -> Reason | None:
     """An error of Python's own in a file of ours."""
-    raised = raised_by(evidence)
+    raised = innermost(evidence)
     if raised is None or not is_ours(raised.file) or evidence.chain[0].name == "RuntimeError":
         return None  # torch's kernels raise RuntimeError below our frames
     how = Text("it was raised in joymigrate's own {file}", file=raised.file.rpartition("/")[2])
@@ -289,7 +297,7 @@ RULES: tuple[Rule, ...] = (
     stand_in,
     original_stops,
     chip,
-    known_rows,
+    incompatible,
     vendor,
     third_party,
     origin_reached,
@@ -304,12 +312,12 @@ def asks_for_origin(evidence: Evidence) -> bool:
     said = [*texts(evidence)]
     if any(signs.ORIGIN.search(one) or signs.NO_CUDA_LIBRARY.search(one) for one in said):
         return True
-    frame = raised_by(evidence)
+    frame = innermost(evidence)
     own = frame is not None and evidence.program.holds(frame.file)
     return bool(own and frame and signs.QUESTION.search(frame.text))
 
 
-def raised_by(evidence: Evidence) -> Frame | None:
+def innermost(evidence: Evidence) -> Frame | None:
     """The innermost frame of the last exception."""
     frames = evidence.chain[0].frames if evidence.chain else ()
     return frames[-1] if frames else None
@@ -321,9 +329,11 @@ def is_raise(one: Raised, frame: Frame) -> bool:
 
 
 def site_at(evidence: Evidence) -> Site | None:
-    """The site that was left in the line that raised."""
+    """The site of the origin's name that was left in the line that raised: others there are
+    beside it."""
     where = place(evidence)
-    return next((site for site in evidence.left if site.where == where), None)
+    found = (site for site in evidence.left if site.where == where)
+    return next((site for site in found if signs.WORD.search(site.code)), None)
 
 
 def in_package(frame: Frame) -> str:

@@ -21,6 +21,7 @@ ORIGIN = re.compile(
 QUESTION = re.compile(
     r"^(?:assert|raise|sys\.exit|exit)\b.*(?:cuda|nccl|nvidia|\bGPU)", re.IGNORECASE | re.DOTALL
 )
+WORD = re.compile(r"cuda|nccl|nvidia", re.IGNORECASE)
 SIMULATION = re.compile(r"has no simulation|rehearsal device:|stand-in: |has no stand-in")
 MIXED = re.compile(r"Expected all tensors to be on the same device|two devices, ")
 NO_CUDA_LIBRARY = re.compile(r"lib(?:cud\w*|cublas\w*|nvrtc|nccl|nvinfer)\.so")

@@ -72,6 +72,7 @@ class Stop:
     how_known: Text
     next: Text
     frames: tuple[str, ...] = ()  # folded
+    edits: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """The stop as reports hold it."""
@@ -82,4 +83,5 @@ class Stop:
             "how_known": self.how_known,
             "next": self.next,
             "frames": list(self.frames),
+            "edits": dict(self.edits),
         }

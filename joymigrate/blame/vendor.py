@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -24,7 +24,7 @@ NEVER = r"(?!)"  # matches nothing
 class Incompatibility:
     """One row: `packages` are distributions with their versions, `symptom` a pattern of
     `Type: message`, `frame` part of a file that the traceback passes. `says` is the message as
-    it was recorded, `source` where."""
+    it was recorded, `source` where; `edits` what to write in the program instead of what."""
 
     name: str
     packages: Mapping[str, str]
@@ -34,6 +34,7 @@ class Incompatibility:
     source: str
     says: str
     frame: str = ""
+    edits: Mapping[str, str] = field(default_factory=dict)
 
     def explains(self, one: Raised, versions: Mapping[str, str]) -> bool:
         """Whether an exception is this row's, with the versions that are installed."""
@@ -94,4 +95,5 @@ def read_row(name: str, row: Mapping[str, Any]) -> Incompatibility:
         source=row["source"],
         says=row["says"],
         frame=row.get("frame", ""),
+        edits=row.get("edits", {}),
     )

@@ -11,6 +11,7 @@ import typer
 
 from joymigrate.cli._color import use_color
 from joymigrate.cli._dashes import WithProgram
+from joymigrate.cli._entry import asker, choose_entry
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of
@@ -63,6 +64,12 @@ def command(
         help="Devices of the simulated machine (default: as many as the entry starts processes).",
     ),
     unsafe: bool = typer.Option(False, "--unsafe", help="Also edits that need a look."),
+    rounds: int = typer.Option(
+        5, "--rounds", min=0, max=20, help="Most mends that are tried on a copy against a stop."
+    ),
+    yes: bool = typer.Option(
+        False, "--yes", help="Take mends that cure a stop into the work tree."
+    ),
     allow_dirty: bool = typer.Option(False, "--allow-dirty", help="Uncommitted changes are fine."),
     until: str | None = typer.Option(None, "--until", metavar="STEP", help="Stop after this step."),
     fresh: bool = typer.Option(False, "--fresh", help="Begin anew, whatever was done before."),
@@ -86,6 +93,7 @@ def command(
     """Take PATH from CUDA to another chip, step by step, as far as the gates let it."""
     from joymigrate import chips, config
     from joymigrate.journey import Request, devices_of, read_entry, read_gates, run_journey
+    from joymigrate.journey.runner import check_step_name
 
     one_of(format, FORMATS, "--format")
     lang = language_of(lang, path)
@@ -102,7 +110,11 @@ def command(
     gates = read_gates(settings["gates"], settings.sources["gates"])
     chip = chips.target(to or settings["to"])
     project = path.resolve()
-    words = read_entry(chosen_entry(entry, program or []), project)
+    check_step_name(until)
+    named = chosen_entry(entry, program or [])
+    if not named and not dry_run and serve is None and until not in ("scan", "rewrite"):
+        named = choose_entry(project, asker())
+    words = read_entry(named, project)
     request = Request(
         project=project,
         entry=words,
@@ -117,6 +129,8 @@ def command(
         devices=devices or devices_of(words, project),
         unsafe=unsafe,
         allow_dirty=allow_dirty,
+        rounds=rounds,
+        yes=yes,
     )
     here = is_here(chip.name)
     if dry_run:

@@ -87,6 +87,7 @@ class StepContext:
     before: Mapping[str, Outcome] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
     rewrite_step: str | None = None
+    mended: bool = False  # this step changed the project's code
 
     def path(self, name: str) -> Path:
         """A file of this journey."""

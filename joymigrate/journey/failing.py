@@ -77,8 +77,8 @@ def evidence(
         said[-1].strip() if said else first_words(text),
         on_chip,
         before=before(at) if on_chip else None,
-        written=written(at) if on_chip else {},
-        left=tuple(left(at)) if on_chip else (),
+        written=lines_of_ours(at) if on_chip else {},
+        left=tuple(left_sites(at)) if on_chip else (),
         names=tuple(device_names(at, origin().device)) if on_chip else (),
         refusals=refusals,
         versions=list_versions(),
@@ -106,7 +106,7 @@ def before(at: StepContext) -> tuple[Raised, ...] | None:
     return (Raised(kind, message),)
 
 
-def written(at: StepContext) -> dict[str, frozenset[int]]:
+def lines_of_ours(at: StepContext) -> dict[str, frozenset[int]]:
     """The lines that the rewrites of this project wrote, by file."""
     project = at.request.project
     ledger = Ledger.of(project)
@@ -116,7 +116,7 @@ def written(at: StepContext) -> dict[str, frozenset[int]]:
     return {path: frozenset(lines) for path, lines in found.items()}
 
 
-def left(at: StepContext) -> list[Site]:
+def left_sites(at: StepContext) -> list[Site]:
     """The sites that the rewriting left."""
     return [
         Site(

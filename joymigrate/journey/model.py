@@ -49,6 +49,8 @@ class Request:
     baseline_entry: tuple[str, ...] = ()
     train: tuple[str, ...] = ()
     devices: int | None = None
+    rounds: int = 5
+    yes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ def run_step(
         asked=planned.request_document(journey.request),
     )
     after = snapshot(project)
-    if planned.name == "rewrite":
+    if planned.name == "rewrite" or at.mended:
         journey = replace(journey, files=after)
     else:  # the user's own edits in the meantime must be seen by the next call
         wrote = find_written(before, after)

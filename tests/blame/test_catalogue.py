@@ -52,7 +52,7 @@ def judged(row: dict[str, Any], project: Path) -> Stop:
             on_chip,
             before,
             {file: frozenset(lines) for file, lines in row.get("wrote", {}).items()},
-            tuple(Site(where, "", rule) for where, rule in row.get("left", {}).items()),
+            tuple(Site(where, *site) for where, site in row.get("left", {}).items()),
             refusals=row.get("refusals", ()),
             versions=VERSIONS,
             vendor=load("ascend"),
@@ -69,5 +69,5 @@ def test_a_stop_has_its_owner_and_its_line(name: str, tmp_path: Path) -> None:
     stop = judged(row, tmp_path)
     assert (stop.whose.value, stop.line or None) == (row["whose"], row["line"])
     assert stop.message
-    assert stop.how_known
+    assert row.get("says", "") in stop.how_known
     assert stop.next

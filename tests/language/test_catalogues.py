@@ -69,7 +69,8 @@ PACKAGES = [
     "verify/ops/judge.py", "verify/ops/operator.py", "verify/ops/replay.py", "verify/rest_stage.py",
     "verify/printed_stage.py", "verify/rest_cause.py", "verify/task", "verify/update_cause.py",
     "verify/watch_stage.py",
-    "journey/gates.py", "journey/plan.py", "journey/runner.py", "journey/steps", "cli/_progress.py",
+    "journey/gates.py", "journey/mending.py", "journey/plan.py", "journey/runner.py",
+    "journey/steps", "cli/_progress.py",
 ]  # fmt: skip
 
 

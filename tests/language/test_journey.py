@@ -168,7 +168,11 @@ def test_a_baseline_that_fails_by_itself_says_so_in_chinese(tmp_path: Path) -> N
     found = failed_baseline(travelling(tmp_path), KEY_ERROR)
     say = Language("zh")
     assert say(found.summary) == "程序在迁移之前即已失败：KeyError: 'lr'"
-    assert say(found.help).startswith("Traceback:\nKeyError: 'lr'\n\n尚未做任何改动")
+    told = say(found.help)
+    assert told.startswith(
+        "停在 train.py:1：KeyError: 'lr'\n  归属：程序自身（原程序未经改动就在此停止"
+    )
+    assert "尚未做任何改动" in told
 
 
 def test_a_first_divergence_is_told_in_chinese(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from joymigrate.blame.stop import Stop
 from joymigrate.blame.text import lines
 from joymigrate.chips import get, origin
-from joymigrate.journey import original, places
+from joymigrate.journey import mending, original, places
 from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.failing import explain
 from joymigrate.journey.model import Outcome, Request, Status
@@ -43,8 +44,9 @@ def devices(request: Request) -> list[str]:
     return ["--devices", str(request.devices)] if request.devices else []
 
 
-def run(at: StepContext) -> Outcome:
-    """What breaks, what falls back, how much memory."""
+def run(at: StepContext, *, mends: bool = True) -> Outcome:
+    """What breaks, what falls back, how much memory; `mends` tries on copies what would cure a
+    stop, and takes it where the user said so."""
     result, folder = str(at.path("rehearse/rehearse.json")), at.path(MEMORY_FOLDER)
     chip = get(at.request.chip)
     memory.ask(folder, chip.package or "torch", chip.module.removeprefix("torch."))
@@ -63,6 +65,10 @@ def run(at: StepContext) -> Outcome:
     traps = [trap(at, one) for one in found["traps"]]
     refused = found.get("refusals", [])
     stop = explain(at, done, on_chip=True, refusals=refused) if code else None
+    cure = try_cure(at, stop) if stop and mends else Cure()
+    if cure.step:  # the mended program is the one to tell of
+        again = run(at, mends=False)
+        return replace(again, help=Text.join("\n", (*cure.told, again.help)))
     log = os.path.relpath(done.log, at.request.project)
     figures = {
         "rehearsal": True,
@@ -97,8 +103,32 @@ def run(at: StepContext) -> Outcome:
         figures,
         ("rehearse/rehearse.json", MEMORY, LOG),
         verdict="pass" if code == 0 else "fail",
-        help=advice(traps, found, stop, log),
+        help=advice(traps, found, stop, log, cure),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """What was tried on copies against a stop, in words; `step` took it into the work tree."""
+
+    told: tuple[Text, ...] = ()
+    step: str | None = None
+
+
+def try_cure(at: StepContext, stop: Stop) -> Cure:
+    """Try what may cure a stop on copies of the project; with `--yes` what cured it is taken."""
+    rounds = mending.try_mends(
+        at, stop.document(), lambda place: words(at.request, at.chip_here, place)
+    )
+    tree = mending.last_tree(at, rounds)
+    step = None
+    if tree is not None:
+        made = mending.write_patch(at, rounds, tree)
+        if at.request.yes:
+            step = mending.take(at, rounds, made)
+            at.mended = step is not None
+    place = os.path.relpath(at.path(mending.PATCH), at.request.project)
+    return Cure(tuple(mending.lines(rounds, step, place)), step)
 
 
 def rewritten_places(at: StepContext) -> places.Places:
@@ -179,11 +209,19 @@ def sentences(parts: Iterable[str | None], mark: str) -> Text:
 
 
 def advice(
-    traps: list[dict[str, Any]], found: Mapping[str, Any], stop: Stop | None, log: str
+    traps: list[dict[str, Any]],
+    found: Mapping[str, Any],
+    stop: Stop | None,
+    log: str,
+    cure: Cure | None = None,
 ) -> str:
-    """Why the program stopped, the traps with their remedies, the operators that fell back."""
+    """Why the program stopped and what cures it, the traps with their remedies, the operators that
+    fell back."""
     told: list[str] = [*lines(stop.document(), log)] if stop else []
+    told += cure.told if cure else ()
     for one in traps:
+        if stop is not None and one["where"] == stop.line:
+            continue  # the stop itself, which was said
         told.append(Text("{where}: {said}", where=one["where"] or "?", said=one["message"]))
         if one["remedy"]:
             told.append(Text("  help: {remedy}", remedy=one["remedy"]))
