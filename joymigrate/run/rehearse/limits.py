@@ -11,6 +11,7 @@ called refused where no way to match the two takes it.
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,23 +24,28 @@ from joymigrate.chips import rules_root
 from joymigrate.chips.answers import TensorAnswer, align, answers_for, read_answers
 from joymigrate.chips.slow_kernels import read_slow, slow_for
 from joymigrate.language import Text
+from joymigrate.run.rehearse.constraints import (
+    DTYPES as OF_DTYPES,
+)
+from joymigrate.run.rehearse.constraints import (
+    RANK,
+    Broken,
+    Call,
+    Tensor,
+    deepest,
+    judge,
+    read_constraints,
+)
 from joymigrate.run.rehearse.settings import HOST_MODELS
+from joymigrate.schema import read_yaml
 
 ANSWERS = Path("ascend") / "ops" / "host_answers.csv"
 TABLE = Path("ascend") / "ops" / "kernel_parameters.csv"
 SLOW = Path("ascend") / "ops" / "kernel_aicpu.csv"
 ABSENT = Path("ascend") / "ops" / "kernel_models.csv"
 DOCUMENTS = "ops-nn e5c3fa9, ops-math c419332, ops-transformer c29bc10, ops-cv 6ae8765 (2025-11)"
-# Chip models whose every kernel lacks a dtype, by the beginning of the model's name.
-MODELS: Mapping[str, Mapping[str, str]] = {
-    "Ascend910A": {"bfloat16": "Atlas training series has no BFLOAT16 (kernel documents)"},
-    "Ascend910Pro": {"bfloat16": "Atlas training series has no BFLOAT16 (kernel documents)"},
-    "Ascend310P": {"bfloat16": "Atlas inference series has no BFLOAT16 (kernel documents)"},
-    "Ascend310B": {"bfloat16": "Atlas 200I/500 A2 has no BFLOAT16 (kernel documents)"},
-}
-# Every one but the 950 series: aclnnCast and aclnnInplaceCopy list no eight-bit floats for them.
-EIGHT_BITS = ("float8_e5m2", "float8_e4m3fn", "hifloat8")
-NO_EIGHT_BITS = "no float8 before Atlas 350 (documents of aclnnCast, aclnnInplaceCopy)"
+MODELS = Path("ascend") / "kernels" / "models.yaml"
+CONSTRAINTS = Path("ascend") / "kernels" / "families"
 # These make or move bytes, or are refused by the package itself. A dropout mask is drawn by shape
 # alone, and is packed bits (uint8) on the chip, where ours is one bool per element.
 SILENT = (
@@ -48,7 +54,6 @@ SILENT = (
 )
 
 
-MOST_DIMENSIONS = 8
 FEW = 3  # tensors that may be absent though their document calls them required
 # Tensors that the rehearsal makes in another form than the chip, so that their dtype says nothing:
 # pooling keeps int64 positions here, and a packed mask or int32 there.
@@ -132,9 +137,9 @@ class DeepTensor:
 
     kernel: str
     dimensions: int
+    most: int
+    source: str
     dtype: str = ""
-    source: str = 'the kernels\' host code: "cannot be larger than 8 dimensions" (ops-math c419332)'
-    most: int = MOST_DIMENSIONS
 
     @property
     def message(self) -> Text:
@@ -181,10 +186,8 @@ class Limits:
         self.slow_kernels = slow_for(read_slow(rules_root() / SLOW), model)
         absent = read_absent(rules_root() / ABSENT)
         self.absent = {kernel: source for kernel, (on, source) in absent.items() if model in on}
-        self.model: dict[str, str] = dict.fromkeys(EIGHT_BITS, NO_EIGHT_BITS)
-        for beginning, lacking in MODELS.items():
-            if soc.startswith(beginning):
-                self.model.update(lacking)
+        self.model = read_lacking(rules_root() / MODELS, soc)
+        self.relations = read_constraints(rules_root() / CONSTRAINTS)
 
     def judges(self, kernels: Sequence[str]) -> bool:
         """Whether a table says something about every one of these kernels."""
@@ -192,18 +195,21 @@ class Limits:
         known = [any(k in one for one in tables) for k in kernels if k not in SILENT]
         return bool(kernels) and all(known)
 
-    def refused(self, forms: Sequence[str]) -> list[Refusal | DeepTensor]:
+    def refused(self, forms: Sequence[str]) -> list[Refused]:
         """What the kernels of one operator would refuse; `forms` are theirs (Shim.forms)."""
-        found: dict[Any, Refusal | DeepTensor] = {}
+        return self.judged(forms)[1]
+
+    def judged(self, forms: Sequence[str]) -> tuple[frozenset[str], list[Refused]]:
+        """The same with the kinds of limits that were compared of any of the kernels."""
+        kinds: frozenset[str] = frozenset()
+        found: dict[str, Refused] = {}
         for form in forms:
-            kernel, *tensors = form.split()
-            deep = self.too_deep(form)
-            if deep is not None:
-                found.setdefault(kernel, deep)
-            dtypes = [DTYPES.get(int(one[1:].split("/")[0]), "") for one in tensors]
-            for refusal in self.refused_by(kernel, dtypes):
-                found.setdefault((refusal.kernel, refusal.parameter, refusal.dtype), refusal)
-        return list(found.values())
+            kernel, *tokens = form.split()
+            compared, refusal = self.judge(kernel, call_of_form(tokens))
+            kinds |= compared
+            if refusal is not None:
+                found.setdefault(str(refusal.message), refusal)
+        return kinds, list(found.values())
 
     def slow(self, forms: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """Kernels of one operator that run on the chip's own CPU, and who says so."""
@@ -216,15 +222,49 @@ class Limits:
                 found.update(dict.fromkeys(row.slow, row.source))
         return tuple(found), next(iter(found.values()), "")
 
-    def too_deep(self, form: str) -> DeepTensor | None:
-        """A tensor of more dimensions than any kernel takes."""
-        kernel, *tensors = form.split()
-        depths = [int(one.split("/")[1]) for one in tensors if one[0] == "T"]
-        most = max(depths, default=0)
-        own = [one.most for one in self.answers.get(kernel, ()) if one.most]
-        if own and most > own[0]:
-            return DeepTensor(kernel, most, source=self.answers[kernel][0].source, most=own[0])
-        return DeepTensor(kernel, most) if most > MOST_DIMENSIONS else None
+    def too_deep(self, kernel: str, most: int) -> DeepTensor | None:
+        """A tensor of more dimensions than a kernel was recorded to take."""
+        own = [one for one in self.answers.get(kernel, ()) if one.most]
+        if own and most > own[0].most:
+            return DeepTensor(kernel, most, own[0].most, own[0].source)
+        return None
+
+    def names_of(self, kernel: str, call: Call) -> list[str]:
+        """The parameters of a call's slots; none where their number does not say which is which."""
+        declared = self.answers.get(kernel) or self.parameters.get(kernel, ())
+        for known in (declared, [one for one in declared if one.optional not in ("yes", True)]):
+            if known and len(known) == len(call.slots):
+                return [getattr(one, "parameter", "") or getattr(one, "name", "") for one in known]
+        return []
+
+    def refused_call(
+        self,
+        kernel: str,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+    ) -> Refused | None:
+        """What is refused of a whole call, or None. Arguments are in the order of the kernel's own:
+        tensors as mappings with `dtype` or `number` (aclDataType) and `shape`, lists of them, None
+        where an optional one is left out, and attributes as text or numbers."""
+        call = call_of([*inputs, *outputs])
+        return self.judge(kernel, call)[1]
+
+    def judge(self, kernel: str, call: Call) -> tuple[frozenset[str], Refused | None]:
+        """Which kinds of limits were compared, and the first that the call breaks."""
+        kinds = {OF_DTYPES} if self.judges([kernel]) and kernel not in SILENT else set()
+        flat = [s[0] if isinstance(s, tuple) and s else s for s in call.there]
+        dtypes = [one.dtype if isinstance(one, Tensor) else "" for one in flat]
+        refusals = self.refused_by(kernel, dtypes)
+        if any(one.most for one in self.answers.get(kernel, ())):
+            kinds.add(RANK)
+        if refusals:
+            return frozenset(kinds), refusals[0]
+        deep = self.too_deep(kernel, deepest(call))
+        if deep is not None:
+            return frozenset(kinds), deep
+        names = self.names_of(kernel, call)
+        compared, broken = judge(kernel, self.relations.get(kernel, ()), call, names)
+        return frozenset(kinds) | compared, broken
 
     def refused_by(self, kernel: str, dtypes: Sequence[str]) -> list[Refusal]:
         """What one kernel would refuse of the dtypes of its tensors, in order."""
@@ -302,6 +342,64 @@ class Limits:
         the refusal may then be about something else."""
         own = [p for p in self.parameters.get(kernel, ()) if p.name == answer.parameter]
         return any(dtype in parameter.dtypes for parameter in own)
+
+
+Refused = Refusal | DeepTensor | Broken
+
+
+@cache
+def read_lacking(path: Path, soc: str) -> Mapping[str, str]:
+    """Dtypes that no kernel of a model takes, and who says so."""
+    rows = read_yaml(path)["lacking"]
+    return {
+        dtype: row["source"]
+        for row in rows
+        if not row["models"] or soc.startswith(tuple(row["models"]))
+        for dtype in row["dtypes"]
+    }
+
+
+def call_of_form(tokens: Sequence[str]) -> Call:
+    """A call from the tokens of a form: `T0/2/3x4`, `L0/2`; sizes may be missing."""
+    slots: list[Any] = []
+    for token in tokens:
+        if token[0] not in "TL":
+            continue
+        number, count, *sizes = token[1:].split("/")
+        dtype = DTYPES.get(int(number), "")
+        if token[0] == "L":
+            slots.append((Tensor(dtype, ()),) * max(int(count), 1))
+            continue
+        known = sizes[0].split("x") if sizes and sizes[0] else []
+        shape = tuple(map(int, known)) if sizes else (1,) * int(count)
+        slots.append(Tensor(dtype, shape))
+    return Call(tuple(slots))
+
+
+def call_of(arguments: Sequence[Any]) -> Call:
+    """A call from its arguments one by one (see `Limits.refused_call`)."""
+    slots: list[Any] = []
+    arrays, numbers = [], []
+    for one in arguments:
+        if one is None:
+            slots.append(None)
+        elif isinstance(one, Mapping):
+            slots.append(tensor_of(one))
+        elif isinstance(one, (list, tuple)):
+            slots.append(tuple(tensor_of(part) for part in one))
+        elif isinstance(one, int) or re.fullmatch(r"-?\d+", str(one)):
+            numbers.append(int(one))
+        else:
+            array = re.fullmatch(r"IntArrayDesc\(([-\d, ]*)\)", str(one))
+            if array:
+                arrays.append(tuple(int(v) for v in array[1].split(",") if v.strip()))
+    return Call(tuple(slots), tuple(arrays), tuple(numbers))
+
+
+def tensor_of(raw: Mapping[str, Any]) -> Tensor:
+    """A tensor from a mapping with its dtype, by number (aclDataType) or by name, and its shape."""
+    dtype = DTYPES.get(raw["number"], "") if "number" in raw else str(raw["dtype"])
+    return Tensor(dtype, tuple(raw["shape"]))
 
 
 def refuses(parameter: Parameter, dtype: str) -> bool:

@@ -9,14 +9,16 @@ from typing import Any
 from joymigrate.blame import text
 from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import tell, tidy
+from joymigrate.run.rehearse.constraints import KINDS, NOBODY
 from joymigrate.run.rehearse.settings import Settings
 from joymigrate.run.rehearse.since import release_lines, some_releases
 
 SCHEMA = "joymigrate.rehearsal/1"
+COMPARED = (
+    "of {calls} calls the chip's recorded limits were compared: dtypes of {dtypes}, "
+    "ranks of {rank}, relations of {relations}, shapes of {shapes}, attributes of {attributes}"
+)
 WAYS = ("vendor_cpp", "reference", "cpu_alias")
-# Who judged the arguments of a call: the tables, or nobody (no kernel of the call is documented, it
-# depends on data, or there were too many forms of one operator).
-CHECKS = ("documents", "nobody")
 
 
 def summarise(
@@ -29,7 +31,7 @@ def summarise(
     """One document for all processes; `measured` are the calibration's rows of their operators,
     `stop` says why the program ended with an error."""
     operators = merged_operators(records)
-    refused = refusals(records)
+    refused, judged = refusals(records), count_judged(records)
     on_cpu = fallbacks(records)
     return {
         "schema": SCHEMA,
@@ -69,7 +71,12 @@ def summarise(
         "ordered": count_ordered(settings, records),
         "slow_kernels": slow_kernels(records),
         "documented": [row for row in refused if row["grade"] == "documented"],
-        "arguments_judged": count_judged(records),
+        "judged": judged,
+        "arguments_judged": {
+            "calls": judged["calls"],
+            "by": {"documents": judged["calls"] - judged["nobody"]},
+            "nobody": judged["nobody"],
+        },
         "differences": [
             {"op": name, "vendor": text}
             for name, text in sorted(
@@ -190,11 +197,12 @@ def slow_kernels(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def count_judged(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How many calls had their arguments judged, and by whom; the rest were judged by nobody."""
+    """In how many calls each kind of limit was compared, and of how many nothing was."""
     counts = sum_counters(records, "checks") + sum_counters(records, "repeated_checks")
     calls = sum(total(record["calls"]) for record in records)
-    by = {who: counts[who] for who in CHECKS if who != "nobody"}
-    return {"calls": calls, "by": by, "nobody": calls - sum(by.values())}
+    known = {kinds: count for kinds, count in counts.items() if kinds != NOBODY}
+    by = {kind: sum(n for kinds, n in known.items() if kind in kinds.split()) for kind in KINDS}
+    return {"calls": calls, **by, "nobody": calls - sum(known.values())}
 
 
 def races(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -385,11 +393,7 @@ def slow_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def refusal_line(result: Mapping[str, Any]) -> str:
     """How many calls the chip would refuse, and of how many that was asked."""
-    shown = result["arguments_judged"]
-    asked = shown["calls"] - shown["nobody"]
-    share = tell(
-        "arguments of {asked} of {calls} calls were judged", asked=asked, calls=shown["calls"]
-    )
+    share = tell(COMPARED, **{kind: result["judged"][kind] for kind in ("calls", *KINDS)})
     calls = sum(row["calls"] for row in result["refusals"])
     if not calls and result.get("stopped"):
         return tell("refusals until it stopped: none; {share}", share=share)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from joymigrate.run.rehearse import generators, shape_rules
 from joymigrate.run.rehearse.callsite import call_site
+from joymigrate.run.rehearse.constraints import KINDS, NOBODY, SHAPES
 from joymigrate.run.rehearse.limits import Limits
 from joymigrate.run.rehearse.operator import Operator
 from joymigrate.run.rehearse.record import Record
@@ -34,7 +35,7 @@ class VendorPass:
     results: tuple[Tensor | None, ...] | None = None
     kernels: tuple[str, ...] = ()  # that the chip would have run
     refusals: tuple[str, ...] = ()  # keys of the record's
-    judge: str = "nobody"  # who judged the arguments: see `CHECKS` in summary.py
+    judge: str = NOBODY  # which kinds of limits were compared
     slow: str = ""  # key of the record's slow kernels
 
 
@@ -78,8 +79,8 @@ class Vendor:
                 generator.set_state(state)
         kernels = tuple(self.shim.since(asked))
         forms = self.shim.forms(start)
-        refusals = self.refuse(operator, forms, args, kwargs)
-        judge = "documents" if self.limits.judges(kernels) else "nobody"
+        refusals, compared = self.refuse(operator, forms, args, kwargs)
+        judge = " ".join(kind for kind in KINDS if kind in compared) or NOBODY
         slow = self.note_slow(operator, forms)
         if operator.writes:
             return VendorPass(True, None, kernels, refusals, judge, slow)
@@ -102,11 +103,14 @@ class Vendor:
         forms: Sequence[str],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-    ) -> tuple[str, ...]:
-        """Note what the tables say that the chip would refuse; under `--strict` raise it."""
+    ) -> tuple[tuple[str, ...], frozenset[str]]:
+        """Note what the tables say that the chip would refuse; under `--strict` raise it.
+        Also which kinds of limits were compared."""
         keys = []
-        found = self.limits.refused(forms)
+        compared, found = self.limits.judged(forms)
         shapes = shape_rules.find_refusal(operator.name, named_arguments(operator, args, kwargs))
+        if operator.name.partition(".")[0] in shape_rules.RULES:
+            compared |= {SHAPES}
         for refusal in [*found, *([shapes] if shapes else [])]:
             where = call_site()
             keys.append(
@@ -121,12 +125,12 @@ class Vendor:
                 )
             )
             if self.strict:
-                self.record.checks["documents"] += 1
+                self.record.checks[" ".join(k for k in KINDS if k in compared) or NOBODY] += 1
                 raise RuntimeError(
                     f"rehearsal: {refusal.message} ({operator.name}); the chip refuses this call "
                     f"(documented: {refusal.source}; {where})"
                 )
-        return tuple(keys)
+        return tuple(keys), compared
 
     def own_memory(self, result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | None:
         """A result tensor that can be filled: plain memory that is no argument's."""

@@ -181,8 +181,9 @@ JOY_PUBLIC int aclGetViewShape(const aclTensor *t, int64_t **size, uint64_t *dim
   return 0;
 }
 
-/* ---- the forms of what was asked for: `aclnnAdd T0/2 T0/2 S T0/2` is a kernel with the types and
- * dimensions of its tensors in order; `L` is a list (type of its first, how many) */
+/* ---- the forms of what was asked for: `aclnnAdd T0/2/3x4 T0/1/4 T0/2/3x4` is a kernel with the
+ * types, dimensions and sizes of its tensors in order; `L` is a list (type of its first with
+ * elements, how many, sizes of the very first) */
 static __thread char forms[1 << 15];
 static __thread size_t forms_used;
 JOY_PUBLIC const char *joy_forms(void) { return forms; }
@@ -207,7 +208,8 @@ static void note_form(int number, const joy_frame *frame) {
     int kind = joy_descriptor_kind(word);
     if (kind == A_TENSOR) {
       const aclTensor *t = word;
-      ADD(" T%d/%d", t->type, (int)t->dims);
+      ADD(" T%d/%d/", t->type, (int)t->dims);
+      for (uint64_t n = 0; n < t->dims; n++) ADD(n ? "x%lld" : "%lld", (long long)t->size[n]);
     } else if (kind == A_TENSOR_LIST) {
       const list *l = word;
       int type = -1; /* of the first with elements: torch_npu fills gaps with empty ones */
@@ -215,7 +217,7 @@ static void note_form(int number, const joy_frame *frame) {
         const aclTensor *t = ((aclTensor **)l->items)[n];
         if (t && !has_no_elements(t)) type = t->type;
       }
-      ADD(" L%d/%d", type, (int)l->count);
+      ADD(" L%d/%d/", type, (int)l->count);
     }
   }
   ADD("\n");
