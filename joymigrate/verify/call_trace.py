@@ -59,6 +59,7 @@ MOVES = frozenset(
         "__get__",
         "__set__",
         "__delete__",
+        "device",
         "backward",
     ]
 )
@@ -87,7 +88,7 @@ class CallTrace(TorchFunctionMode):
 
 def describe_call(name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """`[name, arguments, line]` of one call; None for one that computes nothing."""
-    moves = name in MOVES or name in device_types()
+    moves = name in MOVES or name in device_types() or "record_function" in name
     if moves and not any(isinstance(v, torch.dtype) for v in (*args, *kwargs.values())):
         return None
     return [name, describe_arguments(func, args, kwargs), where()]

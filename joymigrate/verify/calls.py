@@ -16,7 +16,7 @@ from joymigrate.language import Text
 
 Call = Sequence[Any]  # name, arguments, line
 CLOSE = 1e-5  # relative: numbers that were computed in floating point
-MOST = 8  # differences of which the first can be told as the cause
+MOST = 8  # lines that differ, of which the first can be told as the cause
 NAMED = 3  # calls in words
 SAME = {
     "truediv": "div",
@@ -159,4 +159,4 @@ def cause_of(ours: Sequence[Call] | None, theirs: Sequence[Call] | None) -> Othe
     if ours is None or theirs is None:
         return None
     found = differences(ours, theirs)
-    return found[0] if 0 < len(found) <= MOST else None
+    return found[0] if 0 < len({one.lines for one in found}) <= MOST else None

@@ -186,7 +186,7 @@ def divergence(
     if cause is None:
         cause = fact_of(row)
         by = "fact" if cause is not None else None
-    if cause is None and row.module in found.replaced:
+    if (cause is None or by == "diff") and row.module in found.replaced:
         golden, mine = found.replaced[row.module]
         cause, by = "another module", "fact"
         evidence = Text(

@@ -135,6 +135,7 @@ def rows_of(
             at, reason = 0, "all lines depart the same way, which rounding and choices do not"
         elif (
             differs
+            and not watched.noisy
             and (column.named or not drifted or (settled and beside_others(ours, theirs, least)))
             and drifted < LEAST_LOSS
             and not (whole and chooses)

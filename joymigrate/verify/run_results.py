@@ -90,6 +90,7 @@ class ResultSeries:
                 continue
             if odd is not None and self.is_noise(odd):
                 why = "it departs; its gradient is nothing but rounding in a recorded step"
+                self.judge.found.noisy = True
                 self.judge.found.leave_out(f"{self.judge.view(odd)} at a new call", 1, why)
                 continue
             if odd is None:

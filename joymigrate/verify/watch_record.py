@@ -26,6 +26,7 @@ class Watched:
     takes: bool = False  # it takes tensors of its models out of torch
     short: bool = False  # anything computes in 16 bits or fewer
     fed_back: bool = False  # its own results come back as data, which rounding has moved apart
+    noisy: bool = False  # a weight that rounding alone moves decides over a result
     parted: float = math.inf  # step from which the sides train at other rates
     alike: bool = (
         False  # results of all calls without gradients agree, and no choice fell otherwise

@@ -60,8 +60,8 @@ def test_devices_copies_and_spelling_are_no_difference() -> None:
 
 
 def test_code_that_is_another_altogether_is_no_cause() -> None:
-    ours = [["mul", {"0": "float[2]", "1": float(n)}, "a.py:1"] for n in range(20)]
-    theirs = [["mul", {"0": "float[2]", "1": n + 0.5}, "a.py:1"] for n in range(20)]
+    ours = [["mul", {"0": "float[2]", "1": float(n)}, f"a.py:{n}"] for n in range(20)]
+    theirs = [["mul", {"0": "float[2]", "1": n + 0.5}, f"a.py:{n}"] for n in range(20)]
     assert cause_of(ours, theirs) is None
     assert cause_of(None, theirs) is None
     assert cause_of(ours, ours) is None

@@ -15,7 +15,7 @@ from tests.verify.kinds.score import grade, judge, told
 
 QUICK = ("elu", "lerp", "rate", "clip", "count")  # one of each kind; the others are slow
 # Faults whose place is right and whose cause no diff and no experiment tells.
-NO_CAUSE = ("elu-back", "ema", "left", "data", "betas", "drop", "position", "shift", "autocast")
+NO_CAUSE = ("elu-back", "left", "cold", "betas", "shift")
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,9 @@ def test_a_fault_is_placed(
     program: str, fault: str, place: str, cause: str | None, folder: Path
 ) -> None:
     verdict = judge(program, fault, folder)
+    if fault == "autocast":  # 16 bits on one side pass by the rounding of 16 bits, and it is said
+        assert any(item["what"] == "digits" for item in verdict.uncovered)
+        return
     found, why = grade(verdict, place, cause)
     assert found == "right", told(verdict)
     assert why != "wrong", told(verdict)

@@ -44,7 +44,7 @@ FAULTS: tuple[tuple[str, str, str, str, str | None], ...] = (
     ("forward", "words", "position", r"place|^$|model", r"add|position|1"),
     ("data", "words", "data", r"", r"batch|data|order|input|getitem"),
     ("data", "words", "shift", r"", r"shape|input|batch|slice"),
-    ("state", "resume", "stale", r"0|again|weight|loaded", None),
+    ("state", "resume", "stale", r"0|again|weight|loaded", r"weights"),
     ("state", "resume", "cold", r"", None),
     ("precision", "words", "autocast", r"", r"bfloat16|autocast|precision"),
     ("precision", "words", "half", r"blocks", r"float16|half"),
