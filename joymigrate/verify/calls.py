@@ -13,10 +13,12 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from joymigrate.language import Text
+from joymigrate.verify.cause import REDUCED
 
 Call = Sequence[Any]  # name, arguments, line
 CLOSE = 1e-5  # relative: numbers that were computed in floating point
 MOST = 8  # lines that differ, of which the first can be told as the cause
+NARROW = ("half", "bfloat16", "float16")
 NAMED = 3  # calls in words
 SAME = {
     "truediv": "div",
@@ -70,17 +72,16 @@ def differences(ours: Sequence[Call], theirs: Sequence[Call]) -> list[OtherCall]
             found.append(OtherCall("another operator", words, (ours[a][2], theirs[b][2])))
             continue
         if b_end > b:
-            added = ", ".join(f"`{call_words(call)}`" for call in theirs[b : min(b_end, b + NAMED)])
+            added = all_words(theirs[b:b_end])
             words = Text("{calls} added", calls=added)
             kind = "an operator added" if tag == "insert" else "other operators"
             if tag == "replace":
-                gone = ", ".join(
-                    f"`{call_words(call)}`" for call in ours[a : min(a_end, a + NAMED)]
-                )
+                gone = all_words(ours[a:a_end])
                 words = Text("{have}, {want} in the baseline", have=added, want=gone)
+            kind = REDUCED if all(map(is_narrowing, theirs[b:b_end])) else kind
             found.append(OtherCall(kind, words, (near[0], theirs[b][2])))
         else:
-            gone = ", ".join(f"`{call_words(call)}`" for call in ours[a : min(a_end, a + NAMED)])
+            gone = all_words(ours[a:a_end])
             words = Text("{calls} left out", calls=gone)
             found.append(OtherCall("an operator left out", words, (ours[a][2], near[1])))
     values = [one for one in found if one.cause != "another shape"]
@@ -104,6 +105,11 @@ def arguments(mine: Call, other: Call) -> list[OtherCall]:
         cause = "another shape" if kinds[0] == kinds[1] else "another type"
         return [OtherCall(cause, words, lines)]
     return [OtherCall("another argument", words, lines)]
+
+
+def is_narrowing(call: Call) -> bool:
+    """Whether a call converts to 16 bits."""
+    return call[0] in NARROW or call[1].get("dtype") in NARROW
 
 
 def is_shape(value: Any) -> bool:
@@ -144,6 +150,12 @@ def call_words(call: Call) -> str:
         if not is_shape(v) and v is not None
     ]
     return f"{plain_name(call[0])}({', '.join(parts[:4])})"
+
+
+def all_words(calls: Sequence[Call]) -> str:
+    """Some calls in words, each once."""
+    words = dict.fromkeys(f"`{call_words(call)}`" for call in calls)
+    return ", ".join(list(words)[:NAMED])
 
 
 def line_near(calls: Sequence[Call], at: int) -> str:

@@ -395,16 +395,7 @@ class PassJudge:
     def told(
         self, place: str, spot: str, mine: Mapping[str, Any], ratio: float | None, drawn: Any
     ) -> Cause:
-        """What an experiment or the numbers tell, where both sides make the same calls."""
-        experiment = mine.get("experiment") or {}
-        if experiment.get("cause"):
-            removed = f"{1 - float(experiment['left']):.1%}"
-            words = Text(
-                "tried: {words}; it removes {removed} of the error",
-                words=experiment["words"],
-                removed=removed,
-            )
-            return Cause(experiment["cause"], words, "experiment")
+        """What the numbers tell, where both sides make the same calls."""
         cause, evidence = suspect(
             mine.get("signature", {}),
             float(mine.get("error", 0.0)),

@@ -227,8 +227,8 @@ def own_updates(
 ) -> Iterator[Difference]:
     """Every weight's update by float64 arithmetic of the target's own weight, gradient and state;
     the first that is not it, where the baseline's own are."""
-    base, found = mine.get("own"), other.get("own")
-    if not found or not base:
+    base, found = mine.get("own") or {"rows": []}, other.get("own")
+    if not found:
         return  # an older joymigrate
     back = {there: here for here, there in names.items()}
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -192,23 +194,33 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def positions(size: int) -> torch.Tensor:
-    """Which elements are looked at, by number, evenly spread and odd in their distance."""
+    """Which elements are looked at, by number, evenly spread."""
     if size <= SAMPLED:
         return torch.arange(size)
     return torch.linspace(0, size - 1, SAMPLED, dtype=torch.float64).long()
 
 
+@functools.lru_cache(maxsize=4096)
+def offsets(
+    shape: tuple[int, ...], strides: tuple[int, ...], sampled: bool, device: torch.device
+) -> torch.Tensor:
+    """Where elements lie in the memory that a tensor spans: those of `positions`, or all."""
+    size = math.prod(shape)
+    number = positions(size) if sampled else torch.arange(size)
+    place = torch.zeros_like(number)
+    for index, stride in zip(torch.unravel_index(number, shape), strides, strict=True):
+        place += index * stride
+    return place.to(device)
+
+
 def elements(tensor: torch.Tensor, at: torch.Tensor | None) -> torch.Tensor:
     """Copies of elements, read from one flat block of memory; None: all, in their shape."""
-    number = at if at is not None else torch.arange(tensor.numel())
-    place = torch.zeros_like(number)
-    for index, stride in zip(
-        torch.unravel_index(number, tensor.shape), tensor.stride(), strict=True
-    ):
-        place += index * stride
-    flat = memory_of(tensor)
-    found = flat[place.to(flat.device)]
-    return found if at is not None else found.view(tensor.shape)
+    shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    if at is None and math.prod(shape) > SAMPLED and layout.is_plain(tensor):
+        return tensor.clone()
+    place = offsets(shape, strides, at is not None, tensor.device)
+    found = memory_of(tensor)[place]
+    return found if at is not None else found.view(shape)
 
 
 def alike(taken: Sequence[Elements], single: bool) -> Iterator[list[Elements]]:

@@ -184,10 +184,13 @@ class StepValues:
             results = probe(optimiser)
         entry: dict[str, Any] = {"class": type(optimiser).__name__, "groups": groups}
         entry |= {"module": type(optimiser).__module__, "probe": results}
-        own, known = OwnUpdate(), self.elementwise.setdefault(optimiser, {})
-        with keep_noise():
-            own.begin(optimiser, names, known)
-        self.own_updates.put(optimiser, (entry, own))
+        settings = self.recorder.settings
+        # A baseline's own arithmetic is looked at once: whether its rule can be made again.
+        if settings.gradients and (settings.baseline or self.recorder.step == settings.first):
+            own, known = OwnUpdate(), self.elementwise.setdefault(optimiser, {})
+            with keep_noise():
+                own.begin(optimiser, names, known)
+            self.own_updates.put(optimiser, (entry, own))
         self.facts.setdefault("optimisers", []).append(entry)
 
     def copied_gradients(self) -> None:

@@ -52,4 +52,4 @@ def test_modules_are_taught(base: Path, tmp_path: Path, new: str, failed: list[s
     assert not [u for u in found.uncovered if u["what"] == "baseline"], found.uncovered
     if failed:
         assert found.first_divergence is not None
-        assert found.first_divergence.cause == "eps or scale"
+        assert found.first_divergence.cause == "another argument"

@@ -53,8 +53,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("    net.train()\n", "    net.train(step == 0)\n", "net", "training mode", "in evaluation mode here, in training mode in the baseline"),
         ("    net.eval()\n", "    net.eval(); net.second.train()\n", "second", "training mode", "in training mode here, in evaluation mode in the baseline"),
         ("self.second = Block()", "self.second = Block(bias=False)", "second.up", "other weights", "the target has no such tensor"),
-        ("self.up(self.norm(x))", "F.linear(self.norm(x), self.up.weight)", "first", "a call left out", "the target does not call first.up"),
-        ("    # after the backward pass", "    for p in net.parameters(): p.grad.clamp_(-0.01, 0.01)", "first.norm", "gradients after the backward pass", "gradients inside of the model agree: it is reduced, clipped or added up otherwise"),
+        ("self.up(self.norm(x))", "F.linear(self.norm(x), self.up.weight)", "first", "an operator added", "`linear()` added"),
+        ("    # after the backward pass", "    for p in net.parameters(): p.grad.clamp_(-0.01, 0.01)", "first.norm", "an operator added", "`clamp(-0.01, 0.01)` added"),
     ],
 )  # fmt: skip
 def test_it_is_one_failure_with_its_cause(
