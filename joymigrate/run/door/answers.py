@@ -135,8 +135,13 @@ def live_answers() -> dict[str, Any]:
         of = ("allocated_bytes", "reserved_bytes", "active_bytes")
         return {f"{a}.all.{k}": count_bytes(when, device) for a in of for k, when in kinds.items()}
 
+    def is_there() -> bool:
+        """Also whether torch has begun to use one; joymigrate's own lines know better."""
+        return cards.count() > 0 and asker() is not Owner.OURS
+
     return {
-        "is_available": lambda: cards.count() > 0,
+        "is_available": is_there,
+        "is_initialized": is_there,
         "device_count": cards.count,
         "_device_count_nvml": cards.count,
         "current_device": lambda: cards.current,

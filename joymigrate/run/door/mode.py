@@ -30,8 +30,12 @@ Tensor = torch.Tensor
 CPU = torch.device("cpu")
 DEVICE_NAMES = ("device", "map_location")
 NARROW = (torch.float16, torch.bfloat16)
-# Files of torch's that hand a call on: another mode's, and those of functions written in Python.
-PASSING = frozenset((torch.overrides.__file__, sys.modules[DeviceContext.__module__].__file__))
+# Files of torch's that hand a call on: another mode's, those of functions written in Python, and
+# those of operators, which modes below call once more.
+PASSING = frozenset(
+    sys.modules[name].__file__
+    for name in (DeviceContext.__module__, "torch.overrides", "torch._ops")
+)
 PINNED = "_joymigrate_pinned"
 # Their second result stays on the host, wherever the first lies.
 SECOND_ON_HOST = ("_pack_padded_sequence",)
@@ -68,7 +72,7 @@ class Door(TorchFunctionMode):
         card = named
         if card is None:
             card = next((one for one in found if one is not None and one != HOST), None)
-        if card is None and HOST in (found or [HOST]):
+        if card is None and all(one == HOST for one in found):
             card = HOST
         if card is None:
             return made
@@ -231,8 +235,8 @@ def grad(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
 
 def move(value: Tensor, card: int, clone: bool, **more: Any) -> Tensor:
     """A tensor on a card or the host; itself where it lies there already."""
-    if card_of(value) == card:
-        return mark(value, card)
+    if card_of(value) == card:  # a guess that it lies on the host is not kept
+        return value if card == HOST else mark(value, card)
     made = value.clone(**more) if clone else value
     put(holder(made), card)
     return made
@@ -249,8 +253,9 @@ def to(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
     if isinstance(other, Tensor):
         named = card_of(other)
     made = compute(func, "to", args, kwargs)
-    before = card_of(value)
-    card = before if named is None else named
+    card = find_card(value) if named is None else named
+    if card is None:
+        return made
     if made is value or holder(made) is holder(value):
         return move(made, card, clone=True)
     return mark(made, card)
