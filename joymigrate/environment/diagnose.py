@@ -169,13 +169,16 @@ def may_open(facts: Mapping[str, Any], environment: Mapping[str, Any]) -> bool |
 def hidden_cards(environment: Mapping[str, Any], rules: DoctorRules, stem: str) -> Iterator[Signal]:
     """Indices of the variable that hides cards, against the number of cards."""
     name = rules.record.visible
-    text = str((environment.get("variables") or {}).get(name) or "").strip()
+    variables = environment.get("variables") or {}
+    text = str(variables.get(name) or "").strip()
     cards = (environment.get("smi") or {}).get("cards")
     devices = environment.get("devices")
     count = len(cards) if cards else None
     if count is None and devices:
         count = sum(one.removeprefix(stem).isdigit() for one in devices)
     if not text:
+        if name in variables and variables[name] is not None and count:
+            yield "visible-devices", BROKEN, f"{name} is set and empty: it hides all cards", ""
         return
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdigit() for part in parts):

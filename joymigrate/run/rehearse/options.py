@@ -24,6 +24,7 @@ from joymigrate.run.rehearse.settings import (
 
 PACKAGE = "torch_npu"  # the one package that this device can carry
 DEFAULT_SOC = "910B3"
+FAMILY = 4  # letters of a model's name that name its family
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {
     "KIB": 1 << 10,
@@ -114,8 +115,9 @@ def soc_name(text: str) -> str:
     if short in SOCS:
         return SOCS[short]
     known = list(SOCS)
+    family = [one for one in known if one[:FAMILY] == short[:FAMILY]]  # 310B1 is no 910B1
     raise JoyError(
-        f"unknown chip model '{text}'.{did_you_mean(short, known)}",
+        f"unknown chip model '{text}'.{did_you_mean(short, family)}",
         help=f"--soc takes {', '.join(known)}",
     )
 

@@ -31,6 +31,9 @@ SOCS = {
     "310P1": "Ascend310P1",
     "310P3": "Ascend310P3",
     "310B1": "Ascend310B1",
+    "310B2": "Ascend310B2",
+    "310B3": "Ascend310B3",
+    "310B4": "Ascend310B4",
 }
 # What the tables call the models, by the beginning of the full name.
 HOST_MODELS = {

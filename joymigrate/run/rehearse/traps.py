@@ -101,6 +101,7 @@ MESSAGES = (
         "keep sparse and quantised tensors on the CPU",
     ),
 )
+PRINTER = "torch/_tensor_str.py"
 FLOAT64 = "float64 becomes float32 on the device"
 FLOAT64_REMEDY = "use float32 and compare with tolerances, or keep the tensor on the CPU"
 IS_AVAILABLE = "torch.cuda.is_available() is False on this chip: the program takes its CPU path"
@@ -221,11 +222,21 @@ def remedy_of(name: str) -> str:
     return known.get(name, "guard the call with the device's type, or leave it out")
 
 
+def prints() -> bool:
+    """Whether torch's own printing of a tensor asks, and not the program."""
+    frame = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        if frame.f_code.co_filename.endswith(PRINTER):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
 def watching_casts(real: Any, keys: Any, record: Record) -> Callable[..., Any]:
     """The package's `_to_copy`, which tells of float64 and of memory formats."""
 
     def to_copy(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("dtype") is torch.float64:
+        if kwargs.get("dtype") is torch.float64 and not prints():
             record.trap("float64", call_site(), FLOAT64_REMEDY, FLOAT64)
         form = kwargs.get("memory_format")
         if form in (torch.channels_last, torch.channels_last_3d):

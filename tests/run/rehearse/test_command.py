@@ -220,3 +220,9 @@ def test_the_program_gets_the_callers_own_environment(monkeypatch: pytest.Monkey
     monkeypatch.setenv("JOYMIGRATE_CALLER_AUTOLOAD", "")
     monkeypatch.setattr(chips, "driverless", lambda: ("torch_npu",))
     assert _program.environment()["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
+
+
+def test_a_near_name_of_a_model_is_one_of_its_family() -> None:
+    with pytest.raises(JoyError, match=r"Did you mean '310B\d'"):
+        options.soc_name("310B9")
+    assert options.soc_name("310B4") == "Ascend310B4"

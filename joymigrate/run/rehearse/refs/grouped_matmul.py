@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from joymigrate.run.rehearse import aliases
 from joymigrate.run.rehearse.refs.activations import fast_gelu_of
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
@@ -46,6 +47,11 @@ def bounds(groups: Groups, kind: int, count: int) -> list[tuple[int, int, int]]:
         values = [int(v) for v in groups]
         sizes = values if kind == 1 else [b - a for a, b in zip([0, *values], values, strict=False)]
         pairs = list(enumerate(sizes))
+    if kind != 2 and len(pairs) > count:
+        raise RuntimeError(
+            f"rehearsal: a group list of {len(pairs)} for {count} experts; the chip refuses this "
+            "call (documented: sglang#27748)"
+        )
     found, at = [], 0
     for group, size in pairs[:count]:
         found.append((group, at, at + size))
@@ -121,7 +127,8 @@ def multiply_groups(
         return [as_output(part, dtype) for part in joined]
     rows, scale = x[0], None if not pertoken else pertoken[0]
     columns = _columns(experts)
-    result = torch.zeros(rows.shape[0], columns, dtype=dtype)
+    result = torch.empty(rows.shape[0], columns, dtype=dtype)
+    aliases.poison(result)  # rows of no group stay what the memory held (vllm-ascend#6059)
     cuts = bounds(groups, kind, len(experts))
     for group, start, stop in cuts:
         own = None if scale is None else scale[start:stop]

@@ -51,6 +51,8 @@ JOY_PUBLIC int aclrtSetOpExecuteTimeOut(uint32_t seconds) { (void)seconds; retur
 JOY_PUBLIC int aclrtSetOpWaitTimeout(uint32_t seconds) { (void)seconds; return ACL_OK; }
 
 /* Core counts, which only decide how the real chip would cut its work. */
+enum { VECTOR_CORE_COUNT = 201, TOTAL_MEMORY = 301, L2_CACHE = 302 }; /* aclrtDevAttr */
+int aclrtGetMemInfo(int kind, size_t *free_bytes, size_t *total_bytes);
 enum { CUBE_CORES = 20, VECTOR_CORES = 40 };
 JOY_PUBLIC int aclGetDeviceCapability(uint32_t device, int what, int64_t *value) {
   (void)device;
@@ -58,8 +60,13 @@ JOY_PUBLIC int aclGetDeviceCapability(uint32_t device, int what, int64_t *value)
   return ACL_OK;
 }
 JOY_PUBLIC int aclrtGetDeviceInfo(uint32_t device, int what, int64_t *value) {
-  (void)device; (void)what;
-  *value = CUBE_CORES;
+  (void)device;
+  size_t unused, total;
+  aclrtGetMemInfo(0, &unused, &total);
+  *value = what == VECTOR_CORE_COUNT ? VECTOR_CORES
+           : what == TOTAL_MEMORY    ? (int64_t)total
+           : what == L2_CACHE        ? 0 /* not recorded */
+                                     : CUBE_CORES;
   return ACL_OK;
 }
 
