@@ -21,6 +21,7 @@ HOST = frozenset(("numpy", "pandas", "scipy", "sklearn", "skimage", "librosa", "
 TENSOR_ONLY = frozenset(
     ("cuda", "to", "detach", "cpu", "unsqueeze", "backward", "requires_grad", "permute")
 )
+TENSOR_PARTS = frozenset(("data", "grad", "real", "imag", "T", "mT", "H", "mH", "shape", "ndim"))
 # Methods and attributes that tables and arrays have and no tensor has; `numpy()` answers an array.
 HOST_ONLY = frozenset(
     ("astype", "isnull", "isna", "notna", "loc", "iloc", "obs_names", "var_names", "obsm",
@@ -37,8 +38,25 @@ def is_array(module: Module, node: ast.expr) -> bool:
     function = module.names.enclosing(node, FUNCTIONS)
     if function is None:
         return False
+    named = node.value if isinstance(node, ast.Subscript) else None
+    if isinstance(named, ast.Name) and has_columns(function, named.id):
+        return True
     kinds = [known_array(module, function, name) for name in roots(node)]
     return (True in kinds and False not in kinds) or only_numpy(module, function)
+
+
+def has_columns(function: ast.AST, name: str) -> bool:
+    """Whether a variable is asked for a column: `table["fold"]`, `table[table.fold != 1]`."""
+    for each in ast.walk(function):
+        if not isinstance(each, ast.Subscript) or getattr(each.value, "id", "") != name:
+            continue
+        index = each.slice
+        if is_text(index):
+            return True
+        left = index.left if isinstance(index, ast.Compare) else None
+        if isinstance(left, ast.Attribute) and getattr(left.value, "id", "") == name:
+            return left.attr not in TENSOR_PARTS
+    return False
 
 
 def roots(node: ast.expr) -> set[str]:

@@ -29,6 +29,8 @@ class Sinks:
     backend_calls: frozenset[str]
     modules: tuple[str, ...]  # beginnings of names whose functions take devices only
     implied: frozenset[str]  # calls that mean the origin's device as long as they are given none
+    # Calls that mean it by one keyword as long as they are given no other: keyword → that other.
+    implied_by: Mapping[str, tuple[str, str]]
     precision: frozenset[str]  # calls that turn automatic mixed precision on
     everyday: frozenset[str]  # attribute names that are not followed from file to file
 
@@ -66,6 +68,7 @@ def load(origin_device: str) -> Sinks:
         backend_calls=frozenset(raw["backend_calls"]),
         modules=tuple(name.replace("{origin}", origin_device) for name in raw["modules"]),
         implied=frozenset(raw["implied"]),
+        implied_by={name: (words[0], words[1]) for name, words in raw["implied_by"].items()},
         precision=frozenset(raw["precision"]),
         everyday=frozenset(raw["everyday"]),
     )

@@ -26,7 +26,13 @@ LOOKUPS = ("getattr(torch", "hasattr(torch", "setattr(torch")
 # A device given as a number, and a comparison inside of an index. Each begins with a literal.
 NUMBERS = tuple(
     re.compile(text)
-    for text in (r"device\s*=\s*\d", r"map_location\s*=\s*\d", r"\.to\(\s*\d", r"device\(\s*\d")
+    for text in (
+        r"device\s*=\s*\d",
+        r"map_location\s*=\s*\d",
+        r"device_map\s*=\s*[{\d]",
+        r"\.to\(\s*\d",
+        r"device\(\s*\d",
+    )
 )
 COMPARED = re.compile(r"\[(?<=[\w)\]}\"']\[)(?:[^\[\]]|\[[^\[\]]*\])*?(?:[=!<>]=|(?<!-)>|<)")
 # An import, which brackets or backslashes take over several lines, with comments between.
@@ -70,7 +76,8 @@ def clues(context: Context) -> Clues:
     texts |= {word for one in context.codemods for word in one.WORDS}
     modules = {*table.imports, *context.chip.imports()}
     names: dict[str, list[str]] = {}
-    implied = flow_sinks.load(context.origin.device).implied
+    sinks = flow_sinks.load(context.origin.device)
+    implied = {*sinks.implied, *sinks.implied_by}
     for name in {*table.names, *table.prefixes, *known.relation.moved, *NAMES, *implied}:
         package, _, rest = name.partition(".")
         if rest:

@@ -21,6 +21,8 @@ PROGRAM = re.compile(
     r"\b(?:python[\d.]*|torchrun|accelerate|deepspeed)\b|\.py\b|\{\w+\.executable\}"
 )
 
+UNKNOWN = "an option of a command line in a string; whether it takes a device is not visible here"
+
 
 def find(module: Module) -> Iterator[Finding]:
     """Findings for values of options in strings that are command lines."""
@@ -38,6 +40,9 @@ def find(module: Module) -> Iterator[Finding]:
         for match in given.finditer(module.source.text, start, end):
             kind = module.sinks.names.get(match["name"].replace("-", "_"))
             device = match["value"] == words.device
+            card = device and module.source.text[match.end() : match.end() + 1] == ":"
+            if kind is None and card:
+                yield module.find("JM122", match.span("value"), tier=Tier.REPORT, reason=UNKNOWN)
             if kind is None or (kind == DEVICE) is not device:
                 continue
             span, rule = match.span("value"), "JM120" if device else "JM130"

@@ -55,6 +55,7 @@ MAPPED = (
     "saved on the origin are not found in it"
 )
 UNPROVEN = "not seen to reach a device: {why}"
+NO_CALL = "`{word}` is a collective backend; no torch.distributed call receives it here"
 
 
 def find(module: Module) -> Iterator[Finding | Pending]:
@@ -208,8 +209,12 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
         ) or is_denied(module, targets)
         yield rewrite_sent(module, text, fix(module, text, rule, compare=listed))
         return
-    doubt = report(module, text, language.Text(UNPROVEN, why=why(module, text, targets)), "JM121")
-    fixed = fix(module, text, "JM121", compare=COMPARED in kinds)
+    unproven = language.Text(UNPROVEN, why=why(module, text, targets))
+    if text.kind == BACKEND:
+        unproven = language.Text(NO_CALL, word=text.value)
+    rule = text.rule if text.kind == BACKEND else "JM121"
+    doubt = report(module, text, unproven, rule)
+    fixed = fix(module, text, rule, compare=COMPARED in kinds)
     yes = rewrite_sent(module, text, fixed, proven=False)
     module.doubts[doubt.line, doubt.column] = (frozenset(targets), text.kind, yes)
     asked = frozenset(conditions_of(module, text.whole)) if text.kind == DEVICE else frozenset()

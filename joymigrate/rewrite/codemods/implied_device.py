@@ -20,6 +20,7 @@ MESSAGE = "given no device, this means {module}, and is off on other devices"
 
 def find(module: Module) -> Iterator[Finding]:
     """Findings for such calls; the device goes in as the first argument."""
+    yield from find_keywords(module)
     calls, message = module.sinks.implied, Text(MESSAGE, module=module.vocabulary.module)
     if module.vocabulary.same_device or module.context.style is Style.SHIM:
         return
@@ -39,6 +40,25 @@ def find(module: Module) -> Iterator[Finding]:
         yield module.find(
             "JM140", call, edits=write_device(module, call), message=message, needs=need(module)
         )
+
+
+def find_keywords(module: Module) -> Iterator[Finding]:
+    """`StatefulDataLoader(rows, pin_memory=True)`: it pins where the origin's cards are."""
+    for call in module.names.nodes[ast.Call]:
+        asked, other = module.sinks.implied_by.get(module.names.dotted(call.func) or "", ("", ""))
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        value = given.get(asked)
+        if not asked or other in given or getattr(value, "value", value) in (False, None):
+            continue
+        assert value is not None
+        message = Text(MESSAGE, module=module.vocabulary.module)
+        end = module.span(value)[1]
+        reason = module.guarded(call) or Text("give it {keyword}=", keyword=other)
+        if module.guarded(call) is None and module.context.style is Style.DIRECT:
+            edits = [(end, end, f', {other}="{module.vocabulary.to_device}"')]
+            yield module.find("JM120", value, edits=edits, message=message, needs=need(module))
+            continue
+        yield module.find("JM120", value, tier=Tier.REPORT, message=message, reason=reason)
 
 
 def write_device(module: Module, call: ast.Call) -> list[tuple[int, int, str]]:

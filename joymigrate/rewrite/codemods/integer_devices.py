@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.module import Module
 
+KEYWORDS = ("device", "map_location", "device_map")
+
 
 def find(module: Module) -> Iterator[Finding]:
     """Findings for literal numbers where a device is expected."""
@@ -15,8 +17,12 @@ def find(module: Module) -> Iterator[Finding]:
         return
     for call in module.names.nodes[ast.Call]:
         for keyword in call.keywords:
-            if keyword.arg in ("device", "map_location") and number(keyword.value):
-                yield module.find("JM124", keyword.value, tier=Tier.REPORT)
+            if keyword.arg not in KEYWORDS:
+                continue
+            given = keyword.value
+            for value in given.values if isinstance(given, ast.Dict) else [given]:
+                if number(value):
+                    yield module.find("JM124", value, tier=Tier.REPORT)
         first = call.args[0] if call.args else None
         if first is not None and number(first) and takes_device(module, call):
             yield module.find("JM124", first, tier=Tier.REPORT)
