@@ -37,7 +37,9 @@ def command(
     ),
     entry: str = typer.Option("", "--entry", help="How to start it: 'python train.py --steps 3'."),
     to: str | None = typer.Option(None, "--to", help="The chip; `joymigrate chips list`."),
-    style: str = typer.Option("agnostic", "--style", help="agnostic (runs on both) or direct."),
+    style: str | None = typer.Option(
+        None, "--style", help="agnostic (the default; runs on both), accelerator or direct."
+    ),
     steps: str = typer.Option("0-2", "--steps", help="Optimiser steps that are compared."),
     serve: Path | None = typer.Option(None, "--serve", help="A folder of weights to try serving."),
     map: Path | None = typer.Option(None, "--map", help="Renamed modules, for the comparison."),
@@ -97,7 +99,6 @@ def command(
 
     one_of(format, FORMATS, "--format")
     lang = language_of(lang, path)
-    one_of(style, ("agnostic", "direct"), "--style")
     if not path.is_dir():
         raise JoyError("the project is a folder", where=str(path), help="joymigrate migrate FOLDER")
     if baseline is not None and not baseline.exists():
@@ -106,7 +107,9 @@ def command(
             where=str(baseline),
             help=f"on a machine with a GPU: {RECORD}",
         )
-    settings = config.load(path)
+    settings = config.load(path, {"style": style})
+    chosen = "agnostic" if settings.sources["style"] == "default" else settings["style"]
+    one_of(chosen, ("agnostic", "accelerator", "direct"), "--style")
     gates = read_gates(settings["gates"], settings.sources["gates"])
     chip = chips.target(to or settings["to"])
     project = path.resolve()
@@ -119,7 +122,7 @@ def command(
         project=project,
         entry=words,
         chip=chip.name,
-        style=style,
+        style=chosen,
         steps=steps,
         serve=serve.resolve() if serve else None,
         map=map.resolve() if map else None,

@@ -36,6 +36,8 @@ class Context:
     codemods: tuple[type[Any], ...] = ()  # subclasses of `codemod.Codemod`
     # Options of the project's programs that hold a device or a backend: name and kind.
     options: tuple[tuple[str, str], ...] = ()
+    # Keys of the project's configuration files that hold the origin's device.
+    configured: frozenset[str] = frozenset()
     floor: Floor | None = None  # of torch; None where the project names none
 
     @classmethod

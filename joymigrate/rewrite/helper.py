@@ -100,12 +100,16 @@ def device_type() -> str:
 def device(index: Optional[int] = None) -> str:
     """The device to place tensors on. `index` is a card's number, a device, or None (current).
 
+    The origin's name, as a configuration may hold it, means the accelerator of this machine.
+
     TorchScript, which takes a number or nothing here, compiles the first branch.
     """
     if torch.jit.is_scripting():
         name = device_type()
         return name if index is None or name == "cpu" else "{{}}:{{}}".format(name, index)
     else:
+        if isinstance(index, str) and index.partition(":")[0] == ORIGIN:
+            return f"{{_found()}}{{index[len(ORIGIN):]}}" if _found() else "cpu"
         if isinstance(index, bool) or (index is not None and not isinstance(index, int)):
             return index
         if index is None or _found() is None:

@@ -92,6 +92,8 @@ def scan(
     root = common_root(paths)
     files, skipped = discover.files(paths, root, exclude, Vocabulary.of(context).words)
     dependencies = [f for name in follow_imports for f in read_installed(name, root)]
+    if style is Style.AGNOSTIC:
+        context = replace(context, configured=find_configured(files, origin.device))
     if style is Style.ACCELERATOR:
         context = replace(context, floor=find_floor(files, chip_version))
     texts, exact = read_python([*files, *dependencies])
@@ -165,6 +167,16 @@ def scan(
 
 
 _JOB: analyse.Job | None = None
+
+
+def find_configured(files: Iterable[File], device: str) -> frozenset[str]:
+    """Keys of YAML, JSON and TOML files whose value is the origin's device: `device: cuda:0`."""
+    word = re.escape(device)
+    line = re.compile(
+        rf"""(?m)^[\s{{,]*["']?([\w.-]+)["']?\s*[:=]\s*["']?{word}(?::\d+)?["']?\s*,?\s*$"""
+    )
+    told = [read_text(f.path) for f in files if f.kind in ("yaml", "json", "toml", "ini")]
+    return frozenset(key for text in told for key in line.findall(text))
 
 
 def with_callers(findings: list[Finding], texts: Mapping[str, str]) -> list[Finding]:
