@@ -118,6 +118,8 @@ def prefilter(
     lower = text.lower()
     if any(word in lower for word in Vocabulary.of(context).words):
         return True
+    if "torch" in text and any(key in text for key in context.configured):
+        return True
     known = clues(context)
     if CHAINED.search(text) or ".\\\n" in text:
         text = BROKEN.sub(".", text)

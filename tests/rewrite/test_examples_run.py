@@ -21,6 +21,7 @@ RUNNER = Path(__file__).parent / "example_runner.py"
 STYLES = (Style.DIRECT, Style.AGNOSTIC, Style.ACCELERATOR)
 # Examples that can't run by themselves, and why.
 NOT_RUN = {
+    "JM120-6": "torchdata is not installed here",
     "JM191-8": "a build script: setuptools would build",
     "JM235-2": "keys and lengths of a real batch are needed",
 }
