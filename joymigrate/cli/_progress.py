@@ -6,6 +6,7 @@ import shutil
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from joymigrate.language import Language, Text, traits, width
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 MARKS = {"done": "ok  ", "failed": "FAIL", "stopped": "STOP", "skipped": "-   ", "kept": "kept"}
 WIDTH = 10
 EVERY_SECONDS = 1.0
+TAIL_BYTES = 4096
+LAST = "it printed last: {said}"
 # A program that never ends is not told from a slow one: after so long, and again each time that it
 # took twice as long, the user is told what can be done.
 PATIENCE_SECONDS = 180.0
@@ -38,13 +41,16 @@ class JourneyProgress:
         lang: str = "en",
         warns: bool | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
+        folder: Path | None = None,
     ) -> None:
-        """`warns` says of a step that takes long; without it, unless `quiet`."""
+        """`warns` says of a step that takes long; without it, unless `quiet`. `folder` is the
+        journey's, where the logs of its commands grow."""
         self.say = Language(lang)
         self.stream = stream or sys.stderr
         self.quiet = quiet
         self.warns = not quiet if warns is None else warns
         self.patience_seconds = patience_seconds
+        self.folder = folder
         self.terminal = self.stream.isatty() and not quiet
         self.running: str | None = None
         self.done: list[str] = []
@@ -87,6 +93,8 @@ class JourneyProgress:
                 self.write(self.warning(planned.name, took) + "\n")
                 patience = 2 * took
             line = f"  …     {planned.name:<{WIDTH}} {self.say(planned.title)}  {took:.0f} s"
+            said = last_words(self.folder, planned.name)
+            line = f"{line}  {said}" if said else line
             self.write(truncate(line, shutil.get_terminal_size().columns - 1))
             if self.ended.wait(EVERY_SECONDS):
                 return
@@ -102,7 +110,8 @@ class JourneyProgress:
     def warning(self, step: str, seconds: float) -> str:
         """What to do about a program that may never end."""
         text = self.say(ENDLESS, step=step, minutes=f"{seconds / 60:.0f}")
-        return f"  …     {text}"
+        said = last_words(self.folder, step)
+        return f"  …     {text}" + (f"\n  …     {self.say(LAST, said=said)}" if said else "")
 
     def rest(self) -> None:
         """No step runs."""
@@ -131,6 +140,22 @@ class JourneyProgress:
         )
         head = self.say("interrupted in '{step}'; {kept}", step=step, kept=kept)
         return f"{head}\n{self.say('  help: the same command goes on from there')}"
+
+
+def last_words(folder: Path | None, step: str) -> str:
+    """The last line that the command which a step waits for has printed; empty for none."""
+    if folder is None:
+        return ""
+    logs = [*(folder / step).glob("*.txt"), *(folder / "rounds").glob("*/log.txt")]
+    try:
+        newest = max(logs, key=lambda path: path.stat().st_mtime)
+        with open(newest, "rb") as log:
+            log.seek(max(0, newest.stat().st_size - TAIL_BYTES))
+            lines = log.read().decode("utf-8", "replace").replace("\r", "\n").splitlines()
+    except (OSError, ValueError):
+        return ""
+    said = next((line for line in reversed(lines) if line.strip()), "")
+    return "".join(one for one in said.strip() if one.isprintable())
 
 
 def truncate(line: str, columns: int) -> str:

@@ -96,6 +96,7 @@ def command(
     from joymigrate import chips, config
     from joymigrate.journey import Request, devices_of, read_entry, read_gates, run_journey
     from joymigrate.journey.runner import check_step_name
+    from joymigrate.ledger import Ledger
 
     one_of(format, FORMATS, "--format")
     lang = language_of(lang, path)
@@ -139,7 +140,8 @@ def command(
     if dry_run:
         emit(planned_text(request, gates, here, until, lang))
         return Exit.OK
-    going = JourneyProgress(quiet=quiet or ci, lang=lang, warns=not quiet)
+    home = Ledger.of(project).home / "journey"
+    going = JourneyProgress(quiet=quiet or ci, lang=lang, warns=not quiet, folder=home)
     try:
         journey = run_journey(
             request,

@@ -37,6 +37,7 @@ SMALL = (
     (1, ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "epoch")),
     (4, ("batch_size", "train_batch_size", "per_device_train_batch_size", "bs")),
 )  # fmt: skip
+STARTS_ITSELF = re.compile(r"^if __name__ == ['\"]__main__['\"]", re.MULTILINE)
 TRAINER = re.compile(r"HfArgumentParser|TrainingArguments\b")  # its options are not in the file
 
 
@@ -89,9 +90,18 @@ def start_lines(project: Path) -> Iterator[tuple[str, str]]:
         yield from notebook_lines(path, project)
     for path in files(project, ("*.py", "*/*.py", "*/*/*.py")):
         text = read(path)
-        if re.search(r"^if __name__ == ['\"]__main__['\"]", text, re.M) and "torch" in text:
+        if "torch" in text and (STARTS_ITSELF.search(text) or works_when_loaded(text)):
             name = path.relative_to(project).as_posix()
             yield name, f"python {name}"
+
+
+def works_when_loaded(text: str) -> bool:
+    """Whether a file computes in a loop as it is loaded, as an exported notebook does."""
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return False
+    return any(isinstance(node, ast.For | ast.While | ast.With) for node in body)
 
 
 def files(project: Path, patterns: Iterable[str]) -> Iterator[Path]:

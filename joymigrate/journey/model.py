@@ -97,11 +97,15 @@ class Journey:
 
     @property
     def verdict(self) -> str:
-        """`pass` when every step ended well; `fail` when one did not; else `inconclusive`."""
+        """`pass` when every step ended well; `fail` when one did not; else `inconclusive`: also
+        where no program ran on the chip."""
         found = {outcome.status for outcome in self.outcomes}
         if found & {Status.FAILED, Status.STOPPED}:
             return "fail"
         if Status.PENDING in found or not found:
+            return "inconclusive"
+        ran = self.outcome("rehearse")
+        if ran is not None and ran.status is Status.SKIPPED:
             return "inconclusive"
         if any(outcome.verdict == "inconclusive" for outcome in self.outcomes):
             return "inconclusive"

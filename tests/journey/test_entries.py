@@ -142,3 +142,9 @@ def test_an_answer_that_is_none_of_them_is_refused(tmp_path: Path) -> None:
     main = "import torch\nif __name__ == '__main__':\n    pass\n"
     with pytest.raises(JoyError):
         choose_entry(project(tmp_path, train_py=main), ask=lambda question: "9")
+
+
+def test_an_exported_notebook_is_a_program_and_a_library_is_none(tmp_path: Path) -> None:
+    loop = "import torch\nfor step in range(3):\n    print(step)\n"
+    project(tmp_path, gan_py=loop, model_py="import torch\nclass Net: ...\n")
+    assert commands(tmp_path) == ["python gan.py"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.cli._progress import JourneyProgress
+from joymigrate.cli._progress import JourneyProgress, last_words
 from joymigrate.journey.model import Journey, Outcome, Request, Status, to_json
 from joymigrate.journey.plan import plan
 from joymigrate.report.journey_closing import closing
@@ -126,3 +126,28 @@ def test_the_closing_block_says_what_to_do_and_repeats_no_step() -> None:
     assert lines[-1] == "Report: j/report.html"
     assert len(lines) < 40
     assert max(map(len, lines)) <= 88
+
+
+def test_the_running_step_shows_what_its_command_printed_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    (tmp_path / "scan").mkdir()
+    (tmp_path / "scan" / "log.txt").write_text("step 1\n 10%|#\r step 4 loss 2.1\n\n")
+    out = Terminal()
+    going = JourneyProgress(quiet=False, stream=out, folder=tmp_path)
+    going("begin", SCAN, None)
+    going.rest()
+    assert "0 s  step 4 loss 2.1" in out.getvalue()
+
+
+def test_a_warning_says_what_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "baseline").mkdir()
+    (tmp_path / "baseline" / "log.txt").write_text("listening on 127.0.0.1:80\n")
+    going = JourneyProgress(quiet=False, stream=io.StringIO(), folder=tmp_path)
+    assert going.warning("baseline", 240).endswith("it printed last: listening on 127.0.0.1:80")
+
+
+def test_no_log_is_no_words(tmp_path: Path) -> None:
+    assert last_words(tmp_path, "scan") == ""
+    assert last_words(None, "scan") == ""
