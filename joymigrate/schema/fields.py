@@ -31,6 +31,7 @@ def setting(
     powers: bool = False,
     hidden: bool = False,
     part: str = "",
+    only: tuple[str, Any] | None = None,
 ) -> Any:
     """A dataclass field with its help text and its limits.
 
@@ -39,8 +40,9 @@ def setting(
     that the whole text must match. `key` is the name in the file where Python can't have it.
     `single`: one item may stand for a list of one. `words`: a number is taken as the text it was
     written as (`leaf: 3`). `powers`: a number may be a power of two (`2^-10`). `hidden`: never
-    read from a file. `part` names the document that describes the value, where its owner stands
-    above this module.
+    read from a file. `only`: a key of the same class and the value with which this one counts; it
+    is refused beside another. `part` names the document that describes the value, where its owner
+    stands above this module.
     """
     meta = {
         "help": help,
@@ -56,6 +58,7 @@ def setting(
         "powers": powers,
         "hidden": hidden,
         "part": part,
+        "only": only,
     }
     if make is not dataclasses.MISSING:
         return dataclasses.field(default_factory=make, metadata=meta)

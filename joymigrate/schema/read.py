@@ -137,7 +137,21 @@ class Reader:
                 good = False
         if not good:
             raise JoyError("not read further")
-        return self.made(kind, values, keys)
+        made = self.made(kind, values, keys)
+        for name, item in known.items():
+            only = item.meta.get("only")
+            if (
+                only
+                and getattr(made, only[0]) != only[1]
+                and values.get(item.name, item.default) != item.default
+            ):
+                raise self.wrong(
+                    (*keys, name),
+                    f"'{name}' counts with {only[0]}: {only[1]} alone, and {only[0]} is "
+                    f"{getattr(made, only[0])}",
+                    f"remove '{name}', or use {only[0]}: {only[1]}",
+                )
+        return made
 
     def unknown(self, keys: Keys, key: object, known: Sequence[str]) -> JoyError:
         """The mistake of a key that nobody reads."""

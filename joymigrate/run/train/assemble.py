@@ -14,7 +14,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import build, compress, flops, group, optimise, tokenizer
 from joymigrate.run.train.checkpoint import Checkpointer
 from joymigrate.run.train.feed import Feed
-from joymigrate.run.train.job import Job, data_files, micro_size
+from joymigrate.run.train.job import Job, check_warmup, data_files, micro_size
 from joymigrate.run.train.logs import Log
 from joymigrate.run.train.loop import LoopParts, StepFeed
 from joymigrate.run.train.models import ModelSource, adapt, unwrap
@@ -121,7 +121,9 @@ class Source:
     def steps(self, job: Job) -> int:
         """Optimiser steps of the run."""
         if not self.by_epoch or job.steps is not None:
-            return steps_of(job, self.samples)
+            steps = steps_of(job, self.samples)
+            check_warmup(job, steps)
+            return steps
         ranks = job.layout.data_ranks
         whole, rest = divmod(job.epochs or 1.0, 1.0)
         most = -(-self.samples // ranks)  # rows of the process that has most
@@ -185,7 +187,10 @@ def samples_of(job: Job, task: Task, tell: Tell) -> SampleSource:
         encode=task.encode,
         format=job.data.format,
     )
-    return task.samples(open_cache(folder, recipe, tell))
+    cache = open_cache(folder, recipe, tell)
+    if task.unused:
+        tell(f"not used, in some records: {', '.join(sorted(task.unused))}")
+    return task.samples(cache)
 
 
 def steps_of(job: Job, samples: int) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train import group, records
+from joymigrate.run.train import chats, group, records
 from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.columns import Sample
 from joymigrate.run.train.feed import move_batch
@@ -232,19 +232,14 @@ def generate_answer(
 
 def prompt_of(task: Any, record: records.Record) -> list[int]:
     """Tokens of what comes before the answer."""
-    from joymigrate.run.train.tasks.sft import conversation
-
-    value: Mapping[str, Any] = record.value
     if hasattr(task, "render"):
-        if value.get("instruction") is not None:
-            value = {"output": "", **value}
-        messages = conversation(records.Record(value, record.where))
-        if messages is not None:
-            if messages and messages[-1]["role"] == "assistant":
-                messages = messages[:-1]
-            text = task.render(messages, record, prompt=True)
+        talk = chats.read(record, answered=False)
+        if talk is not None:
+            answered = talk.messages and talk.messages[-1]["role"] == "assistant"
+            messages = talk.messages[:-1] if answered else talk.messages
+            text = task.render(messages, record, prompt=True, tools=talk.tools)
             return [*task.tokenizer(text, add_special_tokens=False)["input_ids"]]
-    text = str(records.field(record, "prompt", "text"))
+    text = records.text(record, "prompt", "text")
     return [*task.tokenizer(text, add_special_tokens=False)["input_ids"]]
 
 

@@ -90,12 +90,17 @@ class Method:
     SHORT = "name"
 
     name: str = setting("full", "full or lora", choices=("full", "lora"))
-    rank: int = setting(8, "lora: rank of the added matrices", least=1)
-    alpha: float = setting(16.0, "lora: scale of the added matrices, over the rank")
-    dropout: float = setting(0.0, "lora: dropout on the adapter's input", least=0)
-    targets: tuple[str, ...] = setting(
-        (), "lora: names of linear layers (default: all but heads)", single=True
+    rank: int = setting(8, "lora: rank of the added matrices", least=1, only=("name", "lora"))
+    alpha: float = setting(
+        16.0, "lora: scale of the added matrices, over the rank", only=("name", "lora")
     )
+    dropout: float = setting(
+        0.0, "lora: dropout on the adapter's input", least=0, most=1, only=("name", "lora")
+    )
+    targets: tuple[str, ...] = setting(
+        (), "lora: names of linear layers (default: all but heads)", single=True,
+        only=("name", "lora"),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +122,12 @@ class Optimiser:
 
     name: str = setting("adamw", "adamw or sgd", choices=("adamw", "sgd"))
     lr: float = setting(1e-4, "learning rate", least=0)
-    betas: tuple[float, ...] = setting((0.9, 0.95), "adamw: decay of the two averages")
-    eps: float = setting(1e-8, "adamw: keeps the division finite", least=0)
+    betas: tuple[float, ...] = setting(
+        (0.9, 0.95), "adamw: decay of the two averages", only=("name", "adamw")
+    )
+    eps: float = setting(1e-8, "adamw: keeps the division finite", least=0, only=("name", "adamw"))
     weight_decay: float = setting(0.0, "decay of matrices (never of norms and biases)", least=0)
-    momentum: float = setting(0.0, "sgd", least=0)
+    momentum: float = setting(0.0, "sgd", least=0, only=("name", "sgd"))
     clip: float = setting(1.0, "largest norm of the gradient; 0 leaves it alone", least=0)
 
 
@@ -134,7 +141,7 @@ class Schedule:
         "cosine", "constant, linear or cosine", choices=("constant", "linear", "cosine")
     )
     warmup: int = setting(0, "steps of linear warm-up", least=0)
-    floor: float = setting(0.0, "last learning rate, as a share of the first", least=0)
+    floor: float = setting(0.0, "last learning rate, as a share of the first", least=0, most=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +186,7 @@ class Job:
     task: TaskOptions = setting(make=TaskOptions, help="the task")
     method: Method = setting(make=Method, help="full or lora")
     steps: int | None = setting(None, "optimiser steps (default: one epoch)", least=1)
-    epochs: float | None = setting(None, "times over the data, instead of steps", least=0)
+    epochs: float | None = setting(None, "times over the data, instead of steps", above=0)
     batch: BatchSettings = setting(make=BatchSettings, help="samples of a step")
     dtype: str = setting("float32", "of the computation", choices=DTYPES)
     master: bool = setting(True, "with bfloat16: keep float32 weights beside")
@@ -261,9 +268,22 @@ def check(job: Job) -> None:
         raise JoyError(
             f"'kernels' takes auto, off or operators with implementations, got {job.kernels!r}"
         )
+    if job.steps is not None:
+        check_warmup(job, job.steps)
     job.layout.check()
     check_communication(job)
     check_batch(job)
+
+
+def check_warmup(job: Job, steps: int) -> None:
+    """A warm-up as long as the run would never reach the learning rate that was asked for."""
+    if 0 < steps <= job.schedule.warmup:
+        raise JoyError(
+            f"schedule.warmup of {job.schedule.warmup} steps is not shorter than the run, which "
+            f"has {steps}",
+            where="schedule",
+            help="fewer steps of warm-up, or a longer run",
+        )
 
 
 def check_communication(job: Job) -> None:

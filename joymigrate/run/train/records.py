@@ -73,7 +73,29 @@ def read(
         if kind == "parquet":
             yield from rows(path, first)
         else:
-            yield from lines(path, first, json_lines=kind == "jsonl")
+            array = kind == "jsonl" and begins_array(path)
+            yield from (
+                items(path, first) if array else lines(path, first, json_lines=kind == "jsonl")
+            )
+
+
+def begins_array(path: Path) -> bool:
+    """Whether a JSON file is one array of records, as instruction data often are."""
+    with path.open("rb") as file:
+        return file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+
+
+def items(path: Path, at: RecordPosition) -> Iterator[tuple[Record, RecordPosition]]:
+    """The records of one JSON array, which is read whole; `offset` counts records."""
+    try:
+        values = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise JoyError(f"not valid JSON: {error}", where=str(path)) from None
+    for number, value in enumerate(values[at.offset :], at.offset + 1):
+        where = f"{path} record {number}"
+        if not isinstance(value, dict):
+            raise JoyError(f"expected an object, got {type(value).__name__}", where=where)
+        yield Record(value, where), RecordPosition(at.file, number, number)
 
 
 def lines(
@@ -134,3 +156,28 @@ def field(record: Record, *names: str) -> Any:
         where=record.where,
         help=f"its keys are {', '.join(map(str, record.value)) or 'none'}",
     )
+
+
+def text(record: Record, *names: str) -> str:
+    """The text under the first of `names` that the record has."""
+    name = next((name for name in names if record.value.get(name) is not None), names[0])
+    return as_text(field(record, *names), name, record)
+
+
+def as_text(value: Any, name: str, record: Record) -> str:
+    """A text, or a number as it is written; anything else is no text and is refused."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise JoyError(
+        f"'{name}' is {kind_of_value(value)}, expected a text",
+        where=record.where,
+        help="nothing but texts and numbers can be learned as text",
+    )
+
+
+def kind_of_value(value: Any) -> str:
+    """What a JSON value is, in words."""
+    kinds = {type(None): "empty", bool: "true or false", list: "a list", dict: "an object"}
+    return kinds.get(type(value), type(value).__name__)

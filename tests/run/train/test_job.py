@@ -120,3 +120,24 @@ def test_out_of_memory_advice_starts_with_what_changes_no_result(tmp_path: Path)
     assert found[0].startswith("batch.micro: 4 (now 8")
     smallest = job.load(path, ["batch.micro=1", "model.recompute=true", "dtype=bfloat16"])
     assert not any("micro" in line or "recompute" in line for line in advice(smallest))
+
+
+@pytest.mark.parametrize(
+    ("sets", "named"),
+    [
+        (["epochs=0"], "epochs"),
+        (["steps=2", "schedule.warmup=50"], "warmup of 50 steps is not shorter"),
+        (["schedule.floor=3"], "floor"),
+        (["optimiser.momentum=0.9"], "'momentum' counts with name: sgd alone"),
+        (["optimiser.name=sgd", "optimiser.betas=[0.8, 0.9]"], "'betas' counts with name: adamw"),
+        (["method.rank=4"], "'rank' counts with name: lora alone"),
+    ],
+)
+def test_a_key_that_would_change_nothing_is_refused(
+    tmp_path: Path, sets: list[str], named: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("model: {path: m}\ndata: d.jsonl\n")
+    with pytest.raises(JoyError, match=named):
+        job.load(path, sets)
+    job.load(path, ["optimiser.momentum=0", "method.rank=8"])  # the defaults, as a run writes them

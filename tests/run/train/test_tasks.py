@@ -77,8 +77,9 @@ def test_what_is_cut_off_is_not_learned() -> None:
     ("value", "expected"),
     [
         ({"txt": "a"}, "the record has no 'prompt'"),
-        ({"messages": "hello"}, "messages are a list of objects"),
-        ({"messages": [{"role": "user"}]}, "a message needs a role and a content"),
+        ({"messages": "hello"}, "'messages' is a list of objects"),
+        ({"messages": [{"role": "user"}]}, "'content' is empty, expected a text"),
+        ({"messages": [{"content": "a"}]}, "a message needs a role"),
     ],
 )
 def test_a_record_that_is_none_of_these_is_named(value: dict[str, Any], expected: str) -> None:

@@ -42,7 +42,8 @@ def side(sft: Sft, record: records.Record, name: str) -> Sequence[Sample]:
         value = {"prompt": prompt, "completion": answer}
     elif isinstance(answer, list) and isinstance(prompt, str | list | None):
         asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or []
-        value = {"messages": [*asked, *answer]}
+        beside = {key: record.value[key] for key in ("system", "tools") if key in record.value}
+        value = {"messages": [*asked, *answer], **beside}
     else:
         raise JoyError("prompt and answers are texts, or lists of messages", where=record.where)
     return sft.encode(records.Record(value, record.where))

@@ -34,7 +34,7 @@ class Classification(Task):
         """One sample."""
         import numpy as np
 
-        text = str(records.field(record, "text", "sentence"))
+        text = records.text(record, "text", "sentence")
         pair = record.value.get("text_pair")
         label = -1
         if self.context.references or record.value.get("label") is not None:

@@ -59,12 +59,14 @@ class ImageText(Task):
         given = value.get("images") or ([value["image"]] if value.get("image") is not None else [])
         if not given:
             records.field(record, "image", "images")
+        value.pop("images", None)
+        value.pop("image", None)
         images = [_inputs.picture(one, self.size, self.context, record) for one in given]
         sign = START + IMAGE * self.tokens_per_image + END
         if value.get("messages") is not None:
             value["messages"] = place_images(value["messages"], sign, len(images), record)
         else:
-            value["prompt"] = sign * len(images) + str(records.field(record, "prompt"))
+            value["prompt"] = sign * len(images) + records.text(record, "prompt")
             if not self.context.references:
                 value.setdefault("completion", "")
         made = self.sft.encode(records.Record(value, record.where))

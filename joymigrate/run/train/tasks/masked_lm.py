@@ -39,7 +39,7 @@ class MaskedLm(Task):
         """One sample per text."""
         import numpy as np
 
-        text = str(records.field(record, "text", "content"))
+        text = records.text(record, "text", "content")
         tokens = _inputs.token_ids(self.tokenizer, text, self.context.max_length)
         shown, truth = self.hidden(tokens.astype(np.int64))
         count = int((truth >= 0).sum())

@@ -28,7 +28,7 @@ class Pretrain(Task):
 
     def encode(self, record: records.Record) -> Sequence[Sample]:
         """The text's tokens and an end sign."""
-        text = str(records.field(record, "text", "content"))
+        text = records.text(record, "text", "content")
         tokens = [*self.tokenizer(text, add_special_tokens=False)["input_ids"]]
         if self.tokenizer.eos_token_id is not None:
             tokens.append(self.tokenizer.eos_token_id)

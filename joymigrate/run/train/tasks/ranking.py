@@ -33,7 +33,7 @@ class Ranking(Task):
         """One sample per query."""
         import numpy as np
 
-        query = str(records.field(record, "query"))
+        query = records.text(record, "query")
         documents = records.field(record, "documents")
         known = self.context.references or record.value.get("relevance") is not None
         relevance = records.field(record, "relevance") if known else [float("nan")] * len(documents)

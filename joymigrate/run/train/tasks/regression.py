@@ -31,7 +31,7 @@ class Regression(Task):
 
         import numpy as np
 
-        text = str(records.field(record, "text", "sentence"))
+        text = records.text(record, "text", "sentence")
         known = self.context.references or record.value.get("score") is not None
         raw = records.field(record, "score", "label") if known else math.nan
         try:

@@ -30,9 +30,9 @@ class Seq2seq(Task):
         import numpy as np
 
         length = self.context.max_length
-        source = str(records.field(record, "source", "prompt", "text"))
+        source = records.text(record, "source", "prompt", "text")
         known = self.context.references or record.value.get("target") is not None
-        text = str(records.field(record, "target", "completion", "summary")) if known else ""
+        text = records.text(record, "target", "completion", "summary") if known else ""
         target = [*self.tokenizer(text, add_special_tokens=False)["input_ids"]][: length - 1]
         if self.tokenizer.eos_token_id is not None:
             target.append(self.tokenizer.eos_token_id)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train import packing, records
+from joymigrate.run.train import chats, packing, records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks.task import (
     SampleSource,
@@ -20,7 +20,6 @@ from joymigrate.run.train.tokens import TokenCache
 if TYPE_CHECKING:
     import torch
 
-ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant"}  # ShareGPT's names
 Span = tuple[int, int]
 
 
@@ -30,7 +29,8 @@ class Sft(Task):
     PIPELINE: ClassVar[bool] = True
     SCHEMA: ClassVar[str] = (
         '{"messages": [{"role", "content"}, …]}, {"prompt", "completion"}, '
-        '{"instruction", "input", "output"} or {"conversations": [{"from", "value"}, …]}'
+        '{"instruction", "input", "output"} or {"conversations": [{"from", "value"}, …]}; '
+        "with system, tools, history and weights"
     )
     OPTIONS: ClassVar[Mapping[str, Any]] = {"learn": "answers"}  # answers, or all
 
@@ -38,28 +38,27 @@ class Sft(Task):
         """Tokens with the ranges of the answers."""
         if self.options["learn"] not in ("answers", "all"):
             raise JoyError(f"'learn' takes answers or all, got {self.options['learn']!r}")
-        messages = conversation(record)
-        if messages is None:
+        talk = chats.read(record)
+        if talk is None:
             tokens, spans = self.pair(record)
         else:
-            tokens, spans = self.chat(messages, record)
+            self.unused.update(talk.unused)
+            tokens, spans = self.chat(talk, record)
         if self.options["learn"] == "all":
             spans = [(0, len(tokens))]
         return one_sample(tokens, spans, self.context.max_length)
 
     def pair(self, record: records.Record) -> tuple[list[int], list[Span]]:
         """A prompt and its completion, as they are."""
-        prompt = str(records.field(record, "prompt", "messages"))
-        completion = str(records.field(record, "completion", "response", "answer"))
+        prompt = records.text(record, "prompt")
+        completion = records.text(record, "completion", "response", "answer")
         head = [*self.tokenizer(prompt, add_special_tokens=False)["input_ids"]]
         tail = [*self.tokenizer(completion, add_special_tokens=False)["input_ids"]]
         if self.tokenizer.eos_token_id is not None:
             tail.append(self.tokenizer.eos_token_id)
         return head + tail, [(len(head), len(head) + len(tail))]
 
-    def chat(
-        self, messages: Sequence[Mapping[str, Any]], record: records.Record
-    ) -> tuple[list[int], list[Span]]:
+    def chat(self, talk: chats.Chat, record: records.Record) -> tuple[list[int], list[Span]]:
         """A conversation through the chat template; what the assistant says is learned."""
         if self.tokenizer.chat_template is None:
             raise JoyError(
@@ -67,13 +66,15 @@ class Sft(Task):
                 where=record.where,
                 help="name one with data.template, or use prompt and completion",
             )
-        text = self.render(messages, record)
+        messages, tools = talk.messages, talk.tools
+        text = self.render(messages, record, tools=tools)
+        self.check_written(talk, text, record)
         pieces = []
-        for index, message in enumerate(messages):
-            if message["role"] != "assistant":
+        for index, learned in enumerate(talk.learned):
+            if not learned:
                 continue
-            before = self.render(messages[:index], record, prompt=True)
-            until = self.render(messages[: index + 1], record)
+            before = self.render(messages[:index], record, prompt=True, tools=tools)
+            until = self.render(messages[: index + 1], record, tools=tools)
             if not (text.startswith(until) and until.startswith(before)):
                 raise JoyError(
                     "the chat template writes earlier turns differently once a turn follows, so "
@@ -84,8 +85,27 @@ class Sft(Task):
             pieces.append((len(before), len(until.rstrip("\n")) if index else len(until)))
         return self.with_offsets(text, pieces)
 
+    def check_written(self, talk: chats.Chat, text: str, record: records.Record) -> None:
+        """Refuse a template that passes over the record's tools or calls."""
+        calls = [one for message in talk.messages for one in message.get("tool_calls", ())]
+        names = [str(call["function"]["name"]) for call in calls]
+        lost = next((name for name in names if name not in text), None)
+        if lost is not None:
+            what = f"'tool_calls': the chat template does not write the call of {lost}"
+        elif talk.tools and self.render(talk.messages, record) == text:
+            what = "'tools': the chat template does not write them"
+        else:
+            return
+        help = "name a template that does with data.template"
+        raise JoyError(what, where=record.where, help=help)
+
     def render(
-        self, messages: Sequence[Mapping[str, Any]], record: records.Record, *, prompt: bool = False
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        record: records.Record,
+        *,
+        prompt: bool = False,
+        tools: Sequence[Any] = (),
     ) -> str:
         """The text of some messages; with `prompt` up to where the answer begins."""
         from jinja2 import TemplateError
@@ -94,8 +114,9 @@ class Sft(Task):
             return ""
         try:
             text = self.tokenizer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=prompt
-            )
+                list(messages), tokenize=False, add_generation_prompt=prompt,
+                tools=list(tools) or None,
+            )  # fmt: skip
         except (TemplateError, ValueError) as error:
             raise JoyError(f"the chat template refuses: {error}", where=record.where) from None
         return str(text)
@@ -124,47 +145,6 @@ class Sft(Task):
     def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Cross entropy of the answers' tokens."""
         return next_token_sum(output, batch["labels"])
-
-
-def conversation(record: records.Record) -> list[dict[str, Any]] | None:
-    """The record's messages in one form, or None for a prompt with a completion."""
-    value = record.value
-    if value.get("messages") is not None:
-        return [check_message(message, record) for message in items(value["messages"], record)]
-    if value.get("conversations") is not None:
-        return [
-            check_message(
-                {
-                    "role": ROLES.get(str(one.get("from")), one.get("from")),
-                    "content": one.get("value"),
-                },
-                record,
-            )
-            for one in items(value["conversations"], record)
-        ]
-    if value.get("instruction") is not None and value.get("output") is not None:
-        asked = "\n".join(str(p) for p in (value["instruction"], value.get("input")) if p)
-        return [
-            {"role": "user", "content": asked},
-            {"role": "assistant", "content": str(value["output"])},
-        ]
-    return None
-
-
-def items(value: Any, record: records.Record) -> list[Mapping[str, Any]]:
-    """A list of objects."""
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise JoyError("messages are a list of objects with role and content", where=record.where)
-    return value
-
-
-def check_message(message: Mapping[str, Any], record: records.Record) -> dict[str, Any]:
-    """A message with a role and a text."""
-    if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
-        raise JoyError(
-            f"a message needs a role and a content, got {dict(message)!r}", where=record.where
-        )
-    return dict(message)
 
 
 TASK = Sft

@@ -49,6 +49,9 @@ class Context:
     references: bool = True  # False: records to predict on may lack what is learned
 
 
+FORM = "2"  # how records are read; another one makes token caches anew
+
+
 class Task:
     """A task with the defaults of language models; see the module's text for who calls what."""
 
@@ -71,6 +74,7 @@ class Task:
             help=help,
         )
         self.options = {**self.OPTIONS, **context.options}
+        self.unused: set[str] = set()  # keys of the records that `encode` has passed over
 
     # -- data ---------------------------------------------------------------------------------
 
@@ -87,7 +91,7 @@ class Task:
         known = digest(self.tokenizer) if self.tokenizer is not None else ""
         name = type(self).__module__.rsplit(".", 1)[-1]
         return of_text(
-            name, known, str(self.context.max_length), repr(sorted(self.options.items()))
+            FORM, name, known, str(self.context.max_length), repr(sorted(self.options.items()))
         )
 
     def encode(self, record: Record) -> Sequence[Sample]:

@@ -47,7 +47,7 @@ class TextToImage(Task):
         import numpy as np
 
         image = _inputs.picture(records.field(record, "image"), self.size, self.context, record)
-        text = str(records.field(record, "caption", "text"))
+        text = records.text(record, "caption", "text")
         tokens = _inputs.token_ids(self.tokenizer, text, min(77, self.context.max_length))
         return [{"tokens": tokens, "image": image.reshape(-1), "weight": np.ones(1)}]
 

@@ -174,7 +174,7 @@ def parse_entities(record: records.Record, *, needed: bool) -> tuple[str, list[E
     value = record.value
     if value.get("words") is not None:
         return join_words([str(word) for word in value["words"]], value.get("tags"), record)
-    text = str(records.field(record, "text"))
+    text = records.text(record, "text")
     if value.get("entities") is None:
         if needed:
             records.field(record, "entities", "tags")

@@ -51,7 +51,7 @@ class ToolSelection(Task):
         written = canonical(call) if call is not None else canonical({"name": "", "arguments": {}})
         messages = [
             {"role": "system", "content": listing(record.value["tools"])},
-            {"role": "user", "content": str(records.field(record, "query", "prompt"))},
+            {"role": "user", "content": records.text(record, "query", "prompt")},
             {"role": "assistant", "content": written},
         ]
         meta = json.dumps({"tools": names, "call": call}).encode()

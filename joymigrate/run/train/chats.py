@@ -1,0 +1,229 @@
+"""A record of a conversation in one form. Each key is used, refused by name, or named as unused.
+
+The forms are OpenAI's (`messages`, `tools`), ShareGPT's (`conversations`), Alpaca's (`instruction`,
+`output`) and TRL's (`prompt` and `completion` as lists of messages), each with the keys that its
+users write: system, tools, history, weights of turns, calls of functions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train import records
+
+Message = dict[str, Any]
+SPEAKERS = {  # ShareGPT's names
+    **dict.fromkeys(("human", "user"), "user"),
+    **dict.fromkeys(("gpt", "bot", "assistant", "chatgpt", "function_call"), "assistant"),
+    **dict.fromkeys(("observation", "tool", "function"), "tool"),
+    "system": "system",
+}
+# Keys that mean something which this task cannot learn, and where they belong.
+ELSEWHERE = {
+    **dict.fromkeys(("image", "images"), "task: image_text reads images"),
+    **dict.fromkeys(("video", "videos", "audio", "audios"), "no task reads it"),
+    **dict.fromkeys(("chosen", "rejected"), "task: dpo or reward reads pairs of answers"),
+    **dict.fromkeys(("label", "kto_tag"), "no task reads answers with a label"),
+    "chat_template_kwargs": "write what the template needs into data.template",
+}
+TURN = {"role", "content", "weight", "name", "tool_calls", "tool_call_id", "function_call",
+        "reasoning_content"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Messages for the chat template, which of them are learned, and what else it is given.
+
+    `unused` are the record's keys that nobody reads: they change nothing.
+    """
+
+    messages: tuple[Message, ...]
+    learned: tuple[bool, ...]
+    tools: tuple[Any, ...] = ()
+    unused: tuple[str, ...] = ()
+
+
+def read(record: records.Record, *, answered: bool = True) -> Chat | None:
+    """The record's conversation, or None for texts. Without `answered` the answer may be missing.
+
+    Raises `JoyError` for a key with a meaning that cannot be used, and for a value of another kind.
+    """
+    value = record.value
+    for key, where in ELSEWHERE.items():
+        if value.get(key) is not None:
+            raise JoyError(f"'{key}' cannot be used here", where=record.where, help=where)
+    if value.get("messages") is not None:
+        turns = [turn(one, record) for one in mappings(value["messages"], "messages", record)]
+        return chat(turns, record, {"messages", "tools", "functions", "system"})
+    if value.get("conversations") is not None:
+        listed = mappings(value["conversations"], "conversations", record)
+        turns = [turn(shared(one, record), record) for one in listed]
+        return chat(turns, record, {"conversations", "tools", "system"})
+    if value.get("instruction") is not None and (value.get("output") is not None or not answered):
+        used = {"instruction", "input", "output", "system", "history", "tools"}
+        return chat(instructed(value, record), record, used)
+    if isinstance(value.get("prompt"), list):
+        return prompted(value, record, answered)
+    if value.get("system") is not None or value.get("tools") is not None:
+        key = "system" if value.get("system") is not None else "tools"
+        raise JoyError(
+            f"'{key}' cannot be used beside a prompt that is a text",
+            where=record.where,
+            help='write the record as {"messages": [{"role", "content"}, …]}',
+        )
+    return None
+
+
+def chat(turns: Sequence[tuple[Message, bool]], record: records.Record, used: set[str]) -> Chat:
+    """The turns with the record's system message and tools."""
+    value = record.value
+    messages, learned = [one for one, _ in turns], [one for _, one in turns]
+    if value.get("system"):
+        if messages and messages[0]["role"] == "system":
+            raise JoyError("the record has two system messages", where=record.where)
+        system = words(value["system"], "system", record)
+        messages, learned = [{"role": "system", "content": system}, *messages], [False, *learned]
+    unused = tuple(sorted(key for key in map(str, value) if key not in used))
+    return Chat(tuple(messages), tuple(learned), tools_of(value, record), unused)
+
+
+def turn(message: Mapping[str, Any], record: records.Record) -> tuple[Message, bool]:
+    """One message as templates expect it, and whether it is learned."""
+    for key in message:
+        if key not in TURN:
+            raise JoyError(f"a message's '{key}' cannot be used", where=record.where)
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise JoyError(f"a message needs a role, got {role!r}", where=record.where)
+    found: Message = {"role": role}
+    calls = calls_of(message, record)
+    if message.get("content") is not None or not calls:
+        found["content"] = words(message.get("content"), "content", record)
+    else:
+        found["content"] = ""
+    if calls:
+        if role != "assistant":
+            raise JoyError(f"'tool_calls' in a message of the {role}", where=record.where)
+        found["tool_calls"] = calls
+    for key in ("name", "tool_call_id", "reasoning_content"):
+        if message.get(key) is not None:
+            found[key] = words(message[key], key, record)
+    weight = message.get("weight")
+    if weight not in (None, 0, 1):
+        raise JoyError(f"a message's 'weight' is 0 or 1, got {weight!r}", where=record.where)
+    return found, role == "assistant" and weight != 0
+
+
+def calls_of(message: Mapping[str, Any], record: records.Record) -> list[Any]:
+    """The calls of functions in OpenAI's form, their arguments as objects."""
+    calls = message.get("tool_calls") or []
+    if message.get("function_call") is not None:  # the form before tools
+        calls = [{"type": "function", "function": message["function_call"]}]
+    if not isinstance(calls, list):
+        raise JoyError("'tool_calls' is a list", where=record.where)
+    found = []
+    for call in calls:
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise JoyError("a call in 'tool_calls' needs a function with a name",
+                           where=record.where)  # fmt: skip
+        arguments = function.get("arguments", {})
+        if isinstance(arguments, str):
+            try:
+                arguments = json.loads(arguments or "{}")
+            except ValueError:
+                raise JoyError(
+                    f"the arguments of the call of {function['name']} in 'tool_calls' are no JSON",
+                    where=record.where,
+                ) from None
+        found.append({**call, "function": {**function, "arguments": arguments}})
+    return found
+
+
+def shared(one: Mapping[str, Any], record: records.Record) -> Message:
+    """A turn of ShareGPT in OpenAI's words; a call that is JSON becomes a call."""
+    speaker = one.get("from")
+    role = SPEAKERS.get(str(speaker))
+    if role is None:
+        raise JoyError(
+            f"nobody is called {speaker!r} in a conversation",
+            where=record.where,
+            help=f"`from` is one of {', '.join(SPEAKERS)}",
+        )
+    rest = {key: value for key, value in one.items() if key not in ("from", "value")}
+    content = one.get("value")
+    if speaker == "function_call" and isinstance(content, str):
+        try:
+            call = json.loads(content)
+        except ValueError:
+            call = None
+        if isinstance(call, dict) and isinstance(call.get("name"), str):
+            return {"role": role, "content": None, "function_call": call, **rest}
+    return {"role": role, "content": content, **rest}
+
+
+def instructed(value: Mapping[str, Any], record: records.Record) -> list[tuple[Message, bool]]:
+    """Alpaca: the turns before, then the instruction with its input, and the answer."""
+    history = value.get("history") or []
+    pairs = [one for one in history if isinstance(one, list | tuple) and len(one) == 2]
+    if not isinstance(history, list) or len(pairs) != len(history):
+        raise JoyError("'history' is a list of [question, answer]", where=record.where)
+    said = [text for pair in pairs for text in pair]
+    parts = [value["instruction"], *([value["input"]] if value.get("input") else [])]
+    said.append("\n".join(words(part, "instruction", record) for part in parts))
+    if value.get("output") is not None:
+        said.append(value["output"])
+    return [
+        turn({"role": "assistant" if number % 2 else "user", "content": text}, record)
+        for number, text in enumerate(said)
+    ]
+
+
+def prompted(value: Mapping[str, Any], record: records.Record, answered: bool) -> Chat:
+    """TRL: messages that are read, and messages that are learned."""
+    before = [turn(one, record) for one in mappings(value["prompt"], "prompt", record)]
+    answer = value.get("completion")
+    if answer is None and answered:
+        records.field(record, "completion")
+    after = [turn(one, record) for one in mappings(answer or [], "completion", record)]
+    asked = [(message, False) for message, _ in before]
+    return chat([*asked, *after], record, {"prompt", "completion", "tools", "system"})
+
+
+def tools_of(value: Mapping[str, Any], record: records.Record) -> tuple[Any, ...]:
+    """The functions that the assistant may call; ShareGPT writes them as JSON in a text."""
+    tools = value.get("tools")
+    if isinstance(tools, str):
+        try:
+            tools = json.loads(tools) if tools.strip() else None
+        except ValueError:
+            raise JoyError("'tools' is a text that is no JSON", where=record.where) from None
+    if tools is None and value.get("functions") is not None:  # the form before tools
+        tools = [{"type": "function", "function": one} for one in value["functions"]]
+    if tools is None:
+        return ()
+    return tuple(mappings(tools, "tools", record))
+
+
+def mappings(value: Any, key: str, record: records.Record) -> list[Mapping[str, Any]]:
+    """A list of objects."""
+    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+        raise JoyError(f"'{key}' is a list of objects", where=record.where)
+    return value
+
+
+def words(value: Any, key: str, record: records.Record) -> str:
+    """A text, or OpenAI's list of parts that are texts."""
+    if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
+        kinds = {str(one.get("type")) for one in value} - {"text"}
+        if kinds:
+            raise JoyError(
+                f"a message has parts of type {', '.join(sorted(kinds))}, only text can be used",
+                where=record.where,
+            )
+        return "".join(words(one.get("text"), "text", record) for one in value)
+    return records.as_text(value, key, record)

@@ -1,0 +1,150 @@
+"""Every key of a conversation's record is used, refused by its name, or named as unused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train import chats, records, tokenizer
+from joymigrate.run.train.records import Record
+from joymigrate.run.train.tasks import Context, find
+
+TEMPLATE = (
+    "{% if tools %}<|im_start|>tools\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] or '' }}"
+    "{% for c in m['tool_calls'] or [] %}{{ c['function'] | tojson }}{% endfor %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+ASKED = {"role": "user", "content": "weather in Oslo?"}
+SAID = {"role": "assistant", "content": "rainy"}
+TOOL = {"type": "function", "function": {"name": "look_outside", "parameters": {}}}
+CALL = {"type": "function", "function": {"name": "look_outside", "arguments": '{"town": "Oslo"}'}}
+SHARED = [{"from": "human", "value": "weather in Oslo?"}, {"from": "gpt", "value": "rainy"}]
+ALPACA = {"instruction": "weather in Oslo?", "input": "", "output": "rainy"}
+SAILOR = "speak in riddles"
+
+
+def seen(value: dict[str, Any], template: str = TEMPLATE) -> tuple[str, str]:
+    """The whole text of a record, and what of it is learned."""
+    words = tokenizer.byte_level()
+    words.chat_template = template
+    task = find("sft")(Context(tokenizer=words, max_length=1024))
+    (sample,) = task.encode(Record(value, "d.jsonl:1"))
+    tokens = sample["tokens"].tolist()
+    parts = [words.decode(tokens[a:b]) for a, b in sample["spans"].reshape(-1, 2)]
+    return words.decode(tokens), "|".join(part.removesuffix("<|im_end|>") for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("value", "inside", "learned"),
+    [
+        ({"messages": [ASKED, SAID], "tools": [TOOL]}, "look_outside", "rainy"),
+        ({"messages": [ASKED, SAID], "functions": [TOOL["function"]]}, "look_outside", "rainy"),
+        ({"messages": [ASKED, SAID], "system": SAILOR}, SAILOR, "rainy"),
+        ({"conversations": SHARED, "system": SAILOR}, SAILOR, "rainy"),
+        ({"conversations": SHARED, "tools": json.dumps([TOOL])}, "look_outside", "rainy"),
+        ({**ALPACA, "system": SAILOR}, SAILOR, "rainy"),
+        ({**ALPACA, "history": [["who?", "a sailor"]]}, "who?", "a sailor|rainy"),
+        ({"prompt": [ASKED], "completion": [SAID]}, "Oslo", "rainy"),
+        ({"prompt": [ASKED, SAID, ASKED], "completion": [SAID]}, "rainy", "rainy"),
+        (
+            {"messages": [ASKED, {**SAID, "content": "unlearned", "weight": 0}, ASKED, SAID]},
+            "unlearned",
+            "rainy",
+        ),
+        (
+            {"messages": [ASKED, {**SAID, "content": [{"type": "text", "text": "rainy"}]}]},
+            "Oslo",
+            "rainy",
+        ),
+    ],
+)
+def test_what_stands_beside_the_turns_is_read(
+    value: dict[str, Any], inside: str, learned: str
+) -> None:
+    whole, told = seen(value)
+    assert inside in whole
+    assert told == learned
+
+
+def test_a_call_of_a_function_is_learned() -> None:
+    answer = {"role": "tool", "tool_call_id": "c1", "content": "wet"}
+    turns = [ASKED, {"role": "assistant", "content": None, "tool_calls": [CALL]}, answer, SAID]
+    whole, learned = seen({"messages": turns, "tools": [TOOL]})
+    assert '"town": "Oslo"' in learned.split("|")[0]
+    assert learned.endswith("|rainy")
+    assert "wet" in whole
+    assert "wet" not in learned
+    call = {"from": "function_call", "value": json.dumps(CALL["function"])}
+    shared = [SHARED[0], call, {"from": "observation", "value": "wet"}, SHARED[1]]
+    assert seen({"conversations": shared})[1] == learned
+    plain = [SHARED[0], {"from": "function_call", "value": "look Oslo"}, SHARED[1]]
+    assert seen({"conversations": plain})[1] == "look Oslo|rainy"
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ({"messages": [ASKED, SAID], "images": ["a.png"]}, "'images' cannot be used"),
+        ({"messages": [ASKED, SAID], "videos": ["a.mp4"]}, "'videos' cannot be used"),
+        ({"prompt": "a", "completion": "b", "rejected": "c"}, "'rejected' cannot be used"),
+        ({"prompt": "a", "completion": "b", "system": "c"}, "'system' cannot be used beside"),
+        ({"messages": [{**ASKED, "cache": 1}, SAID]}, "a message's 'cache'"),
+        ({"messages": [ASKED, {**SAID, "weight": 0.5}]}, "'weight' is 0 or 1, got 0.5"),
+        ({"messages": [ASKED, {**SAID, "content": None}]}, "'content' is empty"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}, SAID]},
+            "parts of type image_url",
+        ),
+        ({"messages": [{"role": "system", "content": "a"}], "system": "b"}, "two system messages"),
+        ({"conversations": [{"from": "narrator", "value": "a"}]}, "nobody is called 'narrator'"),
+        ({**ALPACA, "history": ["a"]}, "'history' is a list of"),
+        ({"messages": [ASKED, SAID], "tools": "[not json"}, "'tools' is a text that is no JSON"),
+        ({"prompt": [ASKED]}, "the record has no 'completion'"),
+        ({"prompt": ["a"], "completion": ["b"]}, "'prompt' is a list of objects"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused_by_its_name(value: dict[str, Any], named: str) -> None:
+    with pytest.raises(JoyError, match=named) as caught:
+        seen(value)
+    assert caught.value.where == "d.jsonl:1"
+
+
+def test_a_template_that_passes_over_tools_or_calls_is_refused() -> None:
+    plain = TEMPLATE.partition("{% if tools %}")[2].partition("{% endif %}")[2]
+    with pytest.raises(JoyError, match="'tools': the chat template does not write them"):
+        seen({"messages": [ASKED, SAID], "tools": [TOOL]}, plain)
+    deaf = plain.replace(
+        "{% for c in m['tool_calls'] or [] %}{{ c['function'] | tojson }}{% endfor %}", ""
+    )
+    turns = [ASKED, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
+    with pytest.raises(JoyError, match="does not write the call of look_outside"):
+        seen({"messages": turns}, deaf)
+
+
+def test_keys_that_nobody_reads_are_named() -> None:
+    talk = chats.read(Record({"messages": [ASKED, SAID], "id": 7, "source": "web"}, "d:1"))
+    assert talk is not None
+    assert talk.unused == ("id", "source")
+
+
+@pytest.mark.parametrize(("value", "what"), [(["a", 1], "a list"), ({"a": 1}, "an object"),
+                                             (True, "true or false")])  # fmt: skip
+def test_nothing_but_texts_is_learned_as_text(value: Any, what: str) -> None:
+    task = find("pretrain")(Context(tokenizer=tokenizer.byte_level(), max_length=64))
+    with pytest.raises(JoyError, match=f"'text' is {what}, expected a text"):
+        task.encode(Record({"text": value}, "d:1"))
+
+
+def test_an_array_of_records_is_read_from_any_mark(tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    path.write_text(json.dumps([{"n": number} for number in range(4)], indent=1))
+    found = list(records.read([path]))
+    assert [record.value["n"] for record, _ in found] == [0, 1, 2, 3]
+    assert found[2][0].where == f"{path} record 3"
+    rest = records.read([path], start=found[1][1])
+    assert [record.value["n"] for record, _ in rest] == [2, 3]
