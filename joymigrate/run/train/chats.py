@@ -61,13 +61,13 @@ def read(record: records.Record, *, answered: bool = True) -> Chat | None:
         return chat(turns, record, {"messages", "tools", "functions", "system"})
     if value.get("conversations") is not None:
         listed = mappings(value["conversations"], "conversations", record)
-        turns = [turn(shared(one, record), record) for one in listed]
+        turns = [turn(read_shared(one, record), record) for one in listed]
         return chat(turns, record, {"conversations", "tools", "system"})
     if value.get("instruction") is not None and (value.get("output") is not None or not answered):
         used = {"instruction", "input", "output", "system", "history", "tools"}
-        return chat(instructed(value, record), record, used)
+        return chat(read_instruction(value, record), record, used)
     if isinstance(value.get("prompt"), list):
-        return prompted(value, record, answered)
+        return read_prompt(value, record, answered)
     if value.get("system") is not None or value.get("tools") is not None:
         key = "system" if value.get("system") is not None else "tools"
         raise JoyError(
@@ -144,7 +144,7 @@ def calls_of(message: Mapping[str, Any], record: records.Record) -> list[Any]:
     return found
 
 
-def shared(one: Mapping[str, Any], record: records.Record) -> Message:
+def read_shared(one: Mapping[str, Any], record: records.Record) -> Message:
     """A turn of ShareGPT in OpenAI's words; a call that is JSON becomes a call."""
     speaker = one.get("from")
     role = SPEAKERS.get(str(speaker))
@@ -166,7 +166,9 @@ def shared(one: Mapping[str, Any], record: records.Record) -> Message:
     return {"role": role, "content": content, **rest}
 
 
-def instructed(value: Mapping[str, Any], record: records.Record) -> list[tuple[Message, bool]]:
+def read_instruction(
+    value: Mapping[str, Any], record: records.Record
+) -> list[tuple[Message, bool]]:
     """Alpaca: the turns before, then the instruction with its input, and the answer."""
     history = value.get("history") or []
     pairs = [one for one in history if isinstance(one, list | tuple) and len(one) == 2]
@@ -183,7 +185,7 @@ def instructed(value: Mapping[str, Any], record: records.Record) -> list[tuple[M
     ]
 
 
-def prompted(value: Mapping[str, Any], record: records.Record, answered: bool) -> Chat:
+def read_prompt(value: Mapping[str, Any], record: records.Record, answered: bool) -> Chat:
     """TRL: messages that are read, and messages that are learned."""
     before = [turn(one, record) for one in mappings(value["prompt"], "prompt", record)]
     answer = value.get("completion")
