@@ -125,8 +125,7 @@ def stand_in(evidence: Evidence) -> Reason | None:
     """What stands in for the origin's GPU or for the chip says that it can't."""
     for said in texts(evidence):
         if signs.SIMULATION.search(said) or re.search(evidence.vendor.missing_symbol, said):
-            how = Text("the simulation says so itself; a chip may well do it")
-            return Owner.SIMULATION, how, Text(signs.NO_SIMULATION)
+            return Owner.SIMULATION, Text(signs.SAYS_SO), Text(signs.NO_SIMULATION)
     raised = innermost(evidence)
     if raised is not None and is_ours(raised.file) and is_raise(evidence.chain[0], raised):
         how = Text("it was raised in joymigrate's own {file}", file=raised.file.rpartition("/")[2])
@@ -155,7 +154,8 @@ def chip(evidence: Evidence) -> Reason | None:
     """A recorded answer of the chip reached the program."""
     for said in texts(evidence):
         for row in evidence.refusals:
-            if row["message"] and row["message"] in said:
+            code = str(row.get("code") or "")
+            if (row["message"] and row["message"] in said) or (code and code in said):
                 how = Text(
                     "the chip refuses {op}: {source}",
                     op=row["op"],
@@ -198,6 +198,8 @@ def vendor(evidence: Evidence) -> Reason | None:
     if not evidence.chain or not evidence.vendor.package or asks_for_origin(evidence):
         return None
     one = evidence.chain[0]
+    if signs.OUR_DEVICE.search(one.message):
+        return None
     code = re.search(evidence.vendor.package_code, one.message)
     if code:
         how = Text("{package} raised it, as {code}", package=evidence.vendor.package, code=code[0])
@@ -271,7 +273,10 @@ def our_line(evidence: Evidence) -> Reason | None:
 
 
 def our_reference(evidence: Evidence) -> Reason | None:
-    """An error of Python's own in a file of ours."""
+    """Words of the simulated device that are no answer of a chip, or an error of Python's own in a
+    file of ours."""
+    if any(signs.OUR_DEVICE.search(said) for said in texts(evidence)):
+        return Owner.SIMULATION, Text(signs.SAYS_SO), Text(signs.NO_SIMULATION)
     raised = innermost(evidence)
     if raised is None or not is_ours(raised.file) or evidence.chain[0].name == "RuntimeError":
         return None  # torch's kernels raise RuntimeError below our frames

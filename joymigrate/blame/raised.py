@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 TRACEBACK = re.compile(
@@ -28,6 +29,7 @@ FAILED_CHILD = re.compile(
     r"(?:^|\.)(?:ChildFailedError|ProcessRaisedException|ProcessExitedException)$"
 )
 LAUNCHER_FILES = ("commands/launch.py", "deepspeed/launcher/")  # they raise CalledProcessError
+EXITS = ("__exit__", "__aexit__")
 FATAL_ERROR = "Fatal Python error"  # a `kind` of ours: a process that died in native code
 MOST_SAID = 2000  # characters of a message
 MOST_LINES = 12  # lines of it
@@ -115,7 +117,10 @@ def from_log(log: str) -> tuple[Raised, ...]:
 
 
 def of_one_cause(chain: Sequence[Raised]) -> tuple[Raised, ...]:
-    """The exceptions up to the first that was dealt with before the next one came."""
+    """The exceptions up to the first that was dealt with before the next one came. One that the
+    end of a `with` raised over another is left: what broke the block came first."""
+    while len(chain) > 1 and over_a_block(chain[0], chain[1]):
+        chain = [replace(chain[1], cause=True), *chain[2:]]
     found: list[Raised] = []
     for one in chain:
         if found and not one.cause:
@@ -131,6 +136,15 @@ def in_its_handler(later: Raised, earlier: Raised) -> bool:
         return False
     raised, handled = later.frames[-1], earlier.frames[0]
     return (raised.file, raised.function) == (handled.file, handled.function)
+
+
+def over_a_block(later: Raised, earlier: Raised) -> bool:
+    """Whether `later` was raised as a `with` was left through which `earlier` came."""
+    passed = {(frame.file, frame.function) for frame in earlier.frames}
+    return any(
+        inner.function in EXITS and (outer.file, outer.function) in passed
+        for outer, inner in pairwise(later.frames)
+    )
 
 
 def of_first_rank(log: str) -> str:

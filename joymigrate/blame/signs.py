@@ -22,7 +22,10 @@ QUESTION = re.compile(
     r"^(?:assert|raise|sys\.exit|exit)\b.*(?:cuda|nccl|nvidia|\bGPU)", re.IGNORECASE | re.DOTALL
 )
 WORD = re.compile(r"cuda|nccl|nvidia", re.IGNORECASE)
-SIMULATION = re.compile(r"has no simulation|rehearsal device:|stand-in: |has no stand-in")
+SIMULATION = re.compile(
+    r"has no simulation|this says nothing about the chip|stand-in: |has no stand-in"
+)
+OUR_DEVICE = re.compile(r"^rehearsal device: ", re.MULTILINE)  # what else the simulation says
 MIXED = re.compile(r"Expected all tensors to be on the same device|two devices, ")
 NO_CUDA_LIBRARY = re.compile(r"lib(?:cud\w*|cublas\w*|nvrtc|nccl|nvinfer)\.so")
 MISSING_MODULE = re.compile(r"No module named '([^']+)'")
@@ -102,6 +105,7 @@ RECORD_ELSEWHERE = (
     "joymigrate baseline -- COMMAND runs it on this CPU; a recording of a GPU machine goes to "
     "--baseline"
 )
+SAYS_SO = "the simulation says so itself; a chip may well do it"
 NO_SIMULATION = "--mode dry goes on without numbers; leave the call out to see the rest"
 REPORT = "this is a fault of joymigrate: please report it with these lines"
 MEND_FIRST = "mend it first; the gate `baseline = false` goes on all the same"
