@@ -149,6 +149,10 @@ class Scan:
     seconds: float = 0.0
     digests: Mapping[str, str] = field(default_factory=dict)  # path → sha256 of what was read
     rules: tuple[Rule, ...] = ()  # of codemods that the project or a package brought
+    # Path, line and column of a finding → the lines (path, line, how) whose value decided about it.
+    ways: Mapping[tuple[str, int, int], tuple[tuple[str, int, str], ...]] = field(
+        default_factory=dict
+    )
 
     def count(self, tier: Tier) -> int:
         """Number of findings of one tier."""

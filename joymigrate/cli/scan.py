@@ -16,6 +16,7 @@ from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, split, talk
 from joymigrate.cli._portfolio import rank
 from joymigrate.cli._scanning import ScanView, configure, must_exist, now, pause_searches, run
+from joymigrate.cli._why import explain_place
 from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language
 
@@ -76,6 +77,9 @@ def command(
         None, "--portfolio", metavar="FILE", help="Rank the repositories that this YAML names."
     ),
     exit_zero: bool = typer.Option(False, "--exit-zero", help="Exit 0 also with findings."),
+    why: str | None = typer.Option(
+        None, "--why", metavar="FILE:LINE", help="The lines that decided about a place; no report."
+    ),
     show_kept: bool = typer.Option(False, "--show-kept", help="Also mentions that stay, and why."),
     lang: str | None = LANG,
     chip_version: str | None = typer.Option(
@@ -119,6 +123,9 @@ def command(
     must_exist(paths)
     settings = configure(paths[0], overrides)
     scan = run(paths, origin, settings, quiet, show_kept, force_exclude=force_exclude)
+    if why is not None:
+        emit(explain_place(scan, why, asked), output)
+        return Exit.OK
     if write_baseline is not None:
         return save_baseline(scan, write_baseline)
     result = result_of(scan, settings, paths, diff, view)

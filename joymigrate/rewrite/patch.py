@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from joymigrate import __version__, chips
 from joymigrate.errors import JoyError
+from joymigrate.language import Text
 from joymigrate.model import Finding, Patch, Scan, Style, Tier
 from joymigrate.rewrite import helper
 from joymigrate.rewrite.across import read_text
 from joymigrate.rewrite.analyse import digest
+from joymigrate.rewrite.check import Fault, at_fault, faults
+from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.module_index import ModuleIndex
-from joymigrate.rewrite.project import searches_paused, tree_of
+from joymigrate.rewrite.project import graph_of, searches_paused, tree_of
 from joymigrate.rewrite.proof import Devices, prove
+from joymigrate.rewrite.solve import hold
+from joymigrate.rewrite.vocabulary import Vocabulary
+
+ROUNDS = 4  # of leaving out what makes a tree fail
 
 
 def patches(
@@ -37,10 +46,84 @@ def patches(
         if finding.tier in wanted and finding.edits and unit(finding) not in without:
             by_path[finding.path].append(finding)
     with searches_paused():
-        made, helped = proven_files(scan, by_path, devices)
+        made, helped = check_files(scan, by_path, devices)
     if scan.style is Style.AGNOSTIC and helped:
         made += helpers(scan, helped)
     return made
+
+
+def check_files(
+    scan: Scan, by_path: dict[str, list[Finding]], devices: Devices
+) -> tuple[list[Patch], list[str]]:
+    """Patches whose tree stands as a whole (see `check`), and the paths that need the helper.
+
+    What makes a tree fail is left out with its group and what goes with it. A tree that fails
+    after that raises `JoyError`.
+    """
+    left: dict[str, list[tuple[Finding, str]]] = defaultdict(list)
+    if devices.origin == devices.target:
+        return proven_files(scan, by_path, devices)
+    words = vocabulary_of(scan)
+    data = {path: (scan.root / path).read_bytes() for path in scan.digests if is_python(path)}
+    for _ in range(ROUNDS):
+        made, helped = proven_files(scan, by_path, devices)
+        wrong = find_faults(scan, words, data, made)
+        if not wrong:
+            return [replace(p, left=(*p.left, *left[path_of(scan, p)])) for p in made], helped
+        for path, several in without_faults(scan, words, data, by_path, made, wrong).items():
+            left[path] += several
+            gone = {id(finding) for finding, _ in several}
+            by_path[path] = [each for each in by_path[path] if id(each) not in gone]
+    raise JoyError(
+        Text("nothing is written: {reason}", reason=wrong[0].reason),
+        help="put `# joymigrate: ignore` on both lines, and tell us: this is our mistake",
+    )
+
+
+def find_faults(
+    scan: Scan, words: Vocabulary, data: Mapping[str, bytes], made: Iterable[Patch]
+) -> list[Fault]:
+    """What is wrong with the tree after some patches."""
+    patches = {path_of(scan, patch): patch for patch in made}
+    after = {path: patches[path].after or b"" for path in data if path in patches}
+    texts = {p: (after.get(p) or d).decode("utf-8", "replace") for p, d in data.items()}
+    graph = graph_of(scan.root, texts, words, lambda p: after.get(p) or data[p], scan.skipped)
+    return list(faults(graph, patches, words))
+
+
+def without_faults(
+    scan: Scan,
+    words: Vocabulary,
+    data: Mapping[str, bytes],
+    by_path: Mapping[str, list[Finding]],
+    made: Iterable[Patch],
+    wrong: Iterable[Fault],
+) -> dict[str, list[tuple[Finding, str]]]:
+    """The findings that faults are due to and those that go with them, each with the reason."""
+    patches = {path_of(scan, patch): patch for patch in made}
+    why: dict[str, str] = {}
+    for each in wrong:
+        why |= {unit(f): each.reason for f in at_fault(patches[each.path], each.start)}
+    staying = [f for several in by_path.values() for f in several if unit(f) not in why]
+    texts = {path: content.decode("utf-8", "replace") for path, content in data.items()}
+    graph = graph_of(scan.root, texts, words, data.__getitem__, scan.skipped)
+    held = hold(staying, graph, words)
+    why |= {unit(staying[number]): each.reason for number, each in held.items()}
+    return {
+        path: found
+        for path, several in by_path.items()
+        if (found := [(each, why[unit(each)]) for each in several if unit(each) in why])
+    }
+
+
+def vocabulary_of(scan: Scan) -> Vocabulary:
+    """The words of a scan's move."""
+    return Vocabulary.of(Context.between(chips.get(scan.to), chips.get(scan.origin), scan.style))
+
+
+def path_of(scan: Scan, patch: Patch) -> str:
+    """The path of a patch's file from the scan's root."""
+    return patch.path.relative_to(scan.root).as_posix()
 
 
 def proven_files(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from joymigrate import processors
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
-from joymigrate.model import Finding, Scan, Style, Tier
+from joymigrate.model import Finding, Scan, Skipped, Style, Tier
 from joymigrate.rewrite import (
     analyse,
     discover,
@@ -29,6 +29,7 @@ from joymigrate.rewrite import (
     native,
     own_classes,
     python,
+    solve,
     third_party,
     unloadable,
 )
@@ -47,10 +48,12 @@ from joymigrate.rewrite.portable.judge import find_floor
 from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels
 from joymigrate.rewrite.replaced import leave_replaced
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import Source, Unreadable, decode
 from joymigrate.rewrite.unrunnable import doubt_unrunnable
 from joymigrate.rewrite.unseen import leave_unseen
 from joymigrate.rewrite.unused_imports import doubt_alone, doubt_unused
+from joymigrate.rewrite.values import beside
+from joymigrate.rewrite.values.graph import ValueGraph
 from joymigrate.rewrite.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -146,6 +149,15 @@ def scan(
     findings = doubt_unused(findings, mine)
     findings = doubt_callers(findings, trees, origin.device, chip.device)
     findings = leave_unseen(findings, results, reached, job, texts)
+    ways: Mapping[solve.Site, solve.Way] = {}
+    if style is not Style.SHIM and chip.device != origin.device:
+        words = Vocabulary.of(context)
+        graph = graph_of(
+            root, mine, words, lambda path: job.content(everything[path]), skipped, tree
+        )
+        held = solve.hold(findings, graph, words)
+        ways = solve.ways_of(findings, held)
+        findings = solve.apply_decisions(findings, held)
     findings = findings if style is Style.SHIM else doubt_alone(findings)
     findings.sort(key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.rule))
     return Scan(
@@ -163,6 +175,7 @@ def scan(
         seconds=time.perf_counter() - began,
         digests={r.path: r.digest for r in results},
         rules=tuple(one.rule() for one in codemods),
+        ways=ways,
     )
 
 
@@ -177,6 +190,36 @@ def find_configured(files: Iterable[File], device: str) -> frozenset[str]:
     )
     told = [read_text(f.path) for f in files if f.kind in ("yaml", "json", "toml", "ini")]
     return frozenset(key for text in told for key in line.findall(text))
+
+
+def graph_of(
+    root: Path,
+    texts: Mapping[str, str],
+    vocabulary: Vocabulary,
+    content: Callable[[str], bytes],
+    skipped: Iterable[Skipped],
+    tree: module_index.ModuleIndex | None = None,
+) -> ValueGraph:
+    """The values of a project, with the files that the scan leaves out and its files know.
+
+    `content` gives the bytes of a file of `texts`; `tree` is their index where it is known.
+    """
+    tree = tree or index_of(texts, vocabulary.device)
+    left = beside.find_left_out(root, texts, tree, skipped, vocabulary.device)
+    known: dict[str, Source | None] = {}
+
+    def load(path: str) -> Source | None:
+        if path not in known:
+            try:
+                data = content(path) if path in texts else (root / path).read_bytes()
+                known[path] = decode(path, data, python=True)
+            except (OSError, Unreadable):
+                known[path] = None
+        return known[path]
+
+    if left:
+        tree = index_of({**texts, **left}, vocabulary.device)
+    return ValueGraph({**texts, **left}, tree, solve.text_pattern(vocabulary), load)
 
 
 def with_callers(findings: list[Finding], texts: Mapping[str, str]) -> list[Finding]:

@@ -1,0 +1,316 @@
+"""The last word on a project's edits: places that hold one value move together or stay together.
+
+Every text that names the origin's device or backend and stays (a user's ignore, a file that is left
+out, a comparison in front of what the target lacks) is a fact. It reaches a class of places through
+what holds the same value and what is compared with it, in all files (`values`). A class that such a
+fact reaches is held whole, with the conditions that its values stand behind, until nothing changes.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from joymigrate.language import Text
+from joymigrate.model import Finding, Tier
+from joymigrate.rewrite.device_tests import is_test
+from joymigrate.rewrite.values import growth
+from joymigrate.rewrite.values.cells import Cell, Guard, TextPlace
+from joymigrate.rewrite.values.graph import ValueGraph, home_of
+from joymigrate.rewrite.values.growth import State, grow, sources, way_to
+from joymigrate.rewrite.vocabulary import Vocabulary
+
+CLASS = 300  # cells of one class; a larger one is not known as a whole and holds nothing
+READ = 8  # files that are read for one class, besides those that were read already
+HELD = "one value with `{text}` ({path}:{line}), which stays"
+WAITS = "one value with `{text}` ({path}:{line}), which needs a look"
+GUARDS = "it stands before `{text}` ({path}:{line}), which stays"
+GUARDS_WAITING = "it stands before `{text}` ({path}:{line}), which needs a look"
+Site = tuple[str, int, int]  # file, line and column of a finding
+Way = tuple[tuple[str, int, str], ...]  # lines that a value goes through: file, line, and how
+SILENT = ("read", "inherited")  # edges that no line of their own says
+PLACED = (Tier.SAFE, Tier.UNSAFE)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Why a finding is held: the tier that it falls to, the reason, and the way of the fact."""
+
+    tier: Tier
+    reason: str
+    way: Way = ()
+
+
+@dataclass(slots=True)
+class Solver:
+    """Decides the edits of Python files of one project."""
+
+    graph: ValueGraph
+    findings: list[Finding]
+    targets: re.Pattern[str]  # texts that name the target
+    held: dict[int, Decision] = field(default_factory=dict)
+    _spans: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
+    _groups: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+        for number, each in enumerate(self.findings):
+            if each.group:
+                self._groups[each.group].append(number)
+            for edit in each.edits if each.rule != "JM001" else ():
+                spans[each.path].append((edit.start, edit.end, number))
+        self._spans = {path: sorted(found) for path, found in spans.items()}
+
+    # -- places --------------------------------------------------------------------------------
+
+    def tier(self, number: int) -> Tier:
+        """The tier of a finding as it stands now."""
+        return self.held[number].tier if number in self.held else self.findings[number].tier
+
+    def over(self, path: str, start: int, end: int) -> list[int]:
+        """Findings with an edit between two offsets of a file's text."""
+        spans = self._spans.get(path, ())
+        source = self.graph.load(path) if spans else None
+        if source is None:
+            return []
+        first, last = source.to_bytes(start), source.to_bytes(end)
+        at = max(0, bisect.bisect_left(spans, (first, 0, 0)) - 1)
+        found = []
+        for begin, finish, number in spans[at:]:
+            if begin > last:
+                break
+            if (begin < last and finish > first) or (begin == finish and first <= begin < last):
+                found.append(number)
+        return found
+
+    def moves(self, path: str, at: int) -> bool:
+        """Whether a text that starts at an offset is moved by default."""
+        return any(self.tier(number) is Tier.SAFE for number in self.over(path, at, at + 3))
+
+    def text(self, path: str, place: TextPlace) -> str:
+        """What a place says, in one line."""
+        return " ".join(self.graph.texts[path][place.start : place.end].split())
+
+    def place(self, cell: Cell) -> TextPlace | None:
+        """The place of a text."""
+        return place_of(self.graph, cell)
+
+    def names_target(self, cell: Cell) -> bool:
+        """Whether a text names the target."""
+        place = self.place(cell)
+        return place is not None and bool(
+            self.targets.search(self.graph.texts[cell[1]][place.start : place.end])
+        )
+
+    # -- the fixpoint --------------------------------------------------------------------------
+
+    def solve(self, paths: Iterable[str]) -> dict[int, Decision]:
+        """Hold what the texts that stay in `paths` reach; findings by number."""
+        todo = [cell for path in paths for cell in self.staying(path)]
+        seen: set[tuple[Cell, Tier]] = set()
+        while todo:
+            cell = todo.pop()
+            tier = self.state(cell)
+            if tier is Tier.SAFE or (cell, tier) in seen:
+                continue
+            seen.add((cell, tier))
+            todo += self.spread(cell, tier)
+        return self.held
+
+    def staying(self, path: str) -> list[Cell]:
+        """Texts of a file that name the origin and are not moved by default."""
+        home = self.graph.file(path)
+        places = home.places if home is not None else ()
+        return [c for c in places if not self.names_target(c) and self.state(c) is not Tier.SAFE]
+
+    def state(self, cell: Cell) -> Tier:
+        """Whether a text moves, waits for a look or stays."""
+        place = self.place(cell)
+        numbers = self.over(cell[1], place.start, place.end) if place is not None else []
+        tiers = {self.tier(number) for number in numbers}
+        return next((t for t in PLACED if t in tiers), Tier.REPORT)
+
+    def spread(self, cell: Cell, tier: Tier) -> Iterator[Cell]:
+        """Hold what a text reaches; gives the texts that stay from now on."""
+        place = self.place(cell)
+        if place is None:
+            return
+        words = {"text": self.text(cell[1], place), "path": cell[1], "line": place.line}
+        reason = Text(WAITS if tier is Tier.UNSAFE else HELD, **words)
+        for other, way in meetings(self.graph, cell, self.names_target):
+            there = self.place(other)
+            if there is None or (tier is Tier.UNSAFE and self.state(other) is not Tier.SAFE):
+                continue
+            for number in self.over(other[1], there.start, there.end):
+                yield from self.hold(number, Decision(tier, reason, way))
+
+    def hold(self, number: int, why: Decision) -> Iterator[Cell]:
+        """Hold a finding with its group and the conditions before it; gives texts that stay."""
+        group = self.findings[number].group
+        for each in self._groups[group] if group else [number]:
+            now = self.tier(each)
+            if not self.findings[each].edits or now is Tier.REPORT or now is why.tier:
+                continue
+            self.held[each] = why
+            finding = self.findings[each]
+            home = self.graph.file(finding.path)
+            for edit in finding.edits if home is not None else ():
+                for cell, place in home.places.items():  # type: ignore[union-attr]
+                    source = self.graph.load(finding.path)
+                    if source is not None and overlaps(
+                        source.to_bytes(place.start), source.to_bytes(place.end), edit.start,
+                        edit.end,
+                    ):  # fmt: skip
+                        yield cell
+                        yield from self.hold_guards(cell, why.tier)
+
+    def hold_guards(self, cell: Cell, tier: Tier) -> Iterator[Cell]:
+        """Hold the conditions that a text stands behind."""
+        home, place = self.graph.file(cell[1]), self.place(cell)
+        if home is None or place is None:
+            return
+        words = {"text": self.text(cell[1], place), "path": cell[1], "line": place.line}
+        reason = Text(GUARDS_WAITING if tier is Tier.UNSAFE else GUARDS, **words)
+        for guarded, guard in home.guards:
+            if guarded == cell:
+                way = ((cell[1], place.line, "stands behind"), (cell[1], guard.line, "asked"))
+                for number in self.asked(cell[1], guard):
+                    yield from self.hold(number, Decision(tier, reason, way))
+
+    def asked(self, path: str, guard: Guard) -> set[int]:
+        """Findings in a condition, and in what gives its variables their answers."""
+        found = set(self.over(path, guard.start, guard.end))
+        for each in sources(guard.cells, self.graph.near, CLASS):
+            if each[0] == "value":
+                found |= set(self.over(each[1], each[2], each[3]))
+        return found
+
+
+def hold(findings: list[Finding], graph: ValueGraph, vocabulary: Vocabulary) -> dict[int, Decision]:
+    """What is held, by the number of its finding. `graph` holds the project as it stands."""
+    if not any(each.edits and each.path in graph.texts for each in findings):
+        return {}
+    solver = Solver(graph, findings, target_words(vocabulary))
+    return solver.solve(files_naming(graph.texts, vocabulary, solver.moves))
+
+
+def files_naming(
+    texts: Mapping[str, str],
+    vocabulary: Vocabulary,
+    moved: Callable[[str, int], bool] = lambda path, at: False,
+) -> list[str]:
+    """Files with a text that names the origin's device or backend and stays, as far as a search
+    can tell; `moved` says of an offset whether an edit covers it.
+
+    Tests are none of them: they wait by themselves, and hold nothing of the program.
+    """
+    device, backend = re.escape(vocabulary.device), re.escape(vocabulary.backend)
+    named = re.compile(rf"[\"'](?:\w+:\w+,)*(?:{device}|{backend})[\"':{{%]")
+    found = []
+    for path, text in texts.items():
+        if device not in text and backend not in text:
+            continue
+        places = (m.start() for m in named.finditer(text) if not in_comment(text, m.start()))
+        if any(not moved(path, at) for at in places) and not is_test(path):
+            found.append(path)
+    return found
+
+
+def in_comment(text: str, at: int) -> bool:
+    """Whether the line of an offset is a comment."""
+    return text[text.rfind("\n", 0, at) + 1 : at].lstrip()[:1] == "#"
+
+
+def text_pattern(vocabulary: Vocabulary) -> re.Pattern[str]:
+    """Texts that name a device or backend of the origin or the target."""
+    devices = "|".join(map(re.escape, (vocabulary.device, vocabulary.to_device)))
+    backends = "|".join(map(re.escape, (vocabulary.backend, vocabulary.to_backend)))
+    return re.compile(
+        rf"(?:{devices})(?::.*)?$|(?:{backends})$"
+        rf"|(?:\w+:\w+,)*(?:{devices}):(?:{backends})(?:,\w+:\w+)*$",
+        re.S,
+    )
+
+
+def target_words(vocabulary: Vocabulary) -> re.Pattern[str]:
+    """The target's words in a text."""
+    return re.compile(
+        rf"\b(?:{re.escape(vocabulary.to_device)}|{re.escape(vocabulary.to_backend)})\b"
+    )
+
+
+def meetings(
+    graph: ValueGraph,
+    cell: Cell,
+    names_target: Callable[[Cell], bool],
+    stood_there: Callable[[Cell], bool] | None = None,
+) -> Iterator[tuple[Cell, Way]]:
+    """Texts in other statements that a text meets, each with the lines that lead there.
+
+    None where both devices are told apart on purpose: in a list of choices, or in the branches of
+    one `if` (there only by a text that `stood_there` before a rewrite).
+    """
+    place, home = place_of(graph, cell), graph.file(cell[1])
+    if place is None or home is None:
+        return
+    for other, there in home.places.items():
+        if there.statement == place.statement and names_target(other):
+            return
+        if place.chain and there.chain == place.chain and (stood_there or names_target)(other):
+            return
+    graph.allowance = READ
+    found = grow(cell, graph.near, CLASS)
+    whole = len(found) < CLASS and graph.allowance > 0
+    graph.allowance = sys.maxsize
+    if not whole:
+        return
+    for other, passed in found:
+        there_ = place_of(graph, other) if passed and other != cell else None
+        if there_ and (other[1], there_.statement) != (cell[1], place.statement):
+            yield other, tell(found, other)
+
+
+def place_of(graph: ValueGraph, cell: Cell) -> TextPlace | None:
+    """The place of a text."""
+    home = graph.file(cell[1]) if cell[0] == "text" else None
+    return home.places.get(cell) if home is not None else None
+
+
+def overlaps(start: int, end: int, first: int, last: int) -> bool:
+    """Whether two spans share a byte."""
+    return start < last and first < end
+
+
+def tell(found: dict[State, growth.Way], cell: Cell) -> Way:
+    """The lines that lead from where a growth started to a cell."""
+    return tuple(
+        (edge.path or home_of(edge.cell) or home_of(before), edge.line, edge.kind)
+        for before, edge in way_to((cell, True), found)
+        if edge.kind not in SILENT
+    )
+
+
+def ways_of(findings: list[Finding], held: Mapping[int, Decision]) -> dict[Site, Way]:
+    """The way of each decision that has one, by the place of its finding."""
+    sites = ((findings[number], each.way) for number, each in held.items() if each.way)
+    return {(one.path, one.line, one.column): way for one, way in sites}
+
+
+def apply_decisions(findings: Iterable[Finding], held: Mapping[int, Decision]) -> list[Finding]:
+    """The findings with those that are held as what they fall to."""
+    done = []
+    for number, each in enumerate(findings):
+        why = held.get(number)
+        if why is not None and why.tier is Tier.UNSAFE:
+            each = replace(each, tier=Tier.UNSAFE, reason=why.reason)
+        elif why is not None:
+            each = replace(
+                each, tier=Tier.REPORT, after=None, edits=(), needs=None, group=None,
+                reason=why.reason,
+            )  # fmt: skip
+        done.append(each)
+    return done

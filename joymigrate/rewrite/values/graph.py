@@ -1,0 +1,431 @@
+"""Neighbours of a cell in all files of a project; a file is read when something leads to it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from joymigrate.rewrite.across import stands_alone
+from joymigrate.rewrite.module_index import ModuleIndex
+from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.values.cells import (
+    COMES,
+    COMPARED,
+    DEPTH,
+    EITHER,
+    GOES,
+    CallSite,
+    Cell,
+    Edge,
+    FileValues,
+)
+from joymigrate.rewrite.values.expressions import depth
+from joymigrate.rewrite.values.growth import sources
+from joymigrate.rewrite.values.reader import read
+
+SETTINGS = re.compile(r"(?i)(?:^|_)(?:args?|arguments?|opts?|options?|cfg|conf|config|"
+                      r"configuration|hparams|params|settings|flags|namespace)(?:$|_)")  # fmt: skip
+# Attributes that mean something else in every class: not followed where the class is unknown.
+NEAR = 80  # cells that are looked at to find the class of an object or what is called
+FILES = 40  # files that one name may lead to; more say that it means many things
+LOCAL = ("name", "return", "function", "class", "object", "attribute")
+
+
+@dataclass(slots=True)
+class ValueGraph:
+    """The values of a project. `texts` are those of its Python files, `load` reads one.
+
+    `settings` are values under keys of files that are no Python: name to cells with lines.
+    """
+
+    texts: Mapping[str, str]
+    tree: ModuleIndex
+    words: re.Pattern[str]
+    load: Callable[[str], Source | None]
+    settings: Mapping[str, list[Edge]] = field(default_factory=dict)
+    allowance: int = sys.maxsize  # files that may still be read; what lies beyond is not known
+    _files: dict[str, FileValues | None] = field(default_factory=dict)
+    _near: dict[tuple[Cell, int], tuple[Edge, ...]] = field(default_factory=dict)
+    _classes: dict[Cell, frozenset[Cell]] = field(default_factory=dict)
+    _calls: dict[Cell, list[CallSite]] = field(default_factory=dict)
+    _naming: dict[str, list[str]] = field(default_factory=dict)
+    _options: dict[str, list[tuple[Cell, Edge]]] = field(default_factory=dict)
+
+    def file(self, path: str) -> FileValues | None:
+        """The cells of a file; None where it is none of ours or can't be read."""
+        if path not in self._files:
+            if self.allowance <= 0:
+                return None
+            self.allowance -= 1
+            source = self.load(path) if path in self.texts else None
+            self._files[path] = (
+                read(source, path, self.words, self.tree.package(path)) if source else None
+            )
+        return self._files[path]
+
+    def near(self, cell: Cell, way: int) -> tuple[Edge, ...]:
+        """Cells that the value of `cell` comes from or goes to, as `way` says, with those that it
+        is compared with; each with the line that says so."""
+        key = (cell, way)
+        if key not in self._near:
+            self._near[key] = ()  # a question about itself ends here
+            found = self._find_near(cell, way)
+            self._near[key] = tuple(e for e in found if e.flow in (way, EITHER))
+        return self._near[key]
+
+    def _find_near(self, cell: Cell, way: int) -> Iterator[Edge]:
+        kind = cell[0]
+        if kind in ("setting", "environment"):
+            yield from self._of_setting(cell, way)
+            return
+        if kind == "field":
+            yield from self._of_field(cell, way)
+        home = self.file(home_of(cell))
+        if home is None:
+            return
+        yield from home.edges.get(cell, ())
+        if way == GOES:
+            yield from self._goes(cell, home)
+        elif kind == "name" and cell[2] == 0:
+            yield from self._imports_of(cell, home)
+        elif kind == "name" and cell in home.parameters:
+            yield from self._parameter(cell, home)
+        elif cell in home.made:
+            yield from self._result(home.made[cell])
+        if kind == "attribute":
+            yield from self._attribute(cell, way)
+
+    def _goes(self, cell: Cell, home: FileValues) -> Iterator[Edge]:
+        """Where a value goes to in other functions and files."""
+        for call, key in home.given.get(cell, ()):
+            yield from self._argument(call, key)
+        if cell[0] == "name" and cell[2] == 0:
+            yield from self._users_of(cell)
+        elif cell[0] == "return":
+            for call in self._callers(("function", *cell[1:])):
+                yield Edge(call.cell, call.line, "called", GOES)
+
+    # -- names between files -------------------------------------------------------------------
+
+    def _imports_of(self, cell: Cell, home: FileValues) -> Iterator[Edge]:
+        """What a name of a module stands for, where it is imported."""
+        path, name = cell[1], cell[3]
+        dotted = home.imports.get(name)
+        if dotted is not None:
+            line = home.import_lines.get(name, 1)
+            yield from (replace(e, line=line, path=path) for e in self._imported(path, dotted))
+        elif cell not in home.edges:
+            for base in home.stars:
+                place = self.tree.locate(path, base)
+                if place is not None and not place[1] and place[0] != path:
+                    yield Edge(("name", place[0], 0, name), 1, "imported", COMES)
+
+    def _users_of(self, cell: Cell) -> Iterator[Edge]:
+        """Names in other files that stand for one of this module."""
+        path, name = cell[1], cell[3]
+        for other in self._users(path, name):
+            values = self.file(other)
+            if values is None:
+                continue
+            for local, target in values.imports.items():
+                if target.rpartition(".")[2] == name and self.tree.locate(other, target) == (
+                    path, name,
+                ):  # fmt: skip
+                    yield Edge(
+                        ("name", other, 0, local),
+                        values.import_lines.get(local, 1),
+                        "imported",
+                        GOES,
+                    )
+            own = ("name", other, 0, name) in values.edges and name in values.imports
+            starred = (self.tree.locate(other, base) == (path, "") for base in values.stars)
+            if not own and any(starred):
+                yield Edge(("name", other, 0, name), 1, "imported", GOES)
+
+    def _imported(self, path: str, dotted: str) -> Iterator[Edge]:
+        place = self.tree.locate(path, dotted)
+        if place is None:
+            yield Edge(("outside", dotted), 1, "imported", COMES)
+        elif not place[1]:
+            yield Edge(("module", place[0]), 1, "imported", COMES)
+        elif "." not in place[1] and place[0] != path:
+            yield Edge(("name", place[0], 0, place[1]), 1, "imported", COMES)
+
+    def _users(self, path: str, name: str) -> list[str]:
+        """Files that may import a name of a module."""
+        stem = path.rpartition("/")[2].removesuffix(".py")
+        if stem == "__init__":
+            stem = path.rpartition("/")[0].rpartition("/")[2]
+        found = []
+        for other in self.naming(stem):
+            text = self.texts[other]
+            if other != path and (name in text or "import *" in text):
+                found.append(other)
+        return found if len(found) <= FILES else []
+
+    def naming(self, word: str, sign: str = "") -> list[str]:
+        """Files whose text holds a word, with `sign` behind it."""
+        key = word + sign
+        if key not in self._naming:
+            found = [path for path, text in self.texts.items() if key in text]
+            if not sign:
+                found = [path for path in found if stands_alone(word, self.texts[path])]
+            self._naming[key] = found
+        return self._naming[key]
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    def called(self, cell: Cell) -> frozenset[Cell]:
+        """Functions and classes that a called cell stands for; packages' names as well."""
+        if cell not in self._classes:
+            self._classes[cell] = frozenset()
+            kinds = ("function", "class", "object", "module", "outside")
+            found = sources([cell], self._plain, NEAR)
+            self._classes[cell] = frozenset(c for c in found if c[0] in kinds)
+        return self._classes[cell]
+
+    def _plain(self, cell: Cell, way: int) -> Iterator[Edge]:
+        """Where a value comes from, but for what callers give: for classes and functions."""
+        home = self.file(home_of(cell)) if cell[0] == "name" and cell[2] else None
+        if home is not None and cell in home.parameters:
+            yield from home.edges.get(cell, ())
+        else:
+            yield from self.near(cell, way)
+
+    def _argument(self, call: CallSite, key: str) -> Iterator[Edge]:
+        """Parameters that an argument arrives at."""
+        for target in self.called(call.called):
+            for cell in self._parameters(target, key):
+                yield Edge(cell, call.line, "argument", GOES, home_of(call.cell))
+
+    def _parameters(self, target: Cell, key: str) -> Iterator[Cell]:
+        home = self.file(target[1]) if target[0] in LOCAL else None
+        if home is None or key in ("*", "**"):
+            return
+        scope = target[2]
+        if target[0] == "object":
+            owner = scope
+            scope = next((s for s, f in home.functions.items() if f.owner == owner
+                          and f.name in ("__call__", "forward")), None)  # fmt: skip
+        if target[0] == "class":
+            known = home.classes.get(scope)
+            if known is None:
+                return
+            owner, scope = scope, known.made
+            if scope is None:
+                name = known.fields[int(key)] if key.isdigit() and int(key) < len(
+                    known.fields) else key  # fmt: skip
+                if name in known.fields:
+                    yield ("attribute", target[1], owner, name)
+                    return
+                for base in self._bases(target):
+                    yield from self._parameters(base, key)
+                return
+        function = home.functions.get(scope) if scope is not None else None
+        if function is None:
+            return
+        if key.isdigit():
+            if int(key) < function.positional:
+                yield ("name", target[1], scope, function.parameters[int(key)])
+        elif key in function.parameters:
+            yield ("name", target[1], scope, key)
+
+    def _result(self, call: CallSite) -> Iterator[Edge]:
+        for target in self.called(call.called):
+            if target[0] == "function":
+                yield Edge(("return", *target[1:]), call.line, "called", COMES, home_of(call.cell))
+            elif target[0] == "class":
+                yield Edge(("object", *target[1:]), call.line, "made", COMES, home_of(call.cell))
+
+    def _parameter(self, cell: Cell, home: FileValues) -> Iterator[Edge]:
+        """What callers give to a parameter."""
+        scope, word = home.parameters[cell]
+        function = home.functions[scope]
+        at = function.parameters.index(word) if word in function.parameters else -1
+        keys = {word, str(at)} if 0 <= at < function.positional else {word}
+        for call in self._callers(("function", cell[1], scope)):
+            for key, held in call.given:
+                if key in keys:
+                    yield Edge(held, call.line, "argument", COMES)
+                elif key == "**" and (inner := deeper(held, word)) is not None:
+                    yield Edge(inner, call.line, "argument", COMES)
+
+    def _callers(self, function: Cell) -> list[CallSite]:
+        if function not in self._calls:
+            self._calls[function] = []
+            self._calls[function] = list(self._find_callers(function))
+        return self._calls[function]
+
+    def _find_callers(self, function: Cell) -> Iterator[CallSite]:
+        home = self.file(function[1])
+        known = home.functions.get(function[2]) if home is not None else None
+        if home is None or known is None or not known.name:
+            return
+        names, wanted = {known.name}, {function}
+        inside: set[str] = set()
+        if known.name == "__init__" and known.owner in home.classes:
+            owner = ("class", function[1], known.owner)
+            heirs = {h for h in self._heirs(owner) if self._made_by(h) == function}
+            wanted = {owner, *heirs}
+            names = {name for each in wanted if (name := self._class_name(each))}
+            wanted |= {function}
+            inside = {each[1] for each in wanted}
+        elif known.name in ("__call__", "forward") and known.owner is not None:
+            return
+        found = {(path, "__init__") for path in inside}  # `super().__init__(…)`
+        for name in names:
+            files = self.naming(name, "(")
+            found |= {(p, name) for p in (files if len(files) <= FILES else [function[1]])}
+        for path, name in sorted(found):
+            values = self.file(path)
+            for call in values.calls.get(name, ()) if values is not None else ():
+                if self.called(call.called) & wanted:
+                    yield call
+
+    # -- classes -------------------------------------------------------------------------------
+
+    def _class_name(self, cell: Cell) -> str:
+        home = self.file(cell[1])
+        known = home.classes.get(cell[2]) if home is not None else None
+        return known.name if known is not None else ""
+
+    def _made_by(self, cell: Cell) -> Cell | None:
+        """The `__init__` that a class is made with."""
+        for each in (cell, *self._bases(cell)):
+            home = self.file(each[1])
+            known = home.classes.get(each[2]) if home is not None else None
+            if known is not None and known.made is not None:
+                return ("function", each[1], known.made)
+        return None
+
+    def _bases(self, cell: Cell, steps: int = 6) -> Iterator[Cell]:
+        home = self.file(cell[1])
+        known = home.classes.get(cell[2]) if home is not None else None
+        for base in known.bases if known is not None and steps else ():
+            for each in self.called(base):
+                if each[0] == "class" and each != cell:
+                    yield each
+                    yield from self._bases(each, steps - 1)
+
+    def _heirs(self, cell: Cell) -> Iterator[Cell]:
+        """Classes that derive from one directly."""
+        name = self._class_name(cell)
+        if not name:
+            return
+        derived = re.compile(rf"class\s+\w+\([^)]*\b{re.escape(name)}\b")
+        for path in self.naming(name):
+            if not derived.search(self.texts[path]):
+                continue
+            values = self.file(path)
+            for scope, each in values.classes.items() if values is not None else ():
+                heir = ("class", path, scope)
+                if heir != cell and any(cell in self.called(base) for base in each.bases):
+                    yield heir
+
+    def _attribute(self, cell: Cell, way: int) -> Iterator[Edge]:
+        """The same attribute in classes above and below, and where it is read."""
+        _, path, scope, name = cell
+        own = ("class", path, scope)
+        above = () if self._defines(cell) else self._bases(own)
+        below = (("attribute", h[1], h[2], name) for h in self._heirs(own))
+        for each in above:
+            yield Edge(("attribute", each[1], each[2], name), 1, "inherited")
+        for heir in below:
+            if not self._defines(heir):
+                yield Edge(heir, 1, "inherited")
+        if name.startswith("__"):
+            return
+        files = [path]  # what gives an attribute its value stands with its class
+        if way == GOES:
+            files = self.naming(f".{name}")
+        owners = {own, ("object", path, scope)}
+        for other in files if len(files) <= FILES else [path]:
+            values = self.file(other)
+            for read_ in values.fields.get(name, ()) if values is not None else ():
+                if owners & self.called(read_[1]):
+                    yield Edge(read_, 1, "read")
+
+    def _defines(self, cell: Cell) -> bool:
+        """Whether the body of a class itself gives an attribute its value."""
+        home = self.file(cell[1])
+        known = home.classes.get(cell[2]) if home is not None else None
+        return known is not None and cell[3] in known.names
+
+    # -- fields --------------------------------------------------------------------------------
+
+    def _of_field(self, cell: Cell, way: int) -> Iterator[Edge]:
+        _, base, name = cell
+        for edge in self.near(base, way):
+            inner = deeper(edge.cell, name) if edge.kind != COMPARED else None
+            if inner is not None:
+                yield Edge(inner, edge.line, edge.kind, edge.flow)
+        if base[0] in ("object", "class"):
+            yield Edge(("attribute", base[1], base[2], name), 1, "read")
+        elif base[0] == "module":
+            yield Edge(("name", base[1], 0, name), 1, "read")
+        elif name.isidentifier() and self._is_settings(base) and self._known_setting(name):
+            yield Edge(("setting", name), 1, "read")
+
+    def _is_settings(self, base: Cell) -> bool:
+        """Whether a cell holds the options or the settings of a program."""
+        if base[0] not in ("name", "field", "value"):
+            return False
+        name = base[3] if base[0] == "name" else base[2]
+        if base[0] == "value":
+            home = self.file(base[1])
+            made = home.made.get(base) if home is not None else None
+            called = made.called if made is not None else ()
+            return bool(called) and called[-1] in ("parse_args", "parse_known_args")
+        if not SETTINGS.search(str(name)):
+            return False
+        return not any(c[0] in ("object", "class", "module") for c in self.called(base))
+
+    def _known_setting(self, name: str) -> bool:
+        return name in self.settings or bool(self._option_edges(name))
+
+    def _option_edges(self, name: str) -> list[tuple[Cell, Edge]]:
+        """What a program's options of a name hold, with their files."""
+        if name not in self._options:
+            self._options[name] = found = []
+            flags = {name, name.replace("_", "-")}
+            for path in {p for flag in flags for p in self.naming(flag)}:
+                if "add_argument" not in self.texts[path] and "environ" not in self.texts[path]:
+                    continue
+                values = self.file(path)
+                if values is not None:
+                    found += [(("setting", name), e)
+                              for e in values.settings.get(f"setting:{name}", ())]  # fmt: skip
+        return self._options[name]
+
+    def _of_setting(self, cell: Cell, way: int) -> Iterator[Edge]:
+        kind, name = cell
+        if kind == "environment":
+            for path in self.naming(name) if name else ():
+                values = self.file(path)
+                yield from values.settings.get(f"environment:{name}", ()) if values else ()
+            return
+        yield from self.settings.get(name, ())
+        for _, edge in self._option_edges(name):
+            yield edge
+        files = self.naming(name) if way == GOES else ()
+        for path in files if len(files) <= FILES else ():
+            values = self.file(path)
+            for read_ in values.fields.get(name, ()) if values is not None else ():
+                if self._is_settings(read_[1]):
+                    yield Edge(read_, 1, "read")
+
+
+def deeper(cell: Cell, name: str) -> Cell | None:
+    """A field of a cell, unless it lies too deep; packages' names have none."""
+    if depth(cell) >= DEPTH or cell[0] in ("outside", "text", "setting", "function"):
+        return None
+    return ("field", cell, name)
+
+
+def home_of(cell: Cell) -> str:
+    """The file that a cell belongs to; empty for none."""
+    while cell[0] == "field":
+        cell = cell[1]
+    return cell[1] if cell[0] not in ("outside", "setting", "environment") else ""

@@ -1,0 +1,126 @@
+"""What a user, a folder or a lacking function holds back takes all of its value with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from joymigrate import chips
+from joymigrate.model import Scan, Style, Tier
+from joymigrate.rewrite import patches, scan
+from joymigrate.rewrite.discover import Exclusion
+from tests.rewrite.projects import write
+
+BOTH = pytest.mark.parametrize("style", [Style.DIRECT, Style.AGNOSTIC])
+READER = 'import torch\nfrom conf import DEVICE\nif DEVICE == "cuda":\n    print("card")\n'
+
+
+def look(root: Path, files: dict[str, str], style: Style = Style.DIRECT, **more: object) -> Scan:
+    write(root, files)
+    return scan([root], chip=chips.target(None), origin=chips.origin(), style=style, **more)  # type: ignore[arg-type]
+
+
+def changed(found: Scan) -> set[str]:
+    return {patch.path.name for patch in patches(found) if patch.before != patch.after}
+
+
+@BOTH
+def test_an_ignored_value_keeps_the_comparison_in_another_file(
+    style: Style, tmp_path: Path
+) -> None:
+    conf = 'DEVICE = "cuda"  # joymigrate: ignore\n'
+    found = look(tmp_path, {"conf.py": conf, "main.py": READER}, style)
+    assert changed(found) == set()
+    reasons = [str(each.reason) for each in found.findings if each.path == "main.py"]
+    assert any("(conf.py:1), which stays" in reason for reason in reasons), reasons
+
+
+@BOTH
+def test_an_excluded_file_is_read_as_a_fact(style: Style, tmp_path: Path) -> None:
+    files = {"conf.py": 'DEVICE = "cuda"\n', "main.py": READER}
+    assert changed(look(tmp_path, files, style, exclude=Exclusion(("conf.py",)))) == set()
+
+
+def test_a_file_that_no_path_names_is_read_as_a_fact(tmp_path: Path) -> None:
+    write(tmp_path, {"conf.py": 'DEVICE = "cuda"\n', "main.py": READER})
+    found = scan([tmp_path / "main.py"], chip=chips.target(None), origin=chips.origin())
+    assert changed(found) == set()
+
+
+def test_an_excluded_comparison_keeps_the_value_that_it_imports(tmp_path: Path) -> None:
+    conf = 'import torch\nDEVICE = "cuda"\ndef put(x):\n    return x.to(DEVICE)\n'
+    files = {"conf.py": conf, "main.py": READER}
+    assert changed(look(tmp_path, files, exclude=Exclusion(("main.py",)))) == set()
+
+
+def test_a_comparison_that_stays_keeps_its_value_and_the_question_before_it(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "import torch\n"
+        "use = torch.cuda.is_available()\n"
+        'DEVICE = "cuda" if use else "cpu"\n'
+        "def fast(kind=DEVICE):\n"
+        '    if kind == "cuda":\n'
+        "        return torch.cuda.get_device_capability()[0] >= 8\n"
+        "    return False\n"
+        "model = torch.nn.Linear(4, 4).to(DEVICE)\n"
+    )
+    found = look(tmp_path, {"main.py": text})
+    assert changed(found) == set()
+    asked = next(f for f in found.findings if f.before == "torch.cuda.is_available")
+    assert asked.tier is Tier.REPORT
+    assert "which stays" in str(asked.reason)
+
+
+def test_values_that_meet_no_comparison_move_one_by_one(tmp_path: Path) -> None:
+    text = (
+        "import torch\n"
+        "def put(x, where):\n"
+        "    return x.to(where)\n"
+        'put(torch.ones(1), "cuda")  # joymigrate: ignore\n'
+        'put(torch.ones(2), "cuda")\n'
+    )
+    found = look(tmp_path, {"main.py": text})
+    (patch,) = patches(found)
+    assert patch.after is not None
+    assert b'put(torch.ones(2), "npu")' in patch.after
+    assert b'put(torch.ones(1), "cuda")' in patch.after
+
+
+def test_fields_of_two_classes_are_apart(tmp_path: Path) -> None:
+    text = (
+        "import torch\n"
+        "class One:\n"
+        "    def __init__(self):\n"
+        '        self.place = "cuda"  # joymigrate: ignore\n'
+        "class Two:\n"
+        "    def __init__(self):\n"
+        '        self.place = "cuda"\n'
+        "    def put(self, x):\n"
+        '        if self.place == "cuda":\n'
+        "            torch.cuda.synchronize()\n"
+        "        return x.to(self.place)\n"
+    )
+    found = look(tmp_path, {"main.py": text})
+    (patch,) = patches(found)
+    assert patch.after is not None
+    assert b'self.place == "npu"' in patch.after
+    assert patch.after.count(b'"cuda"') == 1
+
+
+def test_a_chosen_rule_leaves_no_half(tmp_path: Path) -> None:
+    text = (
+        "import torch\n"
+        "def put(x, where):\n"
+        '    if where == "cuda":\n'
+        "        torch.cuda.synchronize()\n"
+        "    return x.to(where)\n"
+        'put(torch.ones(2), "cuda")\n'
+    )
+    write(tmp_path, {"main.py": text})
+    for ignored in ("JM111", "JM12"):
+        found = scan([tmp_path], chip=chips.target(None), origin=chips.origin(), ignore=[ignored])
+        after = b"".join(patch.after or b"" for patch in patches(found))
+        assert b'"npu"' not in after, ignored
