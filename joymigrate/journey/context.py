@@ -21,12 +21,13 @@ from joymigrate.journey.gates import Gates
 from joymigrate.journey.losses import losses
 from joymigrate.journey.model import Outcome, Request
 from joymigrate.language import Text, restore_texts
+from joymigrate.run.door.settings import DoorSettings
 
 SHOWN = 12  # last lines of a failed command that its message quotes
 
 
 # What our own commands and a vendor's library add behind the program's last words.
-OURS = re.compile(r"^(rehearsal: |record: |verify: |\[ERROR\] .*ERR\d+)")
+OURS = re.compile(r"^(rehearsal: |record: |verify: |baseline: |\[ERROR\] .*ERR\d+)")
 PLACE = {"PWD", "OLDPWD"}
 # Two runs of a program that sets no seed start from other weights: both get one. Where modules are
 # compared, what the program draws on a device is the same on both sides, too. Python orders sets of
@@ -34,8 +35,8 @@ PLACE = {"PWD", "OLDPWD"}
 SEED, DRAWS, HASHES = "JOYMIGRATE_SEED", "JOYMIGRATE_DRAWS", "PYTHONHASHSEED"
 MEMORY = "JOYMIGRATE_MEMORY"
 REACH = "JOYMIGRATE_REACH"
-RUNS = ("rehearse", "run", "verify record", "verify replay", "profile record")
-COMPARED = ("verify record", "verify replay")
+RUNS = ("rehearse", "run", "baseline", "verify record", "verify replay", "profile record")
+COMPARED = ("baseline", "verify record", "verify replay")
 
 
 def numbers(words: Sequence[str], draws: Path | None = None) -> dict[str, str]:
@@ -43,7 +44,7 @@ def numbers(words: Sequence[str], draws: Path | None = None) -> dict[str, str]:
     if not {words[0], " ".join(words[:2])} & set(RUNS):
         return {}
     found = {name: os.environ.get(name, "0") for name in (SEED, HASHES)}
-    if draws or " ".join(words[:2]) in COMPARED:
+    if draws or {words[0], " ".join(words[:2])} & set(COMPARED):
         found[DRAWS] = str(draws or os.environ.get(DRAWS, "1"))
     return found
 
@@ -129,9 +130,15 @@ class StepContext:
         self.ran.append(f"(cd {shlex.quote(str(cwd))} && {text})" if cwd else text)
 
     def plain(
-        self, log: str, entry: Sequence[str], cwd: Path | None = None, draws: Path | None = None
+        self,
+        log: str,
+        entry: Sequence[str],
+        cwd: Path | None = None,
+        draws: Path | None = None,
+        stand_ins: bool = False,
     ) -> CompletedCommand:
-        """Run the user's program as it is, on the GPU of this machine or its CPU."""
+        """Run the user's program as it is, on the GPU of this machine or its CPU; there by
+        stand-ins for the GPU where asked."""
         from joymigrate.chips import hide_driverless
         from joymigrate.run.rehearse.session import START
 
@@ -148,6 +155,8 @@ class StepContext:
                 "JOYMIGRATE_SWITCH": "joymigrate.chips.presence:hide_driverless",
                 "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
             }
+        if stand_ins:
+            changes = DoorSettings(cards=self.request.devices or 1).environment(changes)
         return self.call(log, resolve_python(entry), cwd, **changes)
 
     def on_chip(self) -> list[str]:

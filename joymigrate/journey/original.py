@@ -1,7 +1,7 @@
 """The project as it was before joymigrate rewrote it, in a folder of its own.
 
 What the user changed since stays: where a rewritten file was edited, the rewrite's edits are taken
-back around those of the user; where that can't be done, there is no original to run.
+back around those of the user; where that can't be done, the file is the ledger's copy.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def touches(ledger: Ledger, step: Step, project: Path) -> bool:
     return any((ledger.root / e.path).is_relative_to(project) for e in entries(ledger, step))
 
 
-def restore_original(ledger: Ledger, steps: Sequence[Step], project: Path, scratch: Path) -> bool:
-    """Lay the project without the rewrites `steps` into `scratch`; False where that fails."""
+def restore_original(ledger: Ledger, steps: Sequence[Step], project: Path, scratch: Path) -> None:
+    """Lay the project without the rewrites `steps` into `scratch`."""
     shutil.rmtree(scratch, ignore_errors=True)
     copy(project, scratch)
     for step in reversed(steps):
@@ -49,21 +49,20 @@ def restore_original(ledger: Ledger, steps: Sequence[Step], project: Path, scrat
             path = ledger.root / entry.path
             if not path.is_relative_to(project):
                 continue
-            if not taken_back(ledger, step, entry, scratch / path.relative_to(project), project):
-                return False
-    return True
+            take_back(ledger, step, entry, scratch / path.relative_to(project), project)
 
 
-def taken_back(ledger: Ledger, step: Step, entry: Entry, target: Path, project: Path) -> bool:
-    """Give one file of the copy its content from before `step`."""
+def take_back(ledger: Ledger, step: Step, entry: Entry, target: Path, project: Path) -> None:
+    """Give one file of the copy its content from before `step`: without the rewrite's edits where
+    the user's stand beside them, else the ledger's copy."""
     known = target.is_file() and sha256(target.read_bytes()) == entry.after
-    if not known:
-        return undo_edits(ledger, step, entry, target, project)
+    if not known and undo_edits(ledger, step, entry, target, project):
+        return
     if entry.before is None:
         target.unlink()
-        return True
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes((ledger.folder(step.id) / "before" / entry.before).read_bytes())
-    return True
 
 
 def undo_edits(ledger: Ledger, step: Step, entry: Entry, target: Path, project: Path) -> bool:

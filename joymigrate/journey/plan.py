@@ -99,10 +99,11 @@ def words(request: Request, chip_here: bool) -> dict[str, list[list[str]]]:
     """The commands of every step; paths are those from the project's folder."""
     base = request.baseline_entry or request.entry
     bundle = str(request.baseline or at(steps.baseline.BUNDLE))
+    record = steps.baseline.words(request, bundle, base, not request.baseline_entry)
     curves = [at("train/baseline.jsonl"), at("train/chip.jsonl")]
     ours: dict[str, list[list[str]]] = {
         "scan": [steps.scan.words(request, *map(at, steps.scan.FILES))],
-        "baseline": [] if request.baseline else [steps.baseline.words(request, bundle, base)],
+        "baseline": [] if request.baseline else [record],
         "rewrite": [steps.rewrite.words(request), steps.rewrite.looking(request, at(LEFT))],
         "rehearse": [steps.rehearse.words(request, chip_here, at("rehearse/rehearse.json"))],
         "coverage": [

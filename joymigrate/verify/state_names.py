@@ -66,8 +66,8 @@ def held_in(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, t
         kind = type(value)
         if kind.__module__.split(".")[0] in ("builtins", "_frozen_importlib") or callable(value):
             return
-        if isinstance(value, torch.optim.Optimizer):
-            return
+        if isinstance(value, torch.optim.Optimizer | torch.amp.GradScaler):
+            return  # a library's own; each device's package has another scaler
         for key, member in list(vars(value).items()):
             yield from held_in(member, f"{path}.{key}", depth + 1)
 

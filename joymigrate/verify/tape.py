@@ -47,7 +47,7 @@ from joymigrate.verify.transforms import Again, Taken, tensors_in
 VIEWS = ("T", "mT", "H", "mH", "real", "imag")
 TORCH = str(Path(torch.__file__).parent)
 LIBRARY = tuple(f"{TORCH}/{part}/" for part in ("optim", "amp", "nn/utils", "distributed"))
-INNER = (f"{TORCH}/", f"{Path(__file__).parent}/", "<")  # a read passes through these
+INNER = (f"{TORCH}/", f"{Path(__file__).parents[1]}/", "<")  # a read passes through these
 READS = ("tolist", "__float__", "__int__", "__format__", "__repr__", "numpy", "__array__")
 TAKES = ("tolist", "numpy", "__array__")  # a tensor leaves torch as a whole
 CHOICES = ("__int__", "__index__", "__bool__", "item", "tolist", "numpy", "__array__")

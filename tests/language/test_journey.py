@@ -78,7 +78,7 @@ def outcomes(at: StepContext) -> list[Outcome]:
         ),
         Outcome("advice", Status.SKIPPED, str(plan(replace(at.request, entry=()))[5].skip)),
         replace(
-            verify.without(at, CompletedCommand("IndexError: 3", 1, at.path("log.txt"))),
+            verify.without(at),
             evidence=(),
         ),
         train.leave_undecided(

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,25 +14,41 @@ from typing import Any
 from joymigrate.blame.text import lines
 from joymigrate.errors import JoyError
 from joymigrate.journey import original
-from joymigrate.journey.context import CompletedCommand, StepContext, StepFailed
+from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.failing import FailureReason, explain, reason
 from joymigrate.journey.losses import write_curve
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.language import Text
 from joymigrate.ledger import Ledger, sha256
+from joymigrate.run.door.report import WHAT
 
 BUNDLE = "baseline/baseline.jmb"
 LOG = "baseline/log.txt"
+PLAIN = "baseline/plain-log.txt"  # without stand-ins, where they did not do
 ALONE = "baseline/alone-log.txt"  # the original without our recorder
 CURVE = "baseline/losses.jsonl"
 COPY = "baseline/original"  # the project without the rewrite, where it was rewritten before
 ENDED = re.compile(r"^error: (?:the program ended with exit code (\d+); |nothing was recorded)")
 
 
-def words(request: Request, bundle: str, entry: Sequence[str]) -> list[str]:
-    """The command that records."""
+def words(
+    request: Request, bundle: str, entry: Sequence[str], stand_ins: bool = False
+) -> list[str]:
+    """The command that records; by stand-ins for a GPU that is not here."""
+    if stand_ins:
+        first = ["baseline", "--record", bundle, "--cards", str(request.devices or 1)]
+        return [*first, "--steps", request.steps, "--", *entry]
     first = ["verify", "record", "--force", "-o", bundle, "--steps", request.steps]
     return [*first, "--", *entry]
+
+
+def stood_in(at: StepContext) -> bool:
+    """Whether the original runs by stand-ins: without a GPU, unless its own way on a CPU was named
+    or is all that works here."""
+    found = at.before.get("baseline")
+    if found is not None and found.figures.get("of") == "original":
+        return bool(found.figures.get("stand_ins"))
+    return not (at.gpu_here or at.request.baseline_entry)
 
 
 def entry_of(request: Request) -> tuple[str, ...]:
@@ -44,23 +61,24 @@ def run(at: StepContext) -> Outcome:
     if at.request.baseline is not None:
         return check_recording(at, at.request.baseline)
     folder, of = sources(at)
-    if folder is None:
-        return Outcome("baseline", Status.DONE, of, {"of": None})
-    ask = words(at.request, str(at.path(BUNDLE)), entry_of(at.request))
-    done = at.joymigrate(LOG, *ask, ok=range(256), cwd=elsewhere(at, folder))
+    stand_ins = stood_in(at)
+    done = record_original(at, folder, stand_ins)
+    if stand_ins and not program_ended_well(done):
+        plain = record_original(at, folder, stand_ins=False, log=PLAIN)
+        if program_ended_well(plain):  # it has a way of its own on a CPU
+            done, stand_ins = plain, False
     counted = write_curve(done.log, at.path(CURVE))
     figures: dict[str, Any] = {"of": None, "exit_code": done.code, "losses": counted}
+    figures |= {"stand_ins": stand_ins} | ({"what": WHAT} if stand_ins else {})
     recorded = readable(at.path(BUNDLE))
     if program_ended_well(done):
         figures |= {"of": "original", "exit_code": 0, "recorded": recorded is not None}
         figures["device"] = device = recorded or ("GPU" if at.gpu_here else "CPU")
         kept = counts(counted) if recorded else empty(done)
-        told = Text(
-            "{of} ran to its end on this machine's {device}; {kept}",
-            of=of,
-            device=device,
-            kept=kept,
-        )
+        text = "{of} ran to its end on this machine's {device}; {kept}"
+        if stand_ins:
+            text = "{of} ran to its end by stand-ins for its GPU; {kept}; {what}"
+        told = Text(text, of=of, device=device, kept=kept, what=Text(WHAT))
         evidence = (LOG, CURVE, f"{BUNDLE}/manifest.json") if recorded else (LOG, CURVE)
         return Outcome("baseline", Status.DONE, told, figures, evidence, verdict="pass")
     if ends_well_alone(at, ALONE, entry_of(at.request), elsewhere(at, folder), done):
@@ -77,6 +95,15 @@ def run(at: StepContext) -> Outcome:
             "baseline", Status.DONE, told, figures, (LOG,), verdict="inconclusive", help=help_
         )
     return explain_failure(at, done, figures, elsewhere(at, folder))
+
+
+def record_original(
+    at: StepContext, folder: Path, stand_ins: bool, log: str = LOG
+) -> CompletedCommand:
+    """Run the original and record it."""
+    shutil.rmtree(at.path(BUNDLE), ignore_errors=True)
+    ask = words(at.request, str(at.path(BUNDLE)), entry_of(at.request), stand_ins)
+    return at.joymigrate(log, *ask, ok=range(256), cwd=elsewhere(at, folder))
 
 
 def program_ended_well(done: CompletedCommand) -> bool:
@@ -127,7 +154,7 @@ def explain_failure(
         else Text("the original ended with exit code {code} here, without a GPU", code=done.code)
     )
     if said:
-        text = "{told} ({said}); the rewritten program is the baseline"
+        text = "{told} ({said}); there is nothing to compare with"
         told = Text(text, told=told, said=said)
     return Outcome(
         "baseline",
@@ -209,18 +236,17 @@ def check_recording(at: StepContext, bundle: Path) -> Outcome:
     )
 
 
-def sources(at: StepContext) -> tuple[Path | None, str]:
-    """Where the original lies, and what to call it; no folder where it can't be had."""
+def sources(at: StepContext) -> tuple[Path, str]:
+    """Where the original lies, and what to call it."""
     project = at.request.project
     ledger = Ledger.of(project)
     steps = original.rewrites(ledger, project)
     if not steps:
         return project, "the original"
     copy = at.path(COPY)
-    if original.restore_original(ledger, steps, project, copy):
-        names = ", ".join(step.id for step in steps)
-        return copy, Text("the original (without step {names})", names=names)
-    return None, "rewritten lines were edited since: the rewritten program is the baseline"
+    original.restore_original(ledger, steps, project, copy)
+    names = ", ".join(step.id for step in steps)
+    return copy, Text("the original (without step {names})", names=names)
 
 
 def elsewhere(at: StepContext, folder: Path) -> Path | None:
@@ -261,8 +287,6 @@ def recorded_bundle(at: StepContext) -> Path | None:
 
 
 def original_folder(at: StepContext) -> Path | None:
-    """Where the original can be run once more. Raises `StepFailed` where it is lost."""
+    """Where the original can be run once more."""
     folder, _ = sources(at)
-    if folder is None:
-        raise StepFailed("the original can't be restored", "")
     return elsewhere(at, folder)

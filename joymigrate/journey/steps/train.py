@@ -193,17 +193,18 @@ def nothing(counts: list[int]) -> str:
 def here(
     at: StepContext, draws: Path | None = None, log: str = BASE
 ) -> tuple[CompletedCommand | None, str]:
-    """The run on this machine: the original's where it runs, else the rewritten program's."""
+    """The run of the original on this machine."""
     found = at.before.get("baseline")
+    if found is None or found.figures.get("of") is None:
+        return None, "there is no baseline but the rewritten program itself"
     device = "GPU" if at.gpu_here else "CPU"
+    stand_ins = baseline.stood_in(at)
     at.path("train").mkdir(parents=True, exist_ok=True)
-    if found is not None and found.figures.get("of") == "original":
-        entry = at.request.train or baseline.entry_of(at.request)
-        done = at.plain(log, entry, baseline.original_folder(at), draws)
-        of = Text("the original on this machine's {device}", device=device)
-    else:
-        done = at.plain(log, at.request.train or at.request.entry, draws=draws)
-        of = Text("the rewritten program on this machine's {device}", device=device)
+    entry = at.request.train or baseline.entry_of(at.request)
+    done = at.plain(log, entry, baseline.original_folder(at), draws, stand_ins)
+    of = Text("the original on this machine's {device}", device=device)
+    if stand_ins:
+        of = Text.of("the original on cpu, by stand-ins for its GPU")
     if done.code == 0:
         return done, of
     text = "without a GPU the program ends with {code} on this machine"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from joymigrate.journey.context import CompletedCommand, StepContext, StepFailed
+from joymigrate.journey.context import StepContext, StepFailed
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.steps import baseline, rehearse
 from joymigrate.journey.tree import SKIPPED
@@ -18,14 +19,12 @@ from joymigrate.verify.identity import CLASS
 from joymigrate.verify.scope import least_share
 
 RESULT = "verify/verdict.json"
-OWN = "verify/baseline.jmb"
 REPLAY_LOG = "verify/replay-log.txt"
 SCALER = re.compile(r"GradScaler|loss_scal|fp16|float16|mixed_precision", re.IGNORECASE)
 SCALED = ("gradient scale", "scale")  # of gradients, and of the loss itself where it is compared
 LEAST_SCALE = 1024  # scalers start at 65,536 and halve where they overflow
 SCALE_ROUNDING = 0.01
 MOST_FILES = 2000
-ALONE = "verify/alone-log.txt"  # the rewritten program without our recorder
 AGAIN = "verify/again.jmb"  # the baseline recorded a second time
 UNSEEDED = "the program starts from other weights or data at every run: set a seed"
 
@@ -39,10 +38,10 @@ def words(request: Request, chip_here: bool, bundle: str, path: str) -> list[str
 
 
 def run(at: StepContext) -> Outcome:
-    """Replay the baseline on the chip, judge. Without the original's, the rewritten program's."""
-    bundle, of, done = choose_bundle(at)
+    """Replay the baseline on the chip, judge. A program is never its own baseline."""
+    bundle, of = choose_bundle(at)
     if bundle is None:
-        return without(at, done)
+        return without(at)
     result = at.path(RESULT)
     result.unlink(missing_ok=True)
     replay = words(at.request, at.chip_here, str(bundle), str(result))
@@ -96,59 +95,41 @@ def broke_off(found: Mapping[str, Any]) -> bool:
     return ended and found["first_divergence"] is None
 
 
-def choose_bundle(at: StepContext) -> tuple[Path | None, str, CompletedCommand | None]:
-    """The bundle to compare with and what it is; without one, the recording that failed."""
+def choose_bundle(at: StepContext) -> tuple[Path | None, str]:
+    """The bundle to compare with and what it is; none without an independent one."""
     found = at.before.get("baseline")
     bundle = baseline.recorded_bundle(at)
-    if bundle is not None and found is not None:
-        if at.request.baseline:
-            text = "the given baseline ({device})"
-        else:
-            text = "the original on this machine's {device}"
-        return bundle, Text(text, device=found.figures["device"]), None
-    own = at.path(OWN)
-    ask = baseline.words(at.request, str(own), at.request.entry)
-    done = at.joymigrate("verify/record-log.txt", *ask, ok=range(256))
-    device = baseline.readable(own)
-    if device is not None and done.code == 0:
-        of = Text("the rewritten program on this machine's {device}", device=device)
-        return own, of, done
-    return None, "", done
+    if bundle is None or found is None:
+        return None, ""
+    if at.request.baseline:
+        text = "the given baseline ({device})"
+    elif found.figures.get("stand_ins"):
+        return bundle, "the original on cpu, by stand-ins for its GPU"
+    else:
+        text = "the original on this machine's {device}"
+    return bundle, Text(text, device=found.figures["device"])
 
 
-def without(at: StepContext, done: CompletedCommand | None) -> Outcome:
+def without(at: StepContext) -> Outcome:
     """Nothing to compare with: that is said, not passed over."""
     found = at.before.get("baseline")
     ran = found is not None and found.figures.get("exit_code") == 0
     rehearsed = at.before.get("rehearse")
     used = rehearsed is not None and bool(rehearsed.figures.get("peak_bytes"))
-    broken = (
-        done is not None
-        and not baseline.program_ended_well(done)
-        and baseline.ends_well_alone(at, ALONE, at.request.entry, None, done)
-    )
-    tail = baseline.tail(done) if done is not None else ""
     why = (
-        "not compared: the program ends well on this machine, and not under our recorder"
-        if broken
-        else "not compared: without a device the program ends before it calls a torch module"
+        "not compared: without a device the program ends before it calls a torch module"
         if ran and used
         else "nothing to compare: the program calls no torch module"
         if ran
-        else "not compared: neither the original nor the rewritten program runs without a device"
+        else "not compared: there is no baseline but the rewritten program itself"
     )
     return Outcome(
         "verify",
         Status.DONE,
         why,
         {"verdict": "inconclusive", "baseline": None, "verified_pct": 0.0},
-        ("verify/record-log.txt",),
         verdict="inconclusive",
-        help=Text.join("\n\n", (tail, baseline.OURS))
-        if broken
-        else ""
-        if ran and not used
-        else Text.join("\n\n", (tail, better(at))),
+        help="" if ran and not used else better(at),
     )
 
 
@@ -223,13 +204,12 @@ def restarts(at: StepContext, found: Mapping[str, Any]) -> str | None:
     if (found["first_divergence"] or {}).get("stage") != "S1" or at.request.baseline:
         return None
     before = at.before.get("baseline")
-    original = before is not None and before.figures.get("of") == "original"
-    bundle = at.path(baseline.BUNDLE) if original else at.path(OWN)
-    entry = baseline.entry_of(at.request) if original else at.request.entry
-    folder = baseline.original_folder(at) if original else None
-    again = str(at.path(AGAIN))
-    ask = [*baseline.words(at.request, again, ()), "--stats-only"]
-    ask = [word for word in ask if word != "--"] + ["--", *entry]
+    if before is None or before.figures.get("of") != "original":
+        return None
+    bundle, again = at.path(baseline.BUNDLE), str(at.path(AGAIN))
+    entry, folder = baseline.entry_of(at.request), baseline.original_folder(at)
+    shutil.rmtree(again, ignore_errors=True)
+    ask = baseline.words(at.request, again, entry, baseline.stood_in(at))
     at.joymigrate("verify/again-log.txt", *ask, ok=range(256), cwd=folder)
     if baseline.readable(at.path(AGAIN)) is None:
         return None

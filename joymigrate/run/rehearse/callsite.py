@@ -9,7 +9,8 @@ from pathlib import Path
 from types import FrameType
 
 PACKAGES = ("torch", "torch_npu")
-WATCHERS = ("run.rehearse", "profile", "verify")  # ours that stand between a program and torch
+# Ours that stand between a program and torch.
+WATCHERS = ("run.rehearse", "run.door", "profile", "verify")
 BACKWARD = "backward pass"  # autograd runs it in threads of its own
 
 
