@@ -116,8 +116,11 @@ def without(at: StepContext) -> Outcome:
     ran = found is not None and found.figures.get("exit_code") == 0
     rehearsed = at.before.get("rehearse")
     used = rehearsed is not None and bool(rehearsed.figures.get("peak_bytes"))
+    unseen = found is not None and ran and found.verdict == "inconclusive"
     why = (
-        "not compared: without a device the program ends before it calls a torch module"
+        "not compared: the original ends well on this machine, and not under our recorder"
+        if unseen
+        else "not compared: without a device the program ends before it calls a torch module"
         if ran and used
         else "nothing to compare: the program calls no torch module"
         if ran
