@@ -342,7 +342,7 @@ def site_at(evidence: Evidence) -> Site | None:
 
 
 def in_package(frame: Frame) -> str:
-    """A file as its package names it: `torch_npu/npu/amp/grad_scaler.py`."""
+    """A file as its package names it: `accelerate/optimizer.py`."""
     return frame.file.partition("-packages/")[2] or frame.file
 
 

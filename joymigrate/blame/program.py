@@ -39,7 +39,7 @@ class Program:
 
 
 def package_of(file: str) -> str:
-    """The installed package that a file belongs to: `torch_npu`; empty where it is none."""
+    """The installed package that a file belongs to: `accelerate`; empty where it is none."""
     parts = PurePath(file).parts
     for place, part in enumerate(parts[:-1]):
         if part in INSTALLED:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
+from functools import cache
 
 from joymigrate.blame.raised import Raised
+from joymigrate.chips import all_chips
 from joymigrate.language import Text
 
 # torch's own words where the origin's device is asked for and is not there.
@@ -186,4 +188,10 @@ def same(one: Raised, other: Raised) -> bool:
 def plain(text: str) -> str:
     """A message without what differs from run to run."""
     text = re.sub(r"0x[0-9a-f]+|\d+(?:\.\d+)?(?:e[-+]?\d+)?", "#", first_line(text))
-    return re.sub(r"\b(?:npu|cuda|cpu)(?::#)?", "device", text)
+    return re.sub(rf"\b(?:{device_names()})(?::#)?", "device", text)
+
+
+@cache
+def device_names() -> str:
+    """The names of devices that messages use, as one pattern."""
+    return "|".join(sorted({"cpu", *(chip.device for chip in all_chips().values())}))

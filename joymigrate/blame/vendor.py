@@ -45,7 +45,7 @@ class Incompatibility:
         return all(fits(versions.get(name), wanted) for name, wanted in self.packages.items())
 
     def named(self, versions: Mapping[str, str]) -> str:
-        """The packages with the versions that are installed: `torch-npu 2.13.0, accelerate 1.2`."""
+        """The packages with the versions that are installed: `accelerate 1.2, trl 0.9`."""
         return ", ".join(f"{name} {versions.get(name, '')}".strip() for name in self.packages)
 
 

@@ -53,7 +53,7 @@ def bash(line: str, cwd: Path | None = None, **more: str) -> list[str]:
         ("joymigrate explain JM10", [f"JM10{n}" for n in range(1, 10)]),
         ("joymigrate scan --select JM101,JM11", ["JM101,JM110", "JM101,JM111"]),
         ("joymigrate migrate --until re", ["rewrite", "rehearse"]),
-        ("joymigrate migrate --style ", ["agnostic", "direct"]),
+        ("joymigrate migrate --style ", ["agnostic", "accelerator", "direct"]),
         ("joymigrate scan --format s", ["sarif"]),
         ("joymigrate rehearse --mode ", ["run", "dry", "shadow", "async"]),
         ("joymigrate train labelstudio ", ["in", "out"]),

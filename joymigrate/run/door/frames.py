@@ -23,9 +23,9 @@ class Owner(Enum):
 
 @cache
 def torch_folders() -> tuple[str, ...]:
-    """Folders of torch and of the package that brings it a device."""
-    files = [getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "torch_npu")]
-    return tuple(os.path.dirname(file) + os.sep for file in files if file)
+    """The folder of torch."""
+    file = getattr(sys.modules.get("torch"), "__file__", None)
+    return (os.path.dirname(file) + os.sep,) if file else ()
 
 
 @cache

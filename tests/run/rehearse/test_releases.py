@@ -191,5 +191,5 @@ def test_a_program_that_ends_before_the_device_is_not_said_to_be_without_torch(
 ) -> None:
     done = rehearse("python", "-c", "raise SystemExit(3)", report=False)
     assert done.code == 3
-    assert "it ended with exit code 3 before that" in done.err
+    assert "stopped: ended with exit code 3" in done.err
     assert "never imported torch" not in done.err

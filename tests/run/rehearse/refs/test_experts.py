@@ -267,7 +267,8 @@ def test_groups_along_the_rows(dtype: torch.dtype, kind: int, stacked: bool) -> 
         for row in range(at, at + size):
             expected[row] = torch.einsum("k,kn->n", x[row].double(), weight[group].double())
         at += size
-    near(found, expected)
+    near(found[:7], expected[:7])
+    assert bool(found[7:].isnan().all())  # rows of no group are never written
     parts = call("npu_grouped_matmul", [x], weights, split_item=0, **options)
     assert [len(part) for part in parts] == sizes
     near(torch.cat(parts), expected[:7])
