@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Patch
 from joymigrate.rewrite.proof import move_offset
-from joymigrate.rewrite.solve import Way, files_naming, meetings, place_of, target_words
+from joymigrate.rewrite.solve import (
+    Way,
+    files_naming,
+    is_turned_off,
+    meetings,
+    place_of,
+    target_words,
+)
 from joymigrate.rewrite.values.cells import Cell
 from joymigrate.rewrite.values.graph import ValueGraph
 from joymigrate.rewrite.vocabulary import Vocabulary
@@ -63,8 +70,8 @@ def faults(
 
     for path in files_naming(graph.texts, vocabulary):
         home = graph.file(path)
-        for cell in list(home.places) if home is not None else ():
-            if names_target(cell):
+        for cell, place in list(home.places.items()) if home is not None else ():
+            if names_target(cell) or is_turned_off(graph.texts[path], place):
                 continue
             for other, way in meetings(graph, cell, names_target, stood_there):
                 if is_written(other):

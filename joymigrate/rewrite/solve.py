@@ -32,6 +32,7 @@ GUARDS = "it stands before `{text}` ({path}:{line}), which stays"
 GUARDS_WAITING = "it stands before `{text}` ({path}:{line}), which needs a look"
 Site = tuple[str, int, int]  # file, line and column of a finding
 Way = tuple[tuple[str, int, str], ...]  # lines that a value goes through: file, line, and how
+QUESTION = re.compile(r"\bget_device_(?:capability|name|properties)\s*\(")  # of the card
 SILENT = ("read", "inherited")  # edges that no line of their own says
 PLACED = (Tier.SAFE, Tier.UNSAFE)
 
@@ -124,8 +125,13 @@ class Solver:
     def staying(self, path: str) -> list[Cell]:
         """Texts of a file that name the origin and are not moved by default."""
         home = self.graph.file(path)
-        places = home.places if home is not None else ()
-        return [c for c in places if not self.names_target(c) and self.state(c) is not Tier.SAFE]
+        return [
+            cell
+            for cell, place in (home.places if home is not None else {}).items()
+            if not self.names_target(cell)
+            and self.state(cell) is not Tier.SAFE
+            and not is_turned_off(self.graph.texts[path], place)
+        ]
 
     def state(self, cell: Cell) -> Tier:
         """Whether a text moves, waits for a look or stays."""
@@ -272,6 +278,17 @@ def meetings(
         there_ = place_of(graph, other) if passed and other != cell else None
         if there_ and (other[1], there_.statement) != (cell[1], place.statement):
             yield other, tell(found, other)
+
+
+def is_turned_off(text: str, place: TextPlace) -> bool:
+    """Whether a text is compared in one line with a question for the card that has no answer on
+    the target: `device.type == "cuda" and torch.cuda.get_device_capability() >= (8, 0)`.
+
+    Such a line is off on the target, which the report says; it is no fact about the value.
+    """
+    end = text.find("\n", place.end)
+    line = text[text.rfind("\n", 0, place.start) + 1 : end if end >= 0 else len(text)]
+    return bool(QUESTION.search(line))
 
 
 def place_of(graph: ValueGraph, cell: Cell) -> TextPlace | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,22 @@ def test_a_chosen_rule_leaves_no_half(tmp_path: Path) -> None:
         found = scan([tmp_path], chip=chips.target(None), origin=chips.origin(), ignore=[ignored])
         after = b"".join(patch.after or b"" for patch in patches(found))
         assert b'"npu"' not in after, ignored
+
+
+@BOTH
+def test_a_question_for_the_capability_in_one_line_does_not_hold_the_program(
+    style: Style, tmp_path: Path
+) -> None:
+    text = """\
+    import torch
+    device = torch.device("cuda")
+    modern = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 8
+    if device.type == "cuda":
+        print(torch.cuda.max_memory_allocated(), modern)
+    """
+    found = look(tmp_path, {"main.py": textwrap.dedent(text)}, style)
+    (patch,) = [one for one in patches(found) if one.path.name == "main.py"]
+    assert patch.after is not None
+    after = patch.after.decode()
+    assert 'torch.device("cuda")' not in after
+    assert 'modern = device.type == "cuda" and' in after

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from joymigrate.run.door.marks import HOST
-from joymigrate.run.door.settings import DoorSettings
+from joymigrate.run.door.settings import VISIBLE, DoorSettings
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 LOCAL = "LOCAL_WORLD_SIZE"  # torchrun's: a machine has a card for each of its processes
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 ENVIRONMENT = "JOYMIGRATE_DOOR"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 CPU = "cpu"
 
 
@@ -23,8 +24,15 @@ class DoorSettings:
     notes: str = ""
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """`base` with the door for every Python below it."""
-        return {**base, ENVIRONMENT: json.dumps(asdict(self))}
+        """`base` with the door for every Python below it.
+
+        Where `base` hides all cards (`CUDA_VISIBLE_DEVICES=""`), it means those of this machine:
+        the program gets stand-ins in their place.
+        """
+        shown = dict(base)
+        if shown.get(VISIBLE, "0").strip() in ("", "-1"):
+            del shown[VISIBLE]
+        return {**shown, ENVIRONMENT: json.dumps(asdict(self))}
 
 
 def read_settings() -> DoorSettings | None:

@@ -135,3 +135,9 @@ def test_settings_reach_children(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = DoorSettings(cards=3, model="H100")
     monkeypatch.setenv(ENVIRONMENT, asked.environment({})[ENVIRONMENT])
     assert read_settings() == asked
+
+
+@pytest.mark.parametrize(("value", "kept"), [("", False), ("-1", False), ("0,1", True)])
+def test_a_machine_whose_cards_are_hidden_has_stand_ins(value: str, kept: bool) -> None:
+    given = DoorSettings().environment({"CUDA_VISIBLE_DEVICES": value})
+    assert ("CUDA_VISIBLE_DEVICES" in given) is kept
