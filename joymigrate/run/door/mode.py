@@ -108,6 +108,21 @@ def is_shared(made: Tensor) -> bool:
         return False
 
 
+def shut_in_checkpoints() -> None:
+    """Activation checkpointing compares what it saved inside of a call, with the door shut, with
+    what it computes again in a backward pass, with the door open: both are asked with it shut."""
+    from torch.utils import checkpoint
+
+    checks = checkpoint._allowed_determinism_checks_to_fns
+    real = checks["default"]
+
+    def extract(value: torch.Tensor) -> Any:
+        with torch._C.DisableTorchFunction():
+            return real(value)
+
+    checks["default"] = extract
+
+
 def enter_in_backward() -> None:
     """A backward pass runs with the door shut, as the call that began it is inside of it: hooks and
     functions of the program's get one of their own."""

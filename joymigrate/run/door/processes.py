@@ -12,7 +12,7 @@ import torch.distributed as dist
 from joymigrate.run.door.cards import cards
 from joymigrate.run.door.frames import Owner, asker
 from joymigrate.run.door.marks import HOST, card_of
-from joymigrate.run.door.mode import Door, enter_in_backward, move
+from joymigrate.run.door.mode import Door, enter_in_backward, move, shut_in_checkpoints
 
 BACKEND, HERE = "nccl", "gloo"
 requested_backends: dict[Any, str] = {}  # by group; None is the default one
@@ -22,6 +22,7 @@ def install() -> None:
     """Replace what names the card or its backend."""
     enter_in_threads()
     enter_in_backward()
+    shut_in_checkpoints()
     wrap_data_parallel(torch.nn.DataParallel)
     if not dist.is_available():
         return

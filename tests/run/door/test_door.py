@@ -137,6 +137,24 @@ def test_settings_reach_children(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_settings() == asked
 
 
+CHECKPOINTED = """
+import torch
+from torch.utils.checkpoint import checkpoint
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)).cuda()
+x = torch.randn(4, 8, device="cuda", requires_grad=True)
+checkpoint(net, x, use_reentrant=False).sum().backward()
+print(x.grad.device)
+"""
+
+
+@pytest.mark.dear
+def test_activations_that_are_computed_again_are_on_the_same_card(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(CHECKPOINTED)
+    done = baseline(tmp_path, "python", "main.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["cuda:0"]
+
+
 @pytest.mark.parametrize(("value", "kept"), [("", False), ("-1", False), ("0,1", True)])
 def test_a_machine_whose_cards_are_hidden_has_stand_ins(value: str, kept: bool) -> None:
     given = DoorSettings().environment({"CUDA_VISIBLE_DEVICES": value})
