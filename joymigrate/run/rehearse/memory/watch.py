@@ -4,11 +4,15 @@
 The program is not changed: hooks that torch offers for it set marks at optimiser steps and
 backward passes, until the third step has ended; then all of them are removed. The allocator's own
 record says the rest (see blocks.py). The curve over time goes on to the end.
+
+Tensors are looked at in the program's own threads only: torch moves their memory (`model.to`,
+gradients that are added up) without a lock, and another thread that reads them then may crash.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import os
 import threading
@@ -34,6 +38,7 @@ SAVE_EVERY_S = 5.0
 TIMELINE_LIMIT = 2000  # samples; every other one goes when it is full
 LOOKS = 6  # at weights by the clock, where there are no optimiser steps
 RECORDS = "_record_memory_history"
+PENDING = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,9 @@ class Watch:
         self.owners = Owners(device)
         self.closed = False
         self.lock = threading.RLock()
+        self.marking = False
+        self.looked, self.next_look = 0, 0.0
+        self.pending = PENDING(self.look)  # kept: the interpreter holds only its address
 
     def begin(self) -> None:
         """Wait for the device; see the process to its end."""
@@ -157,6 +165,7 @@ class Watch:
         if not self.looking:
             return
         with self.lock:
+            self.marking = True
             try:
                 owners = self.owners.addresses(gradients=kind != "backward begins")
                 index = self.index if self.index is not None else self.owners.index
@@ -170,6 +179,21 @@ class Watch:
             except Exception as error:  # the program's own tensors may do anything
                 self.why = f"{type(error).__name__}: {error}"
                 self.stop()
+            finally:
+                self.marking = False
+
+    def look(self, _: int | None = None) -> int:
+        """Look at the weights, called by the interpreter in the main thread between two of its
+        instructions. A program without an optimiser sets no other marks than these."""
+        if self.closed or self.marking:
+            return 0
+        with suppress(Exception):  # the program's own tensors may do anything
+            self.owners.look()
+        if self.looking and self.looked < LOOKS and time.monotonic() > self.next_look:
+            self.mark("look")
+            self.looked += 1
+            self.next_look = time.monotonic() + 0.2 * 3**self.looked
+        return 0
 
     def counts(self, index: int) -> tuple[int, int]:
         """Blocks that came and went on a device so far."""
@@ -251,21 +275,18 @@ class Watch:
 
     def sample(self) -> None:
         """Memory over time, to the end of the process."""
-        saved, looked, wait = time.monotonic(), 0, 0.0
+        saved = time.monotonic()
         while not self.closed:
             time.sleep(SAMPLE_EVERY_S)
             if self.closed or not self.torch.is_initialized():
                 continue
-            self.owners.look()
+            ctypes.pythonapi.Py_AddPendingCall(self.pending, None)
             used = self.used()
             if used:
                 held = sum(int(self.torch.memory_allocated(index)) for index in used)
                 self.timeline.append((round(time.time() - self.began, 3), held))
             if len(self.timeline) > TIMELINE_LIMIT:
                 del self.timeline[1::2]
-            if self.looking and looked < LOOKS and time.monotonic() > wait:
-                self.mark("look")  # a program without an optimiser sets no other marks
-                looked, wait = looked + 1, time.monotonic() + 0.2 * 3**looked
             if time.monotonic() - saved > SAVE_EVERY_S:
                 saved = time.monotonic()
                 self.save()

@@ -5,7 +5,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* An open hash table, grown by doubling; places that were left count as held until then. */
+/* An open hash table; places that were left count as held until it is made anew, of double size
+ * where the descriptors that are alive need it. */
 typedef struct { void *at; int kind; } entry;
 static entry *entries;
 static size_t room, held;
@@ -34,8 +35,9 @@ void joy_descriptor(void *at, int kind) {
   pthread_mutex_lock(&table);
   if (held * 2 >= room) {
     entry *old = entries;
-    size_t before = room;
-    room = room ? room * 2 : 1024;
+    size_t before = room, alive = 0;
+    for (size_t i = 0; i < before; i++) alive += old[i].at && old[i].at != GONE;
+    room = !room ? 1024 : alive * 4 >= room ? room * 2 : room;
     entries = calloc(room, sizeof *entries);
     held = 0;
     for (size_t i = 0; i < before; i++)

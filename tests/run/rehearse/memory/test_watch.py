@@ -126,3 +126,25 @@ def test_an_earlier_runs_notes_are_removed(tmp_path: Path) -> None:
     assert len(collect(tmp_path, rehearsal=True)["processes"]) == 1
     ask(tmp_path, "torch_npu", "npu")
     assert collect(tmp_path, rehearsal=True)["processes"] == []
+
+
+def test_tensors_are_looked_at_in_the_programs_own_thread(tmp_path: Path) -> None:
+    # Another thread that reads a storage while `.npu()` moves it can crash the process.
+    program = """
+import threading, time, torch, torch_npu
+from joymigrate.run.rehearse.memory import owners
+real, threads = owners.place, set()
+def place(*given):
+    threads.add(threading.current_thread().name)
+    return real(*given)
+owners.place = place
+net = torch.nn.Linear(8, 8).npu()
+with torch.no_grad():
+    for _ in range(20):
+        net(torch.ones(2, 8, device="npu"))
+        time.sleep(0.05)
+print(*threads, sep=",")
+"""
+    (one,), said = seen(tmp_path, program)
+    assert said.split() == ["MainThread"]
+    assert one["timeline"]
