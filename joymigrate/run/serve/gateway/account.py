@@ -16,7 +16,8 @@ from operator import mul
 from typing import Any
 
 from joymigrate.run.serve.gateway import whole
-from joymigrate.run.serve.gateway.calls import CHAT, Call
+from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.web import forms
 
 ROUNDING = 1e-4  # a log probability may be above zero by so much
 FAR = 0.5  # mean difference of log probabilities that rounding and quantising do not explain
@@ -41,7 +42,7 @@ def account_of(
     parsed: dict[str, Any], call: Call, calls: Sequence[tuple[Any, Any]] = ()
 ) -> Account:
     """What a whole answer with these tool calls says; for a stream see `join_events`."""
-    body = call.parsed or {}
+    body = call.asked
     asked, model = body.get("model"), parsed.get("model")
     account = Account(
         asked_model=asked if isinstance(asked, str) else None,
@@ -59,7 +60,7 @@ def account_of(
     found |= {"usage"} if prompt > 0 and generated >= bool(text[echoed:]) else set()
     found |= {"echo"} if echoed else set()
     for name, sound in (
-        ("role", call.kind == CHAT and all(map(is_the_assistants, choices))),
+        ("role", call.chat and all(map(is_the_assistants, choices))),
         ("index", [one.get("index") for one in choices] == list(range(len(choices)))),
         ("logprobs", asks_logprobs(body) and all(map(is_sound, map(score_tokens, choices)))),
         ("top_logprobs", asks_top(body) and all(map(has_likeliest, choices))),
@@ -94,7 +95,10 @@ def join_events(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     answer: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
     for event in events:
-        answer |= {name: value for name, value in event.items() if value and name != "choices"}
+        said = {name: value for name, value in event.items() if value and name != "choices"}
+        if isinstance(said.get("usage"), dict):
+            said["usage"] = {**answer.get("usage", {}), **said["usage"]}
+        answer |= said
         for piece in event.get("choices") or ():
             index = piece.get("index") or 0
             choice = choices.setdefault(index, {"index": piece.get("index")})
@@ -127,8 +131,11 @@ def join(whole_one: dict[str, Any], piece: Mapping[str, Any]) -> None:
 
 
 def is_new(call: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a piece without an identifier begins a call."""
-    return all(call.get("index") != one.get("index") for one in before)
+    """Whether a piece without an identifier begins a call; an API without
+    places means the last one."""
+    return call.get("index") != forms.LAST and all(
+        call.get("index") != one.get("index") for one in before
+    )
 
 
 def is_word(value: Any) -> bool:
@@ -151,6 +158,8 @@ def tokens_of(parsed: Mapping[str, Any]) -> tuple[int, int]:
     """Counted tokens of prompt and answer; -1 where they are not said or do not add up."""
     usage = parsed.get("usage")
     prompt, generated, total = (whole.count_of(usage, name) for name in whole.COUNTS)
+    if isinstance(usage, dict) and "total_tokens" not in usage:  # not every API says it
+        total = (prompt or 0) + (generated or 0)
     if prompt is None or generated is None or total != prompt + generated:
         return -1, -1
     return prompt, generated

@@ -14,6 +14,7 @@ from joymigrate.run.serve.gateway import replies
 from joymigrate.run.serve.gateway.events import ORDERS, ROLLED_BACK
 from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.routing import Router
+from joymigrate.run.serve.web import address
 from joymigrate.run.serve.web.address import is_loopback
 
 SCHEMA = "joymigrate.rollout/1"
@@ -79,18 +80,24 @@ def describe(rollout: Rollout, router: Router) -> dict[str, Any]:
     }
 
 
+def is_operator(request: web.BaseRequest, admin_key: str | None) -> bool:
+    """Whether a request shows the admin key."""
+    shown = bearer(request).encode("utf-8", "surrogateescape")
+    return admin_key is not None and hmac.compare_digest(shown, admin_key.encode())
+
+
 def refuse_strangers(request: web.BaseRequest, admin_key: str | None) -> web.Response | None:
     """None for an operator, a refusal for everybody else.
 
-    Without an admin key only this machine is admitted.
+    Without an admin key only programs of this machine are admitted: not a page that a browser here
+    shows (its origin, or the name under which it reached us, is another's), and nobody behind a
+    proxy.
     """
     if admin_key is not None:
-        if hmac.compare_digest(
-            bearer(request).encode("utf-8", "surrogateescape"), admin_key.encode()
-        ):
+        if is_operator(request, admin_key):
             return None
         return replies.error(401, "this needs the admin key", "admin_key_required")
-    if is_loopback(request.remote):
+    if is_loopback(request.remote) and address.is_asked_here(request.headers):
         return None
     return replies.error(
         403, "only this machine may do that; set admin_key to open it", "not_from_here"

@@ -9,6 +9,7 @@ from typing import Any
 
 from joymigrate.run.serve.gateway.backend import HOP_BY_HOP
 from joymigrate.run.serve.gateway.settings import UpstreamSettings
+from joymigrate.run.serve.web.apis import Api
 from joymigrate.run.serve.web.telemetry import Trace
 
 # The server unpacked the body while reading it, so its encoding no longer holds.
@@ -16,30 +17,6 @@ NOT_SENT_ON = HOP_BY_HOP | {"content-encoding", "x-request-id"}
 # What a client shows to the gateway alone, and what `forward` calls it.
 PRIVATE = {"authorization": "authorization", "x-api-key": "authorization", "cookie": "cookie"}
 
-CHAT, TEXT, RESPONSES, EMBEDDINGS = "chat", "text", "responses", "embeddings"
-TRITON, RANK, OTHER = "triton", "rank", "other"
-KINDS = {
-    "/v1/chat/completions": CHAT,
-    "/v1/completions": TEXT,
-    "/v1/responses": RESPONSES,
-    "/v1/embeddings": EMBEDDINGS,
-    "/v1/rank": RANK,
-}
-STRICT = (CHAT, TEXT)
-ASKS = ("infer", "generate", "generate_stream")  # of a Triton model, which may have any name
-# Parts of paths by which vLLM, SGLang, Triton and OpenAI's API change what a server does or keeps.
-ORDERS = frozenset(
-    ("load_lora_adapter", "unload_lora_adapter", "sleep", "wake_up", "pause", "resume", "shutdown",
-     "reset_prefix_cache", "reset_mm_cache", "start_profile", "stop_profile", "collective_rpc",
-     "scale_elastic_ep", "init_weight_transfer_engine", "update_weights", "flush_cache",
-     "clear_hicache", "init_weights_update_group", "update_weights_from_disk",
-     "update_weights_from_tensor", "update_weights_from_distributed",
-     "release_memory_occupation", "resume_memory_occupation", "pause_generation",
-     "continue_generation", "abort_request", "open_session", "close_session",
-     "set_internal_state", "configure_logging", "repository", "logging", "setting", "register",
-     "unregister", "files", "uploads", "batches", "fine_tuning", "cancel", "conversations",
-     "vector_stores", "assistants", "threads")
-)  # fmt: skip
 # Fields of /v1/responses by which a question is put into a conversation, or runs on as a job.
 KEEPING = ("conversation", "background")
 USER_HEADERS = ("X-User-Id", "X-User")
@@ -48,9 +25,10 @@ SESSION_HEADERS = ("X-Session-Id", "X-Conversation-Id")
 
 @dataclass(slots=True)
 class Call:
-    """One request. `parsed` is the JSON body where there is one; `point` places it in the ramp."""
+    """One request. `parsed` is the JSON body where there is one, `asked` the same as a chat's;
+    `point` places it in the ramp."""
 
-    kind: str
+    api: Api
     method: str
     path: str  # with the query
     headers: Mapping[str, str]  # the client's
@@ -61,40 +39,51 @@ class Call:
     settled: bool = False  # what the client got has been counted
     trace: Trace | None = None
     point: float = 0.0  # 0 to 100: below the standby's weight it belongs to the standby
-    strict: bool = field(init=False)  # whether its stream must say why it ended
+    strict: bool = field(init=False)  # whether its answer must say why it ended
+    asked: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.strict = self.kind in STRICT
+        self.strict = self.api.speaks
+        form, body = self.api.form, self.parsed or {}
+        self.asked = body if form is None else form.asked(body)
+
+    @property
+    def chat(self) -> bool:
+        """Whether its answer is a message; else it is a text."""
+        return self.api.form is not None and self.api.form.chat is True
 
     @property
     def greedy(self) -> bool:
         """Whether the most probable text was asked for."""
+        return self.asked.get("temperature") == 0 or self.asked.get("top_k") == 1
+
+    @property
+    def most(self) -> Any:
+        """The longest answer that was asked for, in tokens; None: nobody said."""
         body = self.parsed or {}
-        return body.get("temperature") == 0 or body.get("top_k") == 1
+        names = self.api.form.most if self.api.form is not None else ()
+        return next((body[name] for name in reversed(names) if body.get(name) is not None), None)
 
     @property
     def wants_words(self) -> bool:
         """Whether an answer without a word would be odd."""
-        body = self.parsed or {}
-        none = body.get("max_tokens") == 0 or body.get("max_completion_tokens") == 0
-        return self.strict and self.method == "POST" and not none
+        return self.strict and self.method == "POST" and self.most != 0
 
     @property
     def choices(self) -> int:
         """How many answers are asked for: `n` for each prompt."""
-        count = (self.parsed or {}).get("n")
+        count = self.asked.get("n")
         return self.prompts * (count if isinstance(count, int) and count > 1 else 1)
 
     @property
     def searches(self) -> bool:
         """Whether more texts are generated than are given out."""
-        body = self.parsed or {}
-        return bool(body.get("best_of") or body.get("use_beam_search"))
+        return bool(self.asked.get("best_of") or self.asked.get("use_beam_search"))
 
     @property
     def prompts(self) -> int:
         """How many prompts a completion has. A chat is one, whatever else stands in it."""
-        prompts = (self.parsed or {}).get("prompt") if self.kind == TEXT else None
+        prompts = self.asked.get("prompt") if self.strict and not self.chat else None
         if isinstance(prompts, list) and prompts and not isinstance(prompts[0], int):
             return len(prompts)
         return 1
@@ -102,31 +91,15 @@ class Call:
     @property
     def orders(self) -> bool:
         """Whether it changes what the server does or keeps: asked again, it would do so again."""
-        parts = self.path.partition("?")[0].split("/")
-        if self.kind == TRITON:
-            return parts[-1] not in ASKS
-        body = self.parsed if self.kind == RESPONSES and self.parsed else {}
-        if any(map(body.get, KEEPING)):
-            return True
-        return not self.strict and not ORDERS.isdisjoint(parts)
+        return not self.api.repeats or any(map((self.parsed or {}).get, KEEPING))
 
 
-def kind_of(path: str) -> str:
-    """The kind of API that a path (without query) belongs to."""
-    known = KINDS.get(path)
-    if known:
-        return known
-    return TRITON if path.startswith("/v2/models/") else OTHER
-
-
-def parsed_body(body: bytes, kind: str) -> dict[str, Any] | None:
+def parsed_body(body: bytes) -> dict[str, Any] | None:
     """The JSON object of the body, or None."""
     import orjson  # what a call is needs no extra
 
-    if kind == OTHER or not body:
-        return None
     try:
-        parsed = orjson.loads(body)
+        parsed = orjson.loads(body) if body else None
     except ValueError:
         return None
     return parsed if isinstance(parsed, dict) else None

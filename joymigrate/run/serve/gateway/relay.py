@@ -17,7 +17,7 @@ from aiohttp import web
 from joymigrate.run.serve.gateway import whole
 from joymigrate.run.serve.gateway.attempt import Attempt, Report
 from joymigrate.run.serve.gateway.backend import ENGINE, Answer, is_ping
-from joymigrate.run.serve.gateway.calls import CHAT, Call
+from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.events import PRIMARY
 from joymigrate.run.serve.gateway.failures import (
     CONTENT_TYPE,
@@ -296,7 +296,7 @@ class Relay:
             headers=passed_on(answer.headers, attempt.meters.name),
         )
         try:
-            parsed = whole.judge(said, strict=call.strict) if call.method == "POST" else {}
+            parsed = whole.judge(said, call) if call.method == "POST" else {}
         except Broken as broken:
             if broken.kind != GARBAGE:
                 raise
@@ -309,6 +309,8 @@ class Relay:
         if call.wants_words and whole.is_silent(parsed):
             attempt.refused()
             return Refused(EMPTY, reply, attempt)
+        if call.api.form is None:
+            attempt.no_evidence("unjudged")  # nobody here knows what a right answer is
         attempt.ok(*whole.usage_of(parsed))
         self.settle(call, "ok")
         thoughts = len(whole.thoughts_of(parsed))
@@ -356,8 +358,7 @@ class Relay:
     ) -> web.StreamResponse | Refused:
         """A stream of events. Nothing goes to the client before the first word."""
         most = call.choices if call.strict and attempt.upstream.role != PRIMARY else None
-        chat = call.kind == CHAT if call.strict else None
-        stream = Stream(strict=call.strict, chat=chat, most=most)
+        stream = Stream(call.api.form, most=most)
         until = attempt.started + self.limits.total_seconds
         stream.ours = ENGINE in answer.headers
         block = b""
@@ -406,12 +407,14 @@ class Relay:
             thoughts, comparable = stream.thoughts, not stream.tools
             text = thoughts + "".join(stream.pieces)
             self.tell(call, attempt, text, finish, comparable=comparable, thoughts=len(thoughts))
+            if call.api.form is None:
+                attempt.no_evidence("unjudged")
             if self.is_sound(call, attempt, stream):
                 attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
             else:
                 attempt.answer = None  # its end is read below
                 attempt.failed(ODD)
-            if call.strict and not stream.done:
+            if call.strict and not stream.done and not stream.form.last:
                 block += DONE  # some servers forget it; some clients wait for it
             try:
                 await response.write_eof(block)

@@ -9,7 +9,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.gateway.settings import Settings, UpstreamSettings
 from joymigrate.run.serve.web import tls
 
-ALIVE = ("keys", "admin_key", "upstreams", "cors", "tls", "rule")
+ALIVE = ("keys", "admin_key", "upstreams", "cors", "tls", "rule", "allow")
 ALIVE_UPSTREAM = ("urls", "key", "connections", "health", "token_ids", "tls", "forward")
 
 

@@ -8,6 +8,9 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from joymigrate.run.serve.web import messages
+from joymigrate.run.serve.web.errors import Refusal
+
 KEPT_OUT = frozenset(
     ("connection", "keep-alive", "transfer-encoding", "content-length", "te", "trailer", "upgrade")
 )
@@ -25,6 +28,14 @@ def error(
         content_type="application/json",
         headers=dict(headers or {}),
     )
+
+
+def refuse(path: str, refusal: Refusal) -> web.Response:
+    """A refusal in the words of the API that was called."""
+    made = messages.refuse(path, refusal)
+    assert isinstance(made.body, bytes)
+    return web.Response(status=made.status, body=made.body, content_type=made.content_type,
+                        headers=made.headers)  # fmt: skip
 
 
 def data(value: Any, status: int = 200) -> web.Response:

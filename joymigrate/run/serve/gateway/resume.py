@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from joymigrate.run.serve.gateway.calls import CHAT, TEXT, Call
+from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.stream import Other, Stream, ToolCall
 
 CONTENT = "content"
@@ -126,7 +126,7 @@ class Continuation(Protocol):
 def obstacle(call: Call, stream: Stream) -> str | None:
     """Why a stream cannot be resumed exactly, or None when it can."""
     body = call.parsed
-    if call.kind not in (CHAT, TEXT) or body is None:
+    if not call.api.resumes or body is None:
         return "only chat and completion streams can be resumed"
     if stream.calls is None:
         return "a tool call had begun, in a form that cannot be followed"
@@ -243,7 +243,7 @@ class ByReplay:
     body: bytes | None = None
 
     def __init__(self, call: Call, sent: Sent) -> None:
-        self.chat = call.kind == CHAT
+        self.chat = call.chat
         self.sent = sent
         self.exhausted = self.wrote = False
         self.left = dict(sent.text)
@@ -359,7 +359,7 @@ class ByIds:
 
     def __init__(self, call: Call, sent: Sent) -> None:
         asked = call.parsed or {}
-        self.chat = call.kind == CHAT
+        self.chat = call.chat
         self.sent = sent
         self.wrote = False
         self.wants_usage = bool((asked.get("stream_options") or {}).get("include_usage"))
@@ -418,19 +418,13 @@ def unread_content(*parts: Mapping[str, Any]) -> str | None:
 
 def finish_event(call: Call, sent: Sent) -> dict[str, Any]:
     """The last event of a stream whose tokens were all sent when it broke."""
-    rest: dict[str, Any] = {"delta": {}} if call.kind == CHAT else {"text": ""}
+    rest: dict[str, Any] = {"delta": {}} if call.chat else {"text": ""}
     return {**sent.head, "choices": [{"index": 0, **rest, "finish_reason": "length"}]}
 
 
 def encode(event: dict[str, Any]) -> bytes:
     """An event as it goes over the wire."""
     return b"data: " + orjson.dumps(event) + b"\n\n"
-
-
-def error_event(message: str, code: str = "stream_interrupted") -> bytes:
-    """The visible end of a stream that could not be completed."""
-    error = {"message": message, "type": "upstream_error", "param": None, "code": code}
-    return encode({"error": error}) + b"data: [DONE]\n\n"
 
 
 DONE = b"data: [DONE]\n\n"

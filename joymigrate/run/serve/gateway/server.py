@@ -16,10 +16,8 @@ from joymigrate.run.serve.gateway import admin, gate, gauges, health, replies
 from joymigrate.run.serve.gateway.attempt import Details
 from joymigrate.run.serve.gateway.backend import Backend, HttpBackend
 from joymigrate.run.serve.gateway.calls import (
-    STRICT,
     Call,
     is_object,
-    kind_of,
     parsed_body,
     sticky_key,
 )
@@ -50,7 +48,8 @@ from joymigrate.run.serve.gateway.upstreams import Upstream
 from joymigrate.run.serve.monitor import service
 from joymigrate.run.serve.monitor.metrics import Metrics
 from joymigrate.run.serve.monitor.service import Monitor
-from joymigrate.run.serve.web import access, body
+from joymigrate.run.serve.web import access, apis, body
+from joymigrate.run.serve.web.apis import Api
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.keys import Keys
 from joymigrate.run.serve.web.signals import until_ended
@@ -342,36 +341,36 @@ class Gateway:
             return await page(visit)
         reply: web.StreamResponse | None = None
         try:
-            self.site.enter(visit)
-            call = await self.call(visit, path, started)
+            api = apis.find(path, self.settings.allow)
+            operator = admin.is_operator(visit, self.settings.admin_key)
+            if api is None or api.who != apis.ADMIN or not operator:
+                self.site.enter(visit)
+            call = await self.call(visit, path, self.admit(visit, path, api, operator), started)
             reply = await self.relay.answer(visit, call)
         except Refusal as refusal:
             self.meters.outcomes["rejected"].value += 1
-            reply = replies.error(refusal.status, refusal.message, refusal.code, refusal.headers)
+            reply = replies.refuse(path, refusal)
         finally:
             self.site.leave(visit)
             if self.settings.access_log:
                 access.write(visit, path, started, reply)
         return reply
 
-    async def call(self, visit: Visit, path: str, started: float) -> Call:
+    async def call(self, visit: Visit, path: str, api: Api, started: float) -> Call:
         """Read the request within its limits; raises `Refusal`."""
-        if not path.startswith("/") or path.startswith("/admin"):
-            raise Refusal(404, f"nothing is here: {visit.method} {path}")
         if self.draining:
             raise Refusal(503, "stopping: no new requests are taken", headers={"Retry-After": "5"})
         limits = self.settings.limits
         sent = await body.read(visit, limits.body_bytes, limits.body_seconds)
-        kind = kind_of(path)
-        parsed = parsed_body(sent, kind)
-        if parsed is None and kind in STRICT and visit.method == "POST" and not is_object(sent):
+        parsed = None if api.form is None else parsed_body(sent)
+        if parsed is None and api.speaks and visit.method == "POST" and not is_object(sent):
             # Many servers answer 500 to it: a broken client must not bring a backend down.
             raise Refusal(400, "the body is a JSON object", code="invalid_json")
         if visit.trace is not None and parsed is not None:
             visit.notes = {"model": parsed.get("model")}
         key = sticky_key(self.settings.sticky, visit.headers, parsed)
         return Call(
-            kind,
+            api,
             visit.method,
             visit.raw_path,
             visit.headers,
@@ -382,6 +381,19 @@ class Gateway:
             trace=visit.trace,
             point=self.router.point(key),
         )
+
+    def admit(self, visit: Visit, path: str, api: Api | None, operator: bool) -> Api:
+        """The row of a path, which this client may ask for; raises `Refusal`."""
+        if api is None or path.startswith("/admin/"):
+            raise Refusal(404, f"nothing is here: {visit.method} {path}")
+        method = "GET" if visit.method == "HEAD" else visit.method
+        if method not in api.methods:
+            names = ", ".join(api.methods)
+            raise Refusal(405, f"{path} takes {names}, not {method}", headers={"Allow": names})
+        if api.who == apis.ADMIN and not operator:
+            raise Refusal(403, f"{path} changes the backend for everybody: it needs the admin key",
+                          code="admin_key_required")  # fmt: skip
+        return api
 
 
 def identity(settings: Settings) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from joymigrate.run.serve.gateway.fronts import (
     server_tls,
     upstream_tls,
 )
+from joymigrate.run.serve.web import apis
 from joymigrate.run.serve.web import limits as web_limits
 from joymigrate.run.serve.web.cors import Cors
 from joymigrate.run.serve.web.keys import Key
@@ -209,6 +210,9 @@ class GatewayFile:
     tls: ServerTls | None = setting(None, "the certificate to listen with")
     cors: CorsTable = setting(make=CorsTable, help="pages that a browser may let in")
     access_log: bool = setting(False, "one JSON line a request on stdout")
+    allow: tuple[str, ...] = setting(
+        (), "more paths that are passed on, unjudged; all below one that ends in /", single=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +239,7 @@ class Settings:
     tls: Tls | None = None
     cors: Cors = field(default_factory=Cors)
     access_log: bool = False
+    allow: tuple[str, ...] = ()
 
     @property
     def front_limits(self) -> web_limits.Limits:
@@ -290,7 +295,20 @@ def settings_of(file: GatewayFile, path: Path, source: Source) -> Settings:
         tls=server_tls(file.tls, folder),
         cors=cors_of(file.cors, str(path)),
         access_log=file.access_log,
+        allow=allowed(file.allow, source),
     )
+
+
+def allowed(paths: tuple[str, ...], source: Source) -> tuple[str, ...]:
+    """More paths that are passed on: none that the table of APIs keeps for operators."""
+    for path in paths:
+        known = apis.find(path)
+        kept = known is not None and known.who == apis.ADMIN
+        if not path.startswith("/") or path == "/" or kept:
+            why = "is for operators, with the admin key" if kept else "is no path below /"
+            raise JoyError(f"allow: {path!r} {why}", where=source.at(("allow",)),
+                           help="for example allow: [/v1/files, /my/api/]")  # fmt: skip
+    return paths
 
 
 def upstreams(

@@ -28,7 +28,7 @@ from joymigrate.run.serve.gateway.answers import (
 from joymigrate.run.serve.gateway.aspects import ASPECTS, SAMPLING, STATUS
 from joymigrate.run.serve.gateway.attempt import Report
 from joymigrate.run.serve.gateway.backend import Answer, is_ping
-from joymigrate.run.serve.gateway.calls import CHAT, Call, forward_headers
+from joymigrate.run.serve.gateway.calls import Call, forward_headers
 from joymigrate.run.serve.gateway.canned import Canned
 from joymigrate.run.serve.gateway.events import (
     PRIMARY,
@@ -136,7 +136,7 @@ class Shadow:
     def pair_is_due(self, call: Call) -> bool:
         """Whether this question is asked again of both."""
         plan = self.rollout.plan
-        if not plan.min_step_pairs or not (call.strict or call.body) or not self.primary.up:
+        if not plan.min_step_pairs or not call.api.pairs or not self.primary.up:
             return False
         if self.pairing >= NEW_AT_ONCE or call.orders:
             return False
@@ -379,7 +379,7 @@ class Shadow:
         """A whole answer."""
         until = started + self.primary.limits.total_seconds
         body = await read_all(answer, ANSWER_BYTES, until=until)
-        parsed = whole.judge(whole.json_part(body, answer.headers), strict=call.strict)
+        parsed = whole.judge(whole.json_part(body, answer.headers), call)
         odd = whole.oddity(parsed, call) if call.strict and parsed.get("choices") else None
         calls = whole.functions_of(whole.first_of(parsed)[1])
         return Said(
@@ -392,8 +392,7 @@ class Shadow:
         self, answer: Answer, call: Call, upstream: Upstream, started: float
     ) -> Said:
         """An answer in pieces, with its times."""
-        chat = call.kind == CHAT if call.strict else None
-        stream, first = Stream(strict=call.strict, chat=chat, keep=call.strict), None
+        stream, first = Stream(call.api.form, keep=call.strict), None
         until = started + upstream.limits.total_seconds
         while not stream.done:
             received = await answer.read()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import orjson
 
 from joymigrate.run.serve.gateway.account import Account, echoed_in
-from joymigrate.run.serve.gateway.calls import CHAT, RANK, RESPONSES, TRITON, Call
+from joymigrate.run.serve.gateway.calls import Call
 
 PAIR_TOKENS = 48  # of a paired answer: enough to tell two models apart, and soon over
 
@@ -38,12 +38,12 @@ def repeating(text: str, call: Call) -> Account | None:
 def keeps_its_answer(call: Call) -> bool:
     """Whether a server that stays the same says the same again. New weights of a ranking model
     come while it answers."""
-    return call.kind not in (RANK, TRITON)
+    return call.api.answered_alike
 
 
 def asks_for_json(call: Call) -> bool:
     """Whether the client wants JSON and nothing else."""
-    form = (call.parsed or {}).get("response_format")
+    form = call.asked.get("response_format")
     kind = form.get("type") if isinstance(form, dict) else None
     return kind in ("json_object", "json_schema")
 
@@ -52,25 +52,20 @@ def short(call: Call, *, sampled: bool = False) -> Call:
     """A greedy, short version of a question, in a stream or not as the client asked; what cannot be
     shortened stays as it is. One with a task keeps its length: the solution may be at the end.
     `sampled`: with the client's temperature and seed, and whole."""
-    if call.kind == RESPONSES and call.parsed is not None:
-        wish = call.parsed.get("max_output_tokens")
-        few = min(wish, PAIR_TOKENS) if isinstance(wish, int) and wish > 0 else PAIR_TOKENS
-        body = {**call.parsed, "temperature": 0, "max_output_tokens": few, "stream": False}
-        body.pop("stream_options", None)
-        return replace(call, parsed=body, body=orjson.dumps(body))
-    if not call.strict or call.parsed is None:
+    form = call.api.form
+    if form is None or not form.speaks or call.parsed is None:
         return call
     dropped = CHOICES if sampled else SAMPLED
     body = {key: value for key, value in call.parsed.items() if key not in dropped}
-    asked = [body.pop("max_completion_tokens", None), body.pop("max_tokens", None)]
+    asked = [body.pop(name, None) for name in form.most]
     if expected_text(call) is None:
         asked.append(PAIR_TOKENS)
-    most = min((one for one in asked if isinstance(one, int) and one > 0), default=None)
-    body |= ({} if sampled else {"temperature": 0}) | ({"max_tokens": most} if most else {})
+    most = min((one for one in asked if type(one) is int and one > 0), default=None)
+    body |= ({} if sampled else {"temperature": 0}) | ({form.most[0]: most} if most else {})
     least = body.get("min_tokens")
     if most and isinstance(least, int) and least > most:
         body["min_tokens"] = most  # some servers refuse more
-    if sampled or (call.kind == CHAT and "tools" in body and "tool_choice" not in body):
+    if sampled or (call.chat and "tools" in body and "tool_choice" not in body):
         body["stream"] = False  # calls come whole: they can be compared
         body.pop("stream_options", None)  # which servers refuse then
     return replace(call, parsed=body, body=orjson.dumps(body))

@@ -24,6 +24,8 @@ from joymigrate.run.serve.gateway.failures import (
     Garbage,
 )
 from joymigrate.run.serve.gateway.whole import count_of
+from joymigrate.run.serve.web import forms
+from joymigrate.run.serve.web.forms import Form
 
 EVENT_BYTES = 8 * 2**20  # the largest single event
 BORDER = re.compile(rb"\r\n\r\n|\n\n|\r\r")
@@ -59,9 +61,9 @@ class Other:
 class Stream:
     """The state of one relayed stream of a chat or completion API.
 
-    `strict` streams must say why they finished; others (Triton, responses) only end cleanly.
-    `keep` collects the parsed events for someone who rewrites them. `chat` says in which of the two
-    fields words count, None: in both. `most`: the choices that were asked for, None: any.
+    Streams of a `form` that speaks must say why they finished; others only end cleanly. `keep`
+    collects the parsed events for someone who rewrites them. `most`: the choices that were asked
+    for, None: any.
     """
 
     __slots__ = (
@@ -75,6 +77,7 @@ class Stream:
         "failure",
         "finish",
         "first",
+        "form",
         "garbage",
         "highest",
         "ids",
@@ -83,6 +86,7 @@ class Stream:
         "lessons",
         "loud",
         "most",
+        "native",
         "opened",
         "others",
         "ours",
@@ -98,13 +102,15 @@ class Stream:
 
     def __init__(
         self,
+        form: Form | None = forms.EITHER,
         *,
-        strict: bool = True,
         keep: bool = False,
-        chat: bool | None = None,
         most: int | None = None,
     ) -> None:
-        self.strict, self.keep, self.chat, self.most = strict, keep, chat, most
+        self.form = form or forms.ANY
+        self.strict, self.chat = self.form.speaks, self.form.chat
+        self.native = self.form.event is forms.same
+        self.keep, self.most = keep, most
         self.rest = b""
         self.failure: str | None = None
         self.done = False
@@ -126,7 +132,7 @@ class Stream:
         self.loud = False  # something other than plain text was said
         self.garbage = Garbage()
         self.prefix = self.suffix = self.border = b""  # what the last events had around their text
-        self.lessons = 0 if keep else LESSONS
+        self.lessons = 0 if keep or not self.native else LESSONS
         self.events: list[dict[str, Any]] = []
 
     def feed(self, data: bytes) -> bytes:
@@ -192,6 +198,10 @@ class Stream:
         except ValueError:
             self.failure = INVALID_JSON
             return False
+        last = False
+        if not self.native and isinstance(parsed, dict):
+            last = parsed.get("type") in self.form.last
+            parsed = self.form.event(parsed)
         if self.first is not None and not self.keep and self.plain(parsed):
             if self.lessons:
                 self.learn(event)
@@ -205,7 +215,7 @@ class Stream:
         good = self.read(parsed)
         if not good and self.failure is None:
             self.failure = INVALID_JSON
-        return good
+        return self.close() if good and last else good
 
     def block(self, data: bytes) -> int:
         """Take many events at once that differ in nothing but their text; how many bytes.
@@ -324,13 +334,10 @@ class Stream:
             self.first = parsed
             self.take_prompt(0, parsed.get("prompt_token_ids"))
         if usage:
-            self.usage = usage
+            self.usage = {**(self.usage or {}), **usage}
         for choice in choices:
             if not self.read_choice(choice, choice.get("index") or 0):
                 return False
-        text = None if self.strict else parsed.get("text_output")
-        if isinstance(text, str) and not self.text(text):
-            return False
         if self.keep:
             self.events.append(parsed)
         return True
@@ -417,7 +424,8 @@ class Stream:
         known = self.calls.setdefault(index, [])
         try:
             for piece in delta["tool_calls"]:
-                place, function = piece["index"], piece.get("function") or {}
+                place, function = piece.get("index"), piece.get("function") or {}
+                place = len(known) if place == forms.NEW else place
                 if place == len(known):
                     known.append(ToolCall())
                 known[place].name += function.get("name") or ""
@@ -467,7 +475,8 @@ class Stream:
         """The connection ended in order: the failure that this means, if any."""
         if self.failure or self.done:
             return self.failure
-        if (self.strict and not self.finished) or self.rest.strip():
+        endless = self.form.last and not self.done
+        if endless or (self.strict and not self.finished) or self.rest.strip():
             self.failure = TRUNCATED
         return self.failure
 

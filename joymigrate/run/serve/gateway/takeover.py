@@ -23,6 +23,7 @@ from joymigrate.run.serve.gateway.meters import Meters
 from joymigrate.run.serve.gateway.settings import Limits
 from joymigrate.run.serve.gateway.stream import Stream
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
+from joymigrate.run.serve.web.forms import broken_event
 
 NOBODY = "no other backend is there to go on"
 
@@ -55,7 +56,7 @@ async def take_over(
     `again`: the broken attempt, where its server may be asked once more if there is no other.
     """
     whole = len(broken.ended) >= call.choices
-    if broken.strict and broken.finished and whole:
+    if call.api.resumes and broken.finished and whole:
         # Every token is there; only the mark was missing, or the usage.
         if not resume.wants_usage(call, broken) or await elsewhere(
             relay, response, call, resume.Sent.of(broken), tried, again
@@ -70,7 +71,8 @@ async def take_over(
     if hindrance is None:
         return True
     why = f"the backend failed in the middle ({broken.failure})"
-    await response.write(resume.error_event(f"{why}; it cannot be resumed: {hindrance}"))
+    told = f"{why}; it cannot be resumed: {hindrance}"
+    await response.write(broken_event(call.api.form, told))
     return False
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from joymigrate.run.serve.gateway.arguments import misfit
-from joymigrate.run.serve.gateway.calls import CHAT, Call
+from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.failures import (
     ERROR_OBJECT,
     GARBAGE,
@@ -27,34 +27,39 @@ KEEPS_STOP = ("include_stop_str_in_output", "no_stop_trim", "echo", "min_tokens"
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
-def judge(body: bytes, *, strict: bool) -> dict[str, Any]:
-    """The parsed answer of a status below 400; raises `Broken`."""
+def judge(body: bytes, call: Call) -> dict[str, Any]:
+    """The answer of a status below 400 in a chat's form; raises `Broken`."""
     import orjson  # comparing what answers say needs no extra: `serve simulate`
 
+    form = call.api.form
     try:
         parsed = orjson.loads(body)
     except ValueError as error:
         raise Broken(INVALID_JSON, str(error)) from None
     if not isinstance(parsed, dict):
-        if strict:
+        if form is not None:
             raise Broken(INVALID_JSON, f"a {type(parsed).__name__} instead of an object")
         return {}
+    parsed = parsed if form is None else form.whole(parsed)
     if parsed.get("error"):
         raise Broken(ERROR_OBJECT, str(parsed["error"])[:200])
-    if strict:
-        choices = parsed.get("choices")
-        if not isinstance(choices, list):
-            raise Broken(INVALID_JSON, "no choices")
-        for choice in choices:
-            if not isinstance(choice, dict):
-                raise Broken(INVALID_JSON, f"a choice is a {type(choice).__name__}")
-            reason = choice.get("finish_reason", "absent")
-            if reason is None:
-                raise Broken(MISSING_FINISH, "finish_reason is null")
-            if reason in GAVE_UP or choice.get("error"):
-                raise Broken(ERROR_OBJECT, f"finish_reason is {reason}")
-    elif not parsed:
-        raise Broken(INVALID_JSON, "an empty object")
+    if form is None:
+        return parsed
+    if not form.speaks:
+        if wrong := form.sound(parsed, call.parsed or {}):
+            raise Broken(INVALID_JSON, wrong)
+        return parsed
+    choices = parsed.get("choices")
+    if not isinstance(choices, list):
+        raise Broken(INVALID_JSON, "no choices")
+    for choice in choices:
+        if not isinstance(choice, dict):
+            raise Broken(INVALID_JSON, f"a choice is a {type(choice).__name__}")
+        reason = choice.get("finish_reason", "absent")
+        if reason is None:
+            raise Broken(MISSING_FINISH, "finish_reason is null")
+        if reason in GAVE_UP or choice.get("error"):
+            raise Broken(ERROR_OBJECT, f"finish_reason is {reason}")
     if is_garbage(text_of(parsed)):
         raise Broken(GARBAGE)
     return parsed
@@ -72,7 +77,7 @@ def oddity(parsed: dict[str, Any], call: Call) -> str | None:
     if len(choices) != call.choices:
         return "fewer choices" if len(choices) < call.choices else "more choices"
     for choice in choices:
-        if call.kind == CHAT:
+        if call.chat:
             message = choice.get("message")
             if not isinstance(message, dict):
                 return "no message"
@@ -112,13 +117,13 @@ def find_disobedience(parsed: dict[str, Any], call: Call) -> str | None:
 def disobedience(text: str, generated: int, call: Call) -> str | None:
     """Which wish of the request a text goes against, where every server can keep it: stop strings
     and the length. `generated`: tokens of all choices, 0 where nobody says."""
-    body = call.parsed or {}
+    body = call.asked
     stop = body.get("stop")
     if stop and not any(map(body.get, KEEPS_STOP)):
         stops = stop if isinstance(stop, list) else [stop]
         if any(isinstance(one, str) and one and one in text for one in stops):
             return "a stop string in the text"
-    most = body.get("max_completion_tokens") or body.get("max_tokens")
+    most = call.most
     if type(most) is int and most > 0 and generated > most * call.choices and not call.searches:
         return "more tokens than were asked for"
     return None
@@ -129,9 +134,9 @@ def misuse(functions: Sequence[tuple[Any, Any]], finish: Any, call: Call) -> str
     then: it is held against what the other backend does."""
     import orjson
 
-    body = call.parsed or {}
+    body = call.asked
     tools, choice = body.get("tools"), body.get("tool_choice")
-    if call.kind != CHAT or not isinstance(tools, list) or not tools:
+    if not call.chat or not isinstance(tools, list) or not tools:
         return None
     if functions and choice == "none":
         return "a tool call, which was forbidden"
@@ -172,7 +177,7 @@ def odd_calls(functions: Sequence[tuple[Any, Any]], call: Call) -> str | None:
     """What no program could do with whole tool calls; None: nothing is odd."""
     import orjson
 
-    tools = (call.parsed or {}).get("tools")
+    tools = call.asked.get("tools")
     known = [
         tool["function"].get("name")
         for tool in (tools if isinstance(tools, list) else ())
@@ -208,25 +213,10 @@ def first_of(parsed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def text_of(parsed: dict[str, Any]) -> str:
-    """The text of the first choice, or of a Triton answer."""
+    """The text of the first choice."""
     choice, message = first_of(parsed)
-    text = message.get("content") if message else choice.get("text", parsed.get("text_output"))
-    return text if isinstance(text, str) else text_of_items(parsed.get("output"))
-
-
-def text_of_items(items: Any) -> str:
-    """The text of the items of an answer of /v1/responses: words, reasoning and calls."""
-    found: list[str] = []
-    for item in items if isinstance(items, list) else ():
-        if not isinstance(item, dict):
-            continue
-        parts = item.get("content")
-        for part in parts if isinstance(parts, list) else ():
-            text = part.get("text") if isinstance(part, dict) else None
-            found += [text] if isinstance(text, str) else []
-        if item.get("type") == "function_call":
-            found.append(f"{item.get('name')}({plain_arguments(item.get('arguments'))})")
-    return "".join(found)
+    text = message.get("content") if message else choice.get("text")
+    return text if isinstance(text, str) else ""
 
 
 def is_silent(parsed: dict[str, Any]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
+from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from joymigrate.errors import JoyError
 
@@ -58,3 +60,16 @@ def is_loopback(host: str | None) -> bool:
         return ipaddress.ip_address((host or "").split("%")[0]).is_loopback
     except ValueError:
         return False
+
+
+FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
+
+
+def is_asked_here(headers: Mapping[str, str]) -> bool:
+    """Whether a request from this machine was made by a program of it: not by another's page in a
+    browser (a foreign name in `Host`, a foreign `Origin`), nor by a proxy for somebody else."""
+    if any(name in headers for name in FORWARDED):
+        return False
+    host = urlsplit(f"//{headers.get('Host', 'localhost')}").hostname
+    origin = headers.get("Origin")
+    return is_loopback(host) and (origin is None or is_loopback(urlsplit(origin).hostname))

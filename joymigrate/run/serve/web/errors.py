@@ -63,3 +63,15 @@ def openai(refusal: Refusal) -> dict[str, Any]:
 def triton(refusal: Refusal) -> dict[str, Any]:
     """`{"error": message}`, which KServe's clients raise."""
     return {"error": refusal.message}
+
+
+def anthropic(refusal: Refusal) -> dict[str, Any]:
+    """`{"type": "error", "error": {type, message}}`."""
+    usual = "invalid_request_error" if refusal.status < 500 else "api_error"
+    name = NAMES.get(refusal.status, usual)
+    return {"type": "error", "error": {"type": name, "message": refusal.message}}
+
+
+NAMES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+         413: "request_too_large", 429: "rate_limit_error", 529: "overloaded_error"}  # fmt: skip
+WORDS = {"openai": openai, "anthropic": anthropic, "triton": triton}  # by `Api.words`

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
+from joymigrate.run.serve.web.apis import OPEN
 from joymigrate.run.serve.web.errors import Refusal
 
-OPEN = ("/health", "/ready", "/ping", "/metrics", "/v2/health/live", "/v2/health/ready")
 SECONDS = 60.0
 
 

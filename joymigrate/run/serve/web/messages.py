@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from joymigrate.run.serve.web import errors
+from joymigrate.run.serve.web import apis, errors
 from joymigrate.run.serve.web.errors import Refusal
 
 JSON = "application/json"
@@ -68,8 +68,7 @@ def data(value: Any, status: int = 200, headers: Mapping[str, str] | None = None
 
 def refuse(path: str, refusal: Refusal) -> Reply:
     """A refusal in the words of the API that was called."""
-    form = errors.triton if path == "/v2" or path.startswith("/v2/") else errors.openai
-    return data(form(refusal), refusal.status, refusal.headers)
+    return data(errors.WORDS[apis.words_of(path)](refusal), refusal.status, refusal.headers)
 
 
 def event(value: Any) -> bytes:

@@ -18,10 +18,11 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from joymigrate.run.serve.web import address, tls
+from joymigrate.run.serve.web.apis import OPEN
 from joymigrate.run.serve.web.connections import Connections
 from joymigrate.run.serve.web.cors import Cors
 from joymigrate.run.serve.web.errors import Refusal
-from joymigrate.run.serve.web.keys import OPEN, Key, Keys
+from joymigrate.run.serve.web.keys import Key, Keys
 from joymigrate.run.serve.web.limits import Limits
 from joymigrate.run.serve.web.telemetry import Telemetry, Trace
 

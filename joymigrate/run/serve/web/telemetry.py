@@ -18,16 +18,12 @@ from typing import Any
 from joymigrate import __version__
 from joymigrate.errors import JoyError
 from joymigrate.extras import install
+from joymigrate.run.serve.web import apis
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 METRICS = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
-OPERATIONS = {
-    "/v1/chat/completions": "chat",
-    "/v1/responses": "chat",
-    "/v1/completions": "text_completion",
-    "/v1/embeddings": "embeddings",
-}
+OPERATIONS = {path: row.operation for path, row in apis.FIXED.items() if row.operation}
 # Notes of a request that are attributes of its span.
 NOTES = {
     "prompt_tokens": "gen_ai.usage.input_tokens",

@@ -14,16 +14,18 @@ import pytest
 from joymigrate.run.serve.gateway import shared, whole
 from joymigrate.run.serve.gateway.account import account_of, join_events
 from joymigrate.run.serve.gateway.answers import Answers, Said, compare
-from joymigrate.run.serve.gateway.calls import CHAT, EMBEDDINGS, RESPONSES, TEXT, Call, kind_of
+from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.events import Plan
 from joymigrate.run.serve.gateway.kinds import label_of
 from joymigrate.run.serve.gateway.shadow_calls import repeating, short
+from joymigrate.run.serve.web import apis, forms
+from joymigrate.run.serve.web.apis import CHAT, EMBEDDINGS, RESPONSES, TEXT, Api
 from tests.run.serve.gateway.conftest import Bench, Table
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
 
-def call(kind: str = CHAT, **body: Any) -> Call:
+def call(kind: Api = CHAT, **body: Any) -> Call:
     path = {CHAT: "/v1/chat/completions", TEXT: "/v1/completions", EMBEDDINGS: "/v1/embeddings"}
     return Call(kind, "POST", path.get(kind, "/"), {}, b"{}", {"model": "m", **body}, 0.0)
 
@@ -228,7 +230,7 @@ def test_a_question_that_comes_whole_has_no_options_of_a_stream() -> None:
     options = {"stream": True, "stream_options": {"include_usage": True}}
     for asked in (
         call(messages=[], tools=[{}], **options),
-        call(RESPONSES, input="q", max_output_tokens="9", **options),
+        call(RESPONSES, input="q", tools=[{}], max_output_tokens="9", **options),
     ):
         body = short(asked).parsed or {}
         assert body["stream"] is False
@@ -240,13 +242,13 @@ def test_a_question_that_comes_whole_has_no_options_of_a_stream() -> None:
 def test_responses_are_asked_greedily_and_read() -> None:
     asked = short(call(RESPONSES, input="q", stream=True, max_output_tokens=1000))
     assert (asked.parsed or {}) == {
-        "model": "m", "input": "q", "stream": False, "temperature": 0, "max_output_tokens": 48,
+        "model": "m", "input": "q", "stream": True, "temperature": 0, "max_output_tokens": 48,
     }  # fmt: skip
     item = {"type": "message", "content": [{"type": "output_text", "text": "hello"}, None]}
-    assert whole.words_of({"output": [{"content": 5}, {"content": {"a": 1}}]}) == ""
-    assert whole.words_of({"output": [item, {"type": "function_call", "name": "f"}, 7]}) == (
-        "hellof(None)"
-    )
+    odd = forms.of_response({"output": [{"content": 5}, {"content": {"a": 1}}]})
+    assert whole.words_of(odd) == ""
+    called = forms.of_response({"output": [item, {"type": "function_call", "name": "f"}, 7]})
+    assert whole.words_of(called) == 'hello[["f"],[["f",null]]]'
 
 
 def test_kinds_of_questions_are_told_apart_by_what_is_asked() -> None:
@@ -266,7 +268,8 @@ def test_kinds_of_questions_are_told_apart_by_what_is_asked() -> None:
 
 def test_what_changes_a_server_is_not_asked_again() -> None:
     def orders(path: str) -> bool:
-        return Call(kind_of(path), "POST", path, {}, b"{}", None, 0.0).orders
+        row = apis.find(path.partition("?")[0]) or apis.OTHER
+        return Call(row, "POST", path, {}, b"{}", None, 0.0).orders
 
     for path in (
         "/v1/unload_lora_adapter", "/sleep?level=1", "/v1/fine_tuning/jobs", "/v1/files",
@@ -286,7 +289,7 @@ def test_what_changes_a_server_is_not_asked_again() -> None:
         ({}, False),
     ):
         asked = {"input": "q", **more}
-        assert Call("responses", "POST", "/v1/responses", {}, b"", asked, 0.0).orders == changes
+        assert Call(RESPONSES, "POST", "/v1/responses", {}, b"", asked, 0.0).orders == changes
 
 
 def test_a_plan_of_an_older_gateway_is_completed() -> None:

@@ -14,6 +14,7 @@ from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.events import PRIMARY, SECOND, Compared, Gate, Health, Plan, Tick
 from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.whole import odd_calls, oddity
+from joymigrate.run.serve.web.apis import CHAT
 
 
 def ramping() -> Rollout:
@@ -78,7 +79,7 @@ TOOLS = {"tools": [{"type": "function", "function": {"name": "weigh"}}]}
 def test_tool_calls_that_no_program_can_follow_are_odd(
     name: str, arguments: Any, odd: str | None
 ) -> None:
-    call = Call("chat", "POST", "/v1/chat/completions", {}, b"", TOOLS, started=0.0)
+    call = Call(CHAT, "POST", "/v1/chat/completions", {}, b"", TOOLS, started=0.0)
     found = odd_calls([(name, arguments)], call)
     assert (found is None) if odd is None else (odd in str(found))
     message = {"tool_calls": [{"function": {"name": name, "arguments": arguments}}]}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joymigrate.run.serve.gateway.calls import CHAT, Call
+from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.resume import (
     CONTENT,
     Diverged,
@@ -20,6 +20,7 @@ from joymigrate.run.serve.gateway.resume import (
     obstacle,
 )
 from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.web.apis import CHAT
 
 BASE = {"model": "m", "messages": [], "stream": True, "temperature": 0, "max_tokens": 20}
 SENT = Sent({}, {CONTENT: "a b"}, [5, 6], {0: [1, 2, 3]}, all_ids=[5, 6])

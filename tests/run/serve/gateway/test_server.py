@@ -29,6 +29,7 @@ from joymigrate.run.serve.gateway.fake import Fake
 from joymigrate.run.serve.gateway.faults import Fault, Schedule
 from joymigrate.run.serve.gateway.server import Gateway
 from joymigrate.run.serve.gateway.upstreams import Upstream
+from joymigrate.run.serve.web.apis import CHAT
 
 from .conftest import Bench, Table, ramp, running
 
@@ -595,7 +596,7 @@ def test_a_packed_body_reaches_the_backend_unpacked_and_says_so(table: Table) ->
             assert reply.status == 200
             text = (await reply.json())["choices"][0]["message"]["content"]
         assert text == bench.expected("how are you")
-        call = Call("chat", "POST", "/", {"Content-Encoding": "gzip"}, b"", None, 0.0)
+        call = Call(CHAT, "POST", "/", {"Content-Encoding": "gzip"}, b"", None, 0.0)
         upstream = bench.gateway.settings.of_role("primary")
         assert "Content-Encoding" not in forward_headers(call, upstream)
 

@@ -14,24 +14,26 @@ from hypothesis import strategies as st
 
 from joymigrate.run.serve.gateway import whole
 from joymigrate.run.serve.gateway.backend import HttpAnswer, is_ping
-from joymigrate.run.serve.gateway.calls import CHAT, TEXT, Call
+from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.failures import ERROR_OBJECT, INVALID_JSON, Broken
 from joymigrate.run.serve.gateway.fake import Fake
 from joymigrate.run.serve.gateway.fake import whole as send
 from joymigrate.run.serve.gateway.pulse import Pulse
 from joymigrate.run.serve.gateway.settings import Limits
 from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.web import forms
+from joymigrate.run.serve.web.apis import CHAT, TEXT, Api
 from tests.run.serve.gateway.conftest import Bench, Table, ramp
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
 
 
-def call(kind: str = CHAT, **body: Any) -> Call:
+def call(kind: Api = CHAT, **body: Any) -> Call:
     path = "/v1/chat/completions" if kind == CHAT else "/v1/completions"
     return Call(kind, "POST", path, {}, b"", {"model": "m", **body}, 0.0)
 
 
-def answer(kind: str = CHAT) -> dict[str, Any]:
+def answer(kind: Api = CHAT) -> dict[str, Any]:
     said = {"message": {"role": "assistant", "content": "hi"}} if kind == CHAT else {"text": "hi"}
     return {"choices": [{"index": 0, **said, "finish_reason": "stop"}], "usage": dict(USAGE)}
 
@@ -72,7 +74,7 @@ def test_a_server_that_gave_up_has_failed(reason: str) -> None:
     gave_up = answer()
     gave_up["choices"][0]["finish_reason"] = reason
     with pytest.raises(Broken) as caught:
-        whole.judge(json.dumps(gave_up).encode(), strict=True)
+        whole.judge(json.dumps(gave_up).encode(), call())
     assert caught.value.kind == ERROR_OBJECT
     stream = Stream()
     event = {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
@@ -101,7 +103,7 @@ def test_no_value_at_any_place_is_a_crash(place: tuple[Any, ...], value: Any) ->
         here = here[step]
     here[place[-1]] = value
     try:
-        parsed = whole.judge(json.dumps(odd).encode(), strict=True)
+        parsed = whole.judge(json.dumps(odd).encode(), call())
     except Broken:
         pass
     else:
@@ -110,7 +112,7 @@ def test_no_value_at_any_place_is_a_crash(place: tuple[Any, ...], value: Any) ->
         assert isinstance(whole.words_of(parsed), str)
         whole.is_silent(parsed), whole.finish_of(parsed)
     event = json.loads(json.dumps(odd).replace('"message"', '"delta"'))
-    stream = Stream(chat=True, most=1)
+    stream = Stream(CHAT.form, most=1)
     stream.feed(sse({"choices": [{"index": 0, "delta": {"content": "a"}}]}) + sse(event))
     stream.end()
     assert isinstance("".join(stream.pieces), str)
@@ -125,10 +127,10 @@ def test_words_count_in_the_field_of_their_api_alone() -> None:
     completion = sse({"choices": [{"index": 0, "text": "hi"}]})
     chat = sse({"choices": [{"index": 0, "delta": {"content": "hi"}}]})
     for event, kind, spoke in (
-        (completion, False, True), (completion, True, False),
-        (chat, True, True), (chat, False, False), (completion, None, True), (chat, None, True),
+        (completion, forms.TEXT, True), (completion, forms.CHAT, False), (chat, forms.CHAT, True),
+        (chat, forms.TEXT, False), (completion, forms.EITHER, True), (chat, forms.EITHER, True),
     ):  # fmt: skip
-        stream = Stream(chat=kind)
+        stream = Stream(kind)
         stream.feed(event * 2)
         assert stream.spoke == spoke
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from joymigrate.run.serve.gateway.failures import Garbage, is_garbage
 from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.web.apis import GENERATE
 
 DONE = b"data: [DONE]\n\n"
 
@@ -127,7 +128,7 @@ def test_every_choice_must_finish() -> None:
 
 def test_a_stream_of_another_kind_need_not_say_why_it_ended() -> None:
     data = b'data: {"text_output": "a"}\n\n'
-    out, stream = feed([data], Stream(strict=False))
+    out, stream = feed([data], Stream(GENERATE.form))
     assert (out, stream.end(), stream.pieces) == (data, None, ["a"])
 
 
