@@ -295,11 +295,11 @@ def settings_of(file: GatewayFile, path: Path, source: Source) -> Settings:
         tls=server_tls(file.tls, folder),
         cors=cors_of(file.cors, str(path)),
         access_log=file.access_log,
-        allow=allowed(file.allow, source),
+        allow=read_paths(file.allow, source),
     )
 
 
-def allowed(paths: tuple[str, ...], source: Source) -> tuple[str, ...]:
+def read_paths(paths: tuple[str, ...], source: Source) -> tuple[str, ...]:
     """More paths that are passed on: none that the table of APIs keeps for operators."""
     for path in paths:
         known = apis.find(path)

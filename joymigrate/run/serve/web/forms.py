@@ -44,7 +44,7 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def listed(value: Any) -> list[Mapping[str, Any]]:
+def rows_in(value: Any) -> list[Mapping[str, Any]]:
     """The objects of a JSON list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
@@ -59,7 +59,7 @@ def chunk(delta: Answer, finish: Any = None, **more: Any) -> Answer:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
 
 
-def failed(error: Any, usual: str) -> Answer:
+def error_in(error: Any, usual: str) -> Answer:
     """An error inside a 200."""
     return {"error": error or {"message": usual}}
 
@@ -85,12 +85,12 @@ def of_response(answer: Answer) -> Answer:
     """A whole answer of /v1/responses."""
     status, items = answer.get("status"), answer.get("output")
     if status in ("failed", "cancelled") or answer.get("error"):
-        return failed(answer.get("error"), f"status is {status}")
+        return error_in(answer.get("error"), f"status is {status}")
     found: Answer = {name: answer[name] for name in ("id", "object", "model") if name in answer}
     found |= {"created": answer.get("created_at"), "usage": counts(answer.get("usage"))}
     if not isinstance(items, list):
         return found
-    message = message_of(listed(items))
+    message = message_of(rows_in(items))
     choice = {"index": 0, "message": message, "finish_reason": ending(answer, message)}
     return {**found, "choices": [choice]}
 
@@ -102,11 +102,11 @@ def message_of(items: list[Mapping[str, Any]]) -> Answer:
     refusals: list[str] = []
     calls: list[Answer] = []
     for item in items:
-        for part in listed(item.get("content")):
+        for part in rows_in(item.get("content")):
             spoken = thoughts if item.get("type") == "reasoning" else words
             spoken.append(text(part.get("text")))
             refusals.append(text(part.get("refusal")))
-        thoughts += [text(part.get("text")) for part in listed(item.get("summary"))]
+        thoughts += [text(part.get("text")) for part in rows_in(item.get("summary"))]
         if item.get("type") in CALL_KINDS:
             calls.append(call_of(item.get("call_id") or item.get("id"), item.get("name"),
                                  item.get("arguments", item.get("input"))))  # fmt: skip
@@ -143,7 +143,7 @@ def response_event(event: Answer) -> Answer:
     kind = text(event.get("type"))
     if kind in RESPONSE_FAILS:
         response = mapping(event.get("response"))
-        return failed(response.get("error") or event.get("message"), f"the stream ends by {kind}")
+        return error_in(response.get("error") or event.get("message"), f"the stream ends by {kind}")
     if kind == "response.output_text.delta":
         return chunk({"content": event.get("delta")})
     if kind in THOUGHTS:
@@ -164,7 +164,7 @@ def response_event(event: Answer) -> Answer:
 def response_asked(body: Answer) -> Answer:
     """A request of /v1/responses."""
     form = mapping(body.get("text")).get("format")
-    tools = [{"type": "function", "function": tool} for tool in listed(body.get("tools"))
+    tools = [{"type": "function", "function": tool} for tool in rows_in(body.get("tools"))
              if tool.get("type") == "function"]  # fmt: skip
     made = {"max_tokens": body.get("max_output_tokens"), "response_format": form, "tools": tools}
     kept = {name: value for name, value in body.items()
@@ -182,13 +182,13 @@ STOPS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "p
 def of_message(answer: Answer) -> Answer:
     """A whole answer of /v1/messages."""
     if answer.get("type") == "error" or answer.get("error"):
-        return failed(answer.get("error"), "an error")
+        return error_in(answer.get("error"), "an error")
     found: Answer = {name: answer[name] for name in ("id", "model") if name in answer}
     found |= {"object": answer.get("type"), "usage": counts(answer.get("usage"))}
     blocks = answer.get("content")
     if not isinstance(blocks, list):
         return found
-    each = listed(blocks)
+    each = rows_in(blocks)
     calls = [call_of(one.get("id"), one.get("name"), one.get("input")) for one in each
              if one.get("type") == "tool_use"]  # fmt: skip
     message = spoken_message([text(one.get("text")) for one in each],
@@ -203,7 +203,7 @@ def message_event(event: Answer) -> Answer:
     """One event of a stream of /v1/messages."""
     kind, delta = event.get("type"), mapping(event.get("delta"))
     if kind == "error":
-        return failed(event.get("error"), "an error event")
+        return error_in(event.get("error"), "an error event")
     if kind == "message_start":
         message = mapping(event.get("message"))
         known = {name: message[name] for name in ("id", "model") if name in message}
@@ -231,7 +231,7 @@ def message_asked(body: Answer) -> Answer:
     """A request of /v1/messages."""
     tools = [{"type": "function", "function": {"name": tool.get("name"),
                                                "parameters": tool.get("input_schema")}}
-             for tool in listed(body.get("tools"))]  # fmt: skip
+             for tool in rows_in(body.get("tools"))]  # fmt: skip
     choice = mapping(body.get("tool_choice")).get("type")
     chosen = {"any": "required", "none": "none"}.get(text(choice))
     made = {"stop": body.get("stop_sequences"), "tools": tools, "tool_choice": chosen}
@@ -273,7 +273,7 @@ def is_number(value: Any) -> bool:
 
 def has_vectors(answer: Answer, asked: Answer) -> str | None:
     """What of an answer of /v1/embeddings is wrong: one vector for each text, of numbers."""
-    rows, given = listed(answer.get("data")), asked.get("input")
+    rows, given = rows_in(answer.get("data")), asked.get("input")
     several = isinstance(given, list) and bool(given) and not isinstance(given[0], int)
     due = len(given) if several and isinstance(given, list) else 1
     if len(rows) != due:
@@ -288,7 +288,7 @@ def has_vectors(answer: Answer, asked: Answer) -> str | None:
 
 def has_scores(answer: Answer, asked: Answer) -> str | None:
     """What of an answer of /v1/score or /v1/rerank is wrong."""
-    rows = listed(answer.get("data")) or listed(answer.get("results"))
+    rows = rows_in(answer.get("data")) or rows_in(answer.get("results"))
     if not rows:
         return "no scores"
     named = all(is_number(row.get("score", row.get("relevance_score"))) for row in rows)
