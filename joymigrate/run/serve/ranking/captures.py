@@ -25,8 +25,7 @@ from joymigrate.run.serve.ranking.padding import Key, blank, least_sizes, pad_ba
 from joymigrate.run.serve.ranking.program import Program, first_line
 from joymigrate.run.serve.ranking.results import Gate
 from joymigrate.run.serve.ranking.signature import FIXED, JAGGED, PADDED, SEQUENCE
-from joymigrate.run.serve.ranking.tensors import as_arrays, outputs_of
-from joymigrate.run.serve.ranking.trial import close
+from joymigrate.run.serve.ranking.tensors import as_arrays, close, outputs_of
 
 if TYPE_CHECKING:
     import numpy as np

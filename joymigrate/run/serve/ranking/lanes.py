@@ -27,11 +27,12 @@ from joymigrate.run.serve.ranking.processes import Worker, start_workers, stop_w
 from joymigrate.run.serve.ranking.program import Program, first_line
 from joymigrate.run.serve.ranking.request import Request
 from joymigrate.run.serve.ranking.results import Counts, Gate, Result
-from joymigrate.run.serve.ranking.tensors import as_arrays
+from joymigrate.run.serve.ranking.tensors import are_scores, as_arrays, close
 from joymigrate.run.serve.web.errors import Refusal
 
 log = logging.getLogger("joymigrate.serve")
 BASE_VERSION = "1"
+COMPARED = 1000  # one merged batch (and one request in pieces) in so many is computed again, alone
 SLICED = 3  # tries of a request in pieces while versions come; then it runs whole
 THREADS, PROCESSES = "threads", "processes"  # what lanes are
 
@@ -71,10 +72,13 @@ class Engine:
         limits: Limits | None = None,
         queue: int = 256,
         alone: str = "",
+        whole: str = "",
         kind: str = THREADS,
     ) -> None:
         self.program, self.limits, self.room = program, limits or Limits(), queue
-        self.alone = alone or program.signature.alone
+        self.alone = alone or program.signature.alone  # why requests are not merged
+        self.whole = whole or program.signature.alone  # why none is cut
+        self.merged = self.cut = 0  # batches, requests
         self.version = BASE_VERSION
         self.loaded_at = time.time()
         self.cost = CostModel()
@@ -120,7 +124,7 @@ class Engine:
         know of each other.
         """
         parts = [request]
-        if not self.alone:
+        if not self.whole:
             parts = slicing.pieces(self.program.signature, request, self.cost.predict, self.limits,
                                    time.monotonic())  # fmt: skip
         for _ in range(SLICED if len(parts) > 1 else 0):
@@ -131,8 +135,24 @@ class Engine:
                     break  # new weights came between: the answer is of one version
             else:
                 self.counts.sliced += 1
-                return slicing.whole(found)
+                return await self.compare_whole(request, slicing.whole(found))
         return await self.queued(request)
+
+    async def compare_whole(self, request: Request, joined: Result) -> Result:
+        """The joined pieces; now and then the request is computed whole, too, and that is right."""
+        self.cut += 1
+        if self.cut % COMPARED != 1:
+            return joined
+        found = await self.queued(request, begun=True)
+        if found.version != joined.version or found.degraded or joined.degraded:
+            return joined
+        self.counts.compared += 1
+        if all(map(close, found.outputs, joined.outputs)):
+            return joined
+        self.counts.differing += 1
+        self.whole = "a request in pieces scored otherwise than whole"
+        log.error("no request is cut any more: %s", self.whole)
+        return found
 
     async def queued(self, request: Request, *, begun: bool = False) -> Result:
         """The result of one request or piece; a piece of what has begun always gets a place."""
@@ -251,18 +271,51 @@ class Engine:
             began = time.perf_counter()
             outputs, how = self.execute(batch)
             seconds = time.perf_counter() - began
-        split = self.program.split
-        degraded = split.take_lost() if split is not None else ()
+            degraded = self.take_lost()
+            each = [tuple(output[start:stop] for output in outputs) if len(entries) > 1 else outputs
+                    for start, stop in batch.spans]  # fmt: skip
+            if self.is_due(entries) and not degraded:
+                each = self.compare_alone(entries, each)
         self.count(entries, batch, seconds, how, degraded)
         answers: list[Answer] = []
-        for entry, (start, stop) in zip(entries, batch.spans, strict=True):
-            parts = tuple(output[start:stop] for output in outputs) if len(entries) > 1 else outputs
-            if not all(np.isfinite(part).all() for part in parts if part.dtype.kind == "f"):
+        for entry, parts in zip(entries, each, strict=True):
+            if not all(map(are_scores, parts)):
                 answers.append((entry, Refusal(500, "the model's answer is not finite",
                                                code="not_finite")))  # fmt: skip
                 continue
             answers.append((entry, Result(parts, version, len(entries), seconds, degraded)))
         return answers
+
+    def take_lost(self) -> tuple[str, ...]:
+        """What the last batch of this lane lacked."""
+        return self.program.split.take_lost() if self.program.split is not None else ()
+
+    def is_due(self, entries: Sequence[Entry]) -> bool:
+        """Whether this batch is the merged one in `COMPARED` that is computed again."""
+        if len(entries) < 2:
+            return False
+        with self.condition:
+            self.merged += 1
+            return self.merged % COMPARED == 1
+
+    def compare_alone(
+        self, entries: Sequence[Entry], each: list[tuple[np.ndarray[Any, Any], ...]]
+    ) -> list[tuple[np.ndarray[Any, Any], ...]]:
+        """Compute each request of a merged batch alone, which is right; a difference ends merging,
+        whatever was proven and tried."""
+        signature = self.program.signature
+        alone = [self.execute(merge(signature, [entry.request]))[0] for entry in entries]
+        if self.take_lost():
+            return each
+        same = all(all(map(close, one, two)) for one, two in zip(alone, each, strict=True))
+        with self.condition:
+            self.counts.compared += 1
+            self.counts.differing += not same
+            if not same:
+                self.alone = "merged candidates scored otherwise than alone"
+        if not same:
+            log.error("no requests are merged any more: %s", self.alone)
+        return each if same else alone
 
     def execute(self, batch: Batch) -> tuple[tuple[np.ndarray[Any, Any], ...], str]:
         """Run a batch by compiled code; without it, and for what it refuses, eager."""

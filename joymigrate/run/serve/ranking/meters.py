@@ -22,6 +22,8 @@ COUNTERS = (
     ("candidates", "Candidates that were scored"),
     ("shared", "Requests whose user another request of the batch had brought"),
     ("sliced", "Large requests that were computed in pieces"),
+    ("compared", "Merged batches and requests in pieces that were computed again, alone"),
+    ("differing", "Of these, those that came out otherwise: merging, or cutting, has stopped"),
     ("isolated", "Batches that were halved because a request failed"),
     ("failed", "Requests that failed alone"),
     ("late", "Requests whose deadline passed in the queue"),

@@ -44,6 +44,8 @@ class Counts:
     cancelled: int = 0
     degraded: int = 0
     sliced: int = 0
+    compared: int = 0  # merged batches, and requests in pieces, that were computed again
+    differing: int = 0  # of these, those that came out otherwise
     runs: dict[str, Cell] = field(default_factory=dict)  # eager, compiled, captured
     batch_seconds: Histogram = field(default_factory=Histogram)
     wait_seconds: Histogram = field(default_factory=Histogram)

@@ -23,6 +23,7 @@ from joymigrate.run.serve.ranking.packages import Packages
 from joymigrate.run.serve.ranking.record import Recorder
 from joymigrate.run.serve.ranking.request import Arrays, check
 from joymigrate.run.serve.ranking.results import Result
+from joymigrate.run.serve.ranking.tensors import writable_in_json
 from joymigrate.run.serve.ranking.texts import as_ids
 from joymigrate.run.serve.ranking.versions import Versions
 from joymigrate.run.serve.web import messages
@@ -290,8 +291,9 @@ async def rank(service: Service, ask: Ask) -> Reply:
     answer: dict[str, Any] = {
         "model": service.name,
         "model_version": found.version,
-        "outputs": dict(zip(signature.outputs, found.outputs, strict=True)),
-    }
+        "outputs": {name: writable_in_json(output)
+                    for name, output in zip(signature.outputs, found.outputs, strict=True)},
+    }  # fmt: skip
     if found.degraded:
         answer["degraded"] = list(found.degraded)
     return Reply(200, orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY))

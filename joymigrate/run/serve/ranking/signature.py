@@ -132,9 +132,6 @@ def build(
         row = rows.get(size.name, {})
         ids = row.get("ids", bounds.get(size.name))
         inputs.append(input_of(size, row, symbol, tuple(ids) if isinstance(ids, list) else ids))
-    for one in inputs:
-        if one.role == FIXED and not alone:
-            alone = f"nobody said what the first dimension of '{one.name}' counts"
     names = tuple(told.get("outputs") or [one.name for one in outputs])
     if len(names) != len(outputs):
         raise JoyError(f"{len(names)} outputs are named, the program has {len(outputs)}",

@@ -78,7 +78,8 @@ def open_service(
         take_tables_out(program, shards, settings.lost)
     if settings.user_cache:
         keep_users(program, settings.user_cache)
-    program.signature, alone = trial.try_merging(program)
+    freedom = trial.find_freedom(program)
+    program.signature, alone = freedom.signature, freedom.alone
     if alone:
         log.warning("requests are not merged: %s", alone)
     if program.signature.unbounded:
@@ -91,7 +92,8 @@ def open_service(
         torch.set_num_threads(max(1, torch.get_num_threads() // lanes))
     engine = Engine(
         program, lanes=lanes, kind=settings.lane_kind,
-        limits=Limits(seconds=settings.batch_seconds), queue=limits.queue, alone=alone,
+        limits=freedom.limit(Limits(seconds=settings.batch_seconds)), queue=limits.queue,
+        alone=alone, whole=freedom.whole,
     )  # fmt: skip
     engine.start()
     trial.fit(engine)

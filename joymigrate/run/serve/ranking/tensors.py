@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     import torch
+
+TOLERANCE = 1e-5  # of the largest score; sums of another order differ by a few units of rounding
 
 
 def outputs_of(found: Any) -> list[torch.Tensor]:
@@ -36,3 +39,26 @@ def as_typed(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
     import torch
 
     return tensor.to(torch.bfloat16) if dtype == "bfloat16" else tensor
+
+
+def close(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> bool:
+    """Equal but for rounding; minus infinity is a score."""
+    if left.shape != right.shape:
+        return False
+    low = np.isneginf(left) if left.dtype.kind == "f" else np.zeros(left.shape, bool)
+    if left.dtype.kind == "f" and not np.array_equal(low, np.isneginf(right)):
+        return False
+    scale = max(1.0, float(np.abs(left[~low]).max(initial=0.0)))
+    return bool(np.allclose(left[~low], right[~low], rtol=0, atol=TOLERANCE * scale))
+
+
+def are_scores(array: np.ndarray[Any, Any]) -> bool:
+    """Whether these are numbers to rank by: minus infinity is one (out of stock)."""
+    return array.dtype.kind != "f" or not bool((np.isnan(array) | np.isposinf(array)).any())
+
+
+def writable_in_json(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The scores as JSON can say them: minus infinity as the lowest number."""
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return array
+    return np.where(np.isneginf(array), np.finfo(array.dtype).min, array).astype(array.dtype)

@@ -1,52 +1,129 @@
-"""Before the first request: is merging the same as answering alone, and what does it cost?
+"""Before the first request: may requests be merged and cut, and what does it cost?
 
-A model that compares a request's candidates with each other (a softmax over them, a norm over the
-batch) must not be merged; padding must be masked. Both are tried here with random requests, not
-believed. What was tried is said in the log; other inputs may still behave otherwise.
+Whether the candidates of a request know of each other is proven on the program's graph (`proof`);
+what is not proven is computed alone. Then both is tried: requests merged with themselves, with
+equal ids, with long lists and histories. Whether padding is masked is tried, not proven.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from joymigrate.run.serve.ranking import slicing
+from joymigrate.run.serve.ranking.batcher import Limits
 from joymigrate.run.serve.ranking.cost import CostModel
 from joymigrate.run.serve.ranking.inputs import draw
 from joymigrate.run.serve.ranking.lanes import Engine, measure_request
 from joymigrate.run.serve.ranking.merge import merge, mergeable
 from joymigrate.run.serve.ranking.program import Program
+from joymigrate.run.serve.ranking.proof import prove
+from joymigrate.run.serve.ranking.proof.prove import Axes
+from joymigrate.run.serve.ranking.proof.shapes import ROW
 from joymigrate.run.serve.ranking.request import Request
-from joymigrate.run.serve.ranking.signature import Signature
-from joymigrate.run.serve.ranking.tensors import as_arrays
+from joymigrate.run.serve.ranking.results import Result
+from joymigrate.run.serve.ranking.signature import (
+    CANDIDATE,
+    JAGGED,
+    LENGTHS,
+    OFFSETS,
+    OWNER,
+    USER,
+    Signature,
+)
+from joymigrate.run.serve.ranking.tensors import as_arrays, close
 
 log = logging.getLogger("joymigrate.serve")
-# Candidates and lengths of the requests that are tried together: equal ones, one, many, none.
+# Candidates and lengths of the requests that are tried together: equal ones, one, many, none; long.
 TRIED = ((1, 7), (3, 7), (5, 2), (4, 0), (17, 12))
-TOLERANCE = 1e-5  # of the largest score; sums of another order differ by a few units of rounding
+LONG = ((700, 7), (300, 7), (5, 200))
+CUT = 5  # of a request with twice so many candidates, and one
 SHAPES = ((1, 1), (1, 64), (8, 8), (32, 1), (32, 32), (64, 128), (128, 16))
 ROUNDS = 3
 
 
-def try_merging(program: Program) -> tuple[Signature, str]:
-    """The signature with what may be merged, and why not where it may not."""
+@dataclass(frozen=True, slots=True)
+class Freedom:
+    """What may be done with requests: why they are not merged, why none is cut, and how many
+    candidates the program takes at most."""
+
+    signature: Signature
+    alone: str = ""
+    whole: str = ""
+    most: int | None = None
+
+    def limit(self, limits: Limits) -> Limits:
+        """Batches that the program takes."""
+        most = limits.candidates if self.most is None else min(limits.candidates, self.most)
+        return replace(limits, candidates=most)
+
+
+def find_freedom(program: Program) -> Freedom:
+    """Prove what may be done, then try it."""
     signature = program.signature
     if signature.alone:
-        return signature, signature.alone
-    requests = [draw_if_possible(signature, *size, seed) for seed, size in enumerate(TRIED)]
-    usable = [request for request in requests if request is not None]
-    equal = [one for one in usable if one.sizes.length == usable[0].sizes.length]
-    if difference(program, signature, equal):
-        return signature, "merged candidates score otherwise than alone: the model compares them"
-    if difference(program, signature, usable):
+        return Freedom(signature, signature.alone, signature.alone)
+    if program.exported is None:
+        why = "a compiled package has no graph in which candidates could be told apart"
+        return Freedom(signature, why, why)
+    core, axes = prove.decompose(program.exported), axes_of(signature)
+    merging, cutting = prove.prove(core, axes), prove.prove(core, prove.cut_only(axes))
+    alone = f"candidates may know of each other: {merging.why}" if merging.why else ""
+    whole = f"candidates may know of each other: {cutting.why}" if cutting.why else ""
+    if not whole and differs_in_pieces(program):
+        whole = "a request in pieces scores otherwise than whole"
+    if not alone and any(differs(program, signature, some) for some in equal_lengths(signature)):
+        alone = "merged candidates score otherwise than alone"
+    if not alone and differs(program, signature, drawn(signature, TRIED)):
         for one in signature.inputs:
             if one.pad is not None:
                 log.warning("input '%s': padding changes scores; lengths are not mixed", one.name)
         without = tuple(replace(one, pad=None) for one in signature.inputs)
         signature = replace(signature, inputs=without, by_name={one.name: one for one in without})
-    return signature, ""
+    return Freedom(signature, alone, whole, merging.most)
+
+
+def axes_of(signature: Signature) -> Axes:
+    """What the proof has to know of a signature's inputs."""
+    names = {CANDIDATE: ROW, USER: USER}
+    rows = {one.name: names.get(one.axis, f"token of {one.name}") for one in signature.inputs
+            if one.axis in (CANDIDATE, USER, "token") and one.role != OFFSETS}  # fmt: skip
+    cuts = {one.name: (rows[one.of], names[one.axis]) for one in signature.inputs
+            if one.role in (LENGTHS, OFFSETS)
+            and signature.by_name[one.of].layout == JAGGED}  # fmt: skip
+    lengths = {name: cut for name, cut in cuts.items() if signature.by_name[name].role == LENGTHS}
+    offsets = {name: cut for name, cut in cuts.items() if name not in lengths}
+    places = {one.name: USER for one in signature.inputs if one.role == OWNER}
+    return Axes(rows, places, lengths, offsets)
+
+
+def equal_lengths(signature: Signature) -> Iterator[list[Request]]:
+    """Groups of requests with histories of one length that are tried together."""
+    usual = drawn(signature, [size for size in TRIED if size[1] == TRIED[0][1]])
+    yield usual
+    yield usual[1:2] * 2
+    yield [with_equal_rows(signature, one) for one in usual]
+    yield drawn(signature, LONG[:2])
+    yield drawn(signature, LONG[2:] * 2)
+
+
+def with_equal_rows(signature: Signature, request: Request) -> Request:
+    """The request with its first candidate in all places."""
+    arrays = {one.name: np.repeat(request.arrays[one.name][:1], request.sizes.candidates, 0)
+              if one.role == CANDIDATE else request.arrays[one.name]
+              for one in signature.inputs}  # fmt: skip
+    return replace(request, arrays=arrays)
+
+
+def drawn(signature: Signature, sizes: Sequence[tuple[int, int]]) -> list[Request]:
+    """Random requests of these sizes, as far as the model has them."""
+    found = [draw_if_possible(signature, count, length, seed)
+             for seed, (count, length) in enumerate(sizes)]  # fmt: skip
+    return [request for request in found if request is not None]
 
 
 def draw_if_possible(
@@ -59,37 +136,46 @@ def draw_if_possible(
         return None
 
 
-def difference(program: Program, signature: Signature, requests: list[Request]) -> bool:
+def outputs_of(program: Program, request: Request) -> tuple[np.ndarray[Any, Any], ...] | None:
+    """The answer to a request alone; None for a size that this program does not take."""
+    try:
+        return as_arrays(program.run(request.arrays))
+    except Exception:
+        return None
+
+
+def differs(program: Program, signature: Signature, requests: list[Request]) -> bool:
     """Whether the merged answer differs from those of each alone."""
     together = [one for one in requests if mergeable(signature, requests[0], one)]
-    alone = []
-    kept = []
-    for request in together:
-        try:
-            alone.append(as_arrays(program.run(request.arrays)))
-        except Exception:
-            continue  # a size that this program does not take
-        kept.append(request)
-    if len(kept) < 2:
+    answered = [(one, found) for one in together if (found := outputs_of(program, one)) is not None]
+    if len(answered) < 2:
         return False
     try:
-        merged = merge(signature, kept)
+        merged = merge(signature, [one for one, _ in answered])
         outputs = as_arrays(program.run(merged.arrays))
     except Exception:
         return True
-    for (start, stop), single in zip(merged.spans, alone, strict=True):
-        for part, whole in zip(single, outputs, strict=True):
-            if not close(part, whole[start:stop]):
-                return True
-    return False
+    return not all(
+        close(part, whole[start:stop])
+        for (start, stop), (_, single) in zip(merged.spans, answered, strict=True)
+        for part, whole in zip(single, outputs, strict=True)
+    )
 
 
-def close(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> bool:
-    """Equal but for rounding."""
-    if left.shape != right.shape:
+def differs_in_pieces(program: Program) -> bool:
+    """Whether a request in pieces is answered otherwise than whole."""
+    signature = program.signature
+    request = draw_if_possible(signature, 2 * CUT + 1, TRIED[0][1], 0)
+    single = outputs_of(program, request) if request is not None else None
+    if request is None or single is None or not slicing.divisible(signature):
         return False
-    scale = max(1.0, float(np.abs(left).max(initial=0.0)))
-    return bool(np.allclose(left, right, rtol=0, atol=TOLERANCE * scale))
+    found = [outputs_of(program, slicing.cut(signature, request, at, at + CUT))
+             for at in range(0, 2 * CUT, CUT)]  # fmt: skip
+    found.append(outputs_of(program, slicing.cut(signature, request, 2 * CUT, 2 * CUT + 1)))
+    if any(part is None for part in found):
+        return False
+    joined = slicing.whole([Result(part or (), "", 1, 0.0) for part in found])
+    return not all(map(close, single, joined.outputs))
 
 
 def fit(engine: Engine) -> None:

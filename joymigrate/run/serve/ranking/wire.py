@@ -12,6 +12,7 @@ import orjson
 
 from joymigrate.run.serve.engine.http.triton.tensors import BYTES, NUMBERS, unpack_elements
 from joymigrate.run.serve.ranking.signature import BFLOAT16, Input, Signature
+from joymigrate.run.serve.ranking.tensors import writable_in_json
 from joymigrate.run.serve.web.errors import Refusal
 
 BF16 = "BF16"
@@ -217,7 +218,7 @@ def write(
             row["parameters"] = {"binary_data_size": data.nbytes}
             tail.append(data.data)
         else:
-            row["data"] = array.ravel().tolist()
+            row["data"] = writable_in_json(array).ravel().tolist()
         rows.append(row)
     header = orjson.dumps({**head, "outputs": rows})
     if not tail:

@@ -193,15 +193,16 @@ class Pointwise(torch.nn.Module):
 
 def test_a_model_that_compares_candidates_is_not_merged(tmp_path: Any) -> None:
     model = exported(Listwise(), tmp_path, numbers=torch.zeros(4, 3))
-    _, why = trial.try_merging(model)
-    assert "compares" in why
+    found = trial.find_freedom(model)
+    assert "divided by a sum over all rows" in found.alone
+    assert "divided by a sum over all rows" in found.whole
 
 
 def test_axes_and_bounds_are_found_in_the_graph(tmp_path: Any) -> None:
     model = exported(
         Pointwise(), tmp_path, numbers=torch.zeros(4, 3), ids=torch.zeros(4, 3, dtype=torch.long)
     )
-    assert trial.try_merging(model)[1] == ""
+    assert trial.find_freedom(model).alone == ""
     assert [one.role for one in model.signature.inputs] == ["candidate", "candidate"]
     assert model.signature.by_name["ids"].ids == (10, 20, 20)
     with pytest.raises(Refusal, match=r"'ids'.*10 of column 0"):
@@ -233,8 +234,9 @@ def test_padding_that_changes_scores_is_not_used(tmp_path: Any) -> None:
     told = '{"schema": "joymigrate.ranking-model/1", "inputs": {"past": {"pad": 0}}}'
     torch.export.save(program, path, extra_files={"ranking.json": told})
     model = load(path)
-    model.signature, why = trial.try_merging(model)
-    assert why == ""
+    found_free = trial.find_freedom(model)
+    model.signature = found_free.signature
+    assert (found_free.alone, found_free.whole) == ("", "")
     found = answer(Engine(model, limits=WIDE), requests(model, (2, 3), (2, 3), (2, 5)))
     assert [one.merged for one in found] == [2, 2, 1]
 
@@ -275,3 +277,32 @@ def test_the_example_scores_by_user(din: Program) -> None:
     ]
     assert np.abs(scores[0] - scores[1]).max() > 1e-4
     assert Entry.__slots__
+
+
+class Centred(torch.nn.Module):
+    def forward(self, numbers: Any) -> Any:
+        return numbers.sum(-1) - numbers.mean()
+
+
+def test_a_merged_batch_that_differs_from_each_alone_ends_merging(tmp_path: Any) -> None:
+    model = exported(Centred(), tmp_path, numbers=torch.zeros(4, 3))
+    engine = Engine(model, limits=WIDE)  # nobody asked for the proof
+    given = requests(model, (2, 0), (3, 0))
+    found = answer(engine, given)
+    for request, one in zip(given, found, strict=True):
+        np.testing.assert_allclose(one.outputs[0], score(model, request), atol=1e-6)
+    assert "otherwise than alone" in engine.alone
+    assert (engine.counts.compared, engine.counts.differing) == (1, 1)
+
+
+class Stock(torch.nn.Module):
+    def forward(self, numbers: Any) -> Any:
+        return torch.where(numbers[:, 0] > 0, numbers[:, 1] / numbers[:, 2], float("-inf"))
+
+
+def test_minus_infinity_is_a_score_and_nan_is_none(tmp_path: Any) -> None:
+    model = exported(Stock(), tmp_path, numbers=torch.ones(4, 3))
+    for row, status in (([0, 1, 1], 200), ([1, 0, 0], 500), ([1, 1, 0], 500)):
+        request = check(model.signature, {"numbers": np.array([[1, 1, 1], row], np.float32)})
+        (found,) = answer(Engine(model), [request])
+        assert getattr(found, "status", 200) == status

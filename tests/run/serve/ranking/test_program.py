@@ -15,7 +15,7 @@ from joymigrate.run.serve.ranking.inputs import draw
 from joymigrate.run.serve.ranking.lanes import Engine
 from joymigrate.run.serve.ranking.merge import merge
 from joymigrate.run.serve.ranking.tensors import as_arrays
-from joymigrate.run.serve.ranking.trial import try_merging
+from joymigrate.run.serve.ranking.trial import find_freedom
 
 
 def test_an_exported_click_model_scores_as_its_module(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_an_exported_click_model_scores_as_its_module(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(sizes))
     assert program.recognise(tmp_path)
     loaded = program.load(tmp_path)
-    assert try_merging(loaded)[1] == ""
+    assert find_freedom(loaded).alone == ""
     requests = [draw(loaded.signature, count, 0, count) for count in (1, 3, 7)]
     batch = merge(loaded.signature, requests)
     outputs, how = Engine(loaded).execute(batch)
@@ -93,7 +93,7 @@ def test_a_compiled_package_answers_with_its_description_and_not_without(
                        "outputs": {"score": ["float32", "candidates"]}},
     }))  # fmt: skip
     loaded = program.load(path)
-    assert try_merging(loaded)[1] == ""
+    assert "no graph" in find_freedom(loaded).alone
     for count in (1, 5, 40):
         request = draw(loaded.signature, count, 0, count)
         found = Engine(loaded).execute(merge(loaded.signature, [request]))[0][0]
