@@ -78,7 +78,7 @@ def find_freedom(program: Program) -> Freedom:
         whole = "a request in pieces scores otherwise than whole"
     if not alone and any(differs(program, signature, some) for some in equal_lengths(signature)):
         alone = "merged candidates score otherwise than alone"
-    if not alone and differs(program, signature, drawn(signature, TRIED)):
+    if not alone and differs(program, signature, draw_each(signature, TRIED)):
         for one in signature.inputs:
             if one.pad is not None:
                 log.warning("input '%s': padding changes scores; lengths are not mixed", one.name)
@@ -103,12 +103,12 @@ def axes_of(signature: Signature) -> Axes:
 
 def equal_lengths(signature: Signature) -> Iterator[list[Request]]:
     """Groups of requests with histories of one length that are tried together."""
-    usual = drawn(signature, [size for size in TRIED if size[1] == TRIED[0][1]])
+    usual = draw_each(signature, [size for size in TRIED if size[1] == TRIED[0][1]])
     yield usual
     yield usual[1:2] * 2
     yield [with_equal_rows(signature, one) for one in usual]
-    yield drawn(signature, LONG[:2])
-    yield drawn(signature, LONG[2:] * 2)
+    yield draw_each(signature, LONG[:2])
+    yield draw_each(signature, LONG[2:] * 2)
 
 
 def with_equal_rows(signature: Signature, request: Request) -> Request:
@@ -119,7 +119,7 @@ def with_equal_rows(signature: Signature, request: Request) -> Request:
     return replace(request, arrays=arrays)
 
 
-def drawn(signature: Signature, sizes: Sequence[tuple[int, int]]) -> list[Request]:
+def draw_each(signature: Signature, sizes: Sequence[tuple[int, int]]) -> list[Request]:
     """Random requests of these sizes, as far as the model has them."""
     found = [draw_if_possible(signature, count, length, seed)
              for seed, (count, length) in enumerate(sizes)]  # fmt: skip
