@@ -43,7 +43,8 @@ def bench(
 
     place, _ = device_of(to, device)
     program = load(model, place)
-    program.signature, alone = trial.try_merging(program)
+    freedom = trial.find_freedom(program)
+    program.signature, alone = freedom.signature, freedom.alone
     rows = lane_bench.bench(program, counts, batches, kinds, seconds, alone)
     found = lane_bench.document(rows, str(model), place)
     text = show.as_json(found) if format == "json" else lane_bench.text(rows)
