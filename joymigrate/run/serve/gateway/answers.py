@@ -37,8 +37,10 @@ from joymigrate.run.serve.gateway.aspects import (
     FINISH,
     FIRST,
     FORMAT,
+    LATE,
     LEAK,
     LONGER,
+    LOOPS,
     MARKS,
     NAME,
     OPEN,
@@ -55,6 +57,7 @@ from joymigrate.run.serve.gateway.aspects import (
 from joymigrate.run.serve.gateway.bounds import log_evidence, requests_needed
 from joymigrate.run.serve.gateway.events import Plan
 from joymigrate.run.serve.gateway.evidence import EProcess
+from joymigrate.run.serve.gateway.failures import is_garbage
 from joymigrate.run.serve.gateway.kinds import Kinds
 
 ALPHA = 0.005
@@ -141,6 +144,7 @@ def compare(
     if greedy and theirs.text:
         place = divergence(theirs.text, ours.text)
         told[TEXT] = place is not None and place < plan.early_characters
+        told[LATE] = place is not None and not told[TEXT]
     if theirs.scores or ours.scores:
         ranked = ranks_otherwise(*align_scores(theirs, ours))
         told |= {} if ranked is None else {TEXT: ranked}
@@ -184,9 +188,20 @@ def marks(said: Said, expect: str | None, wants_json: bool) -> frozenset[str]:
         found.add(LEAK)
     if REPLACED in said.text.rstrip(REPLACED):  # the end may lie in the middle of a character
         found.add(BROKEN)
+    if is_garbage(said.spoken):
+        found.add(LOOPS)
     if expect is not None and expect not in said.text:
         found.add(TASK)
     return frozenset(found)
+
+
+def observe(said: Said, tokens: int, *, wants_json: bool) -> dict[str, bool | float]:
+    """What the experiment looks at in one live answer: `experiment.Experiment.add`."""
+    seen: dict[str, bool | float] = {f"ends by {said.finish}": True, "tokens": float(tokens),
+                                     "seconds": said.seconds}  # fmt: skip
+    if said.first_byte_seconds is not None:
+        seen["seconds until the first byte"] = said.first_byte_seconds
+    return seen | dict.fromkeys(marks(said, None, wants_json), True)
 
 
 def is_json(text: str) -> bool:
@@ -203,7 +218,7 @@ def is_json(text: str) -> bool:
 def is_another(said: Said, before: Said, plan: Plan) -> bool:
     """Whether a backend's answer to a question is another one than it gave before."""
     told = compare(before, said, plan, greedy=True)
-    other = any(told.get(name) for name in (*OPEN, *FIELDS))
+    other = any(told.get(name) for name in (*OPEN, *FIELDS) if name != LATE)
     return other or any(name in told for name in MARKS)
 
 
@@ -287,7 +302,7 @@ class Answers:
 
     def limit_of(self, name: str) -> float:
         """The share of answers that may be worse in an aspect."""
-        own = dict.fromkeys((TEXT, *ACCOUNTS, *FIELDS), self.plan.max_different)
+        own = dict.fromkeys((TEXT, LATE, *ACCOUNTS, *FIELDS), self.plan.max_different)
         return (own | {TAIL: TAIL_SHARE, CANNED: CANNED_SHARE}).get(name, HALF)
 
     def restart(self) -> None:

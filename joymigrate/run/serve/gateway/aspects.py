@@ -4,11 +4,12 @@ from __future__ import annotations
 
 STATUS, EMPTY, REFUSAL, SHORTER, LONGER = "status", "empty", "refusal", "shorter", "longer"
 TEXT, TASK, FORMAT, LEAK, BROKEN = "text", "task", "format", "leak", "broken"
+LOOPS, LATE = "loops", "late"
 SLOW, FIRST, BETWEEN, TAIL = "slow", "first", "between", "tail"
 CANNED, SAMPLING = "canned", "sampling"
 NAME, COUNTS, FINISH, SCORES = "name", "counts", "finish", "scores"
 # Seen on one answer: its side is wrong.
-MARKS = (STATUS, EMPTY, REFUSAL, FORMAT, LEAK, BROKEN, TASK)
+MARKS = (STATUS, EMPTY, REFUSAL, FORMAT, LEAK, BROKEN, LOOPS, TASK)
 # The fields of a chat or completion answer that clients read, and what their lack is. The primary's
 # answers are the measure: what they have, the standby's have to have.
 FIELDS = {
@@ -28,7 +29,15 @@ FIELDS = {
     "calls against tool_choice or their schema)",
 }
 ACCOUNTS = (NAME, COUNTS, FINISH, SCORES)  # the two differ in what they say beside the text
-OPEN = (SHORTER, LONGER, TEXT, CANNED, SAMPLING, *ACCOUNTS)  # the two differ: either may be wrong
+OPEN = (
+    SHORTER,
+    LONGER,
+    TEXT,
+    LATE,
+    CANNED,
+    SAMPLING,
+    *ACCOUNTS,
+)  # the two differ: either may be wrong
 TIMES = (SLOW, FIRST, BETWEEN, TAIL)  # they pause a rollout
 ASPECTS = (*MARKS, *FIELDS, *OPEN, *TIMES)
 TOLERABLE = (*FIELDS, CANNED, SAMPLING, *ACCOUNTS)  # what a plan may leave out of the judgement
@@ -39,6 +48,8 @@ WORDS = {
     FORMAT: "had another shape than was asked for (JSON, fields) where the other's were right",
     LEAK: "show marks of the model's template (<|im_end|>, </s>) where the other's do not",
     BROKEN: "have characters that could not be decoded (U+FFFD) where the other's have none",
+    LOOPS: "repeat one piece again and again where the other's do not",
+    LATE: "differ from the primary's late in the text, and the primary does not find them likely",
     TASK: "failed the task that the other's passed",
     SHORTER: "had less than half the primary's length",
     LONGER: "had more than twice the primary's length",

@@ -71,6 +71,7 @@ class Attempt:
             call.path if path is None else path,
             headers,
             call.body if body is None else body,
+            self.upstream.patience(call.api.name, whole=not call.asked.get("stream")),
         )
         if self.trace is not None:
             self.trace.answered(self.answer.status)
@@ -87,6 +88,8 @@ class Attempt:
         if self.ended:
             return
         now, meters, call = time.perf_counter(), self.meters, self.call
+        if not call.asked.get("stream"):
+            self.upstream.learn(call.api.name, now - self.started)
         meters.ends["ok"].value += 1
         meters.request.add(now - call.started)
         if self.first is not None:
@@ -137,7 +140,8 @@ class Attempt:
         if self.call.method != "POST":
             return  # a list of models is no evidence about the models
         self.tokens, self.ended_at = tokens, now
-        served = Served(time.time(), self.upstream.role, failure, 1, self.instance.url)
+        served = Served(time.time(), self.upstream.role, failure, 1, self.instance.url,
+                        who=self.call.who)  # fmt: skip
         self.report(served, self.details)
 
     def details(self) -> dict[str, Any]:

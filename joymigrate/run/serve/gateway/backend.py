@@ -76,9 +76,16 @@ class Backend(Protocol):
     resumes: bool
 
     async def open(
-        self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes
+        self,
+        url: str,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        patience_seconds: float | None = None,
     ) -> Answer:
-        """Send a request, wait for the answer's status; raises `Broken`."""
+        """Send a request, wait for the answer's status; raises `Broken`. `patience_seconds`: until
+        its first byte, where that is not the usual limit."""
 
     async def check(self, url: str, paths: tuple[str, ...], timeout_seconds: float) -> str | None:
         """Why the backend is not healthy, or None when it is."""
@@ -198,10 +205,18 @@ class HttpBackend:
         self.server_name = settings.tls.server_name if settings.tls is not None else None
 
     async def open(
-        self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes
+        self,
+        url: str,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        patience_seconds: float | None = None,
     ) -> Answer:
         import aiohttp
 
+        patience = patience_seconds or self.limits.first_byte_seconds
+        connect = self.limits.connect_seconds
         try:
             response = await self.session.request(
                 method,
@@ -211,11 +226,12 @@ class HttpBackend:
                 allow_redirects=False,
                 ssl=self.tls,
                 server_hostname=self.server_name,
+                timeout=aiohttp.ClientTimeout(None, sock_connect=connect, sock_read=patience),
             )
         except aiohttp.ConnectionTimeoutError as error:
             raise late(CONNECT, self.limits.connect_seconds, self.pulse, error) from None
         except TIMEOUTS as error:
-            raise late(FIRST_BYTE, self.limits.first_byte_seconds, self.pulse, error) from None
+            raise late(FIRST_BYTE, patience, self.pulse, error) from None
         except aiohttp.ClientConnectorError as error:
             raise Broken(OWN if is_ours(error.os_error) else CONNECT, str(error)) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -38,6 +38,8 @@ class Call:
     id: str = ""  # what client, gateway and backend call it
     settled: bool = False  # what the client got has been counted
     trace: Trace | None = None
+    who: str = ""  # the client, where it says so
+    share: float = 0.0  # of the traffic that is the standby's as this one's backend was chosen
     point: float = 0.0  # 0 to 100: below the standby's weight it belongs to the standby
     strict: bool = field(init=False)  # whether its answer must say why it ended
     asked: Mapping[str, Any] = field(init=False)

@@ -51,7 +51,13 @@ class EmbeddedBackend:
         self.resumes = True
 
     async def open(
-        self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes
+        self,
+        url: str,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        patience_seconds: float | None = None,
     ) -> EmbeddedAnswer:
         """Hand the request to the engine; raises `Broken`."""
         from multidict import CIMultiDict

@@ -66,6 +66,7 @@ class Served:
     count: int = 1
     instance: str = ""
     shadow: bool = False
+    who: str = ""  # the client, where it says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,19 @@ class Compared:
     paired: bool = True
     changed: Mapping[str, bool] = field(default_factory=dict)
     kind: str = ""  # of the question, see `kinds`
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What can be seen of one live answer, by name. `share`: of the traffic that the standby had
+    when the answer's arm was drawn, 0 to 1."""
+
+    time: float
+    role: str
+    share: float
+    kind: str
+    seen: Mapping[str, bool | float] = field(default_factory=dict)
+    who: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +133,7 @@ class Order:
     by: str = "operator"
 
 
-Event = Served | Compared | Health | Tick | Gate | Order
+Event = Served | Compared | Observed | Health | Tick | Gate | Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+LEAST = 3  # failures that decide anything: no single answer does
 GRID = 60  # alternatives in the e-process mixture, spread evenly over the logarithm of the rate
 REFRESH = 256  # successes after which the e-process looks at its level again
 REBASE = 1 << 40  # positions of the literal rule stay small
@@ -210,7 +211,8 @@ class EProcess:
         self.requests += 1
         self.failures += 1
         self.log_value = self.ratio(self.requests)
-        self.tripped = self.tripped or self.log_value >= -math.log(self.alpha)
+        enough = self.failures >= LEAST and self.log_value >= -math.log(self.alpha)
+        self.tripped = self.tripped or enough
         return self.tripped
 
     def ratio(self, requests: int) -> float:

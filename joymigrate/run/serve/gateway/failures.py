@@ -1,8 +1,9 @@
 """What counts as a backend's failure, and what does not.
 
 A failure: no connection, no first byte or no further byte in time, 5xx, a redirect, a wrong content
-type, an error object after 200, a stream without its end, invalid JSON, garbage. A client that went
-away is no failure. Back-pressure (429, 503 with Retry-After) is neither; it is retried elsewhere.
+type, an error object after 200, a stream without its end, invalid JSON. A client that went away is
+no failure, nor is any content (it is compared, see `experiment` and `answers`). Back-pressure (429,
+503 with Retry-After) is neither; it is retried elsewhere.
 A 4xx or an empty answer is judged by a witness: the other backend is asked the same. Where that
 answers, the first one failed; where it says the same, the question was at fault.
 """
@@ -20,13 +21,13 @@ ERROR_OBJECT = "error_after_200"
 TRUNCATED = "truncated"
 MISSING_FINISH = "missing_finish"
 INVALID_JSON = "invalid_json"
-GARBAGE = "garbage"
 OVERSIZED = "oversized"
 EMPTY = "empty_output"  # the other backend had something to say
 CONTENT_TYPE = "content_type"
 ODD = "odd_answer"  # JSON of another shape than this API's, which the primary's answers do not have
 NO_BODY = "no_body"
 OWN = "gateway"  # not the backend's: no descriptor, port, route or name here, or we stood still
+CUT_OFF = (CONNECT, RESET, TRUNCATED)  # what a restart does to all streams at once
 ENDED_EARLY = (RESET, TRUNCATED)  # of a connection: the same server may well answer the next time
 KINDS = (
     CONNECT,
@@ -38,7 +39,6 @@ KINDS = (
     TRUNCATED,
     MISSING_FINISH,
     INVALID_JSON,
-    GARBAGE,
     OVERSIZED,
     EMPTY,
     CONTENT_TYPE,
@@ -86,18 +86,16 @@ BAD_LENGTH = 20  # characters before that share is judged
 
 
 class Garbage:
-    """Watches the pieces of one text for output that no model means. `welcome`: it may be so."""
+    """Watches the pieces of one text for output that models seldom mean."""
 
-    __slots__ = ("bad", "bangs", "last", "length", "repeats", "welcome")
+    __slots__ = ("bad", "bangs", "last", "length", "repeats")
 
     def __init__(self) -> None:
-        self.last, self.welcome = "", False
+        self.last = ""
         self.repeats = self.bangs = self.bad = self.length = 0
 
     def add(self, piece: str) -> bool:
         """Take the next piece; True once the text is garbage."""
-        if self.welcome:
-            return False
         self.length += len(piece)
         if piece == self.last:
             self.repeats += 1

@@ -293,6 +293,7 @@ class Fake:
             choice = {"index": 0, **said, "finish_reason": None}
             for _ in range(40):
                 chunk(writer, sse(envelope(chat, [], choice)))
+            chunk(writer, sse(envelope(chat, [], {**choice, "finish_reason": "stop"})))
             chunk(writer, b"data: [DONE]\n\n")
             writer.write(b"0\r\n\r\n")
         else:

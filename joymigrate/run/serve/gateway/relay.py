@@ -15,15 +15,15 @@ import orjson
 from aiohttp import web
 
 from joymigrate.run.serve.gateway import whole
+from joymigrate.run.serve.gateway.answers import Said, observe
 from joymigrate.run.serve.gateway.attempt import Attempt, Report
 from joymigrate.run.serve.gateway.backend import ENGINE, Answer, is_ping
 from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.events import PRIMARY
+from joymigrate.run.serve.gateway.events import PRIMARY, SECOND, Observed
 from joymigrate.run.serve.gateway.failures import (
     CONTENT_TYPE,
     EMPTY,
     ENDED_EARLY,
-    GARBAGE,
     NO_BODY,
     ODD,
     OWN,
@@ -44,12 +44,12 @@ from joymigrate.run.serve.gateway.relay_parts import (
     is_stream,
     pump,
     read_all,
-    words_of,
 )
 from joymigrate.run.serve.gateway.replies import error, passed_on
 from joymigrate.run.serve.gateway.resume import DONE
 from joymigrate.run.serve.gateway.routing import Router
 from joymigrate.run.serve.gateway.settings import Limits
+from joymigrate.run.serve.gateway.shadow_calls import asks_for_json
 from joymigrate.run.serve.gateway.stream import EVENT_BYTES, Stream
 from joymigrate.run.serve.gateway.takeover import take_over
 from joymigrate.run.serve.gateway.upstreams import Instance, Overloaded, Upstream
@@ -68,6 +68,7 @@ class Relay:
     report: Report
     heard: Callable[[Call, Heard], None] | None = None
     disagreed: Callable[[str, str, str], None] = lambda role, kind, other: None
+    observed: Callable[[Observed], None] = lambda event: None
     types: set[str] = field(default_factory=set)  # odd types and shapes that the primary has, too
 
     async def answer(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
@@ -126,9 +127,7 @@ class Relay:
             if attempt is None:
                 continue
             role = attempt.upstream.role
-            if doubt.kind == GARBAGE:
-                attempt.condemn(GARBAGE)
-            elif role == witness:
+            if role == witness:
                 continue
             elif role == PRIMARY or (doubt.kind == EMPTY and not call.greedy):
                 self.disagreed(role, doubt.kind, witness)
@@ -136,20 +135,8 @@ class Relay:
                 attempt.condemn(doubt.kind)
 
     def refuse(self, call: Call, doubts: list[Refused]) -> web.StreamResponse:
-        """Nobody answered: the refusal stands, and is evidence against nobody.
-
-        What looks like garbage stands where another backend says the very same: it is what the
-        model says. Nobody else saying it, it was a failure.
-        """
-        garbage = [doubt for doubt in doubts if doubt.kind == GARBAGE]
-        others = [doubt for doubt in doubts if doubt.kind != GARBAGE]
-        if garbage and (others or len(garbage) == 1 or len(set(map(words_of, garbage))) > 1):
-            for one in garbage:
-                if one.attempt is not None:
-                    one.attempt.condemn(GARBAGE)
-            if not others:
-                return self.give_up(call, Refused(GARBAGE))
-        doubt = (others or garbage)[0]
+        """Nobody answered: the refusal stands, and is evidence against nobody."""
+        doubt = doubts[0]
         assert doubt.reply is not None
         self.settle(call, "ok" if doubt.reply.status < 400 else "client_error")
         return doubt.reply
@@ -295,13 +282,7 @@ class Relay:
             body=body,
             headers=passed_on(answer.headers, attempt.meters.name),
         )
-        try:
-            parsed = whole.judge(said, call) if call.method == "POST" else {}
-        except Broken as broken:
-            if broken.kind != GARBAGE:
-                raise
-            attempt.refused()  # another backend is asked what it says
-            return Refused(GARBAGE, reply, attempt)
+        parsed = whole.judge(said, call) if call.method == "POST" else {}
         if call.strict and parsed.get("choices"):
             odd = whole.oddity(parsed, call) or whole.find_disobedience(parsed, call)
             if odd:
@@ -315,7 +296,8 @@ class Relay:
         self.settle(call, "ok")
         thoughts = len(whole.thoughts_of(parsed))
         words, finish = whole.words_of(parsed), whole.finish_of(parsed)
-        self.tell(call, attempt, words, finish, thoughts=thoughts)
+        tokens = whole.usage_of(parsed)[0]
+        self.tell(call, attempt, words, finish, tokens, thoughts=thoughts)
         return reply
 
     async def raw(
@@ -390,15 +372,9 @@ class Relay:
             await response.prepare(request)
             failure, block = await pump(answer, stream, response, block, until)
             if failure:
-                doubted = failure == GARBAGE and call.greedy
-                if doubted:
-                    attempt.refused()  # another backend is asked what it says
-                else:
-                    attempt.failed(failure)
+                attempt.failed(failure)
                 again = attempt if failure in ENDED_EARLY else None
                 whole_again = await take_over(self, response, call, stream, tried, again)
-                if doubted and not whole_again:
-                    attempt.condemn(failure)
                 self.settle(call, "ok" if whole_again else "interrupted")
                 await response.write_eof()
                 return response
@@ -406,7 +382,10 @@ class Relay:
             finish = stream.finish[0] if stream.finish else None
             thoughts, comparable = stream.thoughts, not stream.tools
             text = thoughts + "".join(stream.pieces)
-            self.tell(call, attempt, text, finish, comparable=comparable, thoughts=len(thoughts))
+            self.tell(
+                call, attempt, text, finish, stream.tokens, comparable=comparable,
+                thoughts=len(thoughts),
+            )  # fmt: skip
             if call.api.form is None:
                 attempt.no_evidence("unjudged")
             if self.is_sound(call, attempt, stream):
@@ -432,11 +411,20 @@ class Relay:
         attempt: Attempt,
         text: str,
         finish: str | None,
+        tokens: int,
         *,
         comparable: bool = True,
         thoughts: int = 0,
     ) -> None:
-        """Hand a good answer to the shadow. It works later and elsewhere."""
+        """Hand a good answer to the shadow, which works later and elsewhere, and what can be seen
+        of it to the experiment, where it came from the arm that was drawn."""
+        role = attempt.upstream.role
+        if call.strict and (role == SECOND) == (call.point < 100 * call.share):
+            first = attempt.first - attempt.started if attempt.first else None
+            spent = time.perf_counter() - attempt.started
+            said = Said(200, text, finish, spent, first, thoughts=thoughts)
+            seen = observe(said, tokens, wants_json=comparable and asks_for_json(call))
+            self.observed(Observed(time.time(), role, call.share, kind_of(call), seen, call.who))
         if self.heard is not None and call.method == "POST":
             now = time.perf_counter()
             first = attempt.first - call.started if attempt.first else None
@@ -464,3 +452,11 @@ class Relay:
             return last.reply
         why = f"the last one failed with {last.kind}" if last else "none may be used"
         return error(502, f"no backend could answer: {why}", last.kind if last else "no_backend")
+
+
+def kind_of(call: Call) -> str:
+    """What the experiment tells apart: few kinds, so that each has answers of both arms."""
+    asked = call.asked
+    parts = [call.api.name, "stream" if asked.get("stream") else "whole"]
+    parts += [name for name in ("tools", "response_format", "logprobs") if asked.get(name)]
+    return ", ".join(parts)

@@ -6,10 +6,8 @@ import math
 import time
 from dataclasses import dataclass
 
-import orjson
 from aiohttp import web
 
-from joymigrate.run.serve.gateway import whole
 from joymigrate.run.serve.gateway.attempt import Attempt
 from joymigrate.run.serve.gateway.backend import Answer
 from joymigrate.run.serve.gateway.calls import Call
@@ -49,14 +47,6 @@ class Refused:
     kind: str
     reply: web.Response | None = None
     attempt: Attempt | None = None  # one that a witness has still to judge
-
-
-def words_of(doubt: Refused) -> str:
-    """What a whole answer says."""
-    reply = doubt.reply
-    if reply is None or not isinstance(reply.body, bytes):
-        return ""
-    return whole.words_of(orjson.loads(whole.json_part(reply.body, reply.headers)))
 
 
 def is_stream(call: Call, status: int, content: str) -> bool:

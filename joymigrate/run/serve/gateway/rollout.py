@@ -9,6 +9,8 @@ simulation feed the same class. Rates are shares, weights percent of the request
 
 from __future__ import annotations
 
+import math
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,16 +35,22 @@ from joymigrate.run.serve.gateway.events import (
     Event,
     Gate,
     Health,
+    Observed,
     Order,
     Plan,
     Served,
     Tally,
     Tick,
 )
-from joymigrate.run.serve.gateway.evidence import Cusum, Rule
+from joymigrate.run.serve.gateway.evidence import EProcess, Rule
+from joymigrate.run.serve.gateway.experiment import Experiment
+from joymigrate.run.serve.gateway.failures import CUT_OFF
 from joymigrate.run.serve.gateway.placing import Doubt
 
 KEPT_EVENTS = 200
+CLIENTS = 10_000
+CLIENT_FAILURES = 2  # of one client that count
+CUT_SECONDS, CUT_TOGETHER = 1.0, 8  # streams that a restart cuts at once
 SUSPECT_WEIGHT = 10.0  # percent for a standby that fails, until it is known whether both do
 
 
@@ -51,7 +59,7 @@ class Rollout:
     """The state machine. `handle` takes an event and returns what changed."""
 
     plan: Plan = field(default_factory=Plan)
-    make_rule: Callable[[], Rule] = Cusum
+    make_rule: Callable[[], Rule] = EProcess
     state: str = STANDBY
     step: int = 0
     step_since: float = 0.0
@@ -70,6 +78,8 @@ class Rollout:
     turned_away: int = 0  # requests of this step for which the standby was too busy
     doubt: Doubt | None = None  # the answers differ, and it is open which side is wrong
     incidents: dict[str, int] = field(default_factory=dict)  # instance -> second of the last one
+    cuts: dict[str, tuple[float, int]] = field(default_factory=dict)  # instance -> when, how many
+    clients: OrderedDict[str, Tally] = field(default_factory=OrderedDict)  # of the standby
     gate_open: bool = False
     gate_reason: str = "the ledger was not asked yet"
     refused: bool = False
@@ -77,11 +87,13 @@ class Rollout:
     last_kinds: dict[str, int] = field(default_factory=dict)  # failures of the standby by kind
     rule: Rule = field(init=False)
     answers: Answers = field(init=False)
+    live: Experiment = field(init=False)
     needed: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.rule = self.make_rule()
         self.answers = Answers(self.plan)
+        self.live = Experiment(self.plan.max_slowdown)
         self.needed = self.count_needed()
 
     def handle(self, event: Event) -> list[Change]:
@@ -90,6 +102,8 @@ class Rollout:
             return self.served(event)
         if isinstance(event, Compared):
             return self.compared(event)
+        if isinstance(event, Observed):
+            return self.observed(event)
         if isinstance(event, Tick):
             return self.passed(event.time)
         if isinstance(event, Health):
@@ -109,7 +123,11 @@ class Rollout:
         self.since_quiet.add(event)
         self.shadow_requests += event.count if event.shadow else 0
         self.step_requests += event.count
-        tripped = self.failed(event) if event.failure else self.rule.successes(event.count)
+        if event.failure:
+            tripped = self.failed(event)
+        else:
+            self.cuts.pop(event.instance, None)
+            tripped = self.rule.successes(event.count)
         if self.state == ROLLED_BACK:
             return []
         if tripped:
@@ -117,6 +135,18 @@ class Rollout:
         if self.rule.quiet:
             self.since_quiet, self.primary_since_quiet = Tally(), Tally()
         return self.advance(event.time) if self.state == RAMPING else []
+
+    def observed(self, event: Observed) -> list[Change]:
+        """A live answer: the two arms are an experiment while both have traffic."""
+        ours = event.role == SECOND
+        tripped = self.live.add(ours, event.share, event.who, event.kind, event.seen)
+        if not tripped or self.state != RAMPING:
+            return []
+        why = "; ".join(map(self.live.describe, tripped))
+        if all(name.startswith("seconds") for name in tripped):
+            slower = f"more than {self.plan.max_slowdown:g} times as long (max_slowdown)"
+            return [self.pause(event.time, f"the standby is slow: {why}: {slower}")]
+        return [self.roll_back(event.time, f"live answers differ: {why}")]
 
     def compared(self, event: Compared) -> list[Change]:
         """Both backends answered the same question, or an old one again."""
@@ -185,6 +215,8 @@ class Rollout:
         self.last_kinds[kind] = self.last_kinds.get(kind, 0) + event.count
         self.needed = self.count_needed()
         tripped = False
+        if self.is_one_clients(event) or self.is_one_cut(event):
+            return False
         for _ in range(event.count):
             if self.plan.burst_cap:
                 second = int(event.time)
@@ -193,6 +225,28 @@ class Rollout:
                 self.incidents[event.instance] = second
             tripped = self.rule.failure() or tripped
         return tripped
+
+    def is_one_clients(self, event: Served) -> bool:
+        """Whether this failure is one too many of one client: who asks for odd things decides
+        nothing for all, unless it is nearly all who ask."""
+        if not event.who:
+            return False
+        tally = self.clients.setdefault(event.who, Tally())
+        tally.add(event)
+        if len(self.clients) > CLIENTS:
+            self.clients.popitem(last=False)
+        return tally.failures > CLIENT_FAILURES and 2 * tally.failures < self.total.requests
+
+    def is_one_cut(self, event: Served) -> bool:
+        """Whether connections to one server were cut together: a restart is one event."""
+        if event.failure not in CUT_OFF:
+            return False
+        began, many = self.cuts.get(event.instance, (-math.inf, 0))
+        if event.time - began > CUT_SECONDS or many >= CUT_TOGETHER:
+            self.cuts[event.instance] = (event.time, 1)
+            return False
+        self.cuts[event.instance] = (began, many + 1)
+        return True
 
     def count_needed(self) -> int:
         """Requests that the proof takes with the failures seen so far."""
@@ -304,6 +358,8 @@ class Rollout:
                     f"{self.step_pairs} of {plan.min_step_pairs} compared answers of this step"
                     f"{why if lost.failures else ''}{self.busy()}"
                 )
+            if self.live.level > 0.5:
+                return f"live answers are at {self.live.level:.0%} of the alarm"
             if self.answers.level > 0.5:
                 return f"compared answers are at {self.answers.level:.0%} of the alarm"
         if self.needs_proof and self.total.requests < self.needed:
@@ -425,6 +481,7 @@ class Rollout:
         """Judge afresh from here; the totals stay."""
         self.rule = self.make_rule()
         self.answers.restart()
+        self.live = Experiment(self.plan.max_slowdown)
         self.suspected_since = self.doubt = None
         self.since_quiet, self.primary_since_quiet = Tally(), Tally()
 
@@ -432,6 +489,7 @@ class Rollout:
         """A new attempt: what the old one did no longer counts."""
         self.total, self.primary = Tally(), Tally()
         self.answers = Answers(self.plan)
+        self.clients.clear()
         self.shadow_requests = 0
         self.last_kinds = {}
         self.needed = self.count_needed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from joymigrate.run.serve.gateway.events import Change, Tally
@@ -20,6 +21,7 @@ def snapshot(rollout: Any) -> dict[str, Any]:
         **{name: [tally.requests, tally.failures] for name, tally in tallies.items()},
         "doubt": rollout.doubt.state() if rollout.doubt else None,
         "answers": rollout.answers.state(),
+        "live": rollout.live.state(),
         "kinds": rollout.last_kinds,
         "rule": rollout.rule.state(),
         "changes": [
@@ -42,7 +44,9 @@ def restore(rollout: Any, saved: dict[str, Any]) -> None:
     rollout.doubt = Doubt.restored(saved.get("doubt"))
     if "answers" in saved:
         rollout.answers.restore(saved["answers"])
+    rollout.live.restore(saved.get("live", {}))
     rollout.last_kinds = dict(saved["kinds"])
-    rollout.rule.restore(saved["rule"])
+    with suppress(KeyError):  # of another rule: this one begins now
+        rollout.rule.restore(saved["rule"])
     rollout.changes = [Change(*change) for change in saved["changes"]]
     rollout.needed = rollout.count_needed()

@@ -157,6 +157,7 @@ class Gateway:
             self.report,
             self.shadow.heard if self.shadow.wanted else None,
             self.shadow.disagreed,
+            self.handle,
             types,
         )
         gauges.add(self.metrics, self.router, self.shadow)
@@ -379,6 +380,8 @@ class Gateway:
             started,
             visit.id,
             trace=visit.trace,
+            who=key or visit.key_name,
+            share=self.rollout.weight / 100,
             point=self.router.point(key),
         )
 

@@ -161,7 +161,7 @@ class RuleTable:
 class RolloutTable(Plan):
     """The plan of a rollout, its rule, and who keeps to which backend."""
 
-    rule: RuleTable = setting(make=lambda: RuleTable("cusum"), help="when it is taken back")
+    rule: RuleTable = setting(make=lambda: RuleTable("eprocess"), help="when it is taken back")
     sticky: str = setting("user", "user, session, none or header:NAME")
     last_resort: bool = setting(False, "a rolled back standby answers when the primary is down")
 

@@ -12,8 +12,10 @@ import asyncio
 import random
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import orjson
 
 from joymigrate.run.serve.gateway import whole
 from joymigrate.run.serve.gateway.account import account_of, join_events
@@ -25,7 +27,7 @@ from joymigrate.run.serve.gateway.answers import (
     divergence,
     is_another,
 )
-from joymigrate.run.serve.gateway.aspects import ASPECTS, SAMPLING, STATUS
+from joymigrate.run.serve.gateway.aspects import ASPECTS, LATE, SAMPLING, STATUS
 from joymigrate.run.serve.gateway.attempt import Report
 from joymigrate.run.serve.gateway.backend import Answer, is_ping
 from joymigrate.run.serve.gateway.calls import Call, forward_headers
@@ -53,13 +55,14 @@ from joymigrate.run.serve.gateway.meters import Meters
 from joymigrate.run.serve.gateway.relay_parts import Heard, read_all
 from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.routing import GOLDEN
+from joymigrate.run.serve.gateway.scoring import UNLIKELY, mean_gap, scoring_body
 from joymigrate.run.serve.gateway.settings import ShadowSettings
 from joymigrate.run.serve.gateway.shadow_calls import (
     asks_for_json,
     expected_text,
     keeps_its_answer,
+    plain,
     repeating,
-    short,
 )
 from joymigrate.run.serve.gateway.shadow_pairs import Pair, PastQuestion
 from joymigrate.run.serve.gateway.stream import Stream
@@ -182,7 +185,7 @@ class Shadow:
         try:
             ours = await self.ask(self.standby, call)
         except Broken as broken:
-            self.failed(SECOND, broken.kind)
+            self.failed(SECOND, broken.kind, call.who)
             return
         if ours is None:
             self.meters.shadowed.of("busy").add()
@@ -195,9 +198,9 @@ class Shadow:
         if failure is None and theirs.text and not ours.text and call.greedy:
             failure = EMPTY
         if failure:
-            self.failed(SECOND, failure)
+            self.failed(SECOND, failure, call.who)
         else:
-            self.succeeded(SECOND)
+            self.succeeded(SECOND, call.who)
         if ours.good and heard.comparable:
             wants_json = asks_for_json(call)
             self.compare(
@@ -227,7 +230,7 @@ class Shadow:
         does not is told: how often texts are equal by chance is the same for both.
         """
         try:
-            asked = short(call, sampled=True)
+            asked = plain(call, sampled=True)
             texts: list[str] = []
             for _ in range(2):
                 both = await self.both(asked)
@@ -248,13 +251,14 @@ class Shadow:
         """Ask both backends a short version of the question and compare; in doubt also an old
         question again."""
         try:
-            asked = short(call)
+            asked = plain(call)
             theirs, ours = await self.both(asked)
             if theirs is not None and ours is not None:
                 wants_json = asks_for_json(call)
+                likely = await self.finds_likely(asked, theirs, ours)
                 self.compare(
                     theirs, ours, greedy=True, expect=expected_text(call), wants_json=wants_json,
-                    call=call,
+                    call=call, likely=likely,
                 )  # fmt: skip
                 kept = keeps_its_answer(call) and len(asked.body) <= REMEMBERED_BYTES
                 if kept and theirs.good and ours.good:
@@ -263,6 +267,32 @@ class Shadow:
                 await self.again(self.random.choice(self.remembered))
         finally:
             self.pairing -= 1
+
+    async def finds_likely(self, call: Call, theirs: Said, ours: Said) -> bool:
+        """Whether the primary, asked for a score, finds likely where the standby's text goes on its
+        own way. False also where it cannot say so: nobody knows which of the two is right."""
+        place = divergence(theirs.text, ours.text)
+        if place is None or not (theirs.good and ours.good) or ours.thoughts:
+            return False
+        body = scoring_body(call, ours.text)
+        instance = self.primary.pick([])
+        if body is None or instance is None:
+            return False
+        raw = orjson.dumps(body)
+        try:
+            answer = await self.open(self.primary, instance, replace(call, parsed=body, body=raw))
+            try:
+                if answer.status != 200:
+                    return False
+                until = time.perf_counter() + self.primary.limits.total_seconds
+                parsed = orjson.loads(await read_all(answer, ANSWER_BYTES, until=until))
+            finally:
+                answer.close()
+        except (Broken, ValueError):
+            return False
+        length = max(1, len(ours.text) - place)
+        gap = mean_gap(parsed, length) if isinstance(parsed, dict) else None
+        return gap is not None and gap <= UNLIKELY
 
     async def both(self, call: Call) -> tuple[Said | None, Said | None]:
         """What the primary and the standby say to one question."""
@@ -299,10 +329,10 @@ class Shadow:
         try:
             said = await self.ask(upstream, call)
         except Broken as broken:
-            self.failed(upstream.role, broken.kind)
+            self.failed(upstream.role, broken.kind, call.who)
             return None
         if said is not None and said.good:
-            self.succeeded(upstream.role)
+            self.succeeded(upstream.role, call.who)
         return said
 
     def compare(
@@ -314,12 +344,16 @@ class Shadow:
         expect: str | None = None,
         wants_json: bool = False,
         call: Call | None = None,
+        likely: bool = False,
     ) -> None:
-        """Keep a pair and tell the rollout what it says; `call`: both were asked its short form."""
+        """Keep a pair and tell the rollout what it says; `call`: both were asked its plain form.
+        `likely`: the primary finds the rest of a text likely that parts from its own."""
         told = compare(
             theirs, ours, self.rollout.plan, greedy=greedy, expect=expect, wants_json=wants_json,
             tail_seconds=self.tail_seconds,
         )  # fmt: skip
+        if likely and LATE in told:
+            told[LATE] = False
         same = theirs.text == ours.text and theirs.good == ours.good
         self.compared += 1
         self.agreed += same
@@ -330,7 +364,7 @@ class Shadow:
             known = quantiles([pair.theirs.seconds for pair in self.pairs if pair.theirs.good])
             self.tail_seconds = known["p99"] if known else None
         if call is not None and call.strict and theirs.good and ours.good:
-            told |= self.canned.judge(short(call).body, theirs, ours)  # whoever asks
+            told |= self.canned.judge(plain(call).body, theirs, ours)  # whoever asks
         kind = label_of(call) if call is not None else ""
         self.compared_event(Compared(time.time(), told, kind=kind))
 
@@ -373,7 +407,10 @@ class Shadow:
     async def open(self, upstream: Upstream, instance: Instance, call: Call) -> Answer:
         """Send the question."""
         headers = without_context(forward_headers(call, upstream.settings))
-        return await upstream.backend.open(instance.url, call.method, call.path, headers, call.body)
+        return await upstream.backend.open(
+            instance.url, call.method, call.path, headers, call.body,
+            upstream.patience(call.api.name, whole=not (call.parsed or {}).get("stream")),
+        )  # fmt: skip
 
     async def one_piece(self, answer: Answer, call: Call, started: float) -> Said:
         """A whole answer."""
@@ -430,19 +467,19 @@ class Shadow:
 
     # Telling
 
-    def failed(self, role: str, kind: str) -> None:
+    def failed(self, role: str, kind: str, who: str) -> None:
         """A question beside the traffic failed."""
         self.meters.shadowed.of("failed").add()
         if kind != OWN:
-            self.tell(role, kind)
+            self.tell(role, kind, who)
 
-    def succeeded(self, role: str) -> None:
-        self.tell(role, None)
+    def succeeded(self, role: str, who: str) -> None:
+        self.tell(role, None, who)
 
-    def tell(self, role: str, failure: str | None) -> None:
+    def tell(self, role: str, failure: str | None, who: str) -> None:
         """What was asked beside the traffic is evidence like the traffic."""
         name = self.primary.name if role == PRIMARY else self.standby.name
-        served = Served(time.time(), role, failure, 1, name, shadow=True)
+        served = Served(time.time(), role, failure, 1, name, shadow=True, who=who)
         self.report(served, lambda: {"upstream": name})
 
     def disagreed(self, role: str, kind: str, witness: str) -> None:

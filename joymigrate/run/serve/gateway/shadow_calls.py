@@ -9,9 +9,6 @@ import orjson
 from joymigrate.run.serve.gateway.account import Account, echoed_in
 from joymigrate.run.serve.gateway.calls import Call
 
-PAIR_TOKENS = 48  # of a paired answer: enough to tell two models apart, and soon over
-
-
 # What makes several texts of a question, or names who asks. Some servers refuse a search's fields
 # without the search.
 CHOICES = frozenset(
@@ -48,18 +45,15 @@ def asks_for_json(call: Call) -> bool:
     return kind in ("json_object", "json_schema")
 
 
-def short(call: Call, *, sampled: bool = False) -> Call:
-    """A greedy, short version of a question, in a stream or not as the client asked; what cannot be
-    shortened stays as it is. One with a task keeps its length: the solution may be at the end.
-    `sampled`: with the client's temperature and seed, and whole."""
+def plain(call: Call, *, sampled: bool = False) -> Call:
+    """A greedy version of a question, as long as the client asked for and in a stream or not as it
+    did: what is wrong behind token 50 is wrong. `sampled`: with its temperature and seed."""
     form = call.api.form
     if form is None or not form.speaks or call.parsed is None:
         return call
     dropped = CHOICES if sampled else SAMPLED
     body = {key: value for key, value in call.parsed.items() if key not in dropped}
     asked = [body.pop(name, None) for name in form.most]
-    if expected_text(call) is None:
-        asked.append(PAIR_TOKENS)
     most = min((one for one in asked if type(one) is int and one > 0), default=None)
     body |= ({} if sampled else {"temperature": 0}) | ({form.most[0]: most} if most else {})
     least = body.get("min_tokens")

@@ -28,6 +28,7 @@ from joymigrate.run.serve.gateway.events import (
     Event,
     Gate,
     Health,
+    Observed,
     Order,
     Plan,
     Served,
@@ -44,7 +45,7 @@ HELD = 100_000  # events kept while Redis is away; then the oldest successes go
 RETRY_SECONDS = 1.0
 ORDER_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
-KINDS = {kind.__name__: kind for kind in (Served, Compared, Health, Tick, Gate, Order)}
+KINDS = {kind.__name__: kind for kind in (Served, Compared, Observed, Health, Tick, Gate, Order)}
 # A newer gateway's events may say more than this one knows.
 NAMES = {name: set(kind.__dataclass_fields__) for name, kind in KINDS.items()}
 # Replaces the snapshot unless a newer one is there. Ids are `milliseconds-number`.

@@ -15,7 +15,6 @@ import orjson
 
 from joymigrate.run.serve.gateway.failures import (
     ERROR_OBJECT,
-    GARBAGE,
     GAVE_UP,
     INVALID_JSON,
     MISSING_FINISH,
@@ -84,6 +83,7 @@ class Stream:
         "ids_text",
         "keep",
         "lessons",
+        "loops",
         "loud",
         "most",
         "native",
@@ -130,7 +130,7 @@ class Stream:
         self.tools = False
         self.calls: dict[int, list[ToolCall]] | None = {}  # by choice; None: not to be followed
         self.loud = False  # something other than plain text was said
-        self.garbage = Garbage()
+        self.garbage, self.loops = Garbage(), False
         self.prefix = self.suffix = self.border = b""  # what the last events had around their text
         self.lessons = 0 if keep or not self.native else LESSONS
         self.events: list[dict[str, Any]] = []
@@ -323,8 +323,8 @@ class Stream:
         return True
 
     def read(self, parsed: dict[str, Any]) -> bool:
-        """Take note of what an event says; False where it has another shape than this API's, or
-        its text has turned into garbage. Of an odd event nothing is noted: it is not relayed."""
+        """Take note of what an event says; False where it has another shape than this API's. Of an
+        odd event nothing is noted: it is not relayed."""
         usage, choices = parsed.get("usage"), parsed.get("choices") or ()
         if (usage and not isinstance(usage, dict)) or not isinstance(choices, list | tuple):
             return False
@@ -336,8 +336,7 @@ class Stream:
         if usage:
             self.usage = {**(self.usage or {}), **usage}
         for choice in choices:
-            if not self.read_choice(choice, choice.get("index") or 0):
-                return False
+            self.read_choice(choice, choice.get("index") or 0)
         if self.keep:
             self.events.append(parsed)
         return True
@@ -368,8 +367,8 @@ class Stream:
             return choice.get("text") if self.chat is not True else None
         return delta.get("content")
 
-    def read_choice(self, choice: dict[str, Any], index: int) -> bool:
-        """One sound choice of a chunk; False when its text has turned into garbage."""
+    def read_choice(self, choice: dict[str, Any], index: int) -> None:
+        """One sound choice of a chunk."""
         self.highest = max(self.highest, index)
         delta, text = choice.get("delta"), self.text_in(choice)
         if delta is not None and self.chat is not False and (len(delta) > 1 or text is None):
@@ -387,11 +386,12 @@ class Stream:
             self.ended.add(index)
         if index:
             self.others.setdefault(index, Other()).add(text, ids)
-            return True
+            return
         if ids:
             self.ids.extend(ids)
             self.ids_text.append((len(self.ids), bool(text)))
-        return not text or self.text(text)
+        if text:
+            self.text(text)
 
     def take_prompt(self, index: int, ids: Any) -> None:
         """Keep the ids of a choice's prompt, where they are that."""
@@ -433,15 +433,10 @@ class Stream:
         except (KeyError, IndexError, TypeError, AttributeError):
             self.calls = None
 
-    def text(self, text: str) -> bool:
-        """Keep a piece of the answer; False when the answer has turned into garbage."""
-        if not text:
-            return True
-        if self.garbage.add(text):
-            self.failure = GARBAGE
-            return False
+    def text(self, text: str) -> None:
+        """Keep a piece of the answer. One that repeats itself is passed on as it is."""
+        self.loops = self.garbage.add(text) or self.loops
         self.pieces.append(text)
-        return True
 
     def close(self) -> bool:
         """`[DONE]` arrived."""

@@ -13,7 +13,6 @@ from joymigrate.run.serve.gateway.backend import Answer
 from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.failures import (
     ENDED_EARLY,
-    GARBAGE,
     INVALID_JSON,
     TOTAL,
     Broken,
@@ -63,24 +62,16 @@ async def take_over(
         ):
             await response.write(resume.DONE)
         return True
-    hindrance = obstacle(call, broken)
+    hindrance = resume.obstacle(call, broken)
     if hindrance is None:
-        doubted = broken.failure == GARBAGE
         sent = resume.Sent.of(broken)
-        hindrance = await elsewhere(relay, response, call, sent, tried, again, doubted=doubted)
+        hindrance = await elsewhere(relay, response, call, sent, tried, again)
     if hindrance is None:
         return True
     why = f"the backend failed in the middle ({broken.failure})"
     told = f"{why}; it cannot be resumed: {hindrance}"
     await response.write(broken_event(call.api.form, told))
     return False
-
-
-def obstacle(call: Call, broken: Stream) -> str | None:
-    """Why nobody needs to be asked."""
-    if broken.failure == GARBAGE and not call.greedy:
-        return "what was sent is garbage"
-    return resume.obstacle(call, broken)
 
 
 async def elsewhere(
@@ -90,27 +81,19 @@ async def elsewhere(
     sent: resume.Sent,
     tried: list[Instance],
     again: Attempt | None,
-    *,
-    doubted: bool = False,
 ) -> str | None:
-    """Try the other backends in turn; None when one of them completed the stream.
-
-    `doubted`: what was sent looks like garbage. It is what the model says where another backend
-    says it, too, from the beginning on; nobody goes on behind it.
-    """
+    """Try the other backends in turn; None when one of them completed the stream."""
     hindrance = NOBODY
     while len(tried) < relay.limits.attempts:
         attempt, _ = await relay.begin(call, tried, again)
         if attempt is None:
             return hindrance
         ways = resume.continuations(call, sent, resumes=attempt.upstream.backend.resumes)
-        if doubted:
-            ways = [way for way in ways if isinstance(way, resume.ByReplay)]
         if not ways:
             attempt.no_evidence("abandoned")
             return "what was sent cannot be compared with another answer"
         try:
-            way = await go_on(relay, response, call, attempt, ways, doubted=doubted)
+            way = await go_on(relay, response, call, attempt, ways)
         except Broken as failure:
             attempt.failed(failure.kind)
             again = attempt if failure.kind in ENDED_EARLY else None
@@ -135,8 +118,6 @@ async def go_on(
     call: Call,
     attempt: Attempt,
     ways: list[resume.Continuation],
-    *,
-    doubted: bool = False,
 ) -> resume.Continuation:
     """Relay the continuation to its end; raises `Broken` or `Diverged`."""
     if ways[0].exhausted:
@@ -146,7 +127,6 @@ async def go_on(
         return ways[0]
     way, answer = await reopen(relay, call, attempt, ways)
     stream = Stream(keep=True)
-    stream.garbage.welcome = doubted
     until = attempt.started + relay.limits.total_seconds
     while not stream.done:
         received = await answer.read()

@@ -11,6 +11,9 @@ from typing import Any
 from joymigrate.run.serve.gateway.backend import Backend
 from joymigrate.run.serve.gateway.settings import Limits, UpstreamSettings
 
+WHOLE_KEPT, WHOLE_KNOWN = 200, 50  # whole answers by which their time is known
+PATIENCE = 20.0  # times the longest of them
+
 
 class Overloaded(Exception):
     """No free connection in time. Neither the client's nor the backend's mistake."""
@@ -37,6 +40,7 @@ class Upstream:
     instances: list[Instance] = field(default_factory=list)
     inflight: int = 0
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+    took: dict[str, deque[float]] = field(default_factory=dict)  # seconds of whole answers by API
     name: str = field(init=False)
     role: str = field(init=False)
 
@@ -50,6 +54,21 @@ class Upstream:
         self.instances = [before.get(url) or Instance(url, up=True) for url in settings.urls]
         self.settings = settings
         self.backend.change(settings, contexts.get(settings.name))
+
+    def learn(self, kind: str, seconds: float) -> None:
+        """A whole answer of this kind took so long."""
+        self.took.setdefault(kind, deque(maxlen=WHOLE_KEPT)).append(seconds)
+
+    def patience(self, kind: str, *, whole: bool) -> float | None:
+        """How long a whole answer may take until its first byte: it is computed before, so that
+        only the total time and what such answers took bound it. None: the usual limit."""
+        if not whole:
+            return None
+        took = self.took.get(kind, ())
+        if len(took) < WHOLE_KNOWN:
+            return self.limits.total_seconds
+        learned = max(self.limits.first_byte_seconds, PATIENCE * max(took))
+        return min(learned, self.limits.total_seconds)
 
     @property
     def up(self) -> bool:

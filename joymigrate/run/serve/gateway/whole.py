@@ -12,12 +12,10 @@ from joymigrate.run.serve.gateway.arguments import misfit
 from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.failures import (
     ERROR_OBJECT,
-    GARBAGE,
     GAVE_UP,
     INVALID_JSON,
     MISSING_FINISH,
     Broken,
-    is_garbage,
 )
 
 CALLED = ("tool_calls", "stop")  # how an answer with whole tool calls ends
@@ -60,8 +58,6 @@ def judge(body: bytes, call: Call) -> dict[str, Any]:
             raise Broken(MISSING_FINISH, "finish_reason is null")
         if reason in GAVE_UP or choice.get("error"):
             raise Broken(ERROR_OBJECT, f"finish_reason is {reason}")
-    if is_garbage(text_of(parsed)):
-        raise Broken(GARBAGE)
     return parsed
 
 

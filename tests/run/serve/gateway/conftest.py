@@ -21,7 +21,7 @@ from joymigrate.run.serve.gateway.server import Gateway
 
 # Only where a fake hangs a limit may be short: a busy machine is late, too.
 LIMITS = {"first_byte_seconds": 30.0, "idle_seconds": 30.0, "drain_seconds": 1.0}
-HANG_LIMITS = {"first_byte_seconds": 0.3, "idle_seconds": 0.3}
+HANG_LIMITS = {"first_byte_seconds": 0.3, "idle_seconds": 0.3, "total_seconds": 2.0}
 
 
 @dataclass

@@ -17,7 +17,7 @@ from joymigrate.run.serve.gateway.answers import Answers, Said, compare
 from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.events import Plan
 from joymigrate.run.serve.gateway.kinds import label_of
-from joymigrate.run.serve.gateway.shadow_calls import repeating, short
+from joymigrate.run.serve.gateway.shadow_calls import plain, repeating
 from joymigrate.run.serve.web import apis, forms
 from joymigrate.run.serve.web.apis import CHAT, EMBEDDINGS, RESPONSES, TEXT, Api
 from tests.run.serve.gateway.conftest import Bench, Table
@@ -232,17 +232,17 @@ def test_a_question_that_comes_whole_has_no_options_of_a_stream() -> None:
         call(messages=[], tools=[{}], **options),
         call(RESPONSES, input="q", tools=[{}], max_output_tokens="9", **options),
     ):
-        body = short(asked).parsed or {}
+        body = plain(asked).parsed or {}
         assert body["stream"] is False
         assert "stream_options" not in body
-    kept = short(call(messages=[], **options)).parsed or {}
+    kept = plain(call(messages=[], **options)).parsed or {}
     assert kept["stream_options"] == {"include_usage": True}
 
 
 def test_responses_are_asked_greedily_and_read() -> None:
-    asked = short(call(RESPONSES, input="q", stream=True, max_output_tokens=1000))
+    asked = plain(call(RESPONSES, input="q", stream=True, max_output_tokens=1000))
     assert (asked.parsed or {}) == {
-        "model": "m", "input": "q", "stream": True, "temperature": 0, "max_output_tokens": 48,
+        "model": "m", "input": "q", "stream": True, "temperature": 0, "max_output_tokens": 1000,
     }  # fmt: skip
     item = {"type": "message", "content": [{"type": "output_text", "text": "hello"}, None]}
     odd = forms.of_response({"output": [{"content": 5}, {"content": {"a": 1}}]})

@@ -22,7 +22,7 @@ from joymigrate.run.serve.gateway.relay_parts import Heard
 from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.settings import ShadowSettings
 from joymigrate.run.serve.gateway.shadow import TRIES, Shadow, compare_repetitions
-from joymigrate.run.serve.gateway.shadow_calls import short
+from joymigrate.run.serve.gateway.shadow_calls import plain
 from joymigrate.run.serve.web import forms
 from joymigrate.run.serve.web.apis import CHAT, TEXT, Api
 
@@ -220,16 +220,16 @@ def test_calls_are_the_same_whatever_spaces_a_server_writes() -> None:
 
 
 def test_a_sampled_question_is_repeated_as_it_is() -> None:
-    asked = short(call(temperature=0.9, seed=5, n=3, stream=True, max_tokens=900), sampled=True)
+    asked = plain(call(temperature=0.9, seed=5, n=3, stream=True, max_tokens=900), sampled=True)
     assert asked.parsed == {
-        "model": "m", "temperature": 0.9, "seed": 5, "stream": False, "max_tokens": 48,
+        "model": "m", "temperature": 0.9, "seed": 5, "stream": False, "max_tokens": 900,
     }  # fmt: skip
 
 
-def test_a_short_question_has_no_field_that_a_server_refuses_without_another() -> None:
+def test_a_plain_question_has_no_field_that_a_server_refuses_without_another() -> None:
     search = {"use_beam_search": True, "n": 4, "length_penalty": 1.2, "early_stopping": True}
-    asked = short(call(**search, min_tokens=100, max_tokens=200))
-    assert asked.parsed == {"model": "m", "temperature": 0, "max_tokens": 48, "min_tokens": 48}
+    asked = plain(call(**search, min_tokens=100, max_tokens=200))
+    assert asked.parsed == {"model": "m", "temperature": 0, "max_tokens": 200, "min_tokens": 100}
 
 
 @pytest.mark.parametrize(("seed", "theirs", "ours", "worse"), [
@@ -257,7 +257,7 @@ def test_questions_that_nobody_answers_are_not_repeated_for_ever() -> None:
         plan = Plan(pair_percent=0.0)
         parts: Any = (primary, standby, Rollout(plan, state="promoted"), None, print, print, set())
         shadow = Busy(ShadowSettings(), *parts)
-        shadow.succeeded = lambda role: None  # type: ignore[method-assign]
+        shadow.succeeded = lambda role, who: None  # type: ignore[method-assign]
         for _ in range(TRIES + 50):
             shadow.heard(call(messages=[]), Heard(primary, "word", "stop", 1.0, None))
             while shadow.running:

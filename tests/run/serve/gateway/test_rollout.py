@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,19 +19,20 @@ from joymigrate.run.serve.gateway.events import (
     Event,
     Gate,
     Health,
+    Observed,
     Order,
     Plan,
     Served,
     Tick,
 )
-from joymigrate.run.serve.gateway.evidence import Cusum, Literal
+from joymigrate.run.serve.gateway.evidence import Cusum, EProcess, Literal
 from joymigrate.run.serve.gateway.rollout import Rollout
 
 PLAN = Plan(min_step_seconds=60, min_step_pairs=0)  # pairs have tests of their own
 
 
 def started(plan: Plan = PLAN) -> Rollout:
-    rollout = Rollout(plan)
+    rollout = Rollout(plan, Cusum)
     rollout.handle(Gate(0, True, "test"))
     rollout.handle(Health(0, SECOND, True))
     return rollout
@@ -246,10 +248,10 @@ def test_shadow_requests_count_as_evidence_before_the_ramp() -> None:
 def test_with_a_burst_cap_one_restart_is_one_incident() -> None:
     rollout = at(20, replace(PLAN, burst_cap=True))
     for _ in range(50):
-        rollout.handle(Served(1000.2, SECOND, "reset", instance="a"))
+        rollout.handle(Served(1000.2, SECOND, "status_500", instance="a"))
     assert rollout.state == "ramping"
     for second in range(1001, 1007):
-        rollout.handle(Served(second, SECOND, "reset", instance="a"))
+        rollout.handle(Served(second, SECOND, "status_500", instance="a"))
     assert rollout.state == "rolled_back"
 
 
@@ -291,7 +293,7 @@ def test_a_restart_at_any_moment_changes_nothing(made: list[Callable[[float], Ev
     for number, make in enumerate(made):
         rollout.handle(make(number * 31.0))
     saved = json.loads(json.dumps(rollout.snapshot()))
-    again = Rollout(PLAN)
+    again = Rollout(PLAN, Cusum)
     again.restore(saved)
     assert (again.state, again.weight) == (rollout.state, rollout.weight)
     assert again.snapshot() == rollout.snapshot()
@@ -312,5 +314,60 @@ def test_only_an_order_leads_out_of_a_rollback_or_a_pause(
         before = rollout.state
 
 
-def test_the_default_rule_is_the_cusum() -> None:
-    assert isinstance(Rollout().rule, Cusum)
+def test_the_default_rule_needs_three_failures_and_judges_them_by_the_record() -> None:
+    rollout = Rollout(PLAN)
+    assert isinstance(rollout.rule, EProcess)
+    rollout.handle(Gate(0, True, ""))
+    rollout.handle(Health(0, SECOND, True))
+    fail(rollout, 2)
+    assert rollout.state == "ramping", "no single answer decides"
+    fail(rollout, 1)
+    assert rollout.state == "rolled_back"
+
+
+def test_one_client_who_asks_for_odd_things_decides_nothing() -> None:
+    rollout = at(20)
+    for number in range(60):
+        rollout.handle(Served(1.0, SECOND, None, who=f"u{number % 20}"))
+    for _ in range(30):
+        rollout.handle(Served(1.0, SECOND, "status_500", who="odd"))
+    assert rollout.state == "ramping"
+    fail(rollout, 7)
+    assert rollout.state == "rolled_back"
+
+
+def test_streams_that_a_restart_cuts_are_one_event() -> None:
+    rollout = at(20)
+    for instance in "abc":
+        for _ in range(7):
+            rollout.handle(Served(1000.2, SECOND, "truncated", instance=instance))
+    assert rollout.state == "ramping"
+    for _ in range(8):  # with good answers between them they are no restart
+        rollout.handle(Served(2000.0, SECOND, "truncated", instance="a"))
+        rollout.handle(Served(2000.0, SECOND, None, instance="a"))
+    assert rollout.state == "rolled_back"
+
+
+def live(standby_share: float, answers: int = 3000, *, bad: float, more: float = 1.0) -> str:
+    """The state behind `answers`, of which the share `bad` loops; `more` times of the standby's."""
+    rollout, rng = at(20), random.Random(3)
+    for number in range(answers):
+        ours = rng.random() < standby_share
+        seen = {"loops": True} if rng.random() < bad * (more if ours else 1.0) else {}
+        role = SECOND if ours else PRIMARY
+        rollout.handle(Observed(1.0, role, standby_share, "chat", seen, f"u{number}"))
+    return rollout.state
+
+
+def test_live_answers_of_two_equal_arms_are_no_evidence_and_others_are() -> None:
+    for share in (0.05, 0.5):
+        assert live(share, bad=0.05) == "ramping"
+        assert live(share, bad=0.05, more=1.2) == "ramping", "tolerable"
+        assert live(share, bad=0.005, more=60.0) == "rolled_back"
+
+
+def test_one_client_counts_once_in_the_experiment() -> None:
+    rollout = at(20)
+    for _ in range(500):
+        rollout.handle(Observed(1.0, SECOND, 0.2, "chat", {"loops": True}, "one"))
+    assert rollout.state == "ramping"

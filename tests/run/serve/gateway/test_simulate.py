@@ -84,7 +84,7 @@ def test_a_burst_cap_costs_detection_delay() -> None:
 def test_a_recorded_stream_says_when_it_would_have_rolled_back(tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     lines = [f'{{"time": {i}, "upstream": "npu", "failure": null}}' for i in range(100)]
-    lines += [f'{{"time": {i}, "upstream": "npu", "failure": "reset"}}' for i in range(100, 120)]
+    lines += [f'{{"time": {i}, "upstream": "npu", "failure": "odd"}}' for i in range(100, 120)]
     lines += ['{"time": 1, "upstream": "gpu", "failure": null}']
     path.write_text("\n".join(lines))
     record = streams.read(path, "npu")
