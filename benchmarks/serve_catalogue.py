@@ -46,8 +46,10 @@ def try_standby(fake: Path, mode: str, case: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
 
         def start(*command: str) -> subprocess.Popen[bytes]:
-            made = subprocess.Popen(command, cwd=folder, env=environment,
-                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+            quiet = subprocess.DEVNULL
+            made = subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=quiet, stderr=quiet
+            )
             stack.callback(made.kill)
             return made
 

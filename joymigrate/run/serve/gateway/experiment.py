@@ -21,11 +21,11 @@ ALPHA = 0.005  # shared by all properties
 SHARES = 32  # of it for one property: a few of many kinds
 TOLERABLE = 1.5  # odds by which another chip may differ
 ODDS = (3.0, 8.0, 25.0, 100.0)  # what is looked for
-LEAST = 6  # answers with a property before it is judged
+LEAST = 4  # answers with a property before it is judged
 PROPERTIES = 256
 CLIENTS = 50_000
 PAST = 400  # answers of one kind by which a usual length and time are known
-KNOWN = 100  # from so many on
+KNOWN = 40  # from so many on
 
 
 @dataclass(slots=True)

@@ -237,6 +237,7 @@ class Relay:
         if call.strict:
             counted = stream.tokens if stream.usage else 0
             odd = odd or whole.disobedience("".join(stream.pieces), counted, call)
+            odd = odd or (None if stream.done or stream.form.last else "no [DONE]")
         try:
             if odd:
                 self.allow(attempt, ODD, odd)

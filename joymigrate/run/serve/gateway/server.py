@@ -389,10 +389,10 @@ class Gateway:
         """The row of a path, which this client may ask for; raises `Refusal`."""
         if api is None or path.startswith("/admin/"):
             raise Refusal(404, f"nothing is here: {visit.method} {path}")
-        method = "GET" if visit.method == "HEAD" else visit.method
-        if method not in api.methods:
+        if visit.method not in api.methods:
             names = ", ".join(api.methods)
-            raise Refusal(405, f"{path} takes {names}, not {method}", headers={"Allow": names})
+            why = f"{path} takes {names}, not {visit.method}"
+            raise Refusal(405, why, headers={"Allow": names})
         if api.who == apis.ADMIN and not operator:
             raise Refusal(403, f"{path} changes the backend for everybody: it needs the admin key",
                           code="admin_key_required")  # fmt: skip
