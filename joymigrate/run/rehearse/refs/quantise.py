@@ -62,6 +62,12 @@ def smooth_rows(x: Tensor, smooth: Maybe, group_index: Maybe, counts: bool = Fal
 def group_rows(group_index: Tensor, rows: int, counts: bool = False) -> Tensor:
     """The group of every row; rows behind the last group belong to the last one."""
     ends = group_index.long().cumsum(0) if counts else group_index.long()
+    if counts and len(ends) and int(ends[-1]) > rows:
+        raise RuntimeError(
+            f"rehearsal: groups of {int(ends[-1])} rows in all for {rows} rows; counts are meant, "
+            "not ends, and the chip refuses this call (documented: aclnnDequantSwigluQuantV2.md, "
+            "ops-nn e5c3fa9)"
+        )
     found = torch.searchsorted(ends, torch.arange(rows), right=True)
     return found.clamp(max=len(ends) - 1)
 
