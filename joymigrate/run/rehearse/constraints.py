@@ -1,26 +1,39 @@
-"""What kernels want of a whole call: relations of dtypes, ranks, shapes and attributes.
+"""What kernels want of a whole call: relations of dtypes, ranks, shapes, attributes and formats.
 
-`rules/<chip>/kernels/*.yaml` holds them by family of kernels, each line with its source; this file
-is the one judge. A relation that cannot be asked of a call (a tensor is not there, a name is not
-known) says nothing, and counts as not compared.
+`rules/<chip>/kernels/families/*.yaml` holds them as expressions over the names of a kernel's
+arguments (`arguments.csv`) or of an operator's schema, each with its source; this file is the one
+judge. An expression that names what a call does not have, or what nobody knows, says nothing and
+counts as not compared.
 """
 
 from __future__ import annotations
 
+import ast
+import csv
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.language import Text
 from joymigrate.schema import read_yaml
 
-DTYPES, RELATIONS, RANK, SHAPES, ATTRIBUTES = "dtypes", "relations", "rank", "shapes", "attributes"
-KINDS = (DTYPES, RELATIONS, RANK, SHAPES, ATTRIBUTES)
+DTYPES, RELATIONS, RANK, SHAPES, ATTRIBUTES, FORMATS = (
+    "dtypes", "relations", "rank", "shapes", "attributes", "formats",
+)  # fmt: skip
+KINDS = (DTYPES, RELATIONS, RANK, SHAPES, ATTRIBUTES, FORMATS)
 NOBODY = "nobody"  # of a call of which nothing was compared
+# What each part of an expression compares.
+KIND_OF = {
+    "dtype": RELATIONS, "rank": RANK, "shape": SHAPES, "numel": SHAPES, "format": FORMATS,
+    "value": ATTRIBUTES,
+}  # fmt: skip
+FUNCTION_KINDS = {"broadcast": SHAPES, "private": FORMATS, "batches": SHAPES, "pooled": ATTRIBUTES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +42,179 @@ class Tensor:
 
     dtype: str
     shape: tuple[int, ...]
+    format: str = "ND"
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions it has."""
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        """How many elements it has."""
+        return math.prod(self.shape)
+
+
+class Tensors(tuple[Tensor, ...]):
+    """A list of tensors; a plain tuple is an array of numbers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """The arguments of one call in order: a `Tensor`, a tuple of them (a list), None where an
-    optional one is left out; arrays of numbers and single numbers apart, as far as known."""
+class Scalar:
+    """One number with a dtype."""
 
-    slots: tuple[Tensor | tuple[Tensor, ...] | None, ...]
-    arrays: tuple[tuple[int, ...], ...] = ()
-    numbers: tuple[int, ...] = ()
+    dtype: str
+    value: float
 
-    @property
-    def there(self) -> tuple[Tensor | tuple[Tensor, ...], ...]:
-        """The tensors and lists that are given."""
-        return tuple(one for one in self.slots if one is not None)
+
+Call = Mapping[str, Any]  # arguments by name; None where an optional one is left out
+
+
+# ---- what expressions may call
+CATEGORIES = ("bool", "int", "float", "complex")
+INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+FLOATS = ("float16", "float32", "float64")
+PRIVATE = ("NC1HWC0", "FRACTAL_NZ", "FRACTAL_Z", "NDC1HWC0", "FRACTAL_Z_3D", "C1HWNCoC0")
+
+
+def category(dtype: str) -> int:
+    """bool, integers, floating-point, complex: 0 to 3."""
+    if dtype == "bool":
+        return 0
+    if dtype.startswith("complex"):
+        return 3
+    return 2 if "float" in dtype else 1
+
+
+def castable(dtype: str, to: str) -> bool:
+    """Whether torch lets a result of one dtype be stored as another."""
+    return category(dtype) <= category(to)
+
+
+def promote(*dtypes: str) -> str:
+    """The dtype that torch computes tensors of several dtypes in; raises ValueError for pairs that
+    torch does not promote."""
+    made = dtypes[0]
+    for other in dtypes[1:]:
+        made = promote_two(made, other)
+    return made
+
+
+def promote_two(one: str, other: str) -> str:
+    """The same of two dtypes."""
+    if one == other:
+        return one
+    low, high = sorted((one, other), key=category)
+    if category(low) < category(high):
+        if high == "complex64" and low == "float64":
+            return "complex128"
+        return high
+    if "bfloat16" in (one, other):
+        rest = low if high == "bfloat16" else high
+        return "float32" if rest == "float16" else rest
+    if one.startswith("complex"):
+        return max(one, other, key=lambda name: int(name.removeprefix("complex")))
+    if {one, other} == {"uint8", "int8"}:
+        return "int16"
+    order = FLOATS if category(one) == 2 else INTEGERS
+    return max(one, other, key=order.index)
+
+
+def broadcast(*given: Tensor | Sequence[int] | None) -> tuple[int, ...] | None:
+    """The shape that tensors or shapes broadcast to; None where they do not."""
+    made: tuple[int, ...] = ()
+    for one in given:
+        if one is None:
+            return None
+        sizes = []
+        shape = one.shape if isinstance(one, Tensor) else one
+        for a, b in zip_longest(reversed(made), reversed(shape), fillvalue=1):
+            if a != b and 1 not in (a, b):
+                return None
+            sizes.append(b if a == 1 else a)
+        made = tuple(reversed(sizes))
+    return made
+
+
+def private(*tensors: Tensor) -> bool:
+    """Whether a tensor lies in one of the chip's own formats."""
+    return any(one.format.removeprefix("ACL_") in PRIVATE for one in tensors)
+
+
+def same(*values: Any) -> bool:
+    """Whether all are equal."""
+    return all(one == values[0] for one in values[1:])
+
+
+def axes_fit(axes: int | Sequence[int], rank: int) -> bool:
+    """Whether these dimensions exist, each named once; a tensor without dimensions has one."""
+    rank = max(rank, 1)
+    named = [axes] if isinstance(axes, int) else list(axes)
+    return all(-rank <= one < rank for one in named) and same(
+        len({one % rank for one in named}), len(named)
+    )
+
+
+def without(shape: Sequence[int], axes: int | Sequence[int], keep: bool) -> tuple[int, ...]:
+    """A shape after a reduction; no axes are all of them."""
+    named = [axes] if isinstance(axes, int) else list(axes)
+    gone = {one % max(len(shape), 1) for one in named or range(len(shape))}
+    if keep:
+        return tuple(1 if n in gone else size for n, size in enumerate(shape))
+    return tuple(size for n, size in enumerate(shape) if n not in gone)
+
+
+def changed(shape: Sequence[int], axis: int, size: int) -> tuple[int, ...]:
+    """A shape with another size in one dimension."""
+    made = list(shape)
+    made[axis] = size
+    return tuple(made)
+
+
+def padded(shape: Sequence[int], pads: Sequence[int]) -> tuple[int, ...]:
+    """A shape with its padding: pairs from the last dimension on, before and after."""
+    made = list(shape)
+    for n in range(len(pads) // 2):
+        made[-1 - n] += pads[2 * n] + pads[2 * n + 1]
+    return tuple(made)
+
+
+def pooled(
+    size: int, window: int, stride: int, pad: int, dilation: int = 1, ceil: bool = False
+) -> int:
+    """How many places a window has along one dimension."""
+    over = size + 2 * pad - dilation * (window - 1) - 1
+    made = (over + stride - 1 if ceil else over) // stride + 1
+    return made - 1 if ceil and (made - 1) * stride >= size + pad else made
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "all": all, "any": any, "abs": abs, "len": len, "max": max, "min": min, "range": range,
+    "set": set, "sum": sum, "tuple": tuple, "zip": zip, "prod": math.prod,
+    "finite": math.isfinite, "castable": castable, "promote": promote, "category": category,
+    "broadcast": broadcast, "private": private, "same": same, "axes_fit": axes_fit,
+    "without": without, "changed": changed, "padded": padded, "pooled": pooled,
+}  # fmt: skip
+NODES = (
+    ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp,
+    ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.FloorDiv, ast.Compare, ast.Eq, ast.NotEq, ast.Lt,
+    ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.Call, ast.Attribute,
+    ast.Subscript, ast.Slice, ast.Name, ast.Constant, ast.Tuple, ast.List, ast.IfExp,
+    ast.GeneratorExp, ast.comprehension, ast.Load, ast.Store, ast.Starred, ast.BitAnd,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One line of a table: `of` names tensors, by parameter or by place (0, -1)."""
+    """One line of a table: an expression, the names that it needs and what it compares."""
 
-    name: str
-    of: tuple[str | int, ...]
-    values: tuple[int, ...]
+    want: str
+    code: CodeType
+    names: tuple[str, ...]
+    kinds: frozenset[str]
     source: str
     grade: str
+    kernel: str = ""  # of an operator's relation
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +223,7 @@ class Broken:
 
     kernel: str
     relation: Relation
+    found: str
     dtype: str = ""
 
     @property
@@ -74,189 +235,144 @@ class Broken:
     def message(self) -> Text:
         """What is refused, in one clause."""
         return Text(
-            MESSAGES[self.relation.name],
+            "{kernel} wants {want}; here {found}",
             kernel=self.kernel,
-            of=", ".join(str(one) for one in self.relation.of),
-            values=", ".join(map(str, self.relation.values)),
+            want=self.relation.want,
+            found=self.found,
         )
 
 
-def broadcast(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...] | None:
-    """The shape that two shapes broadcast to; None where they do not."""
-    made = []
-    for a, b in zip_longest(reversed(one), reversed(other), fillvalue=1):
-        if a != b and 1 not in (a, b):
-            return None
-        made.append(b if a == 1 else a)
-    return tuple(reversed(made))
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Kernels or operators with the same relations; `let` names what several of them use."""
+
+    relations: tuple[Relation, ...]
+    let: tuple[tuple[str, Relation], ...]
+    arguments: str = ""  # of kernels whose document names theirs otherwise
 
 
-def axis_fits(axis: int, rank: int) -> bool:
-    """Whether a dimension's number exists; a tensor without dimensions has one."""
-    return -max(rank, 1) <= axis < max(rank, 1)
+def judge(
+    kernel: str, families: Sequence[Family], call: Call
+) -> tuple[frozenset[str], Broken | None]:
+    """Which kinds of relations were compared, and the first that the call does not keep."""
+    kinds: frozenset[str] = frozenset()
+    for family in families:
+        values = {**FUNCTIONS, **call}
+        for name, meaning in family.let:
+            values[name] = evaluate(meaning, values)
+        for relation in family.relations:
+            kept = evaluate(relation, values)
+            if kept is None:
+                continue
+            kinds |= relation.kinds
+            if not kept:
+                found = ", ".join(
+                    f"{name} = {shown(values[name])}" for name in relation.names if name in values
+                )
+                return kinds, Broken(relation.kernel or kernel, relation, found)
+    return kinds, None
 
 
-def axes_fit(call: Call) -> bool | None:
-    """Whether the first array names dimensions of the first tensor, each once."""
-    first = call.there[0] if call.there else None
-    if not call.arrays or not isinstance(first, Tensor):
+def evaluate(relation: Relation, values: Mapping[str, Any]) -> Any:
+    """What an expression gives; None where it can't be asked."""
+    if any(values.get(name) is None for name in relation.names):
         return None
-    rank = max(len(first.shape), 1)
-    axes = call.arrays[0]
-    fit = all(axis_fits(axis, rank) for axis in axes)
-    return fit and len({axis % rank for axis in axes}) == len(axes)
-
-
-def first_axis_fits(call: Call) -> bool | None:
-    """Whether the first number is a dimension of the first tensor."""
-    first = call.there[0] if call.there else None
-    first = first[0] if isinstance(first, tuple) and first else first
-    if not call.numbers or not isinstance(first, Tensor):
+    try:
+        return eval(relation.code, {"__builtins__": {}, **values})
+    except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError):
         return None
-    return axis_fits(call.numbers[0], len(first.shape))
 
 
-def leading_equal(tensors: Sequence[Tensor], window: int) -> bool:
-    """Whether batch and channels of two tensors are equal: all sizes before the last `window`."""
-    return tensors[0].shape[:-window] == tensors[1].shape[:-window]
-
-
-def fit_padding(call: Call, small: Tensor, large: Tensor) -> bool | None:
-    """Whether a shape is the other one with the first array added: pairs from the last dimension
-    on, before and after."""
-    if not call.arrays or len(call.arrays[0]) % 2:
-        return None
-    pads = call.arrays[0]
-    if len(small.shape) != len(large.shape) or 2 * len(small.shape) < len(pads):
-        return False
-    wanted = list(small.shape)
-    for n in range(len(pads) // 2):
-        wanted[-1 - n] += pads[2 * n] + pads[2 * n + 1]
-    return tuple(wanted) == large.shape
-
-
-def lists_agree(call: Call) -> bool | None:
-    """Whether all lists of a call are of one length, and each of one dtype."""
-    lists = [one for one in call.there if isinstance(one, tuple) and one]
-    if not lists:
-        return None
-    return len({len(one) for one in lists}) == 1 and all(
-        len({tensor.dtype for tensor in one}) == 1 for one in lists
-    )
-
-
-Judge = Callable[[Call, Sequence[Tensor], tuple[int, ...]], "bool | None"]
-# What each relation compares, and how. Tensors come in the order in which the line names them.
-JUDGES: Mapping[str, tuple[str, Judge]] = {
-    "same_dtype": (RELATIONS, lambda _, t, __: len({one.dtype for one in t}) == 1),
-    "same_rank": (RANK, lambda _, t, __: len({len(one.shape) for one in t}) == 1),
-    "same_shape": (SHAPES, lambda _, t, __: len({one.shape for one in t}) == 1),
-    "broadcastable": (SHAPES, lambda _, t, __: broadcast(t[0].shape, t[1].shape) is not None),
-    "broadcast": (SHAPES, lambda _, t, __: broadcast(t[0].shape, t[1].shape) == t[2].shape),
-    "expands": (SHAPES, lambda _, t, __: broadcast(t[0].shape, t[1].shape) == t[1].shape),
-    "leading_equal": (SHAPES, lambda _, t, v: leading_equal(t, v[0])),
-    "padded": (SHAPES, lambda c, t, _: fit_padding(c, t[0], t[1])),
-    "ranks": (RANK, lambda _, t, v: all(len(one.shape) in v for one in t)),
-    "most_dimensions": (RANK, lambda c, _, v: deepest(c) <= v[0]),
-    "array_length": (ATTRIBUTES, lambda c, _, v: len(c.arrays[0]) in v if c.arrays else None),
-    "axes": (ATTRIBUTES, lambda c, _, __: axes_fit(c)),
-    "axis": (ATTRIBUTES, lambda c, _, __: first_axis_fits(c)),
-    "lists_agree": (RELATIONS, lambda c, _, __: lists_agree(c)),
-    "contract": (
-        SHAPES,
-        lambda _, t, __: (
-            min(len(t[0].shape), len(t[1].shape)) < 2 or t[0].shape[-1] == t[1].shape[-2]
-        ),
-    ),
-}
-MESSAGES = {
-    "same_dtype": "{kernel} wants one dtype of these tensors: {of}",
-    "same_rank": "{kernel} wants as many dimensions of each of these tensors: {of}",
-    "same_shape": "{kernel} wants one shape of these tensors: {of}",
-    "broadcastable": "{kernel} wants shapes that broadcast: {of}",
-    "broadcast": "{kernel} wants the shape that the others broadcast to: {of}",
-    "expands": "{kernel} wants a shape that the other one broadcasts to: {of}",
-    "leading_equal": "{kernel} wants batch and channels of one size in these tensors: {of}",
-    "padded": "{kernel} wants the shape of the first tensor with its padding in the second: {of}",
-    "ranks": "{kernel} wants {values} dimensions of tensor {of}",
-    "most_dimensions": "{kernel} takes at most {values} dimensions",
-    "array_length": "{kernel} wants {values} numbers in its first array",
-    "axes": "{kernel} wants dimensions that exist, each once",
-    "axis": "{kernel} wants a dimension that exists",
-    "lists_agree": "{kernel} wants lists of one length and of one dtype each",
-    "contract": "{kernel} wants as many columns of the first matrix as rows of the second: {of}",
-}
-
-
-def deepest(call: Call) -> int:
-    """The most dimensions of any tensor of a call."""
-    flat = [one for slot in call.there for one in (slot if isinstance(slot, tuple) else (slot,))]
-    return max((len(one.shape) for one in flat), default=0)
+def shown(value: Any) -> str:
+    """A value of a call in a message."""
+    if isinstance(value, Tensor):
+        layout = "" if value.format == "ND" else f" {value.format}"
+        return f"{value.dtype}{list(value.shape)}{layout}"
+    if isinstance(value, Scalar):
+        return f"{value.dtype}({value.value})"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(shown, value)) + "]"
+    return str(value)
 
 
 @cache
-def read_constraints(folder: Path) -> Mapping[str, tuple[Relation, ...]]:
-    """Kernel → its relations, of every file of a folder. Raises `JoyError` for an unknown relation
-    and for a line without a source."""
-    found: dict[str, list[Relation]] = {}
+def read_arguments(path: Path) -> Mapping[str, tuple[tuple[str, str], ...]]:
+    """Kernel → (name, type) of its arguments in order, as its prototype has them."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["kernel"]: read_prototype(row["arguments"]) for row in csv.DictReader(file)}
+
+
+def read_prototype(text: str) -> tuple[tuple[str, str], ...]:
+    """`self:T dim:i` as pairs."""
+    pairs = (one.partition(":") for one in text.split())
+    return tuple((name, kind) for name, _, kind in pairs)
+
+
+@cache
+def read_constraints(folder: Path) -> Mapping[str, tuple[Family, ...]]:
+    """Kernel or operator → its families, of every file of a folder. Raises `JoyError` for an
+    expression that can't be read and for a line without a source."""
+    found: dict[str, list[Family]] = {}
     for path in sorted(folder.glob("*.yaml")):
-        for family in read_yaml(path)["families"]:
-            relations = [read_relation(one, f"{path}: {family['family']}")
-                         for one in family["relations"]]  # fmt: skip
-            for kernel in family["kernels"].split():
-                found.setdefault(f"aclnn{kernel}", []).extend(relations)
-    return {kernel: tuple(relations) for kernel, relations in found.items()}
+        document = read_yaml(path)
+        for raw in document["families"]:
+            family = read_family({**document.get("default", {}), **raw}, str(path))
+            for name in raw.get("kernels", "").split():
+                found.setdefault(f"aclnn{name}", []).append(family)
+            for name in raw.get("operators", "").split():
+                found.setdefault(name, []).append(family)
+    return {name: tuple(families) for name, families in found.items()}
+
+
+def read_family(raw: Mapping[str, Any], where: str) -> Family:
+    """One family, checked."""
+    where = f"{where}: {raw.get('family')}"
+    let = tuple(
+        (name, read_relation({**raw, "want": want}, where))
+        for name, want in raw.get("let", {}).items()
+    )
+    relations = [
+        read_relation({**raw, **(one if isinstance(one, Mapping) else {"want": one})}, where)
+        for one in raw["wants"]
+    ]
+    return Family(tuple(relations), let, raw.get("arguments", ""))
 
 
 def read_relation(raw: Mapping[str, Any], where: str) -> Relation:
     """One line, checked."""
-    name = raw.get("relation")
-    if name not in JUDGES:
-        raise JoyError(
-            f"unknown relation '{name}'.{did_you_mean(str(name), list(JUDGES))}", where=where
-        )
+    want = " ".join(str(raw["want"]).split())
     if not raw.get("source") or not raw.get("grade"):
-        raise JoyError(
-            f"the relation '{name}' has no source", where=where, help="source: …, grade: recorded"
-        )
+        raise JoyError(f"'{want}' has no source", where=where, help="source: …, grade: recorded")
+    try:
+        tree = ast.parse(want, mode="eval")
+    except SyntaxError as error:
+        raise JoyError(f"'{want}' is no expression: {error.msg}", where=where) from None
+    names: dict[str, None] = {}
+    bound: set[str] = set()
+    kinds: set[str] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, NODES):
+            raise JoyError(f"'{want}' may not hold {type(node).__name__}", where=where)
+        if isinstance(node, ast.Attribute):
+            if node.attr not in KIND_OF:
+                raise JoyError(
+                    f"unknown property '{node.attr}'.{did_you_mean(node.attr, list(KIND_OF))}",
+                    where=where,
+                )
+            kinds.add(KIND_OF[node.attr])
+        elif isinstance(node, ast.Call):
+            name = node.func.id if isinstance(node.func, ast.Name) else ""
+            if name not in FUNCTIONS:
+                raise JoyError(
+                    f"unknown function '{name}'.{did_you_mean(name, list(FUNCTIONS))}", where=where
+                )
+            kinds.add(FUNCTION_KINDS.get(name, ""))
+        elif isinstance(node, ast.Name):
+            (bound.add if isinstance(node.ctx, ast.Store) else names.setdefault)(node.id)
+    free = tuple(name for name in names if name not in bound and name not in FUNCTIONS)
+    if not kinds - {""}:
+        kinds.add(ATTRIBUTES)
     return Relation(
-        str(name), tuple(raw.get("of", ())), tuple(raw.get("values", ())), raw["source"],
-        raw["grade"],
+        want, compile(tree, where, "eval"), free, frozenset(kinds - {""}), str(raw["source"]),
+        str(raw["grade"]), str(raw.get("kernel", "")),
     )  # fmt: skip
-
-
-def judge(
-    kernel: str, relations: Sequence[Relation], call: Call, names: Sequence[str]
-) -> tuple[frozenset[str], Broken | None]:
-    """Which kinds of relations were compared, and the first that the call does not keep. `names`
-    are the parameters of its slots, where known."""
-    kinds = set()
-    for relation in relations:
-        tensors = pick(relation.of, call, names)
-        if tensors is None:
-            continue
-        kind, keeps = JUDGES[relation.name]
-        kept = keeps(call, tensors, relation.values)
-        if kept is None:
-            continue
-        kinds.add(kind)
-        if not kept:
-            return frozenset(kinds), Broken(kernel, relation)
-    return frozenset(kinds), None
-
-
-def pick(of: Sequence[str | int], call: Call, names: Sequence[str]) -> list[Tensor] | None:
-    """The tensors that a line names; None where one is not there."""
-    found = []
-    for one in of:
-        if isinstance(one, int):
-            there = call.there
-            value = there[one] if -len(there) <= one < len(there) and len(there) > 1 else None
-        else:
-            value = call.slots[names.index(one)] if one in names else None
-        if isinstance(value, tuple):
-            value = value[0] if value else None
-        if value is None:
-            return None
-        found.append(value)
-    return found

@@ -31,10 +31,14 @@ from joymigrate.run.rehearse.constraints import (
     RANK,
     Broken,
     Call,
+    Family,
+    Scalar,
     Tensor,
-    deepest,
+    Tensors,
     judge,
+    read_arguments,
     read_constraints,
+    read_prototype,
 )
 from joymigrate.run.rehearse.settings import HOST_MODELS
 from joymigrate.schema import read_yaml
@@ -46,6 +50,7 @@ ABSENT = Path("ascend") / "ops" / "kernel_models.csv"
 DOCUMENTS = "ops-nn e5c3fa9, ops-math c419332, ops-transformer c29bc10, ops-cv 6ae8765 (2025-11)"
 MODELS = Path("ascend") / "kernels" / "models.yaml"
 CONSTRAINTS = Path("ascend") / "kernels" / "families"
+ARGUMENTS = Path("ascend") / "kernels" / "arguments.csv"
 # These make or move bytes, or are refused by the package itself. A dropout mask is drawn by shape
 # alone, and is packed bits (uint8) on the chip, where ours is one bool per element.
 SILENT = (
@@ -75,6 +80,11 @@ DTYPES = {
     17: "complex128", 27: "bfloat16", 29: "int4", 33: "complex32", 34: "hifloat8",
     35: "float8_e5m2", 36: "float8_e4m3fn",
 }  # fmt: skip
+
+
+# The chip's own formats, as the package hands them to a kernel.
+FORMATS = {"3": "NC1HWC0", "4": "FRACTAL_Z", "29": "FRACTAL_NZ", "32": "NDC1HWC0",
+           "33": "FRACTAL_Z_3D"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +198,7 @@ class Limits:
         self.absent = {kernel: source for kernel, (on, source) in absent.items() if model in on}
         self.model = read_lacking(rules_root() / MODELS, soc)
         self.relations = read_constraints(rules_root() / CONSTRAINTS)
+        self.arguments = read_arguments(rules_root() / ARGUMENTS)
 
     def judges(self, kernels: Sequence[str]) -> bool:
         """Whether a table says something about every one of these kernels."""
@@ -205,7 +216,7 @@ class Limits:
         found: dict[str, Refused] = {}
         for form in forms:
             kernel, *tokens = form.split()
-            compared, refusal = self.judge(kernel, call_of_form(tokens))
+            compared, refusal = self.judge(kernel, [value_of_token(one) for one in tokens])
             kinds |= compared
             if refusal is not None:
                 found.setdefault(str(refusal.message), refusal)
@@ -215,8 +226,9 @@ class Limits:
         """Kernels of one operator that run on the chip's own CPU, and who says so."""
         found: dict[str, str] = {}
         for form in forms:
-            kernel, *tensors = form.split()
-            dtype = DTYPES.get(int(tensors[0][1:].split("/")[0]), "") if tensors else ""
+            kernel, *tokens = form.split()
+            first = next((one for one in tokens if one[0] in "TL"), "")
+            dtype = DTYPES.get(int(first[1:].split("/")[0]), "") if first else ""
             row = self.slow_kernels.get((kernel, dtype))
             if row is not None:
                 found.update(dict.fromkeys(row.slow, row.source))
@@ -229,14 +241,6 @@ class Limits:
             return DeepTensor(kernel, most, own[0].most, own[0].source)
         return None
 
-    def names_of(self, kernel: str, call: Call) -> list[str]:
-        """The parameters of a call's slots; none where their number does not say which is which."""
-        declared = self.answers.get(kernel) or self.parameters.get(kernel, ())
-        for known in (declared, [one for one in declared if one.optional not in ("yes", True)]):
-            if known and len(known) == len(call.slots):
-                return [getattr(one, "parameter", "") or getattr(one, "name", "") for one in known]
-        return []
-
     def refused_call(
         self,
         kernel: str,
@@ -246,25 +250,63 @@ class Limits:
         """What is refused of a whole call, or None. Arguments are in the order of the kernel's own:
         tensors as mappings with `dtype` or `number` (aclDataType) and `shape`, lists of them, None
         where an optional one is left out, and attributes as text or numbers."""
-        call = call_of([*inputs, *outputs])
-        return self.judge(kernel, call)[1]
+        given = [value_of_argument(one) for one in (*inputs, *outputs)]
+        return self.judge(kernel, given, floats=True)[1]
 
-    def judge(self, kernel: str, call: Call) -> tuple[frozenset[str], Refused | None]:
-        """Which kinds of limits were compared, and the first that the call breaks."""
+    def refused_operator(self, name: str, call: Call) -> tuple[frozenset[str], Broken | None]:
+        """Which kinds of limits were compared of an operator's call, and the first that it breaks;
+        arguments by their names in its schema."""
+        base = name.partition(".")[0]
+        return judge(base, self.relations.get(base, ()), call)
+
+    def judge(
+        self, kernel: str, given: Sequence[Any], *, floats: bool = False
+    ) -> tuple[frozenset[str], Refused | None]:
+        """Which kinds of limits were compared of a kernel's call, and the first that it breaks.
+        `given` are its arguments in order; floating-point numbers are there only if `floats`."""
         kinds = {OF_DTYPES} if self.judges([kernel]) and kernel not in SILENT else set()
-        flat = [s[0] if isinstance(s, tuple) and s else s for s in call.there]
-        dtypes = [one.dtype if isinstance(one, Tensor) else "" for one in flat]
-        refusals = self.refused_by(kernel, dtypes)
+        there = [one for one in given if isinstance(one, (Tensor, Tensors))]
+        first = [one[0] if isinstance(one, Tensors) and one else one for one in there]
+        refusals = self.refused_by(kernel, [getattr(one, "dtype", "") for one in first])
         if any(one.most for one in self.answers.get(kernel, ())):
             kinds.add(RANK)
         if refusals:
             return frozenset(kinds), refusals[0]
-        deep = self.too_deep(kernel, deepest(call))
+        if not floats:  # of a list a real call tells the dtype of its first tensor alone
+            given = [None if isinstance(one, Tensors) else one for one in given]
+        shaped = [one for one in given if isinstance(one, (Tensor, Tensors))]
+        flat = [one for part in shaped for one in (part if isinstance(part, Tensors) else (part,))]
+        deep = self.too_deep(kernel, max((one.rank for one in flat), default=0))
         if deep is not None:
             return frozenset(kinds), deep
-        names = self.names_of(kernel, call)
-        compared, broken = judge(kernel, self.relations.get(kernel, ()), call, names)
+        families = self.relations.get(kernel, ())
+        call = {"tensors": tuple(flat), **self.named(kernel, given, families, floats)}
+        compared, broken = judge(kernel, families, call)
         return frozenset(kinds) | compared, broken
+
+    def named(
+        self, kernel: str, given: Sequence[Any], families: Sequence[Family], floats: bool
+    ) -> Call:
+        """The arguments of a call by name. Where some are not known, the tensors alone; nothing
+        where their number does not say which is which."""
+        own = next((one.arguments for one in families if one.arguments), "")
+        prototype = read_prototype(own) if own else self.arguments.get(kernel, ())
+        known = prototype if floats else [one for one in prototype if one[1] != "f"]
+        if known and len(known) == len(given):
+            pairs = zip(known, given, strict=True)
+            call = {name: value_as(kind, value) for (name, kind), value in pairs}
+        else:
+            there = [one for one in given if isinstance(one, (Tensor, Tensors))]
+            names = [name for name, kind in prototype if kind in "TL"]
+            if not names:
+                answers = self.answers.get(kernel) or self.parameters.get(kernel, ())
+                names = [
+                    one.name if isinstance(one, Parameter) else one.parameter for one in answers
+                ]
+            call = dict(zip(names, there, strict=True)) if len(names) == len(there) else {}
+        if not floats:  # a real call: what the rehearsal itself made has another form
+            call = {name: v for name, v in call.items() if (kernel, name) not in OF_OUR_MAKING}
+        return call
 
     def refused_by(self, kernel: str, dtypes: Sequence[str]) -> list[Refusal]:
         """What one kernel would refuse of the dtypes of its tensors, in order."""
@@ -359,47 +401,85 @@ def read_lacking(path: Path, soc: str) -> Mapping[str, str]:
     }
 
 
-def call_of_form(tokens: Sequence[str]) -> Call:
-    """A call from the tokens of a form: `T0/2/3x4`, `L0/2`; sizes may be missing."""
-    slots: list[Any] = []
-    for token in tokens:
-        if token[0] not in "TL":
-            continue
-        number, count, *sizes = token[1:].split("/")
-        dtype = DTYPES.get(int(number), "")
-        if token[0] == "L":
-            slots.append((Tensor(dtype, ()),) * max(int(count), 1))
-            continue
-        known = sizes[0].split("x") if sizes and sizes[0] else []
-        shape = tuple(map(int, known)) if sizes else (1,) * int(count)
-        slots.append(Tensor(dtype, shape))
-    return Call(tuple(slots))
+def value_of_token(token: str) -> Any:
+    """An argument of a form (shim/kernels.c): `T0/2/3x4`, `L0/2` (sizes may be missing), `A2,2`
+    numbers, `S0/5.9` a scalar, `W7` any other word."""
+    kind, text = token[0], token[1:]
+    if kind == "A":
+        return tuple(int(one) for one in text.split(",") if one) or ()
+    if kind == "S":
+        number, _, value = text.partition("/")
+        return Scalar(DTYPES.get(int(number), ""), float(value))
+    if kind == "W":
+        return int(text)
+    number, count, *more = text.split("/")
+    dtype = DTYPES.get(int(number), "")
+    if kind == "L":
+        return Tensors([Tensor(dtype, ())] * max(int(count), 1))
+    sizes = more[0].split("x") if more and more[0] else []
+    shape = tuple(map(int, sizes)) if more else (1,) * int(count)
+    return Tensor(dtype, shape, FORMATS.get(more[1], more[1]) if len(more) > 1 else "ND")
 
 
-def call_of(arguments: Sequence[Any]) -> Call:
-    """A call from its arguments one by one (see `Limits.refused_call`)."""
-    slots: list[Any] = []
-    arrays, numbers = [], []
-    for one in arguments:
-        if one is None:
-            slots.append(None)
-        elif isinstance(one, Mapping):
-            slots.append(tensor_of(one))
-        elif isinstance(one, (list, tuple)):
-            slots.append(tuple(tensor_of(part) for part in one))
-        elif isinstance(one, int) or re.fullmatch(r"-?\d+", str(one)):
-            numbers.append(int(one))
-        else:
-            array = re.fullmatch(r"IntArrayDesc\(([-\d, ]*)\)", str(one))
-            if array:
-                arrays.append(tuple(int(v) for v in array[1].split(",") if v.strip()))
-    return Call(tuple(slots), tuple(arrays), tuple(numbers))
+def value_as(kind: str, value: Any) -> Any:
+    """A word of a real call as its declared type; None where nobody knows or it is left out."""
+    if type(value) is not int:
+        return value
+    if kind == "b":
+        return bool(value & 0xFF)
+    bits = {"i": 64, "w": 32, "c": 8}.get(kind)
+    if bits is None:
+        return None  # a pointer: of a tensor that is left out, of text
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+SCALAR = re.compile(
+    r"scalar\((?:static_cast<(\w+)>\()?\(?(-?[\d.]+(?:e-?\d+)?)(f?)\)?\)?(?:, .*)?\)"
+)
+ARRAY = re.compile(r"IntArrayDesc\(([-\d, ]*)\)")
+
+
+def value_of_argument(raw: Any) -> Any:
+    """An argument as `Limits.refused_call` takes it; None where its text says no value."""
+    if raw is None or isinstance(raw, (int, float)):
+        return raw
+    if isinstance(raw, Mapping):
+        return tensor_of(raw)
+    if isinstance(raw, (list, tuple)):
+        return Tensors(tensor_of(part) for part in raw)
+    text = str(raw).strip("()") if re.fullmatch(r"\(-?\d+\)", str(raw)) else str(raw)
+    if text in ("true", "false"):
+        return text == "true"
+    if re.fullmatch(r"-?\d+L?", text):
+        return int(text.rstrip("L"))
+    if re.fullmatch(r"-?\d*\.?\d+(e-?\d+)?f?", text):
+        return float(text.rstrip("f"))
+    if text.startswith('"'):
+        return text.strip('"')
+    array = ARRAY.fullmatch(text)
+    if array:
+        return tuple(int(one) for one in array[1].split(",") if one.strip())
+    number = SCALAR.fullmatch(text)
+    if number:
+        whole = "." not in number[2] and "e" not in number[2] and not number[3]
+        cast = (number[1] or ("int64" if whole else "float")).removesuffix("_t")
+        return Scalar({"float": "float32", "double": "float64"}.get(cast, cast), float(number[2]))
+    return ACL_NAMES.get(text.removeprefix("ACL_"))
+
+
+# How the vendor writes dtypes.
+ACL_NAMES = {
+    "FLOAT": 0, "FLOAT16": 1, "INT8": 2, "INT32": 3, "UINT8": 4, "INT16": 6, "INT64": 9,
+    "DOUBLE": 11, "BOOL": 12, "COMPLEX64": 16, "BF16": 27, "INT4": 29,
+}  # fmt: skip
 
 
 def tensor_of(raw: Mapping[str, Any]) -> Tensor:
-    """A tensor from a mapping with its dtype, by number (aclDataType) or by name, and its shape."""
+    """A tensor from a mapping with its dtype, by number (aclDataType) or by name, its shape, and
+    its format where it has one."""
     dtype = DTYPES.get(raw["number"], "") if "number" in raw else str(raw["dtype"])
-    return Tensor(dtype, tuple(raw["shape"]))
+    return Tensor(dtype, tuple(raw["shape"]), str(raw.get("format", "ND")))
 
 
 def refuses(parameter: Parameter, dtype: str) -> bool:

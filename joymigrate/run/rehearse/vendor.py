@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse import generators, shape_rules
+from joymigrate.run.rehearse import constraints, generators
 from joymigrate.run.rehearse.callsite import call_site
-from joymigrate.run.rehearse.constraints import KINDS, NOBODY, SHAPES
+from joymigrate.run.rehearse.constraints import KINDS, NOBODY
 from joymigrate.run.rehearse.limits import Limits
 from joymigrate.run.rehearse.operator import Operator
 from joymigrate.run.rehearse.record import Record
@@ -108,10 +108,11 @@ class Vendor:
         Also which kinds of limits were compared."""
         keys = []
         compared, found = self.limits.judged(forms)
-        shapes = shape_rules.find_refusal(operator.name, named_arguments(operator, args, kwargs))
-        if operator.name.partition(".")[0] in shape_rules.RULES:
-            compared |= {SHAPES}
-        for refusal in [*found, *([shapes] if shapes else [])]:
+        own, broken = self.limits.refused_operator(
+            operator.name, named_arguments(operator, args, kwargs)
+        )
+        compared |= own
+        for refusal in [*found, *([broken] if broken else [])]:
             where = call_site()
             keys.append(
                 self.record.refuse(
@@ -240,9 +241,24 @@ def with_tensors(
 def named_arguments(
     operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a call by their names in the schema."""
-    names = [argument.name for argument in operator.overload._schema.arguments]
-    return {**dict(zip(names, args, strict=False)), **kwargs}
+    """The arguments of a call by their names in the schema, tensors as constraints name them."""
+    declared = operator.overload._schema.arguments
+    found = {one.name: one.default_value for one in declared}
+    found |= {**dict(zip((one.name for one in declared), args, strict=False)), **kwargs}
+    if "input" in found:  # the package registers every `self` under that name
+        found.setdefault("self", found["input"])
+    return {name: plain_value(value) for name, value in found.items()}
+
+
+def plain_value(value: Any) -> Any:
+    """A tensor without its numbers; anything else as it is."""
+    if isinstance(value, Tensor):
+        return constraints.Tensor(str(value.dtype).removeprefix("torch."), tuple(value.shape))
+    if isinstance(value, (list, tuple)):
+        made = [plain_value(one) for one in value]
+        tensors = bool(made) and all(isinstance(one, constraints.Tensor) for one in made)
+        return constraints.Tensors(made) if tensors else tuple(made)
+    return value
 
 
 def list_results(result: Any) -> Sequence[Any]:

@@ -1,19 +1,28 @@
-"""Relations of whole calls: each line has a source, one judge reads them, and the vendor's own unit
-tests are the gate."""
+"""Relations of whole calls: expressions over a call's arguments, each with a source; one judge
+reads them, and the vendor's own unit tests are the gate."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from joymigrate.data import rules_root
 from joymigrate.errors import JoyError
-from joymigrate.run.rehearse import constraints
-from joymigrate.run.rehearse.constraints import Call, Tensor, read_constraints, read_relation
-from joymigrate.run.rehearse.limits import CONSTRAINTS, Limits
+from joymigrate.run.rehearse.constraints import (
+    FUNCTIONS,
+    Tensor,
+    evaluate,
+    judge,
+    promote,
+    read_constraints,
+    read_relation,
+)
+from joymigrate.run.rehearse.limits import ARGUMENTS, CONSTRAINTS, Limits
+from joymigrate.run.rehearse.limits import read_arguments as arguments_of
 
 SHARED = Path(__file__).parents[3].parent / "shared"
 F32 = "float32"
@@ -23,67 +32,169 @@ def tensor(*shape: int, dtype: str = F32) -> Tensor:
     return Tensor(dtype, shape)
 
 
-def test_every_relation_of_a_shipped_line_is_known_and_has_a_source() -> None:
+def test_every_shipped_line_reads_and_names_arguments_that_its_kernels_have() -> None:
     found = read_constraints(rules_root() / CONSTRAINTS)
-    assert len(found) > 300
-    assert all(one.source and one.grade for relations in found.values() for one in relations)
-    assert set(constraints.MESSAGES) == set(constraints.JUDGES)
+    known = arguments_of(rules_root() / ARGUMENTS)
+    assert len(found) > 500
+    for kernel, families in found.items():
+        for family in families:
+            assert all(one.source and one.grade for one in family.relations)
+            if kernel not in known or family.arguments:
+                continue
+            names = {name for name, _ in known[kernel]} | {"tensors"}
+            names |= {name for name, _ in family.let}
+            shared = [one.want for one in family.relations if not set(one.names) <= names]
+            assert len(shared) < len(family.relations), f"nothing of a family is about {kernel}"
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("want", "said"),
     [
-        ({"relation": "same_shapes", "source": "s", "grade": "recorded"}, "same_shape"),
-        ({"relation": "axis", "grade": "recorded"}, "has no source"),
-        ({"relation": "axis", "source": "s"}, "has no source"),
+        ("self.shap == 3", "unknown property 'shap'.*shape"),
+        ("brodcast(self, other)", "unknown function 'brodcast'.*broadcast"),
+        ("self.shape ==", "is no expression"),
+        ("[one for one in self.shape]", "may not hold ListComp"),
+        ("__import__('os')", "unknown function"),
+        ("(lambda: 1)()", "unknown function"),
     ],
 )
-def test_a_line_without_a_source_or_with_an_unknown_relation_is_refused(
-    raw: dict[str, str], said: str
-) -> None:
+def test_an_expression_that_means_nothing_is_refused(want: str, said: str) -> None:
     with pytest.raises(JoyError, match=said):
+        read_relation({"want": want, "source": "s", "grade": "recorded"}, "here")
+
+
+@pytest.mark.parametrize("left", ["source", "grade"])
+def test_a_line_without_a_source_is_refused(left: str) -> None:
+    raw = {"want": "axes_fit(dim, self.rank)", "source": "s", "grade": "recorded"}
+    del raw[left]
+    with pytest.raises(JoyError, match="has no source"):
         read_relation(raw, "here")
 
 
+X, ROW = tensor(2, 3), tensor(3)
+
+
 @pytest.mark.parametrize(
-    ("name", "taken", "refused"),
+    ("want", "taken", "refused"),
     [
-        ("broadcast", (tensor(2, 1), tensor(3), tensor(2, 3)), (tensor(2), tensor(3), tensor(3))),
-        ("expands", (tensor(3), tensor(2, 3)), (tensor(2, 3), tensor(3))),
-        ("same_dtype", (tensor(1), tensor(2)), (tensor(1), tensor(1, dtype="float16"))),
-        ("contract", (tensor(2, 3), tensor(3, 4)), (tensor(2, 3), tensor(4, 3))),
+        ("broadcast(a, b) == c.shape", {"a": X, "b": ROW, "c": X}, {"a": X, "b": ROW, "c": ROW}),
+        ("same(a.dtype, b.dtype)", {"a": X, "b": ROW}, {"a": X, "b": tensor(3, dtype="int8")}),
+        ("axes_fit(dim, a.rank)", {"a": X, "dim": (0, -1)}, {"a": X, "dim": (1, -1)}),
+        ("without(a.shape, dim, keep) == b.shape", {"a": X, "dim": 0, "keep": False, "b": ROW},
+         {"a": X, "dim": 1, "keep": False, "b": ROW}),
+        ("padded(a.shape, pad) == b.shape", {"a": ROW, "pad": (1, 2), "b": tensor(6)},
+         {"a": ROW, "pad": (1, 2), "b": tensor(5)}),
+        ("pooled(n, 2, 2, 0) == 3", {"n": 7}, {"n": 5}),
+        ("castable(a.dtype, b.dtype)", {"a": tensor(1, dtype="int8"), "b": X},
+         {"a": X, "b": tensor(1, dtype="int8")}),
     ],
-)
+)  # fmt: skip
 def test_a_relation_tells_calls_apart(
-    name: str, taken: tuple[Tensor, ...], refused: tuple[Tensor, ...]
+    want: str, taken: dict[str, Any], refused: dict[str, Any]
 ) -> None:
-    _, judge = constraints.JUDGES[name]
-    assert judge(Call(taken), taken, ())
-    assert not judge(Call(refused), refused, ())
+    relation = read_relation({"want": want, "source": "s", "grade": "recorded"}, "here")
+    assert evaluate(relation, {**FUNCTIONS, **taken}) is True
+    assert evaluate(relation, {**FUNCTIONS, **refused}) is False
+
+
+def test_types_are_promoted_as_torch_does() -> None:
+    torch = pytest.importorskip("torch")
+    names = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16",
+             "float32", "float64", "complex64", "complex128")  # fmt: skip
+    for one in names:
+        for other in names:
+            made = torch.promote_types(getattr(torch, one), getattr(torch, other))
+            if str(made) != "torch.complex32":
+                assert promote(one, other) == str(made).removeprefix("torch."), (one, other)
 
 
 def test_what_cannot_be_asked_is_not_compared() -> None:
     limits = Limits("Ascend910B3")
-    kinds, broken = limits.judge("aclnnUnheardOf", Call((tensor(2),)))
-    assert (kinds, broken) == (frozenset(), None)
-    kinds, broken = limits.judge("aclnnAdd", Call((tensor(2), tensor(2), tensor(2))))
+    assert limits.judge("aclnnUnheardOf", [tensor(2)]) == (frozenset(), None)
+    kinds, broken = limits.judge("aclnnAdd", [tensor(2), tensor(2), tensor(2)])
     assert broken is None
     assert {"dtypes", "shapes"} <= kinds
     assert "attributes" not in kinds
 
 
-def test_a_real_form_is_judged_with_its_sizes() -> None:
+def test_a_real_form_is_judged_with_its_sizes_and_attributes() -> None:
     limits = Limits("Ascend910B3")
-    assert limits.refused(["aclnnAdd T0/2/2x3 T0/1/3 T0/2/2x3"]) == []
-    (found,) = limits.refused(["aclnnAdd T0/2/2x3 T0/1/3 T0/2/3x2"])
+    assert limits.refused(["aclnnAdd T0/2/2x3 T0/1/3 S0/1 T0/2/2x3"]) == []
+    (found,) = limits.refused(["aclnnAdd T0/2/2x3 T0/1/3 S0/1 T0/2/3x2"])
     assert "broadcast" in str(found.message)
+    assert "out = float32[3, 2]" in str(found.message)
     nine = "x".join("2" * 9)
     assert limits.refused([f"aclnnSilu T0/9/{nine} T0/9/{nine}"]) == []
     (deep,) = limits.refused([f"aclnnRsqrt T0/9/{nine} T0/9/{nine}"])
     assert "at most 8 dimensions" in str(deep.message)
+    # The upper bits of a register are nobody's: 0x100000001 is true, 2 ** 64 - 1 is -1.
+    softmax = "aclnnSoftmax T0/2/2x3 W{} T0/2/2x3"
+    kinds, none = limits.judged([softmax.format(2**64 - 1)])
+    assert (none, "attributes" in kinds or "rank" in kinds) == ([], True)
+    (axis,) = limits.refused([softmax.format(2)])
+    assert "axes_fit(dim, self.rank)" in str(axis.message)
+    pads = "aclnnReflectionPad1d T0/2/1x4 A{} T0/2/1x8"
+    assert limits.refused([pads.format("2,2")]) == []
+    assert limits.refused([pads.format("4,0")])
 
 
-@pytest.mark.dear
+def attention(**changed: Any) -> dict[str, Any]:
+    q = tensor(2, 4, 64, 128, dtype="float16")
+    return {"query": q, "key": q, "value": q, "head_num": 4, "input_layout": "BNSD",
+            "sparse_mode": 0, **changed}  # fmt: skip
+
+
+HALF = "float16"
+
+
+@pytest.mark.parametrize(
+    ("operator", "call", "said"),
+    [
+        ("npu_fusion_attention_v3", attention(), ""),
+        ("npu_fusion_attention_v3",
+         attention(atten_mask=tensor(2, 1, 64, 64, dtype="bool")), ""),
+        ("npu_fusion_attention_v3",
+         attention(atten_mask=tensor(2, 1, 1, 64, dtype="bool")), "atten_mask = bool[2, 1, 1, 64]"),
+        ("npu_fusion_attention_v3", attention(query=tensor(2, 4, 64, 128)), "query.dtype"),
+        ("npu_fusion_attention_v3",
+         attention(query=tensor(2, 4, 64, 769, dtype=HALF)), "head_size = 769"),
+        ("npu_fusion_attention_v3",
+         attention(query=tensor(2, 64, 4 * 768, dtype=HALF), input_layout="BSH"), ""),
+        ("npu_fusion_attention_v3",
+         attention(query=tensor(2, 64, 4 * 769, dtype=HALF), input_layout="BSH"), "769"),
+        ("npu_fusion_attention_v3",
+         attention(query=tensor(9, 4, 1024, dtype=HALF), input_layout="TND"), "head_size = 1024"),
+        ("npu_quant_matmul", {"scale": tensor(8, dtype="bfloat16")}, ""),
+        ("npu_quant_matmul", {"scale": tensor(8, dtype=HALF)}, "scale = float16[8]"),
+        ("npu_add_rms_norm", {"x1": tensor(2, dtype=HALF), "x2": tensor(2)}, "x2 = float32"),
+        ("npu_rotary_mul", {"self": tensor(1, 24, 8, 72, dtype=HALF), "rotary_mode": "half",
+                            "r1": tensor(1, 1, 8, 72), "r2": tensor(1, 1, 8, 72)}, "aligned"),
+        ("npu_rotary_mul", {"self": tensor(1, 24, 8, 128, dtype=HALF), "rotary_mode": "half",
+                            "r1": tensor(1, 1, 8, 128), "r2": tensor(1, 1, 8, 128)}, ""),
+    ],
+)  # fmt: skip
+def test_operators_are_judged_by_the_same_table(
+    operator: str, call: dict[str, Any], said: str
+) -> None:
+    limits = Limits("Ascend910B3")
+    _, found = limits.refused_operator(f"npu::{operator}.default", call)
+    assert (said in str(found.message)) if said and found else (not said and found is None)
+
+
+def test_a_judge_names_the_kernel_that_tiling_belongs_to() -> None:
+    families = read_constraints(rules_root() / CONSTRAINTS)["npu::npu_quant_matmul"]
+    _, found = judge("npu::npu_quant_matmul", families, {"scale": tensor(8, dtype=HALF)})
+    assert found is not None
+    assert found.kernel == "aclnnQuantMatmul"
+
+
+@pytest.mark.parametrize("soc", ["Ascend910A", "Ascend910B3", "Ascend310P3"])
+def test_no_float8_before_the_models_that_have_it(soc: str) -> None:
+    (found,) = Limits(soc).refused(["aclnnInplaceCopy T36/2 T0/2"])
+    assert found.dtype == "float8_e4m3fn"
+    assert Limits(soc).refused(["aclnnInplaceCopy T0/2 T0/2"]) == []
+
+
 def test_the_vendors_unit_tests_agree() -> None:
     data = SHARED / "data" / "vendor_unit_tests_half.csv.gz"
     if not data.is_file():
@@ -94,5 +205,5 @@ def test_the_vendors_unit_tests_agree() -> None:
     )
     words = done.stdout.splitlines()[-1].split()
     refused, of_refusals, taken, of_successes = (int(words[n]) for n in (1, 3, 8, 10))
-    assert refused / of_refusals >= 0.53  # 751 of 1401
-    assert taken / of_successes <= 0.002
+    assert refused / of_refusals >= 0.85  # 1284 of 1401
+    assert taken / of_successes <= 0.002  # 2 of 2117

@@ -52,7 +52,7 @@ typedef struct joy_frame {
 } joy_frame;
 typedef int (*joy_function)(void);
 int joy_call(joy_function function, const joy_frame *frame); /* with the frame's arguments */
-enum { A_TENSOR = 'T', A_SCALAR = 'S', A_TENSOR_LIST = 'L', AN_ARRAY = 'A' };
+enum { A_TENSOR = 'T', A_SCALAR = 'S', A_TENSOR_LIST = 'L', AN_ARRAY = 'B', INTEGERS = 'A' };
 void joy_descriptor(void *at, int kind);
 int joy_descriptor_kind(void *at); /* 0 for what is no descriptor */
 void joy_descriptor_gone(void *at);

@@ -96,7 +96,7 @@ JOY_PUBLIC int aclopCompileAndExecuteV2(const char *type, int inputs, void **in,
 typedef struct {
   int64_t size[MAX_DIMS], stride[MAX_DIMS], offset;
   uint64_t dims;
-  int type;
+  int type, format;
   char *data;
 } aclTensor;
 typedef struct { int type; char value[16]; } aclScalar;
@@ -117,10 +117,11 @@ JOY_PUBLIC aclTensor *aclCreateTensor(const int64_t *size, uint64_t dims, int ty
                                       const int64_t *stride, int64_t offset, int format,
                                       const int64_t *storage, uint64_t storage_dims, void *data) {
   aclTensor *t = calloc(1, sizeof *t);
-  (void)format; (void)storage; (void)storage_dims;
+  (void)storage; (void)storage_dims;
   joy_descriptor(t, A_TENSOR);
   t->dims = dims < MAX_DIMS ? dims : MAX_DIMS;
   t->type = type;
+  t->format = format;
   t->offset = offset;
   t->data = data;
   for (uint64_t i = 0; i < t->dims; i++) {
@@ -156,7 +157,7 @@ static int drop_list(list *l) {
 
 #define LIST(name, of, each, kind) \
   JOY_PUBLIC void *aclCreate##name(of v, uint64_t n) { return make_list(kind, v, n, each); }
-LIST(IntArray, const int64_t *, 8, AN_ARRAY)
+LIST(IntArray, const int64_t *, 8, INTEGERS)
 LIST(FloatArray, const float *, 4, AN_ARRAY)
 LIST(BoolArray, const char *, 1, AN_ARRAY)
 LIST(TensorList, void *, 8, A_TENSOR_LIST)
@@ -181,9 +182,14 @@ JOY_PUBLIC int aclGetViewShape(const aclTensor *t, int64_t **size, uint64_t *dim
   return 0;
 }
 
-/* ---- the forms of what was asked for: `aclnnAdd T0/2/3x4 T0/1/4 T0/2/3x4` is a kernel with the
- * types, dimensions and sizes of its tensors in order; `L` is a list (type of its first with
- * elements, how many, sizes of the very first) */
+/* ---- the forms of what was asked for: `aclnnAdd T0/2/3x4 T0/1/4 S0/1 T0/2/3x4` is a kernel with
+ * its arguments in order, but for floating-point numbers: `T` types, dimensions and sizes of a tensor
+ * (and its format where it is one of the chip's own), `L` a list (type of its first with elements, how
+ * many), `A` whole numbers, `S` type and value of a scalar, `W` any other word */
+static double load(const char *at, int type);
+static int is_private(int format) { /* not NCHW, NHWC, ND, NDHWC, NCDHW, NCL */
+  return format > 2 && format != 27 && format != 30 && format != 47;
+}
 static __thread char forms[1 << 15];
 static __thread size_t forms_used;
 JOY_PUBLIC const char *joy_forms(void) { return forms; }
@@ -210,6 +216,15 @@ static void note_form(int number, const joy_frame *frame) {
       const aclTensor *t = word;
       ADD(" T%d/%d/", t->type, (int)t->dims);
       for (uint64_t n = 0; n < t->dims; n++) ADD(n ? "x%lld" : "%lld", (long long)t->size[n]);
+      if (is_private(t->format)) ADD("/%d", t->format);
+    } else if (kind == A_SCALAR) {
+      const aclScalar *s = word;
+      ADD(" S%d/%g", s->type, load(s->value, s->type));
+    } else if (kind == INTEGERS) {
+      const list *l = word;
+      ADD(" A");
+      for (uint64_t n = 0; n < l->count; n++)
+        ADD(n ? ",%lld" : "%lld", (long long)((const int64_t *)l->items)[n]);
     } else if (kind == A_TENSOR_LIST) {
       const list *l = word;
       int type = -1; /* of the first with elements: torch_npu fills gaps with empty ones */
@@ -218,6 +233,8 @@ static void note_form(int number, const joy_frame *frame) {
         if (t && !has_no_elements(t)) type = t->type;
       }
       ADD(" L%d/%d/", type, (int)l->count);
+    } else {
+      ADD(" W%llu", (unsigned long long)words[i]);
     }
   }
   ADD("\n");
