@@ -164,14 +164,14 @@ def without(shape: Sequence[int], axes: int | Sequence[int], keep: bool) -> tupl
     return tuple(size for n, size in enumerate(shape) if n not in gone)
 
 
-def changed(shape: Sequence[int], axis: int, size: int) -> tuple[int, ...]:
+def resize_axis(shape: Sequence[int], axis: int, size: int) -> tuple[int, ...]:
     """A shape with another size in one dimension."""
     made = list(shape)
     made[axis] = size
     return tuple(made)
 
 
-def padded(shape: Sequence[int], pads: Sequence[int]) -> tuple[int, ...]:
+def add_padding(shape: Sequence[int], pads: Sequence[int]) -> tuple[int, ...]:
     """A shape with its padding: pairs from the last dimension on, before and after."""
     made = list(shape)
     for n in range(len(pads) // 2):
@@ -179,7 +179,7 @@ def padded(shape: Sequence[int], pads: Sequence[int]) -> tuple[int, ...]:
     return tuple(made)
 
 
-def pooled(
+def count_windows(
     size: int, window: int, stride: int, pad: int, dilation: int = 1, ceil: bool = False
 ) -> int:
     """How many places a window has along one dimension."""
@@ -193,7 +193,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "set": set, "sum": sum, "tuple": tuple, "zip": zip, "prod": math.prod,
     "finite": math.isfinite, "castable": castable, "promote": promote, "category": category,
     "broadcast": broadcast, "private": private, "same": same, "axes_fit": axes_fit,
-    "without": without, "changed": changed, "padded": padded, "pooled": pooled,
+    "without": without, "changed": resize_axis, "padded": add_padding, "pooled": count_windows,
 }  # fmt: skip
 NODES = (
     ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp,
@@ -267,7 +267,9 @@ def judge(
             kinds |= relation.kinds
             if not kept:
                 found = ", ".join(
-                    f"{name} = {shown(values[name])}" for name in relation.names if name in values
+                    f"{name} = {describe_value(values[name])}"
+                    for name in relation.names
+                    if name in values
                 )
                 return kinds, Broken(relation.kernel or kernel, relation, found)
     return kinds, None
@@ -283,7 +285,7 @@ def evaluate(relation: Relation, values: Mapping[str, Any]) -> Any:
         return None
 
 
-def shown(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A value of a call in a message."""
     if isinstance(value, Tensor):
         layout = "" if value.format == "ND" else f" {value.format}"
@@ -291,7 +293,7 @@ def shown(value: Any) -> str:
     if isinstance(value, Scalar):
         return f"{value.dtype}({value.value})"
     if isinstance(value, tuple):
-        return "[" + ", ".join(map(shown, value)) + "]"
+        return "[" + ", ".join(map(describe_value, value)) + "]"
     return str(value)
 
 
