@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from joymigrate.run.serve.ranking import example, packages, trial
+from benchmarks import ranking_example as example
+from joymigrate.run.serve.ranking import packages, trial
 from joymigrate.run.serve.ranking.batcher import Limits
 from joymigrate.run.serve.ranking.inputs import draw
 from joymigrate.run.serve.ranking.lanes import Engine

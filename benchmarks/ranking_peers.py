@@ -33,7 +33,7 @@ import aiohttp
 import orjson
 import psutil
 
-from joymigrate.run.serve.ranking import example
+from benchmarks import ranking_example as example
 from joymigrate.run.serve.ranking.inputs import draw
 from joymigrate.run.serve.ranking.program import load
 

@@ -1,8 +1,8 @@
-"""Ranking: operators and time of merged requests, compiled code, and buckets, against one by one.
+"""Ranking: operators and time of merged requests, and compiled code, against one by one.
 
     python -m benchmarks.ranking_serving [--compile]
 
-Prints ratios of one run on the DIN-like model of `joymigrate.run.serve.ranking.example`.
+Prints ratios of one run on the DIN-like model of `benchmarks.ranking_example`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from joymigrate.run.serve.ranking import buckets, example
+from benchmarks import ranking_example as example
 from joymigrate.run.serve.ranking.inputs import draw
 from joymigrate.run.serve.ranking.lanes import Engine
 from joymigrate.run.serve.ranking.merge import merge
@@ -74,10 +74,6 @@ def main() -> None:
             f"{alone.count} -> {together.count}, throughput {one_by_one / at_once:.2f}x, "
             f"largest difference {gap:.1e}"
         )
-    lengths = np.random.default_rng(0).zipf(1.2, 50_000)
-    sizes, counts = np.unique(lengths[lengths <= 500], return_counts=True)
-    found = buckets.choose({int(s): float(c) for s, c in zip(sizes, counts, strict=True)}, 8)
-    print(f"buckets on Zipf 1.2 lengths: {found.sizes}, waste {100 * found.waste:.1f} %")
     if options.compile:
         compiled(program, folder)
 

@@ -59,7 +59,6 @@ def serve(model: Path, server: ServerOptions, start: RankingOptions) -> int:
             row_cache=start.row_cache if start.sparse else 0,
             user_cache=start.user_cache * 2**20,
             record=start.record,
-            graphs=server.graphs,
             hold=start.hold,
         ),
         names=server.names,

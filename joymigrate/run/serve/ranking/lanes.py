@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -46,16 +46,6 @@ class Entry:
     loop: asyncio.AbstractEventLoop
     arrived: float = field(default_factory=time.monotonic)
     gone: bool = False
-
-
-class Replaying(Protocol):
-    """What runs some batches from captured graphs."""
-
-    def run(self, batch: Batch) -> tuple[np.ndarray[Any, Any], ...] | None:
-        """Outputs, or None where this batch is not captured."""
-        ...
-
-    def stop(self) -> None: ...
 
 
 Answer = tuple[Entry, "Result | Exception"]
@@ -91,7 +81,6 @@ class Engine:
         self.running = 0
         self.kind = kind
         self.workers: list[Worker] = []
-        self.captures: Replaying | None = None
         self.local = threading.local()
         self.lanes = [
             threading.Thread(target=self.work, args=(lane,), name=f"lane-{lane}", daemon=True)
@@ -114,8 +103,6 @@ class Engine:
             if lane.is_alive():
                 lane.join(timeout=10)
         stop_workers(self.workers)
-        if self.captures is not None:
-            self.captures.stop()
 
     async def rank(self, request: Request) -> Result:
         """The result of a request; raises `Refusal`. Cancelling it takes it out of the queue.
@@ -321,9 +308,6 @@ class Engine:
         """Run a batch by compiled code; without it, and for what it refuses, eager."""
         program = self.program
         compiled = program.compiled
-        replayed = self.captures.run(batch) if self.captures else None
-        if replayed is not None:
-            return replayed, "captured"
         if compiled is not None:
             try:
                 return self.computed(batch, compiled), "compiled"

@@ -46,7 +46,7 @@ class Counts:
     sliced: int = 0
     compared: int = 0  # merged batches, and requests in pieces, that were computed again
     differing: int = 0  # of these, those that came out otherwise
-    runs: dict[str, Cell] = field(default_factory=dict)  # eager, compiled, captured
+    runs: dict[str, Cell] = field(default_factory=dict)  # eager, compiled
     batch_seconds: Histogram = field(default_factory=Histogram)
     wait_seconds: Histogram = field(default_factory=Histogram)
     last: float = 0.0  # when the newest batch ended, seconds since the epoch
@@ -54,7 +54,7 @@ class Counts:
     merged: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def ran(self, how: str) -> None:
-        """A batch was computed by eager, compiled or captured code."""
+        """A batch was computed by eager or compiled code."""
         self.runs.setdefault(how, Cell()).add()
 
 

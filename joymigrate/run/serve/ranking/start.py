@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from joymigrate.run.serve.ranking import captures, lane_bench, trial
+from joymigrate.run.serve.ranking import lane_bench, trial
 from joymigrate.run.serve.ranking.batcher import Limits
 from joymigrate.run.serve.ranking.lanes import THREADS, Engine
 from joymigrate.run.serve.ranking.meters import Meters
@@ -52,7 +52,6 @@ class Settings:
     row_cache: int = 0  # rows of each table that the dense part keeps
     user_cache: int = 0  # bytes of user sides that are kept
     record: Path | None = None  # where requests are written down
-    graphs: bool = True  # capture batches where the device can
     hold: bool = False  # versions are taken when an operator says so
 
 
@@ -107,13 +106,6 @@ def open_service(
         following = Versions(engine, settings.versions, hold=settings.hold)
         meters.add_versions(following)
         following.start()
-    if settings.graphs:
-        reason = captures.why_not(program, alone)
-        if not reason:
-            engine.captures = captures.Captures(program, engine.gate)
-            engine.captures.start()
-        elif program.device != "cpu":
-            log.warning("batches are not captured: %s", reason)
     packages = None
     if settings.compile:
         packages = Packages(engine)

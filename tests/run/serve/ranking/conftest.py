@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from joymigrate.run.serve.ranking import example, program, rpc
+from benchmarks import ranking_example as example
+from joymigrate.run.serve.ranking import program, rpc
 from joymigrate.run.serve.ranking.lanes import Engine
 from joymigrate.run.serve.ranking.meters import Meters
 from joymigrate.run.serve.ranking.service import Service

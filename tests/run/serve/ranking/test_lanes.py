@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from joymigrate.run.serve.ranking import example, trial
+from benchmarks import ranking_example as example
+from joymigrate.run.serve.ranking import trial
 from joymigrate.run.serve.ranking.batcher import Limits
 from joymigrate.run.serve.ranking.inputs import draw
 from joymigrate.run.serve.ranking.lanes import Engine, Entry

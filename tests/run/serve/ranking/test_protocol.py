@@ -16,7 +16,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
-from joymigrate.run.serve.ranking import example
+from benchmarks import ranking_example as example
 from joymigrate.run.serve.ranking.meters import compilations
 from joymigrate.run.serve.ranking.rpc import read_inputs
 from joymigrate.run.serve.web.errors import Refusal
