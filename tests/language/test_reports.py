@@ -146,7 +146,7 @@ REHEARSAL = {
                "first_where": "train.py:8", "first_op": "aten::mul",
                "remedy": "torch.npu.mstx marks ranges on this chip"}],
     "judged": {"calls": 5, "dtypes": 3, "relations": 1, "rank": 2, "shapes": 0, "attributes": 0,
-               "nobody": 2},
+               "formats": 1, "nobody": 2},
     "slow_kernels": [{"where": "train.py:7", "op": "aten::sort", "calls": 1, "aicpu": ["Sort"],
                       "source": "ops-math 9.1.0"}],
     "differences": [], "measured": [],

@@ -7,7 +7,7 @@ a clock. `successes(n)` is exactly n times `successes(1)`; a simulation uses the
              catch, h the threshold. Forgets good times, so it is fast after a long healthy one.
 * `Literal`  "more than 0.1 % of the last `window` requests, once there are `minimum`".
 * `EProcess` a mixture of likelihood ratios against the limit; its false alarms are at most
-             `alpha` over the whole life of the stream (Ville's inequality). Never forgets.
+             `alpha` over the whole life of the stream (Ville's inequality).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from typing import Any, Protocol
 
 LEAST = 3  # failures that decide anything: no single answer does
 GRID = 60  # alternatives in the e-process mixture, spread evenly over the logarithm of the rate
+FIRST = 0.75  # of an e-process's bet that is placed at its start
+BETS = 16  # of the e-process that are remembered: the last ones
 REFRESH = 256  # successes after which the e-process looks at its level again
 REBASE = 1 << 40  # positions of the literal rule stay small
 
@@ -179,6 +181,12 @@ class Literal:
         self.failed_at = deque(int(at) for at in state["failed_at"])
 
 
+def add_logs(logs: list[float]) -> float:
+    """The logarithm of a sum of numbers given by their logarithms."""
+    top = max(logs)
+    return top + math.log(sum(math.exp(value - top) for value in logs))
+
+
 @functools.cache
 def terms_of(limit: float) -> tuple[tuple[float, float], ...]:
     """What a failure and a success add to the logarithm of each alternative's ratio."""
@@ -188,14 +196,24 @@ def terms_of(limit: float) -> tuple[tuple[float, float], ...]:
 
 
 class EProcess:
-    """Mixture likelihood ratio of rates above `limit` against `limit`; trips at 1/alpha."""
+    """Mixture likelihood ratio of rates above `limit` against `limit`; trips at 1/alpha.
 
-    __slots__ = ("alpha", "failures", "limit", "log_value", "requests", "terms", "tripped")
+    `FIRST` of the bet is placed at the start, the rest anew behind each failure, so that a backend
+    which breaks after a long healthy time is seen as soon as one which is broken at once. The k-th
+    bet gets 1/(k(k+1)) of that rest; together they stay one, so the bound holds for all of them
+    (mixtures of restarts: Shin, Ramdas and Rinaldo, "E-detectors", 2022).
+    """
+
+    __slots__ = ("alpha", "failures", "limit", "log_value", "requests", "starts", "terms",
+                 "tripped")  # fmt: skip
 
     def __init__(self, limit: float = 0.001, alpha: float = 0.01) -> None:
         self.limit, self.alpha = limit, alpha
         self.terms = terms_of(limit)
         self.requests = self.failures = 0
+        # Requests and failures where a bet was placed, and its share. The poorest is forgotten,
+        # which only lowers the evidence.
+        self.starts: list[tuple[int, int, float]] = [(0, 0, FIRST)]
         self.log_value = 0.0
         self.tripped = False
 
@@ -204,23 +222,36 @@ class EProcess:
         before, self.requests = self.requests, self.requests + count
         mark = self.requests // REFRESH * REFRESH
         if self.failures and mark > before:
-            self.log_value = self.ratio(mark)
+            self.log_value = self.evidence(mark)
         return self.tripped
 
     def failure(self) -> bool:
         self.requests += 1
         self.failures += 1
-        self.log_value = self.ratio(self.requests)
+        self.log_value = self.evidence(self.requests)
         enough = self.failures >= LEAST and self.log_value >= -math.log(self.alpha)
         self.tripped = self.tripped or enough
+        share = (1 - FIRST) / (self.failures * (self.failures + 1))
+        if len(self.starts) == BETS:
+            worth = [self.worth(start, self.requests) for start in self.starts]
+            del self.starts[worth.index(min(worth))]
+        self.starts.append((self.requests, self.failures, share))
         return self.tripped
 
-    def ratio(self, requests: int) -> float:
-        """Logarithm of the mixture's likelihood ratio after `requests`."""
-        passed = requests - self.failures
-        logs = [self.failures * up + passed * down for up, down in self.terms]
-        top = max(logs)
-        return top + math.log(sum(math.exp(value - top) for value in logs) / GRID)
+    def evidence(self, requests: int) -> float:
+        """Logarithm of what all bets are worth after `requests`; 0 is what was placed."""
+        waiting = math.log((1 - FIRST) / (self.failures + 1))  # what is not placed yet
+        return add_logs([waiting, *(self.worth(start, requests) for start in self.starts)])
+
+    def worth(self, start: tuple[int, int, float], requests: int) -> float:
+        """Logarithm of what one bet is worth after `requests`."""
+        since, failures, share = start
+        return math.log(share) + self.ratio(max(0, requests - since), self.failures - failures)
+
+    def ratio(self, requests: int, failures: int) -> float:
+        """Logarithm of the mixture's likelihood ratio of one bet."""
+        passed = max(0, requests - failures)
+        return add_logs([failures * up + passed * down for up, down in self.terms]) - math.log(GRID)
 
     @property
     def trips_after(self) -> int | None:
@@ -241,10 +272,12 @@ class EProcess:
         return {
             "requests": self.requests,
             "failures": self.failures,
+            "starts": list(self.starts),
             "log_value": self.log_value,
             "tripped": self.tripped,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.requests, self.failures = int(state["requests"]), int(state["failures"])
+        self.starts = [(int(at), int(failed), share) for at, failed, share in state["starts"]]
         self.log_value, self.tripped = float(state["log_value"]), bool(state["tripped"])

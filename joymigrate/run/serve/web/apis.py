@@ -98,11 +98,13 @@ ROWS = (
          "/release_memory_occupation", "/resume_memory_occupation", "/pause_generation",
          "/continue_generation", "/abort_request", "/abort_requests", "/open_session",
          "/close_session", "/set_internal_state", "/get_internal_state", "/configure_logging",
-         "/set_trace_level", "/slow_down", "/v2/logging", "/v2/trace/setting",
-         "/v2/models/{}/trace/setting", "/v2/repository/models/{}/load",
-         "/v2/repository/models/{}/unload", "/v2/systemsharedmemory/{**}",
-         "/v2/cudasharedmemory/{**}"),
+         "/set_trace_level", "/slow_down"),
         who=ADMIN, methods=("GET", "POST"), repeats=False),
+    Api("triton_management",
+        ("/v2/logging", "/v2/trace/setting", "/v2/models/{}/trace/setting",
+         "/v2/repository/models/{}/load", "/v2/repository/models/{}/unload",
+         "/v2/systemsharedmemory/{**}", "/v2/cudasharedmemory/{**}"),
+        who=ADMIN, methods=("GET", "POST"), repeats=False, words=TRITON_WORDS),
 )  # fmt: skip
 OPEN = frozenset(path for row in ROWS if row.who == ANYONE for path in row.paths)
 

@@ -224,7 +224,7 @@ def test_without_redis_nothing_moves_up_and_a_failing_standby_is_taken_back(
         one.serve(100_000)
         other.shared.put(Tick(time.time() + 1e6))
         assert one.rollout.step == other.rollout.step == 0
-        one.serve(9, "reset")
+        one.serve(9, "status_500")
         assert one.rollout.state == "rolled_back"
         assert other.rollout.state == "ramping"
         with pytest.raises(JoyError, match="did not reach"):
