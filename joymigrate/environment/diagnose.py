@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.chips import Chip
+from joymigrate.chips.codes import ErrorCode, find_codes
 from joymigrate.environment import fit
 from joymigrate.environment.rules import DoctorRules, rules_of
 from joymigrate.errors import JoyError
 
 BROKEN, DOUBTFUL = "broken", "doubtful"
-NAMELESS = "unrecognised"
+NAMELESS, CODED = "unrecognised", "error-code"
+FRAMES = {"package"}  # codes that frame every error of the package and name no cause
 PARTS = {
     "devices": "device files",
     "driver": "the driver's version",
@@ -94,29 +96,37 @@ Signal = tuple[str, str, str, str]  # cause, severity, evidence, source
 
 def all_signs(environment: Mapping[str, Any], chip: Chip, rules: DoctorRules) -> Iterator[Signal]:
     """Everything that speaks for a cause, from errors and from what is installed."""
-    yield from from_errors(environment, rules)
+    yield from from_errors(environment, chip, rules)
     yield from from_devices(environment, rules)
     yield from from_sdk(environment, rules)
     yield from from_memory(environment)
     yield from fit.from_versions(environment, chip, rules)
 
 
-def from_errors(environment: Mapping[str, Any], rules: DoctorRules) -> Iterator[Signal]:
-    """The words of errors, and of the tool that lists the cards when it failed."""
-    texts, nameless = list(environment.get("errors") or ()), ""
+def from_errors(environment: Mapping[str, Any], chip: Chip, rules: DoctorRules) -> Iterator[Signal]:
+    """The words of errors, and of the tool that lists the cards when it failed: by the patterns
+    of `doctor.yaml`, and where none fits by the error codes among them."""
+    texts = list(environment.get("errors") or ())
     smi = environment.get("smi") or {}
     if smi.get("exit_code"):
         texts.append(str(smi.get("output", "")))
-    for text in texts:
-        joined = " ".join(str(text).split())
-        found = rules.cause_of(joined)
-        if found:
-            cause, sign = found
-            yield cause, BROKEN, excerpt(joined), sign.source
-        elif joined:
-            nameless = nameless or joined
-    if nameless and not any(rules.cause_of(" ".join(str(text).split())) for text in texts):
-        yield NAMELESS, BROKEN, excerpt(nameless), ""
+    joined = [" ".join(str(text).split()) for text in texts]
+    named = [(text, found) for text in joined if (found := rules.cause_of(text))]
+    for text, (cause, sign) in named:
+        yield cause, BROKEN, excerpt(text), sign.source
+    if named or not any(joined):
+        return
+    coded = [one for text in joined for one in find_codes(chip, text) if one.of not in FRAMES]
+    for one in sorted(coded, key=lambda one: not one.cause)[:1]:
+        yield one.cause or CODED, BROKEN, name_code(one), one.source
+    if not coded:
+        yield NAMELESS, BROKEN, excerpt(next(filter(None, joined))), ""
+
+
+def name_code(one: ErrorCode) -> str:
+    """What a code stands for, in one line."""
+    words = f"{one.code} {one.name}".strip()
+    return f"{words}: {one.meaning}" + (f"; {one.do}" if one.do else "")
 
 
 def excerpt(text: str) -> str:

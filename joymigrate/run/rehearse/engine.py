@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from joymigrate.chips import get
 from joymigrate.run.rehearse import aliases, gap, generators, matrix_unit, numerics
 from joymigrate.run.rehearse.graphs import Graphs, wait_for_the_stream
 from joymigrate.run.rehearse.host_arguments import HostArguments, refuse_host_tensor
@@ -45,7 +46,7 @@ class Engine:
     def __init__(
         self, settings: Settings, record: Record, vendor: Vendor, signatures: Signatures
     ) -> None:
-        self.graphs = Graphs(vendor.shim, record)
+        self.graphs = Graphs(vendor.shim, record, get(settings.chip))
         self.settings = settings
         self.record = record
         self.vendor = vendor

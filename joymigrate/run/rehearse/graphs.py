@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from joymigrate.chips import Chip
+from joymigrate.chips.codes import look_up_code
 from joymigrate.language import Text
 from joymigrate.run.rehearse import aliases
 from joymigrate.run.rehearse.callsite import call_site
@@ -24,21 +26,14 @@ from joymigrate.run.rehearse.shim import Shim
 
 BEGAN, ENDED, ABANDONED, DESTROYED = range(1, 5)  # as in shim/capture.c
 FAILED = 507899  # of a replay: an inner error of the driver, in the runtime's published list
-SOURCE = "error_codes/rt_error_codes.h of the package"
-REASONS = {
-    107025: Text("a stream of the captured graph is not joined before the capture ends (107025)"),
-    107027: Text("the host waits for a stream while its graph is captured (107027)"),
-    107028: Text("the host waits for an event while its graph is captured (107028)"),
-    107030: Text("a synchronous copy while a graph is captured (107030)"),
-    107032: Text("a second capture of the same stream (107032)"),
-}
 
 
 class Graphs:
     """The graphs of one process. `active` counts captures that are under way."""
 
-    def __init__(self, shim: Shim, record: Record) -> None:
+    def __init__(self, shim: Shim, record: Record, chip: Chip) -> None:
         self.record = record
+        self.chip = chip
         self.runtime = shim.runtime
         self.active = 0
         self.last = 0
@@ -123,9 +118,11 @@ class Graphs:
 
     def refused(self, code: int, what: bytes) -> None:
         """The chip refuses something because a graph is being captured."""
+        known = look_up_code(self.chip, str(code))
+        reason = Text(f"{known.meaning} ({code})" if known else str(code))
         self.record.refuse(
-            "graph capture", what.decode(), REASONS[code],
-            code=code, dtype="", where=call_site(), source=SOURCE, grade="documented",
+            "graph capture", what.decode(), reason, code=code, dtype="", where=call_site(),
+            source=known.source if known else "", grade="documented",
         )  # fmt: skip
 
 
