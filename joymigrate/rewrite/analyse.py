@@ -16,7 +16,6 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Kept, Style, Tier
 from joymigrate.rewrite import (
     conditions,
-    device_values,
     foreign,
     groups,
     helper_places,
@@ -87,7 +86,6 @@ class Result:
     # Conditions of the project that code which stays stands behind, and those before written code.
     holding: tuple[tuple[str, str], ...] = ()
     guarding: frozenset[str] = frozenset()
-    names: tuple[device_values.Name, ...] = ()  # rewritten names of devices
     suppressed: int = 0
     unused: tuple[tuple[str, int, str], ...] = ()
     kept: tuple[Kept, ...] = ()
@@ -229,9 +227,7 @@ def abroad(module: Module, done: Result, written: set[tuple[int, int]] | None = 
 
     `written`: places of the edits in the module's text, where they are not the result's own.
     """
-    names: tuple[device_values.Name, ...] = ()  # of a notebook, whose lines are its cells', none
     if written is None:
-        names = device_values.collect(module, done.findings)
         written = {(each.line, each.column) for each in done.findings if each.edits}
     hoped = written | {(each.yes.line, each.yes.column) for each in done.open}
     sent = {
@@ -251,7 +247,6 @@ def abroad(module: Module, done: Result, written: set[tuple[int, int]] | None = 
         options=named,
         holding=tuple(module.holding.items()),
         guarding=frozenset(module.guarding),
-        names=names,
     )
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import ast
 import bisect
 import functools
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -43,7 +42,6 @@ from joymigrate.rewrite.scopes import FUNCTIONS
 BEYOND_SHIM = ("JM105", "JM107")  # absent names; what means something else on the target
 PROFILER = "JM160"
 DEVICE = "JM120"  # a text that is seen to arrive at a device
-PLACES = re.compile(r"\btorch\.device\(|\.to\(|\bset_device\(|\bdevice=")
 STAYS = "it goes with `{text}` (line {line}), which stays"
 DOUBTED = "it goes with `{text}` (line {line}), which needs a look"
 
@@ -305,8 +303,6 @@ class Groups:
         done = []
         for number, finding in enumerate(self.findings):
             if number in self.stay:
-                if number not in self.elsewhere and self._asks_before_placing(finding):
-                    self.module.kept.add((finding.line, finding.column))
                 finding = left_alone(finding, self.stay[number])
             elif number in names:
                 tier = tiers[names[number]]
@@ -318,15 +314,6 @@ class Groups:
                 finding = replace(finding, tier=Tier.UNSAFE, reason=self.doubtful[number])
             done.append(finding)
         return done
-
-    def _asks_before_placing(self, finding: Finding) -> bool:
-        """Whether a name is asked for in a condition, and code behind it places a value."""
-        at = self.expression_at(self.offset(finding)) if finding.edits else None
-        test = self.expressions[at].node if at is not None else None
-        branch = getattr(test, "parent", None)
-        if not isinstance(branch, ast.If) or test is not branch.test:
-            return False
-        return any(PLACES.search(self.module.text(each)) for each in branch.body)
 
     def _leave(self, numbers: Iterable[int], reason: str) -> None:
         for number in numbers:

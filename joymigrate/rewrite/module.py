@@ -94,10 +94,6 @@ class Module:
     watched: list[Pending] = field(default_factory=list)
     # What rewritten values, by place, go on to in other files: their kind and keys.
     sent: dict[tuple[int, int], tuple[str, frozenset[str]]] = field(default_factory=dict)
-    # Rewritten names of devices, by place: their kind and keys, and whether a value is compared.
-    valued: dict[tuple[int, int], tuple[str, frozenset[str], bool]] = field(default_factory=dict)
-    # Questions for a device's name that stay before code that places a value, by place.
-    kept: set[tuple[int, int]] = field(default_factory=set)
     # Conditions of the project, by key, that must stay as code behind them stays, with the reason.
     holding: dict[str, str] = field(default_factory=dict)
     guarding: set[str] = field(default_factory=set)  # conditions that written code stands behind

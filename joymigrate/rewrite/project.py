@@ -25,7 +25,6 @@ from joymigrate.rewrite import (
     analyse,
     discover,
     module_index,
-    names_together,
     native,
     own_classes,
     python,
@@ -33,7 +32,7 @@ from joymigrate.rewrite import (
     third_party,
     unloadable,
 )
-from joymigrate.rewrite.across import Questions, read_text, settle
+from joymigrate.rewrite.across import read_text, settle
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import add_imports
@@ -126,7 +125,6 @@ def scan(
         results = list(run([*files, *dependencies], jobs, on_progress))
         everything = {f.relative: f for f in [*files, *dependencies]}
         results = settle(results, everything, job, texts)
-        results = names_together.hold(results, Questions(everything, job, texts))
         analyse.close_modules(job)
     outside = {f.relative for f in dependencies}
     findings = [

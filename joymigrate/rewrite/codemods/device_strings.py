@@ -366,7 +366,6 @@ def rewrite_sent(module: Module, text: Text, fixed: Finding, *, proven: bool = T
     targets = module.flow.literals.get(text.node, set())
     if proven:
         module.proven.setdefault(text.kind, set()).update(targets)
-    module.valued[fixed.line, fixed.column] = (text.kind, frozenset(targets), False)
     _, outside = module.flow.reach(targets)
     if outside:
         module.sent[fixed.line, fixed.column] = (text.kind, frozenset(outside))
@@ -436,7 +435,6 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
         yield ask_both(module, text)
         return
     keys = {leaf for leaf in flow.leaves(other) if isinstance(leaf, str)}
-    module.valued[module.source.position(text.span[0])] = (text.kind, frozenset(keys), True)
     if by_shim or evident(module, other, text.kind):
         yield matching(module, text, other)
         return
