@@ -66,7 +66,7 @@ async def main() -> int:
         }
         # A rule that never trips keeps both backends in the traffic for the whole time.
         rollout = {"steps": [50, 100], "min_step_seconds": 1e6, "max_step_seconds": 1e7,
-                   "rule": {"name": "literal", "limit": 0.9}}  # fmt: skip
+                   "rule": {"name": "eprocess", "limit": 0.9}}  # fmt: skip
         config.write_text(
             json.dumps(
                 {"listen": "127.0.0.1:0", "upstreams": upstreams, "rollout": rollout,

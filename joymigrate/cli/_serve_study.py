@@ -30,7 +30,7 @@ class StudyOptions:
     )
     rule: Annotated[
         list[str],
-        Option("--rule", help="cusum, literal:window=10000,min=1000, eprocess:alpha=0.01 …"),
+        Option("--rule", help="eprocess, eprocess:limit=0.002,alpha=0.01 … (may be repeated)"),
     ] = field(default_factory=list)
     runs: Annotated[int, Option("--runs", min=1, help="Runs per rate and rule.")] = 2000
     horizon: Annotated[int, Option("--horizon", min=1, help="Standby requests per run.")] = 100_000
@@ -43,10 +43,9 @@ class StudyOptions:
     config: Annotated[Path | None, Option("--config", help="Take plan and rule from a file.")] = (
         None
     )
-    burst_cap: Annotated[bool, Option("--burst-cap", help="One incident a second.")] = False
     requests_per_second: Annotated[
         float,
-        Option("--requests-per-second", min=1e-6, help="At the standby; matters for --burst-cap."),
+        Option("--requests-per-second", min=1e-6, help="At the standby."),
     ] = 100.0
 
     def question(self) -> Question:
@@ -64,6 +63,5 @@ class StudyOptions:
             requests_per_s=study.parse_traffic(self.traffic) if self.traffic else None,
             shadow=self.shadow,
             config=self.config,
-            burst_cap=self.burst_cap,
             standby_per_s=self.requests_per_second,
         )

@@ -122,7 +122,7 @@ requests: 60
 concurrency: 4
 tokens: 4
 standby: [{kind: status_500, share: 0.2}]
-gateway: {rollout: {steps: [50, 100], rule: "literal:window=1000,min=200"}}
+gateway: {rollout: {steps: [50, 100], rule: "eprocess:limit=0.3"}}
 """
 
 GATEWAY = """

@@ -30,7 +30,7 @@ def test_a_model_folder_that_is_not_there_is_one_clear_error(
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (("rule: cusum", "rule: cusums"), "Did you mean 'cusum'"),
+        (("rule: cusum", "rule: eproces"), "Did you mean 'eprocess'"),
         (("min_step_seconds", "min_step_second"), "Did you mean 'min_step_seconds'"),
         (("role: standby", "role: stanby"), "Did you mean 'standby'"),
         (("start: auto", "start: now"), "one of auto, manual"),
@@ -40,7 +40,14 @@ def test_a_model_folder_that_is_not_there_is_one_clear_error(
         (("http://127.0.0.1:1", "http://127.0.0.1:99999"), "port from 1 to 65535"),
         (("http://127.0.0.1:1", "http://"), "names a host"),
         (("sticky: user", "sticky: usr"), "sticky is user, session, none or header:NAME"),
-        (("rule: cusum", "rule: 'cusum:p0=0.5,p1=0.1'"), "make no rule"),
+        (("rule: cusum", "rule: 'cusum:p0=0.5,p1=0.1'"), "write `rule: eprocess`"),
+        (
+            ("rule: cusum", "rule: 'literal:window=10000,min=1000'"),
+            "'literal:window=10000,min=1000' is gone",
+        ),
+        (("rule: cusum", "rule: {name: cusum, p0: 0.1}"), "unknown key 'p0'"),
+        (("rule: cusum", "rule: 'eprocess:alpha=2'"), "alpha is between 0 and 1"),
+        (("rule: cusum", "burst_cap: true"), "unknown key 'burst_cap'"),
         (("listen:", "listne:"), "Did you mean 'listen'"),
         (
             ("min_step_seconds: 1", "min_step_seconds: soon"),
@@ -77,20 +84,21 @@ def test_the_file_of_the_design_is_understood(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"),
+    ("text", "limit", "alpha"),
     [
-        ("literal:window=10000,min=1000", "Literal"),
-        ("eprocess", "EProcess"),
-        ("{name: cusum, p0: 0.0001, p1: 0.001, h: 7}", "Cusum"),
+        ("cusum", 0.001, 0.01),  # the old name of the default rule
+        ("cusum, limit: 0.02", 0.02, 0.01),  # of the ramp: the rule names none of its own
+        ("'eprocess:limit=0.002', limit: 0.02", 0.002, 0.01),
+        ("{name: eprocess, alpha: 0.05}", 0.001, 0.05),
     ],
 )
-def test_rules_are_selectable(tmp_path: Path, text: str, kind: str) -> None:
+def test_a_rule_has_its_parameters(tmp_path: Path, text: str, limit: float, alpha: float) -> None:
     from joymigrate.run.serve.gateway import settings
 
     path = tmp_path / "gateway.yaml"
-    path.write_text(GOOD.replace("rule: cusum", f"rule: {json.dumps(text)}" if text[0] != "{"
-                                 else f"rule: {text}"))  # fmt: skip
-    assert type(settings.load(path).rule()).__name__ == kind
+    path.write_text(GOOD.replace("rule: cusum", f"rule: {text}"))
+    rule = settings.load(path).rule()
+    assert (rule.limit, rule.alpha) == (limit, alpha)
 
 
 def test_a_taken_port_is_one_clear_error(
@@ -121,8 +129,7 @@ def test_simulate_answers_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[
     found = json.loads(capsys.readouterr().out)
     assert found["schema"] == "joymigrate.rollout-simulation/1"
     at = {(row["rule"], row["rate"]): row["median"] for row in found["rates"]}
-    assert at["cusum", 1.0] == 7
-    assert at["literal", 1.0] == 1000
+    assert at["eprocess", 1.0] == 3
     assert found["calendar"]["steps"][0]["weight"] == 1
     assert picture.read_text().count('<svg class="plot"') == 2
 
@@ -137,18 +144,7 @@ def test_simulate_replays_a_record(tmp_path: Path, capsys: pytest.CaptureFixture
     record.write_text("0" * 500 + "1" * 20)
     assert run(["serve", "simulate", "--failures", str(record), "--runs", "5"]) == 0
     out = capsys.readouterr().out
-    assert "cusum would have rolled back at request 507" in out
-    assert "literal would have gone on" in out
-
-
-def test_simulate_shows_what_a_burst_cap_costs(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["serve", "simulate", "--rate", "100%", "--rule", "cusum", "--burst-cap"]
-    assert run([*arguments, "--requests-per-second", "20", "--runs", "5", "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)["rates"]
-    assert [(row["rule"], row["median"]) for row in found] == [
-        ("cusum", 7),
-        ("cusum, burst cap", 120),
-    ]
+    assert "eprocess would have rolled back at request 503" in out
 
 
 @pytest.mark.parametrize(

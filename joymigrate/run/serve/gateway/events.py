@@ -14,6 +14,7 @@ from joymigrate.schema import setting
 STANDBY, RAMPING, PROMOTED = "standby", "ramping", "promoted"
 ROLLED_BACK, PAUSED = "rolled_back", "paused"
 PRIMARY, SECOND = "primary", "standby"  # the roles of the two backends
+LIMIT = 0.001  # the share of requests that may fail, where nobody says another
 ORDERS = ("resume", "pause", "rollback", "promote")
 
 
@@ -30,12 +31,11 @@ class Plan:
     max_step_seconds: float = setting(
         604_800.0, "a step without enough evidence is inconclusive after this", least=0
     )
-    limit: float = setting(0.001, "the share of failures that rolls back", least=0)
+    limit: float = setting(LIMIT, "the share of failures that is too much", above=0, most=0.99)
     confidence: float = setting(0.95, "of the proof", least=0)
     proof_from: float = setting(
         100.0, "the first weight that needs the bound at or below the limit", least=0
     )
-    burst_cap: bool = setting(False, "count one incident per server and second")
     down_seconds: float = setting(
         30.0, "a standby that fails its health checks for so long is out", least=0
     )

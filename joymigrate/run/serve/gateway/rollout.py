@@ -42,7 +42,7 @@ from joymigrate.run.serve.gateway.events import (
     Tally,
     Tick,
 )
-from joymigrate.run.serve.gateway.evidence import EProcess, Rule
+from joymigrate.run.serve.gateway.evidence import EProcess
 from joymigrate.run.serve.gateway.experiment import Experiment
 from joymigrate.run.serve.gateway.failures import CUT_OFF
 from joymigrate.run.serve.gateway.placing import Doubt
@@ -59,7 +59,7 @@ class Rollout:
     """The state machine. `handle` takes an event and returns what changed."""
 
     plan: Plan = field(default_factory=Plan)
-    make_rule: Callable[[], Rule] = EProcess
+    make_rule: Callable[[], EProcess] = EProcess
     state: str = STANDBY
     step: int = 0
     step_since: float = 0.0
@@ -77,7 +77,6 @@ class Rollout:
     suspected_since: float | None = None  # the rule tripped, the primary is being looked at
     turned_away: int = 0  # requests of this step for which the standby was too busy
     doubt: Doubt | None = None  # the answers differ, and it is open which side is wrong
-    incidents: dict[str, int] = field(default_factory=dict)  # instance -> second of the last one
     cuts: dict[str, tuple[float, int]] = field(default_factory=dict)  # instance -> when, how many
     clients: OrderedDict[str, Tally] = field(default_factory=OrderedDict)  # of the standby
     gate_open: bool = False
@@ -85,7 +84,7 @@ class Rollout:
     refused: bool = False
     changes: list[Change] = field(default_factory=list)
     last_kinds: dict[str, int] = field(default_factory=dict)  # failures of the standby by kind
-    rule: Rule = field(init=False)
+    rule: EProcess = field(init=False)
     answers: Answers = field(init=False)
     live: Experiment = field(init=False)
     needed: int = field(init=False)
@@ -210,7 +209,7 @@ class Rollout:
         return [paused]
 
     def failed(self, event: Served) -> bool:
-        """Tell the rule about a failure of the standby, capped to one incident where asked."""
+        """Tell the rule about a failure of the standby, unless it says nothing about the rest."""
         kind = event.failure or ""
         self.last_kinds[kind] = self.last_kinds.get(kind, 0) + event.count
         self.needed = self.count_needed()
@@ -218,11 +217,6 @@ class Rollout:
         if self.is_one_clients(event) or self.is_one_cut(event):
             return False
         for _ in range(event.count):
-            if self.plan.burst_cap:
-                second = int(event.time)
-                if self.incidents.get(event.instance) == second:
-                    continue
-                self.incidents[event.instance] = second
             tripped = self.rule.failure() or tripped
         return tripped
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.serve.gateway.checks import HELP, secret, url_trouble
-from joymigrate.run.serve.gateway.events import PRIMARY, SECOND, Plan
-from joymigrate.run.serve.gateway.evidence import Cusum, EProcess, Literal, Rule
+from joymigrate.run.serve.gateway.events import LIMIT, PRIMARY, SECOND, Plan
+from joymigrate.run.serve.gateway.evidence import EProcess
 from joymigrate.run.serve.gateway.fronts import (
     FORWARD,
     FROM_ENVIRONMENT,
@@ -31,12 +31,6 @@ from joymigrate.run.serve.web.keys import Key
 from joymigrate.run.serve.web.tls import Tls
 from joymigrate.schema import Source, document, load_file, read, setting
 
-RULES: dict[str, Callable[..., Rule]] = {"cusum": Cusum, "literal": Literal, "eprocess": EProcess}
-PARAMETERS: dict[str, tuple[str, ...]] = {
-    "cusum": ("p0", "p1", "h"),
-    "literal": ("limit", "window", "minimum"),
-    "eprocess": ("limit", "alpha"),
-}
 ROLES = (PRIMARY, SECOND)
 TOKEN_IDS = ("auto", "ask", "off")
 
@@ -142,19 +136,13 @@ class UpstreamTable:
 
 @dataclass(frozen=True, slots=True)
 class RuleTable:
-    """When a rollout is taken back; which parameters there are depends on the rule."""
+    """When a rollout is taken back."""
 
     SHORT = "name"
 
-    name: str = setting(help="such as cusum or literal:window=10000,minimum=1000")
-    p0: float | None = setting(None, "cusum: the share that is fine")
-    p1: float | None = setting(None, "cusum: the share that is not")
-    h: float | None = setting(None, "cusum: how much evidence it takes")
-    limit: float | None = setting(None, "literal, eprocess: the share that is too much")
-    alpha: float | None = setting(None, "eprocess: how often it may be wrong")
-    window: int | None = setting(None, "literal: requests looked at")
-    minimum: int | None = setting(None, "literal: requests before it judges")
-    min: int | None = setting(None, "the same as minimum")
+    name: str = setting(help="eprocess, or eprocess:limit=0.001,alpha=0.01")
+    limit: float | None = setting(None, "the share of failures that is too much", above=0, most=1)
+    alpha: float | None = setting(None, "how often it may be wrong", above=0, most=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +212,7 @@ class Settings:
     port: int
     upstreams: tuple[UpstreamSettings, ...]
     plan: Plan
-    rule: Callable[[], Rule]
+    rule: Callable[[], EProcess]
     sticky: str = "user"
     last_resort: bool = False  # a rolled back standby answers when the primary is down
     limits: Limits = field(default_factory=Limits)
@@ -280,7 +268,7 @@ def settings_of(file: GatewayFile, path: Path, source: Source) -> Settings:
         port=port,
         upstreams=upstreams(file.upstreams, path, source),
         plan=file.rollout.plan(),
-        rule=rule(file.rollout.rule, source.at(("rollout", "rule"))),
+        rule=rule(file.rollout.rule, source.at(("rollout", "rule")), file.rollout.limit),
         sticky=file.rollout.sticky,
         last_resort=file.rollout.last_resort,
         limits=file.limits,
@@ -366,64 +354,43 @@ def upstream(name: str, table: UpstreamTable, path: Path, source: Source) -> Ups
     )
 
 
-def rule(given: RuleTable | str, where: str | None) -> Callable[[], Rule]:
-    """`cusum`, `literal:window=10000,minimum=1000`, or a table with `name` and parameters."""
+def rule(given: RuleTable | str, where: str | None, limit: float = LIMIT) -> Callable[[], EProcess]:
+    """`eprocess`, `eprocess:alpha=0.001`, or a table with `name` and parameters.
+
+    `limit` is the one that the ramp has to prove: the rule's own where it names none.
+    `cusum` is the old name of the default rule. Its parameters, and the rule `literal`, are gone.
+    """
     table = RuleTable(given) if isinstance(given, str) else given
     name, _, rest = table.name.partition(":")
-    values: dict[str, float | int] = {
-        one.name: getattr(table, one.name)
-        for one in fields(RuleTable)
-        if one.name != "name" and getattr(table, one.name) is not None
-    }
+    name = name.strip().replace("-", "")
+    if name == "literal" or (name == "cusum" and rest):
+        raise JoyError(f"rule: '{table.name}' is gone", where=where,
+                       help="write `rule: eprocess`, or `rule: eprocess:limit=0.001,alpha=0.01`: "
+                            "the failures allowed, and how often it may be wrong")  # fmt: skip
+    if name not in ("eprocess", "cusum"):
+        raise JoyError(f"unknown rule {name!r}.{did_you_mean(name, ['eprocess'])}", where=where,
+                       help="write `rule: eprocess`")  # fmt: skip
+    values: dict[str, float | None] = {"limit": table.limit or limit, "alpha": table.alpha}
     for part in filter(None, rest.split(",")):
         key, _, text = part.partition("=")
-        values[key.strip()] = number(text, where)
-    name = name.strip().replace("-", "")
-    if name not in RULES:
-        raise JoyError(
-            f"unknown rule {name!r}.{did_you_mean(name, RULES)}",
-            where=where,
-            help=f"one of {', '.join(RULES)}",
-        )
-    if "min" in values:
-        values["minimum"] = values.pop("min")
-    for key in values:
-        if key not in PARAMETERS[name]:
-            raise JoyError(
-                f"{name} has no '{key}'.{did_you_mean(key, PARAMETERS[name])}",
-                where=where,
-                help=f"one of {', '.join(PARAMETERS[name])}",
-            )
-    sane(name, values, where)
-    return partial(RULES[name], **values)
+        key = key.strip()
+        if key not in values:
+            raise JoyError(f"eprocess has no '{key}'.{did_you_mean(key, values)}", where=where,
+                           help=f"one of {', '.join(values)}")  # fmt: skip
+        values[key] = share(key, text, where)
+    return partial(EProcess, **{key: value for key, value in values.items() if value is not None})
 
 
-def number(text: str, where: str | None) -> float | int:
-    """A number of a rule's short form."""
+def share(key: str, text: str, where: str | None) -> float:
+    """A parameter of the rule's short form: between 0 and 1."""
     try:
         value = float(text)
     except ValueError:
-        raise JoyError(f"not a number: {text!r}", where=where, help=HELP) from None
-    return int(value) if value.is_integer() and "." not in text else value
-
-
-def sane(name: str, values: Mapping[str, float | int], where: str | None) -> None:
-    """Parameters that make no rule at all."""
-    bad = [key for key, value in values.items() if value <= 0]
-    p0, p1 = values.get("p0", Cusum().p0), values.get("p1", Cusum().p1)
-    if name == "cusum" and not 0 < p0 < p1 < 1:
-        bad = ["p0", "p1"]
-    whole = (values.get(key, 1) for key in ("window", "minimum"))
-    if not all(float(value).is_integer() for value in whole):
-        bad = ["window", "minimum"]
-    if values.get("minimum", 1) > values.get("window", 10_000):
-        bad = ["minimum"]
-    if bad:
-        raise JoyError(
-            f"{name}: {', '.join(bad)} make no rule: {dict(values)}",
-            where=where,
-            help="0 < p0 < p1 < 1, h > 0; minimum <= window, both whole numbers",
-        )
+        value = -1.0
+    if not 0 < value < 1:
+        raise JoyError(f"eprocess: {key} is between 0 and 1, got {text!r}", where=where,
+                       help="for example eprocess:limit=0.001,alpha=0.01")  # fmt: skip
+    return value
 
 
 def address(raw: str, source: Source) -> tuple[str, int]:

@@ -43,6 +43,7 @@ KEPT_MS = 600_000  # events older than this may be dropped once a snapshot holds
 STALE_SECONDS = 120.0  # who did not read for so long begins again at the snapshot
 HELD = 100_000  # events kept while Redis is away; then the oldest successes go
 RETRY_SECONDS = 1.0
+GONE = {("burst_cap", False)}  # of older plans, where it meant nothing
 ORDER_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
 KINDS = {kind.__name__: kind for kind in (Served, Compared, Observed, Health, Tick, Gate, Order)}
@@ -303,4 +304,5 @@ def complete_identity(identity: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(plan, dict):
         return identity
     defaults = orjson.loads(orjson.dumps(asdict(Plan())))
-    return {**identity, "plan": {**defaults, **plan}}
+    kept = {key: value for key, value in plan.items() if (key, value) not in GONE}
+    return {**identity, "plan": {**defaults, **kept}}

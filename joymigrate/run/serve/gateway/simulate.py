@@ -22,7 +22,7 @@ from joymigrate.run.serve.gateway.events import (
     Served,
     Tick,
 )
-from joymigrate.run.serve.gateway.evidence import Rule
+from joymigrate.run.serve.gateway.evidence import EProcess
 from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.streams import Outcome, bernoulli, resample
 
@@ -54,7 +54,7 @@ class Delays:
         return self.delays[place] if place < len(self.delays) else None
 
 
-def start_ramp(plan: Plan, rule: Callable[[], Rule]) -> Rollout:
+def start_ramp(plan: Plan, rule: Callable[[], EProcess]) -> Rollout:
     """A rollout that has just begun its ramp at time 0."""
     # A stream of outcomes has no texts: what pairs of answers add is not simulated.
     rollout = Rollout(replace(plan, start="manual", min_step_pairs=0), rule)
@@ -70,14 +70,12 @@ def until_rollback(
     """Standby requests until the rollback, or None within `horizon` of them."""
     done = 0
     for outcome in stream:
-        left = min(outcome.count, horizon - done)
-        while left:
-            count = min(left, rollout.rule.trips_after or left)
-            done, left = done + count, left - count
-            time = done / requests_per_s if outcome.time is None else outcome.time
-            rollout.handle(Served(time, SECOND, outcome.failure, count, outcome.instance))
-            if rollout.state == ROLLED_BACK:
-                return done
+        count = min(outcome.count, horizon - done)
+        done += count
+        time = done / requests_per_s if outcome.time is None else outcome.time
+        rollout.handle(Served(time, SECOND, outcome.failure, count, outcome.instance))
+        if rollout.state == ROLLED_BACK:
+            return done
         if done >= horizon:
             return None
     return None
@@ -86,7 +84,7 @@ def until_rollback(
 def characterise(
     name: str,
     plan: Plan,
-    rule: Callable[[], Rule],
+    rule: Callable[[], EProcess],
     *,
     rate: float | None = None,
     record: Sequence[Outcome] = (),
@@ -110,7 +108,7 @@ def characterise(
 
 
 def promoted_share(
-    plan: Plan, rule: Callable[[], Rule], *, rate: float, runs: int, horizon: int, seed: int = 0
+    plan: Plan, rule: Callable[[], EProcess], *, rate: float, runs: int, horizon: int, seed: int = 0
 ) -> float:
     """Share of the runs at a true failure rate that are promoted within `horizon` requests."""
     rng = random.Random(f"{seed} {rate} promotion")
@@ -149,7 +147,9 @@ class Replayed:
     upper_bound: float
 
 
-def replay(name: str, plan: Plan, rule: Callable[[], Rule], record: Sequence[Outcome]) -> Replayed:
+def replay(
+    name: str, plan: Plan, rule: Callable[[], EProcess], record: Sequence[Outcome]
+) -> Replayed:
     """Feed the record once, in order, with its own times."""
     rollout = start_ramp(plan, rule)
     first = record[0].time or 0.0
@@ -198,7 +198,7 @@ class Calendar:
 
 def calendar(
     plan: Plan,
-    rule: Callable[[], Rule],
+    rule: Callable[[], EProcess],
     *,
     requests_per_s: float,
     shadow: float = 0.0,

@@ -10,7 +10,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.gateway import settings, simulate, streams
 from joymigrate.run.serve.gateway.events import Plan
-from joymigrate.run.serve.gateway.evidence import Rule
+from joymigrate.run.serve.gateway.evidence import EProcess
 from joymigrate.run.serve.gateway.simulate import Delays
 from joymigrate.run.serve.gateway.streams import Outcome
 
@@ -48,7 +48,6 @@ class Question:
     requests_per_s: float | None = None
     shadow: float = 0.0
     config: Path | None = None
-    burst_cap: bool = False
     standby_per_s: float = 100.0
 
 
@@ -56,24 +55,17 @@ def answer(asked: Question) -> tuple[dict[str, Any], dict[str, list[Delays]]]:
     """The simulation's JSON, and the curves for a picture."""
     plan, rules = plan_and_rules(asked)
     quick = replace(plan, min_step_seconds=0.0)
-    plans = dict.fromkeys(rules, quick)
-    if asked.burst_cap and not plan.burst_cap:
-        # The cap's price shows beside the same rule without it.
-        for name in list(rules):
-            capped = f"{name}, burst cap"
-            rules[capped], plans[capped] = rules[name], replace(quick, burst_cap=True)
     record = streams.read(asked.record, asked.upstream) if asked.record else []
     rates = asked.rates or (() if record else RATES)
     curves: dict[str, list[Delays]] = {
-        name: [run(name, plans[name], rule, asked, rate) for rate in rates]
-        + ([run(name, plans[name], rule, asked, None, record)] if record else [])
+        name: [run(name, quick, rule, asked, rate) for rate in rates]
+        + ([run(name, quick, rule, asked, None, record)] if record else [])
         for name, rule in rules.items()
     }
     found: dict[str, Any] = {
         "schema": SCHEMA,
         "runs": asked.runs,
         "seed": asked.seed,
-        "burst_cap": plan.burst_cap or asked.burst_cap,
         "rules": {name: rule().describe() for name, rule in rules.items()},
         "rates": [row(delays, asked.horizon) for rows in curves.values() for delays in rows],
     }
@@ -85,7 +77,7 @@ def answer(asked: Question) -> tuple[dict[str, Any], dict[str, list[Delays]]]:
                 "rate": plan.limit * factor,
                 "runs": runs,
                 "promoted_share": simulate.promoted_share(
-                    plans[name], rule, rate=plan.limit * factor, runs=runs,
+                    quick, rule, rate=plan.limit * factor, runs=runs,
                     horizon=asked.horizon, seed=asked.seed,
                 ),
             }
@@ -94,7 +86,7 @@ def answer(asked: Question) -> tuple[dict[str, Any], dict[str, list[Delays]]]:
         ]  # fmt: skip
     if record:
         found["replay"] = [
-            asdict(simulate.replay(name, plans[name], rule, record)) for name, rule in rules.items()
+            asdict(simulate.replay(name, quick, rule, record)) for name, rule in rules.items()
         ]
     if asked.requests_per_s is not None:
         first = next(iter(rules.values()))
@@ -115,7 +107,7 @@ def answer(asked: Question) -> tuple[dict[str, Any], dict[str, list[Delays]]]:
 def run(
     name: str,
     plan: Plan,
-    rule: Callable[[], Rule],
+    rule: Callable[[], EProcess],
     asked: Question,
     rate: float | None,
     record: Sequence[Outcome] = (),
@@ -134,16 +126,14 @@ def run(
     )
 
 
-def plan_and_rules(asked: Question) -> tuple[Plan, dict[str, Callable[[], Rule]]]:
-    """The plan, and the rules by name: the user's, the file's, else the default and the literal."""
+def plan_and_rules(asked: Question) -> tuple[Plan, dict[str, Callable[[], EProcess]]]:
+    """The plan, and the rules by name: the user's, the file's, else the default."""
     here = str(asked.config or "command line")
     loaded = settings.load(asked.config) if asked.config else None
     plan = loaded.plan if loaded else Plan()
     if asked.rules:
-        return plan, {text: settings.rule(text, here) for text in asked.rules}
-    if loaded:
-        return plan, {"configured": loaded.rule, "literal": settings.rule("literal", here)}
-    return plan, {name: settings.rule(name, here) for name in ("cusum", "literal")}
+        return plan, {text: settings.rule(text, here, plan.limit) for text in asked.rules}
+    return plan, {"configured": loaded.rule} if loaded else {"eprocess": EProcess}
 
 
 def horizon_of(rate: float, horizon: int) -> int:

@@ -17,7 +17,7 @@ from joymigrate.run.serve.monitor.service import PAGE
 from .conftest import Bench, Table, ramp
 
 SECTIONS = {
-    "rollout": {**ramp(50), "rule": "literal"},
+    "rollout": {**ramp(50), "rule": "eprocess:limit=0.9"},
     "monitor": {"devices": False, "interval_seconds": 0.1},
 }
 

@@ -188,7 +188,7 @@ def test_what_may_change_alive_is_a_list_of_names(tmp_path: Path) -> None:
     refuse_changes(before, settings.parse({**raw, "cors": {"origins": ["https://x"]}}, path))
     for more in (
         {"listen": "127.0.0.1:9"}, {"sticky": 1}, {"limits": {"attempts": 2}},
-        {"rollout": {"rule": "cusum"}}, {"state": "other.json"},
+        {"rollout": {"rule": "eprocess:alpha=0.02"}}, {"state": "other.json"},
         {"tls": {"certificate": "c.pem"}},
     ):  # fmt: skip
         with pytest.raises(JoyError):

@@ -25,14 +25,14 @@ from joymigrate.run.serve.gateway.events import (
     Served,
     Tick,
 )
-from joymigrate.run.serve.gateway.evidence import Cusum, EProcess, Literal
+from joymigrate.run.serve.gateway.evidence import EProcess
 from joymigrate.run.serve.gateway.rollout import Rollout
 
 PLAN = Plan(min_step_seconds=60, min_step_pairs=0)  # pairs have tests of their own
 
 
 def started(plan: Plan = PLAN) -> Rollout:
-    rollout = Rollout(plan, Cusum)
+    rollout = Rollout(plan)
     rollout.handle(Gate(0, True, "test"))
     rollout.handle(Health(0, SECOND, True))
     return rollout
@@ -112,7 +112,7 @@ def test_all_traffic_needs_the_bound_at_the_limit() -> None:
 
 def test_above_the_limit_rolls_back_and_stays_there() -> None:
     rollout = at(20)
-    fail(rollout, 6)
+    fail(rollout, 2)
     assert rollout.state == "ramping"
     fail(rollout, 1)
     assert (rollout.state, rollout.weight) == ("rolled_back", 0)
@@ -136,7 +136,7 @@ def test_a_promoted_standby_is_still_watched() -> None:
     [
         (100, 100, "paused"),
         (0, 100, "rolled_back"),
-        (20, 100, "rolled_back"),
+        (5, 100, "rolled_back"),
         (0, 0, "rolled_back"),
     ],
 )
@@ -245,26 +245,6 @@ def test_shadow_requests_count_as_evidence_before_the_ramp() -> None:
     assert rollout.state == "rolled_back"
 
 
-def test_with_a_burst_cap_one_restart_is_one_incident() -> None:
-    rollout = at(20, replace(PLAN, burst_cap=True))
-    for _ in range(50):
-        rollout.handle(Served(1000.2, SECOND, "status_500", instance="a"))
-    assert rollout.state == "ramping"
-    for second in range(1001, 1007):
-        rollout.handle(Served(second, SECOND, "status_500", instance="a"))
-    assert rollout.state == "rolled_back"
-
-
-def test_the_rule_can_be_another_one() -> None:
-    rollout = Rollout(PLAN, lambda: Literal(window=10_000, minimum=1000))
-    rollout.handle(Gate(0, True, ""))
-    rollout.handle(Health(0, SECOND, True))
-    fail(rollout, 999)
-    assert rollout.state == "ramping"
-    fail(rollout, 1)
-    assert rollout.state == "rolled_back"
-
-
 events: st.SearchStrategy[Callable[[float], Event]] = st.one_of(
     st.builds(
         lambda role, bad, count: lambda t: Served(t, role, "x" if bad else None, count),
@@ -293,7 +273,7 @@ def test_a_restart_at_any_moment_changes_nothing(made: list[Callable[[float], Ev
     for number, make in enumerate(made):
         rollout.handle(make(number * 31.0))
     saved = json.loads(json.dumps(rollout.snapshot()))
-    again = Rollout(PLAN, Cusum)
+    again = Rollout(PLAN)
     again.restore(saved)
     assert (again.state, again.weight) == (rollout.state, rollout.weight)
     assert again.snapshot() == rollout.snapshot()
@@ -338,7 +318,7 @@ def test_one_client_who_asks_for_odd_things_decides_nothing() -> None:
 
 def test_streams_that_a_restart_cuts_are_one_event() -> None:
     rollout = at(20)
-    for instance in "abc":
+    for instance in "ab":
         for _ in range(7):
             rollout.handle(Served(1000.2, SECOND, "truncated", instance=instance))
     assert rollout.state == "ramping"

@@ -98,7 +98,7 @@ def test_counters_sum_to_what_clients_counted(table: Table) -> None:
         assert f'joymigrate_requests_total{{outcome="ok"}} {float(seen["ok"])}' in text
 
     faults = {"reset": 0.1, "status_500": 0.1, "cut": 0.1}
-    table.run(scenario, npu=faults, rollout={**ramp(50), "rule": "literal"})
+    table.run(scenario, npu=faults, rollout={**ramp(50), "rule": "eprocess:limit=0.9"})
 
 
 def test_the_ramp_walks_to_promotion_on_evidence(table: Table) -> None:
@@ -563,7 +563,7 @@ def test_the_request_log_feeds_the_simulation(table: Table) -> None:
             await bench.ask(f"{number}")
         seen.append(bench.npu.seen)
 
-    table.run(scenario, npu={"reset": 0.3}, rollout={**ramp(50), "rule": "literal"},
+    table.run(scenario, npu={"reset": 0.3}, rollout={**ramp(50), "rule": "eprocess:limit=0.9"},
               log="requests.jsonl")  # fmt: skip
     from joymigrate.run.serve.gateway import streams
 

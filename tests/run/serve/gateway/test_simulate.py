@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.gateway import simulate, streams
 from joymigrate.run.serve.gateway.events import Plan
-from joymigrate.run.serve.gateway.evidence import Cusum, Literal, Rule
+from joymigrate.run.serve.gateway.evidence import EProcess
 from joymigrate.run.serve.gateway.streams import Outcome
 
 PLAN = Plan(min_step_seconds=0)
@@ -28,7 +27,7 @@ RUNS = 2000
     ],
 )
 def test_a_healthy_standby_is_hardly_ever_rolled_back(rate: float, allowed: float) -> None:
-    seen = simulate.characterise("cusum", PLAN, Cusum, rate=rate, runs=RUNS, horizon=100_000)
+    seen = simulate.characterise("eprocess", PLAN, EProcess, rate=rate, runs=RUNS, horizon=100_000)
     assert seen.share <= allowed
 
 
@@ -39,12 +38,12 @@ def test_a_healthy_standby_is_hardly_ever_rolled_back(rate: float, allowed: floa
         (1.0, 10),
         pytest.param(0.1, 200, marks=pytest.mark.slow),  # between the two others
         (0.01, 2500),
-        pytest.param(0.005, 5000, marks=pytest.mark.slow),
-        pytest.param(0.002, 25_000, marks=pytest.mark.slow),
+        pytest.param(0.005, 7000, marks=pytest.mark.slow),
+        pytest.param(0.002, 75_000, marks=pytest.mark.slow),
     ],
 )
 def test_a_failing_standby_is_rolled_back_in_time(rate: float, within: int) -> None:
-    seen = simulate.characterise("cusum", PLAN, Cusum, rate=rate, runs=RUNS, horizon=1_000_000)
+    seen = simulate.characterise("eprocess", PLAN, EProcess, rate=rate, runs=400, horizon=1_000_000)
     delay = seen.quantile(0.99)
     assert delay is not None
     assert delay <= within
@@ -61,24 +60,14 @@ def test_a_synthetic_stream_has_its_rate() -> None:
 
 
 def test_a_ramp_of_30000_requests_a_day_needs_eleven_days_of_proof_at_one_percent() -> None:
-    found = simulate.calendar(Plan(), Cusum, requests_per_s=30_000 / 86_400, runs=5)
+    found = simulate.calendar(Plan(), EProcess, requests_per_s=30_000 / 86_400, runs=5)
     assert found.steps[0].proof_seconds / 86_400 == pytest.approx(10.97, abs=0.01)
     assert found.promoted is not None
 
 
 def test_shadow_requests_shorten_the_proof_to_hours() -> None:
-    found = simulate.calendar(Plan(), Cusum, requests_per_s=30_000 / 86_400, shadow=20, runs=5)
+    found = simulate.calendar(Plan(), EProcess, requests_per_s=30_000 / 86_400, shadow=20, runs=5)
     assert found.steps[0].proof_seconds / 3600 < 13
-
-
-def test_a_burst_cap_costs_detection_delay() -> None:
-    def delay(cap: bool) -> int:
-        plan = Plan(min_step_seconds=0, burst_cap=cap)
-        seen = simulate.characterise("cusum", plan, Cusum, rate=1.0, runs=20, requests_per_s=100)
-        return seen.quantile(0.99) or 0
-
-    assert delay(False) == 7
-    assert delay(True) > 500, "one incident a second at 100 requests a second"
 
 
 def test_a_recorded_stream_says_when_it_would_have_rolled_back(tmp_path: Path) -> None:
@@ -88,9 +77,9 @@ def test_a_recorded_stream_says_when_it_would_have_rolled_back(tmp_path: Path) -
     lines += ['{"time": 1, "upstream": "gpu", "failure": null}']
     path.write_text("\n".join(lines))
     record = streams.read(path, "npu")
-    found = simulate.replay("cusum", PLAN, Cusum, record)
+    found = simulate.replay("eprocess", PLAN, EProcess, record)
     assert (found.requests, found.failures) == (120, 20)
-    assert (found.rolled_back_at, found.time) == (107, 106.0)
+    assert (found.rolled_back_at, found.time) == (103, 102.0)
 
 
 @pytest.mark.parametrize(
@@ -112,18 +101,19 @@ def test_a_text_of_zeros_and_ones_is_a_record(tmp_path: Path) -> None:
 
 def test_resampling_keeps_bursts_together() -> None:
     record = [Outcome(None)] * 990 + [Outcome("reset")] * 10
-    seen = simulate.characterise("cusum", PLAN, Cusum, record=record, runs=20, block=1000)
+    seen = simulate.characterise("eprocess", PLAN, EProcess, record=record, runs=20, block=1000)
     assert seen.share == 1.0
 
 
-@pytest.mark.parametrize("make", [Cusum, lambda: Literal(minimum=1000)])
-def test_runs_of_successes_do_not_change_a_delay(make: Callable[[], Rule]) -> None:
+def test_runs_of_successes_do_not_change_a_delay() -> None:
     def single(stream: list[Outcome]) -> list[Outcome]:
         return [Outcome(o.failure) for o in stream for _ in range(o.count)]
 
     rng = random.Random(3)
     for _ in range(10):
         stream = list(islice(streams.bernoulli(0.005, rng), 60))
-        whole = simulate.until_rollback(simulate.start_ramp(PLAN, make), stream, 10**6, 100)
-        one = simulate.until_rollback(simulate.start_ramp(PLAN, make), single(stream), 10**6, 100)
+        whole = simulate.until_rollback(simulate.start_ramp(PLAN, EProcess), stream, 10**6, 100)
+        one = simulate.until_rollback(
+            simulate.start_ramp(PLAN, EProcess), single(stream), 10**6, 100
+        )
         assert whole == one
