@@ -44,6 +44,7 @@ ROWS: list[list[str]] = [
         "run.train.quantise",
         "run.serve.engine",
         "run.cluster",
+        "lookup",
     ],
     ["run.train"],
     ["run.serve.gateway", "run.serve.ranking", "run.render", "run.bundle"],

@@ -1,4 +1,4 @@
-"""Explain a rule: what it looks for, what it writes on which chip, with examples."""
+"""Explain a name: a rule, an API, an operator, a package, an error code, a variable, a tool."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from joymigrate.evidence import count_grades, grade_line
 
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
+    from joymigrate.model import Rule
     from joymigrate.rewrite.codemod import Codemod
 
 FORMATS = ("text", "json", "md")
@@ -24,7 +25,7 @@ FORMATS = ("text", "json", "md")
 
 def command(
     rules: list[str] | None = typer.Argument(
-        None, metavar="RULE...", help="Rule ids or names, as in JM101."
+        None, metavar="NAME...", help="JM101, torch.cuda.Event, aten::lgamma, flash_attn, 107027."
     ),
     everything: bool = typer.Option(False, "--list", help="Name all rules."),
     check: bool = typer.Option(
@@ -38,7 +39,7 @@ def command(
     ),
     lang: str | None = LANG,
 ) -> int:
-    """Explain a rule: what it looks for, what it writes on which chip, with examples."""
+    """Explain names: rules, APIs, operators, packages, error codes, variables, tools."""
     from joymigrate import chips, config
     from joymigrate.report import json_
     from joymigrate.report import rules as book
@@ -64,10 +65,14 @@ def command(
         emit(texts[format](), output)
         return Exit.OK
     if not rules:
-        raise JoyError("no rule to explain", help="joymigrate explain JM101, or --list")
+        raise JoyError("no name to explain", help="joymigrate explain JM101, or --list")
     from joymigrate.rewrite.cards import MultiCard
 
     told = [*added, MultiCard.rule()]  # which only `rewrite --multi-card` applies
+    known = {**load(chip, source), **{one.id: one for one in told}}
+    ids = {*known, *(one.name for one in known.values())}
+    if not all(rule.upper() in ids or rule.lower() in ids for rule in rules):
+        return explain_names(rules, ids, told, chip, source, format, say.lang, output)
     found = [book.translate(book.explain(rule, chip, source, told), say) for rule in rules]
     if format == "json":
         data = book.document(found[0]) if len(found) == 1 else book.list_of(found)
@@ -78,6 +83,44 @@ def command(
     if format == "md":
         shown.append(grade_line(count_grades("documented" for _ in found), say) + "\n")
     emit("\n".join(shown), output)
+    return Exit.OK
+
+
+def explain_names(
+    names: list[str],
+    ids: set[str],
+    added: list[Rule],
+    chip: Chip,
+    origin: Chip,
+    format: str,
+    lang: str,
+    output: Path | None,
+) -> int:
+    """Explain names of any kind; one that nothing is known of is an error with the nearest."""
+    from joymigrate import lookup
+    from joymigrate.language import with_texts
+    from joymigrate.report import json_
+    from joymigrate.report import names as report
+    from joymigrate.report import rules as book
+
+    found = []
+    for name in names:
+        if name.upper() in ids or name.lower() in ids:
+            found.append(report.describe_rule(name, book.explain(name, chip, origin, added)))
+            continue
+        known = lookup.find(name, chip, origin)
+        if not known:
+            near = lookup.suggest(name, sorted(ids), chip, origin)
+            help = f"near: {', '.join(near)}" if near else "joymigrate scan names what it knows"
+            what = "rule" if name[:2].upper() == "JM" else "name"
+            raise JoyError(f"unknown {what} '{name[:200]}'.{did_you_mean(name, near)}", help=help)
+        found += known
+    texts = {
+        "text": lambda: report.text(found, lang),
+        "json": lambda: json_.dumps(with_texts(report.document(found, chip.name))),
+        "md": lambda: report.markdown(found, lang),
+    }
+    emit(texts[format](), output)
     return Exit.OK
 
 

@@ -40,6 +40,35 @@ def test_json_has_the_contract(joy: Joy) -> None:
     assert [one["rule"] for one in several["rules"]] == ["JM101", "JM130"]
 
 
+def test_any_name_is_explained_line_by_line(joy: Joy) -> None:
+    told = joy("explain", "torch.cuda.mem_get_info", "aten::lgamma", "JM130")
+    assert (told.code, told.err) == (0, "")
+    heads = [line for line in told.lines if line and not line.startswith(" ")]
+    assert heads[:3] == [
+        "torch.cuda.mem_get_info: an API",
+        "aten::lgamma: an operator",
+        "JM130: a rule",
+    ]
+    direct = told.lines[1]
+    assert direct.startswith("  ascend [direct]: torch.npu.mem_get_info; safe; torch-npu 2.2 and")
+    assert "JM101 (documented: torch-npu " in direct
+
+
+def test_names_have_the_contract(joy: Joy) -> None:
+    document = json.loads(joy("explain", "flash_attn", "JM130", "--format", "json").out)
+    assert document["schema"] == "joymigrate.names/1"
+    assert [one["kind"] for one in document["names"]] == ["package", "import", "rule"]
+    for one in document["names"]:
+        assert all(said["grade"] == "documented" for said in one["statements"])
+    assert document["grades"]["measured"] == 0
+
+
+def test_names_are_told_in_chinese_and_in_markdown(joy: Joy) -> None:
+    assert "aten::lgamma：算子" in joy("explain", "aten::lgamma", "--lang", "zh").out
+    told = joy("explain", "aten::lgamma", "--format", "md")
+    assert told.lines[0] == "## aten::lgamma: an operator"
+
+
 def test_list_names_every_rule(joy: Joy) -> None:
     told = joy("explain", "--list")
     rows = json.loads(joy("explain", "--list", "--format", "json").out)["rules"]
@@ -63,7 +92,9 @@ def test_markdown_goes_to_a_file(joy: Joy) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("explain",), "no rule to explain"),
+        (("explain",), "no name to explain"),
+        (("explain", "torch.cuda.mem_get_inf"), "Did you mean 'torch.cuda.mem_get_info'?"),
+        (("explain", "JM101", "qqqqqqqq"), "unknown name 'qqqqqqqq'"),
         (("explain", "JM9"), "unknown rule 'JM9'. Did you mean 'JM"),
         (("explain", "JM101", "--to", "asend"), "Did you mean 'ascend'?"),
         (("explain", "JM101", "--format", "html"), "--format does not know 'html'"),

@@ -1,0 +1,104 @@
+"""What lists know of a name: operators, distributions, and names of the chips' own packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from joymigrate.chips import Chip
+from joymigrate.chips.advice import normalise_name
+from joymigrate.errors import JoyError
+from joymigrate.language import Text
+from joymigrate.lookup.described import Statement
+from joymigrate.lookup.written import begin
+from joymigrate.profile.oplist import OpList, Status, of
+from joymigrate.profile.support import Support
+
+WORDS = {
+    Status.NATIVE: "a kernel of the chip computes it",
+    Status.FUSED: "the chip computes it inside a larger kernel",
+    Status.COMPOSITE: "torch makes it of other operators, or it is a view",
+    Status.CPU_FALLBACK: "it runs on the CPU, with copies both ways",
+    Status.MISSING: "it fails on the chip",
+    Status.UNKNOWN: "nobody has said whether the chip has it",
+}
+DTYPES = "dtypes: {dtypes}"
+INSTEAD = "instead: {instead}"
+KERNELS = "kernels: {kernels}"
+TAKE = "install {package}"
+RANGE = "versions {versions}"
+COVERS = "covers {what}"
+NO_ARM = "no wheel for 64-bit Arm"
+OWN = "a name of the chip's own package"
+
+
+def list_operators(chips: Sequence[Chip]) -> Iterator[OpList]:
+    """The operator lists of the chips that have one."""
+    for chip in chips:
+        try:
+            yield of(chip)
+        except JoyError:
+            continue
+
+
+def describe_operator(op: str, chips: Sequence[Chip]) -> Iterator[Statement]:
+    """How each chip runs an operator, `aten::lgamma` or `aten::add.Tensor`; nothing where no list
+    has it."""
+    bare, _, overload = op.partition(".")
+    for known in list_operators(chips):
+        named = known.overloads(bare)
+        if bare in named or (named and not overload) or op in named:
+            found = known.status(bare, overload or None)
+            yield read_support(found, known)
+
+
+def read_support(found: Support, known: OpList) -> Statement:
+    """One list's statement."""
+    return Statement(
+        chips=(known.chip.name,),
+        text=Text.join(
+            "; ",
+            (
+                WORDS[found.status],
+                found.note,
+                Text(DTYPES, dtypes=" ".join(found.dtypes)) if found.dtypes else "",
+                Text(KERNELS, kernels=" ".join(found.kernels[:3])) if found.kernels else "",
+                Text(INSTEAD, instead=found.alternative) if found.alternative else "",
+            ),
+        ),
+        since=f"{known.chip.distribution} {known.version}",
+        tier=found.status.value,
+        source=found.source,
+        grade=found.grade,
+    )
+
+
+def describe_package(name: str, chips: Sequence[Chip]) -> Iterator[Statement]:
+    """What to do about a distribution on each chip, as far as its data says."""
+    for chip in chips:
+        found = chip.package_advice(normalise_name(name))
+        if found is None:
+            continue
+        yield Statement(
+            chips=(chip.name,),
+            text=Text.join(
+                "; ",
+                (
+                    Text(TAKE, package=found.to) if found.to else "",
+                    Text(RANGE, versions=found.versions) if found.versions else "",
+                    Text(COVERS, what=found.covers) if found.covers else "",
+                    found.note,
+                    NO_ARM if found.aarch64 is False else "",
+                ),
+            ),
+            becomes=found.to,
+            tier=found.tier.value,
+            source=f"{found.source} ({found.date})" if found.date else found.source,
+        )
+
+
+def describe_own(name: str, chips: Sequence[Chip]) -> Iterator[Statement]:
+    """A name below a chip's own module or package: in which releases it is."""
+    for chip in chips:
+        if chip.exists(name) or (chip.package == name and chip.name_list()):
+            since, source = begin(name, chip)
+            yield Statement((chip.name,), Text(OWN), becomes=name, since=since, source=source)
