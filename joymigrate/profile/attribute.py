@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from joymigrate.language import Text
 from joymigrate.profile.kernel_names import dtype_in, operator_of
+from joymigrate.profile.readers.binder import WHOLE_GRAPH
 from joymigrate.profile.readers.names import is_operator
 from joymigrate.profile.table import (
     EMPTY,
@@ -26,10 +27,12 @@ from joymigrate.profile.table import (
 )
 
 CAPTURE, SAME, NAME = "capture", "same kernel", "kernel name"
+COPY = "copy"
 LEAST = 0.5  # part of a replay's kernels that a capture has to explain
 ALIKE = 0.9  # part of a kernel's launches that one operator makes, where order alone pairs them
 REASONS = {
     "graph": "replayed by a graph, and no capture explains it",
+    "whole graph": "a graph that was recorded without its kernels",
     "launch": "its launch was not recorded",
     "process": "several processes launched work with its number",
     "operator": "launched outside of any operator",
@@ -189,13 +192,13 @@ def find_same(
     """Share kernels among the operators that launch the same ones elsewhere."""
     owners: dict[str, Counter[str]] = defaultdict(Counter)
     for source in {id(t): t for t in (trace, *sources)}.values():
-        for kernel in source.kernels:
+        for kernel in () if source.ran else source.kernels:
             if is_operator(kernel.operator):
                 owners[kernel.name][kernel.operator] += kernel.calls
     table, rest = OpTable(), []
     for one in left:
         known = owners.get(one.name)
-        if not known or one.kind == "copy":
+        if not known or one.kind in (COPY, WHOLE_GRAPH):
             rest.append(one)
             continue
         total = sum(known.values())
@@ -211,7 +214,7 @@ def find_by_name(trace: Trace, left: list[Loose], found: Attribution) -> list[Lo
     """What the kernels' own names say; the rest."""
     table, rest = OpTable(), []
     for one in left:
-        name, _ = operator_of(one.name)
+        name = operator_of(one.name)[0] if one.kind != WHOLE_GRAPH else ""
         if name:
             add(table, name, one, 1.0, dtype_in(one.name))
             found.by[NAME] = found.by.get(NAME, 0.0) + one.device_us

@@ -15,7 +15,7 @@ from joymigrate.errors import JoyError
 from joymigrate.evidence import count_grades, reaches, weakest
 from joymigrate.language import Text
 from joymigrate.profile import alternatives
-from joymigrate.profile.attribute import attribute
+from joymigrate.profile.attribute import NAME, attribute
 from joymigrate.profile.judge import Judge, hide_composite
 from joymigrate.profile.oplist.lists import OpList
 from joymigrate.profile.support import Status, Support, Verdict
@@ -24,6 +24,7 @@ from joymigrate.profile.table import NONE, PHASES, Loose, OpTable, Signature, Tr
 INSIDE = "inside {name}, which the chip runs as a whole"
 KERNELS = "a kernel that ran on the chip"
 OWN_PROCESSOR = "ran on the chip's own processor (AI CPU), which is slow"
+SUM_ERROR = 1e-6  # of the device's time: sums in another order round otherwise
 SITES = 20  # call sites kept per operator
 NOTES = 4  # reasons given per operator
 
@@ -113,13 +114,29 @@ class Coverage:
     traces: tuple[str, ...]
     notes: tuple[str, ...]
     loose: tuple[Loose, ...] = ()
+    device_us: float = 0.0  # owned_us + by_name_us + loose_us, which `cover` checks
     found_by: dict[str, float] = field(default_factory=dict)
     phases: dict[str, PhaseSeen] = field(default_factory=dict)
 
     @property
+    def by_name_us(self) -> float:
+        """Device time whose operator is known by the kernel's name alone."""
+        return self.found_by.get(NAME, 0.0)
+
+    @property
+    def loose_us(self) -> float:
+        """Device time that belongs to nobody."""
+        return sum(one.device_us for one in self.loose)
+
+    @property
+    def owned_us(self) -> float:
+        """Device time of operators that were seen to launch it, or the same kernel."""
+        return max(0.0, self.device_us - self.by_name_us - self.loose_us)
+
+    @property
     def unattributed_us(self) -> float:
         """Device time that nobody can say anything about; part of what `share.time` divides by."""
-        return sum(one.device_us for one in self.loose) if self.basis == "device" else 0.0
+        return self.loose_us if self.basis == "device" else 0.0
 
     def packages(self) -> dict[str, tuple[int, float]]:
         """What has to be installed beside the chip's torch package: operators, µs that need it."""
@@ -140,7 +157,7 @@ class Coverage:
             op if reaches(op.grade, grade) else replace(op, status=Status.UNKNOWN)
             for op in self.ops
         ]
-        return share_of(ops, self.basis, sum(one.device_us for one in self.loose))
+        return share_of(ops, self.basis, self.loose_us)
 
     def gaps(self) -> tuple[Covered, ...]:
         """Operators that do not stay on the chip, by time, then by calls."""
@@ -367,14 +384,17 @@ def cover(traces: Iterable[Trace], oplist: OpList, captures: Sequence[Trace] = (
         for _, joined in owners.rows:
             counter.take(joined)
     found = counter.results()
-    if not found:
+    device_us = sum(trace.device_us for trace in read)
+    loose_us = sum(one.device_us for one in loose)
+    check_sum(device_us, sum(op.device_us for op in found) + loose_us)
+    if not found and not loose_us:
         names = ", ".join(t.path.name for t in read)
         raise JoyError(
             "no operators in this recording: there is nothing to judge",
             where=names,
             help="record with CPU activities, or with joymigrate profile record",
         )
-    basis = "device" if loose or found_by else basis_of(found)
+    basis = "device" if device_us else basis_of(found)
     known = alternatives.load(oplist)
     ops = [
         op if op.status.supported else replace(op, alternative=known.of(op.op, op.alternative))
@@ -392,14 +412,21 @@ def cover(traces: Iterable[Trace], oplist: OpList, captures: Sequence[Trace] = (
         torch=oplist.torch,
         source=str(oplist.release),
         ops=tuple(ops),
-        share=share_of(ops, basis, sum(one.device_us for one in loose)),
+        share=share_of(ops, basis, loose_us),
         basis=basis,
+        device_us=device_us,
         traces=tuple(str(t.path) for t in read),
         notes=tuple(notes),
         loose=tuple(sorted(loose, key=lambda one: -one.device_us)),
         found_by=found_by,
         phases=counter.seen(any(trace.kind == "recorded" for trace in read)),
     )
+
+
+def check_sum(total_us: float, counted_us: float) -> None:
+    """Every microsecond of the device is counted once: what a share divides by is all of it."""
+    if abs(total_us - counted_us) > SUM_ERROR * total_us + 1e-3:
+        raise RuntimeError(f"{counted_us} of {total_us} µs of device time are accounted for")
 
 
 def mark(trace: Trace, oplist: OpList) -> list[tuple[int, Support]]:
@@ -449,11 +476,12 @@ def share_of(ops: Sequence[Covered], basis: str, unattributed_us: float = 0.0) -
     calls = sum(op.calls for op in ops)
     total = sum(weight(op, basis) for op in ops)
     total += unattributed_us if basis == "device" else 0.0
+    nothing = 0.0 if total else 1.0
     time = None
     if basis != "none":
         time = sum(weight(op, basis) for op in kept) / total if total else 1.0
     return Share(
-        ops=len(kept) / len(ops) if ops else 1.0,
-        calls=sum(op.calls for op in kept) / calls if calls else 1.0,
+        ops=len(kept) / len(ops) if ops else nothing,
+        calls=sum(op.calls for op in kept) / calls if calls else nothing,
         time=time,
     )

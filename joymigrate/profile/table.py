@@ -185,8 +185,7 @@ class Kernel:
 class Loose:
     """Device work that no operator is known for: one kernel by name and by the reason.
 
-    `reason` is graph (replayed by a graph launch), launch (the launch was not recorded) or
-    operator (the launch lies in no operator).
+    `reason` is one of `attribute.REASONS`.
     """
 
     name: str
@@ -225,6 +224,7 @@ class Trace:
     kind: str
     ops: OpTable
     kernels: tuple[Kernel, ...] = ()
+    device_us: float = 0.0  # of all device work, whoever owns it
     overloads: bool = False
     tree: bool = True
     steps: int = 0

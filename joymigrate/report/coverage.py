@@ -29,6 +29,7 @@ def document(coverage: Coverage) -> dict[str, Any]:
         "ops": [row(op) for op in coverage.ops],
         "share": fields(coverage.share, "ops calls time"),
         **fields(coverage, "basis unattributed_us:3"),
+        **fields(coverage, "device_us:3 owned_us:3 by_name_us:3 loose_us:3"),
         "unattributed": [
             fields(one, "kernel=name reason calls device_us:3") | {"reason": REASONS[one.reason]}
             for one in coverage.loose[:LOOSE]
@@ -97,10 +98,21 @@ def attribution_lines(coverage: Coverage) -> list[str]:
              chip=coverage.chip, number=count, us=f"{us:,.0f}")
         for name, (count, us) in coverage.packages().items()
     ]  # fmt: skip
+    if coverage.device_us:
+        lines.append(sum_line(coverage))
     for how, us in coverage.found_by.items():
         words = "{us} us of device time belong to operators by {how}."
         lines.append(tell(words, us=f"{us:,.0f}", how=tell(how)))
     return lines
+
+
+def sum_line(coverage: Coverage) -> str:
+    """What all device time is made of."""
+    parts = {
+        name: getattr(coverage, f"{name}_us") for name in ("device", "owned", "by_name", "loose")
+    }
+    words = "device time: {device} us = {owned} of operators + {by_name} by name + {loose} loose"
+    return tell(words, **{name: f"{us:,.1f}" for name, us in parts.items()})
 
 
 def unattributed_lines(coverage: Coverage) -> list[str]:
@@ -176,8 +188,9 @@ def closing(coverage: Coverage) -> str:
         )
         if coverage.count(status)
     ]
-    said = mark("list").join(parts) if parts else tell("all stay on the chip")
     number = len(coverage.ops)
+    kept = "all stay on the chip" if number else "nothing is known to stay on the chip"
+    said = mark("list").join(parts) if parts else tell(kept)
     return tell(
         "Judged {operators} for {chip} {version}: {said}.",
         operators=tell("{number} operator{number_s}", number=number),

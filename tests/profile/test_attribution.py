@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,20 @@ def test_a_chakra_file_is_read(tmp_path: Path) -> None:
     assert any("cut short" in str(note) for note in readers.read(path).notes)
 
 
+@pytest.mark.parametrize("meta", [b"", b"\n\x050.0.4"])
+def test_a_chakra_file_is_told_by_its_first_node(tmp_path: Path, meta: bytes) -> None:
+    path = tmp_path / "a.et"
+    path.write_bytes(varint(len(meta)) + meta + node(1, "aten::mm", 5, host=True))
+    assert readers.detect(path) == "chakra"
+
+
+@pytest.mark.parametrize("start", [b"\x00\x01\x02\x03", b"PAR1 and more", b"\x02\x0a\x00\x00"])
+def test_other_bytes_are_no_chakra_file(tmp_path: Path, start: bytes) -> None:
+    (tmp_path / "a.et").write_bytes(start * 20)
+    with pytest.raises(JoyError, match="not a trace"):
+        readers.detect(tmp_path / "a.et")
+
+
 def test_a_known_foreign_format_names_its_converter(tmp_path: Path) -> None:
     for name, start, what, help_ in (
         ("host.xplane.pb", b"\x0a\x10whatever", "xplane", "xprof"),
@@ -307,3 +322,101 @@ def test_a_scaled_sum_is_no_sum(tmp_path: Path) -> None:
     found = covered(trace(tmp_path / "t.json", events))
     assert found.share.time == pytest.approx(0.3)
     assert [op.op for op in found.gaps()] == ["c10d::reduce_premul"]
+
+
+NSYS = {
+    "StringIds": "id, value",
+    "NVTX_EVENTS": "start, end, eventType, text, globalTid",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "start, globalTid, correlationId, nameId",
+    "CUPTI_ACTIVITY_KIND_KERNEL":
+        "start, end, correlationId, globalPid, demangledName, graphNodeId",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "start, end, correlationId, globalPid, graphId",
+}  # fmt: skip
+
+
+def nsys(path: Path, **rows: list[tuple[Any, ...]]) -> Path:
+    """An export. Times are in µs; threads are (process, thread)."""
+    strings = ["cudaLaunchKernel", "cudaGraphLaunch", "volta_sgemm_128x32_nt", "own_thing"]
+    with sqlite3.connect(path) as base:
+        for table, columns in NSYS.items():
+            base.execute(f"CREATE TABLE {table} ({columns})")
+        base.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate(strings, 1))
+        for short, table in zip(
+            ("ranges", "calls", "kernels", "graphs"), list(NSYS)[1:], strict=True
+        ):
+            for row in rows.get(short, ()):
+                base.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+    return path
+
+
+def process(number: int) -> int:
+    return number << 24
+
+
+def test_launch_numbers_repeat_between_processes(tmp_path: Path) -> None:
+    one, two = process(5), process(6)
+    found = covered(
+        nsys(
+            tmp_path / "n.sqlite",
+            ranges=[(0, 9000, 59, "aten::mm, seq = 1", one + 5),
+                    (0, 9000, 59, "aten::lgamma, seq = 1", two + 6)],
+            calls=[(1000, one + 5, 7, 1), (1000, two + 6, 7, 1)],
+            kernels=[(2000, 32000, 7, one, 3, None), (2000, 12000, 7, two, 4, None)],
+        )
+    )  # fmt: skip
+    assert {op.name: op.device_us for op in found.ops} == {"aten::mm": 30, "aten::lgamma": 10}
+
+
+def test_a_graph_that_was_recorded_whole_is_loose(tmp_path: Path) -> None:
+    found = covered(
+        nsys(
+            tmp_path / "n.sqlite",
+            ranges=[(0, 9000, 59, "aten::mm, seq = 1", process(5))],
+            calls=[(1000, process(5), 7, 2), (1500, process(5), 8, 1)],
+            kernels=[(2000, 12000, 8, process(5), 3, None)],
+            graphs=[(20000, 110000, 7, process(5), 3)],
+        )
+    )
+    assert [(one.name, one.reason, one.device_us) for one in found.loose] == [
+        ("graph 3", "whole graph", 90)
+    ]
+    assert (found.device_us, found.owned_us, found.share.time) == (100, 10, pytest.approx(0.1))
+    assert any("--cuda-graph-trace=node" in str(note) for note in found.notes)
+
+
+def test_kernels_of_a_graph_belong_to_no_range_and_are_counted_once(tmp_path: Path) -> None:
+    found = covered(
+        nsys(
+            tmp_path / "n.sqlite",
+            ranges=[(0, 9000, 59, "aten::mm, seq = 1", process(5))],
+            calls=[(1000, process(5), 7, 2)],
+            kernels=[(2000, 12000, 7, process(5), 4, 77)],
+            graphs=[(2000, 12000, 7, process(5), 3)],
+        )
+    )
+    assert [(one.name, one.reason) for one in found.loose] == [("own_thing", "graph")]
+    assert found.device_us == 10
+
+
+@pytest.mark.parametrize(
+    ("written", "operator"),
+    [
+        ("aten::mm, seq = 5, op_id = 7", True),
+        ("aten::mm", True),
+        ("mylib::rotate, op_id = 3, sizes = [[8]]", True),
+        ("FSDP::pre_forward (layers.0)", False),
+        ("FSDP::pre_forward, op_id = 9", False),
+        ("Trainer::step", False),
+    ],
+)
+def test_a_librarys_mark_is_no_operator(tmp_path: Path, written: str, operator: bool) -> None:
+    found = readers.read(
+        nsys(
+            tmp_path / "n.sqlite",
+            ranges=[(0, 9000, 59, written, process(5))],
+            calls=[(1000, process(5), 7, 1)],
+            kernels=[(2000, 12000, 7, process(5), 4, None)],
+        )
+    )
+    assert [row.operator for row in found.ops.rows()] == [operator]
+    assert [one.reason for one in found.loose] == ([] if operator else ["operator"])

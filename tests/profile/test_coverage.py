@@ -178,7 +178,13 @@ def test_the_devices_time_counts_where_there_is_one(tmp_path: Path) -> None:
 
 def test_nothing_to_judge_is_no_full_coverage(tmp_path: Path) -> None:
     with pytest.raises(JoyError, match="nothing to judge"):
-        coverage_of(tmp_path, [{"ph": "X", "cat": "kernel", "name": "k", "ts": 0, "dur": 1}])
+        coverage_of(tmp_path, [{"ph": "i", "name": "k", "ts": 0}])
+
+
+def test_device_work_that_nobody_owns_is_no_full_coverage(tmp_path: Path) -> None:
+    events = [{"ph": "X", "cat": "kernel", "name": "k", "ts": 0, "dur": 1}]
+    share = coverage_of(tmp_path, events).share
+    assert (share.ops, share.calls, share.time) == (0, 0, 0)
 
 
 def test_a_chip_without_fallback_says_missing(tmp_path: Path) -> None:

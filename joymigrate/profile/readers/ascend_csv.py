@@ -12,7 +12,8 @@ from math import isfinite
 from pathlib import Path
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.table import Kernel, OpTable, Signature, Trace
+from joymigrate.profile.readers.binder import Binder
+from joymigrate.profile.table import EMPTY, OpTable, Signature, Trace
 
 DTYPES = {
     "FLOAT": "float32", "FLOAT16": "float16", "DT_BF16": "bfloat16", "BF16": "bfloat16",
@@ -30,66 +31,59 @@ TOTAL = ("Total Time(us)",)
 
 def read_details(path: Path) -> Trace:
     """`kernel_details.csv`: one row per launch."""
-    table = OpTable()
-    found: dict[tuple[str, str], list[float]] = {}
-    bad = 0
+    table = KernelTable(path, "kernel_details")
     for row in rows(path, TYPE, DURATION):
-        us = number(first(row, DURATION))
-        kind, core = first(row, TYPE).strip(), first(row, CORE).strip()
-        if us is None or not kind:
-            bad += 1
-            continue
-        item = found.setdefault((kind, core), [0, 0.0])
-        item[0] += 1
-        item[1] += us
-        table.add(
-            table.name_id(f"{NAMESPACE}::{kind}"),
-            signature=table.signature_id(signature_of(row)),
-            ts=number(row.get("Start Time(us)")) or 0.0,
-            dur=us,
-            self_us=us,
-            device_us=us,
-        )
-    return build_trace(path, "kernel_details", table, found, bad)
+        table.add(row, number(first(row, DURATION)), 1, signature_of(row))
+    return table.trace()
 
 
 def read_statistic(path: Path) -> Trace:
     """`op_statistic.csv`: one row per kind of kernel."""
-    table = OpTable()
-    found: dict[tuple[str, str], list[float]] = {}
-    bad = 0
+    table = KernelTable(path, "op_statistic")
     for row in rows(path, TYPE, TOTAL):
-        us, calls = number(first(row, TOTAL)), number(row.get("Count"))
+        table.add(row, number(first(row, TOTAL)), number(row.get("Count")), EMPTY)
+    return table.trace()
+
+
+class KernelTable:
+    """Rows that are kernels: each owns its own time."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self.path, self.kind = path, kind
+        self.table = OpTable()
+        self.binder = Binder(self.table)
+        self.bad = 0
+
+    def add(
+        self, row: dict[str, str], us: float | None, calls: float | None, signature: Signature
+    ) -> None:
+        """Take one row in. One without a kind, a time or calls is counted as bad."""
         kind, core = first(row, TYPE).strip(), first(row, CORE).strip()
-        if us is None or calls is None or not kind:
-            bad += 1
-            continue
-        item = found.setdefault((kind, core), [0, 0.0])
-        item[0] += calls
-        item[1] += us
-        table.add(
-            table.name_id(f"{NAMESPACE}::{kind}"),
+        if us is None or us < 0 or calls is None or not kind:
+            self.bad += 1
+            return
+        ts = number(row.get("Start Time(us)")) or 0.0
+        added = self.table.add(
+            self.table.name_id(f"{NAMESPACE}::{kind}"),
+            signature=self.table.signature_id(signature),
+            ts=ts,
             dur=us,
             self_us=us,
-            device_us=us,
             calls=int(calls),
         )
-    return build_trace(path, "op_statistic", table, found, bad)
+        self.binder.work.add(kind, core, ts, us, row=added, calls=int(calls))
 
-
-def build_trace(
-    path: Path, kind: str, table: OpTable, found: dict[tuple[str, str], list[float]], bad: int
-) -> Trace:
-    """The trace of one table."""
-    kernels = tuple(
-        Kernel(name, "", int(calls), us, core) for (name, core), (calls, us) in found.items()
-    )
-    if not kernels:
-        raise JoyError("no kernels in this table", where=str(path))
-    notes = ["rows are kernels that ran on the chip, not torch's operators"]
-    if bad:
-        notes.append(f"{bad} rows could not be read and were left out")
-    return Trace(path, kind, table, kernels, tree=False, device="npu", ran=True, notes=tuple(notes))
+    def trace(self) -> Trace:
+        """The rows as a trace."""
+        if not len(self.table):
+            raise JoyError("no kernels in this table", where=str(self.path))
+        notes = ["rows are kernels that ran on the chip, not torch's operators"]
+        if self.bad:
+            notes.append(f"{self.bad} rows could not be read and were left out")
+        return Trace(
+            self.path, self.kind, self.table, tree=False, device="npu", ran=True,
+            notes=tuple(notes), **self.binder.bind(),
+        )  # fmt: skip
 
 
 def rows(path: Path, *needed: tuple[str, ...]) -> Iterator[dict[str, str]]:

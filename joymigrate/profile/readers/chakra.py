@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.profile.readers.binder import Binder
 from joymigrate.profile.readers.names import is_operator
 from joymigrate.profile.readers.stream import Window, open_bytes
 from joymigrate.profile.readers.sweep import phase_by_name
-from joymigrate.profile.table import NONE, Loose, OpTable, Trace
+from joymigrate.profile.table import NONE, OpTable, Trace
 
 PART = re.compile(r"\((\d+)\)$")  # an operator that was cut into parts: the first one counts
 LARGEST = 64 << 20  # bytes of one message
@@ -180,7 +181,7 @@ def trace_of(path: Path, nodes: list[Node], *, cut: bool) -> Trace:
     table = OpTable()
     rows: dict[int, int] = {}
     by_number = {node.number: node for node in nodes}
-    loose: dict[str, list[float]] = {}
+    binder = Binder(table)
     for node in sorted(nodes, key=lambda one: (not one.on_host, one.number)):
         part = PART.search(node.name)
         name = PART.sub("", node.name)
@@ -192,20 +193,10 @@ def trace_of(path: Path, nodes: list[Node], *, cut: bool) -> Trace:
                 table.name_id(name), parent=above, dur=node.us, self_us=node.us,
                 phase=phase_by_name(name), calls=1,
             )  # fmt: skip
-        elif not node.on_host and above != NONE:
-            table.device_us[above] += node.us
         elif not node.on_host:
-            item = loose.setdefault(name, [0, 0.0])
-            item[0] += 1
-            item[1] += node.us
+            binder.work.add(name, "", 0.0, node.us, row=above)
     notes = ["the file is cut short; what is in it was read"] if cut else []
-    return Trace(
-        path,
-        "chakra",
-        table,
-        notes=tuple(notes),
-        loose=tuple(Loose(n, "", "launch", int(calls), us) for n, (calls, us) in loose.items()),
-    )
+    return Trace(path, "chakra", table, notes=tuple(notes), **binder.bind())
 
 
 def climb(node: Node, nodes: dict[int, Node]) -> Iterator[int]:
@@ -225,7 +216,20 @@ def kind_of(start: bytes, text: str) -> str:
     """chakra-json for an object with a workload graph, chakra for a metadata message first."""
     if text.startswith("{") and '"workload_graph"' in text[:4096]:
         return "chakra-json"
-    return "chakra" if start[1:2] == b"\x12" and b"\n\x06schema" in start[:64] else ""
+    return "chakra" if b"\n\x06schema" in start[:64] or starts_with_node(start) else ""
+
+
+def starts_with_node(start: bytes) -> bool:
+    """Whether a metadata message, of any content, and a node with a name come first."""
+    try:
+        size, at = varint(start, 0)
+        if {number for number, _ in fields(start[at : at + size])} - {1, 2}:
+            return False
+        size, at = varint(start, at + size)
+        name = dict(fields(start[at : at + size])).get(NAME)
+        return isinstance(name, bytes) and name.decode().isprintable() and bool(name)
+    except (IndexError, ValueError):
+        return False
 
 
 RANK = 1

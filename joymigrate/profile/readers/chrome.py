@@ -17,30 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.readers.device_events import (
-    LAUNCHES,
-    DeviceEvents,
-    Launches,
-    TimeAnomalies,
-)
-from joymigrate.profile.readers.names import (
-    SCALED_SUM,
-    dtype_of,
-    dtype_of_tensor,
-    frame_place,
-    stack_place,
-)
+from joymigrate.profile.readers.binder import LAUNCHES, Binder
+from joymigrate.profile.readers.names import dtype_of, dtype_of_tensor, frame_place, stack_place
 from joymigrate.profile.readers.stream import Window
 from joymigrate.profile.readers.sweep import EVENT, FRAME, MARK, POINT, Timeline
-from joymigrate.profile.table import (
-    NONE,
-    Kernel,
-    Loose,
-    OpTable,
-    Replay,
-    Signature,
-    Trace,
-)
+from joymigrate.profile.table import NONE, OpTable, Signature, Trace
 
 OPERATORS = frozenset(("cpu_op", "Operator", "operator"))
 ANNOTATIONS = frozenset(("user_annotation",))
@@ -64,16 +45,14 @@ class Chrome:
         self.signatures: dict[bytes, int] = {}
         self.stacks: dict[str, int] = {}
         self.frames: dict[str, int] = {}
-        self.kernels = DeviceEvents()
-        self.unbound: list[int] = []
+        self.binder = Binder(self.table)
+        self.places: dict[int, tuple[str, str, float]] = {}  # of work without a number
         self.arrows: dict[Any, int] = {}  # arrow's id → point's number, below zero
         self.ends: dict[tuple[str, str, float], Any] = {}
         self.open: dict[tuple[int, str], list[dict[str, Any]]] = {}  # B without E
         self.marks: dict[str, float] = {}
         self.steps: set[str] = set()
         self.bad = 0
-        self.times = TimeAnomalies()
-        self.launches = Launches()
         self.device = ""
         self.environment: dict[str, Any] = {}
 
@@ -86,7 +65,7 @@ class Chrome:
                 if not isfinite(ts):
                     raise ValueError
                 if not 0 <= dur < inf:
-                    self.times.impossible += 1
+                    self.binder.times.impossible += 1
                     dur = 0.0
                 self.complete(event, ts, dur)
             except (KeyError, TypeError, ValueError, AttributeError):
@@ -174,15 +153,15 @@ class Chrome:
         kind = "copy" if event.get("cat") in COPIES else str(args.get("Task Type") or "")
         if correlation is None:
             place = (str(event.get("pid")), str(event.get("tid")), ts)
-            self.kernels.places[len(self.kernels.name)] = place
-        self.times.take(ts, dur)
-        self.kernels.add(
+            self.places[len(self.binder.work)] = place
+        self.binder.times.take(ts, dur)
+        self.binder.work.add(
             str(event["name"]),
             kind,
-            correlation if type(correlation) is int else NONE,
-            external if type(external) is int else NONE,
             ts,
             dur,
+            correlation=correlation if type(correlation) is int else NONE,
+            external=external if type(external) is int else NONE,
         )
 
     def call(self, event: dict[str, Any], args: dict[str, Any], ts: float, dur: float) -> None:
@@ -197,9 +176,9 @@ class Chrome:
         if type(correlation) is int and correlation > 0:
             timeline.add(POINT, thread, ts, 0.0, order=correlation)
             if LAUNCHES.search(name):
-                self.launches.add(name, args.get("kernel"), correlation, thread, ts)
+                self.binder.launches.add(name, args.get("kernel"), correlation, thread, ts)
         if "StreamBeginCapture" in name or "StreamEndCapture" in name:
-            self.launches.captures.append((thread, ts, "Begin" in name))
+            self.binder.launches.captures.append((thread, ts, "Begin" in name))
 
     def frame(self, event: dict[str, Any], ts: float, dur: float) -> None:
         """A Python frame; only the user's own are kept."""
@@ -233,11 +212,18 @@ class Chrome:
         else:
             self.ends[(str(event.get("pid")), str(event.get("tid")), ts)] = event.get("id")
 
+    def follow_arrows(self) -> None:
+        """Work without a number gets that of the point where its arrow starts."""
+        for index, place in self.places.items():
+            number = self.arrows.get(self.ends.get(place), NONE)
+            self.binder.work.correlation[index] = number
+
     def finish(self, window: Window) -> Trace:
         """Everything put together."""
         self.timeline.build()
-        kernels = self.bind()
-        notes: list[Any] = self.times.notes(self.kernels, self.timeline.span_us())
+        self.follow_arrows()
+        binder = self.binder
+        notes: list[Any] = binder.times.notes(binder.work, self.timeline.span_us())
         if any(self.frames.values()) and not any(self.stacks.values()):
             notes.append("call sites are the functions' lines as the profiler saw them, not exact")
         if window.cut:
@@ -249,106 +235,13 @@ class Chrome:
             path=self.path,
             kind="chrome",
             ops=self.table,
-            kernels=kernels,
             overloads=any(n.startswith("aten::") and "." in n for n in names),
             steps=len(self.steps),
             device=self.device,
             environment=self.environment,
             notes=tuple(notes),
             marks=self.marks,
-            loose=self.loose(),
-            captures=self.launches.windows(self.timeline.owner, self.device_numbers()),
-            replays=self.replays(),
-            kernel_names=tuple(self.kernels.names),
-        )
-
-    def device_numbers(self) -> set[int]:
-        """Correlations of launches whose work was recorded: they ran, so they were no capture."""
-        return set(self.kernels.correlation)
-
-    def reason(self, index: int) -> str:
-        """Why the row of a kernel is not known."""
-        correlation = self.kernels.correlation[index]
-        if correlation in self.timeline.shared:
-            return "process"
-        if correlation in self.launches.graphs:
-            return "graph"
-        return "operator" if correlation in self.timeline.owner else "launch"
-
-    def loose(self) -> tuple[Loose, ...]:
-        """Device work without an operator that no graph launched, by kernel and reason."""
-        kernels = self.kernels
-        sums: dict[tuple[int, str], list[float]] = {}
-        for index in self.unbound:
-            if (reason := self.reason(index)) != "graph":
-                item = sums.setdefault((kernels.name[index], reason), [0, 0.0])
-                item[0] += 1
-                item[1] += kernels.dur[index]
-        return tuple(
-            Loose(*kernels.names[name], reason, int(calls), us)
-            for (name, reason), (calls, us) in sums.items()
-        )
-
-    def replays(self) -> tuple[Replay, ...]:
-        """Kernels of each graph launch, in the order in which they started."""
-        kernels = self.kernels
-        groups: dict[int, list[int]] = {}
-        for index in self.unbound:
-            if self.reason(index) == "graph":
-                groups.setdefault(kernels.correlation[index], []).append(index)
-        return tuple(
-            Replay(
-                tuple(
-                    (kernels.name[i], kernels.dur[i])
-                    for i in sorted(group, key=lambda i: kernels.ts[i])
-                )
-            )
-            for group in groups.values()
-        )
-
-    def bind(self) -> tuple[Kernel, ...]:
-        """Give the kernels' time to the operators that launched them; the kernels by name."""
-        kernels, owner = self.kernels, self.timeline.owner
-        by_external: dict[int, int] | None = None
-        found: dict[tuple[int, int], list[float]] = {}
-        for index in range(len(kernels.name)):
-            row = owner.get(kernels.correlation[index], NONE)
-            shared = kernels.correlation[index] in self.timeline.shared
-            if row == NONE and index in kernels.places:
-                arrow = self.ends.get(kernels.places[index])
-                row = owner.get(self.arrows.get(arrow, 0), NONE)
-            if row == NONE and not shared and kernels.external[index] > 0:
-                if by_external is None:
-                    numbers = self.timeline.numbers
-                    by_external = {n: r for r, n in enumerate(numbers) if n > 0}
-                row = by_external.get(kernels.external[index], NONE)
-            us = kernels.dur[index]
-            operator = NONE
-            if kernels.correlation[index] in self.launches.graphs:
-                row = NONE  # what launches a graph is not what its kernels compute
-            if SCALED_SUM in kernels.names[kernels.name[index]][0]:
-                row = NONE  # its operator does not tell which reduction it is
-            inside = row
-            while inside != NONE and not self.table.operator[inside]:
-                inside = self.table.parent[inside]
-            if inside == NONE:
-                self.unbound.append(index)
-            if row != NONE:
-                # Bookkeeping inside of an operator is not asked for: its time is the operator's.
-                self.table.device_us[inside if inside != NONE else row] += us
-                operator = self.table.name[row]
-            item = found.setdefault((kernels.name[index], operator), [0, 0.0])
-            item[0] += 1
-            item[1] += us
-        return tuple(
-            Kernel(
-                kernels.names[name][0],
-                self.table.names[operator] if operator != NONE else "",
-                int(calls),
-                us,
-                kernels.names[name][1],
-            )
-            for (name, operator), (calls, us) in found.items()
+            **binder.bind(self.timeline),
         )
 
 

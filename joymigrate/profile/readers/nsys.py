@@ -2,7 +2,9 @@
 
 Operators are in it where torch emitted NVTX ranges (`--pytorch=autograd-nvtx`, or
 `torch.autograd.profiler.emit_nvtx`): their names come with `, seq = 12` and `, sizes = [[…]]`.
-Kernels belong to the range that is open where their launch was called. Times are in nanoseconds.
+Kernels belong to the range that is open where their launch was called; a launch is found by its
+process and its number. Graphs come as kernels (`--cuda-graph-trace=node`) or whole. Times are in
+nanoseconds. Tables: Nsight Systems' User Guide, "SQLite Schema Reference".
 """
 
 from __future__ import annotations
@@ -16,13 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.readers.sweep import EVENT, POINT, Timeline
-from joymigrate.profile.table import NONE, Kernel, OpTable, Signature, Trace
+from joymigrate.profile.readers.binder import LAUNCHES, WHOLE_GRAPH, Binder
+from joymigrate.profile.readers.names import is_operator
+from joymigrate.profile.readers.sweep import EVENT, MARK, POINT, Timeline
+from joymigrate.profile.table import EMPTY, OpTable, Signature, Trace
 
 RANGES = "NVTX_EVENTS"
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 COPIES = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+PROCESS = 24  # bits of the thread in a global thread id; a global process id has zeros there
+FREE = 60  # eventType of ranges that begin and end anywhere: they do not nest
+TORCH = frozenset(("aten", "prims", "prim", "c10d", "_c10d_functional", "c10d_functional",
+                   "quantized", "fbgemm", "torchvision"))  # fmt: skip
+NAME = re.compile(r"(?P<space>\w[\w.]*)::\w[\w.]*")
 SIGN = b"SQLite format 3\0"
 PART = re.compile(r", (?P<key>seq|op_id|sizes|stashed seq|input_op_ids) = ")
 
@@ -42,101 +52,136 @@ class Reader:
     def __init__(self, path: Path, base: sqlite3.Connection) -> None:
         self.path = path
         self.base = base
-        rows = base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        self.tables = {row[0] for row in rows}
+        tables = base.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        self.columns = {
+            name: {row[1] for row in base.execute(f'PRAGMA table_info("{name}")')}
+            for (name,) in tables
+        }
         self.table = OpTable()
         self.timeline = Timeline(self.table)
+        self.binder = Binder(self.table)
+        self.processes: dict[int, int] = {}
+        self.texts: dict[int, str] = {}
 
     def read(self) -> Trace:
         """Ranges, launches and kernels put together."""
-        if not self.tables & {RANGES, KERNELS}:
+        if not self.columns.keys() & {RANGES, KERNELS, *COPIES, GRAPHS}:
             raise JoyError(
                 "neither ranges nor kernels in this database",
                 where=str(self.path),
                 help="nsys export --type sqlite report.nsys-rep",
             )
-        texts = dict(self.rows("SELECT id, value FROM StringIds", "StringIds"))
-        self.ranges(texts)
-        points = self.launches()
+        self.texts = dict(self.rows("StringIds", "id", "value"))
+        self.ranges()
+        self.calls()
         self.timeline.build()
-        kernels = self.kernels(texts, points)
-        notes = []
-        if not len(self.table):
+        self.work()
+        binder = self.binder
+        notes: list[Any] = binder.times.notes(binder.work, self.timeline.span_us())
+        if not any(self.table.operator):
             notes.append("no operators in it: profile with nsys profile --pytorch=autograd-nvtx")
+        if WHOLE_GRAPH in {kind for _, kind in binder.work.names}:
+            notes.append("graphs were recorded whole: --cuda-graph-trace=node shows their kernels")
         overloads = any(n.startswith("aten::") and "." in n for n in self.table.names)
         return Trace(
-            self.path, "nsys", self.table, kernels, overloads=overloads, notes=tuple(notes)
-        )
+            self.path, "nsys", self.table, overloads=overloads, notes=tuple(notes),
+            **binder.bind(self.timeline),
+        )  # fmt: skip
 
-    def rows(self, query: str, table: str) -> Iterator[Any]:
-        """Rows of a query; none where its table is not there."""
-        return iter(self.base.execute(query)) if table in self.tables else iter(())
+    def rows(self, table: str, *columns: str) -> Iterator[Any]:
+        """Rows of a table; None for a column, and nothing for a table, that is not there."""
+        if table not in self.columns:
+            return iter(())
+        known = self.columns[table]
+        asked = ", ".join(f'"{one}"' if one in known else "NULL" for one in columns)
+        return iter(self.base.execute(f'SELECT {asked} FROM "{table}"'))
 
-    def ranges(self, texts: dict[int, str]) -> None:
-        """NVTX ranges with an end."""
-        query = f"SELECT start, end, globalTid, text, textId FROM {RANGES} WHERE end IS NOT NULL"
-        for start, end, thread, text, number in self.rows(query, RANGES):
-            written = text or texts.get(number, "")
-            if not written:
+    def thread(self, thread: int) -> int:
+        """The number of a thread: its process lies above the lowest 24 bits."""
+        return self.timeline.thread_id(thread >> PROCESS, thread)
+
+    def number(self, correlation: int, process: int | None) -> int:
+        """A number of its own for a launch: those in the file repeat between processes."""
+        if process is None:  # an old export
+            return correlation
+        place = self.processes.setdefault(process >> PROCESS, len(self.processes) + 1)
+        return place << 32 | correlation
+
+    def ranges(self) -> None:
+        """Ranges with an end: torch's operators, and marks of anybody."""
+        columns = ("start", "end", "globalTid", "text", "textId", "eventType")
+        for start, end, thread, text, number, kind in self.rows(RANGES, *columns):
+            written = text or self.texts.get(number, "")
+            if end is None or not written or kind == FREE:
                 continue
-            name, sizes = split_range(written)
+            sort, name, sizes = split_range(written)
             self.timeline.add(
-                EVENT,
-                self.timeline.thread_id("", thread),
+                sort,
+                self.thread(thread),
                 start / 1e3,
                 (end - start) / 1e3,
                 name=self.table.name_id(name),
                 signature=self.table.signature_id(sizes),
             )
 
-    def launches(self) -> dict[int, int]:
-        """Runtime calls by correlation, as points of the timeline."""
-        found = {}
-        query = f"SELECT start, globalTid, correlationId FROM {RUNTIME}"
-        for number, (start, thread, correlation) in enumerate(self.rows(query, RUNTIME), 1):
-            found[correlation] = number
-            self.timeline.add(
-                POINT, self.timeline.thread_id("", thread), start / 1e3, 0.0, order=number
-            )
-        return found
+    def calls(self) -> None:
+        """Calls of the runtime as points of the timeline."""
+        by_process = "globalPid" in self.columns.get(KERNELS, self.columns.get(GRAPHS, set()))
+        columns = ("start", "globalTid", "correlationId", "nameId")
+        for start, tid, correlation, name_id in self.rows(RUNTIME, *columns):
+            number = self.number(correlation, tid if by_process else None)
+            thread, name = self.thread(tid), self.texts.get(name_id, "")
+            self.timeline.add(POINT, thread, start / 1e3, 0.0, order=number)
+            if LAUNCHES.search(name):
+                self.binder.launches.add(name, "", number, thread, start / 1e3)
+            if "StreamBeginCapture" in name or "StreamEndCapture" in name:
+                mark = (thread, start / 1e3, "Begin" in name)
+                self.binder.launches.captures.append(mark)
 
-    def kernels(self, texts: dict[int, str], points: dict[int, int]) -> tuple[Kernel, ...]:
-        """Device work by name and operator."""
-        found: dict[tuple[str, str, str], list[float]] = {}
-        queries = [
-            (f"SELECT demangledName, start, end, correlationId FROM {KERNELS}", KERNELS, ""),
-            *((f"SELECT NULL, start, end, correlationId FROM {t}", t, "copy") for t in COPIES),
-        ]
-        for query, table, kind in queries:
-            for number, start, end, correlation in self.rows(query, table):
-                us = (end - start) / 1e3
-                row = self.timeline.owner.get(points.get(correlation, NONE), NONE)
-                operator = ""
-                if row != NONE:
-                    self.table.device_us[row] += us
-                    operator = self.table.names[self.table.name[row]]
-                name = texts.get(number, "") or table.rpartition("_")[2].lower()
-                item = found.setdefault((name, operator, kind), [0, 0.0])
-                item[0] += 1
-                item[1] += us
-        return tuple(
-            Kernel(name, operator, int(calls), us, kind)
-            for (name, operator, kind), (calls, us) in found.items()
-        )
+    def work(self) -> None:
+        """Kernels, copies, and graphs that were recorded whole."""
+        launches = self.binder.launches
+        columns = ("start", "end", "correlationId", "globalPid", "demangledName", "graphNodeId")
+        for table, kind in ((KERNELS, ""), *((one, "copy") for one in COPIES)):
+            for start, end, correlation, process, text, node in self.rows(table, *columns):
+                number = self.number(correlation, process)
+                if node:
+                    launches.graphs.add(number)
+                name = self.texts.get(text, "") or table.rpartition("_")[2].lower()
+                self.add(name, kind, start, end, number)
+        seen = set(self.binder.work.correlation)
+        whole = ("start", "end", "correlationId", "globalPid", "graphId")
+        for start, end, correlation, process, graph in self.rows(GRAPHS, *whole):
+            number = self.number(correlation, process)
+            if number not in seen:  # else its kernels were recorded, too
+                launches.graphs.add(number)
+                self.add(f"graph {graph}", WHOLE_GRAPH, start, end, number)
+
+    def add(self, name: str, kind: str, start: int, end: int, number: int) -> None:
+        """One piece of device work."""
+        us = (end - start) / 1e3
+        if us < 0:
+            self.binder.times.impossible += 1
+        self.binder.times.take(start / 1e3, us)
+        self.binder.work.add(name, kind, start / 1e3, max(0.0, us), correlation=number)
 
 
-def split_range(text: str) -> tuple[str, Signature]:
-    """Name and sizes of `aten::addmm, seq = 5, op_id = 7, sizes = [[8], [4, 8], [8, 8]]`."""
+def split_range(text: str) -> tuple[int, str, Signature]:
+    """Kind, name and sizes of `aten::addmm, seq = 5, op_id = 7, sizes = [[8], [4, 8], [8, 8]]`.
+
+    `FSDP::pre_forward (x)` looks like an operator and is a library's mark. The dispatcher writes a
+    sequence number or sizes; of names alone, those in torch's own namespaces are operators.
+    """
     parts = PART.split(text)
-    fields = dict(zip(parts[1::2], parts[2::2], strict=False))
-    sizes = fields.get("sizes")
-    if not sizes:
-        return parts[0], Signature()
+    name, fields = parts[0], dict(zip(parts[1::2], parts[2::2], strict=False))
+    written = NAME.fullmatch(name)
+    called = written and (written["space"] in TORCH or fields.keys() & {"seq", "sizes"})
+    kind = EVENT if called or not is_operator(name) else MARK
     try:
-        dims = ast.literal_eval(sizes)
+        dims = ast.literal_eval(fields.get("sizes", "[]"))
     except (ValueError, SyntaxError):
-        return parts[0], Signature()
-    return parts[0], Signature(dims=freeze(dims))
+        dims = []
+    return kind, name, Signature(dims=freeze(dims)) if dims else EMPTY
 
 
 def freeze(value: Any) -> Any:
