@@ -56,8 +56,7 @@ def ask(address: str | None, method: str, *arguments: Any) -> Any:
     """The controller's answer."""
     from joymigrate.run.cluster.on_ray import connect
 
-    ray = connect.attach(address)
-    return connect.ask(ray, getattr(connect.captain(ray), method).remote(*arguments))
+    return connect.ControllerClient(connect.attach(address)).ask(method, *arguments)
 
 
 def give(address: str | None, form: str, verb: str, **more: Any) -> int:
@@ -245,7 +244,7 @@ def quota_show(address: str | None = ADDRESS, form: str = FORMAT) -> int:
 
 
 def quota_diff(
-    file: Path = typer.Argument(..., help="A jobs file with the other queues."),
+    file: Path = typer.Argument(..., help="A file with the other queues, with or without jobs."),
     address: str | None = ADDRESS,
     form: str = FORMAT,
 ) -> int:
@@ -260,7 +259,7 @@ def quota_diff(
 
 
 def quota_apply(
-    file: Path = typer.Argument(..., help="A jobs file with the other queues."),
+    file: Path = typer.Argument(..., help="A file with the other queues, with or without jobs."),
     address: str | None = ADDRESS,
     form: str = FORMAT,
 ) -> int:
@@ -272,15 +271,13 @@ def quota_apply(
 
 def queues_of(file: Path) -> Any:
     """The queues and weights of a jobs file."""
-    from dataclasses import replace
-
     from joymigrate.run.cluster import jobs as work
 
-    workload = work.load(file)
+    workload = work.load_queues(file)
     if not workload.queues:
         raise JoyError(
             "the file names no queues: all limits would go",
             where=str(file),
             help="to lift the limits, list the queues without `min`, `max` and `deserved`",
         )
-    return replace(workload, jobs=())
+    return workload

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -29,6 +31,16 @@ def register(app: typer.Typer) -> None:
     """Add the commands to `cluster`."""
     app.command("autoscale")(autoscale)
     app.command("forecast")(forecast)
+
+
+def write_manifests(objects: Sequence[Any], form: str) -> str:
+    """Manifests as YAML, or as the one JSON list that kubectl takes."""
+    import yaml
+
+    if form == "json":
+        data = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        return json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+    return yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, width=100)
 
 
 def read_text(path: Path) -> str:
@@ -63,19 +75,21 @@ def autoscale(
     metrics: str = typer.Option("", "--metrics", help="With --live: the gateway's /metrics."),
     interval: float = typer.Option(15.0, "--interval", help="With --live: seconds between looks."),
     address: str | None = ADDRESS,
+    form: str = FORMAT,
     output: Path | None = OUTPUT,
 ) -> int:
     """Play a replica rule over recorded traffic, write it for Kubernetes, or keep it on Ray."""
-    import yaml
-
+    from joymigrate.report import cluster as report
     from joymigrate.run.cluster import forecast as foretelling
 
+    one_of(form, ("text", "json"), "--format")
     if start < 0 or (season is not None and not 0 < season <= 24 * 366):
         raise JoyError("--start is at least 0 seconds, --season above 0 and at most 8784 hours")
     rule = scaling.Rule(target, least, most, window, start_s=start)
     scaling.Autoscaler(rule)
     loads = [] if traffic is None else read_traffic(traffic)
     if live is not None:
+        one_of(form, ("text",), "--format with --live")
         return keep_live(name, rule, loads, season, live, metrics, interval, address)
     if season is not None and not loads:
         raise JoyError("--season needs a record", help="give --traffic FILE")
@@ -93,7 +107,7 @@ def autoscale(
         }
         one_of(engine, tuple(made), "--for")
         talk(NEEDS_TOO[engine])
-        emit(yaml.safe_dump_all(made[engine], sort_keys=False), output)
+        emit(write_manifests(made[engine], form), output)
         return Exit.OK
     if not loads:
         raise JoyError("nothing to do", help="give --traffic FILE, or --for hpa|keda")
@@ -110,7 +124,8 @@ def autoscale(
             {"at": at, "replicas": n} for at, n in zip(played.at, played.replicas, strict=True)
         ],
     }
-    emit(json.dumps(result, indent=2) + "\n", output)
+    text = report.autoscale(result)
+    emit(json.dumps(result, indent=2) + "\n" if form == "json" else text, output)
     return Exit.OK
 
 
@@ -147,16 +162,12 @@ def keep_live(
         known, step = foretelling.going_on(loads, season * 3600, rule.start_s, time.time())
     served = ServedReplicas(name, rule, known, step)
 
-    ray = connect.attach(address)
-    captain = connect.captain(ray)
-
-    def ask_it(method: str, *arguments: object) -> object:
-        return connect.ask(ray, getattr(captain, method).remote(*arguments))
+    captain = connect.ControllerClient(connect.attach(address))
 
     def total() -> float:
         return serving.read_total(metrics)
 
-    for change in serving.keep(served, job, ask_it, total, interval, user()):
+    for change in serving.keep(served, job, captain.ask, total, interval, user()):
         for word, names in (("start", change.start), ("stop", change.stop)):
             for one in names:
                 print(f"{word} {one}: {change.rate:.1f} requests/s, {change.ahead:.1f} expected")

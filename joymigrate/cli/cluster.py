@@ -16,9 +16,8 @@ from joymigrate.cli import (
     _cluster_orders,
     _cluster_reserve,
     _cluster_traffic,
-    _cluster_users,
 )
-from joymigrate.cli._cluster_traffic import read_text
+from joymigrate.cli._cluster_traffic import read_text, write_manifests
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk, user
 from joymigrate.errors import Exit, JoyError
@@ -46,10 +45,6 @@ NEEDS = {
     "reserve add": ("package:ray",),
     "reserve show": ("package:ray",),
     "reserve cancel": ("package:ray",),
-    "users add": ("package:ray",),
-    "users show": ("package:ray",),
-    "users remove": ("package:ray",),
-    "audit": ("package:ray",),
     "history": ("package:ray",),
     "usage": ("package:ray",),
     "apply": ("package:kubernetes",),
@@ -62,14 +57,18 @@ app = group("Plan, simulate and run jobs on a mixed cluster: queues, gangs, topo
 
 INVENTORY = typer.Option(..., "--inventory", help="Nodes and cards: YAML, JSON or a node CSV.")
 FORMAT = typer.Option("text", "--format", help="text or json.")
+MANIFEST = typer.Option("yaml", "--format", help="yaml or json.")
 OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to stdout.")
 
 ADDRESS = typer.Option(None, "--address", help="Ray cluster; default: RAY_ADDRESS, else local.")
 
 
-def show(data: dict[str, Any], form: str, text: str, output: Path | None) -> None:
+def show(
+    data: Any, form: str, text: str, output: Path | None = None,
+    forms: tuple[str, ...] = ("text", "json"),
+) -> None:  # fmt: skip
     """Write a result as JSON or as text."""
-    one_of(form, ("text", "json"), "--format")
+    one_of(form, forms, "--format")
     emit(json.dumps(data, ensure_ascii=False, indent=2) + "\n" if form == "json" else text, output)
 
 
@@ -135,7 +134,7 @@ def simulate(
     if seeds < 1 or (arrival is not None and not 0 < arrival <= 10):
         raise JoyError("--seeds is at least 1, --arrival above 0 and at most 10")
     cluster, work_load = nodes.load(inventory), traces.read(trace, trace_format)
-    other = None if jobs is None else work.load(jobs)
+    other = None if jobs is None else work.load_queues(jobs)
     queues, windows = (other.queues, other.reservations) if other else ((), ())
     if arrival is not None and (windows or work_load.reservations):
         raise JoyError("--arrival has no clock", help="leave `reservations` out, or --arrival")
@@ -178,6 +177,7 @@ def detect(
     append: Path | None = typer.Option(
         None, "--append", help="An inventory to which the node is added."
     ),
+    form: str = MANIFEST,
     output: Path | None = OUTPUT,
 ) -> int:
     """Write the inventory entry of this node: cards, links, NUMA, health."""
@@ -186,14 +186,16 @@ def detect(
     from joymigrate.run.cluster import inventory as nodes
     from joymigrate.run.cluster.detect import node
 
+    one_of(form, ("yaml", "json"), "--format")
     found = node.detect(records, name, node.read_network(network) if network else None)
     if append is not None:
         old = nodes.load(append)
         kept = tuple(one for one in old.nodes if one.name != found.nodes[0].name)
         found = nodes.Inventory((*kept, *found.nodes), (*old.warnings, *found.warnings))
     talk([f"warning: {text}" for text in found.warnings])
-    text = yaml.safe_dump(nodes.to_data(found), sort_keys=False, allow_unicode=True, width=100)
-    emit(text, output)
+    data = nodes.to_data(found)
+    text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+    show(data, form, text, output, ("yaml", "json"))
     return Exit.OK
 
 
@@ -207,20 +209,21 @@ def render(
         "leaderworkerset or slurm.",
     ),
     inventory: Path | None = typer.Option(None, "--inventory", help="Nodes, for the topology."),
+    form: str = MANIFEST,
     output: Path | None = OUTPUT,
 ) -> int:
     """Write jobs and queues for Kubernetes (manifests) or Slurm (a script of sbatch)."""
-    import yaml
-
     from joymigrate.run.cluster import inventory as nodes
     from joymigrate.run.cluster import jobs as work
     from joymigrate.run.cluster.kubernetes import renderers
 
+    one_of(form, ("yaml", "json"), "--format")
     cluster = None if inventory is None else nodes.load(inventory)
     made = renderers.render(work.load(jobs), cluster, engine)
     talk([f"note: {text}" for text in made.notes])
-    written = yaml.safe_dump_all(made.objects, sort_keys=False, allow_unicode=True, width=100)
-    emit(made.text or written, output)
+    if made.text and form == "json":
+        raise JoyError(f"{engine} takes a script, not JSON", help="leave --format out")
+    emit(made.text or write_manifests(made.objects, form), output)
     return Exit.OK
 
 
@@ -250,6 +253,7 @@ def apply(
     context: str | None = typer.Option(None, "--context", help="Context of the kubeconfig."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Let the server check, change nothing."),
     crd_dir: Path | None = typer.Option(None, "--crd-dir", help="Your cluster's definitions."),
+    form: str = FORMAT,
 ) -> int:
     """Apply manifests to a Kubernetes cluster, after `validate` found nothing wrong."""
     from joymigrate.run.cluster.kubernetes import apply as applying
@@ -262,8 +266,16 @@ def apply(
             f"{len(found.problems)} problems, the first: {found.problems[0]}",
             help="joymigrate cluster validate FILE names them all",
         )
-    for one in applying.apply(documents, context, dry_run):
-        print(f"{one.name}: {one.outcome}")
+    one_of(form, ("text", "json"), "--format")
+    done = []
+    try:
+        for one in applying.apply(documents, context, dry_run):
+            done.append(dataclasses.asdict(one))
+            if form == "text":
+                print(f"{one.name}: {one.outcome}", flush=True)
+    finally:  # what is done before a refusal is said, too
+        if form == "json":
+            show({"schema": "joymigrate.applied/1", "objects": done}, form, "")
     return Exit.OK
 
 
@@ -295,13 +307,19 @@ def submit(
     embedded = not (address or os.environ.get("RAY_ADDRESS"))
     ray = connect.attach(address, embedded=embedded)
     folder = "" if store is None else str(store.resolve())
-    captain = connect.captain(ray, dataclasses.replace(workload, jobs=()), policy, folder)
-    answer = connect.ask(ray, captain.submit.remote(workload.jobs, user(), uuid4().hex))
+    captain = connect.ControllerClient(ray, policy, folder)
+    captain.start(dataclasses.replace(workload, jobs=()))
+    if folder and captain.ask("folder") != folder:
+        raise JoyError(
+            f"the log of this cluster lies in {captain.ask('folder')}, not in {folder}",
+            help="`--store` counts for a cluster's first job or order: leave it out",
+        )
+    answer = captain.ask("submit", workload.jobs, user(), uuid4().hex)
     if workload.queues and not embedded:
-        talk(unlike_queues(ray, captain, workload, jobs))
+        talk(unlike_queues(captain, workload, jobs))
     names = [job.name for job in workload.jobs]
     if embedded or wait:
-        answer = follow.to_the_end(ray, captain, names, talk)
+        answer = follow.to_the_end(captain, names, talk)
         if embedded:
             ray.kill(captain.handle)
             ray.shutdown()
@@ -311,13 +329,11 @@ def submit(
     return Exit.FOUND if lost else Exit.OK
 
 
-def unlike_queues(ray: Any, captain: Any, workload: Any, path: Path) -> list[str]:
+def unlike_queues(captain: Any, workload: Any, path: Path) -> list[str]:
     """A note where the queues of a submitted file are not those that are in force."""
-    from joymigrate.run.cluster.on_ray import connect
-
     queues = dataclasses.replace(workload, jobs=())
     try:
-        change = connect.ask(ray, captain.compare_quotas.remote(queues))
+        change = captain.ask("compare_quotas", queues)
     except JoyError:  # they could not be put into force
         change = {"changes": True}
     if not change["changes"]:
@@ -332,20 +348,22 @@ def status(address: str | None = ADDRESS, form: str = FORMAT) -> int:
     from joymigrate.report import cluster as report
     from joymigrate.run.cluster.on_ray import connect
 
-    ray = connect.attach(address)
-    answer = connect.ask(ray, connect.captain(ray).status.remote())
+    answer = connect.ControllerClient(connect.attach(address)).ask("status")
     show(answer, form, report.status(answer), None)
     return Exit.OK
 
 
 @app.command("cancel")
-def cancel(job: str = _cluster_orders.JOB, address: str | None = ADDRESS) -> int:
+def cancel(
+    job: str = _cluster_orders.JOB, address: str | None = ADDRESS, form: str = FORMAT
+) -> int:
     """Stop a job on a Ray cluster for good."""
     from joymigrate.run.cluster.on_ray import connect
 
-    ray = connect.attach(address)
-    before = connect.ask(ray, connect.captain(ray).cancel.remote(job, user()))
-    print(f"{job}: was {before}")
+    one_of(form, ("text", "json"), "--format")
+    before = connect.ControllerClient(connect.attach(address)).ask("cancel", job, user())
+    data = {"schema": "joymigrate.order/1", "order": "cancel", "stopped": [job], "started": []}
+    show({**data, "was": before}, form, f"{job}: was {before}\n")
     return Exit.OK
 
 
@@ -358,19 +376,21 @@ def logs(
     attempt: int = typer.Option(
         0, "--attempt", help="An earlier start; default: the last one.", min=0
     ),
+    form: str = FORMAT,
     output: Path | None = OUTPUT,
 ) -> int:
     """Show the output of every pod of a job on a Ray cluster: its last lines, or all of it."""
     from joymigrate.run.cluster.on_ray import connect, follow
 
-    ray = connect.attach(address)
-    captain = connect.captain(ray)
+    one_of(form, ("text", "json"), "--format")
+    captain = connect.ControllerClient(connect.attach(address))
     if whole:
-        texts = follow.whole(ray, captain, job, attempt)
+        pods = follow.whole(captain, job, attempt)
     else:
-        pods = connect.ask(ray, captain.logs.remote(job, lines, attempt))
-        texts = [f"[{rank}] {line}\n" for rank, pod in enumerate(pods) for line in pod]
-    emit("".join(texts), output)
+        pods = captain.ask("logs", job, lines, attempt)
+    text = "".join(f"[{rank}] {line}\n" for rank, pod in enumerate(pods) for line in pod)
+    listed = [{"rank": rank, "lines": pod} for rank, pod in enumerate(pods)]
+    show({"schema": "joymigrate.logs/1", "job": job, "pods": listed}, form, text, output)
     return Exit.OK
 
 
@@ -385,11 +405,10 @@ def metrics(
     from joymigrate.run.cluster import metrics as exposing
     from joymigrate.run.cluster.on_ray import connect
 
-    ray = connect.attach(address)
-    captain = connect.captain(ray)
+    captain = connect.ControllerClient(connect.attach(address))
 
     def page() -> str:
-        return exposing.exposition(connect.ask(ray, captain.status.remote((), False)))
+        return exposing.exposition(captain.ask("status", (), False))
 
     if listen is None:
         emit(page())
@@ -399,7 +418,7 @@ def metrics(
         raise JoyError(f"--listen is '{listen}'", help="HOST:PORT, for example 127.0.0.1:9400")
 
     def board() -> str:
-        return json.dumps(connect.ask(ray, captain.board.remote()), ensure_ascii=False)
+        return json.dumps(captain.ask("board"), ensure_ascii=False)
 
     pages = {"/metrics": page, "/cluster.json": board}
     exposing.serve(host or "127.0.0.1", int(port), pages, lambda text: talk([text]))
@@ -413,6 +432,8 @@ def preflight(
     ranks: Path | None = typer.Option(None, "--rank-table", help="A rank table (JSON)."),
     plan: Path | None = typer.Option(None, "--plan", help="`cluster plan --format json` output."),
     job: str | None = typer.Option(None, "--job", help="The plan's job the table belongs to."),
+    form: str = FORMAT,
+    output: Path | None = OUTPUT,
 ) -> int:
     """Check links and rank tables before a job starts."""
     from joymigrate.run.cluster import preflight as checking
@@ -425,9 +446,10 @@ def preflight(
     if ranks is not None:
         pods = read_plan(plan, job) if plan is not None else None
         faults += checking.rank_table(read_json(ranks), pods, str(ranks))
-    for fault in faults:
-        print(f"{fault.where}: {fault.what}\n  help: {fault.help}")
-    print(f"Found {len(faults)} faults.")
+    text = "".join(f"{fault.where}: {fault.what}\n  help: {fault.help}\n" for fault in faults)
+    rows = [dataclasses.asdict(fault) for fault in faults]
+    data = {"schema": "joymigrate.cluster-check/1", "faults": rows}
+    show(data, form, f"{text}Found {len(faults)} faults.\n", output)
     return Exit.FOUND if faults else Exit.OK
 
 
@@ -453,5 +475,4 @@ def read_plan(path: Path, job: str | None) -> list[tuple[str, list[int]]]:
 _cluster_traffic.register(app)
 _cluster_orders.register(app)
 _cluster_reserve.register(app)
-_cluster_users.register(app)
 _cluster_live.register(app)

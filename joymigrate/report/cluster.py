@@ -227,22 +227,6 @@ def quotas(data: Mapping[str, Any]) -> str:
     return align(rows)
 
 
-def users(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line per user."""
-    lines = [["user", "role", "queues"]]
-    lines += [[row["user"], row["role"], ", ".join(row["queues"]) or "all"] for row in rows]
-    return align(lines) if rows else "No users: everybody may do everything.\n"
-
-
-def audit(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line per request: when, who, what, and how it went."""
-    lines = []
-    for row in rows:
-        at = datetime.fromtimestamp(row["at"], timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
-        lines.append(f"{at} {row['by']} {row['request']} {row['about']}: {row['outcome']}")
-    return "\n".join(lines) + "\n" if lines else ""
-
-
 def reservations(rows: Sequence[Mapping[str, Any]], now: float) -> str:
     """A line per window: when (local time), for whom, which cards."""
     lines = [["name", "from", "until", "for", "cards", "why"]]
@@ -270,6 +254,15 @@ def quota_change(data: Mapping[str, Any]) -> str:
 def align(rows: Sequence[Sequence[str]]) -> str:
     """Rows of words as columns, the first one to the left."""
     return "\n".join(columns(rows, right=True)) + "\n"
+
+
+def autoscale(data: Mapping[str, Any]) -> str:
+    """What a replica rule would have done over recorded traffic."""
+    return (
+        f"{data['replica_hours']:g} replica hours, at most {data['most']} replicas, "
+        f"{data['changes']} changes\n"
+        f"{data['overload_pct']:g} % of the requests came above what the replicas carry\n"
+    )
 
 
 def forecast(data: Mapping[str, Any]) -> str:

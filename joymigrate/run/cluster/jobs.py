@@ -305,6 +305,14 @@ def load(path: Path) -> Workload:
     return from_data(*load_file(path, "jobs"))
 
 
+def load_queues(path: Path) -> Workload:
+    """The queues and weights of a jobs file, or of a file that has nothing else."""
+    raw, source = load_file(path, "jobs")
+    if isinstance(raw, Mapping) and "queues" in raw:
+        raw = {"jobs": [], **raw}
+    return replace(from_data(raw, source), jobs=())
+
+
 def from_data(raw: Any, source: Source | str = "jobs") -> Workload:
     """A workload from parsed YAML: `jobs`, `queues`, `weights`, `priorities`; or one job."""
     return of_file(read_items(raw, source), source)

@@ -47,8 +47,9 @@ class Fleet:
     """A Ray cluster of fake nodes and the captain on it."""
 
     def __init__(
-        self, queues: Sequence[dict[str, Any]], nodes: Sequence[Any] = NODES, store: str = ""
-    ) -> None:
+        self, queues: Sequence[dict[str, Any]], nodes: Sequence[Any] = NODES, store: str = "",
+        begun: bool = True,
+    ) -> None:  # fmt: skip
         from ray.cluster_utils import Cluster
 
         from joymigrate.run.cluster.on_ray import connect
@@ -69,13 +70,14 @@ class Fleet:
         self.cluster.wait_for_nodes()
         self.ray = connect.attach(self.cluster.address)
         known = jobs.from_data({"jobs": [], "queues": list(queues)})
-        self.captain = connect.captain(self.ray, known, store=store)
+        self.captain = connect.ControllerClient(self.ray, store=store)
+        if begun:
+            self.captain.start(known)
 
     def ask(self, method: str, *arguments: Any) -> Any:
         if method == "submit":
             arguments = (jobs.from_data({"jobs": list(arguments[0])}).jobs, *arguments[1:])
-        reference = getattr(self.captain, method).remote(*arguments)
-        return self.connect.ask(self.ray, reference)
+        return self.captain.ask(method, *arguments)
 
     def row(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self.ask("status", [name])["jobs"][0]

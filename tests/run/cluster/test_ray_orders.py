@@ -87,29 +87,39 @@ def test_a_day(fleet: Fleet, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_from_the_first_user_on_every_request_needs_a_token(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+def test_before_the_first_job_what_looks_starts_nothing_and_an_order_starts_the_controller(
+    tmp_path: Path,
 ) -> None:
-    shell = Shell(fleet)
-    assert "No users" in shell("users", "show")
-    assert "must be an admin" in shell("users", "add", "bob", code=2)
-    admin = shell("users", "add", "root", "--role", "admin").strip().partition("=")[2]
-    assert "set JOYMIGRATE_TOKEN" in shell("status", code=2)
-    monkeypatch.setenv("JOYMIGRATE_TOKEN", admin)
-    bob = shell("users", "add", "bob", "--queue", "q").strip().partition("=")[2]
-    fleet.ask("submit", [job("theirs", kind="gpu-8", cards_per_pod=1, queue="q")])
-    assert fleet.row("theirs")["by"] == "root"
-    monkeypatch.setenv("JOYMIGRATE_TOKEN", bob)
-    assert "jobs of others" in shell("cancel", "theirs", code=2)
-    assert "this takes the role operator" in shell("drain", "g1", code=2)
-    monkeypatch.setenv("JOYMIGRATE_TOKEN", admin)
-    rows = shell.json("audit")["requests"]
-    assert [(row["by"], row["request"]) for row in rows if row["outcome"] != "done"][-2:] == [
-        ("bob", "cancel"), ("bob", "order"),
-    ]  # fmt: skip
-    assert bob not in shell("history") + shell("audit")
-    fleet.clear()
-    shell("users", "remove", "bob")
-    shell("users", "remove", "root")
-    monkeypatch.delenv("JOYMIGRATE_TOKEN")
-    assert "theirs" in shell("status")
+    made = Fleet([], NODES, begun=False)
+    shell = Shell(made)
+    try:
+        assert {row["node"] for row in shell.json("status")["nodes"]} >= {"g1", "g2"}
+        assert shell.json("quota", "show")["queues"] == shell.json("history")["facts"] == []
+        assert "joymigrate" in shell("metrics")
+        assert "no job 'a'" in shell("cancel", "a", code=2)
+        assert "no node 'g9'" in shell("drain", "g9", code=2)
+        assert made.captain.find() is None, "a look or a refused order has started it"
+        assert shell.json("drain", "g1")["stopped"] == []
+        assert made.captain.find() is not None
+        queues = tmp_path / "queues.yaml"
+        queues.write_text("queues:\n- {name: q, max: 4}\n")  # no `jobs`
+        shell("quota", "apply", str(queues))
+        (row,) = shell.json("quota", "show")["queues"]
+        assert row["limits"][0]["max"] == 4
+        file = tmp_path / "jobs.yaml"
+        file.write_text("{name: j, kind: gpu-8, cards_per_pod: 4, queue: q, command: sleep 600}\n")
+        other = str(tmp_path / "store")
+        assert "lies in" in shell("submit", str(file), "--store", other, code=2)
+        shell("submit", str(file))
+        until(lambda: made.row("j")["pods"] != [])
+        assert {pod["node"] for pod in made.row("j")["pods"]} == {"g2"}, "g1 was drained before"
+        made.cluster.remove_node(made.nodes["g1"])
+        until(lambda: "node gone" in shell("history"))
+        said = [(fact["kind"], fact["data"]["node"]) for fact in shell.json("history")["facts"]
+                if fact["kind"].startswith("node")]  # fmt: skip
+        assert {name for kind, name in said if kind == "node came"} >= {"g1", "g2"}
+        assert [name for kind, name in said if kind == "node gone"] == ["g1"]
+        assert shell.json("logs", "j")["pods"] == [{"rank": 0, "lines": []}]
+        assert shell.json("cancel", "j")["was"] == "running"
+    finally:
+        made.close()

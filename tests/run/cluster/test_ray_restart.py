@@ -92,11 +92,11 @@ def play(fleet: Fleet, folder: Path, kills: int, per_kill: int = 3) -> dict[str,
             if number == chance.randrange(per_kill):
                 kill(fleet)  # before, or while, it is asked
             made = jobs.from_data({"jobs": [new]}).jobs
-            request = fleet.captain.submit.remote(made, "me", uuid4().hex)
+            request = fleet.captain.find().submit.remote(made, "me", uuid4().hex)
             if chance.random() < 0.3:
                 time.sleep(chance.uniform(0, 0.05))
                 kill(fleet)
-            assert fleet.connect.ask(fleet.ray, request)["jobs"][0]["job"] == new["name"]
+            assert fleet.ray.get(request)["jobs"][0]["job"] == new["name"]
             acknowledged.append(new["name"])
         check(fleet.ask("status"))
         time.sleep(chance.uniform(0, 1.0))
@@ -180,10 +180,10 @@ print("end")
     until(lambda: fleet.row("long")["state"] == "done")
     row = fleet.row("long")
     assert (row["tries"], row["exit_codes"]) == (1, [0])
-    text = follow.whole(fleet.ray, fleet.captain, "long")
+    (text,) = follow.whole(fleet.captain, "long")
     assert len(text) == lines + 2
-    assert text[1] == f"[0] 0 {'x' * 20}\n"
-    assert text[-1] == "[0] end\n"
+    assert text[1] == f"0 {'x' * 20}"
+    assert text[-1] == "end"
     until(lambda: fleet.row("next1")["state"] == "done")
 
 

@@ -60,23 +60,23 @@ def command_line(address: str, folder: Path, number: int) -> None:
 
     chance = random.Random(f"{number} {time.time()}")
     ray = connect.attach(address)
-    captain = connect.captain(ray)
+    captain = connect.ControllerClient(ray)
     told = open(folder / f"told.{number}", "a", buffering=1)  # noqa: SIM115
     for turn in range(1_000_000):
         what = chance.random()
         try:
             if what < 0.5:
                 new = [drawn(chance, folder, f"{number}-{os.getpid()}-{turn}")]
-                connect.ask(ray, captain.submit.remote(jobs.from_data({"jobs": new}).jobs))
+                captain.ask("submit", jobs.from_data({"jobs": new}).jobs)
                 told.write(f"{new[0]['name']}\n")
             elif what < 0.8:
-                rows = connect.ask(ray, captain.status.remote())["jobs"]
+                rows = captain.ask("status")["jobs"]
                 live = [row["job"] for row in rows if row["state"] in ("waiting", "running")]
                 if len(live) > 6:
-                    connect.ask(ray, captain.cancel.remote(chance.choice(live)))
+                    captain.ask("cancel", chance.choice(live))
             else:
-                rows = connect.ask(ray, captain.status.remote())["jobs"]
-                connect.ask(ray, captain.logs.remote(chance.choice(rows)["job"])) if rows else None
+                rows = captain.ask("status")["jobs"]
+                captain.ask("logs", chance.choice(rows)["job"]) if rows else None
         except JoyError as error:
             with open(folder / "refused", "a") as file:
                 file.write(f"{error.what}\n")

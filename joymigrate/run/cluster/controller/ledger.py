@@ -85,16 +85,6 @@ class Record:
     ran_s: float = 0.0  # in other sizes, before this attempt
 
 
-@dataclass(frozen=True, slots=True)
-class User:
-    """Who may give orders: a role, the queues to submit to ((): all), what is kept of the token."""
-
-    name: str
-    role: str
-    digest: str
-    queues: tuple[str, ...] = ()
-
-
 @dataclass(slots=True)
 class Ledger:
     """Jobs, open attempts, limits and the state of nodes."""
@@ -105,6 +95,7 @@ class Ledger:
     weights: dict[str, float] = field(default_factory=dict)
     records: dict[str, Record] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
+    nodes: dict[str, str] = field(default_factory=dict)  # those that are there, and their ids
     cordoned: dict[str, str] = field(default_factory=dict)  # node → why
     failed: dict[str, tuple[int, ...]] = field(default_factory=dict)  # node → cards
     strikes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # card → failed programs
@@ -112,12 +103,11 @@ class Ledger:
     history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # seconds, `run_times`
     requests: tuple[str, ...] = ()
     bookings: dict[str, Booking] = field(default_factory=dict)
-    users: dict[str, User] = field(default_factory=dict)
     last: int = 0
 
     def apply(self, fact: Fact) -> None:
         """Take in the next fact of the log."""
-        CHANGES[fact.kind](self, fact)
+        CHANGES.get(fact.kind, Ledger._noted)(self, fact)  # older logs hold kinds that are gone
         self.last = fact.number
 
     def record(self, name: str) -> Record:
@@ -286,6 +276,12 @@ class Ledger:
         record = self.records[fact.job]
         record.job = replace(record.job, priority=fact.data["priority"])
 
+    def _node_came(self, fact: Fact) -> None:
+        self.nodes[fact.data["node"]] = fact.data["id"]
+
+    def _node_gone(self, fact: Fact) -> None:
+        self.nodes.pop(fact.data["node"], None)
+
     def _cordoned(self, fact: Fact) -> None:
         self.cordoned[fact.data["node"]] = fact.data.get("why", "")
 
@@ -299,13 +295,6 @@ class Ledger:
 
     def _unreserved(self, fact: Fact) -> None:
         self.bookings.pop(fact.data["name"], None)
-
-    def _user_added(self, fact: Fact) -> None:
-        user = read(User, fact.data["user"], "ledger")
-        self.users[user.name] = user
-
-    def _user_removed(self, fact: Fact) -> None:
-        self.users.pop(fact.data["name"], None)
 
     def _cards_failed(self, fact: Fact) -> None:
         node = fact.data["node"]
@@ -343,13 +332,12 @@ CHANGES = {
     "held": Ledger._held,
     "released": Ledger._released,
     "priority": Ledger._priority,
+    "node came": Ledger._node_came,
+    "node gone": Ledger._node_gone,
     "cordoned": Ledger._cordoned,
     "uncordoned": Ledger._uncordoned,
     "reserved": Ledger._reserved,
     "unreserved": Ledger._unreserved,
-    "user_added": Ledger._user_added,
-    "user_removed": Ledger._user_removed,
-    "audit": Ledger._noted,
     "cards_failed": Ledger._cards_failed,
     "cards_healed": Ledger._cards_healed,
 }

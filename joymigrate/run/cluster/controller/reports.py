@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -215,31 +214,11 @@ def _begins(booking: Booking) -> float:
 
 
 def read_history(folder: Path, job: str = "", count: int = 0) -> list[dict[str, Any]]:
-    """The facts of a log, of one job where it is named; with `count` the last ones.
-
-    Requests stand in the audit, and of a user's token not even the digest is shown.
-    """
+    """The facts of a log, of one job where it is named; with `count` the last ones."""
     with closing(store.read_only(folder)) as base:
-        facts = (f for f in store.facts(base, job=job or None) if f.kind != "audit")
-        kept = deque(facts, maxlen=count) if count else itertools.chain(facts)
-        return [hide_token(dataclasses.asdict(fact)) for fact in kept]
-
-
-def hide_token(fact: dict[str, Any]) -> dict[str, Any]:
-    """A fact without what belongs to a token."""
-    user = fact["data"].get("user")
-    if isinstance(user, dict):
-        kept = {key: value for key, value in user.items() if key != "digest"}
-        fact["data"] = {**fact["data"], "user": kept}
-    return fact
-
-
-def read_audit(folder: Path, count: int = 0) -> list[dict[str, Any]]:
-    """Who asked for what, and whether it was done; with `count` the last ones."""
-    with closing(store.read_only(folder)) as base:
-        facts = (f for f in store.facts(base) if f.kind == "audit")
-        kept = deque(facts, maxlen=count) if count else itertools.chain(facts)
-        return [{"number": one.number, "at": one.at, "by": one.by, **one.data} for one in kept]
+        facts = store.facts(base, job=job or None)
+        kept = deque(facts, maxlen=count) if count else facts
+        return [dataclasses.asdict(fact) for fact in kept]
 
 
 def share_rows(scheduler: Scheduler) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""From a command line to the captain of a Ray cluster; starts one where there is none yet."""
+"""From a command line to the captain of a Ray cluster; an order starts one where there is none."""
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import importlib
 import os
@@ -10,10 +11,11 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.jobs import Workload
+from joymigrate.run.cluster.on_ray.beforehand import Beforehand
 
 ACTOR = "joymigrate-captain"
 NAMESPACE = "joymigrate"
-TOKEN = "JOYMIGRATE_TOKEN"
+BEGINS = ("submit", "order", "set_quotas")  # what starts a controller where there is none
 KNOCK_S = 5.0
 
 
@@ -78,28 +80,6 @@ def knock(address: str) -> None:
         ) from error
 
 
-class ControllerClient:
-    """The controller as a command line speaks to it: `captain.status.remote()` goes by `call`."""
-
-    def __init__(self, handle: Any) -> None:
-        self.handle = handle
-
-    def __getattr__(self, method: str) -> ControllerCall:
-        return ControllerCall(self, method)
-
-
-class ControllerCall:
-    """One method of the controller, under the name and the token of this command line."""
-
-    def __init__(self, captain: ControllerClient, method: str) -> None:
-        self.captain, self.method = captain, method
-
-    def remote(self, *arguments: Any) -> Any:
-        """A reference to the answer."""
-        token = os.environ.get(TOKEN, "")
-        return self.captain.handle.call.remote(token, whoami(), self.method, arguments)
-
-
 def whoami() -> str:
     """Who asks, as far as this machine knows."""
     try:
@@ -108,48 +88,61 @@ def whoami() -> str:
         return str(os.getuid())
 
 
-def captain(
-    ray: Any, workload: Workload | None = None, policy: str = "topology", store: str = ""
-) -> ControllerClient:
-    """The detached actor: the one that runs, else a new one on the head node.
+class ControllerClient:
+    """The detached actor as a command line speaks to it.
 
-    `store` is the folder of its log, "" for Ray's own. Ray starts it anew when it dies, and asks
-    again what it was asked meanwhile.
+    Before the first job there is none. What only looks is then answered from Ray's nodes and starts
+    nothing; a job or an order starts it, on the head node. When it dies, Ray starts it anew and
+    asks again what it was asked meanwhile. `store` is the folder of its log, "" for Ray's own.
     """
-    from joymigrate.run.cluster.on_ray.guarded import GuardedController
 
-    if workload is None:
+    def __init__(self, ray: Any, policy: str = "topology", store: str = "") -> None:
+        self.ray, self.policy, self.store = ray, policy, store
+        self.handle: Any = None
+        self.find()
+
+    def find(self) -> Any:
+        """The running actor, or None."""
+        if self.handle is None:
+            try:
+                self.handle = self.ray.get_actor(ACTOR, namespace=NAMESPACE)
+            except ValueError:
+                return None
+        return self.handle
+
+    def start(self, workload: Workload | None = None) -> Any:
+        """The running actor, else a new one with the queues of `workload`."""
+        from joymigrate.run.cluster.on_ray.controller import Controller
+
+        if self.handle is None:
+            options = {
+                "name": ACTOR, "namespace": NAMESPACE, "lifetime": "detached",
+                "get_if_exists": True, "num_cpus": 0, "max_concurrency": 64, "max_restarts": -1,
+                "max_task_retries": -1,
+                # The head node lives as long as Ray does; any other one may go.
+                "resources": {"node:__internal_head__": 0.001},
+            }  # fmt: skip
+            actor = self.ray.remote(Controller).options(**options)
+            self.handle = actor.remote(workload or Workload(()), self.policy, self.store)
+        return self.handle
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """The captain's answer; the user's mistakes come back as such."""
+        if self.find() is None:
+            before = Beforehand(self.ray)
+            answer = asyncio.run(getattr(before, method)(*arguments))
+            if method not in BEGINS:
+                return answer
+            self.start()
         try:
-            return ControllerClient(ray.get_actor(ACTOR, namespace=NAMESPACE))
-        except ValueError as error:
-            raise JoyError(
-                "nothing has been submitted to this Ray cluster",
-                help="joymigrate cluster submit JOB.yaml --address …",
-            ) from error
-    handle = (
-        ray.remote(GuardedController)
-        .options(
-            name=ACTOR, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, num_cpus=0,
-            max_concurrency=64, max_restarts=-1, max_task_retries=-1,
-            # The head node lives as long as Ray does; any other one may go.
-            resources={"node:__internal_head__": 0.001},
-        )
-        .remote(workload, policy, store)
-    )  # fmt: skip
-    return ControllerClient(handle)
-
-
-def ask(ray: Any, reference: Any) -> Any:
-    """The answer of the captain; the user's mistakes come back as such."""
-    try:
-        return ray.get(reference)
-    except Exception as error:
-        cause = getattr(error, "cause", None)
-        if isinstance(cause, JoyError):
-            raise JoyError(cause.what, where=cause.where, help=cause.help) from None
-        if isinstance(error, ray.exceptions.RayActorError):
-            raise JoyError(
-                f"the scheduler on Ray is gone: {str(error).splitlines()[0][:200]}",
-                help="submit again; it is started anew",
-            ) from error
-        raise
+            return self.ray.get(getattr(self.handle, method).remote(*arguments))
+        except Exception as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, JoyError):
+                raise JoyError(cause.what, where=cause.where, help=cause.help) from None
+            if isinstance(error, self.ray.exceptions.RayActorError):
+                raise JoyError(
+                    f"the scheduler on Ray is gone: {str(error).splitlines()[0][:200]}",
+                    help="submit again; it is started anew",
+                ) from error
+            raise

@@ -66,6 +66,7 @@ class Controller(Answers):
         self.cluster, self.ids = inventory(self.ray.nodes())
         if not self.ledger.identity:
             self._open(workload, policy)
+        self._note_nodes()
         self.scheduler: Scheduler
         sweep(self.ray, [self._gang(attempt) for attempt in self.ledger.attempts.values()])
         self._restore()
@@ -143,6 +144,10 @@ class Controller(Answers):
             "stopped": stopped,
             "started": started,
         }
+
+    async def folder(self) -> str:
+        """Where the log lies."""
+        return str(self.store.folder)
 
     async def set_quotas(self, workload: jobs.Workload, by: str = "") -> dict[str, Any]:
         """Put other queues into force."""
@@ -385,7 +390,21 @@ class Controller(Answers):
             # A node that was started anew has its old name and another id.
             gone = {name for name, known in self.ids.items() if ids.get(name) != known}
             self.cluster, self.ids = cluster, ids
+            self._note_nodes()
             self._restore(gone)
+
+    def _note_nodes(self) -> None:
+        """Write down which nodes have come and which have gone; a new id is both."""
+        known = self.ledger.nodes
+        gone = [name for name, old in known.items() if self.ids.get(name) != old]
+        came = [node for node in self.cluster.nodes if known.get(node.name) != self.ids[node.name]]
+        facts = [fact("node gone", data={"node": name}) for name in gone]
+        facts += [
+            fact("node came", data={"node": node.name, "id": self.ids[node.name],
+                                    "kind": node.kind.name, "cards": node.cards})
+            for node in came
+        ]  # fmt: skip
+        self._write(facts)
 
     def _restore(self, gone: Iterable[str] = ()) -> None:
         """A scheduler over the present nodes; running jobs stand, those on `gone` nodes wait."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from joymigrate.run.cluster.on_ray import connect
+from joymigrate.run.cluster.on_ray.connect import ControllerClient
 
 POLL_S = 0.3
 PIECE = 1 << 20  # bytes of one answer
@@ -18,8 +18,7 @@ Talk = Callable[[list[str]], None]
 class Reader:
     """One pod's output: what is new since the last look, in whole lines."""
 
-    def __init__(self, ray: Any, captain: Any, job: str, attempt: int, rank: int) -> None:
-        self.ray = ray
+    def __init__(self, captain: ControllerClient, job: str, attempt: int, rank: int) -> None:
         self.captain = captain
         self.job = job
         self.attempt = attempt
@@ -32,8 +31,7 @@ class Reader:
         """Lines that have come; with `last` also the one that has no end."""
         lines: list[str] = []
         while True:
-            reference = self.captain.read.remote(self.job, self.rank, self.at, PIECE, self.attempt)
-            piece = connect.ask(self.ray, reference)
+            piece = self.captain.ask("read", self.job, self.rank, self.at, PIECE, self.attempt)
             if piece.data and piece.start > self.at:
                 lines.append(f"[{piece.start - self.at} bytes are gone: the output was too long]")
             lines += self._lines(piece.data)
@@ -53,24 +51,22 @@ class Reader:
         return lines
 
 
-def whole(ray: Any, captain: Any, job: str, attempt: int = 0) -> list[str]:
-    """All output of one attempt that is kept, pod by pod, as lines."""
-    row = connect.ask(ray, captain.status.remote([job]))["jobs"]
+def whole(captain: ControllerClient, job: str, attempt: int = 0) -> list[list[str]]:
+    """All output of one attempt that is kept, as lines by rank."""
+    row = captain.ask("status", [job])["jobs"]
     if not row:
-        connect.ask(ray, captain.logs.remote(job, 0))  # says that there is no such job
-    lines = []
-    for rank in range(row[0]["world"]):
-        reader = Reader(ray, captain, job, attempt or row[0]["attempt"], rank)
-        lines += [f"[{rank}] {line}\n" for line in reader.new(last=True)]
-    return lines
+        captain.ask("logs", job, 0)  # says that there is no such job
+    number = attempt or row[0]["attempt"]
+    ranks = range(row[0]["world"])
+    return [Reader(captain, job, number, rank).new(last=True) for rank in ranks]
 
 
-def to_the_end(ray: Any, captain: Any, names: Sequence[str], talk: Talk) -> Any:
+def to_the_end(captain: ControllerClient, names: Sequence[str], talk: Talk) -> Any:
     """Poll until all named jobs are over or can never start; returns the last status."""
     readers: dict[tuple[str, int], list[Reader]] = {}
     waits: dict[str, str] = {}
     while True:
-        answer = connect.ask(ray, captain.status.remote(list(names)))
+        answer = captain.ask("status", list(names))
         for row in answer["jobs"]:
             name, attempt = row["job"], row["attempt"]
             if row["state"] == "waiting" and waits.get(name) != row["reason"]:
@@ -78,7 +74,7 @@ def to_the_end(ray: Any, captain: Any, names: Sequence[str], talk: Talk) -> Any:
                 talk([f"{name} waits: {row['reason']}"])
             if attempt and (name, attempt) not in readers:
                 readers[name, attempt] = [
-                    Reader(ray, captain, name, attempt, rank) for rank in range(row["world"])
+                    Reader(captain, name, attempt, rank) for rank in range(row["world"])
                 ]
             for key in [key for key in readers if key[0] == name]:
                 over = key[1] != attempt or row["state"] != "running"

@@ -37,6 +37,9 @@ def links(text: str, cards: int | None = None, where: str = "record") -> list[Fa
             match = form.search(line)
             if match:
                 seen[card][key] = match.group(1).strip()
+    if not seen and cards is None:
+        remedy = "record `hccn_tool -i N -link -g` of every card, each answer behind its command"
+        return [Fault(where, "names no card: nothing was checked", remedy)]
     wanted = range(cards) if cards is not None else sorted(seen)
     for number in wanted:
         faults += card_faults(number, seen.get(number), where)
