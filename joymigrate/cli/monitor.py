@@ -1,4 +1,4 @@
-"""Watch services: dashboard, history, alerts; export rules for Prometheus and Grafana."""
+"""Watch services: a dashboard; export rules for Prometheus and a dashboard for Grafana."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ def command(
     ),
     port: int = typer.Option(9300, "--port", min=0, max=65535, help="Where the dashboard listens."),
     host: str = typer.Option("127.0.0.1", "--host", help="Address of the dashboard."),
-    history: Path = typer.Option(
-        Path("joymigrate-monitor.sqlite"), "--history", help="The SQLite file of the history."
-    ),
-    retention_days: float = typer.Option(14.0, "--retention-days", min=0.01, help="Kept so long."),
     interval: float = typer.Option(2.0, "--interval", min=0.1, help="Seconds between readings."),
-    alerts: Path | None = typer.Option(None, "--alerts", help="Alerts and whom to tell (YAML)."),
     no_devices: bool = typer.Option(
         False, "--no-devices", help="Leave this machine's devices out."
     ),
@@ -39,9 +34,9 @@ def command(
         None, "-o", "--output", metavar="FILE", help="Write the export to a file."
     ),
 ) -> int:
-    """Show what services do, keep it, and raise alerts."""
+    """Show what services do."""
     if export is not None:
-        return show_export(export, alerts, output)
+        return show_export(export, output)
     import asyncio
 
     from joymigrate.cli.serve import need_extra, talk
@@ -50,15 +45,7 @@ def command(
     from joymigrate.run.serve.monitor import service, web
 
     pages = [service.Page(*split_name(text), key) for text in sources or DEFAULT]
-    made = service.assemble(
-        pages,
-        history=history,
-        retention_days=retention_days,
-        interval_seconds=interval,
-        alert_file=alerts,
-        read_devices=not no_devices,
-        talk=talk,
-    )
+    made = service.Monitor(pages, interval, not no_devices, talk)
     asyncio.run(web.serve(made, host, port, talk))
     return Exit.OK
 
@@ -82,13 +69,12 @@ def split_name(text: str) -> tuple[str, str]:
     return name or rest.split("/")[0], url
 
 
-def show_export(kind: str, alerts: Path | None, output: Path | None) -> int:
+def show_export(kind: str, output: Path | None) -> int:
     """Print rules or a dashboard."""
-    from joymigrate.run.serve.monitor import alerts as rules
-    from joymigrate.run.serve.monitor import exports
+    from joymigrate.run.serve.monitor import alerts, exports
 
     if kind == "prometheus":
-        text = exports.prometheus_rules((rules.load(alerts) if alerts else rules.load())[0])
+        text = exports.prometheus_rules(alerts.load())
     elif kind == "grafana":
         text = exports.grafana_dashboard() + "\n"
     else:

@@ -161,7 +161,9 @@ class Gateway:
             types,
         )
         gauges.add(self.metrics, self.router, self.shadow)
-        self.monitor = self.watcher()
+        self.monitor = Monitor(
+            self.watched(), settings.monitor.interval_seconds, settings.monitor.devices, self.talk
+        )
 
     def watched(self) -> list[service.Source]:
         """What the monitor reads: this gateway, and the backends' own metrics."""
@@ -175,19 +177,6 @@ class Gateway:
             if up.name not in self.given and self.settings.monitor.backends
         ]
         return [own, *backends]
-
-    def watcher(self) -> Monitor:
-        """The monitor of this gateway."""
-        wanted, folder = self.settings.monitor, self.settings.path.resolve().parent
-        return service.assemble(
-            self.watched(),
-            history=folder / (wanted.history or f"{self.settings.path.stem}.history.sqlite"),
-            retention_days=wanted.retention_days,
-            interval_seconds=wanted.interval_seconds,
-            alert_file=folder / wanted.alerts if wanted.alerts else None,
-            read_devices=wanted.devices,
-            talk=self.talk,
-        )
 
     @property
     def port(self) -> int:

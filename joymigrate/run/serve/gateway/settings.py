@@ -98,12 +98,9 @@ class ShadowSettings:
 
 @dataclass(frozen=True, slots=True)
 class MonitorSettings:
-    """Where history goes, for how long, and which alerts are watched."""
+    """What the dashboard reads, and how often."""
 
-    history: str | None = setting(None, "the file of the history", words=True)
     interval_seconds: float = setting(2.0, "between two points", least=0)
-    retention_days: float = setting(14.0, "how long points are kept", least=0)
-    alerts: str | None = setting(None, "a file of alerts", words=True)
     devices: bool = setting(True, "read the cards of this machine")
     backends: bool = setting(True, "read the backends' own /metrics, where they have one")
 
@@ -190,7 +187,7 @@ class GatewayFile:
     limits: Limits = setting(make=Limits, help="what a request may take")
     health: HealthSettings = setting(make=HealthSettings, help="how backends are checked")
     shadow: ShadowSettings = setting(make=ShadowSettings, help="mirrored requests")
-    monitor: MonitorSettings = setting(make=MonitorSettings, help="history and alerts")
+    monitor: MonitorSettings = setting(make=MonitorSettings, help="what the dashboard reads")
     keys: tuple[ClientKey, ...] = setting((), "who may come in; nobody named: all", single=True)
     admin_key: str | None = setting(None, f"for /admin, {FROM_ENVIRONMENT}", words=True)
     state: str | None = setting(None, "where the rollout is kept: a file, or a Redis url")

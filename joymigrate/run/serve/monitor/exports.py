@@ -88,7 +88,7 @@ def prometheus_rules(rules: Sequence[Rule]) -> str:
     text = yaml.safe_dump(
         {"groups": [{"name": "joymigrate", "rules": made}]}, sort_keys=False, width=1000
     )
-    head = f"# Not exported, watched by `joymigrate monitor` only: {', '.join(left)}\n"
+    head = f"# Not exported, Prometheus has no metric of ours for them: {', '.join(left)}\n"
     return (head if left else "") + text
 
 

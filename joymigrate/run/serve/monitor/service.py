@@ -1,29 +1,28 @@
-"""The monitor as a running service: reads sources, keeps history, watches alerts, serves a page."""
+"""The monitor as a running service: reads sources, keeps the last hour in memory, serves a page."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.monitor import alerts, derive, devices, notify, snapshot
-from joymigrate.run.serve.monitor.history import History
+from joymigrate.run.serve.monitor import derive, devices, snapshot
 from joymigrate.run.serve.monitor.metrics import Metrics
 from joymigrate.run.serve.monitor.snapshot import Snapshot
 
 PAGE = Path(__file__).parent / "page.html"
 DEVICE_SECONDS = 5.0
-COMPACT_SECONDS = 300.0
 READ_SECONDS = 5.0
 BOARD_SECONDS = 5.0  # between two looks at a cluster: every waiting job's reason is worked out
 REST_SECONDS = 60.0  # before a backend without metrics is asked again
-MAX_WINDOW_SECONDS = 90 * 86_400.0
+KEPT_SECONDS = 3600.0
+POINTS = 600  # of a curve, at most; Prometheus keeps more, and for longer
 
 
 class Source(Protocol):
@@ -125,45 +124,25 @@ class Monitor:
     """Everything that the dashboard shows."""
 
     sources: Sequence[Source]
-    history: History
-    watch: alerts.Alerts
-    places: Sequence[alerts.Place] = ()
     interval_seconds: float = 2.0
     devices: bool = True
     talk: Callable[[str], None] = lambda line: None
-    send: notify.Send | None = None
     before: dict[int, Snapshot] = field(default_factory=dict)
     latest: dict[str, float] = field(default_factory=dict)
     troubles: dict[str, str | None] = field(default_factory=dict)
     rollout: dict[str, Any] | None = None
     cluster: dict[str, Any] | None = None
-    told: dict[tuple[str, str, str], float] = field(default_factory=dict)
-    seen_events: set[tuple[float, str]] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        saved = self.history.noted("alerts")
-        if saved:
-            self.watch.restore(saved)
-            now = time.time()
-            self.told = {
-                (place.kind + place.url, name, who): now
-                for place in self.places
-                for (name, who), state in self.watch.states.items()
-                if state.firing
-            }
+    past: deque[tuple[float, dict[str, float]]] = field(default_factory=deque)
 
     async def run(self) -> None:
         """Look for ever."""
-        looked = compacted = 0.0
+        looked = 0.0
         while True:
             now = time.time()
             read_devices = self.devices and now - looked >= DEVICE_SECONDS
             looked = now if read_devices else looked
             try:
                 await self.look(now, read_devices)
-                if now - compacted >= COMPACT_SECONDS:
-                    compacted = now
-                    await asyncio.to_thread(self.history.compact, now)
             except Exception as error:  # the service that is watched must not die of its watcher
                 self.talk(f"monitor: {type(error).__name__}: {error}")
             await asyncio.sleep(self.interval_seconds)
@@ -177,14 +156,9 @@ class Monitor:
         if read_devices:
             values |= await asyncio.to_thread(devices.local)
         self.latest |= values
-        await asyncio.to_thread(self.history.add, now, values)
-        changes = self.watch.handle(now, values)
-        if changes:
-            self.history.note("alerts", self.watch.snapshot())
-            for change in changes:
-                kind = "alert" if change.firing else "resolved"
-                self.history.event(now, kind, f"{change.name}: {change.text}")
-        await self.tell(now, changes)
+        self.past.append((now, values))
+        while self.past[0][0] < now - KEPT_SECONDS:
+            self.past.popleft()
 
     async def read(self, source: Source) -> dict[str, float]:
         """The readings of one source; none while it does not answer."""
@@ -205,7 +179,6 @@ class Monitor:
         self.troubles[source.name] = None
         if status is not None:
             self.rollout = status
-            self.keep_events(status)
         before = self.before.get(id(source))
         self.before[id(source)] = after
         found = derive.readings(before, after, source.name) | devices.of_exporter(after)
@@ -213,81 +186,34 @@ class Monitor:
             return {key: value for key, value in found.items() if key.partition("|")[0] in only}
         return found
 
-    def keep_events(self, status: Mapping[str, Any]) -> None:
-        """Rollout events go to the history once."""
-        until = float(self.history.noted("events_until") or 0.0)
-        for event in status.get("events", ()):
-            mark = (event["time"], event["text"])
-            if mark in self.seen_events:
-                continue
-            self.seen_events.add(mark)
-            if event["time"] > until:
-                self.history.event(event["time"], event["kind"], event["text"])
-        last = max((event["time"] for event in status.get("events", ())), default=0.0)
-        if last > until:
-            self.history.note("events_until", last)
-
-    async def tell(self, now: float, changes: Sequence[alerts.Change]) -> None:
-        """Each place hears of each change once, and of what goes on as often as it wants to."""
-        for place in self.places:
-            news = [change for change in changes if self.is_news(place, change, now)]
-            if place.repeat_seconds:
-                news += self.reminders(place, now)
-            if news:
-                done = asyncio.to_thread(notify.tell, news, [place], now, self.talk, self.send)
-                for trouble in await done:
-                    self.talk(f"monitor: could not tell {trouble}")
-
-    def is_news(self, place: alerts.Place, change: alerts.Change, now: float) -> bool:
-        """Whether this place has not heard it yet."""
-        mark = (place.kind + place.url, change.name, change.who)
-        if change.firing:
-            fresh = mark not in self.told
-            self.told[mark] = now
-            return fresh
-        return self.told.pop(mark, None) is not None
-
-    def reminders(self, place: alerts.Place, now: float) -> list[alerts.Change]:
-        """Alerts that go on for longer than the place wants to wait."""
-        due = []
-        for row in self.watch.firing():
-            mark = (place.kind + place.url, row["name"], row["who"])
-            if mark in self.told and now - self.told[mark] >= place.repeat_seconds:
-                self.told[mark] = now
-                due.append(
-                    alerts.Change(
-                        now,
-                        row["name"],
-                        row["who"],
-                        True,
-                        row["value"],
-                        row["severity"],
-                        row["text"],
-                    )
-                )
-        return due
-
     # The page
 
     def page(self) -> str:
         """The dashboard, in one piece."""
         return PAGE.read_text(encoding="utf-8")
 
+    def series(self, start: float) -> dict[str, list[list[float]]]:
+        """`[seconds, value]` by key, from `start` on."""
+        rows = [row for row in self.past if row[0] >= start]
+        found: dict[str, list[list[float]]] = {}
+        for time_s, values in rows[:: max(1, len(rows) // POINTS)]:
+            for key, value in values.items():
+                found.setdefault(key, []).append([round(time_s, 3), round(value, 6)])
+        return found
+
     async def data(self, window_seconds: float) -> dict[str, Any]:
         """What the dashboard asks for every few seconds."""
         now = time.time()
-        window = min(max(window_seconds, 10.0), MAX_WINDOW_SECONDS)
-        series = await asyncio.to_thread(self.history.read, now - window, now)
+        window = min(max(window_seconds, 10.0), KEPT_SECONDS)
         return {
             "schema": "joymigrate.monitor/1",
             "now": now,
             "window": window,
             "interval": self.interval_seconds,
             "titles": derive.describe(),
-            "series": series,
+            "series": self.series(now - window),
             "latest": self.latest,
-            "events": self.history.events(),
-            "alerts": self.watch.firing(),
+            "events": list(reversed((self.rollout or {}).get("events", ()))),
             "rollout": self.rollout,
             "cluster": self.cluster,
             "sources": [
@@ -309,12 +235,10 @@ class Monitor:
                 await source.close()
 
     async def close(self) -> None:
-        """Let go of connections and the file."""
+        """Let go of connections."""
         for source in self.sources:
             if isinstance(source, Page):
                 await source.close()
-        with contextlib.suppress(Exception):
-            self.history.close()
 
 
 def place_of(source: Source) -> tuple[object, ...]:
@@ -327,26 +251,3 @@ def place_of(source: Source) -> tuple[object, ...]:
 def of_cluster(found: Snapshot) -> bool:
     """Whether a `/metrics` page is that of a cluster's controller."""
     return any(name.startswith("joymigrate_cluster_") for name in found.values)
-
-
-def assemble(
-    sources: Sequence[Source],
-    *,
-    history: Path,
-    retention_days: float = 14.0,
-    interval_seconds: float = 2.0,
-    alert_file: Path | None = None,
-    read_devices: bool = True,
-    talk: Callable[[str], None] = lambda line: None,
-) -> Monitor:
-    """A monitor from what a user says. Without a file of alerts the built-in ones are logged."""
-    rules, places = alerts.load(alert_file) if alert_file else alerts.load()
-    return Monitor(
-        sources,
-        History(history, retention_days),
-        alerts.Alerts(rules),
-        places,
-        interval_seconds,
-        read_devices,
-        talk,
-    )

@@ -103,12 +103,12 @@ def served() -> str:
     return said[0].split()[-1]
 
 
-def test_the_monitor_reads_a_cluster_beside_its_metrics(served: str, tmp_path: Path) -> None:
+def test_the_monitor_reads_a_cluster_beside_its_metrics(served: str) -> None:
     service = pytest.importorskip("joymigrate.run.serve.monitor.service")
 
     async def scenario() -> None:
         page = service.Page("cluster", served)
-        watched = service.assemble([page], history=tmp_path / "m.sqlite", read_devices=False)
+        watched = service.Monitor([page], devices=False)
         await watched.look(time.time())
         assert watched.troubles["cluster"] is None
         assert watched.latest["cluster_used|gpu-8"] == 10.0

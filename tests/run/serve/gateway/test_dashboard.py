@@ -50,7 +50,7 @@ def test_the_numbers_come_from_what_happened(table: Table) -> None:
 def test_a_monitor_of_its_own_sees_the_same(table: Table) -> None:
     async def scenario(bench: Bench) -> None:
         page = service.Page("gateway", bench.url + "/metrics")
-        watched = service.assemble([page], history=table.folder / "m.sqlite", read_devices=False)
+        watched = service.Monitor([page], devices=False)
         await watched.look(time.time())
         await traffic(bench)
         await watched.look(time.time())
