@@ -48,6 +48,7 @@ def test_every_command_is_tried_unless_it_says_why_not() -> None:
         "kit": "needs a chip, or the simulated one; tests/run/kit has it",
         "convert": "needs another platform's files; tests/run/checkpoint, tests/run/tensorflow",
         "render": "writes files from a lock; tests/cli has it",
+        "pair": "runs both sides of a port; tests/journey has it",
         "baseline": "runs a CUDA program by stand-ins; tests/run/door has it",
     }
     tried = {exercise.line.split()[1] for exercise in EXERCISES}

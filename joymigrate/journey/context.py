@@ -36,6 +36,7 @@ SEED, DRAWS, HASHES = "JOYMIGRATE_SEED", "JOYMIGRATE_DRAWS", "PYTHONHASHSEED"
 MEMORY = "JOYMIGRATE_MEMORY"
 REACH = "JOYMIGRATE_REACH"
 RUNS = ("rehearse", "run", "baseline", "verify record", "verify replay", "profile record")
+DRAWN = "train/draws.txt"  # random operators that could not be made the same on both sides
 COMPARED = ("baseline", "verify record", "verify replay")
 
 

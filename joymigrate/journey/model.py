@@ -27,6 +27,18 @@ class Status(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """A program before somebody ported it by hand: `folder` holds it, `name` is what the user
+    calls it, `tree` one hash of its files. `in_memory`: it is the project itself, and the chip's
+    side is rewritten as it loads."""
+
+    folder: Path
+    name: str
+    tree: str
+    in_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What the user asked for.
 
@@ -34,6 +46,8 @@ class Request:
     `steps` bounds what is recorded, in optimiser steps from 0. `baseline` is a recording from
     elsewhere, `devices` how many the simulated machine has, `baseline_entry` how the original is
     started here where that differs, and `train` a longer run for the losses than that of `entry`.
+    `pair` compares what was ported already with its original, which is `origin` where the ledger
+    knows of none; nothing is rewritten then.
     """
 
     project: Path
@@ -51,6 +65,13 @@ class Request:
     devices: int | None = None
     rounds: int = 5
     yes: bool = False
+    pair: bool = False
+    origin: Origin | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the chip's side is rewritten as it loads."""
+        return self.origin is not None and self.origin.in_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +183,7 @@ def to_json(journey: Journey) -> dict[str, Any]:
         "baseline_entry": list(request.baseline_entry),
         "train": list(request.train),
         "devices": request.devices,
+        "origin": request.origin.name if request.origin else None,
         "unsafe": request.unsafe,
         "tree": journey.tree,
         "rewrite_step": journey.rewrite_step,

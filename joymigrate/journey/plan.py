@@ -45,23 +45,27 @@ def plain(value: Any) -> Any:
 def plan(request: Request) -> list[PlannedStep]:
     """All steps, in order."""
     none = None if request.entry else "no program was named with --entry"
+    ported = "pair changes no file" if request.pair else None
     code = ("chip", "style", "unsafe")
     here = ("entry", "chip", "devices")
     planned = [
-        PlannedStep("scan", "find what depends on the current accelerator", steps.scan.run, code),
+        PlannedStep(
+            "scan", "find what depends on the current accelerator", steps.scan.run, code, (),
+            ported,
+        ),
         PlannedStep(
             "baseline", "run it here as it is", steps.baseline.run,
-            ("entry", "steps", "baseline", "baseline_entry"), (), none,
+            ("entry", "steps", "baseline", "baseline_entry", "origin"), (), none,
         ),
-        PlannedStep("rewrite", "rewrite what is certain", steps.rewrite.run, code),
+        PlannedStep("rewrite", "rewrite what is certain", steps.rewrite.run, code, (), ported),
         PlannedStep("rehearse", "run it on the chip", steps.rehearse.run, here, ("rewrite",), none),
         PlannedStep(
             "coverage", "which operators the chip has", steps.coverage.run,
-            here, ("rewrite",), none,
+            here, ("rewrite",), none or ported,
         ),
         PlannedStep(
             "advice", "what would make it fast", steps.advice.run,
-            ("chip",), ("coverage",), none,
+            ("chip",), ("coverage",), none or ported,
         ),
         PlannedStep(
             "verify", "compare with the baseline", steps.verify.run,
@@ -72,7 +76,8 @@ def plan(request: Request) -> list[PlannedStep]:
             (*here, "train", "baseline_entry"), ("baseline", "rewrite", "rehearse"), none,
         ),
         PlannedStep(
-            "serve", "serve the model and ask it", steps.serve.run, ("serve",), ("rewrite",),
+            "serve", "serve the model and ask it", steps.serve.run,
+            ("serve",), ("rewrite",), ported,
         ),
     ]  # fmt: skip
     return planned

@@ -38,11 +38,12 @@ def provenance(request: Request, *, chip_here: bool) -> dict[str, Any]:
 
 def repeat(request: Request) -> list[str]:
     """The command that takes the same journey anew, run in the project."""
-    words = ["joymigrate", "migrate", "."]
+    words = ["joymigrate", "pair" if request.pair else "migrate", "."]
+    words += ["--origin", request.origin.name] if request.origin and request.origin.name else []
     for one in fields(request):
         value = getattr(request, one.name)
         option = "--" + OPTIONS.get(one.name, one.name.replace("_", "-"))
-        if one.name == "project" or value in (None, (), False):
+        if one.name in ("project", "pair", "origin") or value in (None, (), False):
             continue
         words.append(option)
         if value is not True:

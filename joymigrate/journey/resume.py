@@ -63,13 +63,14 @@ def holding(
     """The outcomes that need not be taken again."""
     found = {outcome.name: outcome for outcome in outcomes_from(raw)}
     kept: dict[str, Outcome] = {}
+    left_out = {planned.name for planned in steps if planned.skip}
     for planned in steps:
         outcome = found.get(planned.name)
         if outcome is None or outcome.status not in ENDED:
             continue
         if dict(outcome.asked) != planned.request_document(journey.request):
             continue
-        if not all(name in kept for name in planned.after) or not intact(journey, outcome):
+        if not kept.keys() | left_out >= set(planned.after) or not intact(journey, outcome):
             continue
         if find_violation(outcome.name, outcome.figures, outcome.verdict, gates):
             continue

@@ -23,6 +23,7 @@ from joymigrate.journey.tree import find_written, snapshot
 from joymigrate.ledger import FileHash, Ledger, Step, Subject, sha256
 from joymigrate.ledger.place import make_home, unwritable
 
+HOME, PAIR = "journey", "pair"  # folders of journeys, and of ports that are compared
 Tell = Callable[[str, PlannedStep, Outcome | None], None]
 
 
@@ -43,7 +44,7 @@ def run_journey(
     """
     check_step_name(until)
     ledger = Ledger.of(request.project)
-    folder = make_home(ledger.root) / "journey"
+    folder = make_home(ledger.root) / (PAIR if request.pair else HOME)
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:

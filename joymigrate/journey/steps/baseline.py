@@ -48,7 +48,8 @@ def stood_in(at: StepContext) -> bool:
     found = at.before.get("baseline")
     if found is not None and found.figures.get("of") == "original":
         return bool(found.figures.get("stand_ins"))
-    return not (at.gpu_here or at.request.baseline_entry)
+    own_way = at.request.baseline_entry and not at.request.pair
+    return not (at.gpu_here or own_way)
 
 
 def entry_of(request: Request) -> tuple[str, ...]:
@@ -238,7 +239,10 @@ def check_recording(at: StepContext, bundle: Path) -> Outcome:
 
 def sources(at: StepContext) -> tuple[Path, str]:
     """Where the original lies, and what to call it."""
-    project = at.request.project
+    project, origin = at.request.project, at.request.origin
+    if origin is not None:
+        named = Text("the original ({name})", name=origin.name)
+        return origin.folder, named if origin.name else "the original"
     ledger = Ledger.of(project)
     steps = original.rewrites(ledger, project)
     if not steps:

@@ -13,7 +13,7 @@ from joymigrate.blame.stop import Stop
 from joymigrate.blame.text import lines
 from joymigrate.chips import get, origin
 from joymigrate.journey import mending, original, places
-from joymigrate.journey.context import CompletedCommand, StepContext
+from joymigrate.journey.context import DRAWN, CompletedCommand, StepContext
 from joymigrate.journey.failing import explain
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.sites import device_names, sites_at
@@ -35,13 +35,19 @@ def words(request: Request, chip_here: bool, path: str) -> list[str]:
     """The command that runs the program there."""
     if chip_here:
         return ["run", "--to", request.chip, "--", *request.entry]
-    first = ["rehearse", "--to", request.chip, *devices(request), "--format", "json", "-o", path]
+    first = ["rehearse", "--to", request.chip, *devices(request), *in_memory(request)]
+    first += ["--format", "json", "-o", path]
     return [*first, "--", *request.entry]
 
 
 def devices(request: Request) -> list[str]:
     """How many devices the simulated machine has."""
     return ["--devices", str(request.devices)] if request.devices else []
+
+
+def in_memory(request: Request) -> list[str]:
+    """What rewrites an unchanged program as it loads."""
+    return ["--migrate"] if request.in_memory else []
 
 
 def run(at: StepContext, *, mends: bool = True) -> Outcome:
@@ -53,7 +59,11 @@ def run(at: StepContext, *, mends: bool = True) -> Outcome:
     ask = words(at.request, at.chip_here, result)
     rewritten, noted = rewritten_places(at), at.path(REACH_FOLDER)
     reach.ask(noted, rewritten.lines(at.request.project))
-    done = at.joymigrate(LOG, *ask, ok=range(256), memory=folder, reach=noted)
+    draws = at.path(DRAWN) if at.request.pair else None  # equal on both sides at once
+    if draws is not None:
+        draws.parent.mkdir(parents=True, exist_ok=True)
+        draws.write_text("", encoding="utf-8")
+    done = at.joymigrate(LOG, *ask, ok=range(256), draws=draws, memory=folder, reach=noted)
     ran = rewritten.figures(reach.read_reached(noted))
     held = memory.collect(folder, rehearsal=not at.chip_here)
     at.path(MEMORY).write_text(json.dumps(held), encoding="utf-8")

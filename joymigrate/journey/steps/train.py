@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from joymigrate.journey.context import CompletedCommand, StepContext, StepFailed
+from joymigrate.journey.context import DRAWN, CompletedCommand, StepContext, StepFailed
 from joymigrate.journey.losses import write_curve
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.speed import SCHEMA, speed
@@ -21,7 +21,6 @@ BASE, CHIP = "train/baseline-log.txt", "train/chip-log.txt"
 AGAIN = "train/again-log.txt"
 JUDGED = "train/loss.json"
 TRAINING = ("backward", "optimiser")  # phases that only a training program has
-DRAWS = "train/draws.txt"  # random operators that could not be made the same on both sides
 
 
 def words(request: Request, chip_here: bool) -> list[str]:
@@ -29,7 +28,8 @@ def words(request: Request, chip_here: bool) -> list[str]:
     entry = request.train or request.entry
     if chip_here:
         return ["run", "--to", request.chip, "--", *entry]
-    return ["rehearse", "--to", request.chip, *rehearse.devices(request), "--", *entry]
+    options = [*rehearse.devices(request), *rehearse.in_memory(request)]
+    return ["rehearse", "--to", request.chip, *options, "--", *entry]
 
 
 def judging(curves: Sequence[str], path: str) -> list[str]:
@@ -41,14 +41,15 @@ def run(at: StepContext) -> Outcome:
     """Run the program on both sides and compare what it prints as its loss.
 
     Curves that part, or nearly do, are compared once more with the same random numbers on both
-    sides; if they part then, too, by how much the baseline parts from itself.
+    sides, as a pair is at once; if they part then, too, by how much the baseline parts from itself.
     """
-    first = compare_runs(at)
-    if first.verdict != "fail" and not doubtful(at, first):
+    paired = at.request.pair
+    first = compare_runs(at, at.path(DRAWN) if paired else None)
+    if first.verdict != "fail" and (paired or not doubtful(at, first)):
         return first
-    again = compare_runs(at, at.path(DRAWS))
-    again = replace(again, evidence=(*again.evidence, DRAWS))
-    lone = sorted(set(at.path(DRAWS).read_text(encoding="utf-8").split()))
+    again = first if paired else compare_runs(at, at.path(DRAWN))
+    again = replace(again, evidence=(*again.evidence, DRAWN))
+    lone = sorted(set(at.path(DRAWN).read_text(encoding="utf-8").split()))
     if again.verdict != "fail":
         said = Text("{found}, with the same random numbers on both sides", found=again.summary)
         return replace(again, summary=said)
@@ -81,7 +82,7 @@ def leave_undecided(outcome: Outcome, why: str) -> Outcome:
 
 def repeats(at: StepContext) -> bool:
     """Whether a second run of the baseline prints the same losses, within what the gate allows."""
-    done, _ = here(at, at.path(DRAWS), AGAIN)
+    done, _ = here(at, at.path(DRAWN), AGAIN)
     if done is None or not write_curve(done.log, at.path("train/again.jsonl")):
         return True
     curves = [str(at.path(f"train/{name}.jsonl")) for name in ("baseline", "again")]
@@ -94,7 +95,7 @@ def repeats(at: StepContext) -> bool:
 
 def compare_runs(at: StepContext, draws: Path | None = None) -> Outcome:
     """The runs, and the verdict on their curves."""
-    if draws is not None:
+    if draws is not None and not at.request.pair:  # a pair's rehearsal noted its own already
         draws.parent.mkdir(parents=True, exist_ok=True)
         draws.write_text("", encoding="utf-8")
     base, of = here(at, draws)
@@ -201,7 +202,11 @@ def here(
     stand_ins = baseline.stood_in(at)
     at.path("train").mkdir(parents=True, exist_ok=True)
     entry = at.request.train or baseline.entry_of(at.request)
-    done = at.plain(log, entry, baseline.original_folder(at), draws, stand_ins)
+    if at.request.pair and stand_ins and log == BASE and not at.request.train:
+        shutil.copyfile(at.path(baseline.LOG), at.path(BASE))  # it drew the same numbers
+        done = CompletedCommand("", 0, at.path(BASE))
+    else:
+        done = at.plain(log, entry, baseline.original_folder(at), draws, stand_ins)
     of = Text("the original on this machine's {device}", device=device)
     if stand_ins:
         of = Text.of("the original on cpu, by stand-ins for its GPU")
@@ -215,7 +220,8 @@ def there(at: StepContext, draws: Path | None = None) -> CompletedCommand:
     """The run on the chip. What was rehearsed already is not rehearsed twice: its time says
     nothing, and its losses are there."""
     rehearsed = at.path(rehearse.LOG)
-    if not (at.chip_here or at.request.train or draws) and rehearsed.is_file():
+    other = draws is not None and not at.request.pair
+    if not (at.chip_here or at.request.train or other) and rehearsed.is_file():
         shutil.copyfile(rehearsed, at.path(CHIP))
         code = at.before["rehearse"].figures["exit_code"] if "rehearse" in at.before else 0
         return CompletedCommand("", code, at.path(CHIP))

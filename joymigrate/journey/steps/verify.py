@@ -34,6 +34,7 @@ def words(request: Request, chip_here: bool, bundle: str, path: str) -> list[str
     made = ["verify", "replay", bundle, "--to", request.chip, "--format", "json", "-o", path]
     made += ["--map", str(request.map)] if request.map else []
     made += [] if chip_here else ["--rehearse", *rehearse.devices(request)]
+    made += rehearse.in_memory(request)
     return [*made, "--", *request.entry]
 
 
