@@ -13,7 +13,7 @@ from joymigrate.run.serve.engine.live import Text
 from joymigrate.run.serve.engine.models.model import Model
 from joymigrate.run.serve.engine.sampler import Chosen, choose, logprobs
 from joymigrate.run.serve.engine.scheduler import Chunk
-from joymigrate.run.serve.engine.types import FinishReason, TokenLogprob
+from joymigrate.run.serve.engine.types import FinishReason, Stuck, TokenLogprob
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +33,7 @@ class ForwardResult:
 
     states: list[tuple[Chunk, Embedding, Tensor]] = field(default_factory=list)
     prompts: list[tuple[Text, list[TokenLogprob]]] = field(default_factory=list)
-    ended: list[tuple[Text, FinishReason, str | None]] = field(default_factory=list)
+    ended: list[tuple[Text, FinishReason, str | Stuck | None]] = field(default_factory=list)
     sampled: list[Text] = field(default_factory=list)
     chosen: Chosen = field(default_factory=lambda: Chosen([]))
     drafts: list[tuple[int, tuple[int, ...], Tensor]] = field(default_factory=list)
@@ -104,7 +104,7 @@ def pool_states(chunk: Chunk, wish: Embedding, hidden: Tensor) -> Tensor:
     return total / len(chunk.sequence.ids) if chunk.last else total
 
 
-def ask_guide(text: Text) -> str | None:
+def ask_guide(text: Text) -> str | Stuck | None:
     """Get what a text's guide allows next. Why the text cannot go on, where the guide fails: that
     is no reason to end the others."""
     guide = text.choosing.guide
@@ -112,6 +112,8 @@ def ask_guide(text: Text) -> str | None:
         return None
     try:
         text.choosing.allowed = guide.mask()
+    except Stuck as end:
+        return end
     except Exception as error:
         return f"the grammar cannot be followed: {error}"
     return None

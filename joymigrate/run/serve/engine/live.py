@@ -18,6 +18,7 @@ from joymigrate.run.serve.engine.types import (
     Output,
     Request,
     Resume,
+    Stuck,
     TokenLogprob,
     Usage,
 )
@@ -100,9 +101,12 @@ class Text:
             error,
         )
 
-    def cut(self, reason: FinishReason, error: str | None = None) -> Output:
+    def cut(self, reason: FinishReason, why: str | Stuck | None = None) -> Output:
         """The last output of a text that is ended from outside."""
-        return self.output((), self.stream.feed([], may_stop=False, last=True), reason, error=error)
+        rest = self.stream.feed([], may_stop=False, last=True)
+        if isinstance(why, Stuck):
+            return self.output((), rest, reason, stop=f"the grammar leads nowhere: {why}")
+        return self.output((), rest, reason, error=why)
 
 
 def replay(texts: Many[Text], resumes: Many[Resume | None]) -> list[Output | None]:

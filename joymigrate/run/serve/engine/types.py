@@ -173,7 +173,8 @@ class Output:
     `new_ids` may be empty when only held-back text comes, `text` when a character or a possible
     stop string is not complete yet. `logprobs` goes with `new_ids`; `prompt_logprobs` comes once,
     with the first output (its first entry is None: nothing precedes the first token). The output
-    with `finish_reason` is the last of its `index`. `stop` is the stop string or token that hit.
+    with `finish_reason` is the last of its `index`. `stop` is the stop string or token that hit, or
+    why a guided text is stuck.
     """
 
     request_id: str
@@ -187,6 +188,11 @@ class Output:
     usage: Usage | None = None  # with the last output of an index
     cached_tokens: int = 0
     error: str | None = None
+
+
+class Stuck(Exception):
+    """Nothing may follow a text by its guide, and it is not complete: the end of this text, said
+    with `finish_reason` "error", and no fault of the engine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ class Chat:
             "logprobs": None,
             "finish_reason": self.reason(output),
         }
-        if output.finish_reason == "stop" and output.stop is not None:
+        if output.stop is not None:
             made["stop_reason"] = output.stop
         if self.asked.sampling.logprobs is not None and output.logprobs:
             made["logprobs"] = {

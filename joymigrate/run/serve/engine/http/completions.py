@@ -168,7 +168,7 @@ class Completion:
             "logprobs": None,
             "finish_reason": output.finish_reason,
         }
-        if output.finish_reason == "stop" and output.stop is not None:
+        if output.stop is not None:
             made["stop_reason"] = output.stop
         if self.legacy is not None:
             shown: list[tuple[int, TokenLogprob | None]] = list(

@@ -174,7 +174,7 @@ class Generation:
         if output.finish_reason is not None:
             tally.reasons.append(output.finish_reason)
             meters.end(output.finish_reason)
-        if output.finish_reason == "error":
+        if output.finish_reason == "error" and output.stop is None:
             raise Refusal(500, output.error or "the engine gave this text up")
 
     def close(self) -> None:

@@ -313,3 +313,32 @@ def test_calls_are_read_however_they_arrive(
 def test_one_call_at_a_time_when_not_parallel() -> None:
     one = '<tool_call>{"name": "time", "arguments": {}}</tool_call>'
     assert len(summary(feed(reader(parallel=False), one + one, 5))[1]) == 1
+
+
+# llguidance lets a property that a pattern matches too come to a comma behind which nothing fits.
+DEAD = {**SCHEMA, "patternProperties": {"^(city|days)$": {}}}
+
+
+def test_a_grammar_that_leads_nowhere_ends_as_an_error(server: Any) -> None:
+    asked = {"type": "json_schema", "json_schema": {"name": "w", "schema": DEAD}}
+    found = [ask(server, response_format=asked, seed=seed)["choices"][0] for seed in range(8)]
+    stopped = [one for one in found if one["finish_reason"] == "stop"]
+    stuck = [one for one in found if one["finish_reason"] == "error"]
+    assert all(fits(json.loads(one["message"]["content"])) for one in stopped)
+    assert stuck, "llguidance holds these schemas now: write another"
+    assert all("leads nowhere" in one["stop_reason"] for one in stuck)
+    made = [events(server, response_format=asked, seed=seed)[-1] for seed in range(8)]
+    assert [e["choices"][0]["finish_reason"] for e in made] == [e["finish_reason"] for e in found]
+    body = {"input": "x", "max_output_tokens": 100, "temperature": 1.0,
+            "text": {"format": {"type": "json_schema", "name": "w", "schema": DEAD}}}  # fmt: skip
+    whole = [json.loads(server.post("/v1/responses", body)[2]) for _ in range(8)]
+    assert all((one["error"] is not None) == (one["status"] == "failed") for one in whole)
+    assert any(one["status"] == "failed" for one in whole)
+
+
+@pytest.mark.parametrize("pattern", ["(a{1000}){1000}", "((a{100}){100}){100}"])
+def test_an_expression_that_would_hold_everybody_up_is_refused(server: Any, pattern: str) -> None:
+    body = {"prompt": "x", "guided_regex": pattern, "max_tokens": 4}
+    status, _, raw = server.post("/v1/completions", body)
+    assert status == 400
+    assert b"cannot be followed" in raw

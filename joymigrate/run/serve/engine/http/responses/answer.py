@@ -54,6 +54,9 @@ def read(service: Service, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
         raise rename_refusal(refusal) from None
 
 
+STATUSES = {"length": "incomplete", "error": "failed"}  # by why a text ended
+
+
 class Response:
     """One answer in the making: its items, of which the last one is open."""
 
@@ -116,8 +119,11 @@ class Response:
             async for _, output in outputs:
                 made = b"".join(self.grow(output))
                 if output.finish_reason:
-                    cut = output.finish_reason == "length"
-                    made += b"".join(self.close("incomplete" if cut else "completed"))
+                    if output.finish_reason == "error":
+                        why = {"code": "server_error", "message": str(output.stop)}
+                        self.head["error"] = why
+                    whole = output.finish_reason == "stop"
+                    made += b"".join(self.close("completed" if whole else "incomplete"))
                 if made or output.finish_reason:
                     yield made, output.finish_reason
         finally:
@@ -209,7 +215,7 @@ class Response:
         used = self.generation.tally.to_json()
         return {
             **self.head,
-            "status": "incomplete" if cut else "completed",
+            "status": STATUSES.get(reason, "completed"),
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "output": self.items,
             "usage": {
