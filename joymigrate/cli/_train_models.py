@@ -11,6 +11,8 @@ from joymigrate.errors import Exit
 
 MARKS = {"pass": "yes", "fail": "no", "skipped": "-"}
 
+PACKING = {True: "yes", False: "no", None: "-"}
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to `train`."""
@@ -55,12 +57,13 @@ def models(
     if chosen == "json":
         emit(json.dumps(families.document(found), indent=1) + "\n", output)
         return Exit.OK
-    lines = [f"{'family':<28} {'task':<14} meta step layouts            reason"]
+    lines = [f"{'family':<28} {'task':<14} meta step packing layouts            reason"]
     for one in found:
         built = "yes" if one.meta else "no"
         shown = ", ".join(one.layouts) or "-"
         lines.append(
-            f"{one.family:<28} {one.task:<14} {built:<4} {MARKS[one.step]:<4} {shown:<18} "
+            f"{one.family:<28} {one.task:<14} {built:<4} {MARKS[one.step]:<4} "
+            f"{PACKING[one.packing]:<7} {shown:<18} "
             f"{one.reason or ''}".rstrip()
         )
     count = families.document(found)["summary"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from joymigrate import processors
 from joymigrate.device import Device
 from joymigrate.errors import JoyError
-from joymigrate.run.train import build, compress, flops, group, optimise, tokenizer
+from joymigrate.run.train import build, compress, flops, group, optimise, probes, tokenizer
 from joymigrate.run.train.checkpoint import Checkpointer
 from joymigrate.run.train.feed import Feed
 from joymigrate.run.train.job import Job, check_warmup, data_files, micro_size
@@ -42,10 +42,12 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
             f"task {job.task.name} does not cut its sequences over processes", where="layout.cp",
             help="task generative does, with hstu",
         )  # fmt: skip
+    model = model_of(job, task)
+    if task.PACKS:
+        probe(job, task, model, folder, tell if first else silent)
     source = source_of(job, task, rank, tell if first else silent)
     steps = source.steps(job)
     mesh = group.mesh_of(device, layout)
-    model = model_of(job, task)
     work = flops.work_of(model, job.data.max_length)
     if device.is_cpu:
         threads(work.per_token * job.data.max_length * micro_size(job))
@@ -108,6 +110,19 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
         traffic=traffic,
         updates=task.updates,
     )
+
+
+def probe(job: Job, task: Task, model: Any, folder: RunFolder, tell: Tell) -> None:
+    """Try what the job takes for granted of a language model; packing ends where it leaks."""
+    unused = probes.check_router(job.model.from_config, model, job.layout.pp)
+    if unused is not None:
+        tell(unused)
+    leak = probes.find_leak(model, len(task.tokenizer)) if task.context.packing else None
+    if leak is not None:
+        task.context = replace(task.context, packing=False)
+        tell(f"packing is off, one document a row: {leak}")
+    if group.rank() == 0:
+        folder.report(packing=task.context.packing, packing_off=leak)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class Family:
     reason: str | None = None
     parameters: int | None = None  # of the tiny configuration
     inputs: str | None = None  # what the step was fed with
+    packing: bool | None = None  # documents may share rows; None: not tried
     trained_by: str | None = None  # the task here; None: an engine
 
 
@@ -140,6 +141,9 @@ def verify(one: Family) -> Family:
                 stage = "step"
                 one.inputs = family_step.step(one.task, one.family)
                 one.step = "pass"
+                if one.task == "llm":
+                    stage = "packing"
+                    one.packing = family_step.packs(one.family)
         except family_step.UnknownInputs as error:
             one.reason = str(error)
         except FamilyTimeout:
@@ -204,7 +208,7 @@ def place() -> Path:
     here = Path(__file__).parent
     code = [
         (here / name).read_text()
-        for name in ("families.py", "family_kinds.py", "family_step.py", "shrink.py")
+        for name in ("families.py", "family_kinds.py", "family_step.py", "probes.py", "shrink.py")
     ]
     key = of_text(json.dumps(versions(), sort_keys=True), *code)[:16]
     return Path(base) / "joymigrate" / f"models-{key}.json"

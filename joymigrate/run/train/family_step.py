@@ -71,6 +71,18 @@ def step(kind: str, family: str) -> str:
     return fed
 
 
+def packs(family: str) -> bool:
+    """Whether documents that share a row are learned as if each stood alone."""
+    import torch
+
+    from joymigrate.run.train.probes import find_leak
+
+    torch.manual_seed(0)
+    model = build("llm", family).float()
+    text = model.config.get_text_config()
+    return find_leak(model, min(text.vocab_size, 400)) is None
+
+
 def loss_of(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
     """The model's own loss where it has one, else that of what it predicts against zeros."""
     import torch

@@ -54,6 +54,7 @@ class ModelSource:
 
     def from_settings(self) -> Any:
         """A configuration from `from_config`; a key that the model type lacks is an error."""
+        from huggingface_hub.errors import StrictDataclassError
         from transformers import CONFIG_MAPPING
 
         settings = dict(self.settings)
@@ -76,9 +77,12 @@ class ModelSource:
             settings.setdefault("vocab_size", self.tokens)
             for name, value in (self.special or {}).items():
                 settings.setdefault(name, value)
+        for key, value in settings.items():  # a whole number is a number
+            if isinstance(getattr(made, key, None), float) and type(value) is int:
+                settings[key] = float(value)
         try:
             return CONFIG_MAPPING[kind](**settings)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, StrictDataclassError) as error:
             raise JoyError(
                 f"these sizes do not go together: {' '.join(str(error).split())}",
                 where="model.from_config",

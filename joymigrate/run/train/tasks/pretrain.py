@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from joymigrate.run.train import packing, records
-from joymigrate.run.train.columns import Batch, Sample
-from joymigrate.run.train.tasks.task import (
-    SampleSource,
-    Task,
-    next_token_sum,
-    one_sample,
-    rows,
-)
+from joymigrate.run.train.columns import Sample
+from joymigrate.run.train.tasks._next_token import NextToken
+from joymigrate.run.train.tasks.task import SampleSource, one_sample
 from joymigrate.run.train.tokens import TokenCache
 
-if TYPE_CHECKING:
-    import torch
 
-
-class Pretrain(Task):
+class Pretrain(NextToken):
     """Texts, one after another; with packing they fill rows without a gap."""
 
-    PIPELINE: ClassVar[bool] = True
     SCHEMA: ClassVar[str] = '{"text": "…"}'
 
     def encode(self, record: records.Record) -> Sequence[Sample]:
@@ -44,15 +35,6 @@ class Pretrain(Task):
         if self.context.packing:
             return packing.Stream(cache, self.context.max_length)
         return packing.Documents(cache, self.context.max_length)
-
-    def collate(self, samples: Sequence[Sample]) -> Batch:
-        """Rows of tokens, labels and positions."""
-        length = self.context.max_length if self.context.fixed_length else None
-        return rows(samples, self.tokenizer.pad_token_id or 0, length)
-
-    def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Cross entropy of the next token."""
-        return next_token_sum(output, batch["labels"])
 
 
 TASK = Pretrain

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import chats, packing, records
-from joymigrate.run.train.columns import Batch, Sample
-from joymigrate.run.train.tasks.task import (
-    SampleSource,
-    Task,
-    next_token_sum,
-    one_sample,
-    rows,
-)
+from joymigrate.run.train.columns import Sample
+from joymigrate.run.train.tasks._next_token import NextToken
+from joymigrate.run.train.tasks.task import SampleSource, one_sample
 from joymigrate.run.train.tokens import TokenCache
-
-if TYPE_CHECKING:
-    import torch
 
 Span = tuple[int, int]
 
 
-class Sft(Task):
+class Sft(NextToken):
     """Conversations, or prompts with completions."""
 
-    PIPELINE: ClassVar[bool] = True
     SCHEMA: ClassVar[str] = (
         '{"messages": [{"role", "content"}, …]}, {"prompt", "completion"}, '
         '{"instruction", "input", "output"} or {"conversations": [{"from", "value"}, …]}; '
@@ -136,15 +127,6 @@ class Sft(Task):
         """Several conversations per row, or one."""
         kind = packing.Packed if self.context.packing else packing.Documents
         return kind(cache, self.context.max_length)
-
-    def collate(self, samples: Sequence[Sample]) -> Batch:
-        """Rows of tokens, labels and positions."""
-        length = self.context.max_length if self.context.fixed_length else None
-        return rows(samples, self.tokenizer.pad_token_id or 0, length)
-
-    def objective(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Cross entropy of the answers' tokens."""
-        return next_token_sum(output, batch["labels"])
 
 
 TASK = Sft

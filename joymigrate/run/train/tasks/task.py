@@ -61,6 +61,7 @@ class Task:
     SCHEMA: ClassVar[str] = ""  # one line: what a record must have
     updates: int = 1  # optimiser steps with the samples of a step
     CUTS: ClassVar[bool] = False  # the loss may be of a part of each sequence (layout.cp)
+    PACKS: ClassVar[bool] = False  # whether several documents may share a row
     PIPELINE: ClassVar[bool] = False  # forward takes tokens and positions, the loss reads `labels`
 
     def __init__(self, context: Context) -> None:

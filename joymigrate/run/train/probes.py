@@ -1,0 +1,98 @@
+"""Short trials of a model before it is trained: does it do what the job takes for granted?"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train.models import unwrap
+
+if TYPE_CHECKING:
+    import torch
+
+LENGTH = 12  # tokens of a document in the trial
+# Rounding moves a logit by less than this share of the largest one; a document that is seen, or a
+# place that is counted on, moves it by more.
+NOISE = {"float32": 1e-4, "bfloat16": 0.05, "float16": 0.02}
+
+
+def find_leak(model: Any, vocabulary: int) -> str | None:
+    """Why documents in one row are not learned as if each stood alone; None: they are.
+
+    Two documents share a row whose positions start again at the second, as packing writes it. The
+    second one's logits must be those that it has alone, whatever the first one says.
+    """
+    import torch
+
+    tokens_3L = draw_tokens(3, vocabulary)
+    first, other, second = tokens_3L
+    places_L = torch.arange(LENGTH)
+    with quietly(model), torch.no_grad():
+        try:
+            alone = logits_of(model, [second], places_L)
+            one = logits_of(model, [first, second], places_L.repeat(2))[LENGTH:]
+            two = logits_of(model, [other, second], places_L.repeat(2))[LENGTH:]
+        except (ValueError, RuntimeError, TypeError, IndexError, NotImplementedError) as error:
+            return (
+                f"a trial ended with {type(error).__name__}: {' '.join(str(error).split())[:160]}"
+            )
+    allowed = NOISE[str(alone.dtype).removeprefix("torch.")]
+    size = float(alone.abs().max())
+    seen, moved = float((one - two).abs().max()), float((one - alone).abs().max())
+    if seen > allowed * size:
+        return f"a document sees the one before it (its logits move by {seen / size:.1e})"
+    if moved > allowed * size:
+        return f"a document's place in the row counts (its logits move by {moved / size:.1e})"
+    return None
+
+
+def draw_tokens(count: int, vocabulary: int) -> torch.Tensor:
+    """Random documents [count, LENGTH] of so many tokens."""
+    import torch
+
+    draw = torch.Generator().manual_seed(0)
+    return torch.randint(0, max(2, vocabulary), (count, LENGTH), generator=draw)
+
+
+def logits_of(model: Any, documents: list[Any], places_L: torch.Tensor) -> torch.Tensor:
+    """Logits [L, V] of one row."""
+    import torch
+
+    ids_1L, places_1L = torch.cat(documents)[None], places_L[None]
+    output = model(input_ids=ids_1L, position_ids=places_1L, use_cache=False)
+    found: torch.Tensor = output.logits[0]
+    return found
+
+
+@contextlib.contextmanager
+def quietly(model: Any) -> Iterator[None]:
+    """Without dropout, and without a trace in the numbers that training draws."""
+    import torch
+
+    was, state = model.training, torch.get_rng_state()
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was)
+        torch.set_rng_state(state)
+
+
+def check_router(settings: Any, model: Any, stages: int) -> str | None:
+    """What of a job's wish for balanced experts has no effect, as a line for the user.
+
+    Raises `JoyError` where the loss is asked for and pipeline stages would leave it out.
+    """
+    config = unwrap(model).config
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    asked = bool(getattr(text, "output_router_logits", False))
+    if asked and stages > 1:
+        raise JoyError(
+            "pipeline stages do not add the router's loss", where="layout.pp",
+            help="set output_router_logits to false, or use another layout",
+        )  # fmt: skip
+    if "router_aux_loss_coef" in settings and not asked:
+        return "router_aux_loss_coef is not used: output_router_logits is false"
+    return None
