@@ -241,6 +241,8 @@ def test_every_command_that_says_something_says_it_as_json(
     code, _, said = run(capsys, "render", str(job), "--for", "slurm", "--format", "json")
     assert (code, "takes a script" in said) == (2, True), said
     code, out, _ = run(capsys, "preflight", "--links", str(links), "--format", "json")
-    assert code == 1 and json.loads(out)["faults"][0]["where"]
+    assert code == 1
+    assert json.loads(out)["faults"][0]["where"]
     code, out, _ = run(capsys, "detect", "--from", str(tmp_path), "--name", "n", "--format", "json")
-    assert code in (0, 2) and (code or json.loads(out)["nodes"][0]["name"] == "n")
+    assert code in (0, 2)
+    assert code or json.loads(out)["nodes"][0]["name"] == "n"
