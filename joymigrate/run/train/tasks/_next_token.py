@@ -48,7 +48,8 @@ class NextToken(Task):
         if self.router is None:
             return total
         targets = (batch["labels"][:, 1:] != -100).sum()
-        return total + router_share(model) * self.router * targets
+        whole: torch.Tensor = total + router_share(model) * self.router * targets
+        return whole
 
     def figures(self) -> dict[str, float]:
         """The balance between experts, before its coefficient."""
