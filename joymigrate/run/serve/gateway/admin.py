@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import time
 from typing import Any
 
 import orjson
@@ -11,6 +10,7 @@ from aiohttp import web
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.gateway import replies
+from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.events import ORDERS, ROLLED_BACK
 from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.routing import Router
@@ -22,7 +22,7 @@ SCHEMA = "joymigrate.rollout/1"
 
 def describe(rollout: Rollout, router: Router) -> dict[str, Any]:
     """The rollout as `GET /admin/rollout` and `serve rollout status` show it."""
-    total, now = rollout.total, time.time()
+    total, now = rollout.total, tell_time()
     return {
         "schema": SCHEMA,
         "state": rollout.state,

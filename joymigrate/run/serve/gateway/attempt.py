@@ -8,6 +8,7 @@ from typing import Any
 
 from joymigrate.run.serve.gateway.backend import Answer
 from joymigrate.run.serve.gateway.calls import Call, forward_headers
+from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.events import Served
 from joymigrate.run.serve.gateway.failures import OWN
 from joymigrate.run.serve.gateway.meters import UpstreamMeters
@@ -140,7 +141,7 @@ class Attempt:
         if self.call.method != "POST":
             return  # a list of models is no evidence about the models
         self.tokens, self.ended_at = tokens, now
-        served = Served(time.time(), self.upstream.role, failure, 1, self.instance.url,
+        served = Served(tell_time(), self.upstream.role, failure, 1, self.instance.url,
                         who=self.call.who)  # fmt: skip
         self.report(served, self.details)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -10,6 +9,7 @@ from aiohttp import web
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.gateway import admin, replies
+from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.events import Order
 from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.routing import Router
@@ -104,7 +104,7 @@ class Pages:
             order = await admin.read_order(request)
             if order in ("resume", "promote"):
                 self.gateway.ask_gate()
-            await self.gateway.order(Order(time.time(), order))
+            await self.gateway.order(Order(tell_time(), order))
         except JoyError as error:
             status = 400 if error.where == "/admin/rollout" else 409
             body = {"error": {"message": error.what, "help": error.help, "code": "refused"}}

@@ -19,6 +19,7 @@ from joymigrate.run.serve.gateway.answers import Said, observe
 from joymigrate.run.serve.gateway.attempt import Attempt, Report
 from joymigrate.run.serve.gateway.backend import ENGINE, Answer, is_ping
 from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.events import PRIMARY, SECOND, Observed
 from joymigrate.run.serve.gateway.failures import (
     CONTENT_TYPE,
@@ -425,7 +426,7 @@ class Relay:
             spent = time.perf_counter() - attempt.started
             said = Said(200, text, finish, spent, first, thoughts=thoughts)
             seen = observe(said, tokens, wants_json=comparable and asks_for_json(call))
-            self.observed(Observed(time.time(), role, call.share, kind_of(call), seen, call.who))
+            self.observed(Observed(tell_time(), role, call.share, kind_of(call), seen, call.who))
         if self.heard is not None and call.method == "POST":
             now = time.perf_counter()
             first = attempt.first - call.started if attempt.first else None

@@ -521,6 +521,14 @@ class Rollout:
         """Take up a `snapshot`. Health and gate are asked anew."""
         saving.restore(self, saved)
 
+    def postpone(self, seconds: float) -> None:
+        """Move what is being waited for: the clock was set, or nothing ran for so long."""
+        self.step_since += seconds
+        if self.suspected_since is not None:
+            self.suspected_since += seconds
+        if self.doubt is not None:
+            self.doubt.since += seconds
+
 
 def refusal(order: str, why: str, help: str) -> JoyError:
     """An order that the state does not allow."""

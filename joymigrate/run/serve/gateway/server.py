@@ -21,6 +21,7 @@ from joymigrate.run.serve.gateway.calls import (
     parsed_body,
     sticky_key,
 )
+from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.events import (
     PRIMARY,
     SECOND,
@@ -82,9 +83,7 @@ class Gateway:
         self.meters = Meters(self.metrics)
         self.rollout = Rollout(settings.plan, settings.rule)
         self.store = Store(settings.state, identity(settings))
-        saved = self.store.load()
-        if saved is not None:
-            self.rollout.restore(saved)
+        self.take_up()
         self.shared = self.share(settings)
         self.given = dict(backends or {})
         self.journal = Journal(settings.log) if settings.log else None
@@ -110,6 +109,9 @@ class Gateway:
         The address comes first: a second gateway started by mistake must not touch the state.
         """
         self.site.take()
+        if self.shared is None:
+            self.store.hold()
+            self.take_up()  # as it is now that nobody else writes it
         self.assemble()
         if self.shared is not None:
             await self.shared.start()
@@ -119,7 +121,7 @@ class Gateway:
             *(health.check_once(up, self.settings.health, lambda *_: None) for up in both)
         )
         for upstream in both:
-            self.handle(Health(time.time(), upstream.role, upstream.up, "at the start"))
+            self.handle(Health(tell_time(), upstream.role, upstream.up, "at the start"))
         await self.site.start()
         self.save()
         loop = asyncio.get_running_loop()
@@ -130,6 +132,13 @@ class Gateway:
         self.tasks.append(loop.create_task(self.tick()))
         self.tasks.append(loop.create_task(self.pulse.run()))
         self.tasks.append(loop.create_task(self.monitor.run()))
+
+    def take_up(self) -> None:
+        """Go on where the saved rollout was; the time since then does not count."""
+        saved = self.store.load()
+        if saved is not None:
+            self.rollout.restore(saved[0])
+            self.rollout.postpone(tell_time() - saved[1] if saved[1] is not None else 0.0)
 
     def assemble(self) -> None:
         """Build the parts that need a running loop."""
@@ -204,6 +213,7 @@ class Gateway:
             await upstream.backend.close()
         await self.monitor.close()
         self.save()
+        self.store.release()
         if self.journal is not None:
             self.flush(self.journal)
 
@@ -212,7 +222,7 @@ class Gateway:
         saved = asked = time.monotonic()
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            self.handle(Tick(time.time()))
+            self.handle(Tick(tell_time()))
             now = time.monotonic()
             if not self.rollout.gate_open and now - asked >= GATE_SECONDS:
                 asked = now
@@ -235,9 +245,11 @@ class Gateway:
 
     def write(self, number: int, snapshot: dict[str, Any]) -> None:
         """A full disk is told to the operator; it is no reason to stop serving."""
+        if self.shared is not None:
+            return  # Redis has it
         try:
             self.store.save(number, snapshot)
-        except OSError as error:
+        except (OSError, JoyError) as error:
             self.talk(f"cannot write the state, a restart would not know it: {error}")
 
     def flush(self, journal: Journal) -> None:
@@ -309,7 +321,7 @@ class Gateway:
             self.journal.add(served, details())
 
     def health_changed(self, upstream: Upstream, up: bool, detail: str) -> None:
-        self.handle(Health(time.time(), upstream.role, up, detail))
+        self.handle(Health(tell_time(), upstream.role, up, detail))
 
     def ask_gate(self) -> None:
         """Ask the ledger whether the standby may take traffic."""
@@ -318,7 +330,7 @@ class Gateway:
             settings.of_role(SECOND), settings.path.resolve().parent, unverified=self.unverified
         )
         self.router.known_bad = opinion.bad
-        self.handle(Gate(time.time(), opinion.open, opinion.reason))
+        self.handle(Gate(tell_time(), opinion.open, opinion.reason))
 
     # Requests
 

@@ -32,6 +32,7 @@ from joymigrate.run.serve.gateway.attempt import Report
 from joymigrate.run.serve.gateway.backend import Answer, is_ping
 from joymigrate.run.serve.gateway.calls import Call, forward_headers
 from joymigrate.run.serve.gateway.canned import Canned
+from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.events import (
     PRIMARY,
     ROLLED_BACK,
@@ -241,7 +242,7 @@ class Shadow:
             self.repetitions[seeded] += 1
             told = compare_repetitions((texts[0], texts[2]), (texts[1], texts[3]), seeded=seeded)
             if told:
-                self.compared_event(Compared(time.time(), told, paired=False))
+                self.compared_event(Compared(tell_time(), told, paired=False))
         finally:
             self.repeating = False
 
@@ -322,7 +323,7 @@ class Shadow:
             role: is_another(said, before[role], plan)
             for role, said in ((PRIMARY, theirs), (SECOND, ours))
         }
-        self.compared_event(Compared(time.time(), paired=False, changed=changed))
+        self.compared_event(Compared(tell_time(), paired=False, changed=changed))
 
     async def one_side(self, upstream: Upstream, call: Call) -> Said | None:
         """One backend's answer; None where it failed or was busy. The rollout hears of it."""
@@ -366,7 +367,7 @@ class Shadow:
         if call is not None and call.strict and theirs.good and ours.good:
             told |= self.canned.judge(plain(call).body, theirs, ours)  # whoever asks
         kind = label_of(call) if call is not None else ""
-        self.compared_event(Compared(time.time(), told, kind=kind))
+        self.compared_event(Compared(tell_time(), told, kind=kind))
 
     # Asking
 
@@ -479,13 +480,13 @@ class Shadow:
     def tell(self, role: str, failure: str | None, who: str) -> None:
         """What was asked beside the traffic is evidence like the traffic."""
         name = self.primary.name if role == PRIMARY else self.standby.name
-        served = Served(time.time(), role, failure, 1, name, shadow=True, who=who)
+        served = Served(tell_time(), role, failure, 1, name, shadow=True, who=who)
         self.report(served, lambda: {"upstream": name})
 
     def disagreed(self, role: str, kind: str, witness: str) -> None:
         """On a client's request one backend refused, or was silent, and the other answered."""
         aspect = "empty" if kind == EMPTY else STATUS
-        self.compared_event(Compared(time.time(), {aspect: role == SECOND}, paired=False))
+        self.compared_event(Compared(tell_time(), {aspect: role == SECOND}, paired=False))
 
     def summary(self) -> dict[str, Any]:
         """Agreement with its 95 % interval, the tests by aspect, and how the latencies compare."""

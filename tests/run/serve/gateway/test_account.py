@@ -293,11 +293,12 @@ def test_what_changes_a_server_is_not_asked_again() -> None:
 
 
 def test_a_plan_of_an_older_gateway_is_completed() -> None:
-    old = {"primary": "gpu", "plan": {"limit": 0.01}}
+    old = {"primary": "gpu", "plan": {"limit": 0.01, "burst_cap": False, "steps": [1, 100]}}
     plan = shared.complete_identity(copy.deepcopy(old))["plan"]
     assert plan["limit"] == 0.01
     assert plan["unjudged"] == []
-    assert plan["steps"] == [1, 5, 20, 50, 100]
+    assert plan["steps"] == [1, 100]
+    assert "burst_cap" not in plan
 
 
 @pytest.mark.parametrize(

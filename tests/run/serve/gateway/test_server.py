@@ -21,13 +21,14 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.ledger import Ledger, Step, Subject
-from joymigrate.run.serve.gateway import health, rollout, server, settings, simulate
+from joymigrate.run.serve.gateway import clock, health, rollout, server, settings, simulate
 from joymigrate.run.serve.gateway.answers import OPEN
 from joymigrate.run.serve.gateway.backend import HttpBackend
 from joymigrate.run.serve.gateway.calls import Call, forward_headers
 from joymigrate.run.serve.gateway.fake import Fake
 from joymigrate.run.serve.gateway.faults import Fault, Schedule
 from joymigrate.run.serve.gateway.server import Gateway
+from joymigrate.run.serve.gateway.store import Store
 from joymigrate.run.serve.gateway.upstreams import Upstream
 from joymigrate.run.serve.web.apis import CHAT
 
@@ -614,6 +615,57 @@ def test_a_second_gateway_on_the_same_address_leaves_the_state_alone(tmp_path: P
             with pytest.raises(JoyError, match="cannot listen"):
                 await server.Gateway(settings.load(path), unverified=True).start()
         assert not (tmp_path / "gateway.state.json").exists()
+
+    asyncio.run(scenario())
+
+
+def test_a_second_gateway_on_the_same_state_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, Fake(), Fake(), rollout=ramp(50)) as bench:
+            path = yaml_of(tmp_path, bench.gpu, bench.npu, ramp(50))
+            second = server.Gateway(settings.load(path), unverified=True)
+            with pytest.raises(JoyError, match="another gateway has this rollout's state"):
+                await second.start()
+            await second.site.close()
+            await bench.order("rollback")
+        async with running(tmp_path, Fake(), Fake(), rollout=ramp(50)) as bench:
+            assert bench.gateway.rollout.state == "rolled_back", "the lock is free, the state kept"
+
+    asyncio.run(scenario())
+
+
+def test_a_state_that_another_gateway_has_written_is_not_overwritten(tmp_path: Path) -> None:
+    one, two = (Store(tmp_path / "state.json", {"primary": "gpu"}) for _ in range(2))
+    one.save(one.number(), {"state": "ramping"})
+    assert two.load() is not None
+    two.save(two.number(), {"state": "rolled_back"})
+    with pytest.raises(JoyError, match="another gateway has written it"):
+        one.save(one.number(), {"state": "ramping"})
+    saved = two.load()
+    assert saved is not None
+    assert saved[0] == {"state": "rolled_back"}
+
+
+@pytest.mark.parametrize("hours", [-48.0, 48.0])
+def test_a_jump_of_the_clock_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: float
+) -> None:
+    plan = ramp(20, 100, min_step_seconds=3600, max_step_seconds=7200)
+
+    async def scenario() -> None:
+        async with running(tmp_path, Fake(), Fake(), rollout=plan) as bench:
+            rollout, real = bench.gateway.rollout, time.time
+            monkeypatch.setattr(time, "time", lambda: real() + hours * 3600)
+            await bench.ask()
+            await asyncio.sleep(0.5)
+            assert (rollout.state, rollout.step) == ("ramping", 0)
+        # Down for two days, or started again behind a clock that was set back.
+        monkeypatch.setattr(clock, "BEGAN", clock.BEGAN + hours * 3600)
+        async with running(tmp_path, Fake(), Fake(), rollout=plan) as bench:
+            await asyncio.sleep(0.5)
+            rollout = bench.gateway.rollout
+            assert (rollout.state, rollout.step) == ("ramping", 0)
+            assert 0 <= clock.tell_time() - rollout.step_since < 60
 
     asyncio.run(scenario())
 
