@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from joymigrate.run.serve.gateway.events import PRIMARY, SECOND, Gate, Health, Plan, Served
-from joymigrate.run.serve.gateway.rollout import Rollout
+from joymigrate.run.serve.evidence.events import PRIMARY, SECOND, Gate, Health, Plan, Served
+from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway.shared import Shared
 
 GATEWAYS = 3

@@ -21,7 +21,7 @@ ROWS: list[list[str]] = [
     ["schema", "data"],
     ["attach", "files", "extras", "modes", "language", "stats", "processors"],
     ["settings", "seeded", "evidence"],
-    ["config", "chips", "ledger", "device", "run.serve.web"],
+    ["config", "chips", "ledger", "device", "run.serve.web", "run.serve.evidence"],
     [
         "blame",
         "rewrite",

@@ -9,10 +9,10 @@ import orjson
 from aiohttp import web
 
 from joymigrate.errors import JoyError
+from joymigrate.run.serve.evidence.events import ORDERS, ROLLED_BACK
+from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway import replies
 from joymigrate.run.serve.gateway.clock import tell_time
-from joymigrate.run.serve.gateway.events import ORDERS, ROLLED_BACK
-from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.routing import Router
 from joymigrate.run.serve.web import address
 from joymigrate.run.serve.web.address import is_loopback

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from joymigrate.run.serve.evidence.events import Served
+from joymigrate.run.serve.evidence.failures import OWN
 from joymigrate.run.serve.gateway.backend import Answer
 from joymigrate.run.serve.gateway.calls import Call, forward_headers
 from joymigrate.run.serve.gateway.clock import tell_time
-from joymigrate.run.serve.gateway.events import Served
-from joymigrate.run.serve.gateway.failures import OWN
 from joymigrate.run.serve.gateway.meters import UpstreamMeters
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
 from joymigrate.run.serve.web.telemetry import Trace, without_context

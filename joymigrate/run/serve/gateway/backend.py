@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from joymigrate.run.serve.gateway.failures import (
+from joymigrate.run.serve.evidence.failures import (
     CONNECT,
     FIRST_BYTE,
     IDLE,

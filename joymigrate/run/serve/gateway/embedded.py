@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joymigrate.run.serve.gateway.failures import FIRST_BYTE, IDLE, RESET, Broken
+from joymigrate.run.serve.evidence.failures import FIRST_BYTE, IDLE, RESET, Broken
 from joymigrate.run.serve.gateway.settings import Limits, Settings, UpstreamSettings
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from joymigrate.run.serve.gateway.failures import Broken
+from joymigrate.run.serve.evidence.failures import Broken
 from joymigrate.run.serve.gateway.settings import HealthSettings
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
 

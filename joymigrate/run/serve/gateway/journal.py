@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.gateway.events import Served
+from joymigrate.run.serve.evidence.events import Served
 
 WAITING = 100_000  # lines kept when the disk does not keep up
 

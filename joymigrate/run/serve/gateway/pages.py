@@ -8,10 +8,10 @@ from typing import Protocol
 from aiohttp import web
 
 from joymigrate.errors import JoyError
+from joymigrate.run.serve.evidence.events import Order
+from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway import admin, replies
 from joymigrate.run.serve.gateway.clock import tell_time
-from joymigrate.run.serve.gateway.events import Order
-from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.routing import Router
 from joymigrate.run.serve.gateway.settings import Settings
 from joymigrate.run.serve.gateway.shadow import Shadow

@@ -14,14 +14,9 @@ from dataclasses import dataclass, field
 import orjson
 from aiohttp import web
 
-from joymigrate.run.serve.gateway import whole
-from joymigrate.run.serve.gateway.answers import Said, observe
-from joymigrate.run.serve.gateway.attempt import Attempt, Report
-from joymigrate.run.serve.gateway.backend import ENGINE, Answer, is_ping
-from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.clock import tell_time
-from joymigrate.run.serve.gateway.events import PRIMARY, SECOND, Observed
-from joymigrate.run.serve.gateway.failures import (
+from joymigrate.run.serve.evidence.answers import Said, observe
+from joymigrate.run.serve.evidence.events import PRIMARY, SECOND, Observed
+from joymigrate.run.serve.evidence.failures import (
     CONTENT_TYPE,
     EMPTY,
     ENDED_EARLY,
@@ -35,6 +30,11 @@ from joymigrate.run.serve.gateway.failures import (
     is_refusal,
     of_status,
 )
+from joymigrate.run.serve.gateway import whole
+from joymigrate.run.serve.gateway.attempt import Attempt, Report
+from joymigrate.run.serve.gateway.backend import ENGINE, Answer, is_ping
+from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.meters import Meters, UpstreamMeters
 from joymigrate.run.serve.gateway.relay_parts import (
     GONE,

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from joymigrate.run.serve.gateway.attempt import Attempt
-from joymigrate.run.serve.gateway.backend import Answer
-from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.failures import (
+from joymigrate.run.serve.evidence.failures import (
     TOTAL,
     Broken,
 )
+from joymigrate.run.serve.gateway.attempt import Attempt
+from joymigrate.run.serve.gateway.backend import Answer
+from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.stream import Stream
 from joymigrate.run.serve.gateway.upstreams import Upstream
 

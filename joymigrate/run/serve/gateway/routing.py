@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from joymigrate.run.serve.gateway.events import PRIMARY, ROLLED_BACK, SECOND
-from joymigrate.run.serve.gateway.rollout import Rollout
+from joymigrate.run.serve.evidence.events import PRIMARY, ROLLED_BACK, SECOND
+from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
 
 GOLDEN = 61.80339887498949  # percent: its multiples fill the range more evenly than chance

@@ -12,17 +12,7 @@ import orjson
 from aiohttp import web
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.gateway import admin, gate, gauges, health, replies
-from joymigrate.run.serve.gateway.attempt import Details
-from joymigrate.run.serve.gateway.backend import Backend, HttpBackend
-from joymigrate.run.serve.gateway.calls import (
-    Call,
-    is_object,
-    parsed_body,
-    sticky_key,
-)
-from joymigrate.run.serve.gateway.clock import tell_time
-from joymigrate.run.serve.gateway.events import (
+from joymigrate.run.serve.evidence.events import (
     PRIMARY,
     SECOND,
     Change,
@@ -33,13 +23,23 @@ from joymigrate.run.serve.gateway.events import (
     Served,
     Tick,
 )
+from joymigrate.run.serve.evidence.rollout import Rollout
+from joymigrate.run.serve.gateway import admin, gate, gauges, health, replies
+from joymigrate.run.serve.gateway.attempt import Details
+from joymigrate.run.serve.gateway.backend import Backend, HttpBackend
+from joymigrate.run.serve.gateway.calls import (
+    Call,
+    is_object,
+    parsed_body,
+    sticky_key,
+)
+from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.journal import Journal
 from joymigrate.run.serve.gateway.meters import Meters
 from joymigrate.run.serve.gateway.pages import Pages
 from joymigrate.run.serve.gateway.pulse import Pulse
 from joymigrate.run.serve.gateway.relay import Relay
 from joymigrate.run.serve.gateway.reloading import client_context, refuse_changes
-from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.routing import Router
 from joymigrate.run.serve.gateway.settings import Settings, load
 from joymigrate.run.serve.gateway.shadow import Shadow

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.run.serve.evidence.events import LIMIT, PRIMARY, SECOND, Plan
+from joymigrate.run.serve.evidence.rule import EProcess
 from joymigrate.run.serve.gateway.checks import HELP, secret, url_trouble
-from joymigrate.run.serve.gateway.events import LIMIT, PRIMARY, SECOND, Plan
-from joymigrate.run.serve.gateway.evidence import EProcess
 from joymigrate.run.serve.gateway.fronts import (
     FORWARD,
     FROM_ENVIRONMENT,

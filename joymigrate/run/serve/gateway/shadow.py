@@ -17,9 +17,7 @@ from typing import Any
 
 import orjson
 
-from joymigrate.run.serve.gateway import whole
-from joymigrate.run.serve.gateway.account import account_of, join_events
-from joymigrate.run.serve.gateway.answers import (
+from joymigrate.run.serve.evidence.answers import (
     TAIL_PAIRS,
     Answers,
     Said,
@@ -27,20 +25,16 @@ from joymigrate.run.serve.gateway.answers import (
     divergence,
     is_another,
 )
-from joymigrate.run.serve.gateway.aspects import ASPECTS, LATE, SAMPLING, STATUS
-from joymigrate.run.serve.gateway.attempt import Report
-from joymigrate.run.serve.gateway.backend import Answer, is_ping
-from joymigrate.run.serve.gateway.calls import Call, forward_headers
-from joymigrate.run.serve.gateway.canned import Canned
-from joymigrate.run.serve.gateway.clock import tell_time
-from joymigrate.run.serve.gateway.events import (
+from joymigrate.run.serve.evidence.aspects import ASPECTS, LATE, SAMPLING, STATUS
+from joymigrate.run.serve.evidence.canned import Canned
+from joymigrate.run.serve.evidence.events import (
     PRIMARY,
     ROLLED_BACK,
     SECOND,
     Compared,
     Served,
 )
-from joymigrate.run.serve.gateway.failures import (
+from joymigrate.run.serve.evidence.failures import (
     CONTENT_TYPE,
     EMPTY,
     OWN,
@@ -51,10 +45,17 @@ from joymigrate.run.serve.gateway.failures import (
     is_refusal,
     of_status,
 )
-from joymigrate.run.serve.gateway.kinds import KIND_PAIRS, KINDS, Key, key_of, label_of
+from joymigrate.run.serve.evidence.kinds import KIND_PAIRS, KINDS
+from joymigrate.run.serve.evidence.rollout import Rollout
+from joymigrate.run.serve.gateway import whole
+from joymigrate.run.serve.gateway.account import account_of, join_events
+from joymigrate.run.serve.gateway.attempt import Report
+from joymigrate.run.serve.gateway.backend import Answer, is_ping
+from joymigrate.run.serve.gateway.calls import Call, forward_headers
+from joymigrate.run.serve.gateway.clock import tell_time
+from joymigrate.run.serve.gateway.kinds import Key, key_of, label_of
 from joymigrate.run.serve.gateway.meters import Meters
 from joymigrate.run.serve.gateway.relay_parts import Heard, read_all
-from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.routing import GOLDEN
 from joymigrate.run.serve.gateway.scoring import UNLIKELY, mean_gap, scoring_body
 from joymigrate.run.serve.gateway.settings import ShadowSettings

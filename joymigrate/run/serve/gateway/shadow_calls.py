@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import orjson
 
-from joymigrate.run.serve.gateway.account import Account, echoed_in
+from joymigrate.run.serve.evidence.accounts import Account
+from joymigrate.run.serve.gateway.account import echoed_in
 from joymigrate.run.serve.gateway.calls import Call
 
 # What makes several texts of a question, or names who asks. Some servers refuse a search's fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from joymigrate.run.serve.gateway.answers import (
+from joymigrate.run.serve.evidence.answers import (
     Said,
 )
 from joymigrate.run.serve.gateway.calls import Call

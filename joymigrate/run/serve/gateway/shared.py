@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.gateway.events import (
+from joymigrate.run.serve.evidence.events import (
     Change,
     Compared,
     Event,
@@ -34,7 +34,7 @@ from joymigrate.run.serve.gateway.events import (
     Served,
     Tick,
 )
-from joymigrate.run.serve.gateway.rollout import Rollout
+from joymigrate.run.serve.evidence.rollout import Rollout
 
 FLUSH_SECONDS = 0.1
 BLOCK_MS = 500

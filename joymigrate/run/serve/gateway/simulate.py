@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from joymigrate.run.serve.gateway.events import (
+from joymigrate.run.serve.evidence.events import (
     PROMOTED,
     RAMPING,
     ROLLED_BACK,
@@ -22,8 +22,8 @@ from joymigrate.run.serve.gateway.events import (
     Served,
     Tick,
 )
-from joymigrate.run.serve.gateway.evidence import EProcess
-from joymigrate.run.serve.gateway.rollout import Rollout
+from joymigrate.run.serve.evidence.rollout import Rollout
+from joymigrate.run.serve.evidence.rule import EProcess
 from joymigrate.run.serve.gateway.streams import Outcome, bernoulli, resample
 
 BITE = 25  # requests between two looks at the bound

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from joymigrate.run.serve.gateway.failures import (
+from joymigrate.run.serve.evidence.failures import (
     ERROR_OBJECT,
     GAVE_UP,
     INVALID_JSON,

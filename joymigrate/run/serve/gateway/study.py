@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.run.serve.evidence.events import Plan
+from joymigrate.run.serve.evidence.rule import EProcess
 from joymigrate.run.serve.gateway import settings, simulate, streams
-from joymigrate.run.serve.gateway.events import Plan
-from joymigrate.run.serve.gateway.evidence import EProcess
 from joymigrate.run.serve.gateway.simulate import Delays
 from joymigrate.run.serve.gateway.streams import Outcome
 

@@ -7,17 +7,17 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from joymigrate.run.serve.gateway import resume
-from joymigrate.run.serve.gateway.attempt import Attempt
-from joymigrate.run.serve.gateway.backend import Answer
-from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.failures import (
+from joymigrate.run.serve.evidence.failures import (
     ENDED_EARLY,
     INVALID_JSON,
     TOTAL,
     Broken,
     of_status,
 )
+from joymigrate.run.serve.gateway import resume
+from joymigrate.run.serve.gateway.attempt import Attempt
+from joymigrate.run.serve.gateway.backend import Answer
+from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.gateway.meters import Meters
 from joymigrate.run.serve.gateway.settings import Limits
 from joymigrate.run.serve.gateway.stream import Stream

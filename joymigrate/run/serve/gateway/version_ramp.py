@@ -19,7 +19,7 @@ from typing import Any
 
 from joymigrate import files
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.gateway.events import PAUSED, PROMOTED, RAMPING, ROLLED_BACK
+from joymigrate.run.serve.evidence.events import PAUSED, PROMOTED, RAMPING, ROLLED_BACK
 
 log = logging.getLogger("joymigrate.serve")
 PRIMARY, STANDBY, GATEWAY = "primary", "standby", "gateway"

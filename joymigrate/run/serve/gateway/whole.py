@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from joymigrate.run.serve.gateway.arguments import misfit
-from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.failures import (
+from joymigrate.run.serve.evidence.failures import (
     ERROR_OBJECT,
     GAVE_UP,
     INVALID_JSON,
     MISSING_FINISH,
     Broken,
 )
+from joymigrate.run.serve.gateway.arguments import misfit
+from joymigrate.run.serve.gateway.calls import Call
 
 CALLED = ("tool_calls", "stop")  # how an answer with whole tool calls ends
 COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")

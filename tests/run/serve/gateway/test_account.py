@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from joymigrate.run.serve.evidence.answers import Answers, Said, compare
+from joymigrate.run.serve.evidence.events import Plan
 from joymigrate.run.serve.gateway import shared, whole
 from joymigrate.run.serve.gateway.account import account_of, join_events
-from joymigrate.run.serve.gateway.answers import Answers, Said, compare
 from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.events import Plan
 from joymigrate.run.serve.gateway.kinds import label_of
 from joymigrate.run.serve.gateway.shadow_calls import plain, repeating
 from joymigrate.run.serve.web import apis, forms

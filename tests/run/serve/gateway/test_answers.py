@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from joymigrate.run.serve.gateway.answers import Said, compare
-from joymigrate.run.serve.gateway.aspects import TIMES
+from joymigrate.run.serve.evidence.answers import Said, compare
+from joymigrate.run.serve.evidence.aspects import TIMES
+from joymigrate.run.serve.evidence.events import PRIMARY, SECOND, Compared, Gate, Health, Plan, Tick
+from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.events import PRIMARY, SECOND, Compared, Gate, Health, Plan, Tick
-from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.whole import odd_calls, oddity
 from joymigrate.run.serve.web.apis import CHAT
 

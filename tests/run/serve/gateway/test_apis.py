@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from joymigrate.run.serve.engine.http import routes
+from joymigrate.run.serve.evidence.failures import Broken
 from joymigrate.run.serve.gateway import whole
 from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.failures import Broken
 from joymigrate.run.serve.gateway.stream import Stream
 from joymigrate.run.serve.ranking import service as ranking
 from joymigrate.run.serve.web import address, apis, forms

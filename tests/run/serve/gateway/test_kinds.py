@@ -11,15 +11,16 @@ from typing import Any
 import orjson
 import pytest
 
+from joymigrate.run.serve.evidence.answers import ALPHA, Answers, Said
+from joymigrate.run.serve.evidence.canned import Canned
+from joymigrate.run.serve.evidence.events import Compared, Plan
+from joymigrate.run.serve.evidence.kinds import KIND_PAIRS, KINDS, RECENT, Kinds
+from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway import whole
 from joymigrate.run.serve.gateway.account import account_of
-from joymigrate.run.serve.gateway.answers import ALPHA, Answers, Said
 from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.canned import Canned
-from joymigrate.run.serve.gateway.events import Compared, Plan
-from joymigrate.run.serve.gateway.kinds import KIND_PAIRS, KINDS, RECENT, Kinds, label_of
+from joymigrate.run.serve.gateway.kinds import label_of
 from joymigrate.run.serve.gateway.relay_parts import Heard
-from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.settings import ShadowSettings
 from joymigrate.run.serve.gateway.shadow import TRIES, Shadow, compare_repetitions
 from joymigrate.run.serve.gateway.shadow_calls import plain

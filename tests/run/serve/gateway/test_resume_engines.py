@@ -18,8 +18,8 @@ pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install 'jo
 import aiohttp
 from aiohttp import web
 
+from joymigrate.run.serve.evidence.failures import Garbage
 from joymigrate.run.serve.gateway import settings
-from joymigrate.run.serve.gateway.failures import Garbage
 from joymigrate.run.serve.gateway.server import Gateway
 from tests.run.serve.engine.http.conftest import make_model, serving
 

@@ -21,8 +21,9 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.ledger import Ledger, Step, Subject
-from joymigrate.run.serve.gateway import clock, health, rollout, server, settings, simulate
-from joymigrate.run.serve.gateway.answers import OPEN
+from joymigrate.run.serve.evidence import rollout
+from joymigrate.run.serve.evidence.answers import OPEN
+from joymigrate.run.serve.gateway import clock, health, server, settings, simulate
 from joymigrate.run.serve.gateway.backend import HttpBackend
 from joymigrate.run.serve.gateway.calls import Call, forward_headers
 from joymigrate.run.serve.gateway.fake import Fake

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from joymigrate.run.serve.evidence.failures import ERROR_OBJECT, INVALID_JSON, Broken
 from joymigrate.run.serve.gateway import whole
 from joymigrate.run.serve.gateway.backend import HttpAnswer, is_ping
 from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.failures import ERROR_OBJECT, INVALID_JSON, Broken
 from joymigrate.run.serve.gateway.fake import Fake
 from joymigrate.run.serve.gateway.fake import whole as send
 from joymigrate.run.serve.gateway.pulse import Pulse

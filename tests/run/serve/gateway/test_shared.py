@@ -18,8 +18,7 @@ import pytest
 pytest.importorskip("redis", reason="pip install 'joymigrate[serve]'")
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.gateway import settings
-from joymigrate.run.serve.gateway.events import (
+from joymigrate.run.serve.evidence.events import (
     PRIMARY,
     SECOND,
     Compared,
@@ -30,8 +29,9 @@ from joymigrate.run.serve.gateway.events import (
     Served,
     Tick,
 )
+from joymigrate.run.serve.evidence.rollout import Rollout
+from joymigrate.run.serve.gateway import settings
 from joymigrate.run.serve.gateway.fake import Fake
-from joymigrate.run.serve.gateway.rollout import Rollout
 from joymigrate.run.serve.gateway.server import Gateway
 from joymigrate.run.serve.gateway.shared import Shared
 

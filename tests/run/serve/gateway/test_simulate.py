@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from joymigrate.errors import JoyError
+from joymigrate.run.serve.evidence.events import Plan
+from joymigrate.run.serve.evidence.rule import EProcess
 from joymigrate.run.serve.gateway import simulate, streams
-from joymigrate.run.serve.gateway.events import Plan
-from joymigrate.run.serve.gateway.evidence import EProcess
 from joymigrate.run.serve.gateway.streams import Outcome
 
 PLAN = Plan(min_step_seconds=0)

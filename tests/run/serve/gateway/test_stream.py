@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joymigrate.run.serve.gateway.failures import Garbage, is_garbage
+from joymigrate.run.serve.evidence.failures import Garbage, is_garbage
 from joymigrate.run.serve.gateway.stream import Stream
 from joymigrate.run.serve.web.apis import GENERATE
 

@@ -10,8 +10,8 @@ import aiohttp
 import numpy as np
 import pytest
 
+from joymigrate.run.serve.evidence.answers import ranks_otherwise
 from joymigrate.run.serve.gateway import settings, version_ramp
-from joymigrate.run.serve.gateway.answers import ranks_otherwise
 from joymigrate.run.serve.gateway.server import Gateway
 from joymigrate.run.serve.gateway.version_ramp import Action, VersionRamp, View
 from joymigrate.run.serve.ranking import program

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from joymigrate.run.serve.gateway.bounds import chance_of_more
-from joymigrate.run.serve.gateway.events import PRIMARY, SECOND, Tally
+from joymigrate.run.serve.evidence.bounds import chance_of_more
+from joymigrate.run.serve.evidence.events import PRIMARY, SECOND, Tally
 
 WORSE = 0.02  # chance explains a difference between the two less often than this
 LEAST = 3  # changed answers, before a backend is said to have changed

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.gateway.events import (
+from joymigrate.run.serve.evidence.events import (
     PRIMARY,
     SECOND,
     Compared,
@@ -25,8 +25,8 @@ from joymigrate.run.serve.gateway.events import (
     Served,
     Tick,
 )
-from joymigrate.run.serve.gateway.evidence import EProcess
-from joymigrate.run.serve.gateway.rollout import Rollout
+from joymigrate.run.serve.evidence.rollout import Rollout
+from joymigrate.run.serve.evidence.rule import EProcess
 
 PLAN = Plan(min_step_seconds=60, min_step_pairs=0)  # pairs have tests of their own
 

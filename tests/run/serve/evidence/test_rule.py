@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from joymigrate.run.serve.gateway.evidence import EProcess
+from joymigrate.run.serve.evidence.rule import EProcess
 
 streams = st.lists(st.one_of(st.just(-1), st.integers(1, 40)), max_size=60)
 

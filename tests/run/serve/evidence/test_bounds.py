@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joymigrate.run.serve.gateway.blame import SHARED, UNKNOWN, blame
-from joymigrate.run.serve.gateway.bounds import (
+from joymigrate.run.serve.evidence.blame import SHARED, UNKNOWN, blame
+from joymigrate.run.serve.evidence.bounds import (
     chance_of_more,
     log_evidence,
     requests_needed,
     upper_bound,
 )
-from joymigrate.run.serve.gateway.events import SECOND, Tally
+from joymigrate.run.serve.evidence.events import SECOND, Tally
 
 
 def test_a_clean_proof_takes_a_tenth_more_than_a_single_look() -> None:

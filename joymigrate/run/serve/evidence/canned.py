@@ -12,8 +12,8 @@ import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from joymigrate.run.serve.gateway.answers import DECLINES, Said
-from joymigrate.run.serve.gateway.aspects import CANNED
+from joymigrate.run.serve.evidence.answers import DECLINES, Said
+from joymigrate.run.serve.evidence.aspects import CANNED
 
 PHRASE = 20  # characters of a text that the primary never says, from which on it counts
 ANSWER = 40  # of one that is the primary's answer to another question

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from joymigrate.run.serve.gateway.account import (
+from joymigrate.run.serve.evidence.accounts import (
     Account,
     counts_otherwise,
     lacks,
@@ -25,7 +25,7 @@ from joymigrate.run.serve.gateway.account import (
     points_elsewhere,
     scores_otherwise,
 )
-from joymigrate.run.serve.gateway.aspects import (
+from joymigrate.run.serve.evidence.aspects import (
     ACCOUNTS,
     ASPECTS,
     BETWEEN,
@@ -54,11 +54,11 @@ from joymigrate.run.serve.gateway.aspects import (
     TEXT,
     WORDS,
 )
-from joymigrate.run.serve.gateway.bounds import log_evidence, requests_needed
-from joymigrate.run.serve.gateway.events import Plan
-from joymigrate.run.serve.gateway.evidence import EProcess
-from joymigrate.run.serve.gateway.failures import is_garbage
-from joymigrate.run.serve.gateway.kinds import Kinds
+from joymigrate.run.serve.evidence.bounds import log_evidence, requests_needed
+from joymigrate.run.serve.evidence.events import Plan
+from joymigrate.run.serve.evidence.failures import is_garbage
+from joymigrate.run.serve.evidence.kinds import Kinds
+from joymigrate.run.serve.evidence.rule import EProcess
 
 ALPHA = 0.005
 HALF = 0.5

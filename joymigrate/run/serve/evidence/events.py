@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from joymigrate.run.serve.gateway.aspects import TOLERABLE
+from joymigrate.run.serve.evidence.aspects import TOLERABLE
 from joymigrate.schema import setting
 
 STANDBY, RAMPING, PROMOTED = "standby", "ramping", "promoted"

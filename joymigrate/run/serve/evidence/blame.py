@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from joymigrate.run.serve.gateway.bounds import chance_of_more
-from joymigrate.run.serve.gateway.events import SECOND, Tally
+from joymigrate.run.serve.evidence.bounds import chance_of_more
+from joymigrate.run.serve.evidence.events import SECOND, Tally
 
 SHARED, UNKNOWN = "shared", "unknown"
 WORSE = 0.01  # the standby is worse when chance explains the difference less often than this

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.gateway import saving
-from joymigrate.run.serve.gateway.answers import Answers
-from joymigrate.run.serve.gateway.aspects import FIELDS, MARKS, OPEN
-from joymigrate.run.serve.gateway.blame import SHARED, UNKNOWN, blame
-from joymigrate.run.serve.gateway.bounds import requests_needed, upper_bound
-from joymigrate.run.serve.gateway.events import (
+from joymigrate.run.serve.evidence import saving
+from joymigrate.run.serve.evidence.answers import Answers
+from joymigrate.run.serve.evidence.aspects import FIELDS, MARKS, OPEN
+from joymigrate.run.serve.evidence.blame import SHARED, UNKNOWN, blame
+from joymigrate.run.serve.evidence.bounds import requests_needed, upper_bound
+from joymigrate.run.serve.evidence.events import (
     ORDERS,
     PAUSED,
     PRIMARY,
@@ -42,10 +42,10 @@ from joymigrate.run.serve.gateway.events import (
     Tally,
     Tick,
 )
-from joymigrate.run.serve.gateway.evidence import EProcess
-from joymigrate.run.serve.gateway.experiment import Experiment
-from joymigrate.run.serve.gateway.failures import CUT_OFF
-from joymigrate.run.serve.gateway.placing import Doubt
+from joymigrate.run.serve.evidence.experiment import Experiment
+from joymigrate.run.serve.evidence.failures import CUT_OFF
+from joymigrate.run.serve.evidence.placing import Doubt
+from joymigrate.run.serve.evidence.rule import EProcess
 
 KEPT_EVENTS = 200
 CLIENTS = 10_000
