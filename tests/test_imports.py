@@ -51,6 +51,7 @@ ROWS: list[list[str]] = [
     ["run.serve.generative"],
     ["report"],
     ["journey", "api", "codemods"],
+    ["agent"],
     ["cli"],
     ["__main__"],
 ]

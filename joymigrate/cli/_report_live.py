@@ -72,6 +72,18 @@ def summary(path: Path, format: str, lang: str, output: Path | None) -> int:
     return Exit.OK
 
 
+def pull_request(path: Path, lang: str, output: Path | None) -> int:
+    """The page for the reviewer of the migration at `path`."""
+    from joymigrate.ledger import Ledger
+    from joymigrate.report import pull_request as page
+
+    if not path.is_dir():
+        raise JoyError("--pull-request is about a project", where=str(path), help="name its folder")
+    ledger = Ledger.of(path)
+    emit(page.write(ledger, document(ledger.home / "journey" / "journey.json") or {}, lang), output)
+    return Exit.OK
+
+
 def journey_of(path: Path) -> tuple[dict[str, object], Path]:
     """The journey of a project, or of its `journey.json`, and its folder."""
     from joymigrate.ledger import Ledger

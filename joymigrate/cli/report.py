@@ -56,6 +56,9 @@ def command(
     summary: bool = typer.Option(
         False, "--summary", help="Of a journey: one page for whoever decides."
     ),
+    pull_request: bool = typer.Option(
+        False, "--pull-request", help="One Markdown page for the reviewer of a migration."
+    ),
     root: Path | None = typer.Option(
         None, "--root", help="Where the sources are now (default: where they were)."
     ),
@@ -85,6 +88,8 @@ def command(
         return _report_live.pack(file, bundle, lang)
     if summary:
         return _report_live.summary(file, format, lang, output)
+    if pull_request:
+        return _report_live.pull_request(file, lang, output)
     if file.is_dir() and not is_recording(file):
         return _report_live.still(file, format, lang, output)
     opened = documents.open_file(file)

@@ -38,6 +38,8 @@ EXERCISES = (
     Exercise("joymigrate report scan.json -o page.html"),
     Exercise("joymigrate rewrite project --style agnostic"),
     Exercise("joymigrate status project", says="rewrite"),
+    Exercise("joymigrate next project", says="judge: joymigrate migrate"),
+    Exercise("joymigrate report project --pull-request", says="What was not looked at"),
     Exercise("joymigrate rollback --project project"),
     Exercise("joymigrate explain JM101", says="JM101"),
     Exercise("joymigrate explain --list", says="JM101"),

@@ -1,0 +1,219 @@
+"""The one next step of a migration: its place, the evidence, the command that judges it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from joymigrate.agent.standing import NOTHING, Standing
+from joymigrate.journey.entries import Candidate
+from joymigrate.language import Language, Text
+from joymigrate.report.pull_request import repeat_command
+
+SCHEMA = "joymigrate.next/1"
+MOST_BYTES = 2_000
+CUT = 240  # characters of one text at first; less where the whole would be too long
+PLACE = ".joymigrate/journey"
+
+
+class State(str, Enum):
+    """How far a migration is. `PASSED`: on the simulated chip or a real one, as `grade` says."""
+
+    UNTOUCHED = "not started"
+    REWRITTEN = "rewritten"
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    EDITED = "edited"
+    STOPPED = "stopped"
+    UNDECIDED = "not decided"
+    PASSED = "passed"
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """What to do next: where, what shows that, the file that holds it, the command that judges."""
+
+    state: State
+    do: str
+    place: str = ""
+    evidence: str = ""
+    file: str = ""
+    judge: str = ""
+    covers: str = ""
+
+
+def decide(at: Standing, entries: Sequence[Candidate]) -> NextStep:
+    """The next step; `entries` are the programs that the project says how to start."""
+    if at.interrupted:
+        do = Text("end the change that was cut short: it is completed or taken back")
+        return NextStep(State.INTERRUPTED, do, judge="joymigrate status")
+    if at.running:
+        do = Text("wait: the step {step} runs since {since}", **pick(at.running, "step", "since"))
+        return NextStep(State.RUNNING, do, file=f"{PLACE}/running.json", judge="joymigrate next")
+    if not at.journey:
+        return begin(at, entries)
+    judge = repeat_command(at.journey)
+    if at.changed:
+        do = Text("judge anew: {count} file{count_s} changed behind it", count=len(at.changed))
+        return NextStep(State.EDITED, do, at.changed[0], ", ".join(at.changed), judge=judge)
+    for one in at.journey["journey"]:
+        if one["status"] in ("failed", "stopped"):
+            return stop_of(one, judge)
+    for one in at.journey["journey"]:
+        if one["status"] == "pending" or one["verdict"] == "inconclusive":
+            said = one["help"] or one["summary"]
+            do = Text("decide the step {step}: {said}", step=one["name"], said=first_line(said))
+            return NextStep(State.UNDECIDED, do, "", one["summary"], evidence_of(one), judge)
+    if at.journey["verdict"] != "pass":
+        do = Text("run the program on the chip: no run of it was judged")
+        return NextStep(State.UNDECIDED, do, judge=judge)
+    return after_pass(at, judge)
+
+
+def begin(at: Standing, entries: Sequence[Candidate]) -> NextStep:
+    """The first step: the whole journey of the program that the project starts."""
+    state = State.REWRITTEN if at.rewritten else State.UNTOUCHED
+    if not entries:
+        do = Text("name the program that shows that the project works: --entry 'python …'")
+        judge = "joymigrate migrate . --entry 'python PROGRAM.py'"
+        return NextStep(state, do, evidence=Text("no file says how one is started"), judge=judge)
+    first = entries[0]
+    judge = f"joymigrate migrate . --entry {shlex.quote(first.command)}"
+    do = Text("take the whole journey: nothing was run yet")
+    found = Text("the program that {place} starts", place=first.source)
+    return NextStep(state, do, first.source, found, judge=judge)
+
+
+def stop_of(one: Mapping[str, Any], judge: str) -> NextStep:
+    """The step that mends what stopped the journey."""
+    figures = one["figures"]
+    stop = figures.get("stop") or NOTHING
+    file = evidence_of(one)
+    if stop:
+        said = Text("{message} (whose: {whose})", **pick(stop, "message", "whose"))
+        return NextStep(State.STOPPED, stop["next"], stop["line"], said, file, judge)
+    apart = figures.get("first_divergence") or NOTHING
+    if apart:
+        place = apart.get("line") or apart.get("module") or ""
+        if isinstance(place, Mapping):
+            place = next((str(v) for v in place.values() if v), "")
+        words = ", ".join(f"{k} {v}" for k, v in apart.items() if isinstance(v, str | int | float))
+        do = Text("find why the values part there: {help}", help=first_line(one["help"]))
+        return NextStep(State.STOPPED, do, str(place), words, file, judge)
+    do = first_line(one["help"]) or one["summary"]
+    return NextStep(State.STOPPED, do, "", one["held"] or one["summary"], file, judge)
+
+
+def after_pass(at: Standing, judge: str) -> NextStep:
+    """What is left when the journey passed: places that did not run, sites by hand, a real chip."""
+    run = at.outcome("rehearse").get("figures", NOTHING)
+    verify = at.outcome("verify").get("figures", NOTHING)
+    covers = Text(
+        "{reached} % of the rewritten places ran; {compared} of {recorded} values compared",
+        reached=run.get("reached_pct", "?"),
+        **pick(verify.get("coverage") or NOTHING, "compared", "recorded"),
+    )
+    missed = run.get("not_run") or ()
+    if missed:
+        do = Text("run the program so that it reaches the rewritten places that did not run")
+        named = ", ".join(place_of(one) for one in missed)
+        again = "joymigrate migrate . --entry 'COMMAND'"
+        return NextStep(State.PASSED, do, place_of(missed[0]), named, f"{PLACE}/journey.json",
+                        again, covers)  # fmt: skip
+    sites = at.outcome("rewrite").get("figures", NOTHING).get("sites") or ()
+    if sites:
+        first = sites[0]
+        do = Text("decide the first of {count} site{count_s} left to people", count=len(sites))
+        said = Text("{rule}: {message}", rule=first["rule"], message=first["message"])
+        return NextStep(State.PASSED, do, f"{first['path']}:{first['line']}", said,
+                        f"{PLACE}/rewrite/left.json", judge, covers)  # fmt: skip
+    if at.journey["grade"] == "measured":
+        do = Text("write the page for the reviewer")
+        return NextStep(State.PASSED, do, judge="joymigrate report --pull-request", covers=covers)
+    do = Text("take the same journey on a machine with the chip: nothing was measured")
+    return NextStep(State.PASSED, do, judge=judge, covers=covers)
+
+
+def place_of(one: Any) -> str:
+    """A place as `file:line`."""
+    if isinstance(one, Mapping):
+        return f"{one.get('path', '')}:{one.get('line', '')}"
+    return str(one)
+
+
+def evidence_of(one: Mapping[str, Any]) -> str:
+    """The file that holds what a step found."""
+    found = one["evidence"]
+    return f"{PLACE}/{found[-1]}" if found else f"{PLACE}/journey.json"
+
+
+def pick(found: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Some fields for a sentence; `?` where one is not there."""
+    return {key: found.get(key, "?") for key in keys}
+
+
+def first_line(text: str) -> Text:
+    """The first line of an advice."""
+    return Text.of(text.strip().partition("\n")[0].strip())
+
+
+def document(at: Standing, step: NextStep) -> dict[str, Any]:
+    """The next step as plain data of at most `MOST_BYTES`: long texts are cut."""
+    for most in (CUT, 160, 100, 60, 30):
+        found = as_json(at, step, most)
+        if len(json.dumps(found, ensure_ascii=False, indent=2).encode()) < MOST_BYTES:
+            break
+    return found
+
+
+def as_json(at: Standing, step: NextStep, most: int) -> dict[str, Any]:
+    """The document with every text cut to `most` characters;"""
+    latest = at.steps[-1] if at.steps else None
+    done = {one["name"]: one["status"] for one in at.journey.get("journey", ())}
+    return {
+        "schema": SCHEMA,
+        "project": cut(str(at.root), most),
+        "chip": at.journey.get("chip"),
+        "state": step.state.value,
+        "grade": at.journey.get("grade"),
+        "verdict": at.journey.get("verdict"),
+        "ledger": {
+            "steps": len(at.steps),
+            "latest": latest.id if latest else None,
+            "rollback": at.rewritten.id if at.rewritten else None,
+        },
+        "journey": done,
+        "step": {
+            "do": cut(step.do, most),
+            "place": cut(step.place, most),
+            "evidence": cut(step.evidence, most),
+            "file": step.file,
+            "judge": cut(step.judge, 2 * most),
+        },
+        "covers": cut(step.covers, most),
+    }
+
+
+def cut(text: str, most: int) -> str:
+    """A text of at most `most` characters."""
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def text_lines(at: Standing, step: NextStep, say: Language) -> Iterator[str]:
+    """The next step for a terminal."""
+    rows = [
+        ("state", say(step.state.value)),
+        ("next", say(step.do)),
+        ("place", step.place),
+        ("evidence", say(step.evidence)),
+        ("file", step.file),
+        ("judge", step.judge),
+        ("covers", say(step.covers)),
+    ]
+    for key, told in rows:
+        if told:
+            yield f"{say(key)}{say.traits.marks['colon']}{told}"

@@ -1,0 +1,37 @@
+"""The one next step of a migration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from joymigrate.cli._language import OPTION as LANG
+from joymigrate.cli._language import speaker
+from joymigrate.cli._output import emit, one_of
+from joymigrate.cli._scanning import must_exist
+from joymigrate.errors import Exit
+
+FORMATS = ("text", "json")
+
+
+def command(
+    path: Path = typer.Argument(Path(), metavar="[PATH]", help="The project."),
+    format: str = typer.Option("text", "--format", help="text or json (at most 2 kB)."),
+    lang: str | None = LANG,
+) -> int:
+    """Say where a migration stands, and the one next step with the command that judges it."""
+    from joymigrate.agent import next_step
+    from joymigrate.agent.standing import read_standing
+    from joymigrate.journey.entries import find_entries
+    from joymigrate.report.json_ import dumps
+
+    one_of(format, FORMATS, "--format")
+    must_exist([path])
+    at = read_standing(path)
+    step = next_step.decide(at, find_entries(at.root))
+    if format == "json":
+        emit(dumps(next_step.document(at, step)))
+        return Exit.OK
+    emit("\n".join(next_step.text_lines(at, step, speaker(lang, path))) + "\n")
+    return Exit.OK

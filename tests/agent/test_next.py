@@ -1,0 +1,158 @@
+"""`joymigrate next`: the one next step of every state, within 2 kB."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from joymigrate.agent.next_step import MOST_BYTES, State, decide, document
+from joymigrate.agent.standing import Standing, read_standing
+from joymigrate.journey.entries import Candidate
+from joymigrate.journey.model import Journey, Outcome, Request, Status, to_json
+from joymigrate.journey.resume import document as on_disk
+from joymigrate.journey.tree import snapshot
+from joymigrate.language import restore_texts
+from joymigrate.ledger import Step
+from tests.cli.joy import Joy, joy_with
+
+STOP = {
+    "line": "train.py:14",
+    "message": "AssertionError: Torch not compiled with CUDA enabled",
+    "whose": "rewrite",
+    "how_known": "the line is one that the rewriting left",
+    "next": "write what the chip has in place of the capability",
+    "frames": [],
+    "edits": {},
+}
+JUDGE = "joymigrate migrate . --entry 'python train.py' --to ascend"
+
+
+@pytest.fixture
+def joy(capsys: pytest.CaptureFixture[str]) -> Joy:
+    return joy_with(capsys)
+
+
+def journey(*outcomes: Outcome, folder: Path = Path("p")) -> Journey:
+    request = Request(folder, ("python", "train.py"), "ascend")
+    return Journey(request, folder / ".joymigrate/journey", "rehearsed", outcomes)
+
+
+def standing(*outcomes: Outcome, **more: Any) -> Standing:
+    return Standing(Path("/p"), journey=restore_texts(to_json(journey(*outcomes))), **more)
+
+
+def done(name: str, verdict: str | None = "pass", **figures: Any) -> Outcome:
+    return Outcome(name, Status.DONE, f"{name} ended", figures, verdict=verdict)
+
+
+def passed(**figures: Any) -> tuple[Outcome, ...]:
+    reached = {"reached_pct": 100.0, "not_run": [], **figures}
+    compared = {"coverage": {"compared": 9, "recorded": 9}}
+    sites = figures.get("sites", [])
+    return (
+        done("rewrite", sites=sites), done("rehearse", **reached), done("verify", **compared),
+    )  # fmt: skip
+
+
+def test_nothing_begun_asks_for_the_journey_of_the_first_program() -> None:
+    step = decide(Standing(Path("/p")), [Candidate("python train.py --steps 3", "README.md:4")])
+    assert step.state is State.UNTOUCHED
+    assert step.place == "README.md:4"
+    assert step.judge == "joymigrate migrate . --entry 'python train.py --steps 3'"
+
+
+def test_without_a_program_one_has_to_be_named() -> None:
+    assert "--entry" in decide(Standing(Path("/p")), []).do
+
+
+def test_a_stop_of_the_rehearsal_has_its_line_and_whose_it_is() -> None:
+    stopped = replace(
+        done("rehearse", "fail", stop=STOP), status=Status.STOPPED, evidence=("rehearse/log.txt",)
+    )
+    step = decide(standing(stopped), [])
+    assert (step.state, step.place, step.do) == (State.STOPPED, "train.py:14", STOP["next"])
+    assert step.evidence == f"{STOP['message']} (whose: rewrite)"
+    assert (step.file, step.judge) == (".joymigrate/journey/rehearse/log.txt", JUDGE)
+
+
+def test_a_failed_comparison_has_its_first_divergence() -> None:
+    apart = {"line": None, "module": "net.norm", "metric": "relative", "value": 0.3, "limit": 0.01}
+    failed = replace(
+        done("verify", "fail", first_divergence=apart), status=Status.STOPPED, help="look at eps"
+    )
+    step = decide(standing(failed), [])
+    assert (step.place, step.do) == ("net.norm", "find why the values part there: look at eps")
+    assert "value 0.3" in step.evidence
+
+
+def test_a_gate_is_said_as_it_held() -> None:
+    held = Outcome("coverage", Status.STOPPED, "s", held="70 % is below coverage = 90", help="h")
+    step = decide(standing(held), [])
+    assert (step.do, step.evidence) == ("h", "70 % is below coverage = 90")
+
+
+def test_what_nobody_decided_is_no_pass() -> None:
+    step = decide(standing(*passed(), done("train", "inconclusive")), [])
+    assert step.state is State.UNDECIDED
+    assert step.do.startswith("decide the step train")
+
+
+def test_files_that_changed_behind_it_are_judged_anew() -> None:
+    step = decide(standing(*passed(), changed=("a.py", "b.py")), [])
+    assert (step.state, step.place, step.judge) == (State.EDITED, "a.py", JUDGE)
+
+
+def test_behind_a_pass_come_places_that_did_not_run_then_sites_then_the_chip() -> None:
+    site = {"path": "a.py", "line": 3, "rule": "JM107", "message": "capability"}
+    missed = decide(standing(*passed(not_run=["a.py:9"], sites=[site])), [])
+    left = decide(standing(*passed(sites=[site])), [])
+    last = decide(standing(*passed()), [])
+    assert [one.place for one in (missed, left, last)] == ["a.py:9", "a.py:3", ""]
+    assert "nothing was measured" in last.do
+    assert last.covers == "100.0 % of the rewritten places ran; 9 of 9 values compared"
+
+
+def test_a_running_journey_is_waited_for() -> None:
+    step = decide(standing(running={"step": "verify", "since": "10:00"}), [])
+    assert (step.state, step.judge) == (State.RUNNING, "joymigrate next")
+
+
+def test_the_document_is_small_whatever_was_said() -> None:
+    long = {**STOP, "message": "x" * 200_000, "next": "y" * 9_000, "line": "z" * 4_000 + ":1"}
+    stopped = replace(done("rehearse", "fail", stop=long), status=Status.STOPPED)
+    at = standing(stopped, steps=(Step("rewrite", id="0001"),))
+    found = document(at, decide(at, []))
+    assert found["schema"] == "joymigrate.next/1"
+    assert len(json.dumps(found, indent=2, ensure_ascii=False).encode()) <= MOST_BYTES
+
+
+def test_a_project_is_read_from_disk_and_an_edit_is_seen(tmp_path: Path, joy: Joy) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    folder = tmp_path / ".joymigrate/journey"
+    folder.mkdir(parents=True)
+    made = replace(journey(*passed(), folder=tmp_path), files=snapshot(tmp_path))
+    (folder / "journey.json").write_text(json.dumps(on_disk(made)))
+    assert joy("next", str(tmp_path)).lines[0] == "state: passed"
+    (tmp_path / "train.py").write_text("print(2)\n")
+    assert read_standing(tmp_path).changed == ("train.py",)
+    told = json.loads(joy("next", str(tmp_path), "--format", "json").out)
+    assert (told["state"], told["step"]["place"]) == ("edited", "train.py")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "other/1"}'])
+def test_a_broken_journey_is_no_journey(tmp_path: Path, joy: Joy, text: str) -> None:
+    (tmp_path / "train.py").write_text("if __name__ == '__main__':\n    print(1)\n")
+    folder = tmp_path / ".joymigrate/journey"
+    folder.mkdir(parents=True)
+    (folder / "journey.json").write_text(text)
+    told = joy("next", str(tmp_path))
+    assert (told.code, told.lines[0]) == (0, "state: not started")
+    assert "状态：" in joy("next", str(tmp_path), "--lang", "zh").out
+
+
+def test_a_path_that_is_not_there_is_an_error(tmp_path: Path, joy: Joy) -> None:
+    assert joy("next", str(tmp_path / "none")).code == 2
