@@ -14,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # The extras that tests run on a CPU. A machine without a torch-npu wheel goes without rehearsals.
-EXTRAS := torch,serve,train,rec,kernels,cluster,otel,tf,dev
+EXTRAS := torch,serve,train,rec,kernels,cluster,agent,otel,tf,dev
 # torch_npu registers itself with torch; without CANN that would break every `import torch`.
 export TORCH_DEVICE_BACKEND_AUTOLOAD := 0
 # Tests start hundreds of Pythons: each would compile all it imports anew.

@@ -60,7 +60,7 @@ PACKAGES = [
     "report/verdict_operators.py", "report/verdict_quantise.py", "report/verdict_scope.py",
     "report/verdict_task.py", "verify/scope.py",
     "report/html/rehearsal.py", "report/names.py", "report/pull_request.py", "lookup",
-    "agent",
+    "agent/next_step.py",
     "run/rehearse/report.py", "run/rehearse/summary.py",
     "run/rehearse/traps.py", "run/rehearse/streams.py", "profile/advice", "profile/coverage.py",
     "profile/oplist/lists.py", "profile/oplist/resolve.py", "verify/cause.py",

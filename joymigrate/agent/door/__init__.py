@@ -1,0 +1,1 @@
+"""A server of tools for coding agents (MCP): our own commands and documents, in short answers."""
