@@ -1,11 +1,11 @@
 """Random lives of mixed clusters, whose decisions a second, independent ledger keeps book of.
 
 Worlds have NUMA nodes, leaves, super-pods, shares of cards, jobs of several tasks, elastic jobs,
-priorities, quotas (with MIN, MAX and parents; MAX is raised on the way), windows of the calendar,
+priorities, quotas (with MIN, MAX and parents; MAX is raised on the way),
 nodes and cards that fail and come back. The ledger here knows the actions alone. After each event
 it looks for: a card with more than one card's worth on it, cards that are broken, lost, somebody
 else's, or of a kind, NUMA node or leaf that the job did not ask for, gangs that are not whole, a
-MAX or a window that a start breaks, an eviction for nobody, a job that is nowhere or twice.
+MAX that a start breaks, an eviction for nobody, a job that is nowhere or twice.
 
     python -m benchmarks.cluster_events --events 200000
 """
@@ -20,7 +20,6 @@ import time
 from typing import Any
 
 from joymigrate.run.cluster import cards, inventory, jobs, policies
-from joymigrate.run.cluster.bookings import Booking
 from joymigrate.run.cluster.entries import Settings
 from joymigrate.run.cluster.events import (
     Action,
@@ -36,7 +35,7 @@ from joymigrate.run.cluster.events import (
     Submitted,
     Tick,
 )
-from joymigrate.run.cluster.jobs import Job, PodAllocation
+from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.scheduler import Scheduler
 
 KINDS = ("gpu-8", "gpu-2", "ascend-910-8", "ascend-910b-8", "ascend-910b-16", "ascend-a3-16")
@@ -54,9 +53,7 @@ class Witness:
         }
         self.lost: set[str] = set()
         self.queues = {queue["name"]: queue for queue in queues}
-        self.windows: list[Booking] = []
         self.held: dict[str, tuple[Job, list[tuple[str, int, int]]]] = {}
-        self.kept: dict[str, set[tuple[str, int]]] = {}  # by jobs that go on in another size
         self.known: set[str] = set()
         self.faults: list[str] = []
 
@@ -72,16 +69,13 @@ class Witness:
             elif name not in self.held:
                 self.fault(f"{name} is stopped and does not run")
             else:
-                rows = self.held.pop(name)[1]
-                if isinstance(action, Evict) and action.resize:
-                    self.kept[name] = {(node, card) for node, card, _ in rows}
+                del self.held[name]
             if isinstance(action, Evict) and action.by and action.by not in started:
                 self.fault(f"{name} is stopped for {action.by}, which does not start")
         self.look()
 
     def start(self, action: Start, at: float) -> None:
         job, name = action.job, action.job.name
-        kept = self.kept.pop(name, set())
         tasks = [task for task in job.tasks for _ in range(task.pods)]
         if name in self.held or len(tasks) != len(action.placement):
             self.fault(f"{name} runs twice, or not whole")
@@ -97,17 +91,6 @@ class Witness:
                 self.fault(f"{name} starts on broken cards of {node.name}")
             if job.numa == "one" and task.cards and not any({*ids} <= {*g} for g in node.numa):
                 self.fault(f"{name} crosses NUMA nodes")
-            for window in self.windows:
-                new = {card for card in ids if (node.name, card) not in kept}
-                inside = any(
-                    part.node == node.name and {*part.cards} & new for part in window.cards
-                )
-                ends_before = (
-                    job.minutes is not None and at + job.minutes * 60 <= window.begin + 1e-6
-                )
-                own = window.queue and window.queue == job.queue
-                if inside and at < window.end and not own and not ends_before:
-                    self.fault(f"{name} starts in window {window.name}")
             rows += [(node.name, card, task.milli or 1000) for card in ids]
         places = {grant.node for grant in action.placement}
         leaves = {self.nodes[number].leaf for number in places}
@@ -213,7 +196,7 @@ def live(seed: int) -> tuple[list[str], list[str], dict[str, int]]:
     settings = Settings(overcommit=True, hold=chance.random() < 0.8)
     run = Scheduler(cluster, queues, policy, None, settings)
     log, at = [], 0.0
-    counts = {"starts": 0, "stops": 0, "resizes": 0, "windows": 0, "quotas": 0}
+    counts = {"starts": 0, "stops": 0, "resizes": 0, "quotas": 0}
     for number in range(EACH):
         at += chance.choice([0.0, 0.0, 60.0, 400.0])
         what, node = chance.random(), chance.choice(cluster.nodes)
@@ -241,16 +224,6 @@ def live(seed: int) -> tuple[list[str], list[str], dict[str, int]]:
         elif what < 0.91:
             event = CardsFailed(node.name, (chance.randrange(node.kind.cards),), at)
             witness.broken |= {(node.name, card) for card in event.cards}
-        elif what < 0.95:
-            counts["windows"] += 1
-            begin = at + chance.choice([0.0, 600.0, 3600.0])
-            part = chance.sample(range(node.kind.cards), chance.randint(1, node.kind.cards))
-            window = Booking(
-                f"w{number}", (PodAllocation(node.name, tuple(part)),), begin,
-                begin + chance.choice([600.0, 7200.0]), chance.choice(["", "a"]),
-            )  # fmt: skip
-            witness.windows = [*witness.windows[-2:], window]
-            run.book(witness.windows)
         elif what < 0.97:
             counts["quotas"] += 1
             rows = limits(chance, cluster.cards)

@@ -156,7 +156,7 @@ def keep_live(
         raise JoyError("--traffic and --season go together", help="or leave both out")
     (job, *others) = work.load(live).jobs
     if others:
-        raise JoyError("--live takes one job", where=str(live), help="one job, without `array`")
+        raise JoyError("--live takes one job", where=str(live), help="one job")
     known, step = None, 0.0
     if season is not None:
         known, step = foretelling.going_on(loads, season * 3600, rule.start_s, time.time())

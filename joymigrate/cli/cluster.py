@@ -14,7 +14,6 @@ import typer
 from joymigrate.cli import (
     _cluster_live,
     _cluster_orders,
-    _cluster_reserve,
     _cluster_traffic,
 )
 from joymigrate.cli._cluster_traffic import read_text, write_manifests
@@ -42,9 +41,6 @@ NEEDS = {
     "quota show": ("package:ray",),
     "quota diff": ("package:ray",),
     "quota apply": ("package:ray",),
-    "reserve add": ("package:ray",),
-    "reserve show": ("package:ray",),
-    "reserve cancel": ("package:ray",),
     "history": ("package:ray",),
     "usage": ("package:ray",),
     "apply": ("package:kubernetes",),
@@ -107,9 +103,7 @@ def simulate(
     ),
     seed: int = typer.Option(0, "--seed", help="Seed of the drawing."),
     seeds: int = typer.Option(1, "--seeds", help="How many seeds, from --seed on (--arrival)."),
-    jobs: Path | None = typer.Option(
-        None, "--queues", help="A jobs file to take queues and reservations from."
-    ),
+    jobs: Path | None = typer.Option(None, "--queues", help="A file to take queues from."),
     order: str = typer.Option(
         "response", "--order", help="Jobs of one class: response (short ones pass) or submission."
     ),
@@ -135,9 +129,7 @@ def simulate(
         raise JoyError("--seeds is at least 1, --arrival above 0 and at most 10")
     cluster, work_load = nodes.load(inventory), traces.read(trace, trace_format)
     other = None if jobs is None else work.load_queues(jobs)
-    queues, windows = (other.queues, other.reservations) if other else ((), ())
-    if arrival is not None and (windows or work_load.reservations):
-        raise JoyError("--arrival has no clock", help="leave `reservations` out, or --arrival")
+    queues = other.queues if other else ()
     results: list[dict[str, Any]] = []
     runs = []
     for name in split(policy):
@@ -149,7 +141,7 @@ def simulate(
         if work_load.undated:
             raise JoyError("this trace has no times", where=str(trace), help="use --arrival 1.3")
         settings = Settings(order=order)
-        run = play(cluster, work_load, name, seed, queues, checkpoint, settings, windows)
+        run = play(cluster, work_load, name, seed, queues, checkpoint, settings)
         runs.append(run)
         results.append(outcome.simulation_data(run))
     data = outcome.side_by_side(results)
@@ -298,12 +290,6 @@ def submit(
     from joymigrate.run.cluster.on_ray import connect, follow
 
     workload = work.load(jobs)
-    if workload.reservations:
-        raise JoyError(
-            "`reservations` of a jobs file are for `cluster plan` and `cluster simulate`",
-            where=str(jobs),
-            help="joymigrate cluster reserve add, on a running cluster",
-        )
     embedded = not (address or os.environ.get("RAY_ADDRESS"))
     ray = connect.attach(address, embedded=embedded)
     folder = "" if store is None else str(store.resolve())
@@ -474,5 +460,4 @@ def read_plan(path: Path, job: str | None) -> list[tuple[str, list[int]]]:
 
 _cluster_traffic.register(app)
 _cluster_orders.register(app)
-_cluster_reserve.register(app)
 _cluster_live.register(app)

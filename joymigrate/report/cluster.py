@@ -227,22 +227,6 @@ def quotas(data: Mapping[str, Any]) -> str:
     return align(rows)
 
 
-def reservations(rows: Sequence[Mapping[str, Any]], now: float) -> str:
-    """A line per window: when (local time), for whom, which cards."""
-    lines = [["name", "from", "until", "for", "cards", "why"]]
-    for row in rows:
-        begin, end = (
-            datetime.fromtimestamp(row[key], timezone.utc).astimezone().isoformat(" ", "minutes")
-            for key in ("begin", "end")
-        )
-        parts = [f"{part['node']}: {','.join(map(str, part['cards']))}" for part in row["cards"]]
-        begin = "now" if row["begin"] <= now else begin
-        lines.append(
-            [row["name"], begin, end, row["queue"] or "nobody", "; ".join(parts), row["why"]]
-        )
-    return align(lines) if rows else "No reservations.\n"
-
-
 def quota_change(data: Mapping[str, Any]) -> str:
     """What differs, and what that would do at once."""
     lines = [*data["changes"], *data["notes"]]

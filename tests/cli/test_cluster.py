@@ -196,8 +196,6 @@ def test_mistakes_are_named(
         ("logs j --attempt -1", "--attempt"),
         ("exec j --rank -1 -- ls", "--rank"),
         ("exec j --timeout nan -- ls", "--timeout is nan"),
-        ("reserve add n --hours 1 --node a --start +nanh", "--start is '+nanh'"),
-        ("reserve add n --hours 1 --node a --start +-2h", "--start is '+-2h'"),
     ],
 )
 def test_a_number_that_means_nothing_is_refused_before_a_cluster_is_asked(
@@ -243,6 +241,6 @@ def test_every_command_that_says_something_says_it_as_json(
     code, out, _ = run(capsys, "preflight", "--links", str(links), "--format", "json")
     assert code == 1
     assert json.loads(out)["faults"][0]["where"]
+    (tmp_path / "nvidia-smi-list.txt").write_text("GPU 0: NVIDIA H200 (UUID: GPU-1)\n")
     code, out, _ = run(capsys, "detect", "--from", str(tmp_path), "--name", "n", "--format", "json")
-    assert code in (0, 2)
-    assert code or json.loads(out)["nodes"][0]["name"] == "n"
+    assert (code, json.loads(out)["nodes"][0]["name"]) == (0, "n")

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 
 from joymigrate.run.cluster import quota
-from joymigrate.run.cluster.bookings import BookedCards
-from joymigrate.run.cluster.calendar import summary
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Settings
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.place import NO_ROOM, Flags, Placer
@@ -48,10 +46,9 @@ class Admission:
         self.placer = placer
         self.settings = settings
         self.holds: list[CardHold] = []
-        self.booked: list[BookedCards] = []
         self._kind_of = [quotas.number[node.kind.name] for node in state.nodes]
         self._expected: dict[int, dict[int, float] | None] = {}
-        self._walls: dict[Pool, list[tuple[int, int, tuple[CardHold | BookedCards, ...]]]] = {}
+        self._walls: dict[Pool, list[tuple[int, int, tuple[CardHold, ...]]]] = {}
         self._nodes: dict[frozenset[Pool], Flags] = {}
         self._nodes_of_group: dict[int, Flags] = {}
 
@@ -133,11 +130,6 @@ class Admission:
                 others.append(outcome)
         if first is None:
             raise AssertionError("no shape was tried")
-        booked, holds = self.bookings(entry.job, now), self.binding(entry, now)
-        if booked and first.code not in ("max", "min"):
-            rest = together(holds)
-            if not all(isinstance(self.placer.place_shape(s, rest), Refusal) for s in shapes):
-                return self._booked(entry, booked, holds, now)
         told = {first.reason} if self.explain else set()
         more = [one for one in others if self.explain and one.reason not in told]
         return replace(first, others=tuple({one.reason: one for one in more}.values()))
@@ -176,12 +168,8 @@ class Admission:
         return (not claims, not late, -account.queue.priority, -job.priority)
 
     def hold_for(self, entry: Entry, now: float) -> Ints | None:
-        """The cards that this job must leave alone: held for its class or a higher, or booked."""
-        return together([*self.bookings(entry.job, now), *self.binding(entry, now)])
-
-    def bookings(self, job: Job, now: float) -> list[BookedCards]:
-        """The windows whose cards this job must leave alone."""
-        return [one for one in self.booked if one.bars(job, now)]
+        """The cards that this job must leave alone: held for its class or a higher."""
+        return together(self.binding(entry, now))
 
     def binding(self, entry: Entry, now: float) -> list[CardHold]:
         """The holds that this job must respect."""
@@ -218,9 +206,8 @@ class Admission:
         return entry.bound_s is not None and entry.bound_s <= self.longest_gap(now) * 60
 
     def longest_gap(self, now: float) -> float:
-        """Minutes until the last held or booked cards are needed whose time is known, or 0."""
+        """Minutes until the last held cards are needed whose time is known, or 0."""
         ends = [hold.until for hold in self.holds if hold.until != NEVER]
-        ends += [one.booking.begin for one in self.booked]
         return max(0.0, max(ends, default=now) - now) / 60
 
     def nodes_of(self, job: Job) -> Flags:
@@ -256,29 +243,18 @@ class Admission:
         return [hold for hold in self.holds if bool((hold.nodes & nodes).any())]
 
     def _place_beside_hold(self, entry: Entry, now: float) -> Placement | Refusal:
-        """Place; when only held or booked cards would do, say for whom they are kept."""
-        holds, booked = self.binding(entry, now), self.bookings(entry.job, now)
-        binding: list[CardHold | BookedCards] = [*booked, *holds]
-        own = together([one for one in self.booked if one.open_to(entry.job, now)])
-        if own is not None:  # the window's own jobs take its cards first
-            rest = together(binding)
-            placed = self.placer.place(entry.job, ~own if rest is None else ~own | rest)
-            if not isinstance(placed, Refusal):
-                return placed
-        if self._walled(entry, binding):
+        """Place; when only held cards would do, say for whom they are kept."""
+        holds = self.binding(entry, now)
+        if self._walled(entry, holds):
             return NO_ROOM
-        placed = self.placer.place(entry.job, together(binding))
+        placed = self.placer.place(entry.job, together(holds))
         if not isinstance(placed, Refusal) or placed.permanent:
             return placed
-        if booked and not self._walled(entry, holds):
-            if not isinstance(self.placer.place(entry.job, together(holds)), Refusal):
-                return self._booked(entry, booked, holds, now)
-            self._wall(entry, holds)
         if holds and not self._walled(entry, ()):
             if not isinstance(self.placer.place(entry.job), Refusal):
                 return self._held(entry, holds, now)
             self._wall(entry, ())
-        self._wall(entry, binding)
+        self._wall(entry, holds)
         return placed
 
     def named(self, entry: Entry, refusal: Refusal, now: float) -> Refusal:
@@ -287,33 +263,8 @@ class Admission:
             return refusal
         free, nodes = self.state.free, self.nodes_of(entry.job)
         kept = {f"job {hold.entry.job.name}": hold.mask for hold in self.binding(entry, now)}
-        for one in self.bookings(entry.job, now):
-            kept[f"reservation {one.booking.name}"] = one.mask
         names = [name for name, mask in kept.items() if bool((mask & free)[nodes].any())]
-        return replace(refusal, facts={**refusal.facts, "whose": summary(names)})
-
-    def _booked(
-        self, entry: Entry, booked: list[BookedCards], holds: Sequence[CardHold], now: float
-    ) -> Refusal:
-        """Which windows keep the cards that this job would have: one where one is enough."""
-        for one in booked:
-            rest = [other for other in booked if other is not one]
-            if not isinstance(self.placer.place(entry.job, together([*rest, *holds])), Refusal):
-                booked = [one]
-                break
-        begin = min(one.booking.begin for one in booked)
-        end = max(one.booking.end for one in booked)
-        facts = {
-            "names": summary([one.booking.name for one in booked]),
-            "when": f"in {(begin - now) / 60:.0f} minutes" if begin > now else "now",
-            "over": f"{(end - now) / 60:.0f}",
-            "stated": "" if entry.job.minutes is None else f" of {entry.job.minutes:g} minutes",
-            "before": (
-                f"this job ends within {(begin - now) / 60:.0f} minutes and says so, or "
-                if begin > now else ""
-            ),
-        }  # fmt: skip
-        return Refusal("booked", facts)
+        return replace(refusal, facts={**refusal.facts, "whose": " and ".join(names)})
 
     def _held(self, entry: Entry, binding: Sequence[CardHold], now: float) -> Refusal:
         """For whom the cards are held that this job would have: one hold where one is enough."""
@@ -339,14 +290,14 @@ class Admission:
         pool = shapes[0].pool
         return (pool, task.pods, task.cards) if pool.kind.rule == "count" else None
 
-    def _wall(self, entry: Entry, holds: Sequence[CardHold | BookedCards]) -> None:
+    def _wall(self, entry: Entry, holds: Sequence[CardHold]) -> None:
         """Remember that this many pods of this size fit nowhere until something is given back."""
         plain = self._plain(entry)
         task = entry.job.tasks[0]
         if plain is not None and not task.cpu_milli and not task.memory_mib:
             self._walls.setdefault(plain[0], []).append((*plain[1:], tuple(holds)))
 
-    def _walled(self, entry: Entry, holds: Sequence[CardHold | BookedCards]) -> bool:
+    def _walled(self, entry: Entry, holds: Sequence[CardHold]) -> bool:
         """Whether a request no larger has failed since, with no more cards held against it."""
         if self.explain:
             return False
@@ -392,8 +343,8 @@ def in_time(entry: Entry, hold: CardHold, now: float) -> bool:
     return hold.until != NEVER and bound_s is not None and now + bound_s <= hold.until
 
 
-def together(holds: Sequence[CardHold | BookedCards]) -> Ints | None:
-    """All cards of these holds and windows, per node; None where there are none."""
+def together(holds: Sequence[CardHold]) -> Ints | None:
+    """All cards of these holds, per node; None where there are none."""
     if not holds:
         return None
     mask = holds[0].mask

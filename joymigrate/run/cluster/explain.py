@@ -71,10 +71,6 @@ def holds_before(scheduler: Scheduler, entry: Entry, now: float) -> list[dict[st
         until = None if hold.until == NEVER else hold.until - now
         number = int(cards.count(masks).sum())
         found.append({"for": hold.entry.job.name, "cards": number, "until_s": until})
-    for one in admission.bookings(entry.job, now):
-        number = int(cards.count((one.mask & state.free)[nodes]).sum())
-        until = one.booking.end - now
-        found.append({"for": f"reservation {one.booking.name}", "cards": number, "until_s": until})
     return found
 
 

@@ -65,7 +65,7 @@ class Foresight:
 
 
 def look_ahead(scheduler: Scheduler, now: float) -> Outlook:
-    """Let all stated ends and windows come, in a copy; nothing new is submitted."""
+    """Let all stated ends come, in a copy; nothing new is submitted."""
     twin = clone(scheduler)
     outlook = Outlook(now)
     running = scheduler.running.values()
@@ -75,8 +75,6 @@ def look_ahead(scheduler: Scheduler, now: float) -> Outlook:
     due = [
         (max(run.expected, now), name) for name, run in twin.running.items() if run.expected < NEVER
     ]
-    windows = [one.booking for one in scheduler.admission.booked]
-    due += [(at, "") for one in windows for at in (one.begin, one.end) if at > now]
     heapq.heapify(due)
     note(outlook, twin.on(Tick(now)), twin, due, now)
     while due and (twin.waiting or twin.gate.entries or not outlook.moments):
@@ -90,9 +88,7 @@ def look_ahead(scheduler: Scheduler, now: float) -> Outlook:
             run = twin.running.get(name)
             if run is not None and max(run.expected, now) == at and name not in names:
                 names.append(name)
-        if not names:  # a window of the calendar begins or ends
-            note(outlook, twin.on(Tick(at)), twin, due, at)
-        else:
+        if names:
             outlook.moments.append((at, tuple(names)))
             actions = twin.on_all([Ended(name, at) for name in names])
             note(outlook, actions, twin, due, at)

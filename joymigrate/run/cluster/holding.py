@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from joymigrate.run.cluster import reservation
 from joymigrate.run.cluster.admission import together
 from joymigrate.run.cluster.allocations import Allocations
-from joymigrate.run.cluster.bookings import bar_cards
 from joymigrate.run.cluster.elastic import Resizing
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry
 from joymigrate.run.cluster.place import Placer
-from joymigrate.run.cluster.state import Ints, Placement, State
+from joymigrate.run.cluster.state import Placement, State
 
 
 class Holding(Resizing):
@@ -52,14 +51,8 @@ class Holding(Resizing):
             run.expected = self._expected_end(run.entry, run.started)
             self.allocations.expect(name, run.expected)
             self._note_ends(run.placement)
-        booked, held = self.admission.booked, together(holds)
-
-        def taken(at: float) -> Ints | None:
-            """The cards that are not for this job if it starts at a time."""
-            windows = bar_cards(booked, entry.job, max(at, self._now))
-            return windows if held is None else held if windows is None else windows | held
-
-        room = reservation.earliest(self.state, self.allocations, self.guess, entry.job, taken)
+        parts = (self.state, self.allocations, self.guess, entry.job)
+        room = reservation.earliest(*parts, together(holds))
         if room is None:
             return
         if not room.stated and self._now - entry.since < self.settings.hold_blind_after:

@@ -9,9 +9,8 @@ from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.cluster import kinds as server_kinds
-from joymigrate.run.cluster.calendar import ReservationItem
 from joymigrate.run.cluster.inventory import MOST
-from joymigrate.run.cluster.notation import array_of, split_after, split_command
+from joymigrate.run.cluster.notation import split_after, split_command
 from joymigrate.run.cluster.queues import Queue, QueueItem, check_limit, queue_of
 from joymigrate.schema import Source, document, load_file, read, setting
 
@@ -20,7 +19,6 @@ NUMA = ("prefer", "one", "any")
 DEFAULT_QUEUE = "default"
 RESIZE_MINUTES = 10.0  # of an attempt before it is resized: saving and starting cost about one
 GRACE_S = 1.0  # between asking a process to end and making it
-ARRAY_SIZE = "JOYMIGRATE_ARRAY_SIZE"  # in the environment of an array's members
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +58,8 @@ class Job:
 
     `minutes` is how long it runs, None when nobody knows. `sp_block` is the number of cards that
     must lie in one super-pod. `running` says where a job that already runs has its pods.
-    `after` are jobs that come before it, as `afterok:NAME`. `array` is the name of the array that
-    it is a member of, `array_most` how many members may run at once (0: all). After `time_limit`
-    minutes it is stopped; `grace_s` seconds lie between SIGTERM and SIGKILL whenever it is.
+    `after` are jobs that come before it, as `afterok:NAME`. After `time_limit` minutes it is
+    stopped; `grace_s` seconds lie between SIGTERM and SIGKILL whenever it is.
     `user` is who submitted it. With `min_pods` it may run on fewer pods; no attempt of it is given
     another number of pods before `resize_after` minutes.
     """
@@ -84,8 +81,6 @@ class Job:
     retries: int = 0
     min_pods: int = 0
     after: tuple[str, ...] = ()
-    array: str = ""
-    array_most: int = 0
     time_limit: float | None = None
     grace_s: float = GRACE_S
     user: str = ""
@@ -95,11 +90,6 @@ class Job:
     def pods(self) -> int:
         """Pods of all tasks."""
         return sum(task.pods for task in self.tasks)
-
-    @property
-    def array_size(self) -> int:
-        """How many members its array has; 0 where nobody says so."""
-        return int(self.environment.get(ARRAY_SIZE, 0)) if self.array else 0
 
     @property
     def cards(self) -> float:
@@ -120,7 +110,6 @@ class Workload:
     queues: tuple[Queue, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
     priorities: Mapping[str, int] = field(default_factory=dict)
-    reservations: tuple[ReservationItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +211,6 @@ class JobItem(TaskItem):
     after: tuple[str, ...] = setting(
         (), "jobs before it: afterok:NAME, afterany:, afternotok:, after:", single=True, words=True
     )
-    array: str | int = setting("", "copies of it: 8, 0-9, 0-9:2, 1,3,7; %2: two at once")
     time_limit_minutes: float | None = setting(
         None, "it is stopped after this time", above=0, most=1e15
     )
@@ -251,7 +239,6 @@ class JobItem(TaskItem):
             )
         for item in self.after:
             split_after(item)
-        array_of(self.array)
         for key in PER_TASK if self.tasks else ():
             if getattr(self, key) is not None:
                 raise JoyError(
@@ -260,6 +247,12 @@ class JobItem(TaskItem):
 
 
 PER_TASK = ("pods", "cards_per_pod", "cpu_per_pod", "memory_gib_per_pod", "cpu", "memory_gib")
+
+
+ELSEWHERE = {  # keys that other programs are for
+    "array": "many equal jobs: `sbatch --array`, an indexed Job of Kubernetes, or a line each",
+    "reservations": "cards for a time: `scontrol create reservation`; for one queue: `reserved`",
+}
 
 
 @document("jobs", "Jobs and queues of a cluster: `--jobs`, `cluster submit`.")
@@ -273,24 +266,12 @@ class JobsFile:
         make=dict, help="what a card of a kind or family counts in `cards`", least=0, most=1e15
     )
     priorities: Mapping[str, int] = setting(make=dict, help="priority classes by name")
-    reservations: tuple[ReservationItem, ...] = setting(
-        (), "nodes for a queue, or for nobody, at a time (`plan` and `simulate`)"
-    )
 
     def __post_init__(self) -> None:
         check_limit("weights", self.weights)
         check_unique("jobs", [job.name for job in self.jobs])
         check_unique("queues", [queue.name for queue in self.queues])
-        check_unique("reservations", [one.name for one in self.reservations])
         names = {queue.name for queue in self.queues}
-        for number, one in enumerate(self.reservations):
-            if names and one.queue not in {*names, DEFAULT_QUEUE, ""}:
-                raise JoyError(
-                    f"reservation {one.name}: no queue '{one.queue}'."
-                    f"{did_you_mean(one.queue, names)}",
-                    where=f"reservations.{number}.queue",
-                    help=f"queues: {', '.join(sorted(names))}",
-                )
         for number, job in enumerate(self.jobs):
             if names and job.queue not in names and job.queue != DEFAULT_QUEUE:
                 raise JoyError(
@@ -322,6 +303,11 @@ def read_items(raw: Any, source: Source | str = "jobs") -> JobsFile:
     """The items of a jobs file, checked; one job alone is a file of one."""
     if isinstance(raw, Mapping) and "jobs" not in raw and "name" in raw:
         raw = {"jobs": [raw]}
+    if isinstance(raw, Mapping):
+        found = [raw, *(one for one in raw.get("jobs") or () if isinstance(one, Mapping))]
+        for key, where in ELSEWHERE.items():
+            if any(key in one for one in found):
+                raise JoyError(f"`{key}` is not read here", where=str(source), help=where)
     return read(JobsFile, raw, source, help="see docs/how-to/cluster.md")
 
 
@@ -331,17 +317,17 @@ def of_file(file: JobsFile, source: Source | str = "jobs") -> Workload:
     jobs: list[Job] = []
     for number, item in enumerate(file.jobs):
         try:
-            jobs += members_of(job_of(item, file.priorities), item.array)
+            jobs.append(job_of(item, file.priorities))
         except JoyError as error:
             where = source.at(("jobs", number, error.where or ""))
             raise JoyError(error.what, where=where, help=error.help) from None
     check_unique("jobs", [job.name for job in jobs])
     queues = tuple(queue_of(item) for item in file.queues)
-    return Workload(tuple(jobs), queues, file.weights, file.priorities, file.reservations)
+    return Workload(tuple(jobs), queues, file.weights, file.priorities)
 
 
 def job_of(item: JobItem, priorities: Mapping[str, int]) -> Job:
-    """One job from its item; an array's members are made of it."""
+    """One job from its item."""
     limit = item.time_limit_minutes
     minutes = limit if item.minutes is None else item.minutes
     return Job(
@@ -368,26 +354,6 @@ def job_of(item: JobItem, priorities: Mapping[str, int]) -> Job:
         time_limit=limit,
         grace_s=item.grace_s,
     )
-
-
-def members_of(job: Job, array: str | int) -> list[Job]:
-    """The members of an array, named NAME-INDEX; a job without one is alone."""
-    numbers, most = array_of(array)
-    if not numbers:
-        return [job]
-    if job.running:
-        raise JoyError("an array does not run yet", where="running", help="leave `running` out")
-    shared = {"JOYMIGRATE_ARRAY": job.name, ARRAY_SIZE: str(len(numbers))}
-    return [
-        replace(
-            job,
-            name=f"{job.name}-{number}",
-            array=job.name,
-            array_most=most if most < len(numbers) else 0,
-            environment={**job.environment, **shared, "JOYMIGRATE_ARRAY_INDEX": str(number)},
-        )
-        for number in numbers
-    ]
 
 
 def check_unique(what: str, names: Sequence[str]) -> None:

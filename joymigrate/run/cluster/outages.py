@@ -1,12 +1,9 @@
-"""The part of a scheduler that knows which cards may be used: nodes that go and come, windows."""
+"""The part of a scheduler that knows which cards may be used: nodes that go and come."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import cards
-from joymigrate.run.cluster.bookings import Booking, in_the_way, on_nodes
 from joymigrate.run.cluster.entries import Running, Settings
 from joymigrate.run.cluster.events import Action, Evict, NodeBack
 from joymigrate.run.cluster.quota import Quotas
@@ -15,14 +12,13 @@ from joymigrate.run.cluster.waiting import WaitingJobs
 
 
 class Outages(WaitingJobs):
-    """Jobs on cards that are gone, or that belong to others from now on, wait again."""
+    """Jobs on cards that are gone wait again."""
 
     state: State
 
     def __init__(self, quotas: Quotas, settings: Settings) -> None:
         super().__init__(quotas, settings)
         self.running: dict[str, Running] = {}
-        self._windows = False  # whether a window has begun or ended since the last decision
 
     def _end(self, name: str) -> None:
         """Give a running job's cards back."""
@@ -47,28 +43,6 @@ class Outages(WaitingJobs):
         self.state.set_usable(number, kept, failed is not None and bool(self.state.ready[number]))
         self._reopen()
         self.admission.holds.clear()
-        return actions
-
-    def book(self, windows: Iterable[Booking]) -> None:
-        """Cards that are reserved by calendar from now on; others are not any more."""
-        self.admission.booked[:] = [on_nodes(one, self.state) for one in windows]
-        self._windows = True
-
-    def _clear_windows(self) -> list[Action]:
-        """A window has begun or ended: who has its cards and may not waits again."""
-        live = {
-            name: (run.entry.job, [(grant.node, grant.mask) for grant in run.placement])
-            for name, run in self.running.items()
-        }
-        self._windows = False
-        actions: list[Action] = []
-        for name, window in in_the_way(self.admission.booked, live, self._now).items():
-            run = self.running[name]
-            self._end(name)
-            self._requeue(run)
-            actions.append(Evict(run.entry.job, "", f"reservation {window} has begun"))
-        self._release(self.admission.holds)
-        self._reopen()
         return actions
 
     def _back(self, event: NodeBack) -> None:

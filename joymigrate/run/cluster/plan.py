@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.run.cluster import cards, policies
-from joymigrate.run.cluster.bookings import bookings_of
 from joymigrate.run.cluster.dependencies import check_order
 from joymigrate.run.cluster.entries import Settings
 from joymigrate.run.cluster.events import Evict, Start, Submitted
@@ -29,7 +28,6 @@ def plan(inventory: Inventory, workload: Workload, policy: Policy | None = None)
         Settings(hold=True),
     )
     check_order(workload.jobs)
-    scheduler.book(bookings_of(workload.reservations, inventory.nodes))
     running = [job for job in workload.jobs if job.running]
     scheduler.on_all(Submitted(job) for job in running)
     new = [job for job in workload.jobs if not job.running]

@@ -89,11 +89,6 @@ TEXTS: dict[str, tuple[str, str]] = {
         "the free cards are held for job {head}, which comes first",
         "job {head} starts, or this job states that it ends before that ({until})",
     ),
-    "booked": (
-        "the free cards are reserved: {names}, which begins {when} and is over in {over} minutes; "
-        "this job's run time{stated} reaches into it",
-        "{before}the reservation is over or cancelled",
-    ),
     "max": (
         "queue {queue} would use {after} of its MAX {limit} ({what}); {used} are in use",
         "jobs of queue {queue} with at least {over} cards end, or a higher `max`",
@@ -118,10 +113,6 @@ TEXTS: dict[str, tuple[str, str]] = {
     "after_never": (
         "comes after job {head} ({condition}), which {did}",
         "submit job {head} again, or cancel this job",
-    ),
-    "array": (
-        "{active} of array {array} run or wait for cards, {most} may at once",
-        "one of them ends",
     ),
     "size_total": (
         "needs {need} cards of {kind}, the cluster has {have}{sick}",

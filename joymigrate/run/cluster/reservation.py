@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,12 +35,12 @@ def earliest(
     holdings: Allocations,
     placer: Placer,
     job: Job,
-    barred: Callable[[float], Ints | None] = lambda at: None,
+    barred: Ints | None = None,
 ) -> Reservation | None:
     """The first expected end after which `job` can start, or None when even all do not help.
 
     Jobs whose end nobody knows come last; the state is left as it was. `barred` are the cards that
-    the job must leave alone if it starts at a time.
+    the job must leave alone.
     """
     nodes = nodes_wanted(state, placer, job)
     live = np.nonzero(holdings.live & on_nodes(holdings, nodes))[0]
@@ -50,9 +49,8 @@ def earliest(
     def attempt(ended: int) -> Placement | None:
         gone = np.zeros(len(holdings.live), dtype=bool)
         gone[order[:ended]] = True
-        at = float(holdings.expected[order[ended - 1]])
         with holdings.without(state, gone):
-            placed = placer.place(job, barred(at))
+            placed = placer.place(job, barred)
         return None if isinstance(placed, Refusal) else placed
 
     # Most holes open within a few ends: steps of growing length, then back by halves.

@@ -26,7 +26,6 @@ from joymigrate.run.cluster import (
 from joymigrate.run.cluster.admission import Admission
 from joymigrate.run.cluster.adoption import adopt
 from joymigrate.run.cluster.allocations import Allocations
-from joymigrate.run.cluster.bookings import has_passed
 from joymigrate.run.cluster.dependencies import Gate
 from joymigrate.run.cluster.elastic import is_elastic
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Running, Settings
@@ -61,7 +60,7 @@ PHYSICAL = (
     "none", "cards", "shape", "leaf", "leaf_tasks", "numa", "superpod", "cpu", "open",
     "shares", "together",
 )  # fmt: skip
-KEPT = ("held", "booked")  # there are cards, for somebody else
+KEPT = ("held",)  # there are cards, for somebody else
 CYCLES = 8  # rounds of offering what evictions left over
 DEPTH = 64  # jobs of one group that are tried behind the one whose turn it is
 
@@ -95,7 +94,6 @@ class Scheduler(Holding):
         super().__init__(self.quotas, self.settings)
         self.admission = Admission(self.state, self.quotas, self.placer, self.settings)
         self.judge = Admission(self.state, self.quotas, self.explainer, self.settings, explain=True)
-        self.judge.booked = self.admission.booked
         self.claims = Preemption(
             self.state, self.quotas, self.allocations, self.guess, self.running, self.by_queue
         )
@@ -119,8 +117,7 @@ class Scheduler(Holding):
         """Take in events that happened together, then decide once."""
         actions: list[Action] = []
         for event in events:
-            before, self._now = self._now, max(self._now, event.at)
-            self._windows = self._windows or has_passed(self.admission.booked, before, self._now)
+            self._now = max(self._now, event.at)
             self._shares.clear()
             match event:
                 case Submitted():
@@ -140,8 +137,6 @@ class Scheduler(Holding):
                     self._back(event)
                 case Tick():
                     self._reopen()
-        if self._windows:
-            actions += self._clear_windows()
         self._open()
         for _ in range(CYCLES):
             decided = self._cycle()
@@ -185,7 +180,7 @@ class Scheduler(Holding):
         """Let jobs wait for cards that nobody comes before any more; whether there were any."""
         found = self.gate.opened(self.state_of)
         for entry in found:
-            entry.job = replace(entry.job, after=(), array_most=0)
+            entry.job = replace(entry.job, after=())
             entry.since = entry.submitted = self._now
             self.opened.append(entry.job.name)
             self._line_up(entry)
@@ -352,7 +347,7 @@ class Scheduler(Holding):
             if entry is first or not (gap or cards_there):
                 continue
             task, met = entry.job.tasks[0], holds_met(entry, ends, now)
-            alike = not (entry.promised or admission.booked or is_elastic(entry.job))
+            alike = not (entry.promised or is_elastic(entry.job))
             if (alike or not gap) and any(
                 asks_no_less(task, other) and (not gap or met >= least) for other, least in tried
             ):

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 
 from joymigrate.run.cluster import policies
-from joymigrate.run.cluster.bookings import bookings_of
-from joymigrate.run.cluster.calendar import ReservationItem
 from joymigrate.run.cluster.demand import typical
 from joymigrate.run.cluster.entries import Settings
 from joymigrate.run.cluster.events import Ended, Event, Evict, Start, Submitted, Tick
@@ -79,9 +77,8 @@ def simulate(
     queues: Sequence[Queue] = (),
     checkpoint_minutes: float | None = None,
     settings: Settings | None = None,
-    reservations: Sequence[ReservationItem] = (),
 ) -> Simulation:
-    """Play a trace to its end; windows of reservations count from time 0 of the trace."""
+    """Play a trace to its end."""
     demand = typical(arrival.job for arrival in trace.arrivals)
     scheduler = Scheduler(
         inventory,
@@ -90,7 +87,6 @@ def simulate(
         dict(trace.weights),
         settings or Settings(),
     )
-    scheduler.book(bookings_of(reservations or trace.reservations, inventory.nodes))
     return Run(scheduler, shuffle_jobs(trace, seed), checkpoint_minutes).play(policy, seed, demand)
 
 
@@ -123,8 +119,6 @@ class Run:
         self.ends: list[tuple[float, int, str]] = []
         self.whole = {arrival.job.name: arrival.job for arrival in arrivals}
         self.job_of = dict(self.whole)  # in the size that it runs in
-        windows = [one.booking for one in scheduler.admission.booked]
-        self.windows = sorted({at for one in windows for at in (one.begin, one.end)}, reverse=True)
         self.turn = 0  # numbers starts, so that an end of an evicted run is not taken for real
         self.samples = TimelineSampler(
             scheduler, arrivals[0].at, max(arrivals[-1].at, arrivals[0].at + 1)
@@ -174,14 +168,10 @@ class Run:
     def _batches(self) -> Iterator[tuple[float, list[Event]]]:
         """Events of one moment together, ends before arrivals."""
         number = 0
-        while number < len(self.arrivals) or self.ends or (self.windows and self._anybody()):
+        while number < len(self.arrivals) or self.ends:
             next_end = self.ends[0][0] if self.ends else float("inf")
             next_in = self.arrivals[number].at if number < len(self.arrivals) else float("inf")
             at = min(next_end, next_in)
-            if self.windows and self.windows[-1] < at:  # one begins or ends
-                tick = self.windows.pop()
-                yield tick, [Tick(tick)]
-                continue
             if at == float("inf"):
                 return  # only jobs without an end are left
             events: list[Event] = []
@@ -198,10 +188,6 @@ class Run:
                 yield at, events
             elif self.scheduler.waiting:
                 yield at, [Tick(at)]
-
-    def _anybody(self) -> bool:
-        """Whether jobs wait that the end of a window may start."""
-        return bool(self.scheduler.waiting)
 
     def _follow(self, actions: Sequence[Any], now: float) -> None:
         started = {action.job.name for action in actions if isinstance(action, Start)}

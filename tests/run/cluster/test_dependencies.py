@@ -1,4 +1,4 @@
-"""Jobs that come after others, and arrays."""
+"""Jobs that come after others, and keys that other programs are for."""
 
 from __future__ import annotations
 
@@ -94,39 +94,6 @@ def test_a_dependency_on_a_chain_of_jobs_is_foreseen() -> None:
     assert [end["job"] for end in data["enough"]["ends"]] == ["a", "b"]
 
 
-def test_an_array_runs_so_many_at_once_and_is_waited_for_as_a_whole() -> None:
-    file = workload(
-        "jobs: [{name: s, kind: gpu-8, array: '0-6:2%2', minutes: 1}, "
-        "{name: end, kind: gpu-8, after: s}]"
-    )
-    names = [one.name for one in file.jobs]
-    assert names == ["s-0", "s-2", "s-4", "s-6", "end"]
-    assert file.jobs[1].environment["JOYMIGRATE_ARRAY_INDEX"] == "2"
-    one = scheduler(nodes(ONE))
-    submit(one, *file.jobs)
-    assert set(one.running) == {"s-0", "s-2"}
-    assert reason(one, "s-6") == "2 of array s run or wait for cards, 2 may at once"
-    data = explain(one, "end", 0.0)
-    assert data is not None
-    assert data["start"]["in_s"] == 120
-    assert started(one.on(Ended("s-2", 5.0))) == ["s-4"]
-    assert started(one.on(Ended("s-0", 6.0))) == ["s-6"]
-    one.on(Ended("s-4", 7.0))
-    assert started(one.on(Ended("s-6", 8.0))) == ["end"]
-
-
-def test_an_array_submitted_again_is_waited_for_with_its_new_members() -> None:
-    one = scheduler(nodes(ONE))
-    old, new = (
-        workload(f"jobs: [{{name: s, kind: gpu-8, array: {n}}}]").jobs for n in ("0-2", "1-1")
-    )
-    submit(one, *old)
-    for name, well in (("s-0", False), ("s-1", False), ("s-2", True)):
-        one.on(Ended(name, 5.0, well))
-    submit(one, *new, job("then", after="s"))
-    assert started(one.on(Ended("s-1", 9.0))) == ["then"]
-
-
 def test_how_jobs_ended_is_known_while_others_wait_for_it() -> None:
     one = scheduler(nodes(ONE))
     submit(one, job("bad"), job("gate", cards_per_pod=8), job("then", after=["bad", "gate"]))
@@ -137,17 +104,16 @@ def test_how_jobs_ended_is_known_while_others_wait_for_it() -> None:
     assert len(one.gate.over) <= 2 * dependencies.KEPT
 
 
-@pytest.mark.parametrize("text", ["x", "0-", "5-1", "1,1", "0", "8%0", "99999", "-3"])
-def test_an_array_that_cannot_be_read_is_refused(text: str) -> None:
-    with pytest.raises(JoyError, match="array"):
-        workload(f"jobs: [{{name: s, kind: gpu-8, array: '{text}'}}]")
-
-
 def test_a_condition_that_nobody_knows_is_refused_with_the_nearest() -> None:
     with pytest.raises(JoyError, match="afterok"):
         workload("jobs: [{name: s, kind: gpu-8, after: 'aftrok:x'}]")
 
 
-def test_members_of_an_array_must_not_have_the_name_of_another_job() -> None:
-    with pytest.raises(JoyError, match="s-1"):
-        workload("jobs: [{name: s, kind: gpu-8, array: 2}, {name: s-1, kind: gpu-8}]")
+@pytest.mark.parametrize(("key", "where"), [("array: 0-9", "sbatch --array"),
+                                            ("reservations: []", "scontrol")])  # fmt: skip
+def test_a_key_that_another_program_is_for_is_refused_with_its_name(key: str, where: str) -> None:
+    text = f"{{name: s, kind: gpu-8, {key}}}"
+    for file in (text, f"jobs: [{text}]"):
+        with pytest.raises(JoyError, match="is not read here") as found:
+            workload(file)
+        assert where in str(found.value.help)

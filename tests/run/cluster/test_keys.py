@@ -16,7 +16,6 @@ import pytest
 
 import joymigrate
 from joymigrate.run.cluster import inventory, jobs
-from joymigrate.run.cluster.calendar import ReservationItem
 from joymigrate.run.cluster.queues import Queue, QueueItem
 
 CLUSTER = Path(joymigrate.__file__).parent / "run" / "cluster"
@@ -31,7 +30,7 @@ JOB: dict[str, tuple[dict[str, Any], Any]] = {
     "running": ({}, [{"node": "n", "cards": [0]}]), "ran_minutes": ({}, 3), "command": ({}, "true"),
     "image": ({}, "i"), "env": ({}, {"A": "b"}), "retries": ({}, 1),
     "min_pods": ({"pods": 4}, 2), "resize_after_minutes": ({"pods": 4, "min_pods": 2}, 1),
-    "after": ({}, "afterok:k"), "array": ({}, "0-2"), "time_limit_minutes": ({}, 5),
+    "after": ({}, "afterok:k"), "time_limit_minutes": ({}, 5),
     "grace_s": ({}, 5),
 }  # fmt: skip
 KEPT = {"labels"}  # its help says that no decision asks for them
@@ -54,12 +53,6 @@ NODE: dict[str, tuple[dict[str, Any], Any]] = {
 FILE: dict[str, tuple[dict[str, Any], Any]] = {
     "jobs": ({}, [{"name": "j"}]), "queues": ({}, [{"name": "q"}]),
     "weights": ({}, {"gpu": 2}), "priorities": ({}, {"high": 3}),
-    "reservations": ({}, [{"name": "w", "nodes": "n", "minutes": 5}]),
-}  # fmt: skip
-WINDOW: dict[str, tuple[dict[str, Any], Any]] = {
-    "name": ({}, "v"), "nodes": ({}, ["n", "m"]), "minutes": ({}, 6), "start_minutes": ({}, 2),
-    "queue": ({}, "q"), "every_minutes": ({"times": 2, "every_minutes": 60}, 90),
-    "times": ({"times": 2, "every_minutes": 60}, 3),
 }  # fmt: skip
 
 
@@ -79,12 +72,7 @@ def read_file(item: dict[str, Any]) -> Any:
     return jobs.from_data({"jobs": [], **item})
 
 
-def read_window(item: dict[str, Any]) -> Any:
-    return jobs.from_data({"jobs": [], "reservations": [item]})
-
-
 FORMS = (
-    (ReservationItem, WINDOW, {"name": "w", "nodes": "n", "minutes": 5}, read_window),
     (jobs.JobItem, JOB, BARE, read_job),
     (QueueItem, QUEUE, {"name": "q"}, read_queue),
     (inventory.NodeItem, NODE, {"name": "n", "kind": "gpu-8"}, read_node),

@@ -50,7 +50,7 @@ def test_nothing_written_is_nothing_read(tmp_path: Path) -> None:
 
 @given(st.text(alphabet="ab\r\né", max_size=60), st.integers(1, 7))
 def test_lines_are_the_same_however_the_bytes_come(text: str, size: int) -> None:
-    reader = Reader(None, None, "j", 1, 0)
+    reader = Reader(None, "j", 1, 0)  # type: ignore[arg-type]
     data, lines = text.encode(), []
     for at in range(0, len(data), size):
         lines += reader._lines(data[at : at + size])

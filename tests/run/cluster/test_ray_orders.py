@@ -68,13 +68,6 @@ def test_a_day(fleet: Fleet, tmp_path: Path) -> None:
     (row,) = shell.json("quota", "show")["queues"]
     assert (row["limits"][0]["max"], row["limits"][0]["used"], row["running"]) == (8, 16, 2)
 
-    words = ("--node", new, "--start", "+2h", "--hours", "1", "--stop-running", "--queue", "q")
-    shell("reserve", "add", "course", *words)
-    assert shell.json("reserve", "show")["reservations"][0]["cards"][0]["node"] == new
-    assert "course" in shell("reserve", "show")
-    shell("reserve", "cancel", "course")
-    assert "no reservation" in shell("reserve", "cancel", "course", code=2)
-
     kinds = [fact["kind"] for fact in shell.json("history", "a")["facts"]]
     assert kinds[:3] == ["submitted", "started", "launched"]
     assert kinds.count("evicted") == 2

@@ -12,7 +12,6 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import fair, run_times
-from joymigrate.run.cluster.bookings import Booking
 from joymigrate.run.cluster.dependencies import targets_of
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.queues import Queue
@@ -102,7 +101,6 @@ class Ledger:
     past: dict[str, tuple[float, float]] = field(default_factory=dict)  # users' hours, `fair`
     history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # seconds, `run_times`
     requests: tuple[str, ...] = ()
-    bookings: dict[str, Booking] = field(default_factory=dict)
     last: int = 0
 
     def apply(self, fact: Fact) -> None:
@@ -113,15 +111,8 @@ class Ledger:
     def record(self, name: str) -> Record:
         """A job by name; `JoyError` when there is none."""
         if name not in self.records:
-            members = [one.job.name for one in self.records.values() if one.job.array == name]
-            several = f"it is an array: name a member, such as {members[0]}" if members else ""
-            raise JoyError(f"no job '{name}'", help=several or "joymigrate cluster status")
+            raise JoyError(f"no job '{name}'", help="joymigrate cluster status")
         return self.records[name]
-
-    def named(self, name: str) -> list[Record]:
-        """A job, or the members of an array; `JoyError` when there is neither."""
-        members = [record for record in self.records.values() if record.job.array == name]
-        return [self.record(name)] if name in self.records or not members else members
 
     def live(self, *states: str) -> list[Record]:
         """Records in these states, in order of submission."""
@@ -245,7 +236,7 @@ class Ledger:
         if len(over) <= 1.1 * KEPT:
             return
         needed = targets_of(one.job for one in self.records.values() if one.state in LIVE)
-        known = (name for name in over if not {name, self.records[name].job.array} & needed)
+        known = (name for name in over if name not in needed)
         for name in list(known)[: len(over) - KEPT]:
             del self.records[name]
 
@@ -288,14 +279,6 @@ class Ledger:
     def _uncordoned(self, fact: Fact) -> None:
         self.cordoned.pop(fact.data["node"], None)
 
-    def _reserved(self, fact: Fact) -> None:
-        booking = read(Booking, fact.data["booking"], "ledger")
-        live = {name: one for name, one in self.bookings.items() if one.end > fact.at}
-        self.bookings = {**live, booking.name: booking}
-
-    def _unreserved(self, fact: Fact) -> None:
-        self.bookings.pop(fact.data["name"], None)
-
     def _cards_failed(self, fact: Fact) -> None:
         node = fact.data["node"]
         self.failed[node] = tuple(sorted({*self.failed.get(node, ()), *fact.data["cards"]}))
@@ -336,8 +319,6 @@ CHANGES = {
     "node gone": Ledger._node_gone,
     "cordoned": Ledger._cordoned,
     "uncordoned": Ledger._uncordoned,
-    "reserved": Ledger._reserved,
-    "unreserved": Ledger._unreserved,
     "cards_failed": Ledger._cards_failed,
     "cards_healed": Ledger._cards_healed,
 }

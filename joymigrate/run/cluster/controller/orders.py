@@ -12,41 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.cluster import calendar
-from joymigrate.run.cluster.bookings import Booking, choose
 from joymigrate.run.cluster.controller.ledger import LIVE, Fact, Ledger, Record
 from joymigrate.run.cluster.controller.restore import restore
 from joymigrate.run.cluster.events import Action, Evict, Start
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, PodAllocation
+from joymigrate.run.cluster.jobs import DEFAULT_QUEUE
 from joymigrate.run.cluster.kinds import MAX_CARDS
 from joymigrate.run.cluster.queues import Queue
-from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.scheduler import Scheduler
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """What is to be reserved: whole `nodes`, or cards of this `shape`; seconds since 1970.
-
-    With `stop` jobs that do not end before it are stopped when it begins. `again` are the
-    beginnings of further windows of the same length.
-    """
-
-    name: str
-    begin: float = 0.0
-    end: float = 0.0
-    queue: str = ""
-    nodes: tuple[str, ...] = ()
-    shape: Job | None = None
-    stop: bool = False
-    again: tuple[float, ...] = ()
-
-    @property
-    def windows(self) -> list[tuple[float, float]]:
-        """Begin and end of every window."""
-        length = self.end - self.begin
-        return [(begin, begin + length) for begin in (self.begin, *self.again)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +35,6 @@ class Order:
     priority: int = 0
     why: str = ""
     hold: bool = False
-    window: Window | None = None
 
     def fact(self, kind: str, job: str = "", **data: Any) -> Fact:
         """A fact that follows from it."""
@@ -70,24 +42,8 @@ class Order:
 
 
 def decide(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
-    """The facts of an order; `JoyError` where it cannot be followed.
-
-    An order about an array is followed for those members that it can be followed for.
-    """
-    verb = VERBS[order.verb]
-    members = ledger.named(order.job) if order.job else []
-    if len(members) < 2:
-        return verb(order, ledger, inventory)
-    facts: list[Fact] = []
-    refused: JoyError | None = None
-    for record in members:
-        try:
-            facts += verb(dataclasses.replace(order, job=record.job.name), ledger, inventory)
-        except JoyError as error:
-            refused = error
-    if refused is not None and not facts:
-        raise refused
-    return facts
+    """The facts of an order; `JoyError` where it cannot be followed."""
+    return VERBS[order.verb](order, ledger, inventory)
 
 
 def cordon(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
@@ -146,8 +102,6 @@ def heal_cards(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]
 def requeue(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
     """A running job stops and waits again, in its place; with `hold` until it is released."""
     record = ledger.record(order.job)
-    if order.hold and record.state == "waiting":  # of an array some members run, others wait
-        return hold(order, ledger, inventory)
     if record.state != "running":
         raise JoyError(
             f"job '{order.job}' is {record.state}", help="only a running job can wait again"
@@ -187,101 +141,6 @@ def set_priority(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fac
     return [order.fact("priority", order.job, priority=order.priority)]
 
 
-def reserve(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
-    """Cards belong to a queue, or to nobody, for a time."""
-    window = order.window
-    if window is None:
-        raise JoyError("no window is given", help="cluster reserve add NAME --start … --hours …")
-    live = [name for name, one in ledger.bookings.items() if one.end > order.at]
-    if calendar.of_name(window.name, live):
-        raise JoyError(f"a reservation called '{window.name}' is there", help="cancel it first")
-    if not window.end > max(window.begin, order.at):
-        raise JoyError(f"reservation {window.name} would be over before it begins, or by now")
-    declared = {queue.name for queue in ledger.queues}
-    if window.queue and declared and window.queue not in {*declared, DEFAULT_QUEUE}:
-        near = did_you_mean(window.queue, declared)
-        raise JoyError(f"this cluster has no queue '{window.queue}'.{near}")
-    if window.nodes:
-        chosen = whole_nodes(order, window, ledger, inventory)
-    else:
-        chosen = find_shape(order, window, ledger, inventory)
-    names = calendar.names_of(window.name, len(window.windows))
-    return [
-        order.fact(
-            "reserved",
-            booking=dataclasses.asdict(Booking(name, chosen, begin, end, window.queue, order.why)),
-        )
-        for name, (begin, end) in zip(names, window.windows, strict=True)
-    ]
-
-
-def whole_nodes(
-    order: Order, window: Window, ledger: Ledger, inventory: Inventory
-) -> tuple[PodAllocation, ...]:
-    """All cards of the named nodes; `JoyError` where somebody else has them in the window."""
-    for name in window.nodes:
-        check_node(name, ledger, inventory)
-    widths = {node.name: node.kind.cards for node in inventory.nodes}
-    for other in ledger.bookings.values():
-        both = {part.node for part in other.cards} & {*window.nodes}
-        if both and any(other.begin < end and begin < other.end for begin, end in window.windows):
-            raise JoyError(
-                f"node {min(both)} is reserved at that time: {other.name}",
-                help=f"joymigrate cluster reserve cancel {other.name}",
-            )
-    late = [
-        record.job.name
-        for record in ledger.live("running")
-        if {pod.node for pod in record.pods} & {*window.nodes}
-        and not (window.queue and record.job.queue == window.queue)
-        and not ends_by(record, window.begin)
-    ]
-    if late and not window.stop:
-        raise JoyError(
-            f"{', '.join(late[:5])} may still run there when {window.name} begins",
-            help="--stop-running sends such jobs back to wait at that time",
-        )
-    return tuple(PodAllocation(name, tuple(range(widths.get(name, 16)))) for name in window.nodes)
-
-
-def ends_by(record: Record, at: float) -> bool:
-    """Whether a running job says that it is over at a time."""
-    minutes = record.job.minutes
-    return minutes is not None and (record.started or 0.0) + minutes * 60 <= at
-
-
-def find_shape(
-    order: Order, window: Window, ledger: Ledger, inventory: Inventory
-) -> tuple[PodAllocation, ...]:
-    """Cards of the window's shape that are free when it begins, as far as jobs say their ends."""
-    if window.shape is None:
-        raise JoyError("neither nodes nor cards are named", help="--node n1,n2, or --cards 8")
-    scheduler = restore(ledger, inventory, order.at)[0]
-    booked = scheduler.admission.booked
-    parts = (scheduler.state, scheduler.allocations, scheduler.guess, window.shape, booked)
-    found = choose(*parts, window.windows)
-    if isinstance(found, Refusal) and window.stop and not found.permanent:
-        found = choose(*parts, window.windows, anyway=True)
-    if isinstance(found, Refusal):
-        reason = scheduler.explainer.place(window.shape)
-        why = found.reason if found.permanent or not isinstance(reason, Refusal) else reason.reason
-        raise JoyError(
-            f"reservation {window.name} finds no room for that time: {why}",
-            help="another time, fewer cards, or --stop-running to stop jobs when it begins",
-        )
-    return found
-
-
-def unreserve(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
-    """A reservation is no more."""
-    name = order.window.name if order.window else ""
-    names = calendar.of_name(name, ledger.bookings)
-    if not names:
-        known = did_you_mean(name, ledger.bookings)
-        raise JoyError(f"no reservation '{name}'.{known}", help="joymigrate cluster reserve show")
-    return [order.fact("unreserved", name=one) for one in names]
-
-
 VERBS: Mapping[str, Callable[[Order, Ledger, Inventory], list[Fact]]] = {
     "cordon": cordon,
     "drain": drain,
@@ -292,8 +151,6 @@ VERBS: Mapping[str, Callable[[Order, Ledger, Inventory], list[Fact]]] = {
     "hold": hold,
     "release": release,
     "priority": set_priority,
-    "reserve": reserve,
-    "unreserve": unreserve,
 }
 
 
@@ -326,18 +183,6 @@ def check_cards(order: Order, ledger: Ledger, inventory: Inventory) -> None:
         raise JoyError("no card is named", help="for example: cards fail n1 3,5")
 
 
-def check_names(ledger: Ledger, new: Sequence[Job]) -> None:
-    """Refuse an array and a job of one name: an order about it would be about both."""
-    live = [*(record.job for record in ledger.live(*LIVE)), *new]
-    both = {job.name for job in live} & {job.array for job in live}
-    for job in new:
-        if {job.name, job.array} & both:
-            raise JoyError(
-                f"an array and a job are both called '{job.array or job.name}'",
-                help="rename one, or cancel the one that is there",
-            )
-
-
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
     """What other limits would do: which keys differ, and who would start or be stopped at once.
@@ -351,20 +196,14 @@ class QuotaChange:
     notes: tuple[str, ...] = ()
 
 
-def without_queue(ledger: Ledger, queues: Sequence[Queue], at: float) -> None:
-    """Refuse queues that leave a live job, or a reservation that is not over, without its own."""
+def without_queue(ledger: Ledger, queues: Sequence[Queue]) -> None:
+    """Refuse queues that leave a live job without its own."""
     names = {queue.name for queue in queues} | {DEFAULT_QUEUE}
     for record in ledger.live(*LIVE):
         if record.job.queue not in names:
             raise JoyError(
                 f"queue '{record.job.queue}' is missing and job '{record.job.name}' is in it",
                 help="keep the queue until its jobs are over",
-            )
-    for booking in ledger.bookings.values():
-        if booking.queue and booking.queue not in names and booking.end > at:
-            raise JoyError(
-                f"queue '{booking.queue}' is missing and reservation '{booking.name}' is for it",
-                help=f"keep the queue, or joymigrate cluster reserve cancel {booking.name}",
             )
 
 
@@ -378,7 +217,7 @@ def compare_quotas(
     """The effect of other queues, tried on a copy; `JoyError` where they cannot hold."""
     Scheduler(inventory, queues, None, weights)  # refuses limits that cannot hold
     if queues:
-        without_queue(ledger, queues, at)
+        without_queue(ledger, queues)
     twin = copy.deepcopy(ledger)
     old, before = restore(twin, inventory, at)
     twin.queues, twin.weights = tuple(queues), dict(weights)

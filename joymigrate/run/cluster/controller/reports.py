@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.run.cluster import cards
-from joymigrate.run.cluster.bookings import Booking
 from joymigrate.run.cluster.controller import store, usage
 from joymigrate.run.cluster.controller.ledger import LIVE, Ledger, Record
 from joymigrate.run.cluster.explain import explain
@@ -135,7 +134,6 @@ def board_data(scheduler: Scheduler, ledger: Ledger, now: float) -> dict[str, An
         ],
         "states": dict(Counter(record.state for record in ledger.records.values())),
         "queues": quota_data(scheduler, ledger)["queues"],
-        "reservations": reservation_rows(ledger, now),
         "left_out": {
             "nodes": max(0, len(nodes) - MOST_NODES),
             **{state: max(0, len(found) - MOST_JOBS) for state, found in live.items()},
@@ -191,26 +189,6 @@ def quota_data(scheduler: Scheduler, ledger: Ledger) -> dict[str, Any]:
             }
         )
     return {"schema": "joymigrate.quota/1", "queues": rows}
-
-
-def reservation_rows(ledger: Ledger, now: float) -> list[dict[str, Any]]:
-    """The reservations that are not over, the next one first."""
-    live = sorted((one for one in ledger.bookings.values() if one.end > now), key=_begins)
-    return [
-        {"name": one.name, "begin": one.begin, "end": one.end, "queue": one.queue, "why": one.why,
-         "cards": [{"node": part.node, "cards": list(part.cards)} for part in one.cards]}
-        for one in live
-    ]  # fmt: skip
-
-
-def reservations_data(ledger: Ledger, now: float) -> dict[str, Any]:
-    """The windows of the calendar that are not over, as a document."""
-    rows = reservation_rows(ledger, now)
-    return {"schema": "joymigrate.reservations/1", "reservations": rows}
-
-
-def _begins(booking: Booking) -> float:
-    return booking.begin
 
 
 def read_history(folder: Path, job: str = "", count: int = 0) -> list[dict[str, Any]]:

@@ -31,7 +31,6 @@ def restore(
     )
     scheduler.past, scheduler.history = dict(ledger.past), dict(ledger.history)
     restrict(scheduler, ledger)
-    scheduler.book(ledger.bookings.values())
     remember(scheduler, ledger)
     running = [submission(record, at) for record in ledger.live("running")]
     waiting = [submission(record, at) for record in ledger.live("waiting")]
@@ -46,7 +45,7 @@ def submission(record: Record, at: float) -> Submitted:
         began = at if record.started is None else record.started
         job = replace(job, running=held, ran_minutes=(at - began) / 60)
     elif record.ready:
-        job = replace(job, after=(), array_most=0)
+        job = replace(job, after=())
     past = Past(record.number, record.since, record.submitted, record.promised, record.whole)
     return Submitted(job, at, past)
 

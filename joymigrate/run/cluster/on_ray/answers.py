@@ -17,7 +17,6 @@ from joymigrate.run.cluster.controller.reports import (
     quota_data,
     read_history,
     read_usage,
-    reservations_data,
     share_rows,
     status_data,
 )
@@ -55,9 +54,7 @@ class Answers:
 
     async def explain(self, name: str) -> dict[str, Any]:
         """Why a job waits, what is enough for it to start, and when it will."""
-        records = self.ledger.named(name)  # of an array the first one that waits
-        record = next((one for one in records if one.state == "waiting"), records[0])
-        name = record.job.name
+        record = self.ledger.record(name)
         data = {"schema": "joymigrate.reason/1", "job": name, "state": record.state}
         found = explain(self.scheduler, name, time.time())
         return {**data, **(found or {"reason": record.note})}
@@ -65,10 +62,6 @@ class Answers:
     async def quota(self) -> dict[str, Any]:
         """Every queue with its limits and what it uses of them."""
         return quota_data(self.scheduler, self.ledger)
-
-    async def reservations(self) -> dict[str, Any]:
-        """The windows of the calendar that are not over."""
-        return reservations_data(self.ledger, time.time())
 
     async def compare_quotas(self, workload: jobs.Workload) -> dict[str, Any]:
         """What other queues would change: who would be stopped, who would start."""

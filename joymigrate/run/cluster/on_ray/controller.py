@@ -23,7 +23,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
 from joymigrate.run.cluster.controller import limits
 from joymigrate.run.cluster.controller.ledger import LIVE, Attempt, Fact
-from joymigrate.run.cluster.controller.orders import Order, check_names, decide
+from joymigrate.run.cluster.controller.orders import Order, decide
 from joymigrate.run.cluster.controller.restore import find_lost, restore, submission
 from joymigrate.run.cluster.controller.store import Store
 from joymigrate.run.cluster.dependencies import check_order
@@ -93,7 +93,6 @@ class Controller(Answers):
         if request and request in self.ledger.requests:
             return await self.status(names)
         check_order(new)
-        check_names(self.ledger, new)
         for job in new:
             self._check(job)
         new = [dataclasses.replace(job, user=by) for job in new]
@@ -157,12 +156,11 @@ class Controller(Answers):
 
     async def cancel(self, name: str, by: str = "") -> str:
         """Stop a job for good; returns what it was doing."""
-        records = self.ledger.named(name)
-        before = sorted({record.state for record in records})
-        live = [record.job.name for record in records if record.state in LIVE]
-        self._write(fact("cancelled", one, by) for one in live)
-        self._follow(Cancelled(one, time.time()) for one in live)
-        return ", ".join(before)
+        before = self.ledger.record(name).state
+        if before in LIVE:
+            self._write([fact("cancelled", name, by)])
+            self._follow([Cancelled(name, time.time())])
+        return before
 
     async def execute(
         self, name: str, rank: int, command: Sequence[str], limit_s: float, by: str = ""

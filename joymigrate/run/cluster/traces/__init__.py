@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.cluster.calendar import ReservationItem
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.queues import Queue
 
@@ -29,7 +28,6 @@ class Trace:
     queues: tuple[Queue, ...] = ()
     weights: tuple[tuple[str, float], ...] = ()
     undated: bool = False
-    reservations: tuple[ReservationItem, ...] = ()
 
 
 def names() -> list[str]:

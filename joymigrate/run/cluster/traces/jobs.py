@@ -40,10 +40,10 @@ def read(path: Path) -> Trace:
     file = jobs.read_items(raw, source)
     workload = jobs.of_file(file, source)
     items = {item.name: item for item in file.jobs}
-    arrivals = [arrival_of(job, items[job.array or job.name]) for job in workload.jobs]
+    arrivals = [arrival_of(job, items[job.name]) for job in workload.jobs]
     arrivals.sort(key=lambda arrival: arrival.at)
     weights = tuple(workload.weights.items())
-    return Trace(tuple(arrivals), workload.queues, weights, reservations=workload.reservations)
+    return Trace(tuple(arrivals), workload.queues, weights)
 
 
 def arrival_of(job: jobs.Job, item: jobs.JobItem) -> Arrival:

@@ -13,8 +13,6 @@ from joymigrate.run.cluster import jobs
 from joymigrate.run.cluster.controller.ledger import Fact
 from joymigrate.run.cluster.controller.orders import (
     Order,
-    Window,
-    check_names,
     compare_quotas,
     decide,
 )
@@ -215,13 +213,6 @@ def test_a_second_order_without_a_reason_keeps_the_first_one() -> None:
     assert made.ledger.cordoned["a"] == "fan"
 
 
-def test_an_array_that_is_sent_back_and_held_is_held_whole() -> None:
-    item = {"name": "t", "kind": "gpu-8", "cards_per_pod": 8, "array": "0-2"}
-    made = book(*jobs.from_data({"jobs": [item]}).jobs)
-    give(made, "requeue", job="t", hold=True)
-    assert {made.ledger.records[f"t-{number}"].state for number in range(3)} == {"held"}
-
-
 def test_a_held_job_learns_how_the_one_before_it_ended() -> None:
     made = book(job("a"), job("b", after=["a"]), job("c", after=["a"]))
     give(made, "hold", job="b")
@@ -235,16 +226,3 @@ def test_other_quotas_name_what_they_leave_behind() -> None:
     made = book(*big, queues=[queue("q", max=16), queue("p")])
     change = compare_quotas(made.ledger, made.cluster, [queue("q", max=8), queue("p")], {}, 50.0)
     assert any(note.startswith("job w can never start then") for note in change.notes)
-    give(made, "reserve", window=Window("night", 1e3, 2e3, "p", ("a",), stop=True))
-    with pytest.raises(JoyError, match="reservation 'night' is for it"):
-        compare_quotas(made.ledger, made.cluster, [queue("q", max=16)], {}, 50.0)
-
-
-def test_an_array_and_a_job_have_different_names() -> None:
-    array = jobs.from_data({"jobs": [{"name": "t", "kind": "gpu-8", "array": "0-1"}]}).jobs
-    for there, new in ((array, [job("t")]), ([job("t")], array), ([], [*array, job("t")])):
-        with pytest.raises(JoyError, match="an array and a job are both called 't'"):
-            check_names(book(*there).ledger, new)
-    with pytest.raises(JoyError, match="no job 't'") as found:
-        book(*array).ledger.record("t")
-    assert "t-0" in str(found.value.help)

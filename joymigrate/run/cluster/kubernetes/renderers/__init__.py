@@ -30,7 +30,6 @@ KEYS: dict[str, Callable[[Job], bool]] = {  # what not every engine can say, and
     "min_pods": lambda job: 0 < job.min_pods < job.pods,
     "time_limit_minutes": lambda job: job.time_limit is not None,
     "after": lambda job: bool(job.after),
-    "array: %": lambda job: job.array_most > 0,
     "numa: one": lambda job: job.numa == "one",
     "leaf: one": lambda job: job.leaf == "one" and job.pods > 1,
     "sp_block": lambda job: job.sp_block > 0,
@@ -73,11 +72,6 @@ def render(workload: Workload, inventory: Inventory | None, engine: str) -> Rend
             help=f"one of {', '.join(known)}",
         )
     module = known[engine]
-    if workload.reservations:
-        raise JoyError(
-            "`reservations` cannot be said in manifests",
-            help="leave them out; they are for cluster plan and cluster simulate",
-        )
     out = Rendered(sharer=getattr(module, "SHARES", ""))
     for job in workload.jobs:
         if not out.sharer and any(task.milli for task in job.tasks):
