@@ -49,6 +49,9 @@ def command(
         metavar="VERSION",
         help="The version of CANN that the package is told (default: what it came out with).",
     ),
+    watch: bool = typer.Option(
+        True, "--watch/--no-watch", help="Tell where numbers stop being finite."
+    ),
     inject: list[str] | None = typer.Option(
         None, "--inject", help="A faulty operator: gelu=1e-2 (relative error). Repeatable."
     ),
@@ -116,6 +119,7 @@ def command(
         inject=inject or [],
         strict=strict,
         cann=cann,
+        watch=watch,
     )
     with session.open_session(options) as settings:
         if not quiet:

@@ -20,8 +20,10 @@ from joymigrate.chips import get
 from joymigrate.run.rehearse import aliases, gap, generators, matrix_unit, numerics
 from joymigrate.run.rehearse.graphs import Graphs, wait_for_the_stream
 from joymigrate.run.rehearse.host_arguments import HostArguments, refuse_host_tensor
+from joymigrate.run.rehearse.numbers import NumberWatch
 from joymigrate.run.rehearse.operator import Operator, out_variant
 from joymigrate.run.rehearse.record import Record
+from joymigrate.run.rehearse.reported import Reports
 from joymigrate.run.rehearse.settings import Settings
 from joymigrate.run.rehearse.signatures import Signatures, settle
 from joymigrate.run.rehearse.streams import Streams
@@ -32,6 +34,7 @@ from joymigrate.run.rehearse.vendor import (
     depends_on_data,
     flat_tensors,
     list_results,
+    named_arguments,
 )
 
 _torch_function_mode = torch._C._is_torch_function_mode_enabled
@@ -55,6 +58,8 @@ class Engine:
         self.operators: list[Operator] = []
         self.signatures = signatures
         self.streams: Streams | None = None  # in the asynchronous mode
+        self.reports = Reports(settings)
+        self.numbers = NumberWatch(record, self.reports) if settings.watch else None
         self.inherited: set[int] = set()  # rows of the process that this one was forked from
         record.sources.append(self.count_kernels)
         record.sources.append(self.list_signatures)
@@ -236,9 +241,14 @@ class Dispatch:
                 else:
                     raise
             else:
+                if engine.numbers is not None:
+                    engine.numbers.look(operator, host_args, host_kwargs, host_kwargs[name], target)
                 return target
         result = self.run(host_args, host_kwargs, index)
-        return self.back(result, args, kwargs, pairs, index, plan)
+        back = self.back(result, args, kwargs, pairs, index, plan)
+        if engine.numbers is not None:
+            engine.numbers.look(operator, host_args, host_kwargs, result, back)
+        return back
 
     def captured(
         self,
@@ -340,6 +350,10 @@ class Dispatch:
         written = [pick(host_args, host_kwargs, place) for place in operator.writes]
         outermost = key is not None
         row = engine.signatures.note(operator.name, args, kwargs) if outermost else {}
+        if outermost and operator.base in engine.reports.rows and engine.numbers is not None:
+            named = named_arguments(operator, args, kwargs)
+            for report in engine.reports.of_call(operator.base, named):
+                engine.numbers.report(report, operator)
         engine.local.nested = True
         try:
             passed = engine.vendor.call(operator, args, kwargs, written, index)
@@ -358,6 +372,8 @@ class Dispatch:
             raise
         plan = engine.vendor.compare(operator, result, passed, pairs)
         back = self.back(result, args, kwargs, pairs, index, plan, passed.results)
+        if outermost and engine.numbers is not None:
+            engine.numbers.look(operator, host_args, host_kwargs, result, back)
         if outermost:
             self.remember(key, passed, plan, result, back, row)
             settle(row, (engine.record.refusals[one]["message"] for one in passed.refusals))

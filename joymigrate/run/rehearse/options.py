@@ -48,6 +48,7 @@ def read_options(
     inject: Sequence[str],
     strict: bool = False,
     cann: str | None = None,
+    watch: bool = True,
 ) -> Settings:
     """Settings without a session yet (`session`, `libraries` and `package` are empty)."""
     chip = rehearsable(to or load(Path.cwd())["to"])
@@ -66,6 +67,7 @@ def read_options(
         precision=one_of("--precision", precision, PRECISIONS),
         policy=one_of("--policy", policy, POLICIES),
         strict=strict,
+        watch=watch,
         cann=cann_version(cann) if cann else "",
         inject=dict(injection(item) for item in inject),
     )

@@ -65,6 +65,7 @@ class Settings:
     precision: str = "fp32"
     policy: str = "count"
     strict: bool = False  # a call that the chip refuses by its documents raises
+    watch: bool = True  # the numbers of the program
     inject: dict[str, float] = field(default_factory=dict)
 
     def save(self) -> None:

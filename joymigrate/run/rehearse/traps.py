@@ -7,6 +7,7 @@ Nothing the program sees changes.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import threading
@@ -14,7 +15,8 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType, TracebackType
+from pathlib import Path
+from types import FrameType, ModuleType, TracebackType
 from typing import Any, TextIO
 
 import torch
@@ -101,7 +103,8 @@ MESSAGES = (
         "keep sparse and quantised tensors on the CPU",
     ),
 )
-PRINTER = "torch/_tensor_str.py"
+CASTING = "torch/nn/modules/module.py"  # model.double()
+OURS = str(Path(__file__).parents[2]) + os.sep
 FLOAT64 = "float64 becomes float32 on the device"
 FLOAT64_REMEDY = "use float32 and compare with tolerances, or keep the tensor on the CPU"
 IS_AVAILABLE = "torch.cuda.is_available() is False on this chip: the program takes its CPU path"
@@ -222,21 +225,20 @@ def remedy_of(name: str) -> str:
     return known.get(name, "guard the call with the device's type, or leave it out")
 
 
-def prints() -> bool:
-    """Whether torch's own printing of a tensor asks, and not the program."""
-    frame = sys._getframe(1)
-    while frame is not None and not is_users(frame.f_code.co_filename):
-        if frame.f_code.co_filename.endswith(PRINTER):
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+def asks_for_cast() -> bool:
+    """Whether the program asks for a cast, and not torch for itself (its printer, a scaler)."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(OURS):
+        frame = frame.f_back
+    name = frame.f_code.co_filename if frame is not None else ""
+    return is_users(name) or name.startswith("<") or name.endswith(CASTING)
 
 
 def watching_casts(real: Any, keys: Any, record: Record) -> Callable[..., Any]:
     """The package's `_to_copy`, which tells of float64 and of memory formats."""
 
     def to_copy(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("dtype") is torch.float64 and not prints():
+        if kwargs.get("dtype") is torch.float64 and asks_for_cast():
             record.trap("float64", call_site(), FLOAT64_REMEDY, FLOAT64)
         form = kwargs.get("memory_format")
         if form in (torch.channels_last, torch.channels_last_3d):

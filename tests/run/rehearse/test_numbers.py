@@ -1,0 +1,100 @@
+"""The watch of numbers: where they stop being finite, lost biases, what people reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from joymigrate.chips import rules_root
+from joymigrate.errors import JoyError
+from joymigrate.run.rehearse.constraints import Tensor, Tensors
+from joymigrate.run.rehearse.reported import FILE, Reports, read_report, read_reports
+from joymigrate.run.rehearse.settings import Settings
+from tests.run.rehearse.conftest import Run
+
+PROGRAM = str(Path(__file__).parent / "programs" / "watched.py")
+
+
+def told(rehearse: Run, name: str, *options: str) -> list[tuple[str, str]]:
+    """Trap and line number of everything that was told of a program."""
+    done = rehearse("python", PROGRAM, name, options=options)
+    assert done.code == 0, done.err
+    assert done.report is not None
+    assert all(row["where"].startswith(PROGRAM) for row in done.report["traps"])
+    return [(row["trap"], row["message"]) for row in done.report["traps"]]
+
+
+@pytest.mark.compiler
+@pytest.mark.dear
+def test_the_first_result_that_overflows_is_named_alone(rehearse: Run) -> None:
+    [(trap, message)] = told(rehearse, "overflows")
+    assert trap == "not_finite"
+    assert message.startswith("aten::matmul gives inf in float16")
+    assert "largest 60" in message
+    assert told(rehearse, "overflows", "--no-watch") == []
+
+
+@pytest.mark.compiler
+@pytest.mark.dear
+def test_a_root_of_a_negative_number_is_named(rehearse: Run) -> None:
+    [(trap, message)] = told(rehearse, "takes_a_root")
+    assert trap == "not_finite"
+    assert "sqrt_ gives nan in float32" in message
+
+
+@pytest.mark.compiler
+@pytest.mark.dear
+def test_a_bias_that_becomes_a_mask_is_named_and_a_mask_is_not(rehearse: Run) -> None:
+    [(trap, _)] = told(rehearse, "drops_a_bias")
+    assert trap == "bias_made_boolean"
+
+
+@pytest.mark.compiler
+@pytest.mark.dear
+def test_rows_of_no_group_are_named_as_such(rehearse: Run) -> None:
+    [(trap, message)] = told(rehearse, "leaves_rows")
+    assert trap == "unassigned-rows"
+    assert "not written" in message
+
+
+@pytest.mark.compiler
+@pytest.mark.dear
+def test_ordinary_masks_and_scalers_are_passed_by(rehearse: Run) -> None:
+    assert told(rehearse, "masks") == []
+
+
+@pytest.mark.compiler
+@pytest.mark.dear
+def test_a_reported_call_is_named_and_its_neighbour_is_not(rehearse: Run) -> None:
+    [(trap, _)] = told(rehearse, "reported")
+    assert trap == "attention-mask-row"
+
+
+def reports(soc: str, cann: str) -> Reports:
+    return Reports(Settings(Path(), Path(), "2.13.0", cann=cann, soc=soc))
+
+
+@pytest.mark.parametrize(
+    ("soc", "cann", "found"),
+    [
+        ("Ascend310P3", "9.1.0", True),
+        ("Ascend310P3", "9.1.0-beta.1", True),
+        ("Ascend310P3", "8.3.RC1", False),
+        ("Ascend310P3", "", False),
+        ("Ascend910B3", "9.1.0", False),
+    ],
+)
+def test_a_row_holds_for_its_models_and_versions_alone(soc: str, cann: str, found: bool) -> None:
+    call = {"indices": Tensors([Tensor("bool", (8,))])}
+    assert bool(list(reports(soc, cann).of_call("index_put_", call))) is found
+    numbers = {"indices": Tensors([Tensor("int64", (8,))])}
+    assert list(reports(soc, cann).of_call("index_put_", numbers)) == []
+
+
+def test_every_row_has_a_source_and_reads() -> None:
+    rows = {row.name: row for _, row in read_reports(rules_root() / "ascend" / FILE)}
+    assert len(rows) >= 10
+    assert all(row.source.startswith("https://") for row in rows.values())
+    with pytest.raises(JoyError, match="needs `source`"):
+        read_report({"name": "a", "operators": "mm", "problem": "b", "action": "c"}, "here")
