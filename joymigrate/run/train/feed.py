@@ -73,6 +73,10 @@ class Feed:
         """The position behind the step at `position`."""
         return position + self.size
 
+    def samples_at(self, position: int) -> list[int]:
+        """The samples of the step at a position, over all processes."""
+        return [int(index) for index in self.order.at(position, self.size)]
+
     def state(self, position: int) -> dict[str, Any] | None:
         """What a checkpoint keeps beside the position: nothing, the order is a function of it."""
         return None

@@ -166,9 +166,13 @@ class Logging:
 
 @dataclass(frozen=True, slots=True)
 class GuardOptions:
-    """Watches the loss: not a number, or a spike, rolls back to the last good checkpoint."""
+    """Watches the loss: where it is no number, the run goes back to the last good checkpoint."""
 
-    spike: float = setting(8.0, "how many deviations above the recent median; 0: off", least=0)
+    spike: float = setting(
+        8.0, "deviations of loss and gradient norm above the recent medians; 0: off", least=0
+    )
+    patience: int = setting(5, "looks in a row above it that are a spike", least=1)
+    on_spike: str = setting("warn", "what a spike does", choices=("warn", "roll_back"))
     window: int = setting(50, "recent steps that the median is taken over", least=5)
     rollbacks: int = setting(2, "how often, before the run fails", least=0)
 

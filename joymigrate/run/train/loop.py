@@ -19,7 +19,7 @@ from joymigrate.run.train.job import Job
 from joymigrate.run.train.logs import Log
 from joymigrate.run.train.parallel import ParallelModel
 from joymigrate.run.train.randomness import seed_step
-from joymigrate.run.train.run_folder import RunFolder
+from joymigrate.run.train.run_folder import LEFT_OUT, RunFolder
 from joymigrate.run.train.runner import Runner
 from joymigrate.run.train.scaling import LossScale
 
@@ -66,6 +66,7 @@ class StepFeed(Protocol):
 
     def take(self, position: int, following: int | None) -> RankShare: ...
     def after(self, position: int) -> int: ...
+    def samples_at(self, position: int) -> list[int]: ...
     def state(self, position: int) -> dict[str, Any] | None: ...
     def figures(self) -> dict[str, float]: ...
     def restore(self, document: Any) -> None: ...
@@ -89,7 +90,10 @@ class Loop:
         self.parts, self.asked_to_stop = parts, stop
         self.state = State()
         guard = parts.job.guard
-        self.guard = SpikeGuard(guard.spike, guard.window, guard.rollbacks)
+        self.guard = SpikeGuard(
+            guard.spike, guard.window, guard.rollbacks, guard.on_spike, guard.patience
+        )
+        self.doubtful: list[int] = []  # positions of the looks that may lead astray
         self.scale = LossScale(on=parts.job.dtype == "float16")
         self.parameters = [p for p in parts.laid.model.parameters() if p.requires_grad]
         self.counted = self.since = 0.0
@@ -122,9 +126,7 @@ class Loop:
             seen = self.step()
             if seen is None:
                 continue
-            action = self.guard.on(self.state.step, seen.loss)
-            if action is not Action.GO_ON:
-                self.roll_back(action)
+            if self.judge(seen):
                 continue
             self.save_if_due(seen.stop)
             if seen.stop and self.state.step < parts.steps:
@@ -132,6 +134,21 @@ class Loop:
                 return "stopped"
         parts.keeper.wait()
         return "finished"
+
+    def judge(self, seen: StepFigures) -> bool:
+        """Whether the run went back to a checkpoint, because of what was seen of a step."""
+        overflow = self.scale.on and not math.isfinite(seen.norm)  # the scale sees to it
+        action = self.guard.on(self.state.step, seen.loss, None if overflow else seen.norm)
+        self.doubtful.append(self.previous)
+        if action in (Action.ROLL_BACK, Action.FAIL):
+            self.roll_back(action)
+        elif action is Action.WARN:
+            self.parts.tell(f"{self.guard.reason}: going on (guard.on_spike is warn)")
+            if self.parts.first_rank:
+                self.parts.folder.report(warning=self.guard.reason)
+        if self.guard.above == 0:
+            self.doubtful.clear()
+        return action is Action.ROLL_BACK
 
     # -- one step -----------------------------------------------------------------------------
 
@@ -294,12 +311,17 @@ class Loop:
                 where=str(parts.folder.path),
                 help="lower optimiser.lr, look at the data near this step, or set checkpoint.every",
             )
-        skipped = [*bad.skipped, self.previous]
+        left_out = list(self.doubtful)
         self.restore(parts.keeper.load(newest))
-        self.state.skipped = skipped
-        self.guard.rolled_back()
-        parts.tell(f"{reason}: back to step {newest}, leaving out the samples of that step")
+        self.state.skipped = [*bad.skipped, *left_out]
+        self.guard.forget()
+        steps = "that step" if len(left_out) == 1 else f"{len(left_out)} steps"
+        parts.tell(
+            f"{reason}: back to step {newest}, leaving out the samples of {steps} ({LEFT_OUT})"
+        )
         if parts.first_rank:
+            for position in left_out:
+                parts.folder.leave_out(reason, position, parts.feed.samples_at(position))
             parts.folder.report(rollbacks=self.guard.used, rolled_back_to=newest, reason=reason)
 
 

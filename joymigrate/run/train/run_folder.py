@@ -24,9 +24,11 @@ from joymigrate.schema import read
 JOB, METRICS, STATUS, STOP = "job.json", "metrics.jsonl", "status.json", "stop"
 CHECKPOINTS, MODEL, BOARD = "checkpoints", "model", "tensorboard"
 SAMPLES = "samples"
+LEFT_OUT = "left_out.jsonl"  # samples of steps that led astray
 PUBLISHED = "published"  # versions of a model that learns from a stream
 ALIGNMENT = "alignment.json"  # which modules compute with other operators; for `verify --map`
-OURS = (JOB, METRICS, STATUS, STOP, CHECKPOINTS, MODEL, BOARD, ALIGNMENT, SAMPLES, PUBLISHED)
+OURS = (JOB, METRICS, STATUS, STOP, CHECKPOINTS, MODEL, BOARD, ALIGNMENT, SAMPLES, LEFT_OUT,
+        PUBLISHED)  # fmt: skip
 SCHEMA = "joymigrate.run/1"
 # Save and stop; a scheduler that starts the job anew with another number of processes sends USR1.
 ASK_TO_STOP = tuple(
@@ -184,6 +186,12 @@ class RunFolder:
         path.parent.mkdir(exist_ok=True)
         with path.open("a") as file:
             file.write(json.dumps({"step": step, "samples": samples}) + "\n")
+
+    def leave_out(self, reason: str, position: int, samples: list[int]) -> None:
+        """Add a step's samples that the run does without to left_out.jsonl."""
+        line = {"position": position, "samples": samples, "reason": reason}
+        with (self.path / LEFT_OUT).open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
     def cut_consumed(self, step: int) -> None:
         """Drop what was consumed behind `step`."""

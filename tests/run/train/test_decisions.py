@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from types import SimpleNamespace
 
 import pytest
@@ -20,27 +21,85 @@ def fed(guard: SpikeGuard, count: int = 30) -> SpikeGuard:
     return guard
 
 
-@pytest.mark.parametrize("loss", [float("nan"), float("inf"), 4.0])
-def test_a_loss_gone_wrong_rolls_back(loss: float) -> None:
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_rolls_back(loss: float) -> None:
     guard = fed(SpikeGuard())
     assert guard.on(31, loss) is Action.ROLL_BACK
     assert "step 31" in guard.reason
 
 
-def test_ordinary_movement_goes_on() -> None:
+def test_a_gradient_that_is_no_number_rolls_back() -> None:
     guard = fed(SpikeGuard())
+    assert guard.on(31, 2.0, float("nan")) is Action.ROLL_BACK
+    assert guard.reason == "the gradient norm of step 31 is nan"
+
+
+@pytest.mark.parametrize(
+    ("on_spike", "expected"), [("warn", Action.WARN), ("roll_back", Action.ROLL_BACK)]
+)
+def test_a_loss_that_stays_up_is_a_spike(on_spike: str, expected: Action) -> None:
+    guard = fed(SpikeGuard(on_spike=on_spike, patience=3))
+    found = [guard.on(step, 4.0) for step in range(31, 34)]
+    assert found == [Action.GO_ON, Action.GO_ON, expected]
+    assert "for 3 looks in a row" in guard.reason
+
+
+def test_a_single_rare_batch_is_none() -> None:
+    guard = fed(SpikeGuard(patience=2))
+    for step in range(31, 60):
+        loss = 9.0 if step % 3 == 0 else 2.0
+        assert guard.on(step, loss) is Action.GO_ON
+
+
+def test_a_high_loss_with_an_ordinary_gradient_is_none() -> None:
+    guard = SpikeGuard(patience=1, on_spike="roll_back")
+    for step in range(30):
+        guard.on(step, 2.0 + 0.05 * math.sin(step), 1.0)
+    assert guard.on(31, 9.0, 1.0) is Action.GO_ON
+    assert guard.on(32, 9.0, 9.0) is Action.ROLL_BACK
+
+
+def healthy_run(seed: int) -> list[tuple[float, float]]:
+    """Losses and norms of a run that learns: rare rows, heavy tails, or almost nothing left."""
+    draw = random.Random(seed)
+    rare, tail, last = (
+        draw.choice([0.0, 0.012, 0.05]),
+        draw.choice([2.0, 4.0]),
+        10 ** -draw.random(),
+    )
+    found = []
+    for step in range(400):
+        loss = last + 3 / (1 + step / 20)
+        loss *= 1 + 0.03 * draw.paretovariate(tail) + 0.05 * draw.gauss(0, 1)
+        lift = draw.uniform(3, 30) if draw.random() < rare else 1.0
+        found.append((abs(loss) * lift, lift * draw.paretovariate(tail)))
+    return found
+
+
+@pytest.mark.parametrize("on_spike", ["warn", "roll_back"])
+def test_healthy_runs_go_on(on_spike: str) -> None:
+    ended = []
+    for seed in range(1000):
+        guard = SpikeGuard(on_spike=on_spike)
+        if any(guard.on(n, *one) is not Action.GO_ON for n, one in enumerate(healthy_run(seed))):
+            ended.append(seed)
+    assert ended == []
+
+
+def test_ordinary_movement_goes_on() -> None:
+    guard = fed(SpikeGuard(patience=1))
     assert guard.on(31, 2.15) is Action.GO_ON
 
 
 def test_a_constant_loss_does_not_make_a_ripple_a_spike() -> None:
-    guard = SpikeGuard()
+    guard = SpikeGuard(patience=1)
     for step in range(30):
         guard.on(step, 1.0)
     assert guard.on(31, 1.1) is Action.GO_ON
 
 
 def test_the_first_losses_may_be_anything_but_not_no_number() -> None:
-    guard = SpikeGuard()
+    guard = SpikeGuard(patience=1)
     assert guard.on(1, 10.0) is Action.GO_ON
     assert guard.on(2, 1000.0) is Action.GO_ON
     assert guard.on(3, float("nan")) is Action.ROLL_BACK
@@ -53,7 +112,8 @@ def test_rollbacks_are_bounded() -> None:
 
 
 def test_spikes_can_be_switched_off() -> None:
-    assert fed(SpikeGuard(spike=0)).on(31, 1e6) is Action.GO_ON
+    guard = fed(SpikeGuard(spike=0, patience=1))
+    assert guard.on(31, 1e6) is Action.GO_ON
 
 
 def test_an_overflow_halves_the_scale_and_good_steps_double_it() -> None:

@@ -198,6 +198,9 @@ def test_a_loss_that_is_no_number_rolls_back_and_leaves_its_samples_out(
     assert asked.count(72) == 1
     positions = [line["samples"] for line in RunFolder(folder).metrics()]
     assert positions == [n * 8 for n in range(1, 22) if n != 9]
+    (left,) = (folder / "left_out.jsonl").read_text().splitlines()
+    assert json.loads(left)["position"] == 64
+    assert len(json.loads(left)["samples"]) == 8
 
 
 def test_without_a_checkpoint_to_go_back_to_it_fails_and_says_what_to_do(
