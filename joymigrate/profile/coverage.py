@@ -16,6 +16,7 @@ from joymigrate.evidence import count_grades, reaches, weakest
 from joymigrate.language import Text
 from joymigrate.profile import alternatives
 from joymigrate.profile.attribute import NAME, attribute
+from joymigrate.profile.callers import Callers
 from joymigrate.profile.judge import Judge, hide_composite
 from joymigrate.profile.oplist.lists import OpList
 from joymigrate.profile.support import Status, Support, Verdict
@@ -23,6 +24,9 @@ from joymigrate.profile.table import NONE, PHASES, Loose, OpTable, Signature, Tr
 
 INSIDE = "inside {name}, which the chip runs as a whole"
 KERNELS = "a kernel that ran on the chip"
+BY_NAME = "known by a kernel's name alone; the chip has {name}"
+BY_NAME_NOT = "known by a kernel's name alone, as {name}: {note}"
+RECORDED, NOTHING = "recorded", "nothing"
 OWN_PROCESSOR = "ran on the chip's own processor (AI CPU), which is slow"
 SUM_ERROR = 1e-6  # of the device's time: sums in another order round otherwise
 SITES = 20  # call sites kept per operator
@@ -57,6 +61,7 @@ class Covered:
     source: str
     alternative: str
     package: str = ""  # has to be installed beside the chip's torch package
+    evidence: str = RECORDED  # or "kernel name": nobody was seen to call it
     grade: str = "documented"  # the weakest of its calls: joymigrate.evidence
     sites: tuple[Site, ...] = ()
     phases: dict[str, int] = field(default_factory=dict)
@@ -101,6 +106,18 @@ class PhaseSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """Device time whose operators are known in one way, and how much of it stays on the chip."""
+
+    us: float = 0.0
+    kept_us: float = 0.0
+
+    def plus(self, us: float, kept_us: float) -> Evidence:
+        """This with more."""
+        return Evidence(self.us + us, self.kept_us + kept_us)
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """The whole statement. `basis` of time: device, host, or none."""
 
@@ -115,6 +132,7 @@ class Coverage:
     notes: tuple[str, ...]
     loose: tuple[Loose, ...] = ()
     device_us: float = 0.0  # owned_us + by_name_us + loose_us, which `cover` checks
+    evidence: dict[str, Evidence] = field(default_factory=dict)  # by class: never added up
     found_by: dict[str, float] = field(default_factory=dict)
     phases: dict[str, PhaseSeen] = field(default_factory=dict)
 
@@ -216,6 +234,7 @@ class OperatorTotals:
             source=support.source,
             alternative=support.alternative,
             package=support.package,
+            evidence=support.evidence,
             grade=weakest(self.grades or {support.grade}),
             sites=tuple(Site(where, int(calls), us) for where, (calls, us) in self.sites.items())[
                 :SITES
@@ -236,28 +255,31 @@ class CoverageCounter:
         self.marks = marks
         self.marked: list[tuple[int, Support]] = []  # rows that count, with what is said of them
         self.phases: dict[str, dict[str, set[str]]] = {}
-        self.all_totals: dict[tuple[str, str, Status], OperatorTotals] = {}
+        self.all_totals: dict[tuple[str, str, Status, str], OperatorTotals] = {}
 
-    def take(self, trace: Trace) -> None:
-        """Add one trace, parents before their children."""
+    def take(self, trace: Trace, evidence: str = RECORDED) -> None:
+        """Add one trace, parents before their children. `evidence`: how its rows were found."""
         table = trace.ops
         judge = Judge(self.oplist, overloads=trace.overloads)
-        cache: dict[tuple[int, int], tuple[Verdict, OperatorTotals]] = {}
+        cache: dict[tuple[int, int, bool], tuple[Verdict, OperatorTotals]] = {}
+        callers = Callers(trace)
+        backends = [judge.stands_for_another(name) for name in table.names]
         covering: list[OperatorTotals | None] = [None] * len(table)
         leaves = find_leaves(table) if trace.tree else None
         for row in range(len(table)):
             parent = table.parent[row]
             above = covering[parent] if parent != NONE else None
-            if above is not None:
+            if above is not None and row not in trace.slow:
                 above.take_time(table, row)
                 covering[row] = above
                 continue
             if not table.operator[row]:
                 continue
-            key = (table.name[row], table.signature[row])
+            called = backends[table.name[row]] and callers.is_program(row)
+            key = (table.name[row], table.signature[row], called)
             known = cache.get(key)
             if known is None:
-                verdict = self.verdict(judge, trace, row)
+                verdict = self.verdict(judge, trace, row, called)
                 known = cache[key] = (verdict, self.totals(verdict))
             verdict, tally = known
             if verdict.opens and parent != NONE and table.name[parent] == table.name[row]:
@@ -272,6 +294,10 @@ class CoverageCounter:
                 tally = self.totals(verdict)
             if trace.inside.get(row) and not verdict.support.supported:
                 tally = self.totals(self.within(judge, verdict, trace.inside[row]))
+            if row in trace.slow:
+                tally = self.totals(replace(tally.verdict, support=on_own_processor(trace)))
+            elif evidence == NAME:
+                tally = self.totals(know_by_name(tally.verdict))
             tally.add(table, row)
             self.note_phase(table, row, trace.seen.get(row, "exact"), tally.verdict)
             if self.marks:
@@ -298,13 +324,15 @@ class CoverageCounter:
             for found in (self.phases.get(name, {}),)
         }
 
-    def verdict(self, judge: Judge, trace: Trace, row: int) -> Verdict:
+    def verdict(self, judge: Judge, trace: Trace, row: int, called: bool) -> Verdict:
         """The verdict on one row; kernels of a chip's own profile ran, so they are there."""
         table = trace.ops
         name = table.names[table.name[row]]
         if trace.ran:
-            return judge_chip_kernel(name, trace)
-        found = judge.judge(name, table.signatures[table.signature[row]])
+            source = trace.path.name
+            ran = Support(Status.NATIVE, note=KERNELS, source=source, grade="measured")
+            return Verdict(name, "", ran)
+        found = judge.judge(name, table.signatures[table.signature[row]], by_program=called)
         return found if trace.tree else judge.inner(found)
 
     def within(self, judge: Judge, verdict: Verdict, inside: Sequence[str]) -> Verdict:
@@ -325,12 +353,17 @@ class CoverageCounter:
     def totals(self, verdict: Verdict) -> OperatorTotals:
         """The sums that a verdict is added to."""
         support = verdict.support
-        key = (verdict.op, verdict.overload, support.status)
+        key = (verdict.op, verdict.overload, support.status, support.evidence)
         found = self.all_totals.setdefault(key, OperatorTotals(verdict))
         found.grades.add(support.grade)
         if support.note and not support.supported:
             found.notes[support.note] = None
         return found
+
+    def kept_us(self) -> float:
+        """Device time that stays on the chip, so far."""
+        totals = self.all_totals.values()
+        return sum(one.device_us for one in totals if one.verdict.support.supported)
 
     def results(self) -> list[Covered]:
         """What was called at least once."""
@@ -357,13 +390,21 @@ def find_leaves(table: OpTable) -> list[bool]:
     return found
 
 
-def judge_chip_kernel(name: str, trace: Trace) -> Verdict:
-    """A kernel of a chip's own profile."""
-    kind = name.partition("::")[2]
-    slow = any(k.name == kind and "CPU" in k.core.upper() for k in trace.kernels)
-    note = OWN_PROCESSOR if slow else KERNELS
-    ran = Support(Status.NATIVE, note=note, source=trace.path.name, grade="measured")
-    return Verdict(name, "", ran)
+def on_own_processor(trace: Trace) -> Support:
+    """What a profile of the chip says of work that its own processor did."""
+    source = trace.path.name
+    return Support(Status.CPU_FALLBACK, note=OWN_PROCESSOR, source=source, grade="measured")
+
+
+def know_by_name(verdict: Verdict) -> Verdict:
+    """A verdict on an operator that only a kernel's name speaks for: nobody was seen to call it."""
+    support = verdict.support
+    words = BY_NAME if support.supported else BY_NAME_NOT
+    said = Text(words, name=verdict.name, note=support.note or support.status.value)
+    return replace(
+        verdict,
+        support=replace(support, status=Status.UNKNOWN, note=said, evidence=NAME, alternative=""),
+    )
 
 
 def cover(traces: Iterable[Trace], oplist: OpList, captures: Sequence[Trace] = ()) -> Coverage:
@@ -375,14 +416,22 @@ def cover(traces: Iterable[Trace], oplist: OpList, captures: Sequence[Trace] = (
     read = list(traces)
     loose: list[Loose] = []
     found_by: dict[str, float] = {}
+    evidence: dict[str, Evidence] = {}
+
+    def take(trace: Trace, how: str) -> None:
+        before = counter.kept_us()
+        counter.take(trace, how)
+        us = sum(trace.ops.device_us)
+        evidence[how] = evidence.get(how, Evidence()).plus(us, counter.kept_us() - before)
+
     for trace in read:
-        counter.take(trace)
+        take(trace, RECORDED)
         owners = attribute(trace, [*read, *captures])
         loose += owners.loose
         for how, us in owners.by.items():
             found_by[how] = found_by.get(how, 0.0) + us
-        for _, joined in owners.rows:
-            counter.take(joined)
+        for how, joined in owners.rows:
+            take(joined, how)
     found = counter.results()
     device_us = sum(trace.device_us for trace in read)
     loose_us = sum(one.device_us for one in loose)
@@ -397,7 +446,9 @@ def cover(traces: Iterable[Trace], oplist: OpList, captures: Sequence[Trace] = (
     basis = "device" if device_us else basis_of(found)
     known = alternatives.load(oplist)
     ops = [
-        op if op.status.supported else replace(op, alternative=known.of(op.op, op.alternative))
+        op
+        if op.status.supported or op.evidence == NAME
+        else replace(op, alternative=known.of(op.op, op.alternative))
         for op in found
     ]
     ops.sort(key=lambda op: (op.status.supported, -weight(op, basis), -op.calls, op.name))
@@ -415,6 +466,7 @@ def cover(traces: Iterable[Trace], oplist: OpList, captures: Sequence[Trace] = (
         share=share_of(ops, basis, loose_us),
         basis=basis,
         device_us=device_us,
+        evidence={**evidence, NOTHING: Evidence(loose_us)} if device_us else {},
         traces=tuple(str(t.path) for t in read),
         notes=tuple(notes),
         loose=tuple(sorted(loose, key=lambda one: -one.device_us)),

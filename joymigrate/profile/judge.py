@@ -46,18 +46,23 @@ class Judge:
         self.libraries = libraries.load(oplist.path.parent / "libraries.yaml")
         self.bases = frozenset(oplist.resolver.table.bases)
         self.measured = Measured(oplist)
-        self.kept: dict[tuple[str, Signature], Verdict] = {}
+        self.kept: dict[tuple[str, Signature, bool], Verdict] = {}
 
-    def judge(self, name: str, signature: Signature) -> Verdict:
-        """The verdict on one call."""
-        key = (name, signature)
+    def judge(self, name: str, signature: Signature, *, by_program: bool = False) -> Verdict:
+        """The verdict on one call. `by_program`: the program itself calls it, not torch."""
+        key = (name, signature, by_program)
         found = self.kept.get(key)
         if found is None:
-            found = self.measured.apply(self.decide(name, signature), signature)
-            self.kept[key] = found
+            decided = self.decide(name, signature, by_program=by_program)
+            found = self.kept[key] = self.measured.apply(decided, signature)
         return found
 
-    def decide(self, name: str, signature: Signature) -> Verdict:
+    def stands_for_another(self, name: str) -> bool:
+        """Whether torch calls something else on the chip, where it is torch that calls."""
+        alias = self.aliases.of(*split_name(name)[:2])
+        return alias is not None and bool(alias.to)
+
+    def decide(self, name: str, signature: Signature, *, by_program: bool = False) -> Verdict:
         """Look the operator up, then behind its alias, then at its dtypes."""
         if name.startswith("triton_"):
             return Verdict(name, "", self.generated(name), opens=True)
@@ -68,6 +73,8 @@ class Judge:
         if laid_out is not None:
             return Verdict(bare, overload or "", laid_out, opens=False)
         alias = self.aliases.of(namespace, base)
+        if by_program and alias is not None and alias.to:
+            alias = None  # nobody calls another operator in its place
         # The chip's own kernel for a backend's name is better than what stands behind the name.
         if alias is not None and support.status is not Status.NATIVE:
             support = self.behind(bare, alias)

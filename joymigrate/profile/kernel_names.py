@@ -12,6 +12,7 @@ from joymigrate.errors import JoyError
 from joymigrate.schema import document, read_file, setting
 
 PATH = "common/ops/kernels.yaml"
+ANONYMOUS = "(anonymous namespace)"
 INDUCTOR = re.compile(r"^triton_(poi|red|per|tem|mm|for|unk)_fused_(?P<ops>\w+?)_\d+$")
 
 
@@ -46,7 +47,14 @@ class KernelNames:
 
     kernels: tuple[KernelName, ...] = setting(help="The first that fits wins.")
     marks: Mapping[str, str] = setting(
-        make=dict, help="By library: an expression that every name of its kernels holds."
+        make=dict, help="By library: an expression that the function's own name holds."
+    )
+    namespaces: tuple[str, ...] = setting(
+        make=tuple, help="Outermost C++ namespaces of libraries; in others nothing is known."
+    )
+    begins: tuple[str, ...] = setting(
+        make=tuple,
+        help="Libraries whose words are common: a function outside of a namespace begins with one.",
     )
     dtypes: tuple[KernelDtype, ...] = setting(
         make=tuple, help="Element types in kernels' names; the first that fits wins."
@@ -82,13 +90,39 @@ def operator_of(kernel: str) -> tuple[str, str]:
     """
     if kernel.startswith("triton_"):
         return (kernel, "inductor") if INDUCTOR.match(kernel) else ("", "")
-    marks = read().marks
+    own, at = own_name(kernel)
+    space = own.partition("::")[0] if "::" in own else ""
+    if space and space not in read().namespaces:
+        return "", ""
     for pattern, one in kernel_names():
         found = pattern.search(kernel)
-        if found and re.search(marks.get(one.library, ""), kernel):
-            name = next((text for text in found.groupdict().values() if text), "")
-            return one.op.format(name=name.lower()), one.library
+        if not found or not re.search(read().marks.get(one.library, ""), own):
+            continue
+        if not space and one.library in read().begins and found.start() > at:
+            continue
+        name = next((text for text in found.groupdict().values() if text), "")
+        return one.op.format(name=name.lower()), one.library
     return "", ""
+
+
+def own_name(kernel: str) -> tuple[str, int]:
+    """A function's qualified name without result, template and parameters, and where it begins.
+
+    `void lab::Soft<at::Tile>(float*)` is lab's: what stands in brackets are other things' names.
+    """
+    if kernel.startswith("_Z"):  # not demangled
+        return kernel, 0
+    depth, kept = 0, []
+    for sign in kernel.replace(ANONYMOUS, "anonymous"):
+        depth -= sign == ">"
+        if sign == "(" and not depth:
+            break
+        if not depth and sign != ">":
+            kept.append(sign)
+        depth += sign == "<"
+    own = "".join(kept).replace("<", "").split(" ")[-1]
+    begin = kernel.find(own.rpartition("::")[2])
+    return own, begin + len(own.rpartition("::")[2]) - len(own.rpartition("::")[2].lstrip("_"))
 
 
 def fused_operators(kernel: str, known: frozenset[str]) -> tuple[str, ...]:

@@ -54,6 +54,7 @@ class Support:
     contiguous: tuple[str, ...] = ()
     package: str = ""  # what has to be installed beside the chip's torch package
     grade: str = "documented"  # how well it is known: joymigrate.evidence
+    evidence: str = "recorded"  # or "kernel name": nobody was seen to call it
 
     @property
     def supported(self) -> bool:

@@ -239,6 +239,7 @@ class Trace:
     captures: tuple[Captured, ...] = ()
     replays: tuple[Replay, ...] = ()
     kernel_names: tuple[tuple[str, str], ...] = ()  # (name, kind) of the numbers in `replays`
+    slow: frozenset[int] = frozenset()  # rows whose work the chip's own processor did (AI CPU)
     ran: bool = False  # rows are kernels that ran on the chip, not torch's operators
 
 

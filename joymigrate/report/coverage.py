@@ -6,7 +6,7 @@ from typing import Any
 
 from joymigrate.evidence import grade_line
 from joymigrate.language import mark, pad, tell, tidy, with_texts
-from joymigrate.profile.attribute import REASONS
+from joymigrate.profile.attribute import NAME, REASONS
 from joymigrate.profile.coverage import LOOSE, Coverage, Covered, weight
 from joymigrate.profile.support import Status
 from joymigrate.report.fields import fields
@@ -27,7 +27,12 @@ def document(coverage: Coverage) -> dict[str, Any]:
         "schema": SCHEMA,
         **fields(coverage, "chip version torch source traces"),
         "ops": [row(op) for op in coverage.ops],
-        "share": fields(coverage.share, "ops calls time"),
+        "share": fields(coverage.share, "ops calls time")
+        | {
+            "by_evidence": {
+                how: fields(one, "us:3 kept_us:3") for how, one in coverage.evidence.items()
+            }
+        },
         **fields(coverage, "basis unattributed_us:3"),
         **fields(coverage, "device_us:3 owned_us:3 by_name_us:3 loose_us:3"),
         "unattributed": [
@@ -53,7 +58,7 @@ def row(op: Covered) -> dict[str, Any]:
     """One operator."""
     return {
         **fields(op, "op overload status calls self_us:3 device_us:3 dtypes where note"),
-        **fields(op, "alternative package source"),
+        **fields(op, "alternative package source evidence"),
         "grade": op.known_grade,
         "sites": [fields(site, "where calls self_us:3") for site in op.sites],
         "phases": dict(op.phases),
@@ -101,8 +106,11 @@ def attribution_lines(coverage: Coverage) -> list[str]:
     if coverage.device_us:
         lines.append(sum_line(coverage))
     for how, us in coverage.found_by.items():
-        words = "{us} us of device time belong to operators by {how}."
-        lines.append(tell(words, us=f"{us:,.0f}", how=tell(how)))
+        words = "{us} us of device time belong to operators by {how}; {kept} us stay on the chip."
+        if how == NAME:
+            words = "{us} us of device time are known by kernels' names alone, which is no yes."
+        kept = coverage.evidence[how].kept_us if how in coverage.evidence else 0.0
+        lines.append(tell(words, us=f"{us:,.0f}", how=tell(how), kept=f"{kept:,.0f}"))
     return lines
 
 

@@ -75,7 +75,8 @@ def test_a_replay_is_joined_to_its_capture(tmp_path: Path, named: bool) -> None:
 def test_a_replay_without_a_capture_counts_against_the_share(tmp_path: Path) -> None:
     found = covered(replay(tmp_path / "r.json"))
     assert found.unattributed_us == pytest.approx(50)  # "ampere_sgemm" is a name that is known
-    assert found.share.time == pytest.approx(0.5)
+    assert found.by_name_us == pytest.approx(50)
+    assert found.share.time == 0  # a name alone is no yes
     assert [(one.name, one.reason) for one in found.loose] == [("odd", "graph")]
 
 
@@ -135,6 +136,15 @@ def test_odd_durations_are_said(tmp_path: Path) -> None:
          "aten::cauchy_"),
         ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, custom>>", ""),
         ("triton_my_own", ""),
+        ("conv2d_shape_census(int const*, int*, int)", ""),
+        ("void conv2d_grouped_direct_kernel<float, 8>(float*)", "aten::convolution"),
+        ("void lab::SoftMaxMargins<at::native::Tile<float>>(float*)", ""),
+        ("void lab::pow2_quant_kernel<8>(float const*, float*)", ""),
+        ("pow2_quant_kernel", ""),
+        ("void lab::gemm::Kernel<cutlass::gemm::Tile>(int)", ""),
+        ("void (anonymous namespace)::softmax_warp_forward<float, 8, false>(float*, float const*)",
+         "aten::_softmax"),
+        ("_per_token_group_quant_fp8", "vllm::scaled_quant"),
     ],
 )  # fmt: skip
 def test_kernels_are_known_by_name(name: str, operator: str) -> None:
@@ -242,24 +252,25 @@ def test_the_page_shows_unattributed_time_and_phases(
 
 
 @pytest.mark.parametrize(
-    ("kernel_name", "dtype", "status"),
+    ("kernel_name", "dtype", "said"),
     [
-        ("ampere_sgemm_128x64_tn", "", "native"),
-        ("ampere_dgemm_64x64_tn", "float64", "missing"),
-        ("cutlass_80_tensorop_d884gemm_64x64", "float64", "missing"),
-        ("volta_zgemm_64x64_nn", "complex128", "missing"),
-        ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32", "float8_e4m3fn", "missing"),
-        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1", "float4_e2m1fn_x2", "unknown"),
-        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "", "native"),
-        ("ncclDevKernel_AllReduce_Sum_f64_RING_LL", "float64", "missing"),
+        ("ampere_sgemm_128x64_tn", "", "the chip has aten::mm"),
+        ("ampere_dgemm_64x64_tn", "float64", "as aten::mm: "),
+        ("cutlass_80_tensorop_d884gemm_64x64", "float64", "as aten::mm: "),
+        ("volta_zgemm_64x64_nn", "complex128", "as aten::mm: "),
+        ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32", "float8_e4m3fn", "as aten::mm: "),
+        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1", "float4_e2m1fn_x2", "as vllm::fused_moe"),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "", "the chip has c10d::allreduce_"),
+        ("ncclDevKernel_AllReduce_Sum_f64_RING_LL", "float64", "as c10d::allreduce_: "),
     ],
 )
-def test_the_type_in_a_kernels_name_is_judged(
-    tmp_path: Path, kernel_name: str, dtype: str, status: str
+def test_what_a_kernels_name_says_is_told_and_is_no_yes(
+    tmp_path: Path, kernel_name: str, dtype: str, said: str
 ) -> None:
     found = covered(trace(tmp_path / "t.json", [kernel(kernel_name, 0, 10)]))
     (only,) = found.ops
-    assert (only.dtypes, only.status.value) == ((dtype,) if dtype else (), status)
+    assert (only.dtypes, only.status.value) == ((dtype,) if dtype else (), "unknown")
+    assert said in str(only.note)
 
 
 @pytest.mark.parametrize(

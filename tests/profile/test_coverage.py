@@ -80,7 +80,41 @@ def test_a_supported_operator_covers_what_another_backend_makes_of_it(tmp_path: 
 def test_one_backends_name_is_judged_by_what_stands_behind_it(
     tmp_path: Path, name: str, status: str
 ) -> None:
-    assert statuses(coverage_of(tmp_path, [op(name, 0, 1)])) == {name: status}
+    events = [op("CompiledFunction", 0, 9), op(name, 1, 1)]
+    assert statuses(coverage_of(tmp_path, events)) == {name: status}
+
+
+@pytest.mark.parametrize(
+    ("around", "status"),
+    [
+        ("", "cpu_fallback"),
+        ("my own mark", "cpu_fallback"),
+        ("Torch-Compiled Region: 0/0", "fused"),
+        ("aten::scaled_dot_product_attention", ""),
+    ],
+)
+def test_a_backends_operator_that_the_program_calls_is_judged_as_itself(
+    tmp_path: Path, around: str, status: str
+) -> None:
+    name = "aten::_scaled_dot_product_efficient_attention"
+    forward = [op(around, 0, 9)] if around else []
+    node = op("autograd::engine::evaluate_function: X", 20, 9)
+    back = [node, op(f"{name}_backward", 21, 5)]
+    found = statuses(coverage_of(tmp_path, [*forward, op(name, 1, 5), *back]))
+    assert found.get(name, "") == status
+    assert found[f"{name}_backward"] == (status or "fused")
+
+
+def test_work_of_the_chips_own_processor_is_not_on_the_chip(tmp_path: Path) -> None:
+    rows = ["OP Type,Core Type,Count,Total Time(us)", "Index,AI_CPU,3,930", "Index,AI_CORE,3,30"]
+    (tmp_path / "o.csv").write_text("\n".join([*rows, "Add,AI_CORE,9,40", ""]))
+    found = cover([readers.read(tmp_path / "o.csv")], of("ascend"))
+    assert {(o.op, o.status.value, o.device_us) for o in found.ops} == {
+        ("kernel::Index", "cpu_fallback", 930),
+        ("kernel::Index", "native", 30),
+        ("kernel::Add", "native", 40),
+    }
+    assert found.share.time == pytest.approx(0.07)
 
 
 def test_an_unknown_namespace_is_listed_and_its_inside_judged(tmp_path: Path) -> None:
@@ -148,7 +182,9 @@ def test_a_dtype_that_the_kernel_does_not_take_is_a_gap_of_its_own(tmp_path: Pat
 def test_extra_inputs_of_one_backend_do_not_count(tmp_path: Path) -> None:
     inputs = {"Input Dims": [[2, 3], [2, 3], [3], [99]],
               "Input type": ["float", "float", "float", "unsigned char"]}  # fmt: skip
-    coverage = coverage_of(tmp_path, [op("aten::cudnn_batch_norm_backward", 0, 1, **inputs)])
+    around = op("CompiledFunction", 0, 9)
+    name = "aten::cudnn_batch_norm_backward"
+    coverage = coverage_of(tmp_path, [around, op(name, 1, 1, **inputs)])
     assert coverage.share.ops == 1.0
 
 
@@ -255,8 +291,8 @@ def test_json_keeps_the_contract(planted: Coverage) -> None:
     needed = {"op", "overload", "status", "calls", "self_us", "dtypes", "where", "note",
               "alternative", "source"}  # fmt: skip
     assert all(needed <= set(row) for row in data["ops"])
-    assert set(data["share"]) == {"ops", "calls", "time"}
-    assert all(0 <= share <= 1 for share in data["share"].values())
+    assert set(data["share"]) == {"ops", "calls", "time", "by_evidence"}
+    assert all(0 <= data["share"][name] <= 1 for name in ("ops", "calls", "time"))
 
 
 def test_sarif_has_a_result_per_call_site(planted: Coverage) -> None:
@@ -300,7 +336,8 @@ def test_an_out_variant_inside_the_operator_of_its_name_is_judged(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["aten::convolution", "aten::cudnn_convolution"])
 def test_what_torch_leaves_to_the_chip_is_missing_without_it(tmp_path: Path, name: str) -> None:
-    read = readers.read(written(tmp_path / "t.json", [op(name, 0, 1)]))
+    events = [op("CompiledFunction", 0, 9), op(name, 1, 1)]
+    read = readers.read(written(tmp_path / "t.json", events))
     found = []
     for listed in ("aten::mm", "aten::convolution_overrideable"):
         ops = tmp_path / f"{listed[6:]}.yaml"

@@ -21,6 +21,7 @@ from joymigrate.profile.readers.sweep import Timeline
 from joymigrate.profile.table import NONE, Captured, Kernel, Loose, OpTable, Replay
 
 WHOLE_GRAPH = "graph"  # kind of a graph's run that was recorded without its kernels
+SLOW = re.compile("CPU", re.IGNORECASE)  # kind of core: AI_CPU, AICPU
 LONG_US = 1e6  # shorter ones are never called too long
 OVERLAP = 0.05  # streams that run at once: worth a word above this
 OVERLAPS = "device work overlaps: {total} µs in all streams within {busy} µs; shares are of the sum"
@@ -191,6 +192,8 @@ class Binder:
         `timeline` is built: it knows in which row each call lies.
         """
         timeline = timeline or Timeline(self.table)
+        on_processor = [SLOW.search(kind) is not None for _, kind in self.work.names]
+        slow: set[int] = set()
         work, found = self.work, dict[tuple[int, int], list[float]]()
         by_event: dict[int, int] | None = None
         for index in range(len(work)):
@@ -206,12 +209,15 @@ class Binder:
                 self.leave(index, timeline)
             else:
                 self.table.device_us[row] += work.dur[index]
+                if on_processor[work.name[index]]:
+                    slow.add(row)
             operator = self.table.name[row] if row != NONE else NONE
             item = found.setdefault((work.name[index], operator), [0, 0.0])
             item[0] += work.calls[index]
             item[1] += work.dur[index]
         return {
             "device_us": float(sum(work.dur)),
+            "slow": frozenset(slow),
             "kernels": tuple(
                 Kernel(work.names[name][0], self.table.names[op] if op != NONE else "",
                        int(calls), us, work.names[name][1])
