@@ -51,6 +51,7 @@ class AsyncEngine:
             self.embeddings if self.pooling is not None and not scores else None
         )
         self.failed: BaseException | None = None
+        self.ended: BaseException | None = None  # what all who come now are told
         self.engine: Engine = loaded.engine
         self.inbox: deque[Work] = deque()
         self.wake = threading.Condition()
@@ -150,10 +151,14 @@ class AsyncEngine:
             raise Lost("the engine is closed")
 
     def put(self, work: Work) -> None:
-        """Have the engine's thread do something between two steps."""
+        """Have the engine's thread do something between two steps; once it has ended, the caller
+        does it, and hears why."""
         with self.wake:
-            self.inbox.append(work)
-            self.wake.notify()
+            if self.ended is None:
+                self.inbox.append(work)
+                self.wake.notify()
+                return
+        work()
 
     # -- in the engine's thread
 
@@ -185,6 +190,9 @@ class AsyncEngine:
 
     def start(self, request: Request, box: Mailbox) -> None:
         """Queue a request; a refusal goes to its mailbox."""
+        if self.ended is not None:
+            box.put([self.ended])
+            return
         try:
             self.engine.add(request)
         except Exception as error:  # a guide or an image of the request may raise anything
@@ -195,7 +203,7 @@ class AsyncEngine:
     def drop(self, request_id: str, box: Mailbox) -> None:
         """End a request that nobody listens to any more."""
         if self.mailboxes.get(request_id) is box:
-            del self.mailboxes[request_id]
+            self.mailboxes.pop(request_id, None)
             self.engine.abort(request_id)
 
     def start_embedding(
@@ -204,6 +212,10 @@ class AsyncEngine:
         """Queue a text to embed."""
         assert self.pooling is not None
         loop = self.waiting[future]
+        if (ended := self.ended) is not None:
+            self.waiting.pop(future, None)
+            send(loop, lambda: settle(future, ended))
+            return
 
         def done(row: Any) -> None:
             self.waiting.pop(future, None)
@@ -246,7 +258,12 @@ class AsyncEngine:
             send(loop, lambda mail=mail: hand_out(mail))  # type: ignore[misc]
 
     def fail(self, error: BaseException) -> None:
-        """Tell everybody who waits that nothing more comes."""
+        """Tell everybody who waits that nothing more comes, also who came during the last step."""
+        with self.wake:
+            self.ended = error
+            left, self.inbox = self.inbox, deque()
+        for work in left:
+            work()
         for box in list(self.mailboxes.values()):
             box.put([error])
         self.mailboxes.clear()

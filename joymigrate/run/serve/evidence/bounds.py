@@ -15,8 +15,9 @@ import math
 
 ROUNDS = 60  # bisection halves the interval each time: 2**-60 is below a double's resolution
 # The mixture: a rate as a share of the one that is tested, and its weight. More than half lies on
-# "never fails", so that a clean proof takes at most 1.3 times the requests of a single look.
-MIXTURE = ((0.0, 0.6), (0.1, 0.1), (0.25, 0.1), (0.5, 0.1), (0.75, 0.1))
+# "never fails", so that a clean proof takes at most 1.3 times the requests of a single look; the
+# last share proves a rate that is just below the limit, which takes millions of requests.
+MIXTURE = ((0.0, 0.6012), (0.1, 0.1), (0.25, 0.1), (0.5, 0.1), (0.75, 0.05), (0.9, 0.0488))
 
 
 def log_evidence(failures: int, requests: int, rate: float) -> float:

@@ -10,6 +10,9 @@ import functools
 import math
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 LEAST = 3  # failures that decide anything: no single answer does
 GRID = 60  # alternatives in the e-process mixture, spread evenly over the logarithm of the rate
 FIRST = 0.75  # of an e-process's bet that is placed at its start
@@ -24,11 +27,11 @@ def add_logs(logs: list[float]) -> float:
 
 
 @functools.cache
-def terms_of(limit: float) -> tuple[tuple[float, float], ...]:
+def terms_of(limit: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """What a failure and a success add to the logarithm of each alternative's ratio."""
     low, high = math.log(min(limit * 1.5, (1 + limit) / 2)), math.log((999 + limit) / 1000)
-    rates = [math.exp(low + (high - low) * i / (GRID - 1)) for i in range(GRID)]
-    return tuple((math.log(rate / limit), math.log1p(-rate) - math.log1p(-limit)) for rate in rates)
+    rates = np.exp(np.linspace(low, high, GRID))
+    return np.log(rates / limit), np.log1p(-rates) - math.log1p(-limit)
 
 
 class EProcess:
@@ -71,25 +74,27 @@ class EProcess:
         self.tripped = self.tripped or enough
         share = (1 - FIRST) / (self.failures * (self.failures + 1))
         if len(self.starts) == BETS:
-            worth = [self.worth(start, self.requests) for start in self.starts]
-            del self.starts[worth.index(min(worth))]
+            del self.starts[int(self.worths(self.requests).argmin())]
         self.starts.append((self.requests, self.failures, share))
         return self.tripped
 
     def evidence(self, requests: int) -> float:
         """Logarithm of what all bets are worth after `requests`; 0 is what was placed."""
         waiting = math.log((1 - FIRST) / (self.failures + 1))  # what is not placed yet
-        return add_logs([waiting, *(self.worth(start, requests) for start in self.starts)])
+        return add_logs([waiting, *self.worths(requests).tolist()])
 
-    def worth(self, start: tuple[int, int, float], requests: int) -> float:
-        """Logarithm of what one bet is worth after `requests`."""
-        since, failures, share = start
-        return math.log(share) + self.ratio(max(0, requests - since), self.failures - failures)
-
-    def ratio(self, requests: int, failures: int) -> float:
-        """Logarithm of the mixture's likelihood ratio of one bet."""
-        passed = max(0, requests - failures)
-        return add_logs([failures * up + passed * down for up, down in self.terms]) - math.log(GRID)
+    def worths(self, requests: int) -> NDArray[np.float64]:
+        """Logarithm of what each bet is worth after `requests`: its share of the mixture's
+        likelihood ratio over what came behind its start."""
+        since, before, share = np.array(self.starts).T
+        failures = self.failures - before
+        passed = np.maximum(0.0, requests - since - failures)
+        up, down = self.terms
+        logs = np.outer(failures, up) + np.outer(passed, down)
+        top = logs.max(axis=1)
+        sums = np.exp(logs - top[:, None]).sum(axis=1)
+        found: NDArray[np.float64] = np.log(share / GRID) + top + np.log(sums)
+        return found
 
     @property
     def quiet(self) -> bool:

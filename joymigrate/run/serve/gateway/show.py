@@ -129,7 +129,7 @@ def study(found: dict[str, Any]) -> str:
             ),
         )
     if found.get("promotions"):
-        lines += ["", "wrongly promoted: the standby fails as often as the limit, or more", ""]
+        lines += ["", f"promoted within {horizon:,} requests: at the limit or above, wrongly", ""]
         lines += table(
             ("rule", "true rate", "runs", "promoted"),
             (

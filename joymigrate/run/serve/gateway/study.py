@@ -17,6 +17,7 @@ from joymigrate.run.serve.gateway.streams import Outcome
 SCHEMA = "joymigrate.rollout-simulation/1"
 RATES = (0.0002, 0.0005, 0.001, 0.0011, 0.0012, 0.0015, 0.002, 0.005, 0.01, 0.1, 1.0)
 HORIZONS = ((0.0009, 1), (0.003, 10))  # near the limit a decision takes long
+LONGEST = 1_000_000  # requests that a horizon is stretched to
 PERIODS = {
     "s": 1,
     "second": 1,
@@ -69,20 +70,21 @@ def answer(asked: Question) -> tuple[dict[str, Any], dict[str, list[Delays]]]:
         "rules": {name: rule().describe() for name, rule in rules.items()},
         "rates": [row(delays, asked.horizon) for rows in curves.values() for delays in rows],
     }
-    if not asked.rates and not record:
+    if not record:
         runs = min(asked.runs, PROMOTION_RUNS)
+        tried = asked.rates or (plan.limit, 1.1 * plan.limit)
         found["promotions"] = [
             {
                 "rule": name,
-                "rate": plan.limit * factor,
+                "rate": rate,
                 "runs": runs,
                 "promoted_share": simulate.promoted_share(
-                    quick, rule, rate=plan.limit * factor, runs=runs,
+                    quick, rule, rate=rate, runs=runs,
                     horizon=asked.horizon, seed=asked.seed,
                 ),
             }
             for name, rule in rules.items()
-            for factor in (1.0, 1.1)
+            for rate in tried
         ]  # fmt: skip
     if record:
         found["replay"] = [
@@ -140,7 +142,7 @@ def horizon_of(rate: float, horizon: int) -> int:
     """Long enough to see a decision: at a rate near the limit it takes many requests."""
     for below, factor in HORIZONS:
         if rate < below:
-            return horizon * factor
+            return max(horizon, min(horizon * factor, LONGEST))
     return horizon
 
 

@@ -4,6 +4,7 @@ says so."""
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -329,6 +330,36 @@ def test_a_lost_engine_tells_everybody_and_whoever_watches(folder: Path, referen
     assert all(isinstance(error, Lost) for error in asked)
     assert isinstance(seen, Lost)
     assert late is seen
+    engine.stop()
+
+
+def test_who_asks_during_the_last_step_of_an_engine_is_told(folder: Path) -> None:
+    engine = AsyncEngine.load(folder, OPTIONS)
+    stepping, asked = threading.Event(), threading.Event()
+
+    def step() -> Any:
+        stepping.set()
+        asked.wait(10)
+        raise Lost("the device is gone")
+
+    engine.engine.step = step  # type: ignore[method-assign]
+
+    async def ask(name: str) -> Any:
+        return [o async for o in engine.generate(Request(name, (1, 2), Sampling(max_tokens=4)))]
+
+    async def main() -> list[Any]:
+        first = asyncio.ensure_future(ask("first"))
+        await asyncio.to_thread(stepping.wait, 10)
+        late = asyncio.ensure_future(ask("late"))
+        await asyncio.sleep(0)  # it is in the inbox of a step that will not end well
+        assert engine.inbox
+        asked.set()
+        both = asyncio.gather(first, late, return_exceptions=True)
+        return await asyncio.wait_for(both, 10)
+
+    assert [str(error) for error in asyncio.run(main())] == [
+        "the engine failed: the device is gone"
+    ] * 2
     engine.stop()
 
 

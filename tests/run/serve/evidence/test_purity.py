@@ -12,7 +12,7 @@ from joymigrate.run.serve import evidence
 # What computes and keeps nothing, and orjson, which reads a text that is handed over.
 PURE = {
     "__future__", "base64", "bisect", "collections", "contextlib", "dataclasses", "functools",
-    "hashlib", "math", "operator", "orjson", "re", "typing", "zlib",
+    "hashlib", "math", "numpy", "operator", "orjson", "re", "typing", "zlib",
 }  # fmt: skip
 HOUSE = ("joymigrate.errors", "joymigrate.schema", "joymigrate.run.serve.evidence")
 FILES = sorted(Path(evidence.__file__).parent.glob("*.py"))
