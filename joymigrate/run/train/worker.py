@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -22,6 +23,7 @@ from joymigrate.run.train import group
 from joymigrate.run.train.job import Job
 from joymigrate.run.train.run_folder import ASK_TO_STOP, MODEL, RunFolder, RunHeldError
 
+ALONE_S = 20.0  # what a worker without its launcher has to save and end in
 QUIET = "JOYMIGRATE_TRAIN_QUIET"  # set: no progress
 
 
@@ -41,6 +43,8 @@ def main(folder: Path, tell: Callable[[str], None] = say) -> int:
     # torch tells about every FSDP module whose output is a view; nothing here changes one in place
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     run = RunFolder(folder)
+    if group.in_group():
+        follow_launcher()
     if group.rank() > 0:
         return work(run, tell)
     try:
@@ -52,6 +56,24 @@ def main(folder: Path, tell: Callable[[str], None] = say) -> int:
             sys.stderr.flush()
             os._exit(Exit.ERROR)
         return Exit.ERROR
+
+
+def follow_launcher() -> None:
+    """Save and stop when the process that started this one is gone; end when that takes too long.
+
+    torch gives workers sessions of their own, so nothing else tells them of a launcher's death.
+    """
+    launcher = os.getppid()
+
+    def look() -> None:
+        while os.getppid() == launcher:
+            time.sleep(1.0)
+        print_error(f"the launcher (process {launcher}) is gone: saving and stopping")
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(ALONE_S)
+        os._exit(Exit.INTERRUPTED)
+
+    threading.Thread(target=look, name="launcher", daemon=True).start()
 
 
 def work(run: RunFolder, tell: Callable[[str], None]) -> int:

@@ -385,3 +385,19 @@ def test_what_a_run_forks_does_not_hold_its_folder(
         os.close(tells)
         os.close(ends)
         os.waitpid(child, 0)
+
+
+def test_a_worker_ends_when_its_launcher_is_killed() -> None:
+    code = (
+        "import os, time; from joymigrate.run.train import worker; worker.follow_launcher(); "
+        "print(os.getpid(), flush=True); time.sleep(60)"
+    )
+    start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", start], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert launcher.stdout is not None
+    assert launcher.stdout.readline()  # it follows
+    launcher.kill()
+    _, err = launcher.communicate(timeout=40)  # the pipes end with the child
+    assert f"the launcher (process {launcher.pid}) is gone: saving and stopping" in err
