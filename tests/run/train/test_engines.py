@@ -124,7 +124,42 @@ def test_what_an_engine_is_not_told_is_said(
     assert _main.run(["train", str(path), "--engine", "swift", "--render"]) == 0
     out, err = capsys.readouterr()
     assert "swift sft --model" in out
-    assert "swift is not told: comm" in err
+    assert "swift is not told: comm.dtype" in err
+
+
+@pytest.mark.parametrize("engine", ["swift", "llamafactory", "mindspeed", "verl", "trl"])
+def test_every_key_of_a_job_is_told_or_named(tmp_path: Path, engine: str) -> None:
+    """Each key is set apart from its default: what no engine asks for is named, and only that."""
+    task = {"llamafactory": "sft", "swift": "sft", "mindspeed": "pretrain", "trl": "dpo"}
+    kept: dict[str, Any] = {"name": task.get(engine, "grpo")}
+    kept |= {"reward": "reward.py:f"} if engine == "verl" else {}
+    kept |= {"weights": "mcore", "tokens": "x"} if engine == "mindspeed" else {}
+    (tmp_path / "reward.py").write_text("def f(completion): return 0.0\n")
+    (tmp_path / "text.jsonl").write_text('{"text": "a", "prompt": "a", "messages": []}\n')
+    changes: dict[str, dict[str, Any]] = {
+        "optimiser.betas": {"optimiser": {"lr": 1e-3, "betas": [0.8, 0.9]}},
+        "optimiser.eps": {"optimiser": {"lr": 1e-3, "eps": 1e-6}},
+        "schedule.floor": {"schedule": {"floor": 0.1}},
+        "model.attention": {"model": {"path": "model", "attention": "eager"}},
+        "comm.dtype": {"comm": "bf16"},
+        "guard.spike": {"guard": {"spike": 3.0}},
+        "logging.tensorboard": {"logging": {"tensorboard": True}},
+        "seed": {"seed": 5},
+    }
+    plain = rendered.render(engines.find(engine), loaded(tmp_path, task=kept))
+    for key, change in changes.items():
+        made = rendered.render(engines.find(engine), loaded(tmp_path, task=kept, **change))
+        told = (made.command, dict(made.files)) != (plain.command, dict(plain.files))
+        assert told != (key in made.left_out), (engine, key, made.left_out)
+
+
+def test_llamafactory_keeps_documents_apart_and_the_averages_decay(tmp_path: Path) -> None:
+    made = rendered.render(engines.find("llamafactory"), loaded(tmp_path))
+    told = yaml.safe_load(next(t for p, t in made.files.items() if p.suffix == ".yaml"))
+    assert (told["adam_beta1"], told["adam_beta2"]) == (0.9, 0.95)
+    assert told["neat_packing"] is True
+    assert "template" not in told, "it reads the tokenizer's own"
+    assert any("chat template" in line for line in made.left_out)
 
 
 def test_a_missing_engine_says_how_to_install_it(

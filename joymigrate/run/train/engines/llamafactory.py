@@ -15,9 +15,9 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.engines.rendered import (
     Engine,
     Rendered,
+    adam,
     deepspeed_or_fsdp,
     figures,
-    not_told,
 )
 from joymigrate.run.train.job import Job
 
@@ -47,9 +47,7 @@ def render(job: Job) -> Rendered:
     stage = STAGES[job.task.name]
     count = figures(job)
     folder = job.run_folder.resolve() / "llamafactory"
-    template = job.task.options.get("template")
-    if template is None and stage != "pt":
-        template = "default"
+    packs = job.data.packing and stage in ("pt", "sft")
     options: dict[str, Any] = {
         "stage": stage,
         "do_train": True,
@@ -57,13 +55,15 @@ def render(job: Job) -> Rendered:
         "finetuning_type": job.method.name,
         "dataset_dir": str(folder),
         "dataset": ",".join(f"{job.name}_{n}" for n in range(len(job.data.train))),
-        "template": template,
+        "template": job.task.options.get("template"),  # else read from the tokenizer's
         "cutoff_len": job.data.max_length,
-        "packing": job.data.packing and stage in ("pt", "sft"),
+        "packing": packs,
+        "neat_packing": packs and stage == "sft",  # documents of a row stay apart
         "output_dir": str(job.run_folder.resolve()),
         "per_device_train_batch_size": count["micro"],
         "gradient_accumulation_steps": count["accumulate"],
         "learning_rate": job.optimiser.lr,
+        **adam(job),
         "weight_decay": job.optimiser.weight_decay,
         "max_grad_norm": job.optimiser.clip,
         "lr_scheduler_type": job.schedule.name,
@@ -106,7 +106,9 @@ def render(job: Job) -> Rendered:
     environment = (
         {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(count["processes"])} if several else {}
     )
-    left = tuple(key for key in not_told(job) if key not in ("task.template", "task.beta"))
+    left = ()
+    if stage != "pt" and options["template"] is None:
+        left = ("chat template (it parses the tokenizer's; task.template names one of its own)",)
     return Rendered(("llamafactory-cli", "train", str(path)), files, environment, left)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.engines.rendered import Engine, Rendered, figures, not_told
+from joymigrate.run.train.engines.rendered import Engine, Rendered, figures
 from joymigrate.run.train.job import Job
 
 SCRIPTS = {"pretrain": "pretrain_gpt.py", "sft": "posttrain_gpt.py", "dpo": "posttrain_gpt.py"}
@@ -74,7 +74,7 @@ def render(job: Job) -> Rendered:
     for key, value in options.items():
         listed = key == "lora-target-modules"
         words += [f"--{key}", *(str(value).split(" ") if listed else [str(value)])]
-    left = ("model architecture (give its options behind --)", *not_told(job, "task"))
+    left = ("model architecture (give its options behind --)",)
     return Rendered((*words, *flags), left_out=left)
 
 

@@ -7,14 +7,14 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.digests import write_bytes
-from joymigrate.run.train.job import Job, micro_size
+from joymigrate.run.train.job import Job, TaskOptions, micro_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,9 @@ def render(engine: Engine, job: Job) -> Rendered:
             where="model",
             help="model: {path: DIR}; train export writes one from a run",
         )
-    return engine.render(job)
+    read: set[str] = set()
+    made = engine.render(cast(Job, NotedJob(job, read)))
+    return replace(made, left_out=(*made.left_out, *not_told(job, read)))
 
 
 def start(engine: Engine, made: Rendered) -> int:
@@ -105,14 +107,87 @@ def deepspeed_or_fsdp(job: Job) -> str | None:
     return "fsdp2" if job.layout.fsdp > 1 else None
 
 
-def not_told(job: Job, *known: str) -> tuple[str, ...]:
-    """Keys of the job that say something and have no counterpart."""
-    found = []
-    for name in ("comm", "guard", "kernels"):
-        default: Any = Job.__dataclass_fields__[name]
-        plain = default.default if name == "kernels" else default.default_factory()
-        if name not in known and getattr(job, name) != plain:
-            found.append(name)
-    if job.task.options and "task" not in known:
-        found.append("task." + ", task.".join(map(str, job.task.options)))
-    return tuple(found)
+# What another trainer may do otherwise when nothing is said, also where the job says nothing.
+ALWAYS = ("optimiser.name", "optimiser.betas", "data.packing")
+LOCAL = ("name", "folder", "run", "device")  # about this machine and this run
+
+
+class NotedOptions(dict[str, Any]):
+    """A task's own options, which note what is read of them."""
+
+    def __init__(self, values: Mapping[str, Any], read: set[str]) -> None:
+        super().__init__(values)
+        self.read = read
+
+    def note(self, key: object) -> None:
+        """One more that was asked for."""
+        self.read.add(f"task.{key}")
+
+    def __getitem__(self, key: str) -> Any:
+        self.note(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """As of any mapping."""
+        self.note(key)
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self.note(key)
+        return super().__contains__(key)
+
+    def __iter__(self) -> Iterator[str]:
+        for key in super().__iter__():
+            self.note(key)
+            yield key
+
+
+class NotedJob:
+    """A job, or a part of it, that notes in `read` which of its keys an engine asks for."""
+
+    def __init__(self, real: Any, read: set[str], above: str = "") -> None:
+        self.real, self.read, self.above = real, read, above
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.real, name)
+        known = {one.name for one in fields(self.real)}
+        if name not in known:  # something made of several keys
+            if not isinstance(self.real, Job):
+                self.read |= {self.above + one for one in known}
+            return value
+        if is_dataclass(value):
+            return NotedJob(value, self.read, f"{name}.")
+        if isinstance(self.real, TaskOptions) and name == "options":
+            return NotedOptions(value, self.read)
+        self.read.add(self.above + name)
+        return value
+
+
+def keys_of(real: Any, above: str = "") -> Iterator[tuple[str, bool]]:
+    """Every key of a job, and whether it says something else than by default."""
+    for one in fields(real):
+        value = getattr(real, one.name)
+        if isinstance(real, TaskOptions) and one.name == "options":
+            yield from ((f"task.{key}", True) for key in value)
+        elif is_dataclass(value):
+            yield from keys_of(value, f"{one.name}.")
+        else:
+            plain = one.default_factory() if one.default is MISSING else one.default  # type: ignore[misc]
+            yield above + one.name, value != plain
+
+
+def not_told(job: Job, read: set[str]) -> tuple[str, ...]:
+    """Keys of the job that say something, and that an engine hasn't asked for."""
+    return tuple(
+        key
+        for key, says in keys_of(job)
+        if key not in read and key not in LOCAL and (says or key in ALWAYS)
+    )
+
+
+def adam(job: Job) -> dict[str, Any]:
+    """The optimiser as transformers' TrainingArguments name it."""
+    if job.optimiser.name != "adamw":
+        return {"optim": job.optimiser.name}
+    first, second = job.optimiser.betas
+    return {"adam_beta1": first, "adam_beta2": second, "adam_epsilon": job.optimiser.eps}

@@ -8,9 +8,9 @@ from __future__ import annotations
 from joymigrate.run.train.engines.rendered import (
     Engine,
     Rendered,
+    adam,
     deepspeed_or_fsdp,
     figures,
-    not_told,
 )
 from joymigrate.run.train.job import Job
 
@@ -39,6 +39,7 @@ def render(job: Job) -> Rendered:
         "per_device_train_batch_size": count["micro"],
         "gradient_accumulation_steps": count["accumulate"],
         "learning_rate": job.optimiser.lr,
+        **adam(job),
         "weight_decay": job.optimiser.weight_decay,
         "max_grad_norm": job.optimiser.clip,
         "lr_scheduler_type": job.schedule.name,
@@ -74,8 +75,7 @@ def render(job: Job) -> Rendered:
         listed = key in ("dataset", "target_modules")
         words += [f"--{key}", *(str(value).split(" ") if listed else [str(value)])]
     environment = {"NPROC_PER_NODE": str(count["processes"])} if count["processes"] > 1 else {}
-    known = ("task",) if name in ("classification", "dpo") else ()
-    return Rendered(tuple(words), environment=environment, left_out=not_told(job, *known))
+    return Rendered(tuple(words), environment=environment)
 
 
 ENGINE = Engine("swift", TYPES, render, "swift", "pip install ms-swift")

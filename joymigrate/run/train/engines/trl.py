@@ -16,9 +16,9 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.engines.rendered import (
     Engine,
     Rendered,
+    adam,
     deepspeed_or_fsdp,
     figures,
-    not_told,
 )
 from joymigrate.run.train.job import Job
 from joymigrate.run.train.tasks.grpo import ELSEWHERE, Grpo
@@ -68,6 +68,7 @@ def render(job: Job) -> Rendered:
         "per_device_train_batch_size": count["micro"],
         "gradient_accumulation_steps": count["accumulate"],
         "learning_rate": job.optimiser.lr,
+        **adam(job),
         "weight_decay": job.optimiser.weight_decay,
         "max_grad_norm": job.optimiser.clip,
         "lr_scheduler_type": job.schedule.name,
@@ -92,7 +93,7 @@ def render(job: Job) -> Rendered:
         }
     files: dict[Path, str] = {}
     environment: dict[str, str] = {}
-    left = list(not_told(job, "task"))
+    left: list[str] = []
     if verb == "grpo":
         told |= group_policy(job, count["micro"])
         named, base = job.task.options.get("reward"), job.path(job.data.train[0]).resolve().parent

@@ -18,7 +18,6 @@ from joymigrate.run.train.engines.rendered import (
     Rendered,
     deepspeed_or_fsdp,
     figures,
-    not_told,
 )
 from joymigrate.run.train.job import Job, data_files
 from joymigrate.run.train.reinforcement.rewards import load_reward
@@ -125,7 +124,6 @@ def render(job: Job) -> Rendered:
             "actor_rollout_ref.model.target_modules": list(job.method.targets) or "all-linear",
         }
     left = [
-        *not_told(job, "task"),
         "prompt (a text becomes a user's message: verl sets it in the chat template)",
         *(f"task.{key}" for key in ELSEWHERE if key in job.task.options),
     ]
