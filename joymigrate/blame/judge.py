@@ -126,11 +126,21 @@ def stand_in(evidence: Evidence) -> Reason | None:
     for said in texts(evidence):
         if signs.SIMULATION.search(said) or re.search(evidence.vendor.missing_symbol, said):
             return Owner.SIMULATION, Text(signs.SAYS_SO), Text(signs.NO_SIMULATION)
-    raised = innermost(evidence)
+    raised = asked_by_us(evidence) or innermost(evidence)
     if raised is not None and is_ours(raised.file) and is_raise(evidence.chain[0], raised):
         how = Text("it was raised in joymigrate's own {file}", file=raised.file.rpartition("/")[2])
         return Owner.SIMULATION, how, Text(signs.REPORT)
     return None
+
+
+def asked_by_us(evidence: Evidence) -> Frame | None:
+    """Our own line that asked for an attribute that is not there."""
+    one = evidence.chain[0] if evidence.chain else None
+    found = signs.MISSING_ATTRIBUTE.search(one.message) if one else None
+    if one is None or found is None or one.name != "AttributeError":
+        return None
+    asked = re.compile(rf"\b{found[1]}\b")
+    return next((f for f in one.frames if is_ours(f.file) and asked.search(f.text)), None)
 
 
 def original_stops(evidence: Evidence) -> Reason | None:

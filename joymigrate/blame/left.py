@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,17 @@ def read_notes(folder: Path) -> Iterator[dict[str, Any]]:
             continue
 
 
+def is_exit(note: Mapping[str, Any]) -> bool:
+    """Whether a process noted that it called `sys.exit`, which the program may have caught."""
+    return bool(note["chain"]) and note["chain"][0]["kind"] == "SystemExit"
+
+
 def read_crash(folder: Path) -> Raised | None:
-    """Where a process died in native code."""
+    """Where a process died in native code; one that had raised died on its way out."""
+    raised = {note["pid"] for note in read_notes(folder) if not is_exit(note)}
     for path in sorted(folder.glob("crash-*.txt"), key=os.path.getmtime):
+        if path.stem.removeprefix("crash-") in map(str, raised):
+            continue
         text = path.read_text(encoding="utf-8", errors="replace")
         found = FATAL.search(text)
         if found:

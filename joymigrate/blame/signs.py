@@ -17,6 +17,7 @@ ORIGIN = re.compile(
     r"|requires CUDA|CUDA is not available|[Nn]o (?:GPU|CUDA)|needs? a (?:CUDA )?GPU|requires a GPU"
     r"|has no attribute '_(?i:cuda|nccl)\w*'"
     r"|have NCCL built in|ProcessGroupNCCL is only supported|no NCCL|NVML|nvidia-smi"
+    r"|Cannot access accelerator device when none is available"
     r"|cuda(?:\.\w+)*(?:Tensor)? (?:type )?not available|invalid device.*cuda"
 )
 # A line of the program that ends it by its own will, and asks for the origin there.
@@ -32,6 +33,7 @@ MIXED = re.compile(r"Expected all tensors to be on the same device|two devices, 
 NO_CUDA_LIBRARY = re.compile(r"lib(?:cud\w*|cublas\w*|nvrtc|nccl|nvinfer)\.so")
 MISSING_MODULE = re.compile(r"No module named '([^']+)'")
 MISSING_NAME = re.compile(r"name '([^']+)' is not defined")
+MISSING_ATTRIBUTE = re.compile(r"has no attribute '(\w+)'")
 WRONG_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 # Raised by Python itself: where the frame is a package's, its code is what failed.
 PYTHON_ERRORS = (
@@ -54,6 +56,11 @@ LACKING = (  # (`Type: message`, how it is known, what to do)
         ),
         "it asks the network for something that is not on this disk",
         "fetch it first, or name a folder that holds it",
+    ),
+    (
+        re.compile(r"invalid device ordinal \((\d+) of (\d+)\)"),
+        "it asks for a card that the stated machine does not have",
+        "say how many cards it has: --devices of migrate, --cards of baseline",
     ),
     (
         re.compile(r"No space left on device"),

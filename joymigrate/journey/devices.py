@@ -7,8 +7,9 @@ sources sometimes name a card.
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "srun", "launch", ".sh")
@@ -38,7 +39,36 @@ def devices_of(entry: Sequence[str], project: Path) -> int | None:
         return min(max(1, *named), MOST)
     if any(sign in word for word in entry for sign in LAUNCHERS):
         return None
-    return max([1, *(number + 1 for number in cards_in(entry, project))])
+    return max([1, *(number + 1 for number in cards_in(entry, project)), *spawned(entry, project)])
+
+
+def spawned(entry: Sequence[str], project: Path) -> list[int]:
+    """How many processes the program's own file spawns, where it says a number."""
+    found: list[int] = []
+    for script in (project / word for word in entry if word.endswith(".py")):
+        try:
+            nodes = list(ast.walk(ast.parse(script.read_text(encoding="utf-8", errors="replace"))))
+        except (OSError, SyntaxError, ValueError):
+            continue
+        names = {
+            target.id: number
+            for node in nodes
+            if isinstance(node, ast.Assign) and (number := whole(node.value, {})) is not None
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in nodes:
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "spawn":
+                asked = [*node.args[2:3], *(k.value for k in node.keywords if k.arg == "nprocs")]
+                found += [n for one in asked if (n := whole(one, names)) is not None and n <= MOST]
+    return found
+
+
+def whole(node: ast.expr, names: Mapping[str, int]) -> int | None:
+    """The number that an expression is, or that the name stands for."""
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    return names.get(node.id) if isinstance(node, ast.Name) else None
 
 
 def cards_in(entry: Sequence[str], project: Path) -> list[int]:

@@ -35,6 +35,10 @@ def project(tmp_path: Path) -> Path:
 
 
 CASES = {
+    "a crash on the way out": (
+        "import atexit, os\natexit.register(os.abort)\nprint(rows)\n",
+        "program", "train.py:3", "NameError",
+    ),
     "a key": ("rows = {}\nrows['b']\n", "program", "train.py:2", "KeyError: 'b'"),
     "a syntax": ("print('x'\n", "program", "train.py:1", "SyntaxError"),
     "a package": ("import no_such_thing\n", "environment", "train.py:1", "ModuleNotFoundError"),

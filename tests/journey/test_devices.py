@@ -29,6 +29,8 @@ from joymigrate.journey.devices import devices_of
         ("bash other.sh", None),
         ("python cards.py", 2),
         ("python rewritten.py", 3),
+        ("python spawns.py", 4),
+        ("python asks.py", 1),  # as many as it finds
     ],
 )
 def test_as_many_as_the_entry_starts(entry: str, count: int | None, tmp_path: Path) -> None:
@@ -36,4 +38,6 @@ def test_as_many_as_the_entry_starts(entry: str, count: int | None, tmp_path: Pa
     (tmp_path / "other.sh").write_text('torchrun --nproc_per_node="$GPUS" train.py\n')
     (tmp_path / "cards.py").write_text('a.to("cuda:0"); b.to("cuda:1")  # localhost:29500\n')
     (tmp_path / "rewritten.py").write_text('b.to(f"{jm.device_type()}:2"); c.cuda(1)\n')
+    (tmp_path / "spawns.py").write_text("n = 4\nmp.spawn(work, args=(n,), nprocs=n)\n")
+    (tmp_path / "asks.py").write_text("mp.spawn(work, (), torch.cuda.device_count())\n")
     assert devices_of(tuple(shlex.split(entry)), tmp_path) == count

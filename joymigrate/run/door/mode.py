@@ -36,6 +36,7 @@ PASSING = frozenset(
     sys.modules[name].__file__
     for name in (DeviceContext.__module__, "torch.overrides", "torch._ops")
 )
+TYPED = type(torch.FloatTensor)
 PINNED = "_joymigrate_pinned"
 # Their second result stays on the host, wherever the first lies.
 SECOND_ON_HOST = ("_pack_padded_sequence",)
@@ -54,8 +55,10 @@ class Door(TorchFunctionMode):
         while frame.f_code.co_filename in PASSING:
             frame = frame.f_back
         owner = owner_of(frame.f_code.co_filename)
-        if owner is Owner.OURS or func is torch.device:
+        if owner is Owner.OURS:
             return func(*args, **kwargs)
+        if func is torch.device:
+            return func(*map(name_number, args[:1]), *args[1:], **kwargs)
         own = SPECIAL.get(func)
         return own(func, owner, args, kwargs) if own else self.call(func, args, kwargs)
 
@@ -166,6 +169,11 @@ def translate(
     return args, kwargs, named
 
 
+def name_number(value: Any) -> Any:
+    """A number alone is a card, as on a machine that has cards."""
+    return cards.shown(cards.checked(value)) if type(value) is int else value
+
+
 def refuse_mixed(args: Any, kwargs: dict[str, Any]) -> None:
     """Torch's own words where a call mixes devices, as on a GPU. Tensors without dimensions are
     taken from the host, and what nobody saw made is never refused."""
@@ -259,10 +267,9 @@ def move(value: Tensor, card: int, clone: bool, **more: Any) -> Tensor:
 
 def to(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
     value = args[0]
-    if len(args) > 1 and type(args[1]) is int:
-        args = (value, cards.shown(args[1]), *args[2:])
-    if type(kwargs.get("device")) is int:
-        kwargs = {**kwargs, "device": cards.shown(kwargs["device"])}
+    args = (value, *map(name_number, args[1:2]), *args[2:])
+    if "device" in kwargs:
+        kwargs = {**kwargs, "device": name_number(kwargs["device"])}
     other = args[1] if len(args) > 1 else kwargs.get("other")
     args, kwargs, named = translate(func, args, kwargs)
     if isinstance(other, Tensor):
@@ -299,7 +306,7 @@ def type_(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
     name = wanted if isinstance(wanted, str) else getattr(wanted, "typed_name", "")
     if not name.startswith(prefix):
         made = func(*args, **kwargs)
-        named_host = name.startswith("torch.") or isinstance(wanted, torch.tensortype)  # type: ignore[attr-defined]
+        named_host = name.startswith("torch.") or isinstance(wanted, TYPED)
         return move(made, HOST if named_host else card_of(value), clone=made is value)
     plain = func(value, "torch." + name[len(prefix) :])
     card = card_of(value)
@@ -334,8 +341,11 @@ def nothing(func: Any, owner: Owner, args: Any, kwargs: Any) -> None:
     return None
 
 
-def pass_on(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
-    return func(*args, **kwargs)
+def parse_to(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
+    """What a module's `to` reads: a device is named, and nothing moves."""
+    if "device" in kwargs:
+        kwargs = {**kwargs, "device": name_number(kwargs["device"])}
+    return func(*map(name_number, args[:1]), *args[1:], **kwargs)
 
 
 SPECIAL: dict[Any, Callable[[Any, Owner, Any, Any], Any]] = {
@@ -354,5 +364,5 @@ SPECIAL: dict[Any, Callable[[Any, Owner, Any, Any], Any]] = {
     Tensor.pin_memory: pin,
     Tensor.is_pinned: is_pinned,
     Tensor.record_stream: nothing,
-    torch._C._nn._parse_to: pass_on,  # reads a device and moves nothing
+    torch._C._nn._parse_to: parse_to,
 }

@@ -64,6 +64,7 @@ def test_the_cards_answers(tmp_path: Path) -> None:
         "places: cuda:0 True 0 cpu False",
         "copies: False True cuda:1",
         "type: torch.cuda.FloatTensor True torch.cuda.HalfTensor",
+        "host types: cpu cpu",
         "typed: cuda:0 torch.cuda.DoubleTensor",
         "context: cuda:0 cuda:0",
         "current: 1 cuda:1",
@@ -77,6 +78,8 @@ def test_the_cards_answers(tmp_path: Path) -> None:
         "asked: True torch.float16",
         "its own: torch.bfloat16",
         "file: cuda:0 cpu",
+        "numbers: cuda:1 cuda:1 cuda:1",
+        "beyond: CUDA error: invalid device ordinal (2 of 2)",
         "default: cuda:0 cuda:0",
     ], done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
