@@ -39,10 +39,12 @@ def devices_of(entry: Sequence[str], project: Path) -> int | None:
         return min(max(1, *named), MOST)
     if any(sign in word for word in entry for sign in LAUNCHERS):
         return None
-    return max([1, *(number + 1 for number in cards_in(entry, project)), *spawned(entry, project)])
+    return max(
+        [1, *(number + 1 for number in cards_in(entry, project)), *count_spawned(entry, project)]
+    )
 
 
-def spawned(entry: Sequence[str], project: Path) -> list[int]:
+def count_spawned(entry: Sequence[str], project: Path) -> list[int]:
     """How many processes the program's own file spawns, where it says a number."""
     found: list[int] = []
     for script in (project / word for word in entry if word.endswith(".py")):

@@ -10,6 +10,7 @@ import ast
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,11 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.journey.entry import read_entry, script_of
 from joymigrate.journey.tree import LARGEST, SKIPPED
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 MOST = 8  # candidates that are offered
 STARTERS = ("python", "python3", "torchrun", "accelerate", "deepspeed", "bash", "sh")
@@ -37,6 +43,7 @@ SMALL = (
     (1, ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "epoch")),
     (4, ("batch_size", "train_batch_size", "per_device_train_batch_size", "bs")),
 )  # fmt: skip
+DECLARED = re.compile(r"import [\w.]+ as m; m\.\w+\(\)")  # of a pyproject.toml
 STARTS_ITSELF = re.compile(r"^if __name__ == ['\"]__main__['\"]", re.MULTILINE)
 TRAINER = re.compile(r"HfArgumentParser|TrainingArguments\b")  # its options are not in the file
 
@@ -86,6 +93,8 @@ def start_lines(project: Path) -> Iterator[tuple[str, str]]:
             yield name, f"bash {name}"
     for path in files(project, (".vscode/launch.json",)):
         yield from launch_lines(path, project)
+    for path in files(project, ("pyproject.toml",)):
+        yield from declared_lines(path, project)
     for path in files(project, ("*.ipynb", "*/*.ipynb")):
         yield from notebook_lines(path, project)
     for path in files(project, ("*.py", "*/*.py", "*/*/*.py")):
@@ -163,6 +172,33 @@ def launch_lines(path: Path, project: Path) -> Iterator[tuple[str, str]]:
             yield path.relative_to(project).as_posix(), shlex.join(words)
 
 
+def declared_lines(path: Path, project: Path) -> Iterator[tuple[str, str]]:
+    """The programs that a package declares: its module where that starts by itself, else the
+    function that is named."""
+    try:
+        found = tomllib.loads(read(path))
+    except tomllib.TOMLDecodeError:
+        return
+    tables = (found.get("project"), found.get("tool", {}).get("poetry"))
+    for table in tables:
+        for name, target in ((table or {}).get("scripts") or {}).items():
+            module, _, function = str(target).partition(":")
+            below = next((p for p in ("", "src") if source_of(project / p, module)), None)
+            if below is None or not function.isidentifier():
+                continue
+            first = f"PYTHONPATH={below} " if below else ""
+            text = read(source_of(project / below, module) or path)
+            start = f"-c 'import {module} as m; m.{function}()'"
+            start = f"-m {module}" if STARTS_ITSELF.search(text) else start
+            yield f"pyproject.toml ({name})", f"{first}python {start}"
+
+
+def source_of(folder: Path, module: str) -> Path | None:
+    """The file of a module below a folder."""
+    base = folder.joinpath(*module.split("."))
+    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
+
+
 def notebook_lines(path: Path, project: Path) -> Iterator[tuple[str, str]]:
     """The commands that a notebook's cells start."""
     try:
@@ -194,10 +230,19 @@ def of_project(words: tuple[str, ...], project: Path) -> bool:
     """Whether a command starts a file or a module of the project."""
     if any((project / word).is_file() for word in words if word.endswith((".py", ".sh"))):
         return True
+    if any(DECLARED.fullmatch(word) for word in words):
+        return True  # its module was looked for
+    return module_file(words, project) is not None
+
+
+def module_file(words: tuple[str, ...], project: Path) -> Path | None:
+    """The file of the project's module that a command starts with `-m`."""
     if "-m" not in words[:-1]:
-        return False
-    module = project.joinpath(*words[words.index("-m") + 1].split("."))
-    return module.with_suffix(".py").is_file() or (module / "__main__.py").is_file()
+        return None
+    name = words[words.index("-m") + 1].split(".")
+    modules = [folder.joinpath(*name) for folder in (project, project / "src")]
+    found = (p for m in modules for p in (m.with_suffix(".py"), m / "__main__.py"))
+    return next((path for path in found if path.is_file()), None)
 
 
 def small(words: tuple[str, ...], project: Path) -> tuple[str, tuple[str, ...]]:
@@ -224,9 +269,10 @@ def small(words: tuple[str, ...], project: Path) -> tuple[str, tuple[str, ...]]:
 def options_of(words: tuple[str, ...], project: Path) -> dict[str, tuple[str, str | None]]:
     """The options of a Python program by plain name: as they are spelled, and their default."""
     script = script_of(list(words)) or next((w for w in words if w.endswith(".py")), "")
-    if not script.endswith(".py") or not (project / script).is_file():
+    file = project / script if script else module_file(words, project)
+    if file is None or file.suffix != ".py" or not file.is_file():
         return {}
-    text = read(project / script)
+    text = read(file)
     found: dict[str, tuple[str, str | None]] = {}
     try:
         tree = ast.parse(text)

@@ -148,3 +148,29 @@ def test_an_exported_notebook_is_a_program_and_a_library_is_none(tmp_path: Path)
     loop = "import torch\nfor step in range(3):\n    print(step)\n"
     project(tmp_path, gan_py=loop, model_py="import torch\nclass Net: ...\n")
     assert commands(tmp_path) == ["python gan.py"]
+
+
+def test_the_programs_that_a_package_declares(tmp_path: Path) -> None:
+    declared = (
+        "[project.scripts]\nfit = 'digits.fit:run'\nhelp = 'elsewhere.cli:main'\n"
+        "[tool.poetry.scripts]\nlearn = 'digits.learn:main'\n"
+    )
+    (tmp_path / "pyproject.toml").write_text(declared)
+    function = "def run():\n    pass\n"
+    made = project(tmp_path, src__digits__learn_py=TRAIN, src__digits__fit_py=function)
+    found = [one for one in find_entries(made) if one.source.startswith("pyproject.toml")]
+    assert [(one.source, one.command) for one in found] == [
+        (
+            "pyproject.toml (fit)",
+            "env PYTHONPATH=src python -c 'import digits.fit as m; m.run()'",
+        ),
+        (
+            "pyproject.toml (learn)",
+            "env PYTHONPATH=src python -m digits.learn --epochs 1 --batch-size 4",
+        ),
+    ]
+
+
+def test_a_line_of_python_in_a_readme_is_no_program(tmp_path: Path) -> None:
+    readme = "```\npython -c 'import torch; print(torch.cuda.is_available())'\n```\n"
+    assert commands(project(tmp_path, README_md=readme)) == []

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from joymigrate import attach
 from joymigrate.run.door.cards import cards
 from joymigrate.run.door.frames import Owner, asker
 from joymigrate.run.door.marks import HOST, card_of
 from joymigrate.run.door.mode import Door, enter_in_backward, move, shut_in_checkpoints
 
+SHARDS = "torch.distributed.fsdp._fully_shard._fsdp_init"
 BACKEND, HERE = "nccl", "gloo"
 requested_backends: dict[Any, str] = {}  # by group; None is the default one
 
@@ -40,6 +43,7 @@ def install() -> None:
     for owner in (c10d, dist):
         owner.is_nccl_available = lambda: True  # type: ignore[attr-defined]
     wrap_mesh()
+    attach.after_import(SHARDS, name_shards, who="door and sharded modules")
     wrap_ddp(torch.nn.parallel.DistributedDataParallel)
 
 
@@ -136,6 +140,18 @@ def wrap_mesh() -> None:
         return init_device_mesh(named, *args, **kwargs)
 
     owner.init_device_mesh = owner.device_mesh.init_device_mesh = mesh
+
+
+def name_shards() -> None:
+    """What sharding gathers lies on this process's card: the mesh here is one of the CPU."""
+    module = sys.modules[SHARDS]
+    real = module._get_device_from_mesh
+
+    @functools.wraps(real)
+    def device_of(mesh: Any) -> torch.device:
+        return cards.inner(cards.current) if mesh.device_type == "cpu" else real(mesh)
+
+    module._get_device_from_mesh = device_of  # type: ignore[attr-defined]
 
 
 def wrap_ddp(kind: Any) -> None:

@@ -119,6 +119,18 @@ def test_the_samples_run_to_their_end(name: str, tmp_path: Path) -> None:
     assert json.loads((folder / "report.json").read_text())["refused"] == []
 
 
+@pytest.mark.dear
+def test_a_module_in_shards_computes_the_same_bit_for_bit(tmp_path: Path) -> None:
+    start = ["torchrun", "--standalone", "--nproc_per_node", "2", str(HERE / "shards.py")]
+    through = baseline(tmp_path, *start, cards=2)
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
+    command = [str(Path(sys.executable).parent / "torchrun"), *start[1:], "cpu"]
+    plain = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert plain.returncode == 0, plain.stderr
+    assert len(plain.stdout.splitlines()) == 3
+    assert through.stdout == plain.stdout, through.stderr
+
+
 def test_notes_of_several_processes_are_added() -> None:
     one = {
         "words": [{"what": "to", "line": "a.py:1", "calls": 2}],
