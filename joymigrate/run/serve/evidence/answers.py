@@ -52,21 +52,20 @@ from joymigrate.run.serve.evidence.aspects import (
     TAIL,
     TASK,
     TEXT,
+    UNLIKELY,
     WORDS,
 )
 from joymigrate.run.serve.evidence.bounds import log_evidence, requests_needed
 from joymigrate.run.serve.evidence.events import Plan
+from joymigrate.run.serve.evidence.experiment import TAIL_SHARE
 from joymigrate.run.serve.evidence.failures import is_garbage
 from joymigrate.run.serve.evidence.kinds import Kinds
 from joymigrate.run.serve.evidence.rule import EProcess
 
 ALPHA = 0.005
 HALF = 0.5
-# Share of the standby's answers that may take `max_slowdown` times as long as the primary's 99th
-# percentile. An equal standby has at most 1 % of them; 5 % leave room for a percentile that is
-# estimated from as few as TAIL_PAIRS answers.
-TAIL_SHARE = 0.05
-TAIL_PAIRS = 100
+TAIL_PAIRS = 100  # of which the primary's 99th percentile is known
+UNLIKELY_SHARE = 0.02  # texts that the primary finds unlikely: two sound chips part at near ties
 CANNED_SHARE = 0.01  # answers that repeat another question's may be chance
 TWICE = 2.0
 GAP_SECONDS = 0.001  # pauses that differ by less are noise, and nobody sees them
@@ -303,7 +302,8 @@ class Answers:
     def limit_of(self, name: str) -> float:
         """The share of answers that may be worse in an aspect."""
         own = dict.fromkeys((TEXT, LATE, *ACCOUNTS, *FIELDS), self.plan.max_different)
-        return (own | {TAIL: TAIL_SHARE, CANNED: CANNED_SHARE}).get(name, HALF)
+        own |= {TAIL: TAIL_SHARE, CANNED: CANNED_SHARE, UNLIKELY: UNLIKELY_SHARE}
+        return own.get(name, HALF)
 
     def restart(self) -> None:
         """Let the tests begin again; the counts stay."""
@@ -380,15 +380,25 @@ class Answers:
         return self.nearest
 
     def missing(self) -> str:
-        """What the proof that the texts agree still needs; empty when it stands."""
-        wrong, texts = self.against.get(TEXT, 0), self.judged.get(TEXT, 0)
-        limit, confidence = self.plan.max_different, self.plan.confidence
-        if log_evidence(wrong, max(texts, wrong), limit) >= log_evidence_needed(confidence):
-            return self.kinds.missing(self.pairs)
-        needed = requests_needed(wrong, limit, confidence)
-        silent = self.pairs - texts
-        why = f"; in {silent} pairs the primary had no text to compare" if silent else ""
-        return f"{texts} of {needed} compared texts to show that less than {limit:.0%} differ{why}"
+        """What the proof that the texts agree still needs; empty when it stands.
+
+        Where the primary gives scores, few texts may be unlikely; else few may differ early.
+        """
+        texts, confidence = self.judged.get(TEXT, 0), self.plan.confidence
+        claims = [(TEXT, self.plan.max_different, "differ")]
+        if UNLIKELY in self.judged:
+            claims.append((UNLIKELY, UNLIKELY_SHARE, "are unlikely by the primary's scores"))
+        for name, limit, what in claims:
+            wrong = self.against.get(name, 0)
+            if log_evidence(wrong, max(texts, wrong), limit) >= log_evidence_needed(confidence):
+                continue
+            needed = requests_needed(wrong, limit, confidence)
+            silent = self.pairs - texts
+            why = f"; in {silent} pairs the primary had no text to compare" if silent else ""
+            return (
+                f"{texts} of {needed} compared texts to show that less than {limit:.0%} {what}{why}"
+            )
+        return self.kinds.missing(self.pairs)
 
     def state(self) -> dict[str, Any]:
         """What must survive a restart."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 STATUS, EMPTY, REFUSAL, SHORTER, LONGER = "status", "empty", "refusal", "shorter", "longer"
 TEXT, TASK, FORMAT, LEAK, BROKEN = "text", "task", "format", "leak", "broken"
-LOOPS, LATE = "loops", "late"
+LOOPS, LATE, UNLIKELY = "loops", "late", "unlikely"
 SLOW, FIRST, BETWEEN, TAIL = "slow", "first", "between", "tail"
 CANNED, SAMPLING = "canned", "sampling"
 NAME, COUNTS, FINISH, SCORES = "name", "counts", "finish", "scores"
@@ -34,6 +34,7 @@ OPEN = (
     LONGER,
     TEXT,
     LATE,
+    UNLIKELY,
     CANNED,
     SAMPLING,
     *ACCOUNTS,
@@ -50,6 +51,7 @@ WORDS = {
     BROKEN: "have characters that could not be decoded (U+FFFD) where the other's have none",
     LOOPS: "repeat one piece again and again where the other's do not",
     LATE: "differ from the primary's late in the text, and the primary does not find them likely",
+    UNLIKELY: "go on as the primary, asked for a score, finds unlikely",
     TASK: "failed the task that the other's passed",
     SHORTER: "had less than half the primary's length",
     LONGER: "had more than twice the primary's length",

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from joymigrate.run.serve.evidence.bounds import log_evidence, requests_needed
+
 ALPHA = 0.005  # shared by all properties
 SHARES = 32  # of it for one property: a few of many kinds
 TOLERABLE = 1.5  # odds by which another chip may differ
@@ -26,6 +28,10 @@ PROPERTIES = 256
 CLIENTS = 50_000
 PAST = 400  # answers of one kind by which a usual length and time are known
 KNOWN = 40  # from so many on
+# Share of the standby's answers that may take `slowdown` times as long as the primary's 99th
+# percentile. An equal standby has at most 1 % of them; 5 % leave room for a percentile that is
+# estimated from few answers.
+TAIL_SHARE = 0.05
 
 
 @dataclass(slots=True)
@@ -88,6 +94,8 @@ class Experiment:
     tests: dict[str, Test] = field(default_factory=dict)
     clients: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict)
     usual: dict[str, Usual] = field(default_factory=dict)
+    timed: int = 0  # answers of the standby whose kind has a usual time
+    late: int = 0  # of them, far slower than the primary's slowest hundredth
 
     def add(
         self, ours: bool, share: float, who: str, kind: str, seen: Mapping[str, bool | float]
@@ -112,6 +120,10 @@ class Experiment:
             usual.add(value)
         if low is None or high is None:
             return []
+        if name == "seconds" and ours and self.slowdown:
+            slowest = usual.quantile(0.99)
+            self.timed += 1
+            self.late += slowest is not None and value > self.slowdown * slowest
         if name.startswith("seconds"):
             return [f"{label} far above the usual"] if value > self.slowdown * high else []
         found = [f"{label} below the usual"] if value < low else []
@@ -146,11 +158,26 @@ class Experiment:
         """How near the nearest test is to its decision."""
         return max((test.level for test in self.tests.values()), default=0.0)
 
+    def missing(self, confidence: float) -> str:
+        """What still lacks to show that the standby's slow answers are few; empty when nothing, or
+        when no usual time is known."""
+        if not self.timed:
+            return ""
+        if log_evidence(self.late, self.timed, TAIL_SHARE) >= -math.log1p(-confidence):
+            return ""
+        needed = requests_needed(self.late, TAIL_SHARE, confidence)
+        return (
+            f"{self.timed} of {needed} timed answers to show that less than {TAIL_SHARE:.0%} are "
+            f"far slower than the primary's slowest ({self.late} are)"
+        )
+
     def state(self) -> dict[str, Any]:
         """What must survive a restart."""
-        return {name: [test.count, test.ours, test.logs] for name, test in self.tests.items()}
+        tests = {name: [test.count, test.ours, test.logs] for name, test in self.tests.items()}
+        return {"tests": tests, "times": [self.timed, self.late]}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take up a saved `state`."""
-        for name, (count, ours, logs) in list(saved.items())[:PROPERTIES]:
+        self.timed, self.late = saved.get("times", (0, 0))
+        for name, (count, ours, logs) in list(saved.get("tests", {}).items())[:PROPERTIES]:
             self.tests[name] = Test(int(count), int(ours), [float(one) for one in logs])

@@ -361,7 +361,10 @@ class Rollout:
                 f"{self.total.requests} of {self.needed} requests for an upper bound "
                 f"of {plan.limit:.2%}"
             )
-        return self.answers.missing() if self.needs_proof and plan.min_step_pairs else ""
+        if not self.needs_proof:
+            return ""
+        late = self.live.missing(plan.confidence)
+        return late or (self.answers.missing() if plan.min_step_pairs else "")
 
     def busy(self) -> str:
         """That the standby turns requests away, which is no failure, and no evidence either."""

@@ -12,7 +12,7 @@ from typing import Any
 from joymigrate.run.serve.gateway.calls import Call
 from joymigrate.run.serve.web.apis import CHAT, TEXT
 
-UNLIKELY = 1.0  # nats below the likeliest token, on average: a near tie is below 0.1
+FAR_GAP = 1.0  # nats below the likeliest token, on average: a near tie is below 0.1
 KEPT = ("model", "tools", "chat_template_kwargs", "reasoning_effort")
 
 

@@ -25,7 +25,7 @@ from joymigrate.run.serve.evidence.answers import (
     divergence,
     is_another,
 )
-from joymigrate.run.serve.evidence.aspects import ASPECTS, LATE, SAMPLING, STATUS
+from joymigrate.run.serve.evidence.aspects import ASPECTS, LATE, SAMPLING, STATUS, TEXT, UNLIKELY
 from joymigrate.run.serve.evidence.canned import Canned
 from joymigrate.run.serve.evidence.events import (
     PRIMARY,
@@ -57,7 +57,7 @@ from joymigrate.run.serve.gateway.kinds import Key, key_of, label_of
 from joymigrate.run.serve.gateway.meters import Meters
 from joymigrate.run.serve.gateway.relay_parts import Heard, read_all
 from joymigrate.run.serve.gateway.routing import GOLDEN
-from joymigrate.run.serve.gateway.scoring import UNLIKELY, mean_gap, scoring_body
+from joymigrate.run.serve.gateway.scoring import FAR_GAP, mean_gap, scoring_body
 from joymigrate.run.serve.gateway.settings import ShadowSettings
 from joymigrate.run.serve.gateway.shadow_calls import (
     asks_for_json,
@@ -113,6 +113,7 @@ class Shadow:
     asked: int = 0  # pairs that could have been remembered
     attempt: Answers | None = None  # the evidence of the attempt that they belong to
     random: random.Random = field(default_factory=random.Random)
+    scored: bool = False  # the primary has given a score
     tail_seconds: float | None = None  # the primary's 99th percentile over the kept pairs
 
     @property
@@ -270,31 +271,36 @@ class Shadow:
         finally:
             self.pairing -= 1
 
-    async def finds_likely(self, call: Call, theirs: Said, ours: Said) -> bool:
+    async def finds_likely(self, call: Call, theirs: Said, ours: Said) -> bool | None:
         """Whether the primary, asked for a score, finds likely where the standby's text goes on its
-        own way. False also where it cannot say so: nobody knows which of the two is right."""
+        own way. None where it cannot say so: nobody knows which of the two is right."""
+        if not (theirs.good and ours.good) or ours.thoughts:
+            return None
         place = divergence(theirs.text, ours.text)
-        if place is None or not (theirs.good and ours.good) or ours.thoughts:
-            return False
+        if place is None:  # its own text, where it gives scores at all
+            return True if self.scored else None
         body = scoring_body(call, ours.text)
         instance = self.primary.pick([])
         if body is None or instance is None:
-            return False
+            return None
         raw = orjson.dumps(body)
         try:
             answer = await self.open(self.primary, instance, replace(call, parsed=body, body=raw))
             try:
                 if answer.status != 200:
-                    return False
+                    return None
                 until = time.perf_counter() + self.primary.limits.total_seconds
                 parsed = orjson.loads(await read_all(answer, ANSWER_BYTES, until=until))
             finally:
                 answer.close()
         except (Broken, ValueError):
-            return False
+            return None
         length = max(1, len(ours.text) - place)
         gap = mean_gap(parsed, length) if isinstance(parsed, dict) else None
-        return gap is not None and gap <= UNLIKELY
+        if gap is None:
+            return None
+        self.scored = True
+        return gap <= FAR_GAP
 
     async def both(self, call: Call) -> tuple[Said | None, Said | None]:
         """What the primary and the standby say to one question."""
@@ -346,16 +352,19 @@ class Shadow:
         expect: str | None = None,
         wants_json: bool = False,
         call: Call | None = None,
-        likely: bool = False,
+        likely: bool | None = None,
     ) -> None:
         """Keep a pair and tell the rollout what it says; `call`: both were asked its plain form.
-        `likely`: the primary finds the rest of a text likely that parts from its own."""
+        `likely`: the primary finds the rest of a text likely that parts from its own; None: it
+        could not say."""
         told = compare(
             theirs, ours, self.rollout.plan, greedy=greedy, expect=expect, wants_json=wants_json,
             tail_seconds=self.tail_seconds,
         )  # fmt: skip
-        if likely and LATE in told:
-            told[LATE] = False
+        if likely is not None and TEXT in told:
+            told[UNLIKELY] = not likely
+            if likely:
+                told[LATE] = False
         same = theirs.text == ours.text and theirs.good == ours.good
         self.compared += 1
         self.agreed += same

@@ -351,3 +351,42 @@ def test_one_client_counts_once_in_the_experiment() -> None:
     for _ in range(500):
         rollout.handle(Observed(1.0, SECOND, 0.2, "chat", {"loops": True}, "one"))
     assert rollout.state == "ramping"
+
+
+def timed_ramp(slow_share: float, answers: int = 2000) -> Rollout:
+    """A ramp at 50 % with its failures proven, and a standby whose slow answers are some."""
+    rollout, rng = at(20), random.Random(5)
+    for number in range(answers):
+        ours = number % 2 == 0
+        seconds = 9.0 if ours and rng.random() < slow_share else 1.0 + rng.random()
+        role = SECOND if ours else PRIMARY
+        seen = {"seconds": seconds}
+        rollout.handle(Observed(1.0, role, 0.5, "chat", seen, f"u{number}"))
+    return rollout
+
+
+def test_all_traffic_waits_until_the_slow_tail_is_known_to_be_small() -> None:
+    rollout = timed_ramp(0.0, answers=100)
+    assert 0 < rollout.live.timed < 60
+    now = 100_000.0
+    while rollout.weight < 50:
+        now += 61
+        rollout.handle(Served(now, SECOND, None, 5000))
+    rollout.handle(Served(now + 61, SECOND, None, 5000))
+    assert rollout.weight == 50
+    assert "far slower than the primary's slowest" in rollout.missing(now + 61)
+    for number in range(100):
+        seen = {"seconds": 1.5}
+        rollout.handle(Observed(now, SECOND, 0.5, "chat", seen, f"more{number}"))
+    rollout.handle(Tick(now + 200))
+    assert rollout.weight == 100
+
+
+def test_a_slow_tail_is_no_promotion_and_pauses() -> None:
+    rollout = timed_ramp(0.10)
+    assert rollout.live.missing(0.95)
+    assert rollout.state == "paused", rollout.changes[-1].text
+    assert not timed_ramp(0.005).live.missing(0.95)
+    again = Rollout(PLAN)
+    again.restore(json.loads(json.dumps(rollout.snapshot())))
+    assert (again.live.timed, again.live.late) == (rollout.live.timed, rollout.live.late)

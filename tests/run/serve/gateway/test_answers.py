@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from joymigrate.run.serve.evidence.answers import Said, compare
+from joymigrate.run.serve.evidence.answers import Answers, Said, compare
 from joymigrate.run.serve.evidence.aspects import TIMES
 from joymigrate.run.serve.evidence.events import PRIMARY, SECOND, Compared, Gate, Health, Plan, Tick
 from joymigrate.run.serve.evidence.rollout import Rollout
@@ -207,3 +207,21 @@ def test_without_old_questions_the_doubt_ends_in_a_pause() -> None:
     rollout.handle(Tick(now + rollout.plan.suspect_seconds))
     assert (rollout.state, rollout.weight) == ("paused", 0)
     assert "no earlier question could be asked again" in rollout.changes[-1].text
+
+
+def test_texts_that_the_primary_finds_unlikely_are_limited_far_below_those_that_differ() -> None:
+    def asked(unlikely: int, of: int) -> Answers:
+        answers = Answers(Plan())
+        for number in range(of):
+            odd = unlikely and number % (of // unlikely) == 0
+            answers.add({"text": False, "late": bool(odd), "unlikely": bool(odd)}, kind="k")
+        return answers
+
+    assert "33 of" not in asked(0, 40).missing()
+    assert "unlikely by the primary's scores" in asked(0, 40).missing()
+    assert not asked(0, 200).missing()
+    assert "unlikely" in asked(20, 400).missing(), "5 % pass the limit of texts that differ"
+    plain = Answers(Plan())
+    for _ in range(60):
+        plain.add({"text": False}, kind="k")
+    assert not plain.missing(), "a primary that gives no scores proves what it can"

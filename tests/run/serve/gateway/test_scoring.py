@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.scoring import UNLIKELY, mean_gap, scoring_body
+from joymigrate.run.serve.gateway.scoring import FAR_GAP, mean_gap, scoring_body
 from joymigrate.run.serve.web.apis import CHAT, MESSAGES, TEXT
 
 
@@ -22,7 +22,7 @@ def test_a_near_tie_is_likely_and_a_wrong_text_is_not() -> None:
         for answer in ({"prompt_logprobs": rows}, {"choices": [{"prompt_logprobs": rows}]}):
             gap = mean_gap(answer, 7)
             assert gap is not None
-            assert (gap <= UNLIKELY) == likely
+            assert (gap <= FAR_GAP) == likely
 
 
 def test_a_server_that_does_not_say_so_is_not_believed() -> None:
