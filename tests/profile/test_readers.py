@@ -358,6 +358,29 @@ def test_kernel_tables_of_the_chips_profiler(tmp_path: Path) -> None:
     assert (kernel.calls, kernel.device_us) == (12, 80.5)
 
 
+@pytest.mark.parametrize(
+    ("kind", "lines"),
+    [
+        ("nsys_stats", ["Time (%),Total Time (ns),Instances,Avg (ns),Name",
+                        '75.0,30000,3,10000,"void own<1, 2>(int)"', "25.0,10000,1,10000,other"]),
+        ("rocprof", ["Kind,Kernel_Name,Correlation_Id,Start_Timestamp,End_Timestamp",
+                     'KERNEL_DISPATCH,"void own<1, 2>(int)",1,1000,31000',
+                     "KERNEL_DISPATCH,other,2,40000,50000"]),
+    ],
+)  # fmt: skip
+def test_tables_of_other_profilers_are_told_by_their_columns(
+    tmp_path: Path, kind: str, lines: list[str]
+) -> None:
+    path = tmp_path / "any.txt"
+    path.write_text("\n".join(lines) + "\n")
+    trace = readers.read(path)
+    assert (trace.kind, trace.device_us) == (kind, 40)
+    assert {(one.name, one.device_us) for one in trace.loose} == {
+        ("void own<1, 2>(int)", 30),
+        ("other", 10),
+    }
+
+
 def test_an_nsys_export_with_ranges_and_kernels(tmp_path: Path) -> None:
     path = tmp_path / "report.sqlite"
     with sqlite3.connect(path) as base:

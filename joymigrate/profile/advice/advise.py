@@ -5,18 +5,20 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError, did_you_mean
+from joymigrate.language import Text
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.capture import Capture
 
 EMPTY = Capture(Path(), {}, ())
 Detect = Callable[..., Iterable["Hit"]]
+TEXTS = ("problem", "action", "before", "after")
 MOST_PLACES = 20  # per rule; the rest is counted
 
 
@@ -29,6 +31,7 @@ class Hit:
     module: str | None = None
     calls: int = 1
     self_us: float = 0.0
+    words: Mapping[str, str] = field(default_factory=dict)  # what the rule's texts name
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,13 @@ def advise(
             )
         hits = merge_hits(detect(subject, rule, **parameters))
         if hits:
-            yield sum_hits(hits, rule, subject)
+            yield sum_hits(hits, fill_words(rule, hits[0].words), subject)
+
+
+def fill_words(rule: AdviceRule, words: Mapping[str, str]) -> AdviceRule:
+    """The rule with what was found in its texts."""
+    texts: dict[str, Any] = {key: Text.of(getattr(rule, key)).filled(**words) for key in TEXTS}
+    return replace(rule, **texts) if words else rule
 
 
 def merge_hits(hits: Iterable[Hit]) -> list[Hit]:
@@ -114,6 +123,7 @@ def merge_hits(hits: Iterable[Hit]) -> list[Hit]:
                 old.module,
                 old.calls + hit.calls,
                 old.self_us + hit.self_us,
+                old.words,
             )
         )
     return sorted(found.values(), key=lambda h: (-h.self_us, -h.calls, h.where or "~"))

@@ -1,12 +1,12 @@
 """A profile made on an Ascend NPU: the kernels' table, host events, sizes of packets.
 
 Reads what torch_npu.profiler leaves in `ASCEND_PROFILER_OUTPUT`: `kernel_details.csv`,
-`trace_view.json` and `communication.json`; any of them alone is enough.
+`trace_view.json` and `communication.json`; any of them alone is enough. A table of kernels is told
+by its columns, under any name.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
+from joymigrate.profile import readers
+from joymigrate.profile.readers import tables_vendor as tables
 
 KERNELS = "kernel_details.csv"
 EVENTS = "trace_view.json"
 PACKETS = "communication.json"
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
-NEEDED = {"Name", "Type", "Duration(us)"}
+TABLES = ("kernel_details", "op_statistic")  # kinds of the readers
 RATIO = re.compile(r"ai[cv]_(\w+?)_ratio$")
 
 
@@ -57,7 +59,8 @@ class Profile:
 def find(path: Path) -> Path | None:
     """The folder of a profile, from the folder itself, the one above, or one of its files."""
     if path.is_file():
-        return path.parent if path.name in (KERNELS, PACKETS, EVENTS) else None
+        named = path.name in (PACKETS, EVENTS) or readers.detect(path) in TABLES
+        return path.parent if named else None
     for folder in (path, path / OUTPUT):
         if any((folder / name).is_file() for name in (KERNELS, PACKETS, EVENTS)):
             return folder
@@ -71,8 +74,10 @@ def read(path: Path) -> Profile:
         raise JoyError(
             "no profile of an NPU", where=str(path), help=f"name a folder with {KERNELS} in it"
         )
-    wanted = [path.name] if path.is_file() else [KERNELS, EVENTS, PACKETS]
-    files = {name: folder / name for name in wanted if (folder / name).is_file()}
+    files = {name: folder / name for name in (KERNELS, EVENTS, PACKETS)}
+    if path.is_file():
+        files = {path.name if path.name in (EVENTS, PACKETS) else KERNELS: path}
+    files = {name: file for name, file in files.items() if file.is_file()}
     return Profile(
         path,
         tuple(kernels(files[KERNELS])) if KERNELS in files else (),
@@ -83,28 +88,27 @@ def read(path: Path) -> Profile:
 
 
 def kernels(path: Path) -> Iterator[KernelLaunch]:
-    """The rows of kernel_details.csv."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        missing = NEEDED - set(reader.fieldnames or ())
-        if missing:
-            raise JoyError(f"no column {', '.join(sorted(missing))}", where=str(path))
-        for row in reader:
-            ratios: dict[str, float] = {}
-            for column, text in row.items():
-                unit = RATIO.match(column or "")
-                if unit:
-                    ratios[unit.group(1)] = max(ratios.get(unit.group(1), 0.0), number(text))
-            yield KernelLaunch(
-                row["Name"],
-                row["Type"],
-                row.get("Accelerator Core") or "",
-                number(row["Duration(us)"]),
-                int(number(row.get("Block Dim") or row.get("Block Num"))),
-                row.get("Input Shapes") or "",
-                row.get("Input Data Types") or "",
-                ratios,
-            )
+    """The rows of a table of launches, or of kinds: each call of these took the average."""
+    total = readers.detect(path) == "op_statistic"
+    for row in tables.rows(path, tables.TYPE, tables.TOTAL if total else tables.DURATION):
+        ratios: dict[str, float] = {}
+        for column, text in row.items():
+            unit = RATIO.match(column or "")
+            if unit:
+                ratios[unit.group(1)] = max(ratios.get(unit.group(1), 0.0), number(text))
+        kind = tables.first(row, tables.TYPE)
+        calls = max(1, int(number(row.get("Count")))) if total else 1
+        launch = KernelLaunch(
+            row.get("Name") or row.get("Op Name") or kind,
+            kind,
+            tables.first(row, tables.CORE).strip().replace(" ", "_").upper(),
+            number(tables.first(row, tables.TOTAL if total else tables.DURATION)) / calls,
+            int(number(row.get("Block Dim") or row.get("Block Num"))),
+            row.get("Input Shapes") or "",
+            row.get("Input Data Types") or "",
+            ratios,
+        )
+        yield from (launch for _ in range(calls))
 
 
 def number(text: str | None) -> float:

@@ -61,7 +61,22 @@ def place_of(chain: list[Operator]) -> Hit:
     names = "-".join(operator.op.rpartition("::")[2] for operator in chain)
     time = sum(operator.self_us / max(1, operator.calls) for operator in chain)
     place = chain[-1]
-    return Hit(names, place.where, place.module, 1, time)
+    return Hit(names, place.where, place.module, 1, time, words_of(chain))
+
+
+def words_of(chain: list[Operator]) -> dict[str, str]:
+    """What of a chain an example names: its mask and its dropout, where it has them."""
+    masked = any(matches_name(one, ("add", "sub", "masked_fill", "where")) for one in chain)
+    drops = (one for one in chain if matches_name(one, ("native_dropout", "bernoulli")))
+    dropped = next(drops, None)
+    rates = [one for one in dropped.args if isinstance(one, float)] if dropped else []
+    rate = f"{rates[0]:g}" if rates else "rate"
+    return {
+        "plus_mask": " + mask" if masked else "",
+        "attn_mask": ", attn_mask=mask" if masked else "",
+        "dropped": f"F.dropout(p, {rate})" if dropped else "p",
+        "dropout": f", dropout_p={rate}" if dropped else "",
+    }
 
 
 def fed_by(flow: Flow, call: int, names: Sequence[str]) -> bool:

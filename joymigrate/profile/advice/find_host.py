@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from joymigrate.language import Text
@@ -11,6 +12,7 @@ from joymigrate.profile.advice.advise import Hit, Subject
 from joymigrate.profile.advice.find_operators import hit, matches_name
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.capture import Operator, tensors
+from joymigrate.profile.table import EMPTY
 
 
 def detect_collector(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
@@ -111,28 +113,36 @@ def detect_optimiser_fusable(
     for entry in optimisers(subject):
         fused = classes.get(entry["class"])
         if fused and not entry.get("fused") and entry.get("tensors", 0) >= rule.limit("tensors"):
-            yield Hit(f"{entry['class']} → {fused}", calls=entry["tensors"])
+            name, own = entry["class"], f"aten::_fused_{entry['class'].lower()}_"
+            native = subject.support.judge.judge(own, EMPTY).support.supported
+            now = f"torch.optim.{name}(model.parameters(), lr=lr)"
+            other = now.replace(f"torch.optim.{name}", fused)
+            better = f"{now[:-1]}, fused=True)" if native else other
+            words = {"now": now, "better": better, "fused": fused}
+            yield Hit(f"{name} → {fused}", calls=entry["tensors"], words=words)
 
 
 def detect_zeroed(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
-    """Gradients that are filled with zeros rather than dropped."""
-    tensors_ = max((e.get("tensors", 0) for e in optimisers(subject)), default=0)
+    """Gradients filled with zeros rather than dropped: tensors of the shapes that are updated.
+
+    Masks, counters, and what a module's constructor fills have other shapes, or are a small part.
+    """
+    updated = shapes_of(o for o in subject.capture.operators if o.phase == "optimiser")
     groups: dict[str | None, list[Operator]] = {}
     for operator in subject.capture.operators:
-        if (
-            matches_name(operator, ("zero_", "_foreach_zero_", "fill_"))
-            and operator.phase == "other"
-        ):
+        if matches_name(operator, ("zero_", "_foreach_zero_")) and operator.phase == "other":
             groups.setdefault(operator.where, []).append(operator)
     for group in groups.values():
-        filled = sum(o.calls * max(1, len(list(o.tensors()))) for o in group)
-        if tensors_ and filled >= rule.limit("share") * tensors_:
-            yield Hit(
-                Text("{filled} gradients filled with zeros", filled=filled),
-                group[0].where,
-                None,
-                filled,
-            )
+        found = shapes_of(group) & updated
+        if found and sum(map(prod, found)) >= rule.limit("share") * sum(map(prod, updated)):
+            filled = sum(o.calls * max(1, len(list(o.tensors()))) for o in group)
+            what = Text("{filled} gradients filled with zeros", filled=filled)
+            yield Hit(what, group[0].where, None, filled)
+
+
+def shapes_of(operators: Iterable[Operator]) -> set[tuple[int, ...]]:
+    """The shapes of their tensors, numbers left out."""
+    return {tuple(t["shape"]) for o in operators for t in o.tensors() if t["shape"]}
 
 
 def detect_transfer(subject: Subject, rule: AdviceRule, *, direction: str) -> Iterator[Hit]:

@@ -1,7 +1,12 @@
-"""Tables that Ascend's profiler writes: `kernel_details.csv` and `op_statistic.csv`.
+"""Tables (CSV) that profilers write, told by their columns under any file name.
 
-Their rows are kernels of the chip, not torch's operators. What ran on the chip is there; what ran
-on its own processor (AI_CPU) ran slowly, and is told apart by `core`.
+Rows of a chip's own profiler are kernels that ran on the chip, not torch's operators; what ran on
+its own processor (AI_CPU) is told apart by `core`. Rows of other profilers are kernels that belong
+to no operator. Columns as in these documents:
+kernel_details, op_summary, op_statistic: CANN 8.0 and 8.5 "Profiling", op_summary (Task Type, Task
+Start Time(us), Task Duration(us)), op_statistic (OP Type, Core Type, Count, Total Time(us));
+nsys stats: Nsight Systems "Analysis Guide", cuda_gpu_kern_sum (nanoseconds unless told otherwise);
+rocprofv3: ROCprofiler-SDK "Kernel naming and filtering", kernel_trace.csv.
 """
 
 from __future__ import annotations
@@ -27,6 +32,9 @@ TYPE = ("Type", "OP Type", "Op Type")
 CORE = ("Accelerator Core", "Core Type", "Task Type")
 DURATION = ("Duration(us)", "Task Duration(us)")
 TOTAL = ("Total Time(us)",)
+START = ("Start Time(us)", "Task Start Time(us)")
+NAME, SUM, TIMES = ("Name",), ("Total Time (ns)",), ("Instances",)
+TRACED, BEGIN, END = ("Kernel_Name",), ("Start_Timestamp",), ("End_Timestamp",)
 
 
 def read_details(path: Path) -> Trace:
@@ -43,6 +51,51 @@ def read_statistic(path: Path) -> Trace:
     for row in rows(path, TYPE, TOTAL):
         table.add(row, number(first(row, TOTAL)), number(row.get("Count")), EMPTY)
     return table.trace()
+
+
+def read_kernel_sum(path: Path) -> Trace:
+    """`nsys stats --report cuda_gpu_kern_sum --format csv`: one row per kernel."""
+    work = LooseTable(path, "nsys_stats")
+    for row in rows(path, NAME, SUM, TIMES):
+        work.add(first(row, NAME), 0.0, number(first(row, SUM)), number(first(row, TIMES)))
+    return work.trace()
+
+
+def read_kernel_trace(path: Path) -> Trace:
+    """rocprofv3's `kernel_trace.csv`: one row per launch."""
+    work = LooseTable(path, "rocprof")
+    for row in rows(path, TRACED, BEGIN, END):
+        begin, end = number(first(row, BEGIN)), number(first(row, END))
+        ns = end - begin if begin is not None and end is not None else None
+        work.add(first(row, TRACED), (begin or 0.0) / 1e3, ns, 1)
+    return work.trace()
+
+
+class LooseTable:
+    """Rows that are kernels of nobody's: what they compute is known by their names at most."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self.path, self.kind = path, kind
+        self.binder = Binder(OpTable())
+        self.bad = 0
+
+    def add(self, name: str, ts: float, ns: float | None, calls: float | None) -> None:
+        """Take one row in. One without a name, a time or calls is counted as bad."""
+        if not name or ns is None or ns < 0 or calls is None:
+            self.bad += 1
+            return
+        self.binder.work.add(name, "", ts, ns / 1e3, calls=int(calls))
+
+    def trace(self) -> Trace:
+        """The rows as a trace."""
+        if not len(self.binder.work):
+            raise JoyError("no kernels in this table", where=str(self.path))
+        notes = ["rows are kernels; nothing in them tells which operator launched them"]
+        if self.bad:
+            notes.append(f"{self.bad} rows could not be read and were left out")
+        return Trace(
+            self.path, self.kind, self.binder.table, notes=tuple(notes), **self.binder.bind()
+        )
 
 
 class KernelTable:
@@ -62,7 +115,7 @@ class KernelTable:
         if us is None or us < 0 or calls is None or not kind:
             self.bad += 1
             return
-        ts = number(row.get("Start Time(us)")) or 0.0
+        ts = number(first(row, START)) or 0.0
         added = self.table.add(
             self.table.name_id(f"{NAMESPACE}::{kind}"),
             signature=self.table.signature_id(signature),
@@ -124,17 +177,24 @@ def signature_of(row: dict[str, str]) -> Signature:
 
 
 def kind_of(start: bytes, text: str) -> str:
-    """The kind of a CSV, from its first line; empty for an unknown one."""
+    """The kind of a table, from the columns in its first line; empty for an unknown one."""
     try:
         columns = set(next(csv.reader([text.partition("\n")[0]]), []))
     except csv.Error:  # a lone carriage return: no table
         return ""
-    if not columns & set(TYPE):
-        return ""
-    if columns & set(DURATION):
-        return "kernel_details"
-    return "op_statistic" if columns & set(TOTAL) else ""
+    return next((k for k, needed in KINDS.items() if all(columns & set(n) for n in needed)), "")
 
 
+KINDS = {
+    "kernel_details": (TYPE, DURATION),
+    "op_statistic": (TYPE, TOTAL),
+    "nsys_stats": (NAME, SUM, TIMES),
+    "rocprof": (TRACED, BEGIN, END),
+}
 RANK = 10
-READERS = {"kernel_details": read_details, "op_statistic": read_statistic}
+READERS = {
+    "kernel_details": read_details,
+    "op_statistic": read_statistic,
+    "nsys_stats": read_kernel_sum,
+    "rocprof": read_kernel_trace,
+}
