@@ -227,3 +227,10 @@ def test_every_operator_has_a_name_in_generated_code() -> None:
     paths = [emit.path_of(known.function) for known in operators.OPERATORS.values()]
     assert all(path.count(".") == 1 for path in paths)
     assert max(Counter(paths).values()) <= 4  # aliases of one operator
+
+
+@pytest.mark.parametrize(("text", "equal"), [(b"none", True), (b"nine", False)])
+def test_texts_of_one_length_compare_as_texts(text: bytes, equal: bool) -> None:
+    theirs = np.array([b"none"])  # as TensorFlow gives a constant: of one length
+    found = convert.compare_values("a:0", "Reshape", theirs, np.array([text], dtype=object))
+    assert (found.difference == 0.0) == equal
