@@ -1,6 +1,6 @@
 """Whether a waiting job may start now, and where: limits, free cards, and cards held for another.
 
-Starts nothing. What it remembers (sizes that fitted nowhere) lasts until `reopen`.
+Starts nothing. What it remembers holds for one version of the state, the quotas or the holds.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ import numpy as np
 
 from joymigrate.run.cluster import quota
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Settings
+from joymigrate.run.cluster.fits import free_of
 from joymigrate.run.cluster.jobs import Job
 from joymigrate.run.cluster.place import NO_ROOM, Flags, Placer
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.shape import Shape
 from joymigrate.run.cluster.state import Ints, Placement, Pool, State
 
+MOST_MASKS = 32  # unions of holds that are remembered
+HELD = Refusal("held", {"head": "", "until": ""})  # the judge says for whom
 NODES_PER_HOLD = 5  # with a hold for fewer nodes, what is held lets little new through
 MOST_KINDS = 64  # combinations of kinds of nodes that are looked through for a job
 
@@ -45,16 +48,15 @@ class Admission:
         self.quotas = quotas
         self.placer = placer
         self.settings = settings
-        self.holds: list[CardHold] = []
+        self.holds: tuple[CardHold, ...] = ()
         self._kind_of = [quotas.number[node.kind.name] for node in state.nodes]
         self._expected: dict[int, dict[int, float] | None] = {}
-        self._walls: dict[Pool, list[tuple[int, int, tuple[CardHold, ...]]]] = {}
+        self._claims: dict[int, tuple[int, bool]] = {}
+        self._room: tuple[int, dict[tuple[Any, ...], int]] = (-1, {})
+        self._covered: tuple[tuple[CardHold, ...], dict[int, bool]] = ((), {})
+        self._meets: dict[tuple[CardHold, int], bool] = {}
+        self._masks: dict[tuple[CardHold, ...], Ints] = {}
         self._nodes: dict[frozenset[Pool], Flags] = {}
-        self._nodes_of_group: dict[int, Flags] = {}
-
-    def reopen(self) -> None:
-        """Something was given back: what fitted nowhere may fit now."""
-        self._walls.clear()
 
     def admit(self, entry: Entry, now: float) -> Placement | Refusal:
         """A placement inside all limits, or the one reason why not."""
@@ -66,9 +68,11 @@ class Admission:
 
     def _admit(self, entry: Entry, now: float) -> Placement | Refusal:
         job = entry.job
-        never = self.never(entry)
-        if never is not None:
-            return never
+        if entry.possible is not job:
+            never = self.never(entry)
+            if never is not None:
+                return never
+            entry.possible = job
         expected = self.expected_use(entry)
         if expected is not None and len(job.tasks) == 1:
             shapes = self.placer.shapes(job, job.tasks[0])
@@ -150,8 +154,13 @@ class Admission:
         return self.limits(job, self.use(job, placed)) or placed
 
     def _same_kinds(self, job: Job) -> bool:
-        """Whether every pod's kind was known before placing (each task names one kind)."""
-        return all(len(task.kinds) == 1 for task in job.tasks)
+        """Whether every pod's kind is known before placing: each task has one kind of nodes."""
+        for task in job.tasks:
+            if len(task.kinds) != 1:
+                shapes = self.placer.shapes(job, task)
+                if isinstance(shapes, Refusal) or len(shapes) != 1 or not shapes[0].pool.one_kind:
+                    return False
+        return True
 
     def free_by_kind(self) -> dict[int, float]:
         """Free cards per kind number (kinds are numbered in order of appearance everywhere)."""
@@ -162,16 +171,16 @@ class Admission:
         job = entry.job
         account = self.quotas.account(job.queue)
         use = self.expected_use(entry) if account.declared else None
-        claims = use is not None and self.quotas.guaranteed(job.queue, use)
+        claims = use is not None and self._guaranteed(entry, use)
         starves = self.settings.order == "submission" or job.minutes is None
         late = starves and now - entry.since > self.settings.patience
         return (not claims, not late, -account.queue.priority, -job.priority)
 
     def hold_for(self, entry: Entry, now: float) -> Ints | None:
         """The cards that this job must leave alone: held for its class or a higher."""
-        return together(self.binding(entry, now))
+        return self.together(self.binding(entry, now))
 
-    def binding(self, entry: Entry, now: float) -> list[CardHold]:
+    def binding(self, entry: Entry, now: float) -> tuple[CardHold, ...]:
         """The holds that this job must respect."""
         others = [
             hold
@@ -179,9 +188,9 @@ class Admission:
             if hold.entry.number != entry.number and not in_time(entry, hold, now)
         ]
         if not others:
-            return []
+            return ()
         mine = self.rank(entry, now)
-        return [hold for hold in others if not mine < self.rank(hold.entry, now)]
+        return tuple(hold for hold in others if not mine < self.rank(hold.entry, now))
 
     def broken(self, entry: Entry, placement: Placement, now: float) -> list[CardHold]:
         """The holds whose cards this start takes for longer than they are to spare."""
@@ -230,9 +239,16 @@ class Admission:
         """Whether as many jobs as may have cards held on nodes that this job could use do."""
         if not self.holds:
             return False
-        if entry.group not in self._nodes_of_group:
-            self._nodes_of_group[entry.group] = self.nodes_of(entry.job)
-        mine = self._nodes_of_group[entry.group]
+        if self._covered[0] != self.holds:
+            self._covered = self.holds, {}
+            self._meets = {key: met for key, met in self._meets.items() if key[0] in self.holds}
+        known = self._covered[1]
+        if entry.group not in known:
+            known[entry.group] = self._covers(entry)
+        return known[entry.group]
+
+    def _covers(self, entry: Entry) -> bool:
+        mine = self.nodes_of(entry.job)
         there = self.holds_on(mine)
         if any(hold.until == NEVER for hold in there):
             return True  # nobody knows for how long it takes cards from all others
@@ -240,22 +256,27 @@ class Admission:
 
     def holds_on(self, nodes: Flags) -> list[CardHold]:
         """The holds for jobs that could use one of these nodes."""
-        return [hold for hold in self.holds if bool((hold.nodes & nodes).any())]
+        found = []
+        for hold in self.holds:  # most jobs may use the same nodes: there are few different ones
+            key = hold, id(nodes)
+            if key not in self._meets:
+                self._meets[key] = bool((hold.nodes & nodes).any())
+            if self._meets[key]:
+                found.append(hold)
+        return found
 
     def _place_beside_hold(self, entry: Entry, now: float) -> Placement | Refusal:
         """Place; when only held cards would do, say for whom they are kept."""
         holds = self.binding(entry, now)
-        if self._walled(entry, holds):
-            return NO_ROOM
-        placed = self.placer.place(entry.job, together(holds))
-        if not isinstance(placed, Refusal) or placed.permanent:
+        placed: Placement | Refusal = NO_ROOM
+        if not self.too_few(entry, holds):
+            placed = self.placer.place(entry.job, self.together(holds))
+            if not isinstance(placed, Refusal) or placed.permanent:
+                return placed
+        if not holds or self.too_few(entry, ()):
             return placed
-        if holds and not self._walled(entry, ()):
-            if not isinstance(self.placer.place(entry.job), Refusal):
-                return self._held(entry, holds, now)
-            self._wall(entry, ())
-        self._wall(entry, holds)
-        return placed
+        bare = self.placer.place(entry.job)
+        return placed if isinstance(bare, Refusal) else self._held(entry, holds, now)
 
     def named(self, entry: Entry, refusal: Refusal, now: float) -> Refusal:
         """A refusal that says for whom the free cards are kept that it leaves out."""
@@ -268,8 +289,10 @@ class Admission:
 
     def _held(self, entry: Entry, binding: Sequence[CardHold], now: float) -> Refusal:
         """For whom the cards are held that this job would have: one hold where one is enough."""
+        if not self.explain:
+            return HELD
         for hold in binding:
-            rest = together([other for other in binding if other is not hold])
+            rest = self.together(tuple(other for other in binding if other is not hold))
             if not isinstance(self.placer.place(entry.job, rest), Refusal):
                 binding = [hold]
                 break
@@ -278,42 +301,46 @@ class Admission:
         heads = " and ".join(hold.entry.job.name for hold in binding)
         return Refusal("held", {"head": heads, "until": when})
 
-    def _plain(self, entry: Entry) -> tuple[Pool, int, int] | None:
-        """Pool, pods and cards of a job whose failing says something about larger ones."""
+    def too_few(self, entry: Entry, holds: tuple[CardHold, ...]) -> bool:
+        """Whether the free cards alone, without these, hold too few of the job's pods on any kind.
+
+        A look that all jobs of one size share; CPU, leaves and the like may make it fewer still.
+        """
         job = entry.job
-        if len(job.tasks) > 1 or job.sp_block or job.leaf == "one" or job.numa == "one":
-            return None
-        task = job.tasks[0]
-        shapes = self.placer.shapes(job, task)
-        if isinstance(shapes, Refusal) or len(shapes) > 1 or not task.cards:
-            return None
-        pool = shapes[0].pool
-        return (pool, task.pods, task.cards) if pool.kind.rule == "count" else None
-
-    def _wall(self, entry: Entry, holds: Sequence[CardHold]) -> None:
-        """Remember that this many pods of this size fit nowhere until something is given back."""
-        plain = self._plain(entry)
-        task = entry.job.tasks[0]
-        if plain is not None and not task.cpu_milli and not task.memory_mib:
-            self._walls.setdefault(plain[0], []).append((*plain[1:], tuple(holds)))
-
-    def _walled(self, entry: Entry, holds: Sequence[CardHold]) -> bool:
-        """Whether a request no larger has failed since, with no more cards held against it."""
-        if self.explain:
+        if self.explain or len(job.tasks) > 1 or not job.tasks[0].cards:
             return False
-        if entry.job.cards > sum(self.state.kind_free) and not self._shares(entry.job):
-            return True
-        plain = self._plain(entry)
-        if plain is None:
-            return False
-        respected = {id(hold) for hold in holds}
-        return any(
-            pods <= plain[1] and cards_ <= plain[2] and all(id(hold) in respected for hold in held)
-            for pods, cards_, held in self._walls.get(plain[0], ())
+        shapes = self.placer.shapes(job, job.tasks[0])
+        return not isinstance(shapes, Refusal) and all(
+            self._room_for(shape, holds) < shape.task.pods for shape in shapes
         )
 
-    def _shares(self, job: Job) -> bool:
-        return any(task.milli for task in job.tasks)
+    def _room_for(self, shape: Shape, holds: tuple[CardHold, ...]) -> int:
+        """Pods of this size that the free cards of a pool hold, without those held."""
+        if not shape.task.cards:
+            return shape.task.pods
+        if self._room[0] != self.state.version:
+            self._room = self.state.version, {}
+        known, key = self._room[1], (shape.pool, id(shape.choice), holds)
+        if key not in known:
+            free = free_of(self.state, shape.pool, self.together(holds))
+            known[key] = int(shape.choice.fits[free].sum())
+        return known[key]
+
+    def together(self, holds: tuple[CardHold, ...]) -> Ints | None:
+        """All cards of these holds, per node; None where there are none."""
+        if holds and holds not in self._masks:
+            if len(self._masks) > MOST_MASKS:
+                self._masks.clear()
+            self._masks[holds] = np.bitwise_or.reduce([hold.mask for hold in holds])
+        return self._masks[holds] if holds else None
+
+    def _guaranteed(self, entry: Entry, use: dict[int, float]) -> bool:
+        """Whether a job stays inside its queue's MIN; remembered until somebody's use changes."""
+        known = self._claims.get(entry.group)
+        if known is None or known[0] != self.quotas.version:
+            known = self.quotas.version, self.quotas.guaranteed(entry.job.queue, use)
+            self._claims[entry.group] = known
+        return known[1]
 
     def use(self, job: Job, placement: Placement) -> dict[int, float]:
         """Cards per kind of a placed job."""
@@ -341,13 +368,3 @@ def in_time(entry: Entry, hold: CardHold, now: float) -> bool:
     """Whether a job that starts now ends before these held cards are needed, as far as known."""
     bound_s = entry.bound_s
     return hold.until != NEVER and bound_s is not None and now + bound_s <= hold.until
-
-
-def together(holds: Sequence[CardHold]) -> Ints | None:
-    """All cards of these holds, per node; None where there are none."""
-    if not holds:
-        return None
-    mask = holds[0].mask
-    for hold in holds[1:]:
-        mask = mask | hold.mask
-    return mask

@@ -123,7 +123,7 @@ class Allocations:
         """The state as if these jobs had given everything back, for the time of the block."""
         slots = self.rows[SLOT, : self.used]
         mine = self.rows[:, : self.used][:, gone[slots] & (slots >= 0)]
-        kept = (state.idle, state.free, state.share, state.cpu, state.memory)
+        kept = (state.idle, state.free, state.share, state.cpu, state.memory, state.version)
         whole = mine[:, mine[MILLI] == 0] if mine[MILLI].any() else mine
         back = np.bincount(whole[NODE], weights=whole[MASK], minlength=len(state.idle))
         # Masks of one node are disjoint: their sum is their union, exact in a double.
@@ -140,7 +140,8 @@ class Allocations:
             np.add.at(state.cpu, mine[NODE], mine[CPU])
             np.add.at(state.memory, mine[NODE], mine[MEMORY])
         state.idle, state.free = idle, idle & state.usable
+        state.renew()
         try:
             yield
         finally:
-            state.idle, state.free, state.share, state.cpu, state.memory = kept
+            state.idle, state.free, state.share, state.cpu, state.memory, state.version = kept

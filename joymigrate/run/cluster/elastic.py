@@ -18,11 +18,6 @@ from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.state import Grant, Placement
 
 
-def is_elastic(job: Job) -> bool:
-    """Whether a job, as it was submitted, may run on fewer pods."""
-    return len(job.tasks) == 1 and 0 < job.min_pods < job.pods
-
-
 def of_size(whole: Job, pods: int, minutes: float | None) -> Job:
     """A job on so many of its pods, which then takes so long."""
     return replace(whole, tasks=(replace(whole.tasks[0], pods=pods),), minutes=minutes)
@@ -31,7 +26,7 @@ def of_size(whole: Job, pods: int, minutes: float | None) -> Job:
 def spare_pods(run: Running) -> int:
     """Pods that a running job can do without."""
     whole = run.entry.whole or run.entry.job
-    return max(0, len(run.placement) - whole.min_pods) if is_elastic(whole) else 0
+    return max(0, len(run.placement) - whole.min_pods) if whole.elastic else 0
 
 
 class Resizing(Outages):
@@ -53,7 +48,7 @@ class Resizing(Outages):
 
     def _start_smaller(self, entry: Entry, actions: list[Action]) -> bool:
         """Start an elastic job on as many pods as fit now; whether it did."""
-        if not (self.settings.elastic and is_elastic(entry.job)):
+        if not (self.settings.elastic and entry.job.elastic):
             return False
         low, high = entry.job.min_pods, entry.job.pods - 1
         best: tuple[Entry, Placement] | None = None
@@ -95,7 +90,7 @@ class Resizing(Outages):
         ]
         if not shrinkable:
             return False
-        sized = self._sized(entry, job.min_pods) if is_elastic(job) else entry
+        sized = self._sized(entry, job.min_pods) if job.elastic else entry
         shrinkable.sort(key=lambda run: (run.entry.job.priority, -spare_pods(run), run.started))
         units = [
             (run.entry.job.name, grant)

@@ -59,6 +59,7 @@ class Entry:
     expected_s: float | None = None  # what its like has run, where it states no run time
     high_s: float | None = None  # what nine of ten of its like did not exceed
     whole: Job | None = None  # as it was submitted, while an elastic job runs in another size
+    possible: Job | None = None  # the job as which it was found not to be refused for good
 
     @property
     def run_s(self) -> float:

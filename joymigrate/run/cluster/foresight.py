@@ -325,6 +325,6 @@ def clone(scheduler: Scheduler) -> Scheduler:
         share(run.entry.job, run.placement)
     share(*scheduler.quotas.kinds, *scheduler.refused.values())
     for placer in (scheduler.placer, scheduler.explainer, scheduler.guess):
-        share(*placer.compiled())
+        share(placer.known, *placer.compiled())
     share(NO_ROOM, *scheduler.history.values())
     return copy.deepcopy(scheduler, shared)

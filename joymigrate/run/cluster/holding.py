@@ -6,7 +6,6 @@ import bisect
 from collections.abc import Sequence
 
 from joymigrate.run.cluster import reservation
-from joymigrate.run.cluster.admission import together
 from joymigrate.run.cluster.allocations import Allocations
 from joymigrate.run.cluster.elastic import Resizing
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry
@@ -52,7 +51,7 @@ class Holding(Resizing):
             self.allocations.expect(name, run.expected)
             self._note_ends(run.placement)
         parts = (self.state, self.allocations, self.guess, entry.job)
-        room = reservation.earliest(*parts, together(holds))
+        room = reservation.earliest(*parts, self.admission.together(holds))
         if room is None:
             return
         if not room.stated and self._now - entry.since < self.settings.hold_blind_after:
@@ -62,7 +61,7 @@ class Holding(Resizing):
         if room.until == NEVER and self.admission.holds_on(nodes):
             return  # beside others only for a time that is known
         self._groups[entry.group].promise(entry)
-        self.admission.holds.append(CardHold(entry, mask, room.until, nodes))
+        self.admission.holds = (*holds, CardHold(entry, mask, room.until, nodes))
 
 
 def holds_met(entry: Entry, ends: Sequence[float], now: float) -> int:

@@ -92,6 +92,11 @@ class Job:
         return sum(task.pods for task in self.tasks)
 
     @property
+    def elastic(self) -> bool:
+        """Whether it may run on fewer pods, as it was submitted."""
+        return len(self.tasks) == 1 and 0 < self.min_pods < self.pods
+
+    @property
     def cards(self) -> float:
         """Cards of all pods, counting shares."""
         return sum(task.card_share for task in self.tasks)

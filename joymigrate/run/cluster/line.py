@@ -24,21 +24,26 @@ class Line:
         self.entries: list[Entry] = []
         self.settings = settings
         self._times: Floats | None = None
-        self._first: tuple[float, Entry] | None = None  # whose turn it was, and when
+        self.elastic = 0  # of them
+        # Whose turn it is, between which times nobody of those here comes before it.
+        self._first: tuple[float, float, Entry] | None = None
 
     def add(self, entry: Entry) -> None:
         """A job begins to wait."""
+        self.elastic += entry.job.elastic
         at = bisect.bisect_left(self.entries, entry)
         self.entries.insert(at, entry)
-        self._first = None
+        self._first = self._still(entry)
         if self._times is not None:
             self._times = np.insert(self._times, at, self._times_of(entry), axis=1)
 
     def remove(self, entry: Entry) -> None:
         """A job waits no longer."""
+        self.elastic -= entry.job.elastic
         at = bisect.bisect_left(self.entries, entry)
         del self.entries[at]
-        self._first = None
+        if self._first is not None and self._first[2] is entry:
+            self._first = None
         if self._times is not None:
             self._times = np.delete(self._times, at, axis=1)
 
@@ -49,9 +54,36 @@ class Line:
 
     def first(self, now: float) -> Entry:
         """Whose turn it is at `now` (seconds)."""
-        if self._first is None or self._first[0] != now:
-            self._first = now, self.entries[int(self._urgency(now).argmax())]
-        return self._first[1]
+        if self._first is None or not self._first[0] <= now < self._first[1]:
+            urgency = self._urgency(now)
+            at = int(urgency.argmax())
+            self._first = now, self._until(now, urgency, at), self.entries[at]
+        return self._first[2]
+
+    def _still(self, entry: Entry) -> tuple[float, float, Entry] | None:
+        """Whose turn it stays beside a new one that can never come before it; None: not known."""
+        if self._first is None:
+            return None
+        begin, until, first = self._first
+        submitted, run_s, late_after, _ = self._times_of(entry)
+        later = submitted >= first.submitted and run_s >= first.run_s
+        if not run_s or entry < first or not (later or self.settings.order == "submission"):
+            return None
+        return begin, min(until, late_after), first
+
+    def _until(self, now: float, urgency: Floats, at: int) -> float:
+        """Until when the first one stays it: urgencies grow evenly, and some become late."""
+        _, run_s, late_after, _ = self._known()
+        late = late_after[late_after >= now]
+        until = float(late.min(initial=NEVER))
+        if self.settings.order == "submission" or urgency[at] == NEVER:
+            return until
+        rate = 1 / np.maximum(run_s, 1e-9) ** 2
+        faster = rate > rate[at]
+        behind = urgency[at] - urgency[faster]
+        # A little early, for rounding: then it is looked at again.
+        meets = now + 0.999 * behind / (rate[faster] - rate[at])
+        return min(until, float(meets.min(initial=NEVER)))
 
     def in_order(self, now: float, within_s: float | None = None) -> list[Entry]:
         """All of them, or those known to be over in `within_s` seconds; the first one first."""

@@ -42,7 +42,7 @@ class Outages(WaitingJobs):
         kept = int(self.state.usable[number]) & ~mask
         self.state.set_usable(number, kept, failed is not None and bool(self.state.ready[number]))
         self._reopen()
-        self.admission.holds.clear()
+        self.admission.holds = ()
         return actions
 
     def _back(self, event: NodeBack) -> None:

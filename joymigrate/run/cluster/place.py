@@ -35,6 +35,7 @@ NO_ROOM = Refusal("none")
 Flags = NDArray[np.bool_]
 Part = tuple[Ints, int]  # positions in a pool, and how many pods go there
 Allowed = Callable[[Placement], bool]
+MOST_KNOWN = 100_000  # tasks
 EFFORT = 256  # placements of a task that are tried until a gang of several tasks fits, or not
 
 
@@ -49,6 +50,8 @@ class Placer:
         self.policy = policy
         self.terse = terse
         self._shapes: dict[tuple[Any, ...], list[Shape] | Refusal] = {}
+        # The same by the task itself, which spares comparing it with others.
+        self.known: dict[int, tuple[PodGroup, Any, list[Shape] | Refusal]] = {}
 
     def compiled(self) -> list[Shape]:
         """The shapes that are remembered; they never change."""
@@ -165,11 +168,18 @@ class Placer:
         """The task against each pool that may take it, or why none ever can."""
         queue = job.queue if self.state.reserved else ""
         single = len(job.tasks) == 1  # one leaf is then found task by task, or for all of them
-        rules = (job.sp_block, job.leaf, job.numa, job.superpod)
-        key = (task, queue, job.pods > 1, single, *rules)
+        gang = task.pods > 1 if single else job.pods > 1
+        rules = (queue, gang, single, job.sp_block, job.leaf, job.numa, job.superpod)
+        seen = self.known.get(id(task))
+        if seen is not None and seen[0] is task and seen[1] == rules:
+            return seen[2]
+        key = (task, *rules)
         found = self._shapes.get(key)
         if found is None:
             found = self._shapes[key] = compile_shapes(self.state, job, task)
+        if len(self.known) >= MOST_KNOWN:
+            self.known.clear()
+        self.known[id(task)] = task, rules, found
         return found
 
     def _place_task(self, job: Job, task: PodGroup, hold: Ints | None) -> Placement | Refusal:
@@ -424,12 +434,10 @@ def too_small(state: State, pool: Pool, task: PodGroup, job: Job) -> Refusal | N
     if not (task.cpu_milli or task.memory_mib):
         return None
     pods = 0
-    for number in pool.nodes:
-        node = state.nodes[int(number)]
-        cpu, memory = node.cpu_milli + node.elsewhere[0], node.memory_mib + node.elsewhere[1]
-        cpu = cpu // task.cpu_milli if task.cpu_milli else task.pods
-        memory = memory // task.memory_mib if task.memory_mib else task.pods
-        pods += min(cpu, memory)
+    for cpu, memory, nodes in pool.sizes:
+        by_cpu = cpu // task.cpu_milli if task.cpu_milli else task.pods
+        by_memory = memory // task.memory_mib if task.memory_mib else task.pods
+        pods += nodes * min(by_cpu, by_memory)
     least = job.least_pods(task)
     if pods >= least:
         return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 from joymigrate.run.cluster import eviction, quota
 from joymigrate.run.cluster.allocations import Allocations
@@ -35,6 +36,15 @@ class Preemption:
         self.running = running
         self.by_queue = by_queue
         self.kind_of = [quotas.number[node.kind.name] for node in state.nodes]
+        self.found = False  # whether the last claim could have stopped somebody
+        self.ranks: dict[str, Counter[int]] = {}  # how many jobs of each priority run, by queue
+
+    def count(self, job: Job, sign: int) -> None:
+        """A job has started (1) or ended (-1)."""
+        ranks = self.ranks.setdefault(job.queue, Counter())
+        ranks[job.priority] += sign
+        if not ranks[job.priority]:
+            del ranks[job.priority]
 
     def deal(
         self,
@@ -42,17 +52,20 @@ class Preemption:
         use: quota.Use | None,
         refused: Refusal,
         now: float,
-        hold: Ints | None = None,
+        hold: Callable[[], Ints | None] = lambda: None,
     ) -> eviction.EvictionPlan | None:
         """The running jobs to stop for this claim and where it goes then; None: it must wait.
 
-        `use` is what the claim will use, `now` the time in seconds, `hold` cards held for another.
+        `use` is what the claim will use, `now` the time in seconds; `hold` asks for the cards that
+        are held for others.
         """
         wall = str(refused.facts["queue"]) if refused.code == "max" else ""
+        self.found = False
         candidates = [] if use is None else self._candidates(entry, use, wall, now)
         if not candidates:
             return None
-        job = entry.job
+        self.found = True
+        job, held = entry.job, hold()
 
         def allowed(placed: Placement) -> bool:
             kinds = [self.kind_of[grant.node] for grant in placed]
@@ -65,7 +78,7 @@ class Preemption:
             try:
                 names = [run.entry.job.name for run in runs]
                 with self.holdings.without(self.state, self.holdings.flags(names)):
-                    placed = self.guess.place(job, hold, allowed)
+                    placed = self.guess.place(job, held, allowed)
                 return None if isinstance(placed, Refusal) else placed
             finally:
                 for run in runs:
@@ -89,7 +102,10 @@ class Preemption:
             if "never" in policy.eviction or (wall and wall not in quotas.chain(queue)):
                 continue
             by_right = entitled and "over-deserved" in policy.eviction and queue != claim.queue
-            by_rank = "lower-priority" in policy.eviction
+            lowest = min(self.ranks.get(queue, ()), default=claim.priority)
+            by_rank = "lower-priority" in policy.eviction and lowest < claim.priority
+            if not (by_right or by_rank):
+                continue
             latest = now - policy.min_runtime * 60
             found += [
                 run

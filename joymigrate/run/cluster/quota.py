@@ -72,6 +72,7 @@ class Quotas:
         self.accounts: dict[str, Account] = {}
         self._used: dict[str, float] = {}
         self._shared: list[Limit] = []
+        self.version = 0  # goes up with every change of use
         by_name = {queue.name: queue for queue in queues}
         check_tree(by_name)
         for queue in queues:
@@ -154,6 +155,7 @@ class Quotas:
 
     def add(self, name: str, use: Use, sign: int = 1) -> None:
         """Count a start (`sign` 1) or an end (-1) for a queue and its parents."""
+        self.version += 1
         for queue in self.account(name).chain:
             account = self.accounts[queue]
             for limits in (account.min, account.max, account.deserved):

@@ -27,7 +27,6 @@ from joymigrate.run.cluster.admission import Admission
 from joymigrate.run.cluster.adoption import adopt
 from joymigrate.run.cluster.allocations import Allocations
 from joymigrate.run.cluster.dependencies import Gate
-from joymigrate.run.cluster.elastic import is_elastic
 from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Running, Settings
 from joymigrate.run.cluster.events import (
     Action,
@@ -53,7 +52,8 @@ from joymigrate.run.cluster.policies import Policy
 from joymigrate.run.cluster.preemption import Preemption
 from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.reasons import Refusal
-from joymigrate.run.cluster.state import Placement, State
+from joymigrate.run.cluster.shape import Shape
+from joymigrate.run.cluster.state import Ints, Placement, State
 
 # Mended by jobs that end.
 PHYSICAL = (
@@ -117,7 +117,7 @@ class Scheduler(Holding):
         """Take in events that happened together, then decide once."""
         actions: list[Action] = []
         for event in events:
-            self._now = max(self._now, event.at)
+            before, self._now = self._now, max(self._now, event.at)
             self._shares.clear()
             match event:
                 case Submitted():
@@ -136,7 +136,8 @@ class Scheduler(Holding):
                 case NodeBack():
                     self._back(event)
                 case Tick():
-                    self._reopen()
+                    if self._due(before):
+                        self._reopen()
         self._open()
         for _ in range(CYCLES):
             decided = self._cycle()
@@ -148,6 +149,22 @@ class Scheduler(Holding):
                 break
         self._grow(actions)
         return actions
+
+    def _due(self, before: float) -> bool:
+        """Whether time alone has changed since then who may start, who may be stopped, who is late.
+
+        So that the ticks of an idle cluster ask nothing anew.
+        """
+        settings = self.settings
+        waits = (settings.patience, settings.hold_blind_after)
+        times = [entry.since + wait for entry in self.waiting.values() for wait in waits]
+        times += [hold.until for hold in self.admission.holds]
+        for queue, runs in self.by_queue.items() if self.waiting else ():
+            young = self.quotas.account(queue).queue.min_runtime * 60
+            times += [run.started + young for run in runs.values()]
+            times += [run.started + run.entry.job.resize_after * 60 for run in runs.values()]
+            times += [run.expected for run in runs.values()]
+        return any(before < at <= self._now for at in times)
 
     def _submitted(self, job: Job, past: Past | None) -> None:
         if self.entry(job.name) is not None:
@@ -197,14 +214,13 @@ class Scheduler(Holding):
         """Let go of held cards."""
         if not holds:
             return
-        self.admission.holds = [hold for hold in self.admission.holds if hold not in holds]
+        self.admission.holds = tuple(one for one in self.admission.holds if one not in holds)
         self._released = True
         self._reopen()
 
     def _reopen(self) -> None:
         """Something was given back: what has failed may fit now."""
         self._failed.clear()
-        self.admission.reopen()
 
     def _adopt(self, entry: Entry, known: bool) -> None:
         """Take over a job that already runs where its `running` says.
@@ -222,6 +238,7 @@ class Scheduler(Holding):
         self.elastic.pop(name, None)
         job = run.entry.job
         del self.by_queue[job.queue][name]
+        self.claims.count(job, -1)
         half_life = self._half_life(job.queue)
         if half_life:
             key = fair.key_of(job.queue, job.user)
@@ -239,14 +256,16 @@ class Scheduler(Holding):
         A job that found no room can only find some where something was given back, and only if at
         least one of its pods fits there. Looking at a handful of nodes spares looking at all.
         """
-        self.admission.reopen()
         chain = set(self.quotas.chain(queue))
+        hopeless: dict[int, bool] = {}
         for number in list(self._failed):
             group = self._groups.get(number)
-            if group is None or self._may_start_now(self._first(group), nodes, chain):
+            if group is None or self._may_start_now(self._first(group), nodes, chain, hopeless):
                 self._failed.discard(number)
 
-    def _may_start_now(self, entry: Entry, nodes: set[int], chain: set[str]) -> bool:
+    def _may_start_now(
+        self, entry: Entry, nodes: set[int], chain: set[str], hopeless: dict[int, bool]
+    ) -> bool:
         job, code = entry.job, self._why[entry.group].code
         if code not in ("none", "held") or len(job.tasks) > 1 or not job.tasks[0].cards:
             return True
@@ -261,7 +280,14 @@ class Scheduler(Holding):
         shapes = self.placer.shapes(job, job.tasks[0])
         if isinstance(shapes, Refusal):
             return True
-        hold = self.admission.hold_for(entry, self._now)
+        if id(shapes) not in hopeless:  # the same for all that ask for such pods
+            hopeless[id(shapes)] = not self._fits_on(shapes, nodes, None)
+        if hopeless[id(shapes)]:
+            return False
+        return self._fits_on(shapes, nodes, self.admission.hold_for(entry, self._now))
+
+    def _fits_on(self, shapes: Sequence[Shape], nodes: set[int], hold: Ints | None) -> bool:
+        """Whether the free cards of one of these nodes hold a pod."""
         for node in nodes:
             free = int(self.state.free[node])
             free &= ~int(hold[node]) if hold is not None else -1
@@ -335,6 +361,8 @@ class Scheduler(Holding):
     def _try_others(self, first: Entry, group: Line, actions: list[Action]) -> bool:
         """A job behind the first one that ends before held cards are needed, or needs less CPU."""
         admission, now = self.admission, self._now
+        if not (group.elastic or self.claims.found) and admission.too_few(first, ()):
+            return False  # no other one needs fewer cards
         cards_there, longest = admission.cards_suffice(first, now), admission.longest_gap(now)
         if not (cards_there or longest):
             return False
@@ -347,7 +375,7 @@ class Scheduler(Holding):
             if entry is first or not (gap or cards_there):
                 continue
             task, met = entry.job.tasks[0], holds_met(entry, ends, now)
-            alike = not (entry.promised or is_elastic(entry.job))
+            alike = not (entry.promised or entry.job.elastic)
             if (alike or not gap) and any(
                 asks_no_less(task, other) and (not gap or met >= least) for other, least in tried
             ):
@@ -379,7 +407,7 @@ class Scheduler(Holding):
                 return None
             deal = self.claims.deal(
                 entry, self.admission.expected_use(entry), outcome, self._now,
-                self.admission.hold_for(entry, self._now),
+                lambda: self.admission.hold_for(entry, self._now),
             )  # fmt: skip
             if deal is not None:
                 self._close(entry, deal, actions)
@@ -396,10 +424,11 @@ class Scheduler(Holding):
         expected = self._expected_end(entry, began) if ends == NEVER else ends
         run = Running(entry, placement, use, began, ends, expected)
         self.running[job.name] = run
-        if is_elastic(entry.whole or job):
+        if (entry.whole or job).elastic:
             self.elastic[job.name] = run
         self._shares.pop(fair.key_of(job.queue, job.user), None)
         self.by_queue.setdefault(job.queue, {})[job.name] = run
+        self.claims.count(job, 1)
         self.allocations.add(job.name, placement, ends, expected)
         self._note_ends(placement)
         self.gate.changed = True  # `after` asks for starts

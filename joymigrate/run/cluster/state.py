@@ -8,6 +8,7 @@ Legend: N nodes in inventory order; W = 16 cards.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,8 @@ class Pool:
     spines: int
     superpods: int
     node_cards: int  # cards of the largest node
+    one_kind: bool
+    sizes: tuple[tuple[int, int, int], ...]  # CPU and memory of empty nodes, and how many of them
 
 
 class State:
@@ -102,6 +105,7 @@ class State:
         widths = np.array([node.kind.cards for node in nodes], dtype=np.int64)
         self.broken: Ints = widths - cards.count(self.present)  # absent or unhealthy cards
         self.touched: list[int] = []
+        self.version = self._last = 0  # another one for every state that there has been
         # When the last job of each node is expected to end (s, 0: none runs), and when the job
         # that a place is looked for would begin and end, where that is known.
         self.until = np.zeros(size)
@@ -112,6 +116,7 @@ class State:
 
     def take(self, placement: Sequence[Grant]) -> None:
         """Hold the cards of a placement; they must be free."""
+        self.renew()
         for grant in placement:
             node = grant.node
             self.cpu[node] -= grant.cpu_milli
@@ -125,6 +130,7 @@ class State:
 
     def give(self, placement: Sequence[Grant]) -> None:
         """Free the cards of a placement that was taken."""
+        self.renew()
         for grant in placement:
             node = grant.node
             self.cpu[node] += grant.cpu_milli
@@ -143,6 +149,7 @@ class State:
         """Change which cards of a node may be granted: health or presence changed."""
         self.usable[node] = mask if ready else 0
         self.ready[node] = ready
+        self.renew()
         self._refresh(node, int(self.idle[node]))
 
     def _refresh(self, node: int, idle: int) -> None:
@@ -197,12 +204,27 @@ class State:
             spines=spines,
             superpods=superpods,
             node_cards=max(self.nodes[i].kind.cards for i in found),
+            sizes=count_sizes([self.nodes[i] for i in found]),
+            one_kind=len({self.nodes[i].kind.name for i in found}) == 1,
         )
+
+    def renew(self) -> None:
+        """Something has changed: what was counted before does not hold."""
+        self._last += 1
+        self.version = self._last
 
     def snapshot(self) -> tuple[Ints, ...]:
         """Copies of everything that `take` and `give` change."""
         arrays = (self.idle, self.free, self.share, self.cpu, self.memory, self.leaf_free)
         return (*(array.copy() for array in arrays), np.array(self.kind_free))
+
+
+def count_sizes(nodes: Sequence[Node]) -> tuple[tuple[int, int, int], ...]:
+    """Sizes of empty nodes (thousandths of a core, MiB), each with its number of nodes."""
+    sizes = Counter(
+        (node.cpu_milli + node.elsewhere[0], node.memory_mib + node.elsewhere[1]) for node in nodes
+    )
+    return tuple((cpu, memory, number) for (cpu, memory), number in sizes.items())
 
 
 def codes(names: list[str]) -> Ints:

@@ -16,6 +16,7 @@ from joymigrate.run.cluster.events import (
     NodeLost,
     Start,
     Submitted,
+    Tick,
 )
 from joymigrate.run.cluster.foresight import Enough, foresee
 from joymigrate.run.cluster.scheduler import Scheduler
@@ -628,3 +629,19 @@ def test_a_job_goes_where_it_keeps_a_node_in_use_for_the_least_of_its_time(
         submit(run, job(name, kind, cards_per_pod=cards, minutes=ends, running=on))
     submit(run, job("new", kind, cards_per_pod=4, minutes=minutes))
     assert run.running["new"].placement[0].node == node
+
+
+def test_ticks_of_a_cluster_on_which_nothing_changes_ask_nothing_anew() -> None:
+    """Until time itself matters: after the patience a job without a run time goes first."""
+    world = Scheduler(inventory.from_data({"nodes": [{"name": "n", "kind": "gpu-8"}]}))
+    full, waits = (
+        jobs.from_data({"jobs": [{"name": name, "kind": "gpu-8", "cards_per_pod": 8}]}).jobs[0]
+        for name in ("full", "waits")
+    )
+    world.on_all([Submitted(full, 0.0), Submitted(waits, 0.0)])
+    asked = world.decisions
+    for second in range(1, 100):
+        world.on(Tick(float(second)))
+    assert world.decisions == asked
+    world.on(Tick(world.settings.hold_blind_after + 1))
+    assert world.decisions > asked

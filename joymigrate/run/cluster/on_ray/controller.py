@@ -46,6 +46,7 @@ from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.scheduler import Scheduler
 
 WATCH_S = 0.5  # between looks at Ray's nodes
+IDLE_S = 5.0  # the same, where no job runs or waits
 HEALTH_S = 60.0  # between two looks at the health of cards
 VERDICT_S = 25.0  # Ray calls a silent node dead within this time
 KILLED_S = 3.0  # a process that a dying raylet took along looks killed at first
@@ -339,7 +340,9 @@ class Controller(Answers):
 
     async def _watch_nodes(self) -> None:
         while True:
-            await asyncio.sleep(WATCH_S)
+            await asyncio.sleep(
+                WATCH_S if self.ledger.attempts or self.scheduler.waiting else IDLE_S
+            )
             try:
                 self._look_at_nodes()
                 self._follow([*self._ends_due(), Tick(time.time())])
