@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,8 +55,8 @@ def command(
     batches: str | None = typer.Option(
         None, "--batches", metavar="SIZE", help="Keep loaders' batches in up to SIZE: 512MiB."
     ),
-    twice: bool = typer.Option(
-        False, "--twice", help="Run it again, and keep which values it does not repeat (times)."
+    once: bool = typer.Option(
+        False, "--once", help="No other runs: how far rounding moves the program is not known."
     ),
     seed: str = typer.Option(
         "",
@@ -76,7 +78,7 @@ def command(
     from joymigrate.cli import _program, _switch
     from joymigrate.cli._verifying import byte_size, number_range, numbers
     from joymigrate.extras import need
-    from joymigrate.verify import session
+    from joymigrate.verify import made_files, session
     from joymigrate.verify.bundle import open_bundle
     from joymigrate.verify.settings import OPS, Settings
 
@@ -101,6 +103,7 @@ def command(
     need("torch", "torch", "safetensors", what="recording")
     resolved = _program.resolve(words)
     session.make_room(output, force)
+    before = None if once else made_files.list_files(Path.cwd(), output.resolve())
     environment = random_numbers(_program.environment(), seed, draws)
     with session.recording(settings, resolved, environment, outputs) as running:
         code = _program.run(resolved, _switch.with_start(running.environment))
@@ -112,8 +115,9 @@ def command(
             raise
         print(f"error: the program ended with exit code {code}; {error}", file=sys.stderr)
         return code
-    if twice and code == 0:
-        bundle = run_again(bundle, settings, resolved, environment, quiet)
+    if not once and code == 0:
+        with made_files.set_aside(Path.cwd(), before, output.resolve()):
+            bundle = run_again(bundle, settings, resolved, environment, outputs)
     if not quiet:
         ranks = len(bundle.ranks)
         recorded = bundle.ranks[0]
@@ -154,29 +158,47 @@ def run_again(
     settings: Settings,
     resolved: list[str],
     environment: dict[str, str],
-    quiet: bool,
+    outputs: list[str],
 ) -> Bundle:
-    """The bundle with what a second run of the program makes otherwise."""
+    """The bundle with what the program's other runs saw, every result moved by rounding. What they
+    print is the first run's again, and goes nowhere."""
     from joymigrate.cli import _program, _switch
-    from joymigrate.verify import repeats, session
+    from joymigrate.verify import again, session
     from joymigrate.verify.bundle import open_bundle
 
     with tempfile.TemporaryDirectory(prefix="joymigrate-again-") as room:
-        folder = Path(room) / "again.jmb"
-        again = replace(settings, bundle=str(folder), batches_bytes=0, arguments=())
-        with session.recording(again, resolved, environment) as running:
-            code = _program.run(resolved, _switch.with_start(running.environment))
-            running.code = code
-        if code != 0:
-            raise JoyError(
-                f"the second run of the program ended with exit code {code}",
-                where=" ".join(resolved),
-                help="the bundle of the first run is complete; record without --twice",
-            )
-        count = repeats.keep(bundle, open_bundle(folder))
-    if not quiet:
-        print(f"verify: {count} values are others in a second run", file=sys.stderr)
+        made = []
+        for number in range(1, again.RUNS + 1):
+            folder = Path(room) / f"again-{number}.jmb"
+            other = again.settings_of(settings, folder, number)
+            with session.recording(other, resolved, environment, outputs) as running, silent():
+                code = _program.run(resolved, _switch.with_start(running.environment))
+                running.code = code
+            if code != 0:
+                text = f"verify: another run of the program ended with exit code {code}: how far "
+                print(text + "rounding moves it is not known", file=sys.stderr)
+                return bundle
+            made.append(open_bundle(folder))
+        again.keep(bundle, made)
     return open_bundle(bundle.path)
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Nothing on stdout and stderr."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(number) for number in (1, 2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for number in (1, 2):
+            os.dup2(nowhere, number)
+        yield
+    finally:
+        for number, one in zip((1, 2), kept, strict=True):
+            os.dup2(one, number)
+            os.close(one)
+        os.close(nowhere)
 
 
 def level_of(name: str) -> str:

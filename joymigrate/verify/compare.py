@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.verify import (
+    again,
     files_stage,
     identity,
     module_stage,
@@ -37,6 +39,7 @@ from joymigrate.verify.folding import (
     overtaken,
 )
 from joymigrate.verify.free_stage import steps
+from joymigrate.verify.judge import Judge
 from joymigrate.verify.judgement import count_covered, judge, matches
 from joymigrate.verify.merge import merge_ranks
 from joymigrate.verify.model import (
@@ -82,12 +85,14 @@ def compare(
     processes = judge_processes(baseline, target, tolerance, pairing, found)
     steps(baseline, target, pairing, replayed, found, rest)
     judge_program(ours, theirs, replay, found, rest)
-    watched = judge_run(ours, theirs, replay, alike, found, rest.parted)
-    judge_process_runs(baseline, target, found)
+    limits = again.judge_of(ours, tolerance.judge, baseline.outputs)
+    watched = judge_run(ours, theirs, replay, alike, found, rest.parted, limits)
+    judge_process_runs(baseline, target, found, tolerance)
     curve(baseline, target, tolerance, replayed, found)
-    judge_prints(ours, theirs, watched, found)
+    judge_prints(ours, theirs, watched, found, limits)
     judge_process_prints(baseline, target, found)
-    judge_files(baseline, target, watched, found)
+    judge_files(baseline, target, watched, found, limits)
+    found.doubts += [row for row in watched.doubts if not any(r.status.failed for r in found.rows)]
     coverage = count_covered(baseline, target, pairing, replayed, tolerance, rest, found)
     verdict = judge(baseline, target, found, replayed, coverage, exit_code, rest)
     whole, left = scope.of(ours, theirs, replayed, rest, coverage, watched)
@@ -295,9 +300,10 @@ def judge_run(
     alike: bool,
     found: Findings,
     parted: float,
+    limits: Judge,
 ) -> watch_record.Watched:
     """S5W: every step of the run, where nothing before explains what departs."""
-    watched = watch_stage.judge_run(ours, theirs, replay.get("roots", {}), alike, parted)
+    watched = watch_stage.judge_run(ours, theirs, replay.get("roots", {}), alike, limits, parted)
     overtaken(found, watched.rows)
     given_before(found, watched.rows)
     watched.rows = consequences(watched.rows, found)
@@ -306,9 +312,11 @@ def judge_run(
     return watched
 
 
-def judge_prints(ours: Rank, theirs: Rank, watched: watch_record.Watched, found: Findings) -> None:
+def judge_prints(
+    ours: Rank, theirs: Rank, watched: watch_record.Watched, found: Findings, limits: Judge
+) -> None:
     """S5P: printed numbers, where nothing before explains what departs."""
-    printed = printed_stage.judge_printed(ours, theirs, watched)
+    printed = printed_stage.judge_printed(ours, theirs, limits, watched)
     watched.printed = printed.compared, printed.of
     rows = consequences(printed.rows, found)
     found.stages.append(stage(printed_stage.STAGE, rows))
@@ -316,19 +324,20 @@ def judge_prints(ours: Rank, theirs: Rank, watched: watch_record.Watched, found:
 
 
 def judge_files(
-    baseline: Bundle, target: Bundle, watched: watch_record.Watched, found: Findings
+    baseline: Bundle,
+    target: Bundle,
+    watched: watch_record.Watched,
+    found: Findings,
+    limits: Judge,
 ) -> None:
     """S5F: files that the program wrote."""
     if not baseline.outputs:
         return
-    limit = watch_stage.believe_error(watched, files_stage.MOST)
-    # Counts of right answers move by single answers where rounding flips a choice.
-    flips = watched.chooses and not watched.same_choices
-    flips = flips and printed_stage.drift(watched) >= printed_stage.CLOSE
-    text_limit = printed_stage.CHOSEN[watched.short] if flips else limit
-    files = files_stage.judge_files(baseline.outputs, target.outputs, limit, text_limit)
+    chosen = math.isfinite(watched.chosen)
+    files = files_stage.judge_files(baseline.outputs, target.outputs, limits, chosen)
     watched.files = files.compared, files.of
     watched.uncovered += files.uncovered
+    watched.doubts += [row for row in files.rows if row.reason == watch_stage.CHOSEN]
     rows = consequences(files.rows, found)
     found.stages.append(stage(files_stage.STAGE, rows))
     found.rows += rows

@@ -9,26 +9,21 @@ from typing import Any
 import numpy as np
 
 from joymigrate.language import Text
+from joymigrate.verify.judge import Judge, Key, Series
 from joymigrate.verify.model import Difference, Phase, Status
-from joymigrate.verify.text_numbers import columns, errors
-from joymigrate.verify.watch_stage import first_only
+from joymigrate.verify.text_numbers import columns, distances
+from joymigrate.verify.watch_stage import ALONE, CHOSEN, UNTOLD, first_only
 from joymigrate.verify.written_files import MOST_FILES
 
 STAGE = "S5F"
-# Relative distance of a result at a run's end: at most the limit of a loss curve (tolerance.yaml,
-# S6), and less where the losses of the run are closer.
-MOST = 0.02
-FLIPPED = (
-    "its numbers differ as far as choices that rounding flips may move them, or a small fault does"
-)
 
 
 @dataclass(slots=True)
 class WrittenFiles:
     """What was judged of the files, and what was not."""
 
-    limit: float
-    text_limit: float
+    judge: Judge
+    chosen: bool = False  # the program may have chosen otherwise by rounding
     rows: list[Difference] = field(default_factory=list)
     uncovered: list[dict[str, Any]] = field(default_factory=list)
     compared: int = 0
@@ -42,15 +37,10 @@ class WrittenFiles:
 
 
 def judge_files(
-    ours: Mapping[str, Any],
-    theirs: Mapping[str, Any],
-    limit: float = MOST,
-    text_limit: float | None = None,
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], judge: Judge, chosen: bool = False
 ) -> WrittenFiles:
-    """Every file of the baseline by the target's of the same name. `limit` is the largest relative
-    distance that rounding is believed to make; numbers in text that are farther apart, up to
-    `text_limit`, are not judged."""
-    made = WrittenFiles(limit, text_limit or limit)
+    """Every file of the baseline by the target's of the same name."""
+    made = WrittenFiles(judge, chosen)
     a, b = ours.get("files", {}), theirs.get("files", {})
     made.of = len(a)
     matched = ours.get("matched", {})
@@ -86,7 +76,7 @@ def of_file(
         reason = Text("{golden} became {target}", golden=mine["kind"], target=other["kind"])
         yield row(name, "", Status.FAIL, None, reason, order)
     elif mine["kind"] == "arrays":
-        yield from of_arrays(name, mine["arrays"], other["arrays"], order, made.limit)
+        yield from of_arrays(name, mine["arrays"], other["arrays"], order, made)
     elif mine["kind"] == "text":
         yield from of_text(name, mine["lines"], other["lines"], order, made)
     elif mine.get("sha256") and mine.get("sha256") == other.get("sha256"):
@@ -98,7 +88,7 @@ def of_file(
 
 
 def of_arrays(
-    name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], order: int, limit: float
+    name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], order: int, made: WrittenFiles
 ) -> Iterator[Difference]:
     """Arrays by their names."""
     for key, mine in ours.items():
@@ -122,7 +112,7 @@ def of_arrays(
             )
             yield row(name, key, Status.FAIL, None, words, order)
         else:
-            yield judge_distance(name, key, distance(mine, other), order, limit)
+            yield from judge_distance(name, key, distance(mine, other), order, made)
     for key in theirs.keys() - ours.keys():
         yield row(name, key, Status.WARN, None, "only the target's file has this array", order)
 
@@ -144,7 +134,6 @@ def of_text(
         yield row(name, "lines", Status.FAIL, None, words, order)
         return
     mine, other = columns(ours), columns(theirs)
-    measured = {column for column in mine if column.measures}
     words_differ = {c.template for c in mine} != {c.template for c in other}
     plain = [(a, b) for a, b in zip(ours, theirs, strict=True) if not has_number(a) and a != b]
     if words_differ or plain:
@@ -152,14 +141,43 @@ def of_text(
         words = Text("the words differ {at}", at=at)
         yield row(name, "text", Status.FAIL, None, words, order)
         return
-    worst = 0.0
-    for column, numbers in mine.items():
-        if column not in measured:
-            worst = max([worst, *errors(numbers, other[column], rounded=False)])
-    if made.limit < worst <= made.text_limit:
-        made.leave_out(name, FLIPPED)  # no pass, and no failure
-        return
-    yield judge_distance(name, "numbers", min(worst, 1e300), order, made.limit)
+    yield from judge_distance(name, "numbers", number_distance(ours, theirs), order, made)
+
+
+def number_distance(ours: list[str], theirs: list[str]) -> float:
+    """The largest relative distance of two texts' numbers."""
+    mine, other = columns(ours), columns(theirs)
+    found = [
+        error
+        for column, numbers in mine.items()
+        if not column.measures and column in other
+        for _, error in distances(numbers, other[column], rounded=False).points
+    ]
+    return min(max(found, default=0.0), 1e300)
+
+
+def observe_files(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[Key, Series]:
+    """How far every file is from the baseline's, array by array."""
+    found: dict[Key, Series] = {}
+    there = theirs.get("files", {})
+    for name, mine in ours.get("files", {}).items():
+        other = there.get(name, {})
+        if mine["kind"] != other.get("kind"):
+            continue
+        if mine["kind"] == "text":
+            found["file", f"{name} numbers"] = single(
+                number_distance(mine["lines"], other["lines"])
+            )
+        for key, array in mine.get("arrays", {}).items():
+            twin = other["arrays"].get(key, {})
+            if "sketch" in array and "sketch" in twin:
+                found["file", f"{name} {key}"] = single(distance(array, twin))
+    return found
+
+
+def single(error: float) -> Series:
+    """A series of one error."""
+    return Series([(0, error)])
 
 
 def has_number(line: str) -> bool:
@@ -167,12 +185,20 @@ def has_number(line: str) -> bool:
     return bool(columns([line]))
 
 
-def judge_distance(name: str, key: str, error: float, order: int, limit: float) -> Difference:
-    """By the distance."""
-    if error > limit:
-        return row(name, key, Status.FAIL, error, "the results differ", order, limit)
-    status = Status.IDENTICAL if error == 0 else Status.PASS
-    return row(name, key, status, error, None, order, limit)
+def judge_distance(
+    name: str, key: str, error: float, order: int, made: WrittenFiles
+) -> Iterator[Difference]:
+    """By the distance; nothing where it can't be told."""
+    decided = made.judge.decide(("file", f"{name} {key}"), single(error))
+    if decided.at is not None:
+        status = Status.WARN if made.chosen else Status.FAIL
+        reason = CHOSEN if made.chosen else "the results differ"
+        yield row(name, key, status, error, reason, order, decided.limit)
+    elif error and decided.untold <= 0:
+        made.leave_out(name, UNTOLD if made.judge.nulls else ALONE)
+    else:
+        status = Status.IDENTICAL if error == 0 else Status.PASS
+        yield row(name, key, status, error, None, order, decided.limit)
 
 
 def row(

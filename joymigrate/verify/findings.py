@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from joymigrate.verify.judge import Judge
 from joymigrate.verify.model import (
     Cause,
     Difference,
@@ -24,11 +25,13 @@ class Findings:
     stages: list[StageResult] = field(default_factory=list)
     causes: dict[int, Cause] = field(default_factory=dict)  # by id(row)
     lines: dict[int, tuple[str, str]] = field(default_factory=dict)  # of both sides, by id(row)
+    # rows that depart where a choice that rounding flips may be why
+    doubts: list[Difference] = field(default_factory=list)
     replaced: dict[str, tuple[str, str]] = field(default_factory=dict)  # module → its two classes
     depth: list[dict[str, Any]] = field(default_factory=list)
     # of all processes but the first: what was judged of the whole run, by process, and (process,
     # what is not covered)
-    watched: dict[int, Watched] = field(default_factory=dict)
+    watched: dict[int, tuple[Watched, Judge]] = field(default_factory=dict)
     elsewhere: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
     def explained_by(self, row: Difference, cause: Cause | None) -> None:

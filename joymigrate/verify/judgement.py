@@ -92,6 +92,7 @@ def judge(
     reason: str | None = None
     whole = [s for s in found.stages if s.compared and not s.details.get("short")]
     decided = whole[-1].stage if whole else None
+    doubt = found.doubts[0] if found.doubts else None
     doubts = [s for s in found.stages if s.verdict is Outcome.INCONCLUSIVE]
     broken = crash.of(target.ranks)
     ranks = (*baseline.ranks, *target.ranks)
@@ -114,6 +115,10 @@ def judge(
         outcome, decided, reason = Outcome.INCONCLUSIVE, doubts[0].stage, doubts[0].reason
     elif rest.short is not None:
         outcome, reason = Outcome.INCONCLUSIVE, rest.short
+    elif doubt is not None:
+        outcome, decided = Outcome.INCONCLUSIVE, doubt.stage
+        text = "{module}, {op}: {reason}"
+        reason = Text(text, module=doubt.module, op=doubt.op or "", reason=doubt.reason or "")
     elif not coverage.enough:
         outcome = Outcome.INCONCLUSIVE
         reason = Text(
@@ -135,12 +140,13 @@ def judge(
     if outcome is Outcome.PASS:
         reason = losses_apart(a, b, target)
         outcome = Outcome.INCONCLUSIVE if reason is not None else outcome
+    named = first if first is not None else doubt if outcome is not Outcome.PASS else None
     curve_points = [{"step": s, "loss": [a[s], b[s]]} for s in sorted(a.keys() & b.keys())]
     environment_of = target.ranks[0].program.get("environment", {})
     return Verdict(
         outcome,
         decided,
-        divergence(first, found, baseline, target) if first is not None else None,
+        divergence(named, found, baseline, target) if named is not None else None,
         coverage,
         tuple(found.rows),
         tuple(found.stages),

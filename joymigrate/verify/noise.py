@@ -19,6 +19,8 @@ WORDS = (
 NOT = ("empty", "logical", "normal_", "_foreach")
 
 
+POOL = 1 << 20  # drawn numbers, which are used again and again from another place on
+
 active: list[Noise] = []
 
 
@@ -41,6 +43,9 @@ class Noise(WatchingMode):
         self.ulps = ulps
         # Not torch's: where draws are shared between two runs, ours must not be counted.
         self.generator = np.random.default_rng(seed)
+        most = int(ulps)
+        self.drawn = torch.from_numpy(self.generator.integers(-most, most + 1, POOL, np.int8))
+        self.pools: dict[Any, torch.Tensor] = {}  # by device and type
 
     def __enter__(self) -> Any:
         active.append(self)
@@ -72,7 +77,12 @@ class Noise(WatchingMode):
             return
         if any(s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)):
             return  # elements that share their memory
-        most = int(self.ulps)
-        drawn = self.generator.integers(-most, most + 1, tuple(tensor.shape))
-        step = torch.from_numpy(drawn).to(tensor.device, tensor.dtype)
-        tensor.mul_(step.mul_(torch.finfo(tensor.dtype).eps).add_(1))  # exact: 1 + k · eps
+        key = tensor.device, tensor.dtype
+        if key not in self.pools:
+            units = self.drawn.to(*key) * torch.finfo(tensor.dtype).eps
+            self.pools[key] = units.add_(1)  # exact: 1 + k · eps
+        pool, size = self.pools[key], tensor.numel()
+        if size > POOL:
+            pool = pool.repeat(-(-size // POOL))
+        start = int(self.generator.integers(len(pool) - size + 1))
+        tensor.mul_(pool[start : start + size].view(tensor.shape))

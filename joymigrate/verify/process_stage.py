@@ -16,6 +16,7 @@ from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.verify import (
+    again,
     identity,
     module_stage,
     printed_stage,
@@ -64,7 +65,9 @@ def judge_processes(
     return judged
 
 
-def judge_process_runs(baseline: Bundle, target: Bundle, found: Findings) -> None:
+def judge_process_runs(
+    baseline: Bundle, target: Bundle, found: Findings, tolerance: Tolerance
+) -> None:
     """Judge the whole run of all processes but the first, after that of the first: modes and
     schedules, then the numbers of every step. `judge_process_prints` judges what they print."""
     if len(baseline.ranks) != len(target.ranks):
@@ -75,19 +78,21 @@ def judge_process_runs(baseline: Bundle, target: Bundle, found: Findings) -> Non
         rest = Rest()
         rows = rest_stage.judge_log(ours, theirs, roots, rest)
         add(found, ProcessRows(theirs.number, rows, uncovered=rest.uncovered))
-        watched = watch_stage.judge_run(ours, theirs, roots, True, rest.parted)
+        limits = again.judge_of(ours, tolerance.judge, {})
+        watched = watch_stage.judge_run(ours, theirs, roots, True, limits, rest.parted)
         add(found, ProcessRows(theirs.number, watched.rows, uncovered=watched.uncovered))
-        found.watched[theirs.number] = watched
+        found.watched[theirs.number] = watched, limits
 
 
 def judge_process_prints(baseline: Bundle, target: Bundle, found: Findings) -> None:
     """Judge what all processes but the first print, after that of the first."""
     for theirs in target.ranks[1:]:
-        watched = found.watched.get(theirs.number)
-        if watched is None:
+        if theirs.number not in found.watched:
             continue
+        watched, limits = found.watched[theirs.number]
         known = len(watched.uncovered)
-        printed = printed_stage.judge_printed(twin_of(theirs, baseline), theirs, watched)
+        ours = twin_of(theirs, baseline)
+        printed = printed_stage.judge_printed(ours, theirs, limits, watched)
         left = watched.uncovered[known:]
         add(found, ProcessRows(theirs.number, printed.rows, uncovered=left))
 

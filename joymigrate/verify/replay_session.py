@@ -87,7 +87,7 @@ class ReplaySession:
             and not (recorder.recording and self.hides_less(key, module))
         ):
             return
-        if self.settings.stats_only and self.baseline is None:
+        if (self.settings.stats_only or self.settings.again) and self.baseline is None:
             return
         if isinstance(number, int):
             self.given[key] = number + 1

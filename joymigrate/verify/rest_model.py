@@ -10,7 +10,7 @@ from joymigrate.verify.growth import Growth
 from joymigrate.verify.model import Difference
 
 STAGE = "S4R"
-UNREPEATED = "repeats.json"  # what `record --twice` saw differ (`repeats.py`)
+UNREPEATED = "repeats.json"  # what another run of the baseline saw differ (`again.py`)
 NOT_REPEATED = "the baseline does not repeat it: its second run made another one"
 
 

@@ -22,7 +22,8 @@ class Settings:
     patterns of module names: only these are kept. `noise` is a simulated rounding difference, in
     units in the last place. `arguments` are patterns of operators or modules: arguments and
     results of such calls are kept, in up to `arguments_bytes`. Batches of data loaders are kept in
-    up to `batches_bytes`; with `give_batches` the target gets those of the baseline.
+    up to `batches_bytes`; with `give_batches` the target gets those of the baseline. `again` is
+    another run of a baseline: nothing of its modules is kept.
     """
 
     bundle: str
@@ -43,6 +44,8 @@ class Settings:
     arguments_bytes: int = GIB >> 2
     batches_bytes: int = 0
     give_batches: bool = False
+    again: bool = False
+    noise_seed: int = 1
 
     @property
     def path(self) -> Path:

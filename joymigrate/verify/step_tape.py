@@ -30,7 +30,7 @@ from joymigrate.verify.rest_model import UNREPEATED
 from joymigrate.verify.state_names import names_of_state
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape import COMPARES, TAKES, Tape
-from joymigrate.verify.tape_entries import External, Slot, constants_in, is_weight
+from joymigrate.verify.tape_entries import Entry, External, Slot, constants_in, is_weight, slots_in
 from joymigrate.verify.tape_matching import match_externals
 from joymigrate.verify.transforms import tensors_in
 
@@ -193,9 +193,15 @@ class StepTape:
         return [slot for _, slot in tape.read if slot.number not in tape.externals]
 
     def compared_reads(self) -> list[Slot]:
-        """Numbers that were read and come from comparisons: shares of right answers."""
+        """Numbers that were read and come from comparisons of what models made: shares of right
+        answers."""
         slots = self.computed_reads()[:MOST_READS]
-        return [s for s in slots if any(e.name in COMPARES for e in self.tape.needed([s])[0])]
+        return [s for s in slots if any(map(self.compares_results, self.tape.needed([s])[0]))]
+
+    def compares_results(self, entry: Entry) -> bool:
+        """Whether a call compares what models made: with a label's padding alone it does not."""
+        given = slots_in((entry.args, entry.kwargs)) if entry.name in COMPARES else ()
+        return any(map(self.from_models, given))
 
     def comparisons(self, reads: list[Slot]) -> list[int | None]:
         """Hashes of what the comparisons behind these came to; None for one that was too large."""

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from joymigrate.verify.judge import Key, Series
+
 # Not inside of a word, a path, a version or a time of day.
 NUMBER = re.compile(
     r"(?<![\w./\\-])(?<!\d:)[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)(?![\w/\\]|[.:]\d)"
@@ -53,6 +55,11 @@ class Column:
     def named(self) -> bool:
         """Whether words say what it is."""
         return bool(re.search(r"[A-Za-z]{2}", self.words))
+
+    @property
+    def key(self) -> Key:
+        """Its series."""
+        return "printed", f"{self.index} {self.template}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +133,25 @@ def counterparts(ours: Iterable[Column], theirs: Iterable[Column]) -> dict[Colum
     return found
 
 
-def errors(
+def distances(
     ours: Sequence[Printed], theirs: Sequence[Printed], *, rounded: bool = True
-) -> list[float]:
-    """Relative distances of two sequences, inf where one alone is not finite; `rounded`: less what
-    printing has rounded, one unit of the finest number's last place."""
+) -> Series:
+    """Relative distances of two sequences, infinite where one alone is not finite; `rounded`: less
+    what printing has rounded, one unit of the finest number's last place. Below the floor is what
+    hides behind equal prints in half of all cases. Whole numbers have to be the same."""
+    pairs = list(zip(ours, theirs, strict=False))
+    if all(a.whole and b.whole for a, b in pairs):
+        return Series([(n, float(a.value != b.value)) for n, (a, b) in enumerate(pairs)], True)
     unit = min((n.unit for n in (*ours, *theirs) if n.unit), default=0.0) if rounded else 0.0
     sizes = sorted(abs(a.value) for a in ours if math.isfinite(a.value))
     typical = sizes[len(sizes) // 2] if sizes else 0.0
-    made = []
-    for a, b in zip(ours, theirs, strict=False):
+    points = []
+    for number, (a, b) in enumerate(pairs):
         if not (math.isfinite(a.value) and math.isfinite(b.value)):
             same = a.value == b.value or (math.isnan(a.value) and math.isnan(b.value))
-            made.append(0.0 if same else math.inf)
+            points.append((number, 0.0 if same else math.inf))
             continue
         gap = max(0.0, abs(a.value - b.value) - 1.01 * unit - a.floor)
-        made.append(gap / max(abs(a.value), typical, 1e-12) if gap else 0.0)
-    return made
+        points.append((number, gap / max(abs(a.value), typical, 1e-12) if gap else 0.0))
+    hidden = unit * (1 - 0.5 ** (1 / max(len(points), 1)))
+    return Series(points, floor=max(ROUNDING, hidden / max(typical, 1e-12)))

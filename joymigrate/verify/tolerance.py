@@ -15,6 +15,7 @@ from joymigrate.chips import Chip, calibration, get, rules_root
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.verify.tolerance_file import (
     CoverageLimits,
+    JudgeLimits,
     OperatorParts,
     StageLimits,
     ToleranceFile,
@@ -27,7 +28,7 @@ EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloa
 # In the norm, of what is rounded to 16 bits last: an eighth of the step between two values, as when
 # one element in 16 goes to its neighbour; of small tensors one element alone moves it by a tenth.
 ROUNDED_LAST = {name: EPSILON[name] / 8 for name in ("float16", "bfloat16")}
-T = TypeVar("T", OperatorParts, CoverageLimits)
+T = TypeVar("T", OperatorParts, CoverageLimits, JudgeLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Tolerance:
     parts: OperatorParts
     stages: Mapping[str, StageLimits]
     coverage: CoverageLimits
+    judge: JudgeLimits
     measured: calibration.Calibration | None = None
 
     @classmethod
@@ -177,6 +179,7 @@ def read(chip: str | None, path: Path | None) -> Tolerance:
             for name in STAGES
         },
         laid_over(base.coverage, over.coverage),
+        laid_over(base.judge, over.judge),
     )
 
 

@@ -136,6 +136,16 @@ class CoverageLimits:
     source: str = setting("", "where the figures come from")
 
 
+@dataclass(frozen=True, slots=True)
+class JudgeLimits:
+    """The one rate of false alarms, and what is taken for granted before anything is measured."""
+
+    alpha: float | None = setting(None, "how often a clean verdict may fail", least=0, most=1)
+    spread: float | None = setting(None, "of the logarithm of a clean error, untold", least=0)
+    weight: float | None = setting(None, "how many comparisons that counts as", least=0)
+    source: str = setting("", "where the figures come from")
+
+
 @document("tolerance", "What verify allows on a chip: `tolerance.yaml` in its folder.")
 @dataclass(frozen=True, slots=True)
 class ToleranceFile:
@@ -146,6 +156,7 @@ class ToleranceFile:
     operators: OperatorParts = setting(make=OperatorParts, help="limits of operators")
     stages: StageParts = setting(make=StageParts, help="limits of stages")
     coverage: CoverageLimits = setting(make=CoverageLimits, help="what must be compared")
+    judge: JudgeLimits = setting(make=JudgeLimits, help="the limits of two runs")
 
 
 def check_names(table: Mapping[str, Figures], known: tuple[str, ...], at: str) -> None:

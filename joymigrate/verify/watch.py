@@ -52,7 +52,7 @@ def install(settings: Settings) -> Callable[[], None]:
     if settings.noise:
         from joymigrate.verify.noise import Noise
 
-        enter(Noise(settings.noise), undo)
+        enter(Noise(settings.noise, settings.noise_seed), undo)
     return recorder.finish
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import joymigrate.verify.compare
 import joymigrate.verify.watch
+from joymigrate.verify import again, made_files
 from joymigrate.verify.bundle import Bundle, open_bundle
 from joymigrate.verify.bundle.write import complete, create
 from joymigrate.verify.model import Verdict
@@ -71,10 +72,26 @@ def record(
     bundle: Path,
     environment: dict[str, str] | None = None,
     outputs: Path | None = None,
+    *,
+    runs: int = 0,
     **more: Any,
 ) -> Bundle:
-    """A baseline of a program."""
-    execute(program, Settings(bundle=str(bundle), **more), environment or {}, outputs)
+    """A baseline of a program, with so many other runs of it."""
+    settings = Settings(bundle=str(bundle), **more)
+    execute(program, settings, environment or {}, outputs)
+    made = open_bundle(bundle)
+    if runs:
+        with (
+            tempfile.TemporaryDirectory() as room,
+            made_files.set_aside(outputs or Path(room), set(), bundle),
+        ):
+            others = []
+            for number in range(1, runs + 1):
+                folder = Path(room) / f"again-{number}.jmb"
+                other = again.settings_of(settings, folder, number)
+                execute(program, other, environment or {}, outputs)
+                others.append(open_bundle(folder))
+            again.keep(made, others)
     return open_bundle(bundle)
 
 

@@ -112,9 +112,8 @@ for step in range(3):
 @pytest.mark.slow
 def test_what_the_original_does_not_repeat_is_named_and_not_judged(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(CLOCK)
-    made = joy("record", "--twice", "-o", "base.jmb", "--", "python", "p.py", cwd=tmp_path)
+    made = joy("record", "-o", "base.jmb", "--", "python", "p.py", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
-    assert "others in a second run" in made.stderr
     made = joy("replay", "base.jmb", "--", "python", "p.py", cwd=tmp_path)
     assert made.returncode == 0, made.stdout + made.stderr
     assert "not covered: inputs of net (1): the baseline does not repeat it" in made.stdout

@@ -30,7 +30,7 @@ for step in range(3):
     x = torch.randn(8, 4)
     loss = (model(x) - x[:, :1]).square().mean()
     optimiser.zero_grad(); loss.backward(); optimiser.step()
-    print("score", 0.5)
+    print("score 0.500")
 """
 Change = Callable[[Any], None]
 
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("processes")
     (folder / "p.py").write_text(PROGRAM)
     (folder / "wrong.py").write_text(PROGRAM.replace("nn.Tanh()", "nn.Sigmoid()"))
-    record(folder / "p.py", folder / "b.jmb")
+    record(folder / "p.py", folder / "b.jmb", runs=2)
     for name in ("p", "wrong"):
         replay(folder / "b.jmb", folder / f"{name}.py", folder / f"{name}.jmb")
     return folder
@@ -97,7 +97,7 @@ def test_a_run_of_another_process_that_departs_fails_its_one_stage(
 
 @pytest.mark.parametrize(
     ("file", "old", "new", "stage"),
-    [("log.json", "0.1", "0.2", "S4R"), ("printed.json", "score 0.5", "score 0.9", "S5P")],
+    [("log.json", "0.1", "0.2", "S4R"), ("printed.json", "score 0.500", "score 0.900", "S5P")],
 )
 def test_settings_and_prints_of_another_process_are_compared(
     folder: Path, tmp_path: Path, file: str, old: str, new: str, stage: str

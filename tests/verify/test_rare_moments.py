@@ -44,7 +44,7 @@ with torch.no_grad(): net(torch.randn(9, 6))
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rare")
     (folder / "base.py").write_text(PROGRAM)
-    record(folder / "base.py", folder / "base.jmb")
+    record(folder / "base.py", folder / "base.jmb", runs=2)
     return folder / "base.jmb"
 
 

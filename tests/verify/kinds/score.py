@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from joymigrate.verify import again
 from tests.verify.harness import record, replay
 from tests.verify.kinds.catalogue import CLEAN, FAULTS
 
@@ -19,7 +20,8 @@ def baseline(program: str, folder: Path, environment: dict[str, str] | None = No
     """The baseline of a program, recorded once."""
     path = folder / f"{program}{'-loaded' if environment else ''}.jmb"
     if not path.exists():
-        record(HERE / f"{program}.py", path, {**PLAIN, "KEPT": str(folder), **(environment or {})})
+        there = {**PLAIN, "KEPT": str(folder), **(environment or {})}
+        record(HERE / f"{program}.py", path, there, runs=again.RUNS)
     return path
 
 

@@ -1,0 +1,166 @@
+"""The baseline's other runs: the same program on the same machine, with every result moved by
+rounding. What they make otherwise, a target may make otherwise as well. No torch.
+
+`verify record` makes two of them and keeps what they saw: series of every step, printed numbers,
+files, and how far each record of a step was. They are the null of every limit (`judge.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from joymigrate.verify.bundle import Bundle, Rank
+from joymigrate.verify.bundle.write import MANIFEST, RankWriter, complete
+from joymigrate.verify.files_stage import observe_files
+from joymigrate.verify.free import compare_step
+from joymigrate.verify.judge import Judge, Key, Series
+from joymigrate.verify.module_stage import other_numbers
+from joymigrate.verify.printed_stage import observe_prints
+from joymigrate.verify.rest_model import UNREPEATED
+from joymigrate.verify.rest_stage import key_of
+from joymigrate.verify.series import observe_run
+from joymigrate.verify.settings import Settings
+from joymigrate.verify.tolerance_file import JudgeLimits
+
+AGAIN = "again.json"
+RUNS = 2
+ROLES = ("other", "table")  # of values that come from elsewhere; others follow from a run
+ANEW = 1e-3  # relative: a plain number that is another one, and not the same but for rounding
+
+
+def judge_of(rank: Rank, limits: JudgeLimits, outputs: Mapping[str, Any]) -> Judge:
+    """The judge of one process: its other runs, held against the first, are the null."""
+    runs = runs_of(rank)
+    watch, lines = rank.json("watch.json"), rank.json("printed.json").get("lines", [])
+    nulls = [
+        observe_run(watch, run["watch"], {})
+        | observe_prints(lines, run["printed"])
+        | observe_files(outputs, run.get("outputs", {}))
+        | dict(null_records(run["tables"]))
+        for run in runs
+        if watch and run["watch"]
+    ]
+    tests = sum(map(len, watch.get("series", {}).values())) + len(lines)
+    tests += max((sum(map(len, run["tables"].values())) for run in runs), default=0)
+    return Judge(limits, nulls, max(tests, 1), usual_error(rank, runs))
+
+
+def usual_error(rank: Rank, runs: Sequence[Mapping[str, Any]]) -> float:
+    """What the models' outputs are usually off by in the other runs: a single number that happened
+    to move less in them will not do so in every clean run."""
+    found: list[float] = []
+    for step in rank.steps:
+        kinds = rank.table(step).kind
+        for errors in zip(*(run["tables"].get(str(step), ()) for run in runs), strict=False):
+            found.append(max((error or 0.0 for error in errors), default=0.0))
+        found = [e for e, kind in zip(found, kinds, strict=False) if kind == "out"]
+        break  # later steps have drifted
+    return min(statistics.median(found), 1.0) if found else 0.0
+
+
+def null_records(tables: Mapping[str, Sequence[float | None]]) -> Iterator[tuple[Key, Series]]:
+    """The records of the recorded steps."""
+    for step, errors in tables.items():
+        for row, error in enumerate(errors):
+            if error is not None:
+                yield ("record", f"{step} {row}"), Series([(int(step), error)])
+
+
+def settings_of(settings: Settings, folder: Path, number: int) -> Settings:
+    """The settings of another run of a baseline."""
+    made = replace(settings, bundle=str(folder), batches_bytes=0, arguments=(), quiet=True)
+    return replace(made, again=True, noise=1.0, noise_seed=number)
+
+
+def runs_of(rank: Rank) -> list[dict[str, Any]]:
+    """What the other runs saw; empty for a baseline that was run once."""
+    found: list[dict[str, Any]] = rank.json(AGAIN).get("runs", [])
+    return found
+
+
+def seen_in(rank: Rank, again: Rank) -> dict[str, Any]:
+    """What is kept of another run of one process."""
+    steps = set(rank.steps) & set(again.steps)
+    return {
+        "watch": again.json("watch.json"),
+        "printed": again.json("printed.json").get("lines", []),
+        "tables": {str(step): table_errors(rank, again, step) for step in sorted(steps)},
+    }
+
+
+def table_errors(rank: Rank, again: Rank, step: int) -> list[float | None]:
+    """How far each record of a step is from the first run's; None where the other has none."""
+    found = compare_step(rank.table(step), again.table(step), {}).errors
+    return [None if math.isnan(e) else min(float(e), 1e300) for e in found]
+
+
+def find_unrepeated(ours: Rank, again: Rank) -> dict[str, Any]:
+    """What is another one for other reasons than rounding: values that events are made from and
+    plain numbers in their calls (by position), and numbers that models are called with."""
+    found: dict[str, Any] = {"events": {}, "numbers": {}}
+    there = {key_of(event): event for event in again.json("tape.json").get("events", [])}
+    for event in ours.json("tape.json").get("events", []):
+        twin = there.get(key_of(event))
+        if twin is not None and (one := of_event(event, twin)):
+            found["events"][repr(key_of(event))] = one
+    given = [one.program.get("scalars", {}) for one in (ours, again)]
+    for entry in ours.json("forced.json").get("lessons", []):
+        place = f"{entry['root']}:{entry['path']}"
+        mine, other = (side.get(place, {}) for side in given)
+        if numbers := other_numbers(mine, other):
+            key = entry["root"], entry["path"], entry["number"]
+            found["numbers"][repr(key)] = sorted(numbers)
+    return found
+
+
+def of_event(event: Mapping[str, Any], twin: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The same of one event."""
+    sides = [one.get("externals", []) for one in (event, twin)]
+    made: dict[str, list[int]] = {"given": [], "constants": []}
+    if [e["role"] for e in sides[0]] == [e["role"] for e in sides[1]]:
+        made["given"] = [
+            number
+            for number, (mine, other) in enumerate(zip(*sides, strict=True))
+            if mine["role"].partition(":")[0] in ROLES and mine["content"] != other["content"]
+        ]
+    numbers = [one.get("constants", ()) for one in (event, twin)]
+    if len(numbers[0]) == len(numbers[1]):
+        pairs = enumerate(zip(*numbers, strict=True))
+        made["constants"] = [n for n, (mine, other) in pairs if is_anew(mine, other)]
+    return {key: value for key, value in made.items() if value}
+
+
+def is_anew(mine: Any, other: Any) -> bool:
+    """Whether a plain number is another one in a second run."""
+    both = all(isinstance(value, int | float) for value in (mine, other))
+    if both and math.isfinite(mine) and math.isfinite(other):
+        return not math.isclose(mine, other, rel_tol=ANEW, abs_tol=1e-30)
+    return bool(mine != other) and str(mine) != str(other)
+
+
+def keep(bundle: Bundle, others: Sequence[Bundle]) -> None:
+    """Write into a bundle what its program's other runs saw."""
+    for rank in bundle.ranks:
+        twins = [one for b in others for one in b.ranks if one.number == rank.number]
+        if len(twins) < len(others):
+            continue
+        runs = [seen_in(rank, twin) for twin in twins]
+        if rank is bundle.ranks[0]:
+            for run, other in zip(runs, others, strict=True):
+                run["outputs"] = other.outputs
+        facts = {k: v for k, v in rank.manifest.items() if k not in ("schema", "files")}
+        writer = RankWriter(rank.folder, facts)
+        writer.files = dict(rank.manifest["files"])
+        writer.add_json(AGAIN, {"runs": runs})
+        writer.add_json(UNREPEATED, find_unrepeated(rank, twins[0]))
+        writer.commit()
+    told = json.loads((Path(bundle.path) / MANIFEST).read_bytes())
+    outputs = bundle.outputs or None
+    left = ("schema", "complete", "ranks", "files")
+    complete(bundle.path, {k: v for k, v in told.items() if k not in left}, outputs)

@@ -1,0 +1,106 @@
+"""The one judge of two runs: how far a target may be from a baseline is told by how far that is
+from itself when every result moves by rounding. No torch.
+
+A series is one thing seen over a run: a loss, a weight, a printed number. Its errors in the
+baseline's other runs are its null. One rate of false alarms holds for all series of a verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from joymigrate.stats import t_quantile
+from joymigrate.verify.tolerance_file import JudgeLimits
+
+Key = tuple[str, str]  # kind and name
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Errors of one thing by where they were seen. `exact`: an error is there or not. Below `floor`
+    an error is none: the resolution of its numbers."""
+
+    points: Sequence[tuple[int, float]]
+    exact: bool = False
+    floor: float = 2.0**-23
+
+    def first_unequal(self) -> float:
+        """Where an exact series differs first; infinite for nowhere."""
+        return next((at for at, error in self.points if error), math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where a series departs first (None: nowhere), its error there and the limit; from where on it
+    can't be told, because the baseline's own runs depart."""
+
+    at: int | None
+    value: float | None
+    limit: float | None
+    untold: float = math.inf
+
+
+@dataclass(slots=True)
+class Judge:
+    """Decides over series. `nulls`: those of each other run of the baseline; without any, series of
+    numbers can't be told, and exact ones are held to the one run that there is."""
+
+    limits: JudgeLimits
+    nulls: Sequence[Mapping[Key, Series]] = ()
+    tests: int = 1
+    floor: float = 0.0  # what the models' outputs are usually off by: no number is better
+    known: list[float] = field(default_factory=list)  # the factor, once it is asked for
+
+    def decide(self, key: Key, series: Series) -> Decision:
+        """Whether and where the target departs."""
+        others = [null[key] for null in self.nulls if key in null]
+        if series.exact:
+            untold = min((one.first_unequal() for one in others), default=math.inf)
+            at = series.first_unequal()
+            departs = at < untold
+            return Decision(int(at) if departs else None, None, None, untold)
+        worst = max((error for _, error in series.points), default=None)
+        if len(others) < max(len(self.nulls), 1):
+            return Decision(None, worst, None, -math.inf if worst else math.inf)
+        factor, null, limit = self.factor(), max(series.floor, self.floor), 0.0
+        known, next_one = sorted(point for one in others for point in one.points), 0
+        for at, error in sorted(series.points):
+            while next_one < len(known) and known[next_one][0] <= at:
+                null, next_one = max(null, known[next_one][1]), next_one + 1
+            limit = factor * null
+            if not error <= limit:
+                return Decision(at, error, limit)
+        return Decision(None, worst, limit)
+
+    def factor(self) -> float:
+        """How many times its null a clean error may be: by how far the baseline's own runs are
+        apart from one another, in all that is seen of them."""
+        if not self.known:
+            squares, limits = list(self.squares()), self.limits
+            weight, spread = limits.weight or 1.0, limits.spread or 1.0
+            freedom = len(squares) + weight
+            variance = (sum(squares) + weight * spread**2) / freedom
+            quantile = t_quantile(1 - (limits.alpha or 1e-3) / max(self.tests, 1), freedom)
+            room = math.sqrt(variance * (1 + 1 / max(len(self.nulls), 1)))
+            self.known = [math.exp(min(room * quantile, 100.0))]
+        return self.known[0]
+
+    def squares(self) -> Iterable[float]:
+        """Variances of the logarithm of errors between the baseline's other runs, by series."""
+        for first, second in zip(self.nulls, self.nulls[1:], strict=False):
+            for key, one in first.items():
+                if key in second and not one.exact:
+                    found = list(ratios(one, second[key]))
+                    if found:
+                        yield sum(value**2 for value in found) / len(found) / 2
+
+
+def ratios(one: Series, two: Series) -> Iterable[float]:
+    """Logarithms of what two null series are apart by, where either is above the floor."""
+    a, b = (list(accumulate((e for _, e in s.points), max)) for s in (one, two))
+    for mine, other in zip(a, b, strict=False):
+        if max(mine, other) > one.floor and math.isfinite(max(mine, other)):
+            yield math.log(max(mine, one.floor) / max(other, one.floor))
