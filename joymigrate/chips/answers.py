@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -72,34 +72,6 @@ def answers_for(rows: Iterable[TensorAnswer], model: str) -> dict[str, Signature
         if model in row.models:
             found.setdefault(row.kernel, []).append(row)
     return {kernel: tuple(tensors) for kernel, tensors in found.items()}
-
-
-def align(
-    tensors: Sequence[TensorAnswer], dtypes: Sequence[str]
-) -> list[tuple[TensorAnswer, str]] | None:
-    """A call's dtypes given to a kernel's tensors in order, optional ones left out, in the way with
-    the fewest refusals and then the most dtypes that are known to be taken. None where none fits.
-
-    An empty dtype stands for one that nobody knows. O(tensors x dtypes).
-    """
-    best: dict[tuple[int, int], tuple[int, int, list[tuple[TensorAnswer, str]]] | None] = {}
-    for i in range(len(tensors), -1, -1):
-        for j in range(len(dtypes), -1, -1):
-            if i == len(tensors):
-                best[i, j] = (0, 0, []) if j == len(dtypes) else None
-                continue
-            one, ways = tensors[i], []
-            after = best[i + 1, j + 1] if j < len(dtypes) else None
-            if after is not None:
-                refused = after[0] + (dtypes[j] in one.refuses)
-                unknown = after[1] + (dtypes[j] not in one.takes)
-                ways.append((refused, unknown, [(one, dtypes[j]), *after[2]]))
-            skipped = best[i + 1, j]
-            if skipped is not None and one.optional != "no":
-                ways.append(skipped)
-            best[i, j] = min(ways, key=lambda way: way[:2]) if ways else None
-    found = best[0, 0]
-    return found[2] if found else None
 
 
 def table_of(rows: Iterable[TensorAnswer]) -> str:

@@ -3,25 +3,22 @@
 One table names the models that lack a kernel (`kernel_models.csv`). Two say what it takes: the
 better one holds what the vendor's code was recorded to answer per model (`host_answers.csv`);
 where it decides nothing the vendor's documents do (`kernel_parameters.csv`).
-A refusal from here is a recorded fact, never a measurement. It is silent where it can't know: the
-tables name parameters, a call has tensors in order with optional ones left out, so a dtype is only
-called refused where no way to match the two takes it.
+A refusal from here is a recorded fact, never a measurement. A call's arguments get their names from
+the kernel's prototype (`arguments.csv`); the tables speak of the same names.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from joymigrate.chips import rules_root
-from joymigrate.chips.answers import TensorAnswer, align, answers_for, read_answers
+from joymigrate.chips.answers import TensorAnswer, answers_for, read_answers
 from joymigrate.chips.slow_kernels import read_slow, slow_for
 from joymigrate.language import Text
 from joymigrate.run.rehearse.constraints import (
@@ -59,7 +56,6 @@ SILENT = (
 )
 
 
-FEW = 3  # tensors that may be absent though their document calls them required
 # Tensors that the rehearsal makes in another form than the chip, so that their dtype says nothing:
 # pooling keeps int64 positions here, and a packed mask or int32 there.
 OF_OUR_MAKING = frozenset(
@@ -71,8 +67,6 @@ OF_OUR_MAKING = frozenset(
         ("aclnnAdaptiveMaxPool3dBackward", "indices"),
     }
 )
-# Kernels whose tensors would be refused for that form; a dropout mask is one of them.
-UNLIKE_CHIP = frozenset({"aclnnDropoutDoMask", *(kernel for kernel, _ in OF_OUR_MAKING)})
 # aclDataType, as the package hands it to a kernel.
 DTYPES = {
     0: "float32", 1: "float16", 2: "int8", 3: "int32", 4: "uint8", 6: "int16", 7: "uint16",
@@ -178,19 +172,11 @@ def read_parameters(path: Path) -> Mapping[str, tuple[Parameter, ...]]:
     return {kernel: tuple(parameters) for kernel, parameters in found.items()}
 
 
-@cache
-def read_results(path: Path) -> Mapping[str, int]:
-    """How many tensors each kernel writes that it does not read."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return Counter(row["kernel"] for row in csv.DictReader(file) if row["role"] == "out")
-
-
 class Limits:
     """What one chip model takes."""
 
     def __init__(self, soc: str, path: Path | None = None, answers: Path | None = None) -> None:
         self.parameters = read_parameters(path or rules_root() / TABLE)
-        self.results = read_results(path or rules_root() / TABLE)
         model = next((m for start, m in HOST_MODELS.items() if soc.startswith(start)), "")
         self.answers = answers_for(read_answers(answers or rules_root() / ANSWERS), model)
         self.slow_kernels = slow_for(read_slow(rules_root() / SLOW), model)
@@ -265,13 +251,16 @@ class Limits:
         """Which kinds of limits were compared of a kernel's call, and the first that it breaks.
         `given` are its arguments in order; floating-point numbers are there only if `floats`."""
         kinds = {OF_DTYPES} if self.judges([kernel]) and kernel not in SILENT else set()
+        if not floats:  # the package hands over an empty tensor for one that is left out
+            given = [None if getattr(one, "shape", None) == (0,) else one for one in given]
+        families = self.relations.get(kernel, ())
+        first = self.named(kernel, given, families, floats)
         there = [one for one in given if isinstance(one, (Tensor, Tensors))]
-        first = [one[0] if isinstance(one, Tensors) and one else one for one in there]
-        refusals = self.refused_by(kernel, [getattr(one, "dtype", "") for one in first])
+        refusal = self.refused_by(kernel, there, first)
         if any(one.most for one in self.answers.get(kernel, ())):
             kinds.add(RANK)
-        if refusals:
-            return frozenset(kinds), refusals[0]
+        if refusal is not None:
+            return frozenset(kinds), refusal
         if not floats:  # of a list a real call tells the dtype of its first tensor alone
             given = [None if isinstance(one, Tensors) else one for one in given]
         shaped = [one for one in given if isinstance(one, (Tensor, Tensors))]
@@ -279,7 +268,6 @@ class Limits:
         deep = self.too_deep(kernel, max((one.rank for one in flat), default=0))
         if deep is not None:
             return frozenset(kinds), deep
-        families = self.relations.get(kernel, ())
         call = {"tensors": tuple(flat), **self.named(kernel, given, families, floats)}
         compared, broken = judge(kernel, families, call)
         return frozenset(kinds) | compared, broken
@@ -308,76 +296,35 @@ class Limits:
             call = {name: v for name, v in call.items() if (kernel, name) not in OF_OUR_MAKING}
         return call
 
-    def refused_by(self, kernel: str, dtypes: Sequence[str]) -> list[Refusal]:
-        """What one kernel would refuse of the dtypes of its tensors, in order."""
+    def refused_by(
+        self, kernel: str, tensors: Sequence[Tensor | Tensors], call: Call
+    ) -> Refusal | None:
+        """What one kernel refuses of its tensors' dtypes, or the model of the kernel. The recorded
+        answer of the host code decides; where it decides nothing the document does."""
         if kernel in self.absent:
-            return [Refusal(kernel, "", "", (), self.absent[kernel])]
-        lacking = [dtype for dtype in dtypes if dtype in self.model]
+            return Refusal(kernel, "", "", (), self.absent[kernel])
+        lacking = [dtype for one in tensors if (dtype := dtype_of(one)) in self.model]
         if lacking:
-            return [Refusal(kernel, "", lacking[0], (), self.model[lacking[0]])]
-        answered = self.answered_by(kernel, dtypes)
-        if answered is not None:
-            return answered
-        parameters = self.parameters.get(kernel, ())
-        if kernel in SILENT or not parameters:
-            return []
-        ways = self.ways(kernel, parameters, dtypes)
-        taken = {one.parameter: one.takes for one in self.answers.get(kernel, ())}
-        worst = [
-            [
-                (p, d)
-                for p, d in way
-                if refuses(p, d)
-                and (kernel, p.name) not in OF_OUR_MAKING
-                and d not in taken.get(p.name, ())  # the host code is better than its document
-            ]
-            for way in ways
-        ]
-        if not worst or not all(worst):
-            return []
-        return [
-            Refusal(kernel, p.name, d, tuple(sorted(p.dtypes)), f"{p.source}, {DOCUMENTS}")
-            for p, d in min(worst, key=len)[:1]  # one call is one refusal
-        ]
-
-    def ways(
-        self, kernel: str, parameters: Sequence[Parameter], dtypes: Sequence[str]
-    ) -> list[list[tuple[Parameter, str]]]:
-        """Every way to give the tensors to parameters; none where too many are absent to know.
-
-        Some that a document calls required may not be there: gradients that nothing asks for.
-        """
-        required = [one for one in parameters if not one.optional]
-        least = len(required) + self.results.get(kernel, 0) - len(dtypes)
-        if least <= 0:
-            return matches(parameters, dtypes)
-        most = least + len(parameters) - len(required)  # as many optional ones may be there
-        if least > FEW:
-            return []
-        return [
-            way
-            for absent in range(least, min(most, FEW) + 1)
-            for gone in combinations(required, absent)
-            for way in matches([one for one in parameters if one not in gone], dtypes)
-        ]
-
-    def answered_by(self, kernel: str, dtypes: Sequence[str]) -> list[Refusal] | None:
-        """The same by the recorded answers of the host code; None where they decide nothing."""
-        if kernel in SILENT or kernel in UNLIKE_CHIP or kernel not in self.answers:
+            return Refusal(kernel, "", lacking[0], (), self.model[lacking[0]])
+        if kernel in SILENT:
             return None
-        fitted = align(self.answers[kernel], dtypes)
-        if not fitted:
-            return None
-        refused = [
-            (one, dtype)
-            for one, dtype in fitted
-            if dtype in one.refuses and (one.takes or not self.documented(kernel, one, dtype))
-        ]
-        if refused:
-            one, dtype = refused[0]  # one call is one refusal
-            takes = tuple(sorted(one.takes))
-            return [Refusal(kernel, one.parameter, dtype, takes, one.source)]
-        return [] if all(dtype in one.takes for one, dtype in fitted) else None
+        answers = {one.parameter: one for one in self.answers.get(kernel, ())}
+        documents = {one.name: one for one in self.parameters.get(kernel, ())}
+        given = {name: dtype for name, one in call.items() if (dtype := dtype_of(one))}
+        for name, dtype in given.items():
+            one = answers.get(name)
+            if one is None or dtype not in one.refuses:
+                continue
+            if one.takes or not self.documented(kernel, one, dtype):
+                return Refusal(kernel, name, dtype, tuple(sorted(one.takes)), one.source)
+        for name, dtype in given.items():
+            document = documents.get(name)
+            if document is None or not document.dtypes or dtype in document.dtypes:
+                continue
+            if name not in answers or dtype not in answers[name].takes:  # it knows better
+                takes = tuple(sorted(document.dtypes))
+                return Refusal(kernel, name, dtype, takes, f"{document.source}, {DOCUMENTS}")
+        return None
 
     def documented(self, kernel: str, answer: TensorAnswer, dtype: str) -> bool:
         """Whether the documents list a dtype for a tensor of which no call was seen to be taken:
@@ -482,21 +429,7 @@ def tensor_of(raw: Mapping[str, Any]) -> Tensor:
     return Tensor(dtype, tuple(raw["shape"]), str(raw.get("format", "ND")))
 
 
-def refuses(parameter: Parameter, dtype: str) -> bool:
-    """Whether the documents exclude a dtype: not where they or we don't know."""
-    return bool(dtype and parameter.dtypes) and dtype not in parameter.dtypes
-
-
-def matches(
-    parameters: Sequence[Parameter], dtypes: Sequence[str]
-) -> list[list[tuple[Parameter, str]]]:
-    """Every way to give the first tensors to parameters in order, leaving out optional ones only;
-    the tensors that are left over are results.
-
-    Empty where none fits: the documents then speak of another form of the kernel.
-    """
-    if not parameters:
-        return [[]]
-    first, rest = parameters[0], parameters[1:]
-    ways = [[(first, dtypes[0]), *way] for way in matches(rest, dtypes[1:])] if dtypes else []
-    return ways + (matches(rest, dtypes) if first.optional else [])
+def dtype_of(value: Any) -> str:
+    """The dtype of a tensor, of a list's first one; empty where it has none or nobody knows."""
+    one = value[0] if isinstance(value, Tensors) and value else value
+    return one.dtype if isinstance(one, Tensor) else ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.chips.answers import TensorAnswer, align, answers_for, read_answers, table_of
+from joymigrate.chips.answers import TensorAnswer, answers_for, read_answers, table_of
 from joymigrate.data import rules_root
 from joymigrate.errors import JoyError
 from joymigrate.run.rehearse import limits
@@ -22,19 +22,22 @@ def answer(
     )  # fmt: skip
 
 
-def test_a_call_is_matched_in_the_way_with_the_fewest_refusals() -> None:
-    tensors = [answer("a", "float32", "int8"), answer("b", "float16", "int8", "yes"),
-               answer("c", "int8", "float32")]  # fmt: skip
-    assert [(one.parameter, d) for one, d in align(tensors, ["float32", "int8"]) or []] == [
-        ("a", "float32"), ("c", "int8"),
-    ]  # fmt: skip
-    assert align(tensors, ["float32"]) is None
-    assert align(tensors, ["float32"] * 4) is None
+def test_every_tensor_of_the_tables_is_an_argument_of_its_kernel() -> None:
+    chip = limits.Limits("Ascend910B3")
+    rows = [(one.kernel, one.parameter) for one in read_answers(rules_root() / limits.ANSWERS)]
+    rows += [(kernel, one.name) for kernel, known in chip.parameters.items() for one in known]
+    names = {kernel: {name for name, _ in known} for kernel, known in chip.arguments.items()}
+    strange = {(k, name) for k, name in rows if k in names and name not in names[k]}
+    assert strange == set()
 
 
-def test_a_kernel_with_many_optional_tensors_is_matched_at_once() -> None:
-    many = [answer(f"t{n}", "float16", "int8", "yes") for n in range(40)]
-    assert len(align(many, ["float16"] * 20) or []) == 20
+def test_a_tensor_that_is_left_out_stands_for_no_other() -> None:
+    chip = limits.Limits("Ascend910B3")
+    call = "aclnnQuantMatmulV5 T2/2/4x64 T2/2/64x32 W0 T0/1/32 W0 W0 W0 {} W0 W0 W0 W0 T27/2/4x32"
+    assert chip.refused([call.format("W0")]) == []
+    assert chip.refused([call.format("T27/1/0")]) == []  # the package's way to leave it out
+    (refused,) = chip.refused([call.format("T27/1/32")])
+    assert "no bfloat16 as yOffset" in str(refused.message)
 
 
 def test_answers_of_the_host_code_come_before_the_documents(tmp_path: Path) -> None:

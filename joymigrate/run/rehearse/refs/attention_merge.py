@@ -38,14 +38,6 @@ def token_major(values: Tensor, ends: Sequence[int]) -> Tensor:
     return torch.cat(parts)
 
 
-def head_major(values: Tensor, ends: Sequence[int]) -> Tensor:
-    """The inverse of `token_major`."""
-    parts = [
-        values[span].transpose(0, 1).reshape(-1, values.shape[2]) for span in spans(list(ends))
-    ]
-    return torch.cat(parts).reshape(values.shape)
-
-
 @reference(
     "npu_ring_attention_update", source="torch_npu _op_plugin_docs.py npu_ring_attention_update"
 )
