@@ -126,8 +126,10 @@ def project_of(job: Job, path: str) -> Project:
 def twin(job: Job, path: str) -> str | None:
     """The file beside a file that does the same for the target: `cuda_x.py`, `<target>_x.py`."""
     folder, slash, name = path.rpartition("/")
-    other = name.replace(job.context.origin.device, job.context.chip.device)
-    return other if other != name and f"{folder}{slash}{other}" in job.tree.paths else None
+    here, there = job.context.origin, job.context.chip
+    words = ((here.device, there.device), (here.backend, there.backend))
+    others = [name.replace(one, other) for one, other in words if one in name and one != other]
+    return next((each for each in others if f"{folder}{slash}{each}" in job.tree.paths), None)
 
 
 def other_back_end(job: Job, path: str) -> str | None:

@@ -19,7 +19,7 @@ from joymigrate.rewrite.proof import move_offset
 from joymigrate.rewrite.solve import (
     Way,
     files_naming,
-    is_turned_off,
+    is_fact,
     meetings,
     place_of,
     target_words,
@@ -71,7 +71,7 @@ def faults(
     for path in files_naming(graph.texts, vocabulary):
         home = graph.file(path)
         for cell, place in list(home.places.items()) if home is not None else ():
-            if names_target(cell) or is_turned_off(graph.texts[path], place):
+            if names_target(cell) or not place.quoted or not is_fact(graph, cell):
                 continue
             for other, way in meetings(graph, cell, names_target, stood_there):
                 if is_written(other):

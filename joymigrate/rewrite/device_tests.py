@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from joymigrate.rewrite.units import Unit, Units
 
 WAITS = "of a test that needs the device; --tests writes it"
+STAYS = "`{text}` (line {line}) belongs to it and stays: look at both"
 TOLD = (
     "{number} edits in {files} files of tests that need the device wait, and these tests are "
     "skipped on the target: --tests writes them"
@@ -101,6 +102,21 @@ def replaces_names(groups: Groups, unit: Unit) -> bool:
         )
         is not None
     )
+
+
+def find_played(groups: Groups, units: Units) -> dict[int, str]:
+    """All edits of a file whose tests play a device, where a name of it stays there.
+
+    `patch("torch.cuda._lazy_init")` serves the `x.cuda()` of the same file.
+    """
+    plays = is_test(groups.module.source.path) and any(
+        replaces_names(groups, unit) for unit in units.all if unit.moving
+    )
+    for number, finding in enumerate(groups.findings) if plays else ():
+        if finding.rule in NAMES and (number in groups.stay or not finding.edits):
+            why: str = Text(STAYS, text=" ".join(finding.before.split()), line=finding.line)
+            return {each: why for unit in units.all for each in unit.moving}
+    return {}
 
 
 def needs_device(groups: Groups, unit: Unit, questions: list[ast.expr]) -> bool:

@@ -32,6 +32,8 @@ def doubtful(module: Module, node: ast.Attribute, own: frozenset[str] | None = N
     if not own | classes_here(module, node.attr):
         return False
     value = node.value
+    if getattr(module.names.enclosing(node, (ast.FunctionDef,)), "name", "") == node.attr:
+        return True  # such a method itself, which goes with its callers
     if node.attr == module.context.origin.tensor["cuda"] and is_other(module, value):
         return False
     return not is_torchs(module, value, set())

@@ -25,13 +25,14 @@ from joymigrate.rewrite.values.growth import State, grow, sources, way_to
 from joymigrate.rewrite.vocabulary import Vocabulary
 
 CLASS = 300  # cells of one class; a larger one is not known as a whole and holds nothing
-READ = 8  # files that are read for one class, besides those that were read already
+READ = 40  # files that are read for one class, besides those that were read already
 HELD = "one value with `{text}` ({path}:{line}), which stays"
 WAITS = "one value with `{text}` ({path}:{line}), which needs a look"
 GUARDS = "it stands before `{text}` ({path}:{line}), which stays"
 GUARDS_WAITING = "it stands before `{text}` ({path}:{line}), which needs a look"
 Site = tuple[str, int, int]  # file, line and column of a finding
 Way = tuple[tuple[str, int, str], ...]  # lines that a value goes through: file, line, and how
+IGNORED = re.compile(r"joymigrate:\s*ignore")
 QUESTION = re.compile(r"\bget_device_(?:capability|name|properties)\s*\(")  # of the card
 SILENT = ("read", "inherited")  # edges that no line of their own says
 PLACED = (Tier.SAFE, Tier.UNSAFE)
@@ -130,14 +131,27 @@ class Solver:
             for cell, place in (home.places if home is not None else {}).items()
             if not self.names_target(cell)
             and self.state(cell) is not Tier.SAFE
-            and not is_turned_off(self.graph.texts[path], place)
+            and is_fact(self.graph, cell)
+            and (place.quoted or self.waits(cell))
         ]
+
+    def waits(self, cell: Cell) -> bool:
+        """Whether a call that places a value waits, or stays by a user's word; what the project's
+        own methods do with it is not known."""
+        home, place = self.graph.file(cell[1]), self.place(cell)
+        if home is None or place is None or cell in home.outside:
+            return home is not None
+        if self.over(cell[1], place.start, place.end):
+            return self.state(cell) is Tier.UNSAFE
+        return bool(IGNORED.search(line_around(self.graph.texts[cell[1]], place)))
 
     def state(self, cell: Cell) -> Tier:
         """Whether a text moves, waits for a look or stays."""
         place = self.place(cell)
         numbers = self.over(cell[1], place.start, place.end) if place is not None else []
         tiers = {self.tier(number) for number in numbers}
+        if not numbers and place is not None and not place.quoted:
+            return Tier.UNSAFE
         return next((t for t in PLACED if t in tiers), Tier.REPORT)
 
     def spread(self, cell: Cell, tier: Tier) -> Iterator[Cell]:
@@ -153,6 +167,8 @@ class Solver:
                 continue
             for number in self.over(other[1], there.start, there.end):
                 yield from self.hold(number, Decision(tier, reason, way))
+        if not place.quoted:
+            yield from self.hold_guards(cell, tier)
 
     def hold(self, number: int, why: Decision) -> Iterator[Cell]:
         """Hold a finding with its group and the conditions before it; gives texts that stay."""
@@ -213,9 +229,10 @@ def files_naming(
     can tell; `moved` says of an offset whether an edit covers it.
 
     Tests are none of them: they wait by themselves, and hold nothing of the program.
+
     """
     device, backend = re.escape(vocabulary.device), re.escape(vocabulary.backend)
-    named = re.compile(rf"[\"'](?:\w+:\w+,)*(?:{device}|{backend})[\"':{{%]")
+    named = re.compile(rf"[\"'](?:\w+:\w+,)*(?:{device}|{backend})[\"':{{%]|[._]{device}\(")
     found = []
     for path, text in texts.items():
         if device not in text and backend not in text:
@@ -268,16 +285,20 @@ def meetings(
             return
         if place.chain and there.chain == place.chain and (stood_there or names_target)(other):
             return
-    graph.allowance = READ
-    found = grow(cell, graph.near, CLASS)
-    whole = len(found) < CLASS and graph.allowance > 0
-    graph.allowance = sys.maxsize
-    if not whole:
-        return
-    for other, passed in found:
-        there_ = place_of(graph, other) if passed and other != cell else None
-        if there_ and (other[1], there_.statement) != (cell[1], place.statement):
-            yield other, tell(found, other)
+    met: set[Cell] = set()
+    for near in (graph.near_values, graph.near):  # the devices of tensors make a class larger
+        graph.allowance = READ
+        found = grow(cell, near, CLASS)
+        whole = len(found) < CLASS and graph.allowance >= 0
+        graph.allowance = sys.maxsize
+        graph.forget_partial()
+        if not whole:
+            return
+        for other, passed in found:
+            there_ = place_of(graph, other) if passed and other not in (cell, *met) else None
+            if there_ and (other[1], there_.statement) != (cell[1], place.statement):
+                met.add(other)
+                yield other, tell(found, other)
 
 
 def is_turned_off(text: str, place: TextPlace) -> bool:
@@ -286,9 +307,23 @@ def is_turned_off(text: str, place: TextPlace) -> bool:
 
     Such a line is off on the target, which the report says; it is no fact about the value.
     """
+    return bool(QUESTION.search(line_around(text, place)))
+
+
+def is_fact(graph: ValueGraph, cell: Cell) -> bool:
+    """Whether a text that stays tells anything about its value."""
+    home, place = graph.file(cell[1]), place_of(graph, cell)
+    if home is None or place is None or is_turned_off(graph.texts[cell[1]], place):
+        return False
+    dotted = home.outside.get(cell, "")
+    names = {dotted, dotted.partition(".")[0]} - {""}
+    return all(graph.tree.locate(cell[1], name) is None for name in names)
+
+
+def line_around(text: str, place: TextPlace) -> str:
+    """The lines that a place stands in."""
     end = text.find("\n", place.end)
-    line = text[text.rfind("\n", 0, place.start) + 1 : end if end >= 0 else len(text)]
-    return bool(QUESTION.search(line))
+    return text[text.rfind("\n", 0, place.start) + 1 : end if end >= 0 else len(text)]
 
 
 def place_of(graph: ValueGraph, cell: Cell) -> TextPlace | None:

@@ -21,7 +21,6 @@ class Unit:
     start: int
     end: int
     moving: list[int] = field(default_factory=list)  # findings that would be written
-    parts: list[tuple[ast.AST | None, int, str]] = field(default_factory=list)  # what stays
 
 
 class Units:

@@ -15,7 +15,7 @@ from tests.rewrite.projects import look, write
 PROGRAMS = {
     "a question before a function of the project's": (
         "def go(x):\n    if x.is_cuda:\n        return scan(x)\n    return slow(x)\n",
-        "no code for the device",
+        "`scan` runs behind this question",
     ),
     "a question before code that moves": (
         "def go(x):\n    if torch.cuda.is_available():\n        x = x.cuda()\n    return x\n",
@@ -27,16 +27,21 @@ PROGRAMS = {
     ),
     "a question that chooses a function": (
         "def go(x):\n    return scan(x) if x.is_cuda else slow(x)\n",
-        "no code for the device",
+        "`scan` runs behind this question",
     ),
     "a question that chooses a type": (
         "def go(x):\n    return x.half() if x.is_cuda else x\n",
         None,
     ),
+    "a question before torch alone": (
+        "def go(x, total):\n    if x.device.type == 'cuda':\n"
+        "        total = total + x.detach().sum(0)\n    return total\n",
+        None,
+    ),
     "a size of a group that another file starts": (
         "from torch import distributed as dist\ndef go():\n"
         "    return dist.get_world_size() if torch.cuda.is_available() else 1\n",
-        "no code for the device",
+        None,
     ),
     "an answer for a function of another package": (
         "import cam\ndef go(net):\n    return cam.Cam(net, use_cuda=torch.cuda.is_available())\n",
@@ -54,11 +59,6 @@ PROGRAMS = {
         "def go(d):\n"
         "    return torch.utils.data.DataLoader(d, pin_memory=torch.cuda.is_available())\n",
         None,
-    ),
-    "a part with the same variable": (
-        "def go(net):\n    net.cuda()\n"
-        "    kinds = [torch.cuda.FloatTensor(2), torch.cuda.nccl.version(net)]\n    return kinds\n",
-        "belongs to it and stays",
     ),
     "a part with nothing in common": (
         "def go(net, size):\n    net.cuda()\n    print(torch.cuda.nccl.version())\n",

@@ -30,6 +30,7 @@ DEPTH = 3  # fields of fields of fields; deeper ones are not followed
 # Which way a value goes along an edge: it comes from the other cell, goes there, or either.
 COMES, GOES, EITHER = 1, -1, 0
 COMPARED = "compared"
+PLACED = "placed"  # a device, and a tensor or module that is on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class TextPlace:
     line: int
     statement: int
     chain: int
+    quoted: bool = True  # whether it is a text itself, and no call that places a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ class FileValues:
     import_lines: dict[str, int] = field(default_factory=dict)
     stars: list[str] = field(default_factory=list)
     settings: dict[str, list[Edge]] = field(default_factory=lambda: defaultdict(list))
+    outside: dict[Cell, str] = field(default_factory=dict)  # imported functions that place a value
     guards: list[tuple[Cell, Guard]] = field(default_factory=list)
 
     def join(self, one: Cell | None, other: Cell | None, line: int, kind: str) -> None:

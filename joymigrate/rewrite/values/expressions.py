@@ -11,6 +11,7 @@ from joymigrate.rewrite.source import Source
 from joymigrate.rewrite.values.cells import (
     COMPARED,
     DEPTH,
+    PLACED,
     CallSite,
     Cell,
     FileValues,
@@ -30,6 +31,7 @@ class Expressions:
         self.starts = source.starts
         self.scopes: list[tuple[int, set[str], str]] = []  # start, names, "class" or "function"
         self.statement = 0
+        self.single: ast.stmt | None = None  # the statement, where it is one expression
         self.chain = 0
         self.guards: list[Guard] = []
 
@@ -54,10 +56,13 @@ class Expressions:
     def text_cell(self, node: ast.AST) -> Cell:
         """The cell of a text that counts, with its place."""
         start, end = self.span(node)
-        cell = ("text", self.path, start)
+        return self.note_text(("text", self.path, start), end, getattr(node, "lineno", 1))
+
+    def note_text(self, cell: Cell, end: int, line: int, *, quoted: bool = True) -> Cell:
+        """Note the place of a text that counts, with the conditions that it stands behind."""
         if cell not in self.file.places:
-            line = getattr(node, "lineno", 1)
-            self.file.places[cell] = TextPlace(start, end, line, self.statement, self.chain)
+            place = TextPlace(cell[2], end, line, self.statement, self.chain, quoted)
+            self.file.places[cell] = place
             self.file.guards += [(cell, guard) for guard in self.guards]
         return cell
 
@@ -234,13 +239,18 @@ class Expressions:
         return self.fresh(node)
 
     def choice(self, node: ast.IfExp) -> Cell:
-        """`a if test else b`: one of both."""
+        """`a if test else b`: one of both; `x if x == "cpu" else b` is `b` or that text."""
         cell = self.fresh(node)
+        test = node.test
+        one = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
+        known = one and ast.unparse(node.body) == ast.unparse(test.left)  # type: ignore[attr-defined]
         guard = self.guard_of(node.test)
         for branch, held in ((node.body, not guard[1]), (node.orelse, guard[1])):
             if held:
                 self.guards.append(guard[0])
-            self.file.join(cell, self.value(branch), node.lineno, "choice")
+            value = self.value(branch)
+            if not (known and branch is node.body):
+                self.file.join(cell, value, node.lineno, "choice")
             if held:
                 self.guards.pop()
         return cell
@@ -290,6 +300,7 @@ class Expressions:
     def binary(self, node: ast.BinOp) -> Cell | None:
         """A text that is built: what it starts with."""
         left, right = self.value(node.left), self.value(node.right)
+        self.meet(left, right, node.lineno)
         if isinstance(node.op, (ast.Mod, ast.Mult)):
             return left
         if isinstance(node.op, ast.Add):
@@ -355,7 +366,66 @@ class Expressions:
             self.file.made[cell] = made
             for key, held in given:
                 self.file.given[held].append((made, key))
+        self.place(node, dotted, receiver, cell, dict(given))
+        self.operands(node, dotted, called, given)
         return cell
+
+    # -- devices of tensors and modules ----------------------------------------------------------
+
+    def place(
+        self,
+        node: ast.Call,
+        dotted: str,
+        receiver: Cell | None,
+        cell: Cell,
+        terms: dict[str, Cell],
+    ) -> None:
+        """`x.cuda()`, `x.to(where)`, `torch.zeros(3, device=where)`: the device of the result.
+
+        A call whose result nothing takes places what it is called on: `net.cuda()`.
+        """
+        func = node.func
+        last = getattr(func, "attr", getattr(func, "id", ""))
+        named = self.words.match(last) is not None
+        words = [terms.get("device")]
+        if named and receiver is not None:
+            words += [self.called_cell(func, 1), terms.get("0")]
+        elif MOVES.search(last) and dotted and self.words.match(last.rpartition("_")[2]):
+            mover = self.called_cell(func)
+            words.append(mover)
+            self.file.outside[mover] = dotted
+        elif isinstance(func, ast.Attribute) and func.attr == "to":
+            words.append(terms.get("0"))
+        alone = getattr(self.single, "value", None) is node
+        for held in filter(None, words):
+            self.file.join(self.field(cell, DEVICE), held, node.lineno, PLACED)
+            if alone and receiver is not None:
+                self.file.join(self.field(receiver, DEVICE), held, node.lineno, PLACED)
+
+    def called_cell(self, func: ast.expr, before: int = 0) -> Cell:
+        """The cell of the name of what is called, which is a device's: `.cuda`, `to_cuda`."""
+        end = self.span(func)[1]
+        name = getattr(func, "attr", getattr(func, "id", ""))
+        cell = ("text", self.path, end - len(name) - before)
+        return self.note_text(cell, end, func.end_lineno or func.lineno, quoted=False)
+
+    def meet(self, one: Cell | None, other: Cell | None, line: int) -> None:
+        """Two values of one operation are on one device."""
+        if one is not None and other is not None and "text" not in (one[0], other[0]):
+            self.file.join(self.field(one, DEVICE), self.field(other, DEVICE), line, COMPARED)
+
+    def operands(
+        self, node: ast.Call, dotted: str, called: Cell | None, given: list[tuple[str, Cell]]
+    ) -> None:
+        """What a module, or a function of torch's, is called with is on one device."""
+        func = node.func
+        owner = getattr(func, "value", None)
+        module = isinstance(func, ast.Name) and func.id not in self.file.imports
+        module = module or getattr(owner, "id", "") == "self"
+        first = called if module else given[0][1] if dotted.startswith("torch.") and given else None
+        for _, held in given:
+            if first is not held:
+                self.meet(first, held, node.lineno)
 
     def transfer(
         self,
@@ -424,6 +494,8 @@ def is_split(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and name in ("split", "rsplit", "partition", "rpartition")
 
 
+MOVES = re.compile(r"(?:^|_)(?:to|move|put|copy|send|transfer|convert)_")
+DEVICE = "device"  # the attribute of a tensor, and that of a module as far as it has one
 WRITTEN = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 METHOD: dict[type, Any] = {
     ast.Constant: Expressions.constant,

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from joymigrate.rewrite.across import stands_alone
 from joymigrate.rewrite.module_index import ModuleIndex
@@ -16,6 +17,7 @@ from joymigrate.rewrite.values.cells import (
     DEPTH,
     EITHER,
     GOES,
+    PLACED,
     CallSite,
     Cell,
     Edge,
@@ -50,6 +52,7 @@ class ValueGraph:
     _near: dict[tuple[Cell, int], tuple[Edge, ...]] = field(default_factory=dict)
     _classes: dict[Cell, frozenset[Cell]] = field(default_factory=dict)
     _calls: dict[Cell, list[CallSite]] = field(default_factory=dict)
+    _partial: list[tuple[dict[Any, Any], Any]] = field(default_factory=list)
     _naming: dict[str, list[str]] = field(default_factory=dict)
     _options: dict[str, list[tuple[Cell, Edge]]] = field(default_factory=dict)
 
@@ -57,6 +60,7 @@ class ValueGraph:
         """The cells of a file; None where it is none of ours or can't be read."""
         if path not in self._files:
             if self.allowance <= 0:
+                self.allowance = -1  # what is found from here on is not whole
                 return None
             self.allowance -= 1
             source = self.load(path) if path in self.texts else None
@@ -72,8 +76,25 @@ class ValueGraph:
         if key not in self._near:
             self._near[key] = ()  # a question about itself ends here
             found = self._find_near(cell, way)
-            self._near[key] = tuple(e for e in found if e.flow in (way, EITHER))
+            edges = tuple(e for e in found if e.flow in (way, EITHER))
+            self._note(self._near, key)
+            self._near[key] = edges
         return self._near[key]
+
+    def _note(self, kept: dict[Any, Any], key: Any) -> None:
+        """Note what is kept while files may be refused: then it is not whole."""
+        if self.allowance <= 0:
+            self._partial.append((kept, key))
+
+    def forget_partial(self) -> None:
+        """Drop what was found while files were refused."""
+        for kept, key in self._partial:
+            kept.pop(key, None)
+        self._partial.clear()
+
+    def near_values(self, cell: Cell, way: int) -> Iterator[Edge]:
+        """The same without what says on which device a tensor is."""
+        return (edge for edge in self.near(cell, way) if edge.kind != PLACED)
 
     def _find_near(self, cell: Cell, way: int) -> Iterator[Edge]:
         kind = cell[0]
@@ -183,6 +204,7 @@ class ValueGraph:
             self._classes[cell] = frozenset()
             kinds = ("function", "class", "object", "module", "outside")
             found = sources([cell], self._plain, NEAR)
+            self._note(self._classes, cell)
             self._classes[cell] = frozenset(c for c in found if c[0] in kinds)
         return self._classes[cell]
 
@@ -255,6 +277,7 @@ class ValueGraph:
     def _callers(self, function: Cell) -> list[CallSite]:
         if function not in self._calls:
             self._calls[function] = []
+            self._note(self._calls, function)
             self._calls[function] = list(self._find_callers(function))
         return self._calls[function]
 
@@ -339,7 +362,7 @@ class ValueGraph:
             return
         files = [path]  # what gives an attribute its value stands with its class
         if way == GOES:
-            files = self.naming(f".{name}")
+            files = self.naming(name)
         owners = {own, ("object", path, scope)}
         for other in files if len(files) <= FILES else [path]:
             values = self.file(other)
@@ -361,9 +384,13 @@ class ValueGraph:
             inner = deeper(edge.cell, name) if edge.kind != COMPARED else None
             if inner is not None:
                 yield Edge(inner, edge.line, edge.kind, edge.flow)
+        owners = {base} if way == COMES else {base, *self.called(base)}  # stored in the object
+        for owner in owners:
+            if owner[0] in ("object", "class"):
+                yield Edge(("attribute", owner[1], owner[2], name), 1, "read")
         if base[0] in ("object", "class"):
-            yield Edge(("attribute", base[1], base[2], name), 1, "read")
-        elif base[0] == "module":
+            return
+        if base[0] == "module":
             yield Edge(("name", base[1], 0, name), 1, "read")
         elif name.isidentifier() and self._is_settings(base) and self._known_setting(name):
             yield Edge(("setting", name), 1, "read")

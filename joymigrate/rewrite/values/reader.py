@@ -139,6 +139,7 @@ class StatementReader(Expressions):
         elif isinstance(node, ast.Assert):
             return self.guard_of(node.test)[0]
         elif isinstance(node, ast.Expr):
+            self.single = node
             if not isinstance(node.value, ast.Constant):
                 self.value(node.value)
         elif isinstance(node, (ast.Raise, ast.Delete)):
