@@ -27,7 +27,7 @@ from joymigrate.run.cluster.kinds import Kind
 from joymigrate.run.cluster.policies import Costs, Policy
 from joymigrate.run.cluster.reasons import Refusal
 from joymigrate.run.cluster.shape import Shape
-from joymigrate.run.cluster.shortfall import asked_beside, explain, pool_name
+from joymigrate.run.cluster.shortfall import explain, pool_name, write_beside
 from joymigrate.run.cluster.state import WHOLE, Grant, Ints, Placement, Pool, State
 
 FAR = 1 << 40  # larger than any cost
@@ -130,7 +130,7 @@ class Placer:
                 yield found
                 inside = np.ones(len(self.state.nodes), dtype=bool)
                 inside[found[0].node] = False
-                held[number] = barred_outside(inside, held[number])
+                held[number] = bar_outside(inside, held[number])
 
     def _apart(self, job: Job, hold: Ints | None) -> Refusal:
         """Why tasks that fit one by one do not fit together: the first that finds no room."""
@@ -158,7 +158,7 @@ class Placer:
         free = cards.count(self.state.free)
         room_of = np.bincount(domains, weights=free)
         for leaf in np.argsort(room_of, kind="stable"):
-            placed = self._place_tasks(job, barred_outside(domains == leaf, hold), allowed)
+            placed = self._place_tasks(job, bar_outside(domains == leaf, hold), allowed)
             if not isinstance(placed, Refusal):
                 return placed
         most = int(room_of.max(initial=0))
@@ -214,7 +214,7 @@ class Placer:
         room_of = np.bincount(domains[pool.index], weights=fits, minlength=int(domains.max()) + 1)
         enough = np.nonzero(room_of >= pods)[0]
         for leaf in enough[np.argsort(room_of[enough], kind="stable")]:
-            placed = self._place_shape(shape, barred_outside(domains == leaf, hold))
+            placed = self._place_shape(shape, bar_outside(domains == leaf, hold))
             if not isinstance(placed, Refusal):
                 return placed
         if self.terse:
@@ -442,7 +442,7 @@ def too_small(state: State, pool: Pool, task: PodGroup, job: Job) -> Refusal | N
     if pods >= least:
         return None
     name = pool_name(state, pool)
-    return Refusal("beside_never", {"beside": asked_beside(task), "kind": name, "pods": least,
+    return Refusal("beside_never", {"beside": write_beside(task), "kind": name, "pods": least,
                                     "fits": pods})  # fmt: skip
 
 
@@ -491,7 +491,7 @@ def leaves_of(state: State) -> Ints:
     return np.where(leaf < 0, alone, leaf)
 
 
-def barred_outside(inside: Flags, hold: Ints | None) -> Ints:
+def bar_outside(inside: Flags, hold: Ints | None) -> Ints:
     """The held cards, and every node outside a domain as a whole."""
     return np.where(inside, 0 if hold is None else hold, BARRED)
 

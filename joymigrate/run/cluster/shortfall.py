@@ -17,7 +17,7 @@ def explain(
 ) -> Refusal:
     """The one reason why a task does not fit its pool now; `shares` of its pods find a card."""
     task, kind, name = shape.task, shape.pool.kind, pool_name(state, shape.pool)
-    unseen = unseen_cards(state, shape.pool, free)
+    unseen = count_unseen(state, shape.pool, free)
     if task.milli and shares:
         facts = {"share": task.milli / 1000, "kind": name, "pods": task.pods, "fits": shares}
         return Refusal("shares", {**facts, "lacking": task.pods - shares, **unseen})
@@ -34,7 +34,7 @@ def explain(
     by_numa = int(in_numa_nodes(shape, free).sum()) if shape.job.numa == "one" else by_cards
     # Each rule leaves fewer pods; the first that leaves too few is the cause, and what the CPU
     # takes away beyond it is said beside it.
-    also = f", {fitting} of them beside {asked_beside(task)}" if fitting < by_numa else ""
+    also = f", {fitting} of them beside {write_beside(task)}" if fitting < by_numa else ""
     facts = {"free": have, "kind": name, "pods": task.pods, "also": also, **unseen}
     if by_cards < task.pods:
         shape_text, unit = shape_words(kind, task.cards)
@@ -46,7 +46,7 @@ def explain(
     return beside(task, fitting, unseen)
 
 
-def unseen_cards(state: State, pool: Pool, free: Ints) -> dict[str, int]:
+def count_unseen(state: State, pool: Pool, free: Ints) -> dict[str, int]:
     """Idle cards of a pool that are not in `free`: kept for others, and out of use."""
     kept = int(cards.count(state.free[pool.index]).sum() - cards.count(free).sum())
     idle = state.idle[pool.index] & state.granted[pool.index]
@@ -72,11 +72,11 @@ def explain_share(
 
 def beside(task: PodGroup, fits: int, unseen: dict[str, int]) -> Refusal:
     """The refusal for cards without CPU or memory beside them."""
-    facts = {"beside": asked_beside(task), "pods": task.pods, "fits": fits}
+    facts = {"beside": write_beside(task), "pods": task.pods, "fits": fits}
     return Refusal("cpu", {**facts, **unseen})
 
 
-def asked_beside(task: PodGroup) -> str:
+def write_beside(task: PodGroup) -> str:
     """CPU and memory of one pod, in words."""
     memory = f" and {task.memory_mib / 1024:.4g} GiB" if task.memory_mib else ""
     return f"{task.cpu_milli / 1000:g} CPU cores{memory}"

@@ -2,7 +2,7 @@
 
 Volcano asks over HTTP (pkg/scheduler/plugins/extender: one POST a verb, the body in its own types).
 `onSessionOpen` brings the whole cluster, from which a scheduler is made anew: nothing is kept here,
-so that a restart loses nothing. Limits may be on `cards`, over GPU and NPU pools alike, which no
+so that a restart loses nothing. Limits may be on `cards`, over pools of different cards, which no
 queue of Volcano can say. Which cards of a node a pod gets stays the device plug-in's choice.
 """
 

@@ -87,7 +87,7 @@ def alive(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase", "Pending") in ("Pending", "Running", "Unknown")
 
 
-def taken_beside(pods: Iterable[Object]) -> dict[str, tuple[int, int]]:
+def count_beside(pods: Iterable[Object]) -> dict[str, tuple[int, int]]:
     """CPU and memory per node of pods that ask for no card."""
     taken: dict[str, tuple[int, int]] = {}
     for pod in pods:
@@ -195,7 +195,7 @@ class Cards:
         assumed = 0
         for noted in (True, False):
             for pod in pods:
-                ids = noted_cards(pod)
+                ids = read_cards(pod)
                 node = self.nodes.get(str(pod["spec"]["nodeName"]))
                 if bool(ids) != noted or node is None:
                     continue
@@ -223,7 +223,7 @@ class Cards:
         return tuple(cards.ids(mask))
 
 
-def noted_cards(pod: Object) -> tuple[int, ...]:
+def read_cards(pod: Object) -> tuple[int, ...]:
     """Card ids that the device plug-in wrote down: under a name of the cards' own domain that ends
     with `Real` (what was really given), else under the cards' resource."""
     notes = pod["metadata"].get("annotations") or {}

@@ -49,7 +49,7 @@ class LiveCluster:
 def read(objects: Objects, now: float) -> LiveCluster:
     """The cluster that these objects describe; `now` in seconds since 1970."""
     pods = objects.get(("v1", "Pod"), ())
-    inventory = inventory_of(objects.get(("v1", "Node"), ()), gangs.taken_beside(pods))
+    inventory = inventory_of(objects.get(("v1", "Node"), ()), gangs.count_beside(pods))
     classes = {
         str(one["metadata"]["name"]): int(one.get("value", 0))
         for one in objects.get(("scheduling.k8s.io/v1", "PriorityClass"), ())
