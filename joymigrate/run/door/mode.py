@@ -197,12 +197,15 @@ def compute(func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
     except (RuntimeError, NotImplementedError) as error:
         missing = "not implemented for 'Half'" in str(error)
         missing |= "not implemented for 'BFloat16'" in str(error)
+        missing |= "could not create a primitive" in str(error)  # oneDNN's words for an LSTM
         if not missing or name.endswith("_") or "out" in kwargs:
             raise
-    narrow = next((t.dtype for t in tensors_in((args, kwargs)) if t.dtype in NARROW), torch.float16)
+    asked = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float16
+    narrow = next((t.dtype for t in tensors_in((args, kwargs)) if t.dtype in NARROW), asked)
     wide_args, wide_kwargs = widen(args), widen(kwargs)
     notes.differs(f"{name}: computed in float32 and rounded to {narrow}")
-    return convert(func(*wide_args, **wide_kwargs), torch.float32, narrow)
+    with torch.autocast("cpu", enabled=False):
+        return convert(func(*wide_args, **wide_kwargs), torch.float32, narrow)
 
 
 def widen(value: Any) -> Any:

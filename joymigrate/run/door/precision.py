@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,7 @@ def install() -> None:
     with contextlib.suppress(AttributeError):
         torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     add_kernels()
+    add_products()
 
 
 def is_card(value: Any) -> bool:
@@ -127,6 +129,34 @@ def add_kernels() -> None:
             if op is None or known(f"aten::{name}", KEY):
                 continue
             library.impl(name, kernel(op, cast), KEY)  # type: ignore[no-untyped-call]
+
+
+def add_products() -> None:
+    """A card sums a product of float16 in float32 and rounds it once. A CPU without such
+    instructions takes many times as long in float16: it gets the card's way."""
+    get_kernel = getattr(torch.library, "get_kernel", None)  # since torch 2.9
+    if get_kernel is None or torch.ops.mkldnn._is_mkldnn_fp16_supported():
+        return
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    KEPT.append(library)
+    for name in table().products:
+        real = get_kernel(f"aten::{name}", "CPU")
+        made = product(real)
+        with warnings.catch_warnings():  # torch says once that a kernel is replaced
+            warnings.simplefilter("ignore")
+            library.impl(name, made, "CPU", with_keyset=True, allow_override=True)  # type: ignore[no-untyped-call]
+
+
+def product(real: Any) -> Callable[..., Any]:
+    """A kernel of products whose float16 is computed in float32."""
+
+    def call(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        if all(one.dtype is not torch.float16 for one in tensors_in((args, kwargs))):
+            return real.call_boxed(keys, *args, **kwargs)
+        wide = convert((args, kwargs), torch.float16, torch.float32)
+        return convert(real.call_boxed(keys, *wide[0], **wide[1]), torch.float32, torch.float16)
+
+    return call
 
 
 def kernel(op: Any, cast: Callable[[Any], Any]) -> Callable[..., Any]:

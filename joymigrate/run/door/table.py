@@ -27,6 +27,7 @@ class Table:
     float32: tuple[str, ...]
     narrow: tuple[str, ...]
     widest: tuple[str, ...]
+    products: tuple[str, ...]
 
 
 @cache
@@ -36,7 +37,7 @@ def table() -> Table:
 
     path = chips.origin().folder / "door.yaml"
     raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    tuples = {n: tuple(raw[n]) for n in ("silent", "float32", "narrow", "widest")}
+    tuples = {n: tuple(raw[n]) for n in ("silent", "float32", "narrow", "widest", "products")}
     return Table(**{**raw, **tuples, "one_device": frozenset(raw["one_device"])})
 
 

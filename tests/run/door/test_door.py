@@ -76,6 +76,8 @@ def test_the_cards_answers(tmp_path: Path) -> None:
         "event: True",
         "autocast: torch.float16 torch.float32 torch.float32",
         "asked: True torch.float16",
+        "recurrent: torch.float16 cuda:0",
+        "product: True",
         "its own: torch.bfloat16",
         "file: cuda:0 cpu",
         "numbers: cuda:1 cuda:1 cuda:1",

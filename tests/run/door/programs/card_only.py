@@ -48,6 +48,10 @@ with torch.autocast("cuda"):
     low = nn.functional.linear(torch.ones(2, 2, device="cuda"), torch.ones(2, 2, device="cuda"))
     print("autocast:", low.dtype, torch.softmax(low, -1).dtype, low.sum().dtype)
     print("asked:", torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"))
+    cell = nn.LSTM(4, 4, device="cuda")(torch.ones(1, 1, 4, device="cuda"))[0]
+    print("recurrent:", cell.dtype, cell.device)
+tall = torch.full((1, 4096), 0.1, device="cuda").half()
+print("product:", (tall @ tall.t()).item() == (tall.float() @ tall.float().t()).half().item())
 with torch.autocast("cpu", dtype=torch.bfloat16):
     print("its own:", torch.softmax(low.bfloat16(), -1).dtype)
 torch.save(card, "card.pt")
