@@ -126,14 +126,14 @@ def stand_in(evidence: Evidence) -> Reason | None:
     for said in texts(evidence):
         if signs.SIMULATION.search(said) or re.search(evidence.vendor.missing_symbol, said):
             return Owner.SIMULATION, Text(signs.SAYS_SO), Text(signs.NO_SIMULATION)
-    raised = asked_by_us(evidence) or innermost(evidence)
+    raised = find_own_question(evidence) or innermost(evidence)
     if raised is not None and is_ours(raised.file) and is_raise(evidence.chain[0], raised):
         how = Text("it was raised in joymigrate's own {file}", file=raised.file.rpartition("/")[2])
         return Owner.SIMULATION, how, Text(signs.REPORT)
     return None
 
 
-def asked_by_us(evidence: Evidence) -> Frame | None:
+def find_own_question(evidence: Evidence) -> Frame | None:
     """Our own line that asked for an attribute that is not there."""
     one = evidence.chain[0] if evidence.chain else None
     found = signs.MISSING_ATTRIBUTE.search(one.message) if one else None

@@ -94,7 +94,7 @@ def start_lines(project: Path) -> Iterator[tuple[str, str]]:
     for path in files(project, (".vscode/launch.json",)):
         yield from launch_lines(path, project)
     for path in files(project, ("pyproject.toml",)):
-        yield from declared_lines(path, project)
+        yield from read_declared(path, project)
     for path in files(project, ("*.ipynb", "*/*.ipynb")):
         yield from notebook_lines(path, project)
     for path in files(project, ("*.py", "*/*.py", "*/*/*.py")):
@@ -172,7 +172,7 @@ def launch_lines(path: Path, project: Path) -> Iterator[tuple[str, str]]:
             yield path.relative_to(project).as_posix(), shlex.join(words)
 
 
-def declared_lines(path: Path, project: Path) -> Iterator[tuple[str, str]]:
+def read_declared(path: Path, project: Path) -> Iterator[tuple[str, str]]:
     """The programs that a package declares: its module where that starts by itself, else the
     function that is named."""
     try:

@@ -123,7 +123,7 @@ def compare_runs(at: StepContext, draws: Path | None = None) -> Outcome:
             "recording"
         )
         return Outcome("train", Status.SKIPPED, text, figures, logs)
-    if not any(counts) and (number := verified_losses(at)):
+    if not any(counts) and (number := count_verified_losses(at)):
         text = (
             "no loss is printed; verify compared the losses and updates of {number} step{number_s}"
         )
@@ -140,7 +140,7 @@ def compare_runs(at: StepContext, draws: Path | None = None) -> Outcome:
     return judge_curves(at, of, counts, figures, logs)
 
 
-def verified_losses(at: StepContext) -> int:
+def count_verified_losses(at: StepContext) -> int:
     """In how many steps `verify` compared every loss and update, and found them equal."""
     found = at.before.get("verify")
     covered = found.figures.get("covered", {}) if found and found.verdict == "pass" else {}
