@@ -29,6 +29,7 @@ def command(
         None, "--record", metavar="NAME.jmb", help="Also record what its modules compute."
     ),
     steps: str = typer.Option("0-2", "--steps", help="Which steps are recorded: 0-2, or one."),
+    once: bool = typer.Option(False, "--once", help="With --record: as of `verify record`."),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     form: str | None = typer.Option(None, "--format", help="text or json."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Where the report goes."),
@@ -56,7 +57,8 @@ def command(
         environment = _switch.with_start(settings.environment(_program.environment()))
         if record is not None:
             ours = [sys.executable, "-m", "joymigrate", "verify", "record", "-o", str(record)]
-            resolved = [*ours, "--steps", steps, *(["-q"] if quiet else []), "--", *words]
+            asked = ["--steps", steps, *(["--once"] if once else []), *(["-q"] if quiet else [])]
+            resolved = [*ours, *asked, "--", *words]
             environment = settings.environment(_program.environment())
         code = _program.run(resolved, environment)
         found = summarise(settings, code, words)

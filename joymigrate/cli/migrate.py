@@ -41,6 +41,9 @@ def command(
         None, "--style", help="agnostic (the default; runs on both), accelerator or direct."
     ),
     steps: str = typer.Option("0-2", "--steps", help="Optimiser steps that are compared."),
+    once: bool = typer.Option(
+        False, "--once", help="Record the original once: its free run is not judged then."
+    ),
     serve: Path | None = typer.Option(None, "--serve", help="A folder of weights to try serving."),
     map: Path | None = typer.Option(None, "--map", help="Renamed modules, for the comparison."),
     baseline: Path | None = typer.Option(
@@ -125,6 +128,7 @@ def command(
         chip=chip.name,
         style=chosen,
         steps=steps,
+        once=once,
         serve=serve.resolve() if serve else None,
         map=map.resolve() if map else None,
         baseline=baseline.resolve() if baseline else None,

@@ -43,7 +43,8 @@ class Request:
     """What the user asked for.
 
     `entry` is the program that trains, as words; `serve` a folder of weights to try serving.
-    `steps` bounds what is recorded, in optimiser steps from 0. `baseline` is a recording from
+    `steps` bounds what is recorded, in optimiser steps from 0; with `once` the original is run once
+    to record it, and not two times more by rounding. `baseline` is a recording from
     elsewhere, `devices` how many the simulated machine has, `baseline_entry` how the original is
     started here where that differs, and `train` a longer run for the losses than that of `entry`.
     `pair` compares what was ported already with its original, which is `origin` where the ledger
@@ -55,6 +56,7 @@ class Request:
     chip: str
     style: str = "agnostic"
     steps: str = "0-2"
+    once: bool = False
     serve: Path | None = None
     map: Path | None = None
     unsafe: bool = False
@@ -177,6 +179,7 @@ def to_json(journey: Journey) -> dict[str, Any]:
         "entry": list(request.entry),
         "style": request.style,
         "steps": request.steps,
+        "once": request.once,
         "serve": str(request.serve) if request.serve else None,
         "map": str(request.map) if request.map else None,
         "baseline": str(request.baseline) if request.baseline else None,

@@ -55,7 +55,7 @@ def plan(request: Request) -> list[PlannedStep]:
         ),
         PlannedStep(
             "baseline", "run it here as it is", steps.baseline.run,
-            ("entry", "steps", "baseline", "baseline_entry", "origin"), (), none,
+            ("entry", "steps", "once", "baseline", "baseline_entry", "origin"), (), none,
         ),
         PlannedStep("rewrite", "rewrite what is certain", steps.rewrite.run, code, (), ported),
         PlannedStep("rehearse", "run it on the chip", steps.rehearse.run, here, ("rewrite",), none),

@@ -84,7 +84,7 @@ def runs_of(rank: Rank) -> list[dict[str, Any]]:
     return found
 
 
-def seen_in(rank: Rank, again: Rank) -> dict[str, Any]:
+def describe_run(rank: Rank, again: Rank) -> dict[str, Any]:
     """What is kept of another run of one process."""
     steps = set(rank.steps) & set(again.steps)
     return {
@@ -150,7 +150,7 @@ def keep(bundle: Bundle, others: Sequence[Bundle]) -> None:
         twins = [one for b in others for one in b.ranks if one.number == rank.number]
         if len(twins) < len(others):
             continue
-        runs = [seen_in(rank, twin) for twin in twins]
+        runs = [describe_run(rank, twin) for twin in twins]
         if rank is bundle.ranks[0]:
             for run, other in zip(runs, others, strict=True):
                 run["outputs"] = other.outputs

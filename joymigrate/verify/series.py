@@ -21,7 +21,7 @@ def observe_run(
     made: dict[Key, Series] = {}
     for name, items in ours["series"].items():
         kind, _, rest = name.partition(" ")
-        if kind == "random" and not drawn_from(items, there.get(name, ())):
+        if kind == "random" and not is_drawn_from(items, there.get(name, ())):
             continue
         if kind in ERRORS and name in there:
             made[kind, rest] = ERRORS[kind](items, there[name])
@@ -30,7 +30,7 @@ def observe_run(
     return made
 
 
-def drawn_from(ours: Items, theirs: Items) -> bool:
+def is_drawn_from(ours: Items, theirs: Items) -> bool:
     """Whether anybody draws from a generator that begins in the same state on both sides."""
     changes = any(len({item[1] for item in side}) > 1 for side in (ours, theirs))
     return changes and bool(theirs) and ours[0] == theirs[0]

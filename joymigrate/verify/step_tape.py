@@ -38,6 +38,15 @@ MOST_EVENTS = {"input": 12, "loss": 8, "gradients": 4, "state": 1, "output": 1} 
 MOST_READS = 32  # values read in one step
 ROLE_CALLS = 8  # the last calls that make a value: what it is
 HALF = (torch.float16, torch.bfloat16)
+CASTS = {
+    "float",
+    "half",
+    "to",
+    "type",
+    "detach",
+    "clone",
+    "cpu",
+}  # calls that say nothing of a value
 
 
 class StepTape:
@@ -594,17 +603,24 @@ def moment(event: Mapping[str, Any]) -> tuple[str, int, int, str]:
 
 
 def pair_values(theirs: Mapping[str, str], mine: Mapping[str, str]) -> dict[str, str]:
-    """The baseline's values by name with the target's. Where one side reads more than the other (a
-    vendor's scaler, a check), they go by what they are: others stay in their order."""
-    if len(theirs) == len(mine):
-        return dict(zip(theirs, mine, strict=True))
-    names = list(theirs), list(mine)
-    matcher = SequenceMatcher(None, list(theirs.values()), list(mine.values()), autojunk=False)
+    """The baseline's values by name with the target's, by what they are: a vendor's scaler reads a
+    flag of its own, which is not the loss that the baseline reads in its place. Values that are
+    made by other calls are still one another's while they share any of them."""
+    names, roles = (list(theirs), list(mine)), (list(theirs.values()), list(mine.values()))
     found: dict[str, str] = {}
+    matcher = SequenceMatcher(None, *roles, autojunk=False)
     for tag, a, a_end, b, b_end in matcher.get_opcodes():
         if tag == "equal" or a_end - a == b_end - b:
-            found |= dict(zip(names[0][a:a_end], names[1][b:b_end], strict=True))
+            pairs = zip(range(a, a_end), range(b, b_end), strict=True)
+            alike = [(n, m) for n, m in pairs if share_call(roles[0][n], roles[1][m])]
+            found |= {names[0][n]: names[1][m] for n, m in alike}
     return found
+
+
+def share_call(theirs: str, mine: str) -> bool:
+    """Whether two values may be one: they share a call that is no mere cast, or have none."""
+    one, two = (set(role.split()) - CASTS for role in (theirs, mine))
+    return bool(one & two) or not (one and two)
 
 
 def has_values(gradient: torch.Tensor) -> bool:

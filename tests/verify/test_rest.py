@@ -23,7 +23,7 @@ CHOSEN = {
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bundle = tmp_path_factory.mktemp("rest") / "rl.jmb"
-    record(PROGRAMS / "whole_rl.py", bundle, AUTOCAST)
+    record(PROGRAMS / "whole_rl.py", bundle, AUTOCAST, runs=2)
     return bundle
 
 

@@ -35,11 +35,11 @@ def words(
     request: Request, bundle: str, entry: Sequence[str], stand_ins: bool = False
 ) -> list[str]:
     """The command that records; by stand-ins for a GPU that is not here."""
+    asked = ["--steps", request.steps, *(["--once"] if request.once else [])]
     if stand_ins:
         first = ["baseline", "--record", bundle, "--cards", str(request.devices or 1)]
-        return [*first, "--steps", request.steps, "--", *entry]
-    first = ["verify", "record", "--force", "-o", bundle, "--steps", request.steps]
-    return [*first, "--", *entry]
+        return [*first, *asked, "--", *entry]
+    return ["verify", "record", "--force", "-o", bundle, *asked, "--", *entry]
 
 
 def stood_in(at: StepContext) -> bool:
