@@ -32,6 +32,15 @@ class StudyOptions:
         list[str],
         Option("--rule", help="eprocess, eprocess:limit=0.002,alpha=0.01 … (may be repeated)"),
     ] = field(default_factory=list)
+    access_log: Annotated[
+        list[str],
+        Option(
+            "--access-log",
+            metavar="[NAME=]FILE",
+            help="Judge a standby by logs of LiteLLM, or of each vLLM server (repeat it).",
+        ),
+    ] = field(default_factory=list)
+    standby: Annotated[str, Option("--standby", help="Its name in the --access-log.")] = ""
     runs: Annotated[int, Option("--runs", min=1, help="Runs per rate and rule.")] = 2000
     horizon: Annotated[int, Option("--horizon", min=1, help="Standby requests per run.")] = 100_000
     seed: Annotated[int, Option("--seed", help="Equal seeds give equal results.")] = 0
@@ -64,4 +73,6 @@ class StudyOptions:
             shadow=self.shadow,
             config=self.config,
             standby_per_s=self.requests_per_second,
+            logs=tuple(self.access_log),
+            standby=self.standby,
         )

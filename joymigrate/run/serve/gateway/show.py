@@ -146,9 +146,24 @@ def study(found: dict[str, Any]) -> str:
             f"{row['rule']} {decision}: {row['failures']} of {row['requests']:,} requests failed, "
             f"at most {percent(row['upper_bound'])}",
         ]
+    if verdict := found.get("verdict"):
+        lines += ["", *describe_logs(verdict)]
     if "calendar" in found:
         lines += ["", *calendar(found["calendar"])]
     return "\n".join(lines)
+
+
+def describe_logs(found: dict[str, Any]) -> list[str]:
+    """What access logs of both sides say about the standby."""
+    counts = ", ".join(f"{name} {found['failures'][name]:,} of {many:,} failed"
+                       for name, many in found["requests"].items())  # fmt: skip
+    return [
+        f"{found['state']}: {counts}, at most {percent(found['upper_bound'])}; "
+        f"{found['unjudged']:,} unjudged",
+        f"covers {found['covers']}",
+        *([f"waits for: {found['waits_for']}"] if found["waits_for"] else []),
+        *(f"  {reason}" for reason in found["reasons"][-10:]),
+    ]
 
 
 def calendar(found: dict[str, Any]) -> list[str]:

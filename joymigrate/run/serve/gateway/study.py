@@ -10,7 +10,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.evidence.events import Plan
 from joymigrate.run.serve.evidence.rule import EProcess
-from joymigrate.run.serve.gateway import settings, simulate, streams
+from joymigrate.run.serve.gateway import access_logs, settings, simulate, streams
 from joymigrate.run.serve.gateway.simulate import Delays
 from joymigrate.run.serve.gateway.streams import Outcome
 
@@ -50,10 +50,14 @@ class Question:
     shadow: float = 0.0
     config: Path | None = None
     standby_per_s: float = 100.0
+    logs: tuple[str, ...] = ()  # NAME=FILE
+    standby: str = ""
 
 
 def answer(asked: Question) -> tuple[dict[str, Any], dict[str, list[Delays]]]:
     """The simulation's JSON, and the curves for a picture."""
+    if asked.logs:
+        return verdict_of(asked), {}
     plan, rules = plan_and_rules(asked)
     quick = replace(plan, min_step_seconds=0.0)
     record = streams.read(asked.record, asked.upstream) if asked.record else []
@@ -104,6 +108,21 @@ def answer(asked: Question) -> tuple[dict[str, Any], dict[str, list[Delays]]]:
             )
         ) | {"requests_per_s": asked.requests_per_s, "shadow": asked.shadow}
     return found, curves
+
+
+def verdict_of(asked: Question) -> dict[str, Any]:
+    """What the rollout's state machine says about access logs of both sides."""
+    loaded = settings.load(asked.config) if asked.config else None
+    rows: list[access_logs.Row] = []
+    for text in asked.logs:
+        name, found, file = text.partition("=")
+        rows += access_logs.read_log(Path(file if found else text), name if found else "")
+    rule = loaded.rule if loaded else EProcess
+    return {
+        "schema": SCHEMA, "runs": 0, "seed": asked.seed,
+        "rules": {"configured" if loaded else "eprocess": rule().describe()}, "rates": [],
+        "verdict": access_logs.judge_logs(rows, asked.standby, loaded),
+    }  # fmt: skip
 
 
 def run(
