@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,9 +64,9 @@ class ServerOptions:
     compile: Annotated[bool | None, Option("--compile/--no-compile", help=COMPILE)] = None
     graphs: Annotated[bool, Option("--graphs/--no-graphs", help="Capture decode steps.")] = True
     queue: Annotated[int, Option("--queue", min=0, help="Texts that may wait; then 429.")] = 4096
-    body_bytes: Annotated[
-        int, Option("--body-limit", min=1, help="Bytes of a request.")
-    ] = BODY  # fmt: skip
+    body_limit: Annotated[
+        str, Option("--body-limit", metavar="SIZE", help="Of a request: 16MiB, bytes.")
+    ] = str(BODY)  # fmt: skip
     drain_seconds: Annotated[
         float, Option("--drain", min=0, help="Seconds for running requests at the end.")
     ] = 30.0
@@ -112,8 +113,27 @@ class ServerOptions:
         from joymigrate.run.serve.web.limits import Limits
 
         return Limits(
-            body_bytes=self.body_bytes, queue=self.queue, drain_seconds=self.drain_seconds
+            body_bytes=read_size(self.body_limit, "--body-limit") or BODY,
+            queue=self.queue,
+            drain_seconds=self.drain_seconds,
         )
+
+
+SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?i?B)?")
+UNITS = {unit: base**power for base, i in ((1000, ""), (1024, "i"))
+         for power, unit in enumerate(("B", f"K{i}B", f"M{i}B", f"G{i}B", f"T{i}B"))}  # fmt: skip
+
+
+def read_size(text: str | None, option: str) -> int | None:
+    """Bytes: a number, or one with a unit. Raises `JoyError`."""
+    if text is None:
+        return None
+    found = SIZE.fullmatch(text.strip())
+    size = int(float(found[1]) * UNITS.get(found[2] or "B", 0)) if found else 0
+    if size < 1:
+        raise JoyError(f"{option} takes bytes or a size, got '{text}'",
+                       help=f"{option} 300MiB; units are {', '.join(UNITS)}")  # fmt: skip
+    return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +145,7 @@ class LanguageOptions:
         int | None, Option("--max-model-len", help="Longest text, tokens.")
     ] = None  # fmt: skip
     kv_memory: Annotated[
-        int | None, Option("--kv-memory", help="Bytes for keys and values.")
+        str | None, Option("--kv-memory", metavar="SIZE", help="Of keys and values: 300MiB.")
     ] = None  # fmt: skip
     kv_blocks: Annotated[int | None, Option("--kv-blocks", help="Blocks instead of bytes.")] = None
     pretouch: Annotated[bool, Option("--pretouch", help=PRETOUCH)] = False
@@ -167,7 +187,7 @@ class LanguageOptions:
         return {
             "dtype": self.dtype,
             "max_model_len": self.max_model_len,
-            "kv_memory_bytes": self.kv_memory,
+            "kv_memory_bytes": read_size(self.kv_memory, "--kv-memory"),
             "kv_blocks": self.kv_blocks,
             "pretouch": self.pretouch,
             "block_size": self.block_size,

@@ -196,3 +196,26 @@ def test_the_group_needs_none_of_the_extras_for_its_help() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert "drill" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("314572800", 314572800), ("300MiB", 314572800), ("1.5 GiB", 3 << 29), ("2KB", 2000)],
+)
+def test_sizes_have_units(text: str, size: int) -> None:
+    from joymigrate.cli._serve_options import read_size
+
+    assert read_size(text, "--kv-memory") == size
+
+
+@pytest.mark.parametrize("text", ["300XiB", "iB", "0", "-3MiB", "1 2", "much"])
+def test_a_size_of_no_unit_is_refused_by_its_option(
+    text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(["serve", str(tmp_path), "--device", "cpu", f"--kv-memory={text}"]) == 2
+    assert capsys.readouterr().err
+    from joymigrate.cli._serve_options import read_size
+    from joymigrate.errors import JoyError
+
+    with pytest.raises(JoyError, match="--kv-memory takes bytes or a size"):
+        read_size(text, "--kv-memory")

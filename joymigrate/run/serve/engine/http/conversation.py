@@ -68,7 +68,7 @@ def one(
         made["tool_calls"] = [
             call(item, f"{where}.tool_calls[{i}]") for i, item in enumerate(calls)
         ]
-    elif made["content"] is None:
+    elif made["content"] is None and not (role == "assistant" and "content" in message):
         raise Refusal(400, f"{where}.content is missing", param=f"{where}.content",
                       code="missing_required_parameter")  # fmt: skip
     made["content"] = made["content"] if made["content"] is not None else ""
