@@ -28,6 +28,7 @@ DTYPES, RELATIONS, RANK, SHAPES, ATTRIBUTES, FORMATS = (
 )  # fmt: skip
 KINDS = (DTYPES, RELATIONS, RANK, SHAPES, ATTRIBUTES, FORMATS)
 NOBODY = "nobody"  # of a call of which nothing was compared
+ALL = "tensors"  # what an expression calls all tensors of a call
 # What each part of an expression compares.
 KIND_OF = {
     "dtype": RELATIONS, "rank": RANK, "shape": SHAPES, "numel": SHAPES, "format": FORMATS,
@@ -215,6 +216,7 @@ class Relation:
     source: str
     grade: str
     kernel: str = ""  # of an operator's relation
+    shapes: frozenset[str] = frozenset()  # arguments whose sizes it compares
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +256,10 @@ class Family:
 def judge(
     kernel: str, families: Sequence[Family], call: Call
 ) -> tuple[frozenset[str], Broken | None]:
-    """Which kinds of relations were compared, and the first that the call does not keep."""
+    """Which kinds of relations were compared, and the first that the call does not keep. Shapes
+    were compared where those of every tensor were."""
     kinds: frozenset[str] = frozenset()
+    sized: set[str] = set()
     for family in families:
         values = {**FUNCTIONS, **call}
         for name, meaning in family.let:
@@ -265,6 +269,10 @@ def judge(
             if kept is None:
                 continue
             kinds |= relation.kinds
+            sized |= relation.shapes
+            for name, meaning in family.let:
+                if name in relation.names:
+                    sized |= meaning.shapes
             if not kept:
                 found = ", ".join(
                     f"{name} = {describe_value(values[name])}"
@@ -272,6 +280,9 @@ def judge(
                     if name in values
                 )
                 return kinds, Broken(relation.kernel or kernel, relation, found)
+    tensors = {name for name, one in call.items() if isinstance(one, Tensor) and one.shape}
+    if ALL not in sized and not tensors <= sized:
+        kinds -= {SHAPES}
     return kinds, None
 
 
@@ -352,6 +363,7 @@ def read_relation(raw: Mapping[str, Any], where: str) -> Relation:
     names: dict[str, None] = {}
     bound: set[str] = set()
     kinds: set[str] = set()
+    sized: set[str] = set()
     for node in ast.walk(tree):
         if not isinstance(node, NODES):
             raise JoyError(f"'{want}' may not hold {type(node).__name__}", where=where)
@@ -362,6 +374,8 @@ def read_relation(raw: Mapping[str, Any], where: str) -> Relation:
                     where=where,
                 )
             kinds.add(KIND_OF[node.attr])
+            if KIND_OF[node.attr] == SHAPES:
+                sized |= list_names(node.value)
         elif isinstance(node, ast.Call):
             name = node.func.id if isinstance(node.func, ast.Name) else ""
             if name not in FUNCTIONS:
@@ -369,6 +383,8 @@ def read_relation(raw: Mapping[str, Any], where: str) -> Relation:
                     f"unknown function '{name}'.{did_you_mean(name, list(FUNCTIONS))}", where=where
                 )
             kinds.add(FUNCTION_KINDS.get(name, ""))
+            if FUNCTION_KINDS.get(name) == SHAPES:
+                sized |= list_names(node)
         elif isinstance(node, ast.Name):
             (bound.add if isinstance(node.ctx, ast.Store) else names.setdefault)(node.id)
     free = tuple(name for name in names if name not in bound and name not in FUNCTIONS)
@@ -377,4 +393,13 @@ def read_relation(raw: Mapping[str, Any], where: str) -> Relation:
     return Relation(
         want, compile(tree, where, "eval"), free, frozenset(kinds - {""}), str(raw["source"]),
         str(raw["grade"]), str(raw.get("kernel", "")),
+        frozenset(sized - bound | (list_names(tree) & set(free) if sized & bound else set())),
     )  # fmt: skip
+
+
+def list_names(tree: ast.AST) -> set[str]:
+    """The names inside an expression; one of all tensors (`tensors[0]`) is nobody's name."""
+    if isinstance(tree, ast.Subscript) and getattr(tree.value, "id", "") == ALL:
+        return set()
+    here = {tree.id} if isinstance(tree, ast.Name) else set()
+    return here.union(*map(list_names, ast.iter_child_nodes(tree)))
