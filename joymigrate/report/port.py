@@ -47,7 +47,7 @@ def as_text(
     counted = Counter(one.verdict for one in found)
     said = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counted.items()))
     lines.append(f"{len(found)} Triton kernels on {chip}: {said or 'none found'}.")
-    lines.append(f"Documented by {known['source']}; nothing was compiled or run.")
+    lines.append(f"Documented by {known['source']}; nothing was run.")
     lines += variant_lines(variants)
     if operators:
         left = sum(not (one.instead or one.host) for one in operators)

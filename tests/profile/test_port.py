@@ -41,7 +41,7 @@ def said(found: port.Checked, level: str) -> str:
 def test_a_plain_kernel_works() -> None:
     found = judge(KERNEL.format(cast="", store=STORE) + "kernel[(40,)](x, out, n, BLOCK=1024)\n")
     assert found.verdict == "works"
-    assert not found.notes
+    assert {note.level for note in found.notes} == {"note"}
 
 
 def test_a_tile_above_the_cores_memory_needs_changes() -> None:
@@ -97,7 +97,7 @@ def test_the_example_is_judged_through_the_command(capsys: pytest.CaptureFixture
     assert kernel["verdict"] == "needs changes"
     assert any("65536" in note["message"] for note in kernel["notes"])
     assert joymigrate(["profile", "port", str(path)]) == 0
-    assert "nothing was compiled or run" in capsys.readouterr().out
+    assert "nothing was run" in capsys.readouterr().out
 
 
 SOURCE = """

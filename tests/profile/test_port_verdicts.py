@@ -6,6 +6,7 @@ import pytest
 
 from joymigrate import chips
 from joymigrate.profile import port
+from joymigrate.profile.port import fits
 
 HEAD = "import triton\nimport triton.language as tl\n"
 JIT = "@triton.jit"
@@ -25,7 +26,7 @@ def source(
     ]  # fmt: skip
     inside = "".join(f"    {line}\n" for line in lines)
     kernel = f"{jit}\ndef kernel(X, Y, n, BLOCK: tl.constexpr):\n{inside}"
-    return f"{head}{above}\n{kernel}\n\ndef call(x, y, n):\n    {launch}\n"
+    return f"{head}{above}\n{kernel}\n\ndef call(x, y, n):\n    {launch or 'pass'}\n"
 
 
 def verdicts(text: str) -> dict[str, str]:
@@ -36,6 +37,10 @@ def verdicts(text: str) -> dict[str, str]:
 
 
 ASM = "tl.inline_asm_elementwise('x', '=r,r', [value], dtype=tl.float32, is_pure=True, pack=1)"
+LIVE = """up = tl.exp(value)
+down = tl.exp(-value)
+mean = tl.sum(up * down + up, 0)
+value = value * mean + up / mean - down"""
 BIG = "i = tl.arange(0, 256)\nat2 = i[:, None] * 256 + i[None, :]\nv2 = tl.load(X + at2)\n" + STORE
 
 
@@ -90,6 +95,9 @@ def test_what_needs_changes_is_not_said_to_work(text: str) -> None:
         source("value = Y.gather(at, 0)\n" + STORE),
         source("value = getattr(tl, name)(value)\n" + STORE),
         source("value = tl.extra.tlx.local_alloc(value)\n" + STORE),
+        source("left = tl.load(X + at)\nwhile left > 0:\n    left = left - 1\n" + STORE),
+        source("a = BLOCK ** 63\nb = a ** 63\nc = b ** 63\nd = c ** 63\ne = d ** 63\n" + STORE),
+        source(f"{LIVE}\n{STORE}", launch="kernel[(4,)](x, y, n, BLOCK=16384)"),
     ],
 )  # fmt: skip
 def test_what_nobody_documents_is_not_judged(text: str) -> None:
@@ -104,7 +112,7 @@ def test_what_nobody_documents_is_not_judged(text: str) -> None:
         source(jit=TUNED.format("[triton.Config({'BLOCK': b}, num_warps=4) for b in (64, 128)]"),
                launch=NO_SIZE),
         source("i = tl.arange(0, 64)\nv = tl.load(X + i[:, None] * 64 + i[None, :])\n" + STORE),
-        source("left = tl.load(X + at)\nwhile left > 0:\n    left = left - 1\n" + STORE),
+        source("left = tl.load(X)\nwhile left > 0:\n    left = left - 1\n" + STORE),
         source("for i in tl.range(0, n, flatten=True):\n    value += i\n" + STORE),
         source("mean = tl.load(Y)\nscale = tl.load(Y + 1)\n" + STORE,
                launch="kernel[(4,)](x, y, n, BLOCK=16384)"),
@@ -129,10 +137,41 @@ def test_a_size_of_run_time_is_a_condition() -> None:
         source(launch="one = two\n    two = one\n    kernel[one](x, y, n, BLOCK=64)"),
         source(jit=TUNED.format("[triton.Config({'BLOCK': 1 << i}) for i in range(0)]")),
         source(jit=TUNED.format("[triton.Config({'BLOCK': 0 ** i}) for i in range(0)]")),
-        source("a = BLOCK ** 63\nb = a ** 63\nc = b ** 63\nd = c ** 63\ne = d ** 63\n" + STORE),
         source("a = tl.expand_dims(at, 0)\ntl.load(X + a + at[None, :])\n" + STORE,
                launch="kernel[(4,)](x, y, n, BLOCK=4096)"),
     ],
 )  # fmt: skip
 def test_odd_sizes_are_read_to_an_end(text: str) -> None:
     assert verdicts(text) == {"kernel": "works"}
+
+
+def test_what_lives_at_once_decides_and_not_the_largest_tile() -> None:
+    known = port.load(chips.target("ascend"))
+    text = source(f"{LIVE}\n{STORE}", launch="kernel[(4,)](x, y, n, BLOCK=32768)")
+    (found,) = port.check_source(text.encode(), "own.py", known)
+    assert found.verdict == "needs changes"
+    assert "live at once in the unified buffer, which has 192 KB" in found.notes[0].message
+    small = source(f"{LIVE}\n{STORE}")
+    (found,) = port.check_source(small.encode(), "own.py", known)
+    assert found.verdict == "works"
+    assert any("lives at once, with double buffers" in note.message for note in found.notes)
+
+
+def test_without_triton_nothing_is_said_to_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fits.importlib.util, "find_spec", lambda name: None)
+    assert verdicts(source()) == {"kernel": "not judged"}
+
+
+def test_a_size_that_no_launch_says_is_tried_up_to_the_memory() -> None:
+    known = port.load(chips.target("ascend"))
+    text = source(launch="").replace("def call", "def other")
+    (found,) = port.check_source(text.encode(), "own.py", known)
+    assert found.verdict == "works"
+    assert "up to BLOCK = " in " ".join(note.message for note in found.notes)
+
+
+def test_the_languages_own_functions_are_known_by_their_modules() -> None:
+    head = HEAD + "from triton.language.standard import sum as add_up\n"
+    assert verdicts(source("value = value + add_up(value, 0)\n" + STORE, head=head)) == {
+        "kernel": "works"
+    }

@@ -1,7 +1,7 @@
 """Holds Triton kernels against a chip's documented limits, `rules/<chip>/triton.yaml`.
 
-Read from source alone: what depends on run-time sizes is said as a condition, and no verdict
-means that a kernel was compiled or run.
+First by source alone. A kernel that nothing speaks against there goes through Triton's own front
+end (`fits.py`): it works only where what lives at once fits a core. Nothing is run.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from joymigrate.profile.port.find import (
     kernels,
     names_of,
 )
+from joymigrate.profile.port.fits import Asked, notes_of
 from joymigrate.profile.port.launches import judge_launches
 from joymigrate.profile.port.notes import CHANGES, FAILS, RANK, UNKNOWN, WORKS, Note
 from joymigrate.profile.port.operators import SUFFIXES
@@ -52,6 +53,9 @@ class Checked:
     notes: tuple[Note, ...]
 
 
+Found = tuple[Checked, Asked | None]
+
+
 def load(chip: Chip) -> dict[str, Any]:
     """What is known about Triton on a chip."""
     path = chip.folder / "triton.yaml"
@@ -74,7 +78,7 @@ def check(
 
     Helpers and sizes are followed into other files below `roots` and the paths.
     """
-    found: list[Checked] = []
+    found: list[Found] = []
     listed = list(paths)
     folders = [*roots, *(path if path.is_dir() else path.parent for path in listed)]
     files = Files(folders)
@@ -83,14 +87,34 @@ def check(
             raise JoyError("there is no such file or folder", where=str(path))
         inside = sorted(path.rglob("*.py")) if path.is_dir() else [path]
         for file in (one for one in inside if one.suffix not in SUFFIXES):
-            found += check_source(file.read_bytes(), str(file), known, files)
-    return found
+            found += read_source(file.read_bytes(), str(file), known, files)
+    return compile_them(found, known, folders)
 
 
-def check_source(
-    source: bytes, path: str, known: dict[str, Any], files: Files | None = None
-) -> list[Checked]:
+def check_source(source: bytes, path: str, known: dict[str, Any]) -> list[Checked]:
     """Every kernel of one file."""
+    return compile_them(read_source(source, path, known, Files([])), known, [])
+
+
+def compile_them(found: list[Found], known: dict[str, Any], roots: list[Path]) -> list[Checked]:
+    """Those that nothing in their source speaks against, held against the compiled IR."""
+    asked = [asked for one, asked in found if asked is not None and one.verdict == WORKS]
+    said = iter(notes_of(asked, known, roots))
+    return [
+        add_notes(one, next(said)) if asked is not None and one.verdict == WORKS else one
+        for one, asked in found
+    ]
+
+
+def add_notes(one: Checked, notes: tuple[Note, ...]) -> Checked:
+    """A kernel with more notes; the worst decides."""
+    unique = tuple(sorted({*one.notes, *notes}, key=lambda n: (-RANK[n.level], n.line, n.message)))
+    worst = max((RANK[note.level] for note in unique), default=0)
+    return replace(one, verdict=(WORKS, CHANGES, UNKNOWN, FAILS)[worst], notes=unique)
+
+
+def read_source(source: bytes, path: str, known: dict[str, Any], files: Files) -> list[Found]:
+    """Every kernel of one file, judged by its source."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError) as error:
@@ -98,14 +122,13 @@ def check_source(
         raise JoyError(
             "not valid Python", where=f"{path}:{line}" if line else path, help="correct the file"
         ) from None
-    files = files or Files([])
-    found = [
-        judge_kernel(kernel, Path(path), tree, known, files)
+    found: list[Found] = [
+        (judge_kernel(kernel, Path(path), tree, known, files), Asked(kernel, source, Path(path)))
         for kernel in kernels(tree, Path(path), files)
     ]
     for line, said in find_unread(tree):
         note = Note("unknown", line, "a kernel that is made at run time; nothing of it was read")
-        found.append(Checked(path, line, said, UNKNOWN, (note,)))
+        found.append((Checked(path, line, said, UNKNOWN, (note,)), None))
     return found
 
 
@@ -118,10 +141,8 @@ def judge_kernel(
     if kernel.jit != JIT:
         said = f"compiled by {kernel.jit}, another language than triton.language"
         notes.append(Note("unknown", kernel.node.lineno, said))
-    unique = tuple(sorted(set(notes), key=lambda note: (-RANK[note.level], note.line)))
-    worst = max((RANK[note.level] for note in unique), default=0)
-    verdict = (WORKS, CHANGES, UNKNOWN, FAILS)[worst]
-    return Checked(str(path), kernel.node.lineno, kernel.name, verdict, unique)
+    bare = Checked(str(path), kernel.node.lineno, kernel.name, WORKS, ())
+    return add_notes(bare, tuple(notes))
 
 
 def inside(
@@ -295,7 +316,7 @@ def outside(
     """A call of what the file imports or nobody knows; `whole` is "" for the project's own."""
     listed = {*known.get("documented", ()), *known.get("taken", ())}
     word = said or ast.unparse(node.func)
-    base = whole.removeprefix("triton.language.").removeprefix("math.")
+    base = re.sub(r"^(standard|core|math)\.", "", whole.removeprefix("triton.language."))
     base = base.rpartition(".")[2] if base.startswith("extra.") else base
     if whole.startswith("triton.language."):
         part = part_of(whole, known)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.profile.port.dotted import dotted_name
+from joymigrate.profile.port.find import REEXPORTED
 from joymigrate.profile.port.project import Files, definitions
 
 ABLE = frozenset(("triton", "torch")) | sys.stdlib_module_names
@@ -97,6 +98,9 @@ class Extract(Files):
                 continue
             if original != name:
                 parts[name] = f"{name} = {original}"
+            return True
+        if original in REEXPORTED:  # a project hands the language on
+            parts[name] = f"import {REEXPORTED[original]} as {name}"
             return True
         return False
 

@@ -117,10 +117,15 @@ def said_to(job: Mapping[str, Any]) -> str:
             :LONGEST
         ].strip() or f"a stage ended with {error.returncode}"
     except Exception as error:
-        while error.__cause__ is not None and isinstance(error.__cause__, Exception):
-            error = error.__cause__
-        lines = [line.strip() for line in str(error).splitlines() if line.strip(" ^")]
-        return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:LONGEST]
+        return said_by(error)
+
+
+def said_by(error: Exception) -> str:
+    """The last line of what was raised first."""
+    while error.__cause__ is not None and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" ^")]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:LONGEST]
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,128 @@
+"""Whether kernels fit a core: what lives at once, in Triton's own IR, with arguments as launched.
+
+A kernel that nothing in its source speaks against works only where this says so. Without Triton
+on this machine nothing is compiled, and no kernel is said to work.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.profile.port.draw import Role, draw, roles
+from joymigrate.profile.port.extract import extract
+from joymigrate.profile.port.find import Launch, SourceKernel
+from joymigrate.profile.port.launches import defaults_of, together
+from joymigrate.profile.port.notes import Note
+from joymigrate.profile.port.prove import answers
+
+MOST = 24  # launches and configurations of one kernel that are compiled
+NO_TRITON = "Triton is not installed here, so the kernel was not compiled"
+ENDED = {"told": "failed", "why": "the compiler ended the process"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A kernel with the text and the path of its file."""
+
+    kernel: SourceKernel
+    source: bytes
+    path: Path
+
+
+def notes_of(
+    asked: list[Asked], known: dict[str, Any], roots: list[Path]
+) -> list[tuple[Note, ...]]:
+    """What the compiled kernels say, in the order of the question."""
+    if not asked:
+        return []
+    if importlib.util.find_spec("triton") is None:
+        return [(Note("unknown", one.kernel.node.lineno, NO_TRITON),) for one in asked]
+    found: list[list[Note]] = [[] for _ in asked]
+    jobs: list[tuple[int, Launch | None, dict[str, Any]]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for index, one in enumerate(asked):
+            try:
+                text = extract(one.path, one.source, one.kernel.name, roots)
+            except JoyError as error:
+                said = f"not compiled: {error.what}"
+                found[index].append(Note("unknown", one.kernel.node.lineno, said))
+                continue
+            file = Path(folder) / f"k{index}.py"
+            file.write_text(text, encoding="utf-8")
+            for launch, job in cases(one, ast.parse(text)):
+                memories = known["limits"]["memories"]
+                limits = {name: row["value"] for name, row in memories.items()}
+                about = {"file": str(file), "kernel": one.kernel.name, "limits": limits}
+                jobs.append((index, launch, {**about, **job}))
+        listed = Path(folder) / "jobs.json"
+        listed.write_text(json.dumps([job for _, _, job in jobs]), encoding="utf-8")
+        environment = {
+            name: text for name, text in os.environ.items() if name != "TRITON_INTERPRET"
+        }
+        environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        told = answers("live", listed, len(jobs), environment, ENDED) if jobs else []
+    for (index, launch, job), answer in zip(jobs, told, strict=True):
+        found[index].append(note_of(asked[index].kernel, launch, job, answer, known))
+    return [tuple(dict.fromkeys(notes)) for notes in found]
+
+
+def cases(one: Asked, tree: ast.Module) -> Iterator[tuple[Launch | None, dict[str, Any]]]:
+    """Each launch with the arguments to compile it with, and the sizes that it leaves open."""
+    found = roles(one.kernel, tree)
+    calls = [launch for launch in one.kernel.launches if not launch.tried]
+    tried = [launch for launch in one.kernel.launches if launch.tried]
+    launches: list[Launch | None] = [*together(calls, tried)]
+    for launch in (launches or [None])[:MOST]:
+        numbers = defaults_of(one.kernel.node) | (launch.numbers if launch else {})
+        case: dict[str, Any] = dict(draw(found, 0))
+        case |= {r.name: {"value": numbers[r.name]} for r in found
+                 if r.constexpr and r.name in numbers}  # fmt: skip
+        yield launch, {"case": case, "open": [r.name for r in found if is_open(r, numbers)]}
+
+
+def is_open(role: Role, numbers: dict[str, int]) -> bool:
+    """Whether a role is a size that no launch says."""
+    return role.constexpr and role.kind in ("size", "number") and role.name not in numbers
+
+
+def note_of(
+    kernel: SourceKernel, launch: Launch | None, job: dict[str, Any], answer: dict[str, Any],
+    known: dict[str, Any],
+) -> Note:  # fmt: skip
+    """One answer as a note: numbers where it fits, the reason where it does not."""
+    line = launch.line if launch else kernel.node.lineno
+    sizes = {r: job["case"][r]["value"] for r in (launch.numbers if launch else {})
+             if "value" in job["case"].get(r, {})}  # fmt: skip
+    said = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    at = f" ({said})" if said else ""
+    memories = known["limits"]["memories"]
+    if answer["told"] == "failed":
+        return Note("unknown", line, f"Triton's front end does not take it{at}: {answer['why']}")
+    if answer["told"] == "fits":
+        most = "; ".join(
+            f"{memories[name]['name']} {counted[-1] >> 10} of {memories[name]['value'] >> 10} KB"
+            for name, counted in answer["bytes"].items() if counted[-1]
+        )  # fmt: skip
+        if "up_to" in answer:
+            names = ", ".join(job["open"])
+            most += f"; up to {names} = {answer['up_to']}, which no launch in the file says"
+        return Note("note", line, f"lives at once, with double buffers: {most or 'nothing'}{at}")
+    worst = answer["why"][0]
+    row = memories[worst["memory"]]
+    names = ", ".join(worst["names"])
+    words = f"{worst['bytes'] >> 10} KB live at once in {row['name']}, which has "
+    words += f"{row['value'] >> 10} KB ({names}){at}"
+    if answer["told"] == "over":
+        help_ = "loop inside the kernel over smaller pieces"
+        return Note("changes", line, words, help_, row["source"])
+    only = f"{words}: it fits only where broadcasts, intermediates or second copies are no buffers"
+    return Note("unknown", line, only, "try it on the chip, or with smaller tiles", row["source"])
