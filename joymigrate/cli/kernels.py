@@ -183,10 +183,10 @@ def where(to: str | None, device: str | None) -> dict[str, Any]:
 
 def open_named(device: str, chip: Any) -> Any:
     """The device of this type, which must be there."""
-    from joymigrate.chips import all_chips
+    from joymigrate.chips import all_chips, origin
     from joymigrate.device import open_device
 
-    known = [chip, *all_chips().values()]
+    known = [chip, origin(), *all_chips().values()]  # some chips keep the origin's device
     found = next((item for item in known if item.device == device), None)
     if found is None:
         names = sorted({"cpu", *(item.device for item in known)})

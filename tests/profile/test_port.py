@@ -14,7 +14,7 @@ from joymigrate import chips
 from joymigrate.cli._main import run as joymigrate
 from joymigrate.errors import JoyError
 from joymigrate.profile import port
-from joymigrate.profile.port import prove, rewrite
+from joymigrate.profile.port import cpp, prove, rewrite
 from joymigrate.profile.port.returns import Unliftable, without_returns
 
 HEAD = "import triton\nimport triton.language as tl\n"
@@ -167,6 +167,33 @@ def module_at(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_operators_that_older_extensions_register_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.cpp").write_text(
+        "at::Tensor tally(at::Tensor ids, int64_t bins) { return ids; }\n"
+        'static auto one = torch::RegisterOperators("lab::tally", &tally);\n'
+        'static auto two = torch::RegisterOperators()\n    .op("lab::norm(Tensor x) -> Tensor", &n)'
+        '.op("lab::other", &tally);\n'
+    )
+    found = port.find_bound([tmp_path], chips.target("ascend"))
+    assert {(one.module, one.name, one.line) for one in found} == {
+        ("lab", "tally", 2),
+        ("lab", "norm", 4),
+        ("lab", "other", 4),
+    }
+    assert {one.name: [a.name for a in one.arguments or ()] for one in found} == {
+        "tally": ["ids", "bins"],
+        "norm": ["x"],
+        "other": ["ids", "bins"],
+    }
+
+
+def test_parameters_without_names_are_read() -> None:
+    pytest.importorskip("tree_sitter_cpp")
+    text = "template <class T, int>\nT pass(T value, int) { return value; }\n"
+    (row,) = cpp.read({"a.cu": text}).functions["pass"]
+    assert row.values == ("unnamed1",)
 
 
 def test_a_reference_is_no_port_until_it_is_compared(

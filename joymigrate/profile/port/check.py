@@ -25,7 +25,7 @@ from joymigrate.profile.port.find import (
     kernels,
     names_of,
 )
-from joymigrate.profile.port.fits import Asked, notes_of
+from joymigrate.profile.port.fits import Candidate, notes_of
 from joymigrate.profile.port.launches import judge_launches
 from joymigrate.profile.port.notes import CHANGES, FAILS, RANK, UNKNOWN, WORKS, Note
 from joymigrate.profile.port.operators import SUFFIXES
@@ -53,7 +53,7 @@ class Checked:
     notes: tuple[Note, ...]
 
 
-Found = tuple[Checked, Asked | None]
+Found = tuple[Checked, Candidate | None]
 
 
 def load(chip: Chip) -> dict[str, Any]:
@@ -123,7 +123,10 @@ def read_source(source: bytes, path: str, known: dict[str, Any], files: Files) -
             "not valid Python", where=f"{path}:{line}" if line else path, help="correct the file"
         ) from None
     found: list[Found] = [
-        (judge_kernel(kernel, Path(path), tree, known, files), Asked(kernel, source, Path(path)))
+        (
+            judge_kernel(kernel, Path(path), tree, known, files),
+            Candidate(kernel, source, Path(path)),
+        )
         for kernel in kernels(tree, Path(path), files)
     ]
     for line, said in find_unread(tree):

@@ -144,9 +144,9 @@ def register(
 
 def values_of(template: Any) -> Iterator[str]:
     """Template parameters that are numbers or flags."""
-    for part in template.child_by_field_name("parameters").named_children:
+    for at, part in enumerate(template.child_by_field_name("parameters").named_children):
         if part.type in ("parameter_declaration", "optional_parameter_declaration"):
-            yield text_of(part.child_by_field_name("declarator"))
+            yield text_of(part.child_by_field_name("declarator")) or f"unnamed{at}"
 
 
 def declarator_of(node: Any) -> Any:
@@ -168,6 +168,5 @@ def name_of(node: Any) -> str:
 
 
 def text_of(node: Any) -> str:
-    """The text of a node."""
-    text: str = node.text.decode("utf-8", "replace")
-    return text
+    """The text of a node; empty for one that the source leaves out."""
+    return str(node.text.decode("utf-8", "replace")) if node is not None else ""

@@ -24,6 +24,8 @@ COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.S)
 MACRO = re.compile(
     r"\b(PYBIND11_MODULE|TORCH_LIBRARY|TORCH_LIBRARY_FRAGMENT)\s*\(\s*(\w+)\s*,\s*(\w+)"
 )
+REGISTRY = re.compile(r"\bRegisterOperators\b")
+REGISTERED = re.compile(r"(\bRegisterOperators\s*(\w+\s*)?|\.\s*op\s*)\(")
 HOST = "py::array"  # NumPy: such a function runs on the host
 STRING = re.compile(r'"((?:\\.|[^"\\])*)"')
 OPEN, CLOSE = "([{", ")]}"
@@ -181,20 +183,29 @@ def find_registered(text: str, path: str, together: str) -> Iterator[Bound]:
                 function = function_of(parts[1:])
                 yield Bound(path, line, written, macro[2], "pybind11", arguments, function=function)
             else:
-                name, bracket, _ = written.partition("(")
-                listed = schema(written[len(name) :]) if bracket else None
-                if listed is None:
-                    listed = native_arguments(parts[1:], together)
-                yield Bound(
-                    path,
-                    line,
-                    name.strip(),
-                    macro[2],
-                    "torch_library",
-                    listed,
-                    schema=written,
-                    function=function_of(parts[1:]),
-                )
+                made = Bound(path, line, "", macro[2], "torch_library", None)
+                yield by_schema(made, written, parts[1:], together)
+    for registry in REGISTRY.finditer(text):  # which older extensions use
+        end = text.find(";", registry.end())
+        for call in REGISTERED.finditer(text, registry.start(), end if end >= 0 else len(text)):
+            begin = call.end() - 1
+            parts = split(text[begin + 1 : closing(text, begin)])
+            first = STRING.findall(parts[0]) if parts else []
+            space, colons, written = "".join(first).partition("::")
+            if colons:
+                line = text.count("\n", 0, begin) + 1
+                row = Bound(path, line, "", space, "torch_library", None)
+                yield by_schema(row, written, parts[1:], together)
+
+
+def by_schema(made: Bound, written: str, rest: list[str], together: str) -> Bound:
+    """An operator of a library with its name, and its arguments by schema or function."""
+    name, bracket, _ = written.partition("(")
+    listed = schema(written[len(name) :]) if bracket else None
+    if listed is None:
+        listed = native_arguments(rest, together)
+    return replace(made, name=name.strip(), arguments=listed, schema=written,
+                   function=function_of(rest))  # fmt: skip
 
 
 def closing(text: str, begin: int) -> int:
