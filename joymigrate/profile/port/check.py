@@ -279,7 +279,7 @@ def find_unjudged(
 ) -> Iterator[tuple[ast.AST, Note]]:
     """What is not on the list of documented parts."""
     listed = {*known.get("documented", ()), *known.get("taken", ())}
-    descriptors = made_by(kernel, "make_tensor_descriptor")
+    descriptors = find_makers(kernel, "make_tensor_descriptor")
     for node in (part for statement in kernel.node.body for part in ast.walk(statement)):
         if isinstance(node, (ast.With, ast.AsyncWith, ast.Try, ast.Lambda)):
             kind = type(node).__name__.lower()
@@ -342,7 +342,7 @@ def replace_call(whole: str, known: dict[str, Any]) -> str:
     return f"--write puts {rule['with'].format('a', 'b', 'c', tl='tl')} there" if rule else ""
 
 
-def made_by(kernel: SourceKernel, name: str) -> set[str]:
+def find_makers(kernel: SourceKernel, name: str) -> set[str]:
     """Variables that hold what a function of the language made."""
     found: set[str] = set()
     for node in ast.walk(kernel.node):

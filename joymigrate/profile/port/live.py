@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.profile.port.interpret import load
-from joymigrate.profile.port.lower import said_by, types, unwrap
+from joymigrate.profile.port.lower import types, unwrap, word_error
 
 VIEWS = frozenset(("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans",
                    "tt.unsplat"))  # fmt: skip
@@ -359,7 +359,7 @@ def measure(job: Mapping[str, Any], kernel: Any, computed: Mapping[str, Any]) ->
     return judge(Program(module, job["file"]), job["limits"])
 
 
-def told_of(job: dict[str, Any]) -> dict[str, Any]:
+def answer_job(job: dict[str, Any]) -> dict[str, Any]:
     """The verdict on a job; sizes that no launch says are tried from one to the next."""
     try:
         kernel, computed = unwrap(getattr(load(Path(job["file"])), job["kernel"]))
@@ -381,7 +381,7 @@ def told_of(job: dict[str, Any]) -> dict[str, Any]:
                 found = at(SIDES[place])
         return {**found, "up_to": SIDES[place]}
     except Exception as error:
-        return {"told": "failed", "why": said_by(error)}
+        return {"told": "failed", "why": word_error(error)}
 
 
 def main(arguments: list[str]) -> int:
@@ -390,7 +390,7 @@ def main(arguments: list[str]) -> int:
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)  # the compiler prints what it refuses
         for job in jobs[int(arguments[1]) :]:
-            print(json.dumps(told_of(job)), file=answers, flush=True)
+            print(json.dumps(answer_job(job)), file=answers, flush=True)
     return 0
 
 

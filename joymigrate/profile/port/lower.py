@@ -106,7 +106,7 @@ def lower_job(job: Mapping[str, Any]) -> str:
     return "taken"
 
 
-def said_to(job: Mapping[str, Any]) -> str:
+def ask_front_end(job: Mapping[str, Any]) -> str:
     """`taken`, or the compiler's first word against a kernel."""
     try:
         return lower_job(job)
@@ -117,10 +117,10 @@ def said_to(job: Mapping[str, Any]) -> str:
             :LONGEST
         ].strip() or f"a stage ended with {error.returncode}"
     except Exception as error:
-        return said_by(error)
+        return word_error(error)
 
 
-def said_by(error: Exception) -> str:
+def word_error(error: Exception) -> str:
     """The last line of what was raised first."""
     while error.__cause__ is not None and isinstance(error.__cause__, Exception):
         error = error.__cause__
@@ -132,7 +132,7 @@ def main(arguments: list[str]) -> int:
     """All jobs of a file, from the one that is asked for on."""
     jobs = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     for job in jobs[int(arguments[1]) :]:
-        print(json.dumps({"told": said_to(job)}), flush=True)
+        print(json.dumps({"told": ask_front_end(job)}), flush=True)
     return 0
 
 
