@@ -97,7 +97,8 @@ def test_what_needs_changes_is_not_said_to_work(text: str) -> None:
         source("value = tl.extra.tlx.local_alloc(value)\n" + STORE),
         source("left = tl.load(X + at)\nwhile left > 0:\n    left = left - 1\n" + STORE),
         source("a = BLOCK ** 63\nb = a ** 63\nc = b ** 63\nd = c ** 63\ne = d ** 63\n" + STORE),
-        source(f"{LIVE}\n{STORE}", launch="kernel[(4,)](x, y, n, BLOCK=16384)"),
+        source("up = tl.exp(value)\nvalue = value * tl.sum(up, 0) + up\n" + STORE,
+               launch="kernel[(4,)](x, y, n, BLOCK=16384)"),
     ],
 )  # fmt: skip
 def test_what_nobody_documents_is_not_judged(text: str) -> None:
