@@ -82,3 +82,20 @@ def test_log_loss_is_the_mean_of_logarithms() -> None:
 def test_groups_of_one_kind_have_no_auc() -> None:
     scores, groups = np.array([0.1, 0.2]), np.array([1, 2])
     assert grouped_auc(scores, np.array([1, 0]), groups) == {}
+
+
+def test_probabilities_are_kept_as_labels() -> None:
+    """Half a click is half a positive row: as often as two rows, one clicked and one not."""
+    scores, soft = [0.9, 0.6, 0.6, 0.2], [0.8, 0.325, 0.5, 0.0]
+    found = click_metrics(scores, soft, None)
+    pairs = [
+        (one * (1 - two), (a > b) + 0.5 * (a == b))
+        for a, one in zip(scores, soft, strict=True)
+        for b, two in zip(scores, soft, strict=True)
+    ]
+    expected = sum(w * v for w, v in pairs) / sum(w for w, _ in pairs)
+    assert found["auc"] == pytest.approx(expected)
+    losses = [
+        -(y * math.log(p) + (1 - y) * math.log(1 - p)) for p, y in zip(scores, soft, strict=True)
+    ]
+    assert found["log_loss"] == pytest.approx(sum(losses) / 4)

@@ -10,7 +10,11 @@ import numpy as np
 def click_metrics(
     scores: Sequence[float], labels: Sequence[float], groups: Sequence[int] | None
 ) -> dict[str, float]:
-    """`auc`, `log_loss`, and `gauc` where rows are grouped; what is not defined is left out."""
+    """`auc`, `log_loss`, and `gauc` where rows are grouped; what is not defined is left out.
+
+    A label between 0 and 1 is a probability: in the AUC its row is that much of a positive one, and
+    the rest of a negative one.
+    """
     import torch
     from torchmetrics.functional.classification import binary_auroc
 
@@ -19,11 +23,23 @@ def click_metrics(
     share, truth = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels)
     loss = torch.nn.functional.binary_cross_entropy(share.clamp(1e-7, 1 - 1e-7), truth.double())
     found = {"log_loss": float(loss)}
-    if 0 < int(truth.sum()) < len(truth):
+    soft = bool(((truth != 0) & (truth != 1)).any())
+    if soft:
+        found["auc"] = soft_auc(np.asarray(scores), np.asarray(labels))
+    elif 0 < int(truth.sum()) < len(truth):
         found["auc"] = float(binary_auroc(share, truth.long()))
-    if groups is not None:
+    if groups is not None and not soft:
         found |= grouped_auc(np.asarray(scores), np.asarray(labels), np.asarray(groups))
     return found
+
+
+def soft_auc(scores: np.ndarray, labels: np.ndarray) -> float:
+    """How often a positive row stands above a negative one, where labels are probabilities."""
+    known, place = np.unique(scores, return_inverse=True)
+    good = np.bincount(place, labels, len(known))
+    bad = np.bincount(place, 1 - labels, len(known))
+    below = np.cumsum(bad) - bad / 2  # equal scores count half
+    return float((good * below).sum() / (good.sum() * bad.sum()))
 
 
 def grouped_auc(scores: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> dict[str, float]:

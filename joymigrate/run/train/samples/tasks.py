@@ -115,7 +115,7 @@ class FeatureTask(Task):
             {
                 "prediction": int(share > 0.5),
                 "score": share,
-                "reference": int(label),
+                "reference": int(label) if label in (0, 1) else label,
                 "group": group,
             }
             for share, label, group in zip(shares, labels, groups, strict=True)
