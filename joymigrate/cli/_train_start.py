@@ -36,6 +36,9 @@ class StartOptions:
     run: Annotated[Path | None, Option("--run", help="The run folder.")] = None
     device: Annotated[str | None, Option("--device", help="auto, cpu, cuda or a chip.")] = None
     fresh: Annotated[bool, Option("--fresh", help="Start anew in the run folder.")] = False
+    accept_data: Annotated[
+        bool, Option("--accept-data", help="Continue although the data files changed.")
+    ] = False
     unverified: Annotated[
         bool, Option("--unverified", help="Train on a chip without a passing verdict.")
     ] = False
@@ -59,6 +62,7 @@ class StartOptions:
             meeting=self.meeting,
             restarts=self.restarts,
             fresh=self.fresh,
+            accept_data=self.accept_data,
             unverified=self.unverified,
             quiet=self.quiet,
             project=project,

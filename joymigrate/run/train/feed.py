@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from joymigrate.run.train.columns import Batch
@@ -76,6 +77,12 @@ class Feed:
     def samples_at(self, position: int) -> list[int]:
         """The samples of the step at a position, over all processes."""
         return [int(index) for index in self.order.at(position, self.size)]
+
+    def identity(self) -> dict[str, Any]:
+        """What the order of samples depends on: their number and the files' content."""
+        cache = getattr(self.samples, "cache", self.samples)
+        files = {Path(one["path"]).name: one["sha256"] for one in cache.manifest.sources}
+        return {"samples": len(self.samples), "files": files}
 
     def state(self, position: int) -> dict[str, Any] | None:
         """What a checkpoint keeps beside the position: nothing, the order is a function of it."""

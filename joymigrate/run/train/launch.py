@@ -20,7 +20,7 @@ from typing import Any
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.train import gate, group, worker
 from joymigrate.run.train.job import Job, check_batch, check_communication
-from joymigrate.run.train.run_folder import RunFolder, passing_on
+from joymigrate.run.train.run_folder import ACCEPT_DATA, RunFolder, passing_on
 
 MONITOR_S = 0.1  # how often the agent looks at its workers
 SHUTDOWN_S = 5  # what a worker has to end in when another one died
@@ -37,26 +37,27 @@ class LaunchOptions:
     fresh: bool = False
     unverified: bool = False
     quiet: bool = False
+    accept_data: bool = False  # go on with data that changed
     project: Path = Path()
 
 
 def launch(job: Job, start: LaunchOptions, tell: Callable[[str], None]) -> int:
     """Run a job to its end; the exit code as in worker.py."""
-    with quiet(start.quiet):
+    with set_variable(worker.QUIET, start.quiet), set_variable(ACCEPT_DATA, start.accept_data):
         return start_run(job, start, tell)
 
 
 @contextlib.contextmanager
-def quiet(on: bool) -> Iterator[None]:
-    """Workers of this run, in this process or others, show no progress."""
-    before = os.environ.get(worker.QUIET)
+def set_variable(name: str, on: bool) -> Iterator[None]:
+    """Workers of this run, in this process or others, find a variable set."""
+    before = os.environ.get(name)
     if on:
-        os.environ[worker.QUIET] = "1"
+        os.environ[name] = "1"
     try:
         yield
     finally:
         if on and before is None:
-            del os.environ[worker.QUIET]
+            del os.environ[name]
 
 
 def start_run(job: Job, start: LaunchOptions, tell: Callable[[str], None]) -> int:

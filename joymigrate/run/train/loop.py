@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from joymigrate.run.train.job import Job
 from joymigrate.run.train.logs import Log
 from joymigrate.run.train.parallel import ParallelModel
 from joymigrate.run.train.randomness import seed_step
-from joymigrate.run.train.run_folder import LEFT_OUT, RunFolder
+from joymigrate.run.train.run_folder import ACCEPT_DATA, LEFT_OUT, RunFolder
 from joymigrate.run.train.runner import Runner
 from joymigrate.run.train.scaling import LossScale
 
@@ -67,6 +68,7 @@ class StepFeed(Protocol):
     def take(self, position: int, following: int | None) -> RankShare: ...
     def after(self, position: int) -> int: ...
     def samples_at(self, position: int) -> list[int]: ...
+    def identity(self) -> dict[str, Any]: ...
     def state(self, position: int) -> dict[str, Any] | None: ...
     def figures(self) -> dict[str, float]: ...
     def restore(self, document: Any) -> None: ...
@@ -117,7 +119,9 @@ class Loop:
     def run(self) -> str:
         """Train to the end, or until asked to stop: `finished` or `stopped`."""
         parts = self.parts
-        self.restore(parts.keeper.load())
+        saved = parts.keeper.load()
+        self.check_data(saved)
+        self.restore(saved)
         if self.state.step:
             parts.tell(f"continuing behind step {self.state.step} of {parts.steps}")
         self.since = time.monotonic()
@@ -282,8 +286,28 @@ class Loop:
             skipped=state.skipped,
             scale=state.scale,
             rows=self.parts.feed.state(state.position),
+            data=self.parts.feed.identity(),
             layout=self.parts.laid.layout.name,
         )
+
+    def check_data(self, saved: dict[str, Any] | None) -> None:
+        """Refuse other data than the run has seen: their order would repeat and leave out some."""
+        old, new = (saved or {}).get("data"), self.parts.feed.identity()
+        if old is None or old == new:
+            return
+        files = new.get("files", {})
+        changed = [name for name, sha in old.get("files", {}).items() if files.get(name) != sha]
+        changed += [name for name in files if name not in old.get("files", {})]
+        what = f"the data changed since the last checkpoint: {', '.join(changed) or 'its rows'}"
+        counts = f"{old['samples']} samples then, {new['samples']} now"
+        if os.environ.get(ACCEPT_DATA):
+            self.parts.tell(f"{what} ({counts}); going on in another order (--accept-data)")
+            return
+        raise JoyError(
+            f"{what} ({counts})", where=str(self.parts.folder.path),
+            help="put the old files back; --fresh starts anew; --accept-data goes on, with some "
+            "samples seen twice and some not at all in this pass",
+        )  # fmt: skip
 
     def restore(self, saved: dict[str, Any] | None) -> None:
         """Take over what a checkpoint brought back, and cut the metrics to it."""

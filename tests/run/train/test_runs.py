@@ -401,3 +401,20 @@ def test_a_worker_ends_when_its_launcher_is_killed() -> None:
     launcher.kill()
     _, err = launcher.communicate(timeout=40)  # the pipes end with the child
     assert f"the launcher (process {launcher.pid}) is gone: saving and stopping" in err
+
+
+def test_a_run_goes_on_with_other_data_only_when_it_is_told_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = jobs.write(tmp_path, steps=5)
+    assert run(first) == 0
+    text = tmp_path / "text.jsonl"
+    text.write_text(text.read_text() + '{"text": "one more line"}\n' * 12)
+    more = job.load(jobs.write(tmp_path, steps=10))
+    assert launch.launch(more, launch.LaunchOptions(), print) == 2
+    said = capsys.readouterr().err
+    assert "the data changed since the last checkpoint: text.jsonl (" in said
+    assert "--accept-data goes on" in said
+    assert launch.launch(more, launch.LaunchOptions(accept_data=True), print) == 0
+    assert "going on in another order" in capsys.readouterr().out
+    assert len(jobs.losses(tmp_path / "runs/job")) == 10

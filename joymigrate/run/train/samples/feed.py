@@ -103,6 +103,10 @@ class SampleFeed:
             del self.known[old]
         return following.consumed
 
+    def identity(self) -> dict[str, Any]:
+        """The number of rows: a position counts them."""
+        return {"samples": self.rows.order.rows}
+
     def samples_at(self, position: int) -> list[int]:
         """Rows have no numbers over all files: their position says which they are."""
         return []
