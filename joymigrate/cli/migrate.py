@@ -14,7 +14,7 @@ from joymigrate.cli._dashes import WithProgram
 from joymigrate.cli._entry import asker, choose_entry
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
-from joymigrate.cli._output import emit, one_of
+from joymigrate.cli._output import emit, one_of, talk
 from joymigrate.cli._progress import WIDTH, JourneyProgress
 from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language
@@ -74,6 +74,21 @@ def command(
     ),
     yes: bool = typer.Option(
         False, "--yes", help="Take mends that cure a stop into the work tree."
+    ),
+    agent: str = typer.Option(
+        "",
+        "--agent",
+        metavar="CMD",
+        help="A program that mends stops in a copy; its diff counts when every judge agrees.",
+    ),
+    agent_rounds: int = typer.Option(
+        3, "--agent-rounds", min=1, max=20, help="Most tries of --agent for one stop."
+    ),
+    agent_seconds: float = typer.Option(
+        900, "--agent-seconds", min=1, help="Longest time of one try of --agent."
+    ),
+    agent_files: list[str] = typer.Option(
+        [], "--agent-file", metavar="FILE", help="Also this file of the project may change."
     ),
     allow_dirty: bool = typer.Option(False, "--allow-dirty", help="Uncommitted changes are fine."),
     until: str | None = typer.Option(None, "--until", metavar="STEP", help="Stop after this step."),
@@ -146,16 +161,20 @@ def command(
         return Exit.OK
     home = Ledger.of(project).home / "journey"
     going = JourneyProgress(quiet=quiet or ci, lang=lang, warns=not quiet, folder=home)
-    try:
-        journey = run_journey(
-            request,
-            gates,
-            until=until,
-            fresh=fresh,
-            chip_here=here,
-            gpu_here=gpu_is_here(),
-            tell=going,
+
+    def travel(fresh: bool = False) -> Journey:
+        gpu = gpu_is_here()
+        return run_journey(
+            request, gates, until=until, fresh=fresh, chip_here=here, gpu_here=gpu, tell=going
         )
+
+    try:
+        journey = travel(fresh)
+        if agent:
+            from joymigrate.agent.patches.rounds import AgentOrder, carry_on
+
+            asked = AgentOrder(agent, agent_rounds, agent_seconds, tuple(agent_files))
+            journey = carry_on(journey, gates, asked, travel, lambda line: talk([line]))
     except KeyboardInterrupt:
         print(going.interrupted(), file=sys.stderr)
         return Exit.INTERRUPTED

@@ -7,27 +7,40 @@ from collections.abc import Iterator, Sequence
 
 from joymigrate.blame import vendor
 from joymigrate.chips import Chip
+from joymigrate.chips.codes import FILE, ErrorCode, look_up_code, read_codes
 from joymigrate.environment.rules import DoctorRules, rules_of
 from joymigrate.language import Text
 from joymigrate.lookup.described import Statement
 
 CODE = re.compile(r"\d{5,6}|E[A-Z0-9]\d{4}|ERR\d{5}")
+MEANING = "{meaning} ({name} of the {of})"
 COVERS = (
     "one code alone; the first error of the whole message decides: `joymigrate doctor` reads it"
 )
 CAUSE = "{what}; what helps: {fix}"
 STOP = "{why}; what helps: {fix}; it says: {says}"
-RUNTIME = "a number of the chip's runtime, of which no row says what it means"
-PACKAGE = "a number of the chip's torch package, of which no row says what it means"
 
 
 def describe(code: str, chips: Sequence[Chip]) -> Iterator[Statement]:
-    """What each chip's data says of a code; nothing for what is no code of any."""
-    if not CODE.fullmatch(code):
-        return
+    """What each chip's data says of a code, by its number or its name; nothing for no code of any:
+    the chip's table, the causes of `doctor`, known stops with it."""
     for chip in chips:
-        found = [*list_causes(code, chip), *list_stops(code, chip)]
-        yield from found or list_kinds(code, chip)
+        found = look_up_code(chip, code)
+        if found is not None:
+            yield read_row(found, chip)
+        if CODE.fullmatch(code):
+            yield from list_causes(code, chip)
+            yield from list_stops(code, chip)
+
+
+def read_row(found: ErrorCode, chip: Chip) -> Statement:
+    """A row of the chip's table."""
+    said = Text(MEANING, meaning=Text(found.meaning), name=found.name or found.code, of=found.of)
+    known = rules_of(chip) or DoctorRules()
+    cause = known.causes.get(found.cause)
+    fix = Text(found.do) if found.do else Text(cause.fix) if cause else None
+    text = Text(CAUSE, what=said, fix=fix) if fix else said
+    return Statement((chip.name,), text, rule=found.cause or None, source=found.source)
 
 
 def list_causes(code: str, chip: Chip) -> Iterator[Statement]:
@@ -48,15 +61,6 @@ def list_stops(code: str, chip: Chip) -> Iterator[Statement]:
             yield Statement((chip.name,), text, rule=row.name, source=row.source)
 
 
-def list_kinds(code: str, chip: Chip) -> Iterator[Statement]:
-    """Whose number it is, where nothing more is known."""
-    words = vendor.load(chip.name)
-    if re.search(words.runtime_code, f"({code})"):
-        yield Statement((chip.name,), Text(RUNTIME), source=f"{chip.name}/{vendor.FILE}")
-    elif re.search(words.package_code, code):
-        yield Statement((chip.name,), Text(PACKAGE), source=f"{chip.name}/{vendor.FILE}")
-
-
 def codes_of(text: str) -> list[str]:
     """The codes in a text or in a pattern."""
     return re.findall(rf"(?<![\dA-Z])(?:{CODE.pattern})(?!\d)", text)
@@ -64,6 +68,7 @@ def codes_of(text: str) -> list[str]:
 
 def list_codes(chip: Chip) -> Iterator[str]:
     """Every code that a row of a chip names."""
+    yield from dict.fromkeys(one.code for one in read_codes(chip.folder / FILE).values())
     for sign in (rules_of(chip) or DoctorRules()).signs:
         yield from codes_of(sign.pattern)
     for row in vendor.load(chip.name).rows:

@@ -91,7 +91,7 @@ def line(one: Statement, say: Language) -> str:
     middle = [one.becomes, one.tier, say(one.since) if one.since else None, say(one.text)]
     body = mark["semicolon"].join(part for part in middle if part)
     source = mark["colon"].join(part for part in (one.grade, one.source) if part)
-    rule = f" {one.rule}" if one.rule else ""
+    rule = f" [{one.rule}]" if one.rule else ""
     return f"{head}{mark['colon']}{body}{rule}{bracket(source, say)}"
 
 

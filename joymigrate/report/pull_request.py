@@ -78,7 +78,7 @@ def list_changes(
     """A row for each rule that wrote something, each patch from outside, each later edit."""
     rows = []
     for state in made:
-        if state.step.kind == "patch":
+        if "author" in state.step.details:
             rows.append(patch_row(state.step, say))
             continue
         rows += rule_rows(ledger, state.step, chip, say)

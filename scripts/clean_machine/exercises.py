@@ -39,6 +39,7 @@ EXERCISES = (
     Exercise("joymigrate rewrite project --style agnostic"),
     Exercise("joymigrate status project", says="rewrite"),
     Exercise("joymigrate next project", says="judge: joymigrate migrate"),
+    Exercise("joymigrate init project --agents", says="AGENTS.md"),
     Exercise("joymigrate mcp project", ("agent",)),
     Exercise("joymigrate report project --pull-request", says="What was not looked at"),
     Exercise("joymigrate rollback --project project"),

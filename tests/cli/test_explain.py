@@ -51,7 +51,7 @@ def test_any_name_is_explained_line_by_line(joy: Joy) -> None:
     ]
     direct = told.lines[1]
     assert direct.startswith("  ascend [direct]: torch.npu.mem_get_info; safe; torch-npu 2.2 and")
-    assert "JM101 (documented: torch-npu " in direct
+    assert "[JM101] (documented: torch-npu " in direct
 
 
 def test_names_have_the_contract(joy: Joy) -> None:

@@ -100,8 +100,9 @@ def test_the_chips_own_names_are_known() -> None:
 def test_an_error_code_of_a_known_stop_says_what_helps() -> None:
     (found,) = ask("EZ1001")
     assert found.kind == "code"
-    assert "upgrade diffusers" in pick(found, "ascend").text
-    assert pick(found, "ascend").source.startswith("https://github.com/")
+    told = next(one for one in found.statements if one.rule == "flux-float64")
+    assert "upgrade diffusers" in told.text
+    assert told.source.startswith("https://github.com/")
 
 
 @pytest.mark.parametrize(
@@ -119,6 +120,17 @@ def test_an_error_code_of_a_known_stop_says_what_helps() -> None:
 )
 def test_nothing_is_said_of_what_is_no_name(name: str) -> None:
     assert ask(name) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [("107027", "captur"), ("ACL_ERROR_RT_CONTEXT_NULL", "no device yet"), ("507008", "")],
+)
+def test_an_error_code_of_the_chips_table_says_its_meaning(code: str, words: str) -> None:
+    (found,) = [one for one in ask(code) if one.kind == "code"]
+    told = [one for one in found.statements if "ascend" in one.chips]
+    assert words in told[0].text
+    assert all(one.source for one in told)
 
 
 def test_near_names_are_told_those_with_the_same_end_first() -> None:

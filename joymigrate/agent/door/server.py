@@ -244,7 +244,17 @@ def serve_stdio(allowed: Allowed) -> None:
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
-    anyio.run(live)
+    try:
+        anyio.run(live)
+    except BaseException as error:
+        if not is_hang_up(error):
+            raise
+
+
+def is_hang_up(error: BaseException) -> bool:
+    """Whether a client that went away is all that an error says."""
+    inner = getattr(error, "exceptions", None)
+    return all(map(is_hang_up, inner)) if inner else isinstance(error, ConnectionError)
 
 
 def serve_http(allowed: Allowed, port: int, token: str) -> None:

@@ -1,0 +1,184 @@
+"""What a Python file does, as counted facts: of two versions what was added and what was lost."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+BROAD = {"Exception", "BaseException", "RuntimeError", "AssertionError", "Error", "OSError"}
+CHOICES = (ast.BoolOp, ast.IfExp, ast.Compare, ast.Dict)
+LITERALS = 3  # numbers in one list that make it a table of results
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing that code does: its kind, and the name or value that it is about."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The facts of a file inside the function that is to be mended, and elsewhere; comments."""
+
+    inside: Counter[Fact]
+    elsewhere: Counter[Fact]
+    comments: Counter[str]
+    shape: str  # the code without blanks and comments
+
+    @property
+    def all(self) -> Counter[Fact]:
+        """Those of both."""
+        return self.inside + self.elsewhere
+
+
+def read_facts(text: str, function: str | None) -> Facts:
+    """The facts of a source; `function` is the dotted name of the one that is to be mended, empty
+    for the statements of the file itself. Raises `SyntaxError`."""
+    tree = ast.parse(text)
+    modules = list_imports(tree)
+    inside: Counter[Fact] = Counter()
+    elsewhere: Counter[Fact] = Counter()
+    for node, place in walk(tree):
+        mine = function is not None and (place == function or place.startswith(f"{function}."))
+        mine = mine or (function == "" and place == "")
+        (inside if mine else elsewhere).update(facts_of(node, modules))
+    return Facts(inside, elsewhere, comments(text), ast.dump(tree))
+
+
+def walk(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """Every node with the dotted name of the function or class around it; parents are set."""
+    pending: list[tuple[ast.AST, str]] = [(tree, "")]
+    while pending:
+        node, place = pending.pop()
+        yield node, place
+        below = place
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            below = f"{place}.{node.name}".lstrip(".")
+        for child in ast.iter_child_nodes(node):
+            child.parent = node  # type: ignore[attr-defined]
+            pending.append((child, below))
+
+
+def function_at(text: str, line: int) -> str:
+    """The dotted name of the innermost function around a line; empty outside of all."""
+    best, span = "", 10**9
+    for node, place in walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            last = node.end_lineno or node.lineno
+            if node.lineno <= line <= last and last - node.lineno < span:
+                best, span = f"{place}.{node.name}".lstrip("."), last - node.lineno
+    return best
+
+
+def list_imports(tree: ast.AST) -> set[str]:
+    """The names in a file that stand for modules or for what they hold."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(one.asname or one.name).partition(".")[0] for one in node.names}
+    return found
+
+
+def facts_of(node: ast.AST, modules: set[str]) -> Iterator[Fact]:
+    """The facts of one node."""
+    if isinstance(node, ast.Call):
+        yield Fact("call", name_of(node.func))
+    if isinstance(node, ast.Attribute | ast.Name):
+        yield Fact("name", name_of(node))
+    if isinstance(node, ast.Constant):
+        yield from constant_facts(node)
+    if isinstance(node, ast.ExceptHandler):
+        named = name_of(node.type).rpartition(".")[2] if node.type else ""
+        many = isinstance(node.type, ast.Tuple)
+        if not node.type or many or named in BROAD:
+            yield Fact("handler", named)
+    if isinstance(node, ast.Break | ast.Continue):
+        yield Fact("leave", type(node).__name__)
+    if isinstance(node, ast.Return):
+        value = node.value
+        if value is None or (isinstance(value, ast.Constant) and value.value is None):
+            yield Fact("leave", "Return")
+        yield Fact("fixed" if is_literal(value) else "worked out", "return")
+    if isinstance(node, ast.If | ast.While | ast.IfExp) and is_decided(node.test):
+        yield Fact("decided", type(node).__name__)
+    if isinstance(node, ast.List | ast.Tuple | ast.Dict | ast.Set) and is_table(node):
+        yield Fact("table", "")
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            root = name_of(target).partition(".")[0]
+            if isinstance(target, ast.Attribute | ast.Subscript) and root in modules:
+                yield Fact("patched", name_of(target))
+            elif node.value is not None:
+                kind = "fixed" if is_literal(node.value) else "worked out"
+                yield Fact(kind, ast.unparse(target))
+
+
+def constant_facts(node: ast.Constant) -> Iterator[Fact]:
+    """A number, a text, or the host's name where it is no part of a choice."""
+    if is_number(node.value):
+        yield Fact("number", repr(node.value))
+    elif isinstance(node.value, str) and not isinstance(getattr(node, "parent", None), ast.Expr):
+        yield Fact("text", node.value)
+        if node.value == "cpu" or node.value.startswith("cpu:"):
+            yield Fact("choice" if is_chosen(node) else "host", "cpu")
+
+
+def is_chosen(node: ast.AST) -> bool:
+    """Whether a value is one side of a choice, within its statement."""
+    above = getattr(node, "parent", None)
+    while above is not None and not isinstance(above, ast.stmt):
+        if isinstance(above, CHOICES):
+            return True
+        above = getattr(above, "parent", None)
+    return False
+
+
+def is_number(value: object) -> bool:
+    """Whether a constant is a number."""
+    return isinstance(value, int | float | complex) and not isinstance(value, bool)
+
+
+def is_table(node: ast.AST) -> bool:
+    """Whether a list or its like holds several numbers."""
+    parts = [one.value for one in ast.iter_child_nodes(node) if isinstance(one, ast.Constant)]
+    return sum(map(is_number, parts)) >= LITERALS
+
+
+def is_literal(node: ast.AST | None) -> bool:
+    """Whether a value is made of constants alone."""
+    if node is None:
+        return False
+    return not any(isinstance(one, ast.Name | ast.Call | ast.Attribute) for one in ast.walk(node))
+
+
+def is_decided(test: ast.AST) -> bool:
+    """Whether a condition is decided by a constant in it; `while True` is how loops are written."""
+    parts = test.values if isinstance(test, ast.BoolOp) else [test]
+    fixed = [one.value for one in parts if isinstance(one, ast.Constant)]
+    return bool(fixed) and not (len(parts) == 1 and fixed == [True])
+
+
+def name_of(node: ast.AST | None) -> str:
+    """`a.b.c` of an expression; `.c` where its root is no name."""
+    if isinstance(node, ast.Attribute):
+        head = name_of(node.value)
+        return f"{head}.{node.attr}" if head else f".{node.attr}"
+    if isinstance(node, ast.Subscript):
+        return name_of(node.value)
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def comments(text: str) -> Counter[str]:
+    """The comments of a source."""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, IndentationError):
+        return Counter()
+    return Counter(one.string for one in tokens if one.type == tokenize.COMMENT)

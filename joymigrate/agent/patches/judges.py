@@ -1,0 +1,150 @@
+"""The judges that run a patched tree: on this host, on the simulated chip, both compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joymigrate.agent.patches.guard import Refusal
+from joymigrate.errors import JoyError
+from joymigrate.journey.context import CompletedCommand, StepContext
+from joymigrate.journey.failing import explain
+from joymigrate.journey.steps import baseline, rehearse, verify
+
+AGAIN = "a rewrite of the patched tree would change it again"
+HOST = "on this host it ends with {code}: {said}"
+OTHER = "on this host it computes other values than before: {names}"
+SAME = "the program stops as before: {said}"
+SHORTER = "the program stops earlier than before, after {calls} of {before} calls"
+LESS = "less runs on the chip than before: {names}"
+APART = "its values part from the original's: {said}"
+BITS = (".safetensors", "log.json", "watch.json")  # of a recording: what was computed
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What the tree without the patch does: its recording, and its rehearsal with the stop."""
+
+    recording: Path
+    rehearsal: Mapping[str, Any]
+    stop: Mapping[str, Any]
+
+
+def judge_run(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[Refusal]:
+    """Every refusal of the judges in their order; `folder` is below the journey's.
+
+    The first judge that refuses is the last that is asked: what it saw explains the rest.
+    """
+    for judge in (judge_rewrite, judge_host, judge_chip):
+        found = list(judge(at, tree, folder, before))
+        yield from found
+        if found:
+            return
+
+
+def judge_rewrite(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[Refusal]:
+    """The written tree is one that a rewrite has nothing left to write in."""
+    request = at.request
+    words = ["rewrite", ".", "--to", request.chip, "--style", request.style, "--check", "-q"]
+    done = at.joymigrate(f"{folder}/rewrite.txt", *words, ok=range(256), cwd=tree)
+    if done.code:
+        yield Refusal("origin-again", "", f"{AGAIN}: {end_of(done)}")
+
+
+def judge_host(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[Refusal]:
+    """The program on this machine's processor computes, bit for bit, what it did before."""
+    bundle = at.path(f"{folder}/host.jmb")
+    done = record(at, tree, f"{folder}/host.txt", bundle)
+    if not baseline.program_ended_well(done):
+        said = HOST.format(code=done.code, said=end_of(done))
+        yield Refusal("other-values", "", said)
+        return
+    apart = differing(read_bits(before.recording), read_bits(bundle))
+    if apart:
+        yield Refusal("other-values", "", OTHER.format(names=", ".join(apart[:4])))
+
+
+def record(at: StepContext, tree: Path, log: str, bundle: Path) -> CompletedCommand:
+    """Record the program of a tree on this host, as the baseline was."""
+    request = at.request
+    words = baseline.words(request, str(bundle), request.baseline_entry or request.entry,
+                           baseline.stood_in(at))  # fmt: skip
+    return at.joymigrate(log, *words, ok=range(256), cwd=tree)
+
+
+def read_bits(bundle: Path) -> dict[str, str]:
+    """The hashes of what a recording holds of values, without places and times."""
+    try:
+        raw = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise JoyError("a recording can't be read", where=str(bundle)) from None
+    return {name: one["sha256"] for name, one in raw["files"].items() if name.endswith(BITS)}
+
+
+def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """The parts of two recordings that are not the same."""
+    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+
+
+def judge_chip(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[Refusal]:
+    """The rehearsal gets further with no less work on the chip; at its end its values pass."""
+    place = at.path(f"{folder}/rehearse.json")
+    words = rehearse.words(at.request, at.chip_here, str(place))
+    done = at.joymigrate(f"{folder}/rehearse.txt", *words, ok=range(256), cwd=tree)
+    found = read_json(place)
+    code = int(found.get("exit_code", done.code) or 0)
+    yield from compare_work(before.rehearsal, found)
+    if not code:
+        yield from judge_values(at, tree, folder, before)
+        return
+    stop = explain(at, done, on_chip=True, refusals=found.get("refusals", ()), folder=tree)
+    after, said = stop.document(), f"{stop.line} {stop.message}"
+    if after["message"] == before.stop["message"] and same_file(after["line"], before.stop["line"]):
+        yield Refusal("no-further", stop.line, SAME.format(said=said))
+    elif found.get("calls", 0) < before.rehearsal.get("calls", 0):
+        calls = {"calls": found.get("calls", 0), "before": before.rehearsal.get("calls", 0)}
+        yield Refusal("no-further", stop.line, SHORTER.format(**calls))
+
+
+def same_file(one: str, other: str) -> bool:
+    """Whether two places lie in one file: an added line moves those below it."""
+    return one.rpartition(":")[0] == other.rpartition(":")[0]
+
+
+def compare_work(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Refusal]:
+    """No kernel of the chip is called less often than before the stop."""
+    old, new = before.get("kernels") or {}, after.get("kernels") or {}
+    less = [f"{name} {new.get(name, 0)} of {count}" for name, count in old.items()
+            if new.get(name, 0) < count]  # fmt: skip
+    if less:
+        yield Refusal("moved-to-host", "", LESS.format(names=", ".join(less[:4])))
+
+
+def judge_values(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[Refusal]:
+    """The program on the simulated chip against the recording of the original."""
+    result = at.path(f"{folder}/verdict.json")
+    words = verify.words(at.request, at.chip_here, str(before.recording), str(result))
+    done = at.joymigrate(f"{folder}/verify.txt", *words, ok=range(256), cwd=tree)
+    found = read_json(result)
+    if found.get("verdict") not in ("pass", "inconclusive"):
+        apart = found.get("first_divergence") or {}
+        said = f"{apart.get('module', '')} {apart.get('metric', '')}".strip() or end_of(done)
+        yield Refusal("verdict-worse", "", APART.format(said=said))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A document that a command wrote; empty where it wrote none."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def end_of(done: CompletedCommand) -> str:
+    """The last line that a command said."""
+    lines = done.text().splitlines()
+    return lines[-1][:300] if lines else ""
