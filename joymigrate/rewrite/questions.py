@@ -29,12 +29,12 @@ def find_open(groups: Groups) -> Iterator[tuple[list[int], str]]:
         numbers = groups.members.get(at, []) if at is not None else []
         asks = not (module.names.dotted(question) or "").startswith(platform)
         if asks and any(number not in groups.stay for number in numbers):
-            name = next(find_unknown(module, decided_by(question)), None)
+            name = next(find_unknown(module, find_decided(question)), None)
             if name is not None:
                 yield numbers, name
 
 
-def decided_by(question: ast.expr) -> list[ast.AST]:
+def find_decided(question: ast.expr) -> list[ast.AST]:
     """What runs where a question is answered with yes."""
     at: ast.AST = question
     while isinstance(at, (ast.expr, ast.keyword)):
