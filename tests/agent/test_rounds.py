@@ -16,7 +16,7 @@ import yaml
 
 from joymigrate.agent.patches import rounds
 from joymigrate.agent.patches.item import find_item
-from joymigrate.agent.patches.judges import Before, compare_work, differing
+from joymigrate.agent.patches.judges import Before, compare_work, differing, is_no_further
 from joymigrate.agent.patches.rounds import AgentOrder, read_files, run_command, solve
 from joymigrate.errors import JoyError
 from joymigrate.journey.gates import Gates
@@ -181,6 +181,15 @@ def test_less_work_on_the_chip_is_seen() -> None:
         "moved-to-host",
         "less runs on the chip than before: aclnnMm 0 of 4",
     )
+
+
+def test_another_error_in_the_same_file_is_no_further() -> None:
+    before = {"line": "a.py:3", "message": "no CUDA"}
+    other = {"line": "a.py:5", "message": "TypeError"}
+    assert is_no_further(before, before, more=True)
+    assert is_no_further(before, other, more=False)
+    assert not is_no_further(before, other, more=True)
+    assert not is_no_further(before, {"line": "b.py:1", "message": "TypeError"}, more=False)
 
 
 def test_recordings_differ_where_a_part_is_missing() -> None:

@@ -17,7 +17,7 @@ from joymigrate.journey.steps import baseline, rehearse, verify
 AGAIN = "a rewrite of the patched tree would change it again"
 HOST = "on this host it ends with {code}: {said}"
 OTHER = "on this host it computes other values than before: {names}"
-SAME = "the program stops as before: {said}"
+SAME = "the program gets no further than before: {said}"
 SHORTER = "the program stops earlier than before, after {calls} of {before} calls"
 LESS = "less runs on the chip than before: {names}"
 APART = "its values part from the original's: {said}"
@@ -102,11 +102,17 @@ def judge_chip(at: StepContext, tree: Path, folder: str, before: Before) -> Iter
         return
     stop = explain(at, done, on_chip=True, refusals=found.get("refusals", ()), folder=tree)
     after, said = stop.document(), f"{stop.line} {stop.message}"
-    if after["message"] == before.stop["message"] and same_file(after["line"], before.stop["line"]):
-        yield Refusal("no-further", stop.line, SAME.format(said=said))
-    elif found.get("calls", 0) < before.rehearsal.get("calls", 0):
-        calls = {"calls": found.get("calls", 0), "before": before.rehearsal.get("calls", 0)}
+    calls = {"calls": found.get("calls", 0), "before": before.rehearsal.get("calls", 0)}
+    if calls["calls"] < calls["before"]:
         yield Refusal("no-further", stop.line, SHORTER.format(**calls))
+    elif is_no_further(before.stop, after, calls["calls"] > calls["before"]):
+        yield Refusal("no-further", stop.line, SAME.format(said=said))
+
+
+def is_no_further(before: Mapping[str, Any], after: Mapping[str, Any], more: bool) -> bool:
+    """Whether a stop is the one before, or another one in its file with no more work done."""
+    near = same_file(after["line"], before["line"])
+    return near and (after["message"] == before["message"] or not more)
 
 
 def same_file(one: str, other: str) -> bool:
