@@ -100,8 +100,11 @@ def score_kit(
                 continue
             path = calibrate or calibration.place(name)
             known = calibration.load(name)
-            calibration.save(score.calibrate(mine, known), path)
+            made = score.calibrate(mine, known)
+            calibration.save(made, path)
             talk([f"{path}: rehearsals and the next kit read it"])
+            if alone := score.count_alone(made):
+                talk([f"{alone} rows have one source: nobody else has verified them"])
     grade = "rehearsed" if any(one["rehearsal"] for one in documents) else "measured"
     deviating = [row for row in rows if row["deviations"] and not row.get("because")]
     if format == "json":

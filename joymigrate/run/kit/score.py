@@ -12,7 +12,7 @@ from joymigrate.chips.calibration import Calibration
 from joymigrate.errors import JoyError
 from joymigrate.run.kit.make import KEPT
 from joymigrate.run.kit.repro import shapes
-from joymigrate.run.kit.runner.judge import attribute, deviations
+from joymigrate.run.kit.runner.judge import FIGURES, attribute, deviations
 
 SCHEMA = "joymigrate.score/1"
 PATH = re.compile(
@@ -48,6 +48,7 @@ def check(score: Any, where: str) -> Mapping[str, Any]:
                 f"no outcome is called '{row['outcome']}'", where=f"{place}.outcome",
                 help=f"known: {', '.join(OUTCOMES)}",
             )  # fmt: skip
+        check_figures(row, place)
         if row["id"] in ids:
             raise JoyError(f"'{row['id']}' is there twice", where=place)
         ids.add(row["id"])
@@ -63,6 +64,28 @@ def check(score: Any, where: str) -> Mapping[str, Any]:
                 f"a message holds {what}", where=place, help="leave it out before you share a score"
             )
     return score
+
+
+def check_figures(row: Mapping[str, Any], where: str) -> None:
+    """The figures of a section, in the row and in its prediction, where both were accepted."""
+    said = row["predicted"]
+    if not isinstance(said, Mapping):
+        raise JoyError("`predicted` is a mapping", where=where)
+    if not row["outcome"] == said.get("outcome") == "accepted":
+        return
+    for key in FIGURES.get(str(row["section"]), ()):
+        for part, name in ((row, where), (said, f"{where}.predicted")):
+            if key not in part:
+                raise JoyError(f"'{key}' is missing", where=name)
+        if key == "losses" and len(row[key]) != len(said[key]):
+            raise JoyError(f"'{key}' has {len(row[key])} values, not {len(said[key])}", where=where)
+
+
+def count_alone(known: Calibration) -> int:
+    """Rows of a calibration that one source alone made: nobody has verified them."""
+    return sum(
+        row["grade"] == "measured" and len(row["sources"]) == 1 for row in known.rows.values()
+    )
 
 
 def is_elsewhere(score: Mapping[str, Any], device: str) -> bool:

@@ -91,6 +91,12 @@ def of_serving(said: dict[str, Any], found: dict[str, Any], dtype: str) -> list[
     return [] if found["tokens"] == said["tokens"] else ["tokens"]
 
 
+# What a row of these sections holds where the call was accepted, and its prediction as well.
+FIGURES = {
+    "memory": ("total_bytes", "allocated_bytes"),
+    "training": ("losses",),
+    "serving": ("tokens",),
+}
 JUDGES = {
     "operator": of_operator,
     "vendor": of_operator,
