@@ -80,7 +80,7 @@ class Feed:
 
     def identity(self) -> dict[str, Any]:
         """What the order of samples depends on: their number and the files' content."""
-        cache = getattr(self.samples, "cache", self.samples)
+        cache: Any = getattr(self.samples, "cache", self.samples)
         files = {Path(one["path"]).name: one["sha256"] for one in cache.manifest.sources}
         return {"samples": len(self.samples), "files": files}
 

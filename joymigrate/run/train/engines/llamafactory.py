@@ -106,7 +106,7 @@ def render(job: Job) -> Rendered:
     environment = (
         {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(count["processes"])} if several else {}
     )
-    left = ()
+    left: tuple[str, ...] = ()
     if stage != "pt" and options["template"] is None:
         left = ("chat template (it parses the tokenizer's; task.template names one of its own)",)
     return Rendered(("llamafactory-cli", "train", str(path)), files, environment, left)

@@ -172,7 +172,8 @@ def keys_of(real: Any, above: str = "") -> Iterator[tuple[str, bool]]:
         elif is_dataclass(value):
             yield from keys_of(value, f"{one.name}.")
         else:
-            plain = one.default_factory() if one.default is MISSING else one.default  # type: ignore[misc]
+            made = one.default_factory
+            plain = one.default if made is MISSING else made()
             yield above + one.name, value != plain
 
 
