@@ -87,6 +87,8 @@ def start_run(job: Job, start: LaunchOptions, tell: Callable[[str], None]) -> in
         )
         tell(f"run {folder.path}: {job.layout.name} on {device.type}")
     if group.in_group():
+        if group.rank() > 0:
+            folder.wait_for(job)
         return worker.main(folder.path, tell)
     restarts = job.max_restarts if start.restarts is None else start.restarts
     if job.task.options.get("rollouts") == "actors":

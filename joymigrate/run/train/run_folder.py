@@ -126,6 +126,16 @@ class RunFolder:
             self.compare(document)
         write_json(self.path / JOB, {"schema": "joymigrate.job/1", **document})
 
+    def wait_for(self, job: Job) -> None:
+        """Until the first process has written this job; others of its group may be faster."""
+        asked = json.loads(json.dumps({"schema": "joymigrate.job/1", **dataclasses.asdict(job)}))
+        until = time.monotonic() + HELD_S
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError, ValueError):
+                if json.loads((self.path / JOB).read_text()) == asked:
+                    return
+            time.sleep(0.1)
+
     def compare(self, document: dict[str, Any]) -> None:
         """Refuse to continue another job's run."""
         old = json.loads((self.path / JOB).read_text())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -418,3 +420,17 @@ def test_a_run_goes_on_with_other_data_only_when_it_is_told_to(
     assert launch.launch(more, launch.LaunchOptions(accept_data=True), print) == 0
     assert "going on in another order" in capsys.readouterr().out
     assert len(jobs.losses(tmp_path / "runs/job")) == 10
+
+
+def test_a_process_that_is_faster_waits_for_the_first_one(tmp_path: Path) -> None:
+    made = job.load(jobs.write(tmp_path))
+    folder = RunFolder(made.run_folder)
+    other = job.load(jobs.write(tmp_path, "other"))
+    folder.begin(dataclasses.replace(other, name="job"), fresh=True)  # an older one lies there
+    late = threading.Timer(0.5, lambda: folder.begin(made, fresh=True))
+    late.start()
+    began = time.monotonic()
+    folder.wait_for(made)
+    late.join()
+    assert time.monotonic() - began >= 0.4
+    assert folder.job() == made
