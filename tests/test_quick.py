@@ -27,7 +27,7 @@ drawn: list[int] = []
         ("test_base_install.py", True),  # by its own text
         ("run/serve/engine/test_launch.py", True),  # a helper that is imported by dots
         ("verify/test_faults.py", True),  # a helper's helper
-        ("run/serve/gateway/test_rollout.py", False),
+        ("run/serve/evidence/test_rollout.py", False),
         ("test_stats.py", False),
     ],
 )

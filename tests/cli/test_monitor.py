@@ -30,7 +30,6 @@ def test_rules_and_dashboard_are_exported(
     [
         (["--export", "excel"], "unknown export 'excel'"),
         (["npu"], "a source is an address"),
-        (["--alerts", "nowhere.yaml"], "cannot read the alerts"),
     ],
 )
 def test_mistakes_are_one_clear_error(
@@ -65,4 +64,3 @@ def test_the_dashboard_is_served_until_it_is_told_to_stop(tmp_path: Path) -> Non
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(20) == 0
         process.stderr.close()
-    assert (tmp_path / "joymigrate-monitor.sqlite").is_file()

@@ -37,6 +37,7 @@ def test_the_command_asks_for_all_that_was_asked_for(tmp_path: Path) -> None:
             str(one.type), ("a b", "c")
         )
         for one in fields(Request)
+        if one.name not in ("pair", "origin")  # of `joymigrate pair`
     }
     asked |= {"project": tmp_path, "chip": "ascend"}
     command = repeat(Request(**asked))

@@ -314,9 +314,10 @@ def test_ten_thousand_worlds() -> None:
 def test_cards_are_not_held_for_a_job_that_its_queue_keeps_back() -> None:
     world = World(1_003_854)  # a job over its queue's share held idle cards for ever
     scheduler = world.scheduler
-    scheduler.on(Tick(world.now))
+    late = world.now + scheduler.settings.hold_blind_after
+    scheduler.on(Tick(late))
     assert [hold.entry.job.name for hold in scheduler.admission.holds] == ["j0"]
-    scheduler.on(Ended("j3", world.now))
+    scheduler.on(Ended("j3", late))
     assert "j6" in scheduler.running
     assert not [hold for hold in scheduler.admission.holds if hold.entry.job.name == "j0"]
 
