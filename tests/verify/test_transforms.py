@@ -12,14 +12,15 @@ from tests.verify.more_faults import MORE_FAULTS
 from tests.verify.whole_faults import PROGRAMS
 
 PLAIN = {"MODE": "float32", "SEED": "0"}
-CHOSEN = {"func: prior": ("transforms", "loss"), "einsum: late drop": ("einsum", "optimiser")}
+# A script that updates by hand has its next loss in the step of the update that moved it.
+CHOSEN = {"func: prior": ("transforms", "loss"), "einsum: late drop": ("einsum", "loss")}
 
 
 @pytest.fixture(scope="module")
 def baselines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("transforms")
     for program, _ in CHOSEN.values():
-        record(PROGRAMS / f"whole_{program}.py", folder / f"{program}.jmb", PLAIN)
+        record(PROGRAMS / f"whole_{program}.py", folder / f"{program}.jmb", PLAIN, runs=2)
     return folder
 
 
