@@ -116,8 +116,7 @@ class ModelSource:
 
     def check_vocabulary(self, config: Any) -> None:
         """The tokenizer must not know more tokens than the model."""
-        text = config.get_text_config() if hasattr(config, "get_text_config") else config
-        size = getattr(text, "vocab_size", None)
+        size = getattr(text_part(config), "vocab_size", None)
         if self.tokens is not None and size is not None and size < self.tokens:
             raise JoyError(
                 f"the tokenizer has {self.tokens} tokens, the model only {size}",
@@ -126,9 +125,14 @@ class ModelSource:
             )
 
 
+def text_part(config: Any) -> Any:
+    """The part of a model's configuration that is about text."""
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
 def check_heads(config: Any, tp: int) -> None:
     """Attention heads divide over the tensor-parallel processes."""
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    text = text_part(config)
     for name in HEADS:
         heads = getattr(text, name, None)
         if heads is not None and heads % tp:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.models import unwrap
+from joymigrate.run.train.models import text_part, unwrap
 
 if TYPE_CHECKING:
     import torch
@@ -85,8 +85,7 @@ def check_router(settings: Any, model: Any, stages: int) -> str | None:
 
     Raises `JoyError` where the loss is asked for and pipeline stages would leave it out.
     """
-    config = unwrap(model).config
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    text = text_part(unwrap(model).config)
     asked = bool(getattr(text, "output_router_logits", False))
     if asked and stages > 1:
         raise JoyError(

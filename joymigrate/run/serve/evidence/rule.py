@@ -16,14 +16,8 @@ from numpy.typing import NDArray
 LEAST = 3  # failures that decide anything: no single answer does
 GRID = 60  # alternatives in the e-process mixture, spread evenly over the logarithm of the rate
 FIRST = 0.75  # of an e-process's bet that is placed at its start
-BETS = 16  # of the e-process that are remembered: the last ones
+BETS = 16  # of the e-process that are remembered: those that are worth most
 REFRESH = 256  # successes after which the e-process looks at its level again
-
-
-def add_logs(logs: list[float]) -> float:
-    """The logarithm of a sum of numbers given by their logarithms."""
-    top = max(logs)
-    return top + math.log(sum(math.exp(value - top) for value in logs))
 
 
 @functools.cache
@@ -81,7 +75,7 @@ class EProcess:
     def evidence(self, requests: int) -> float:
         """Logarithm of what all bets are worth after `requests`; 0 is what was placed."""
         waiting = math.log((1 - FIRST) / (self.failures + 1))  # what is not placed yet
-        return add_logs([waiting, *self.worths(requests).tolist()])
+        return float(np.logaddexp.reduce([waiting, *self.worths(requests)]))
 
     def worths(self, requests: int) -> NDArray[np.float64]:
         """Logarithm of what each bet is worth after `requests`: its share of the mixture's
@@ -91,9 +85,7 @@ class EProcess:
         passed = np.maximum(0.0, requests - since - failures)
         up, down = self.terms
         logs = np.outer(failures, up) + np.outer(passed, down)
-        top = logs.max(axis=1)
-        sums = np.exp(logs - top[:, None]).sum(axis=1)
-        found: NDArray[np.float64] = np.log(share / GRID) + top + np.log(sums)
+        found: NDArray[np.float64] = np.log(share / GRID) + np.logaddexp.reduce(logs, axis=1)
         return found
 
     @property

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.run.train.columns import Batch, Sample
+from joymigrate.run.train.models import text_part
 from joymigrate.run.train.tasks.task import Task, next_token_sum, rows
 
 if TYPE_CHECKING:
@@ -58,6 +59,5 @@ class NextToken(Task):
 
 def router_share(model: Any) -> float:
     """The coefficient of the experts' balance in a model's configuration."""
-    config = getattr(model, "module", model).config
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    text = text_part(getattr(model, "module", model).config)
     return float(getattr(text, "router_aux_loss_coef", 0.0) or 0.0)
