@@ -24,9 +24,9 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from joymigrate.run.serve.gateway.drill import judge
-from joymigrate.run.serve.gateway.fake import Fake, full_text
-from joymigrate.run.serve.gateway.faults import Fault, Schedule
+from benchmarks.gateway_drill import judge
+from tests.run.serve.gateway.fake import Fake, full_text
+from tests.run.serve.gateway.faults import Fault, Schedule
 
 TOKENS = 6
 REST_SECONDS = 5.0

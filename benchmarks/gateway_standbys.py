@@ -26,9 +26,9 @@ from typing import Any
 import aiohttp
 
 from joymigrate.run.serve.gateway import settings
-from joymigrate.run.serve.gateway.fake import Fake, full_text
-from joymigrate.run.serve.gateway.faults import KINDS, Fault, Schedule
 from joymigrate.run.serve.gateway.server import Gateway
+from tests.run.serve.gateway.fake import Fake, full_text
+from tests.run.serve.gateway.faults import KINDS, Fault, Schedule
 
 MISTAKES = (
     "status_404", "status_401", "status_400", "redirect", "html", "no_body", "no_content",

@@ -22,8 +22,8 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from joymigrate.run.serve.gateway.drill import judge
-from joymigrate.run.serve.gateway.fake import Fake, full_text
+from benchmarks.gateway_drill import judge
+from tests.run.serve.gateway.fake import Fake, full_text
 
 TOKENS = 24
 

@@ -16,31 +16,25 @@ class RankingReplay:
     """What the command line asks for."""
 
     requests: Annotated[
-        Path | None,
-        Option("--replay", help="Or: recorded ranking requests (JSONL), to two servers."),
+        Path | None, Option("--replay", help="Recorded ranking requests (JSONL).")
     ] = None
-    baseline: Annotated[str, Option("--baseline", metavar="URL", help="With --replay.")] = ""
-    target: Annotated[str, Option("--target", metavar="URL", help="With --replay.")] = ""
-    margin: Annotated[float, Option("--margin", help="Of --replay, as in verify task.")] = 0.5
-    first: Annotated[int, Option("-k", min=1, help="Of --replay: the first places.")] = 10
-    logits: Annotated[bool, Option("--logits", help="Of --replay: no probabilities.")] = False
-    concurrency: Annotated[int, Option("--concurrency", min=1, help="Of --replay: clients.")] = 8
-    rounds: Annotated[
-        int, Option("--rounds", min=1, help="Of --replay: times that all is asked.")
-    ] = 1
+    baseline: Annotated[str, Option("--baseline", metavar="URL", help="The server before.")] = ""
+    target: Annotated[str, Option("--target", metavar="URL", help="The server behind.")] = ""
+    margin: Annotated[float, Option("--margin", help="As in verify task.")] = 0.5
+    first: Annotated[int, Option("-k", min=1, help="The first places.")] = 10
+    logits: Annotated[bool, Option("--logits", help="Scores are no probabilities.")] = False
+    concurrency: Annotated[int, Option("--concurrency", min=1, help="Clients at a time.")] = 8
+    rounds: Annotated[int, Option("--rounds", min=1, help="Times that all is asked.")] = 1
     answers: Annotated[
-        Path | None,
-        Option("--answers", metavar="FOLDER", help="Of --replay: keep both sides' scores there."),
+        Path | None, Option("--answers", metavar="FOLDER", help="Keep both sides' scores there.")
     ] = None
     key: Annotated[str, Option("--key", envvar="JOYMIGRATE_API_KEY", help="Of both servers.")] = ""
 
 
-def run(
-    requests: Path, asked: RankingReplay, faults: Path | None, format: str, output: Path | None
-) -> int:
+def run(asked: RankingReplay, format: str, output: Path | None) -> int:
     """Replay, print, and say by the exit code whether both rank alike."""
-    if faults is not None:
-        raise JoyError("--faults and --replay are two drills", help="name one of them")
+    if asked.requests is None:
+        raise JoyError("what to replay is missing", help="--replay FILE")
     for url, option in ((asked.baseline, "--baseline"), (asked.target, "--target")):
         if not url.startswith(("http://", "https://")):
             raise JoyError(f"{option} is the address of a ranking server, got '{url}'",
@@ -59,7 +53,7 @@ def run(
         asked.margin, alpha=limits.limit("S8", "alpha"), power=limits.limit("S8", "power")
     )
     found, outcome = drill.drill(
-        requests, (asked.baseline, asked.target), question, k=asked.first,
+        asked.requests, (asked.baseline, asked.target), question, k=asked.first,
         logits=asked.logits, concurrency=asked.concurrency, rounds=asked.rounds, key=asked.key,
         answers=asked.answers,
     )  # fmt: skip

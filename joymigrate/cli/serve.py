@@ -7,7 +7,6 @@ from typing import Any
 
 import typer
 
-from joymigrate.cli import _serve_lanes
 from joymigrate.cli._groups import group
 from joymigrate.cli._options import spread
 from joymigrate.cli._serve_drill import RankingReplay
@@ -38,9 +37,6 @@ app = group(
 )
 rollout = group("See and steer the rollout of a running gateway.")
 app.add_typer(rollout, name="rollout")
-lanes_app = group("Lanes of a ranking server.")
-lanes_app.command("bench")(_serve_lanes.bench)
-app.add_typer(lanes_app, name="lanes")
 
 
 @app.command("default", hidden=True)
@@ -260,35 +256,16 @@ def models(
 @spread
 def drill(
     *,
-    faults: Path | None = typer.Option(None, "--faults", help="The schedule of faults (YAML)."),
     asked: RankingReplay,
     format: str = FORMAT,
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="FILE", help="Write the result to a file."
     ),
-    verbose: bool = typer.Option(False, "-v", "--verbose", help="Show the gateway's log."),
 ) -> int:
-    """Break fake backends on schedule behind a real gateway; or replay ranking requests to two."""
-    import asyncio
+    """Replay recorded ranking requests to two servers: do they rank alike, how fast is each?"""
+    from joymigrate.cli import _serve_drill
 
-    if asked.requests is not None:
-        from joymigrate.cli import _serve_drill
-
-        return _serve_drill.run(asked.requests, asked, faults, check_format(format), output)
-    if faults is None:
-        raise JoyError("what to drill is missing", help="--faults FILE, or --replay FILE")
-
-    from joymigrate.run.serve.gateway import faults as schedules
-
-    plan = schedules.load(faults)
-    need_extra()
-    from joymigrate.run.serve.gateway import drill as drills
-    from joymigrate.run.serve.gateway import show
-
-    outcome = asyncio.run(drills.run(plan, talk if verbose else lambda line: None))
-    found = outcome.to_json()
-    show.emit(show.as_json(found) if check_format(format) == "json" else show.drill(found), output)
-    return Exit.OK if outcome.passed else Exit.FOUND
+    return _serve_drill.run(asked, check_format(format), output)
 
 
 @app.command("simulate")

@@ -108,7 +108,6 @@ EXERCISES = (
         "joymigrate serve --config gateway.yaml", ("serve",), says="listening on http://",
         ask=("/admin/rollout", None),
     ),
-    Exercise("joymigrate serve drill --faults faults.yaml", ("serve",)),
     Exercise(
         "joymigrate monitor http://127.0.0.1:9/metrics --port 0", ("serve",), says="http://",
         ask=("/", None),

@@ -117,14 +117,6 @@ jobs:
 - {name: hello, kind: cpu, pods: 1, cards_per_pod: 0, command: [python, -c, "print('hello')"]}
 """
 
-FAULTS = """
-requests: 60
-concurrency: 4
-tokens: 4
-standby: [{kind: status_500, share: 0.2}]
-gateway: {rollout: {steps: [50, 100], rule: "eprocess:limit=0.3"}}
-"""
-
 GATEWAY = """
 listen: 127.0.0.1:0
 upstreams:
@@ -161,7 +153,6 @@ def filled(folder: Path, example: Path) -> None:
         "traffic.csv": TRAFFIC,
         "trace.jsonl": OPERATORS,
         "ray.yaml": RAY_JOBS,
-        "faults.yaml": FAULTS,
         "gateway.yaml": GATEWAY,
         "manifest.yaml": MANIFEST,
         "model.py": MODEL,

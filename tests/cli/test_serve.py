@@ -159,37 +159,6 @@ def test_simulate_refuses_nonsense(
     assert code == (0 if arguments == ["--traffic", "30000"] else 2)
 
 
-def test_a_drill_passes_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "faults.yaml"
-    path.write_text(
-        "requests: 120\nconcurrency: 8\ntokens: 10\nseed: 5\n"
-        "primary: [{kind: reset, share: 0.05}]\n"
-        "standby: [{kind: status_500, share: 0.5}, truncate]\n"
-        "gateway: {rollout: {steps: [50, 100]}}\n"
-    )
-    assert run(["serve", "drill", "--faults", str(path), "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["schema"] == "joymigrate.drill/1"
-    assert found["passed"]
-    assert found["clients"]["corrupt"] == found["clients"]["silently cut"] == 0
-    # The standby is rolled back soon: what the primary resets then is asked of the primary again.
-    assert found["clients"]["ok"] == 120
-    assert found["rollout"]["state"] == "rolled_back"
-    assert found["after_decision"] == 0
-
-
-@pytest.mark.parametrize(
-    "text", ["standby: [{kind: rest}]", "requests: -1", "standby: 3", "nonsense: 1", "[]"]
-)
-def test_a_wrong_schedule_is_one_clear_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    path = tmp_path / "faults.yaml"
-    path.write_text(text)
-    assert run(["serve", "drill", "--faults", str(path)]) == 2
-    assert "help:" in capsys.readouterr().err
-
-
 def test_the_group_needs_none_of_the_extras_for_its_help() -> None:
     code = "import sys; from joymigrate.cli._main import run; run(['serve', '--help']); " \
         "sys.exit(any(m in sys.modules for m in ('aiohttp', 'torch', 'matplotlib')))"  # fmt: skip

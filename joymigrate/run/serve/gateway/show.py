@@ -1,4 +1,4 @@
-"""Text for people: the rollout, a drill, a simulation."""
+"""Text for people: the rollout, a simulation."""
 
 from __future__ import annotations
 
@@ -70,41 +70,6 @@ def rollout(found: dict[str, Any]) -> str:
     for event in found["events"][-10:]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["time"]))
         lines.append(f"  {when}  {event['kind']:<11} {event['weight']:g} %  {event['text']}")
-    return "\n".join(lines)
-
-
-def drill(found: dict[str, Any]) -> str:
-    """What the clients of a drill saw."""
-    rows = [
-        (
-            name,
-            found["served"][name],
-            sum(found["injected"][name].values()),
-            ", ".join(f"{n} {kind}" for kind, n in sorted(found["injected"][name].items())) or "-",
-        )
-        for name in found["served"]
-    ]
-    state = found["rollout"]
-    latency = found["latency_ms"]
-    lines = [
-        *table(("clients saw", "requests"), found["clients"].items()),
-        "",
-        *table(("backend", "requests", "faults", "kinds"), rows),
-        "",
-        f"tried again before the first byte: {found['retried']}; "
-        f"taken over in the middle: {found['resumed']}",
-        f"latency: median {latency['p50']} ms, 99 % {latency['p99']} ms; {found['seconds']} s",
-        f"rollout: {state['state']}, {state['evidence']['failures']} failures in "
-        f"{state['evidence']['requests']} standby requests",
-    ]
-    if found["after_decision"] is not None:
-        lines.append(f"standby requests after the rollback: {found['after_decision']}")
-    lines += [f"counts disagree: {line}" for line in found["disagreements"]]
-    lines.append(
-        "Passed: no corrupt and no silently cut answer; all counts agree."
-        if found["passed"]
-        else "FAILED: see above."
-    )
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from joymigrate.run.serve.ranking import lane_bench, trial
+from joymigrate.run.serve.ranking import lane_count, trial
 from joymigrate.run.serve.ranking.batcher import Limits
 from joymigrate.run.serve.ranking.lanes import THREADS, Engine
 from joymigrate.run.serve.ranking.meters import Meters
@@ -86,7 +86,7 @@ def open_service(
             "nobody said how many ids there are for %s: wrong ones are refused by the model only",
             ", ".join(program.signature.unbounded),
         )
-    lanes = settings.lanes or lane_bench.choose(program, alone)
+    lanes = settings.lanes or lane_count.choose(program, alone)
     if settings.threads is None and lanes > 1:
         torch.set_num_threads(max(1, torch.get_num_threads() // lanes))
     engine = Engine(

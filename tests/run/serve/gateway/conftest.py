@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 
 from joymigrate.run.serve.gateway import settings
-from joymigrate.run.serve.gateway.fake import Fake, full_text
-from joymigrate.run.serve.gateway.faults import Fault, Schedule
 from joymigrate.run.serve.gateway.server import Gateway
+from tests.run.serve.gateway.fake import Fake, full_text
+from tests.run.serve.gateway.faults import Fault, Schedule
 
 # Only where a fake hangs a limit may be short: a busy machine is late, too.
 LIMITS = {"first_byte_seconds": 30.0, "idle_seconds": 30.0, "drain_seconds": 1.0}

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.run.serve.gateway.fake import Fake
 from joymigrate.run.serve.monitor import service
 from joymigrate.run.serve.monitor.service import PAGE
+from tests.run.serve.gateway.fake import Fake
 
 from .conftest import Bench, Table, ramp
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from joymigrate.run.serve.gateway.fake import Fake
-from joymigrate.run.serve.gateway.faults import Fault, Schedule
+from tests.run.serve.gateway.fake import Fake
+from tests.run.serve.gateway.faults import Fault, Schedule
 
 from .conftest import Bench, Table, ramp
 

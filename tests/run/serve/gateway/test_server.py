@@ -26,12 +26,12 @@ from joymigrate.run.serve.evidence.answers import OPEN
 from joymigrate.run.serve.gateway import clock, health, server, settings, simulate
 from joymigrate.run.serve.gateway.backend import HttpBackend
 from joymigrate.run.serve.gateway.calls import Call, forward_headers
-from joymigrate.run.serve.gateway.fake import Fake
-from joymigrate.run.serve.gateway.faults import Fault, Schedule
 from joymigrate.run.serve.gateway.server import Gateway
 from joymigrate.run.serve.gateway.store import Store
 from joymigrate.run.serve.gateway.upstreams import Upstream
 from joymigrate.run.serve.web.apis import CHAT
+from tests.run.serve.gateway.fake import Fake
+from tests.run.serve.gateway.faults import Fault, Schedule
 
 from .conftest import Bench, Table, ramp, running
 

@@ -16,14 +16,14 @@ from joymigrate.run.serve.evidence.failures import ERROR_OBJECT, INVALID_JSON, B
 from joymigrate.run.serve.gateway import whole
 from joymigrate.run.serve.gateway.backend import HttpAnswer, is_ping
 from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.fake import Fake
-from joymigrate.run.serve.gateway.fake import whole as send
 from joymigrate.run.serve.gateway.pulse import Pulse
 from joymigrate.run.serve.gateway.settings import Limits
 from joymigrate.run.serve.gateway.stream import Stream
 from joymigrate.run.serve.web import forms
 from joymigrate.run.serve.web.apis import CHAT, TEXT, Api
 from tests.run.serve.gateway.conftest import Bench, Table, ramp
+from tests.run.serve.gateway.fake import Fake
+from tests.run.serve.gateway.fake import whole as send
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
 

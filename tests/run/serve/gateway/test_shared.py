@@ -31,9 +31,9 @@ from joymigrate.run.serve.evidence.events import (
 )
 from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway import settings
-from joymigrate.run.serve.gateway.fake import Fake
 from joymigrate.run.serve.gateway.server import Gateway
 from joymigrate.run.serve.gateway.shared import Shared
+from tests.run.serve.gateway.fake import Fake
 
 
 class Redis:

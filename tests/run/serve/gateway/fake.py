@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.run.serve.gateway.account import join_events
-from joymigrate.run.serve.gateway.faults import Schedule
+from tests.run.serve.gateway.faults import Schedule
 
 VOCABULARY = 50_000
 HANG_SECONDS = 3600.0

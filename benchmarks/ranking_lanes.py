@@ -1,28 +1,27 @@
-"""Throughput and p99 over lanes and batch sizes, and the best number of lanes here."""
+"""Throughput and p99 over lanes and batch sizes of a ranking model.
+
+    python -m benchmarks.ranking_lanes din.pt2 --lanes 1,2,4 --batch 1,4,16 --kind threads,processes
+
+Every lane is kept busy: twice as many clients as fit, each with one request at a time.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import logging
-import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
-from joymigrate import processors
+from joymigrate.run.serve.ranking import trial
 from joymigrate.run.serve.ranking.batcher import Limits
 from joymigrate.run.serve.ranking.inputs import draw
+from joymigrate.run.serve.ranking.lane_count import CANDIDATES, LENGTH, threads_for
 from joymigrate.run.serve.ranking.lanes import Engine
-from joymigrate.run.serve.ranking.merge import merge
 from joymigrate.run.serve.ranking.program import Program
+from joymigrate.run.serve.ranking.program import load as load_program
 from joymigrate.run.serve.ranking.request import Request
-
-log = logging.getLogger("joymigrate.serve")
-SCHEMA = "joymigrate.lanes/1"
-CANDIDATES, LENGTH, REQUESTS = 8, 32, 3  # of the request, and of the batch, that is timed
-GAIN = 1.1  # more lanes are taken for a tenth more requests a second
-TRY_SECONDS = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,77 +106,6 @@ async def load(
     return times or [0.0]
 
 
-class threads_for:
-    """torch's threads divided among lanes, as they were afterwards."""
-
-    def __init__(self, lanes: int) -> None:
-        self.lanes = lanes
-
-    def __enter__(self) -> None:
-        import torch
-
-        self.before = torch.get_num_threads()
-        torch.set_num_threads(max(1, self.before // self.lanes))
-
-    def __exit__(self, *error: object) -> None:
-        import torch
-
-        torch.set_num_threads(self.before)
-
-
-def choose(program: Program, alone: str = "", most: int | None = None) -> int:
-    """How many lanes (threads) answer most requests here; more only where they gain a tenth."""
-    cores = most or processors.available()
-    counts = [count for count in (1, 2, 4, 8, 16) if count <= cores]
-    if len(counts) == 1:
-        return 1
-    many = 1 if alone else REQUESTS
-    requests = [draw(program.signature, CANDIDATES, LENGTH, seed) for seed in range(many)]
-    batch = merge(program.signature, requests)
-    best, chosen = 0.0, 1
-    said = []
-    for count in counts:
-        with threads_for(count):
-            rate = rate_of(program, batch.arrays, count)
-        said.append(f"{count}: {many * rate:.0f}/s")
-        if rate > GAIN * best:
-            best, chosen = rate, count
-    log.info("lanes: %d (%s)", chosen, ", ".join(said))
-    return chosen
-
-
-def rate_of(program: Program, arrays: dict[str, Any], lanes: int) -> float:
-    """Batches a second of so many threads."""
-    done = [0] * lanes
-    program.run(arrays)
-    end = time.perf_counter() + TRY_SECONDS
-
-    def lane(place: int) -> None:
-        while time.perf_counter() < end:
-            program.run(arrays)
-            done[place] += 1
-
-    threads = [threading.Thread(target=lane, args=(place,)) for place in range(lanes)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(done) / TRY_SECONDS
-
-
-def document(rows: Sequence[Row], model: str, device: str) -> dict[str, Any]:
-    """`joymigrate.lanes/1`."""
-    return {
-        "schema": SCHEMA,
-        "model": model,
-        "device": device,
-        "cores": processors.available(),
-        "candidates": CANDIDATES,
-        "length": LENGTH,
-        "rows": [asdict(row) for row in rows],
-    }
-
-
 def text(rows: Sequence[Row]) -> str:
     """A table for people, the fastest setting named below."""
     lines = [f"{'kind':<10}{'lanes':>6}{'batch':>6}{'requests/s':>12}{'p50 ms':>9}{'p99 ms':>9}"
@@ -189,3 +117,23 @@ def text(rows: Sequence[Row]) -> str:
     best = max(rows, key=lambda row: row.requests_per_s)
     lines.append(f"Most requests: {best.lanes} {best.kind}, batches of up to {best.batch}.")
     return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--lanes", default="1,2,4")
+    parser.add_argument("--batch", default="1,4,16")
+    parser.add_argument("--kind", default="threads")
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--device", default="cpu")
+    given = parser.parse_args()
+    program = load_program(given.model, given.device)
+    freedom = trial.find_freedom(program)
+    program.signature = freedom.signature
+    lanes, batches = (list(map(int, one.split(","))) for one in (given.lanes, given.batch))
+    print(text(bench(program, lanes, batches, given.kind.split(","), given.seconds, freedom.alone)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,11 @@
 """A fire drill: real gateway, fake backends, seeded faults, and what the clients saw.
 
+    python -m benchmarks.gateway_drill faults.yaml
+
+The file has the fields of `Drill`: how much is asked, the faults by role
+(`standby: [{kind: refuse, share: 0.02, first: 50}, garbage]`), and sections of `gateway.yaml`.
+Exit 1 where a client got a corrupt or a silently cut answer, or where counts disagree.
+
 Every answer is compared with what a healthy backend says, so that a doubled, lost or foreign
 token is noticed, and every count of the gateway with the clients' own.
 """
@@ -9,21 +15,23 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from joymigrate.run.serve.gateway import settings
 from joymigrate.run.serve.gateway.admin import describe
-from joymigrate.run.serve.gateway.fake import Fake, full_text
-from joymigrate.run.serve.gateway.faults import HARMLESS, Drill, Schedule
 from joymigrate.run.serve.gateway.server import Gateway
+from tests.run.serve.gateway.fake import Fake, full_text
+from tests.run.serve.gateway.faults import HARMLESS, Fault, Schedule
 
-SCHEMA = "joymigrate.drill/1"
 SEEN = ("ok", "error", "interrupted", "rejected", "corrupt", "silently cut")
 BAD = ("corrupt", "silently cut")
 DEFAULTS: dict[str, Any] = {
@@ -38,6 +46,34 @@ DEFAULTS: dict[str, Any] = {
     "health": {"interval_seconds": 0.5},
     "monitor": {"devices": False},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """A whole drill: load, faults by role, and what of the gateway is set differently."""
+
+    requests: int = 1000
+    concurrency: int = 16
+    stream_share: float = 0.8
+    tokens: int = 24  # of an answer
+    gap_seconds: float = 0.0  # between the events of a stream
+    seed: int = 0
+    primary: tuple[Fault, ...] = ()
+    standby: tuple[Fault, ...] = ()
+    gateway: Mapping[str, Any] | None = None
+
+
+def read(path: Path) -> Drill:
+    """The drill of a YAML file."""
+    asked = yaml.safe_load(path.read_text())
+    for role in ("primary", "standby"):
+        asked[role] = faults(asked.get(role, ()))
+    return Drill(**asked)
+
+
+def faults(rows: Sequence[str | Mapping[str, Any]]) -> tuple[Fault, ...]:
+    """The faults of one backend: each a kind, or all its fields."""
+    return tuple(Fault(row) if isinstance(row, str) else Fault(**row) for row in rows)
 
 
 @dataclass(slots=True)
@@ -66,7 +102,6 @@ class DrillResult:
         ranked = sorted(self.latencies_ms)
         at = {"p50": 0.5, "p99": 0.99}
         return {
-            "schema": SCHEMA,
             "passed": self.passed,
             "clients": {name: self.seen[name] for name in SEEN},
             "latency_ms": {
@@ -218,3 +253,9 @@ def tally(gateway: Gateway, fakes: Mapping[str, Fake], outcome: DrillResult) -> 
             outcome.disagreements.append(
                 f"{name}: {faults} faults injected, {seen.failures} failures counted"
             )
+
+
+if __name__ == "__main__":
+    held = asyncio.run(run(read(Path(sys.argv[1]))))
+    print(json.dumps(held.to_json(), indent=2, ensure_ascii=False))
+    sys.exit(0 if held.passed else 1)
