@@ -11,8 +11,8 @@ from __future__ import annotations
 import ast
 import csv
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
@@ -27,6 +27,9 @@ DTYPES, RELATIONS, RANK, SHAPES, ATTRIBUTES, FORMATS = (
     "dtypes", "relations", "rank", "shapes", "attributes", "formats",
 )  # fmt: skip
 KINDS = (DTYPES, RELATIONS, RANK, SHAPES, ATTRIBUTES, FORMATS)
+DOCUMENTED, GENERAL = "documented", "general"  # grades; a general line is a doubt, no refusal
+ANY = "any"  # stands for every kernel
+UNLIKE = 104729  # a length that no other of a call has: a prime
 NOBODY = "nobody"  # of a call of which nothing was compared
 ALL = "tensors"  # what an expression calls all tensors of a call
 # What each part of an expression compares.
@@ -216,7 +219,6 @@ class Relation:
     source: str
     grade: str
     kernel: str = ""  # of an operator's relation
-    shapes: frozenset[str] = frozenset()  # arguments whose sizes it compares
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +234,11 @@ class Broken:
     def source(self) -> str:
         """Who says so."""
         return self.relation.source
+
+    @property
+    def grade(self) -> str:
+        """How sure that is; what was recorded counts as documented, and so it is told."""
+        return GENERAL if self.relation.grade == GENERAL else DOCUMENTED
 
     @property
     def message(self) -> Text:
@@ -257,11 +264,21 @@ def judge(
     kernel: str, families: Sequence[Family], call: Call
 ) -> tuple[frozenset[str], Broken | None]:
     """Which kinds of relations were compared, and the first that the call does not keep. Shapes
-    were compared where those of every tensor were."""
+    were compared where no length of any tensor could be another one unnoticed."""
+    kinds, broken = compare(kernel, families, call)
+    if broken is None and SHAPES in kinds and not pins_lengths(families, call):
+        kinds -= {SHAPES}
+    return kinds, broken
+
+
+def compare(
+    kernel: str, families: Sequence[Family], call: Call
+) -> tuple[frozenset[str], Broken | None]:
+    """Every relation of a call, up to the first that it does not keep."""
     kinds: frozenset[str] = frozenset()
-    sized: set[str] = set()
+    every = call.get(ALL) or tuple(flat_tensors(call.values()))
     for family in families:
-        values = {**FUNCTIONS, **call}
+        values = {**FUNCTIONS, ALL: every, **call}
         for name, meaning in family.let:
             values[name] = evaluate(meaning, values)
         for relation in family.relations:
@@ -269,10 +286,6 @@ def judge(
             if kept is None:
                 continue
             kinds |= relation.kinds
-            sized |= relation.shapes
-            for name, meaning in family.let:
-                if name in relation.names:
-                    sized |= meaning.shapes
             if not kept:
                 found = ", ".join(
                     f"{name} = {describe_value(values[name])}"
@@ -280,10 +293,39 @@ def judge(
                     if name in values
                 )
                 return kinds, Broken(relation.kernel or kernel, relation, found)
-    tensors = {name for name, one in call.items() if isinstance(one, Tensor) and one.shape}
-    if ALL not in sized and not tensors <= sized:
-        kinds -= {SHAPES}
     return kinds, None
+
+
+def pins_lengths(families: Sequence[Family], call: Call) -> bool:
+    """Whether each length of each tensor is bound to the rest of the call: another one in its
+    place breaks a relation."""
+    return all(
+        compare("", families, {**call, name: changed})[1] is not None
+        for name, value in call.items()
+        for changed in change_lengths(value)
+    )
+
+
+def change_lengths(value: Any) -> Iterator[Any]:
+    """A tensor, or a sequence of them, with one length changed at a time."""
+    if isinstance(value, Tensor):
+        for axis, size in enumerate(value.shape):
+            near = {size - 1, size + 1} if size > 2 else {size + 1} if size > 1 else set()
+            for other in {*near, UNLIKE}:
+                yield replace(value, shape=resize_axis(value.shape, axis, other))
+    elif isinstance(value, tuple):
+        for place, one in enumerate(value):
+            for changed in change_lengths(one):
+                yield type(value)((*value[:place], changed, *value[place + 1 :]))
+
+
+def flat_tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among arguments and in lists of them, in order."""
+    for one in values:
+        if isinstance(one, Tensor):
+            yield one
+        elif isinstance(one, tuple):
+            yield from flat_tensors(one)
 
 
 def evaluate(relation: Relation, values: Mapping[str, Any]) -> Any:
@@ -331,7 +373,7 @@ def read_constraints(folder: Path) -> Mapping[str, tuple[Family, ...]]:
         for raw in document["families"]:
             family = read_family({**document.get("default", {}), **raw}, str(path))
             for name in raw.get("kernels", "").split():
-                found.setdefault(f"aclnn{name}", []).append(family)
+                found.setdefault(ANY if name == ANY else f"aclnn{name}", []).append(family)
             for name in raw.get("operators", "").split():
                 found.setdefault(name, []).append(family)
     return {name: tuple(families) for name, families in found.items()}
@@ -363,7 +405,6 @@ def read_relation(raw: Mapping[str, Any], where: str) -> Relation:
     names: dict[str, None] = {}
     bound: set[str] = set()
     kinds: set[str] = set()
-    sized: set[str] = set()
     for node in ast.walk(tree):
         if not isinstance(node, NODES):
             raise JoyError(f"'{want}' may not hold {type(node).__name__}", where=where)
@@ -374,8 +415,6 @@ def read_relation(raw: Mapping[str, Any], where: str) -> Relation:
                     where=where,
                 )
             kinds.add(KIND_OF[node.attr])
-            if KIND_OF[node.attr] == SHAPES:
-                sized |= list_names(node.value)
         elif isinstance(node, ast.Call):
             name = node.func.id if isinstance(node.func, ast.Name) else ""
             if name not in FUNCTIONS:
@@ -383,8 +422,6 @@ def read_relation(raw: Mapping[str, Any], where: str) -> Relation:
                     f"unknown function '{name}'.{did_you_mean(name, list(FUNCTIONS))}", where=where
                 )
             kinds.add(FUNCTION_KINDS.get(name, ""))
-            if FUNCTION_KINDS.get(name) == SHAPES:
-                sized |= list_names(node)
         elif isinstance(node, ast.Name):
             (bound.add if isinstance(node.ctx, ast.Store) else names.setdefault)(node.id)
     free = tuple(name for name in names if name not in bound and name not in FUNCTIONS)
@@ -393,13 +430,4 @@ def read_relation(raw: Mapping[str, Any], where: str) -> Relation:
     return Relation(
         want, compile(tree, where, "eval"), free, frozenset(kinds - {""}), str(raw["source"]),
         str(raw["grade"]), str(raw.get("kernel", "")),
-        frozenset(sized - bound | (list_names(tree) & set(free) if sized & bound else set())),
     )  # fmt: skip
-
-
-def list_names(tree: ast.AST) -> set[str]:
-    """The names inside an expression; one of all tensors (`tensors[0]`) is nobody's name."""
-    if isinstance(tree, ast.Subscript) and getattr(tree.value, "id", "") == ALL:
-        return set()
-    here = {tree.id} if isinstance(tree, ast.Name) else set()
-    return here.union(*map(list_names, ast.iter_child_nodes(tree)))

@@ -22,20 +22,26 @@ from joymigrate.chips.answers import TensorAnswer, answers_for, read_answers
 from joymigrate.chips.slow_kernels import read_slow, slow_for
 from joymigrate.language import Text
 from joymigrate.run.rehearse.constraints import (
-    DTYPES as OF_DTYPES,
-)
-from joymigrate.run.rehearse.constraints import (
+    ALL,
+    ANY,
+    DOCUMENTED,
     RANK,
+    SHAPES,
     Broken,
     Call,
     Family,
     Scalar,
     Tensor,
     Tensors,
+    compare,
+    flat_tensors,
     judge,
     read_arguments,
     read_constraints,
     read_prototype,
+)
+from joymigrate.run.rehearse.constraints import (
+    DTYPES as OF_DTYPES,
 )
 from joymigrate.run.rehearse.settings import HOST_MODELS
 from joymigrate.schema import read_yaml
@@ -87,7 +93,7 @@ class Parameter:
 
     name: str
     dtypes: frozenset[str]
-    optional: bool
+    written: bool  # a result
     source: str
 
 
@@ -101,6 +107,7 @@ class Refusal:
     dtype: str
     takes: tuple[str, ...]
     source: str
+    grade: str = DOCUMENTED
 
     @property
     def message(self) -> Text:
@@ -144,6 +151,7 @@ class DeepTensor:
     most: int
     source: str
     dtype: str = ""
+    grade: str = DOCUMENTED
 
     @property
     def message(self) -> Text:
@@ -162,12 +170,9 @@ def read_parameters(path: Path) -> Mapping[str, tuple[Parameter, ...]]:
     found: dict[str, list[Parameter]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            if row["role"] != "in":  # the documents often leave out some of what is written
-                continue
-            one = Parameter(
-                row["parameter"], frozenset(row["dtypes"].split()), row["optional"] == "yes",
-                row["source"],
-            )  # fmt: skip
+            written = row["role"] == "out"  # the documents often leave out some of its dtypes
+            dtypes = frozenset(() if written else row["dtypes"].split())
+            one = Parameter(row["parameter"], dtypes, written, row["source"])
             found.setdefault(row["kernel"], []).append(one)
     return {kernel: tuple(parameters) for kernel, parameters in found.items()}
 
@@ -197,16 +202,20 @@ class Limits:
         return self.judged(forms)[1]
 
     def judged(self, forms: Sequence[str]) -> tuple[frozenset[str], list[Refused]]:
-        """The same with the kinds of limits that were compared of any of the kernels."""
+        """The same with the kinds of limits that were compared; dtypes and shapes are where those
+        of every kernel were."""
         kinds: frozenset[str] = frozenset()
+        lacking: frozenset[str] = frozenset()
         found: dict[str, Refused] = {}
         for form in forms:
             kernel, *tokens = form.split()
             compared, refusal = self.judge(kernel, [value_of_token(one) for one in tokens])
             kinds |= compared
+            if kernel not in SILENT:
+                lacking |= {OF_DTYPES, SHAPES} - compared
             if refusal is not None:
                 found.setdefault(str(refusal.message), refusal)
-        return kinds, list(found.values())
+        return kinds - lacking, list(found.values())
 
     def slow(self, forms: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """Kernels of one operator that run on the chip's own CPU, and who says so."""
@@ -250,27 +259,28 @@ class Limits:
     ) -> tuple[frozenset[str], Refused | None]:
         """Which kinds of limits were compared of a kernel's call, and the first that it breaks.
         `given` are its arguments in order; floating-point numbers are there only if `floats`."""
-        kinds = {OF_DTYPES} if self.judges([kernel]) and kernel not in SILENT else set()
         if not floats:  # the package hands over an empty tensor for one that is left out
             given = [None if getattr(one, "shape", None) == (0,) else one for one in given]
         families = self.relations.get(kernel, ())
-        first = self.named(kernel, given, families, floats)
-        there = [one for one in given if isinstance(one, (Tensor, Tensors))]
-        refusal = self.refused_by(kernel, there, first)
+        first = self.named(kernel, given, (), floats)
+        refusal = self.refused_by(kernel, given, first)
+        kinds = {OF_DTYPES} if self.knows_dtypes(kernel, first) else set()
         if any(one.most for one in self.answers.get(kernel, ())):
             kinds.add(RANK)
         if refusal is not None:
             return frozenset(kinds), refusal
-        if not floats:  # of a list a real call tells the dtype of its first tensor alone
+        unsized = not floats and any(isinstance(one, Tensors) for one in given)
+        if unsized:  # of a list a real call tells the dtype of its first tensor alone
             given = [None if isinstance(one, Tensors) else one for one in given]
-        shaped = [one for one in given if isinstance(one, (Tensor, Tensors))]
-        flat = [one for part in shaped for one in (part if isinstance(part, Tensors) else (part,))]
+        flat = tuple(flat_tensors(given))
         deep = self.too_deep(kernel, max((one.rank for one in flat), default=0))
         if deep is not None:
             return frozenset(kinds), deep
-        call = {"tensors": tuple(flat), **self.named(kernel, given, families, floats)}
+        call = self.named(kernel, given, families, floats) or {ALL: flat}
         compared, broken = judge(kernel, families, call)
-        return frozenset(kinds) | compared, broken
+        if broken is None:  # what holds of every kernel refuses, and never says that it compared
+            broken = compare(kernel, self.relations.get(ANY, ()), call)[1]
+        return kinds | compared - ({SHAPES} if unsized else set()), broken
 
     def named(
         self, kernel: str, given: Sequence[Any], families: Sequence[Family], floats: bool
@@ -296,14 +306,12 @@ class Limits:
             call = {name: v for name, v in call.items() if (kernel, name) not in OF_OUR_MAKING}
         return call
 
-    def refused_by(
-        self, kernel: str, tensors: Sequence[Tensor | Tensors], call: Call
-    ) -> Refusal | None:
+    def refused_by(self, kernel: str, given: Sequence[Any], call: Call) -> Refusal | None:
         """What one kernel refuses of its tensors' dtypes, or the model of the kernel. The recorded
         answer of the host code decides; where it decides nothing the document does."""
         if kernel in self.absent:
             return Refusal(kernel, "", "", (), self.absent[kernel])
-        lacking = [dtype for one in tensors if (dtype := dtype_of(one)) in self.model]
+        lacking = [dtype for one in given if (dtype := dtype_of(one)) in self.model]
         if lacking:
             return Refusal(kernel, "", lacking[0], (), self.model[lacking[0]])
         if kernel in SILENT:
@@ -325,6 +333,14 @@ class Limits:
                 takes = tuple(sorted(document.dtypes))
                 return Refusal(kernel, name, dtype, takes, f"{document.source}, {DOCUMENTS}")
         return None
+
+    def knows_dtypes(self, kernel: str, call: Call) -> bool:
+        """Whether a row says of every tensor that a kernel is given which dtypes it takes; those of
+        its results the package chooses."""
+        known = {p.name for p in self.parameters.get(kernel, ()) if p.dtypes or p.written}
+        known |= {a.parameter for a in self.answers.get(kernel, ())}
+        given = [name for name, one in call.items() if dtype_of(one)]
+        return bool(given) and kernel not in SILENT and known.issuperset(given)
 
     def documented(self, kernel: str, answer: TensorAnswer, dtype: str) -> bool:
         """Whether the documents list a dtype for a tensor of which no call was seen to be taken:

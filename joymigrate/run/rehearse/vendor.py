@@ -24,6 +24,7 @@ from joymigrate.run.rehearse.shim import Shim
 AGREES = ()  # the plan of a combination whose results have the form of the CPU's
 OVERLAPS = 1  # of torch's answers: no, yes, too hard to say
 MASKS = (torch.bool, torch.uint8)
+UNUSUAL_REMEDY = "no kernel of the vendor's tests takes this: compare with the kernel's document"
 BASE_FORMATS = (-1, 0, 1, 2, 3, 27, 30, 32, 35)  # NCHW, NHWC, ND, …: plain strided memory
 
 
@@ -114,6 +115,9 @@ class Vendor:
         compared |= own
         for refusal in [*found, *([broken] if broken else [])]:
             where = call_site()
+            if refusal.grade == constraints.GENERAL:
+                self.record.trap("unusual_arguments", where, UNUSUAL_REMEDY, refusal.message)
+                continue
             keys.append(
                 self.record.refuse(
                     operator.name,
@@ -122,7 +126,7 @@ class Vendor:
                     dtype=refusal.dtype,
                     where=where,
                     source=refusal.source,
-                    grade="documented",
+                    grade=refusal.grade,
                 )
             )
             if self.strict:
