@@ -57,10 +57,19 @@ def run_fused(
     mode: str = "sum",
 ) -> Tensor:
     """torch's embedding_bag."""
-    return torch.nn.functional.embedding_bag(
-        indices, weight, offsets.to(indices.dtype), mode=mode,
+    pooled = torch.nn.functional.embedding_bag(
+        indices, weight, close_offsets(offsets, indices).to(indices.dtype), mode=mode,
         per_sample_weights=per_sample_weights, include_last_offset=True,
     )  # fmt: skip
+    return pooled[:-1]
+
+
+def close_offsets(offsets: Tensor, indices: Tensor) -> Tensor:
+    """Offsets with one more bag, [B + 2], for the indices behind the last offset.
+
+    torch's kernels count those to the last bag, though its documentation ends the bag there.
+    """
+    return torch.cat((offsets, offsets.new_full((1,), indices.numel())))
 
 
 def bags_of(offsets: Tensor, total: int) -> Tensor:
@@ -132,9 +141,9 @@ def segments(
 ) -> Tensor:
     """`SegmentBag` with the operator's signature."""
     found: Tensor = SegmentBag.apply(  # type: ignore[no-untyped-call]
-        weight, indices, offsets, per_sample_weights, mode
+        weight, indices, close_offsets(offsets, indices), per_sample_weights, mode
     )
-    return found
+    return found[:-1]
 
 
 def has_backward(call: Call) -> str | None:
@@ -176,6 +185,10 @@ def cases(random: Samples) -> Iterator[Case]:
     yield Case("one id, sum", (random.normal(5, 4), same, offsets), grad=(0,))
     weighted = random.normal(11, 7), random.integers(0, 11, 7), offsets, random.normal(7)
     yield Case("weighted, odd", weighted, grad=(0, 3))
+    short = torch.tensor([0, 2, 5])
+    for mode in MODES:
+        given = random.normal(11, 7), random.integers(0, 11, 7), short
+        yield Case(f"ids behind the last offset, {mode}", given, {"mode": mode}, (0,))
 
 
 def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:

@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from joymigrate.run.kernels.operator import Call
+from joymigrate.run.kernels.ops.embedding_bag import close_offsets
 from joymigrate.run.kernels.own import launch
 
 
@@ -80,5 +81,6 @@ def embedding_bag(
     mode: str = "sum",
 ) -> Tensor:
     """See `ops/embedding_bag.py`."""
-    pooled: Tensor = launch.apply(PooledRows, weight, indices, offsets, mode == "mean")
-    return pooled
+    closed = close_offsets(offsets, indices)
+    pooled: Tensor = launch.apply(PooledRows, weight, indices, closed, mode == "mean")
+    return pooled[:-1]
