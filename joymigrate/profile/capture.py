@@ -65,7 +65,7 @@ class Capture:
     accelerator: tuple[Operator, ...] = ()
     flow: bool = True  # whether `stream` knows the data flow, or only the order
     events: Mapping[str, tuple[int, float]] = field(default_factory=dict)  # name → (count, µs)
-    shape_classes: tuple[str, int] = ("", 0)  # module, kinds of shapes it was called with
+    shapes: tuple[int, int, str] = (0, 0, "")  # that a model was called with, calls, its class
 
     @property
     def timed(self) -> bool:
@@ -89,7 +89,7 @@ def load(path: Path) -> Capture:
     opened = gzip.open if path.suffix == ".gz" else open
     operators: dict[int, Operator] = {}
     accelerator: list[Operator] = []
-    classes = ("", 0)
+    shapes = (0, 0, "")
     stream: list[tuple[int, tuple[int, ...]]] = []
     header: dict[str, Any] | None = None
     try:
@@ -108,8 +108,8 @@ def load(path: Path) -> Capture:
                 elif raw.get("kind") == "op":
                     operators[raw.get("id", len(operators))] = operator(raw)
                 elif raw.get("kind") == "watched":
-                    found = (str(raw.get("module") or ""), int(raw.get("shape_classes") or 0))
-                    classes = max(classes, found, key=lambda one: one[1])
+                    counts = (int(raw.get(key) or 0) for key in ("shapes", "calls"))
+                    shapes = max(shapes, (*counts, str(raw.get("module") or "")))
                 elif raw.get("kind") == "accelerator_op":
                     accelerator.append(operator(raw))
                 elif raw.get("kind") == "stream":
@@ -120,9 +120,8 @@ def load(path: Path) -> Capture:
         raise JoyError("the file is empty", where=str(path), help="record it again")
     order = {n: index for index, n in enumerate(operators)}
     calls = tuple((order[n], made) for n, made in stream if n in order)
-    return Capture(
-        path, header, tuple(operators.values()), calls, tuple(accelerator), shape_classes=classes
-    )
+    made = tuple(operators.values())
+    return Capture(path, header, made, calls, tuple(accelerator), shapes=shapes)
 
 
 def check_header(raw: Any, path: Path) -> dict[str, Any]:

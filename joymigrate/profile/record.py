@@ -54,7 +54,7 @@ def open_recording(settings: Settings) -> Iterator[Settings]:
         shutil.rmtree(session, ignore_errors=True)
 
 
-SHAPES = ("shape_classes", "module", "training")  # of the model with the most kinds of shapes
+SHAPES = ("shapes", "calls", "module", "training")  # of the model with the most shapes
 
 
 def environment(settings: Settings, base: Mapping[str, str], start: Path) -> dict[str, str]:

@@ -70,7 +70,7 @@ def recorded() -> bytes:
     lines.append({"kind": "seen", "op": "c10d::allreduce_band", "overload": "", "calls": 1,
                   "args": [[sparse, {**tensor, "dtype": "int64"}]], "kwargs": {"reduce_op": "band"},
                   "phase": "eval", "exact": False})  # fmt: skip
-    lines.append({"kind": "watched", "until": "exit", "shape_classes": 2, "module": "M"})
+    lines.append({"kind": "watched", "until": "exit", "shapes": 2, "calls": 3, "module": "M"})
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
 from joymigrate.profile.advice.chains import Flow
 from joymigrate.profile.advice.find_operators import hit, matches_name, size
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.capture import Operator, tensors
+from joymigrate.profile.cost.bound import bound_operator
+from joymigrate.profile.cost.peaks import peaks_of
+from joymigrate.profile.cost.work import size_of
 
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "matmul", "linear", "addbmm")
 HALF = ("float16", "bfloat16")
-BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}
 
 
 def matrices(operator: Operator) -> list[Mapping[str, Any]]:
     """The factors of a matrix product: the last two tensors of two dimensions or more."""
     found = [t for t in tensors(operator.args) if len(t["shape"]) >= 2]
     return found[-2:]
-
-
-def bytes_of(tensor: Mapping[str, Any]) -> int:
-    """Size of a tensor in memory, bytes."""
-    return size(tensor) * BYTES.get(tensor["dtype"], 1)
 
 
 def detect_alignment(
@@ -41,7 +40,7 @@ def detect_alignment(
             continue
         axes = {n for t in factors for n in t["shape"][-2:] if n > 1}
         bad = sorted(n for n in axes if n % unit)
-        moved = sum(map(bytes_of, factors)) * operator.calls
+        moved = size_of(factors, None) * operator.calls
         if bad and moved >= rule.limits.get("bytes", 0):
             sizes = ", ".join(map(str, bad))
             yield hit(
@@ -116,35 +115,43 @@ def contiguous(tensor: Mapping[str, Any]) -> bool:
 def detect_copies(
     subject: Subject, rule: AdviceRule, *, ops: Sequence[str], after: Sequence[str]
 ) -> Iterator[Hit]:
-    """Copies of what a change of layout made, worth `limits.share` of the step or more bytes."""
+    """Lines that copy what a change of layout made: `limits.bytes` a step or more.
+
+    Fewer count as well where they are `limits.share` of the step's least time on the chip.
+    """
     flow = Flow(subject.capture)
     makers = {c for c in range(len(subject.capture.stream)) if flow.name(c) in after}
-    counted: dict[int, int] = {}
-    for call, (number, made) in enumerate(subject.capture.stream):
+    lines: dict[str | None, dict[int, int]] = {}
+    for number, made in subject.capture.stream:
         operator = subject.capture.operators[number]
         if not matches_name(operator, ops) or operator.phase == "backward":
             continue
-        source = next(iter(made), -1)
         tensor = next(tensors(operator.args), None)
-        if source in makers and tensor is not None and not contiguous(tensor):
-            counted[number] = counted.get(number, 0) + 1
-        del call
-    for number, calls in counted.items():
-        operator = subject.capture.operators[number]
-        tensor = next(tensors(operator.args))
-        moved = 2 * bytes_of(tensor) * calls
-        share = operator.self_us / subject.capture.step_us if subject.capture.step_us else 0.0
-        enough = share >= rule.limit("share") if subject.capture.timed else True
-        if enough or moved >= rule.limit("bytes"):
-            yield hit(
-                operator,
-                Text(
-                    "{operator} of {shape}, {moved} MB moved",
-                    operator=operator.name,
-                    shape=tensor["shape"],
-                    moved=f"{moved / 1000000.0:.1f}",
-                ),
-            )
+        if next(iter(made), -1) in makers and tensor is not None and not contiguous(tensor):
+            line = lines.setdefault(operator.where, {})
+            line[number] = line.get(number, 0) + 1
+    for where, counted in lines.items():
+        copies = [replace(subject.capture.operators[n], calls=c) for n, c in counted.items()]
+        moved = sum(one.calls * 2 * size_of(one.args[:1], None) for one in copies)
+        if moved < rule.limit("bytes") and share_on_chip(subject, copies) < rule.limit("share"):
+            continue
+        what = Text(
+            "{operator} of {shape}, {moved} MB moved", operator=copies[0].name,
+            shape=next(copies[0].tensors())["shape"], moved=f"{moved / 1e6:.1f}",
+        )  # fmt: skip
+        modules = {one.module for one in copies}
+        yield Hit(what, where, modules.pop() if len(modules) == 1 else None,
+                  sum(one.calls for one in copies), sum(one.self_us for one in copies))  # fmt: skip
+
+
+def share_on_chip(subject: Subject, operators: list[Operator]) -> float:
+    """Operators' part of the step's least time at the chip's peaks; 0 where none are documented."""
+    try:
+        peaks = peaks_of(subject.chip)
+    except JoyError:
+        return 0.0
+    whole = sum(bound_operator(one, peaks) for one in subject.capture.operators)
+    return sum(bound_operator(one, peaks) for one in operators) / whole if whole else 0.0
 
 
 def detect_noncontiguous(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:

@@ -11,18 +11,20 @@ from joymigrate.profile.advice.find_host import transfer
 from joymigrate.profile.advice.find_operators import hit, matches_name
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.capture import Operator, tensors
+from joymigrate.profile.cost.work import size_of
 
-WIDTH = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}
 
+def detect_shapes(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+    """A model that was called with more than `limits.shapes` shapes over the run.
 
-def detect_shape_classes(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
-    """A model that was called with `limits.classes` kinds of shapes or more over the run.
-
-    Sizes of one power of two are one kind.
+    In a short run from `limits.few` on, where `limits.share` of the calls brought a new one.
     """
-    module, classes = subject.capture.shape_classes
-    if classes >= rule.limit("classes"):
-        yield Hit(Text("{name} with {count} kinds of shapes", name=module, count=classes))
+    shapes, calls, name = subject.capture.shapes
+    short = shapes >= rule.limit("few") and shapes >= rule.limit("share") * calls
+    if short or shapes > rule.limit("shapes"):
+        what = Text("{name}: {shapes} shapes in {calls} calls", name=name, shapes=shapes,
+                    calls=calls)  # fmt: skip
+        yield Hit(what)
 
 
 def detect_channels_last(
@@ -55,18 +57,10 @@ def detect_small_uploads(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
         if ends is None or ends[0] != "cpu" or ends[1] == "cpu":
             continue
         source = [t for t in tensors(operator.args) if t["device"].startswith("cpu")]
-        if source and bytes_of(source[0]) <= rule.limit("bytes"):
+        if source and size_of(source[:1], None) <= rule.limit("bytes"):
             found.append(operator)
     if sum(operator.calls for operator in found) >= rule.limit("calls"):
         yield from map(hit, found)
-
-
-def bytes_of(tensor: Any) -> int:
-    """Bytes of a tensor."""
-    total = WIDTH.get(tensor["dtype"], 1)
-    for size in tensor["shape"]:
-        total *= size
-    return int(total)
 
 
 def detect_host_gap(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:

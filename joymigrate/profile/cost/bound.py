@@ -20,8 +20,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from joymigrate.profile.capture import Operator
+from joymigrate.profile.cost.flops import flops
 from joymigrate.profile.cost.peaks import Link, Peaks
-from joymigrate.profile.cost.work import BYTES, Work
+from joymigrate.profile.cost.work import BYTES, Work, first_dtype, has_no_kernel, traffic_of
+from joymigrate.profile.support import split_name
 
 WINOGRAD = "3x3 convolutions by Winograd need up to 2.25 times fewer operations than are counted"
 
@@ -96,9 +99,23 @@ def bound_step(
 def each(work: Work, peaks: Peaks) -> Iterable[tuple[str, float, str]]:
     """Every kind of operator as kernels of its own."""
     for part in work.parts:
-        compute = part.flops / peaks.rate(part.dtype)[0] * 1e6
-        memory = part.bytes / (peaks.gb_s * 1e3) if peaks.gb_s else 0.0
-        yield part.name, max(compute, memory), "compute" if compute >= memory else "memory"
+        yield (part.name, *bound_kernel(part.flops, part.bytes, part.dtype, peaks))
+
+
+def bound_kernel(count: int, moved: int, dtype: str, peaks: Peaks) -> tuple[float, str]:
+    """The least µs of `count` operations on `moved` bytes, and whether compute or memory binds."""
+    compute = count / peaks.rate(dtype)[0] * 1e6
+    memory = moved / (peaks.gb_s * 1e3) if peaks.gb_s else 0.0
+    return max(compute, memory), "compute" if compute >= memory else "memory"
+
+
+def bound_operator(operator: Operator, peaks: Peaks) -> float:
+    """The least µs of one step's calls of an operator, as kernels of its own."""
+    if has_no_kernel(operator):
+        return 0.0
+    moved = traffic_of(operator, split_name(operator.op)[1], None)
+    count = flops(operator, peaks.formulas) or 0
+    return operator.calls * bound_kernel(count, moved, first_dtype(operator), peaks)[0]
 
 
 def doubts(

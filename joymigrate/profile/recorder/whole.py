@@ -16,7 +16,7 @@ import functools
 import json
 import os
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,7 +102,9 @@ class WholeRun:
         self.path = session / FOLDER / f"{os.getpid()}.jsonl"
         self.watch = CallWatch(self)
         self.told: set[Any] = set()
-        self.shapes: set[Any] = set()
+        self.shapes: set[Any] = set()  # that were recorded whole
+        self.calls: Counter[tuple[str, bool]] = Counter()  # by model and mode
+        self.sizes: defaultdict[tuple[str, bool], set[Any]] = defaultdict(set)
         self.windows = 0
         self.busy = False  # an exact recording of ours is on
         self.active = False
@@ -134,11 +136,10 @@ class WholeRun:
         self.undo.clear()
         if threading.get_ident() == self.thread and self.watch in function_modes():
             self.leave()
-        kinds = Counter((key[0].__name__, key[1]) for key in self.shapes)
-        (module, training), classes = max(kinds.items(), key=lambda item: item[1],
-                                          default=(("", False), 0))  # fmt: skip
-        self.tell({"kind": "watched", "until": reason, "shape_classes": classes,
-                   "module": module, "training": training})  # fmt: skip
+        model = max(self.sizes, key=lambda key: len(self.sizes[key]), default=("", False))
+        self.tell({"kind": "watched", "until": reason, "shapes": len(self.sizes[model]),
+                   "calls": self.calls[model], "module": model[0],
+                   "training": model[1]})  # fmt: skip
 
     def abandon(self) -> None:
         """Forget the parent's watch in a child that was forked from it."""
@@ -279,11 +280,18 @@ class WholeRun:
 
     def module_call(self, real: Any, *args: Any, **kwargs: Any) -> Any:
         """A top-level call in a new mode or with new shapes is recorded whole."""
-        if self.depth or torch._C._current_graph_task_id() >= 0 or self.stepping():
+        if self.depth or torch._C._current_graph_task_id() >= 0:
             return real(*args, **kwargs)
         module, *inputs = args
+        inputs += kwargs.values()
+        model = (type(module).__name__, module.training)
+        self.calls[model] += 1
+        if len(self.sizes[model]) < KEYS:
+            self.sizes[model].add(shapes_of(inputs, int))
+        if self.stepping():
+            return real(*args, **kwargs)
         mode = (type(module), module.training, torch.is_grad_enabled(), torch.is_autocast_enabled())
-        key = (*mode, tuple(map(shape_class, inputs)), tuple(map(shape_class, kwargs.values())))
+        key = (*mode, shapes_of(inputs, int.bit_length))
         before, self.evaluating = self.evaluating, not module.training
         self.depth += 1
         try:
@@ -384,14 +392,14 @@ def watch_optimiser_steps(run: WholeRun) -> list[Callable[[], None]]:
     return [hook.remove for hook in hooks]
 
 
-def shape_class(value: Any) -> Any:
-    """Inputs that are alike: dtype, rank, and sizes up to a factor of two."""
+def shapes_of(value: Any, size: Callable[[int], int]) -> Any:
+    """What inputs are alike by: dtype, rank and sizes, as `size` tells them apart."""
     if isinstance(value, torch.Tensor):
-        return (value.dtype, tuple(int(n).bit_length() for n in value.shape))
+        return (value.dtype, tuple(size(int(n)) for n in value.shape))
     if isinstance(value, (list, tuple)):
-        return tuple(map(shape_class, value[:4]))
+        return tuple(shapes_of(one, size) for one in value[:16])
     if isinstance(value, dict):
-        return tuple((str(k), shape_class(v)) for k, v in list(value.items())[:16])
+        return tuple((str(k), shapes_of(v, size)) for k, v in list(value.items())[:16])
     return type(value) if not isinstance(value, (str, bool)) else value
 
 
