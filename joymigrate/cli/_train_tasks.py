@@ -1,4 +1,4 @@
-"""`train tasks`, `evaluate`, `predict`, `labelstudio`: what can be learned, and what was."""
+"""`train show`, `evaluate`, `predict`, `labelstudio`: what can be learned, and what was."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `train`."""
+    app.command("show")(show)
     app.command("evaluate")(evaluate)
     app.command("predict")(predict)
     app.command("labelstudio")(labelstudio)
@@ -29,6 +30,38 @@ BATCH = typer.Option(8, "--batch", min=1, help="Samples of one pass.")
 LIMIT = typer.Option(None, "--limit", min=1, help="Records to look at, at most.")
 STEP = typer.Option(None, "--step", help="Which checkpoint (default: the newest).")
 DEVICE = typer.Option(None, "--device", help="auto, cpu, cuda or a chip.")
+
+
+def show(
+    job: Path = typer.Argument(..., help="The job file."),
+    record: list[int] = typer.Option([], "--record", min=1, help="This record too; from 1."),
+    first: int = typer.Option(3, "--first", min=0, help="Records from the beginning."),
+    most: int = typer.Option(100_000, "--limit", min=1, help="Records to count over, at most."),
+    sets: list[str] = typer.Option([], "--set", help="Override one key: data.max_length=64."),
+    form: str = typer.Option("text", "--format", help="text or json."),
+    output: Path | None = typer.Option(None, "-o", "--output", help="Write to a file."),
+) -> int:
+    """Show what of a job's records is read, what is learned, and what is lost and why.
+
+    Exit code 1 where a record is refused: training would stop there.
+    """
+    import sys
+
+    from joymigrate.cli._color import use_color
+    from joymigrate.cli._output import emit, one_of
+    from joymigrate.cli._train_extra import need_extra
+    from joymigrate.report import shown
+    from joymigrate.run.train import job as jobs
+    from joymigrate.run.train import show as showing
+
+    chosen = one_of(form, ("text", "json"), "--format")
+    need_extra()
+    found = showing.show(jobs.load(job, sets), record, first, most)
+    if chosen == "json":
+        emit(json.dumps(showing.document(found), indent=1, ensure_ascii=False) + "\n", output)
+    else:
+        emit(shown.text(found, color=output is None and use_color(sys.stdout)), output)
+    return Exit.FOUND if found.refused else Exit.OK
 
 
 def evaluate(

@@ -16,6 +16,7 @@ from joymigrate.errors import Exit, JoyError
 NEEDS = {
     "JOB.yaml": ("extra:train",),
     "export": ("extra:train",),
+    "show": ("extra:train",),
     "evaluate": ("extra:train",),
     "predict": ("extra:train",),
     "models": ("extra:train",),

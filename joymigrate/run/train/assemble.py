@@ -203,8 +203,8 @@ def samples_of(job: Job, task: Task, tell: Tell) -> SampleSource:
         format=job.data.format,
     )
     cache = open_cache(folder, recipe, tell)
-    if task.unused:
-        tell(f"not used, in some records: {', '.join(sorted(task.unused))}")
+    for line in build.Losses(**cache.manifest.lost).lines():
+        tell(f"of {cache.manifest.records} records: {line}")
     return task.samples(cache)
 
 

@@ -46,6 +46,36 @@ class Recipe:
     format: str = "auto"
 
 
+@dataclasses.dataclass(slots=True)
+class Losses:
+    """What records lose on their way into samples. Maps count records."""
+
+    dropped: dict[str, int] = dataclasses.field(default_factory=dict)  # no sample, by reason
+    unused: dict[str, int] = dataclasses.field(default_factory=dict)  # by the key nobody reads
+    cut: int = 0  # records
+    cut_tokens: int = 0
+
+    def add(self, record: records.Record, dropped: bool) -> None:
+        """Count one record that was encoded."""
+        if dropped:
+            reason = record.fate.dropped or "it gives no sample"
+            self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        for key in record.unused:
+            self.unused[key] = self.unused.get(key, 0) + 1
+        self.cut += record.fate.cut > 0
+        self.cut_tokens += record.fate.cut
+
+    def lines(self) -> list[str]:
+        """One line per kind of loss, in words."""
+        found = [f"{count} left out: {reason}" for reason, count in sorted(self.dropped.items())]
+        if self.cut:
+            found.append(f"{self.cut} cut at data.max_length, {self.cut_tokens} tokens left out")
+        if self.unused:
+            keys = (f"{key} ({count})" for key, count in sorted(self.unused.items()))
+            found.append(f"keys that nobody reads: {', '.join(keys)}")
+        return found
+
+
 class Builder:
     """One build: reads records, encodes, appends, and finishes by renaming the folder."""
 
@@ -61,7 +91,8 @@ class Builder:
         self.tell = tell
         self.work = place.with_name(f"{key}.building")
         self.mark = records.RecordPosition()
-        self.records = self.samples = self.dropped = 0
+        self.records = self.samples = 0
+        self.lost = Losses()
         self.ends = dict.fromkeys(recipe.fields, 0)  # values written of each field
         self.waiting: dict[str, list[Array]] = {name: [] for name in recipe.fields}
         self.stops: dict[str, list[int]] = {name: [] for name in recipe.fields}
@@ -103,7 +134,7 @@ class Builder:
             return
         self.mark = records.RecordPosition(*state["mark"])
         self.records, self.samples = state["records"], state["samples"]
-        self.dropped, self.ends = state["dropped"], state["ends"]
+        self.lost, self.ends = Losses(**state["lost"]), state["ends"]
         for name, kind in self.recipe.fields.items():
             os.truncate(self.work / f"{name}.bin", self.ends[name] * np.dtype(kind).itemsize)
             os.truncate(self.work / f"{name}.idx", (self.samples + 1) * 8)
@@ -113,8 +144,7 @@ class Builder:
         """Encode one record."""
         self.records += 1
         made = self.recipe.encode(record)
-        if not made:
-            self.dropped += 1
+        self.lost.add(record, not made)
         for sample in made:
             self.samples += 1
             for name, kind in self.recipe.fields.items():
@@ -137,7 +167,7 @@ class Builder:
             "mark": dataclasses.astuple(self.mark),
             "records": self.records,
             "samples": self.samples,
-            "dropped": self.dropped,
+            "lost": dataclasses.asdict(self.lost),
             "ends": self.ends,
         }
         digests.write_json(self.work / PROGRESS, state)
@@ -147,7 +177,8 @@ class Builder:
         if not self.samples:
             shutil.rmtree(self.work, ignore_errors=True)
             raise JoyError(
-                f"the data gave no sample: {self.records} records were read",
+                f"the data gave no sample: {self.records} records were read"
+                + "".join(f"; {line}" for line in self.lost.lines()),
                 where=", ".join(str(path) for path in self.recipe.files),
                 help="check that the records have the fields of the task",
             )
@@ -158,7 +189,7 @@ class Builder:
             fields=dict(self.recipe.fields),
             samples=self.samples,
             records=self.records,
-            dropped=self.dropped,
+            lost=dataclasses.asdict(self.lost),
             sources=list(self.sources),
             bytes={name: (self.work / name).stat().st_size for name in names},
             checks={name: checksums(map_file(self.work / name, byte)) for name in names},

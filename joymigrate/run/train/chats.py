@@ -1,14 +1,14 @@
-"""A record of a conversation in one form. Each key is used, refused by name, or named as unused.
+"""A record of a conversation in one form. What the form reads is used, what cannot be is refused.
 
-The forms are OpenAI's (`messages`, `tools`), ShareGPT's (`conversations`), Alpaca's (`instruction`,
-`output`) and TRL's (`prompt` and `completion` as lists of messages), each with the keys that its
-users write: system, tools, history, weights of turns, calls of functions.
+The forms are OpenAI's and ShareGPT's (`messages` or `conversations`), Alpaca's (`instruction`) and
+TRL's (`prompt` as a list of messages), each with the keys that its users write: system, tools,
+history, weights of turns, calls of functions.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,19 +32,16 @@ ELSEWHERE = {
 }
 TURN = {"role", "content", "weight", "name", "tool_calls", "tool_call_id", "function_call",
         "reasoning_content"}  # fmt: skip
+Turn = tuple[Message, bool]  # a message, and whether it is learned
 
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Messages for the chat template, which of them are learned, and what else it is given.
-
-    `unused` are the record's keys that nobody reads: they change nothing.
-    """
+    """Messages for the chat template, which of them are learned, and the tools it is given."""
 
     messages: tuple[Message, ...]
     learned: tuple[bool, ...]
     tools: tuple[Any, ...] = ()
-    unused: tuple[str, ...] = ()
 
 
 def read(record: records.Record, *, answered: bool = True) -> Chat | None:
@@ -52,49 +49,47 @@ def read(record: records.Record, *, answered: bool = True) -> Chat | None:
 
     Raises `JoyError` for a key with a meaning that cannot be used, and for a value of another kind.
     """
-    value = record.value
     for key, where in ELSEWHERE.items():
-        if value.get(key) is not None:
+        if record.get(key) is not None:
             raise JoyError(f"'{key}' cannot be used here", where=record.where, help=where)
-    if value.get("messages") is not None:
-        turns = [turn(one, record) for one in mappings(value["messages"], "messages", record)]
-        return chat(turns, record, {"messages", "tools", "functions", "system"})
-    if value.get("conversations") is not None:
-        listed = mappings(value["conversations"], "conversations", record)
-        turns = [turn(read_shared(one, record), record) for one in listed]
-        return chat(turns, record, {"conversations", "tools", "system"})
-    if value.get("instruction") is not None and (value.get("output") is not None or not answered):
-        used = {"instruction", "input", "output", "system", "history", "tools"}
-        return chat(read_instruction(value, record), record, used)
-    if isinstance(value.get("prompt"), list):
-        return read_prompt(value, record, answered)
-    if value.get("system") is not None or value.get("tools") is not None:
-        key = "system" if value.get("system") is not None else "tools"
-        raise JoyError(
-            f"'{key}' cannot be used beside a prompt that is a text",
-            where=record.where,
-            help='write the record as {"messages": [{"role", "content"}, …]}',
-        )
+    for key, turns_of in FORMS.items():
+        value = record.value.get(key)
+        if value is not None and not (key == "prompt" and isinstance(value, str)):
+            return chat(turns_of(record, key, answered), record)
+    for key in ("system", "tools"):
+        if record.get(key) is not None:
+            raise JoyError(
+                f"'{key}' cannot be used beside a prompt that is a text",
+                where=record.where,
+                help='write the record as {"messages": [{"role", "content"}, …]}',
+            )
     return None
 
 
-def chat(turns: Sequence[tuple[Message, bool]], record: records.Record, used: set[str]) -> Chat:
+def chat(turns: Sequence[Turn], record: records.Record) -> Chat:
     """The turns with the record's system message and tools."""
-    value = record.value
     messages, learned = [one for one, _ in turns], [one for _, one in turns]
-    if value.get("system"):
+    system = record.get("system")
+    if system:
         if messages and messages[0]["role"] == "system":
             raise JoyError("the record has two system messages", where=record.where)
-        system = words(value["system"], "system", record)
-        messages, learned = [{"role": "system", "content": system}, *messages], [False, *learned]
-    unused = tuple(sorted(key for key in map(str, value) if key not in used))
-    return Chat(tuple(messages), tuple(learned), tools_of(value, record), unused)
+        message = {"role": "system", "content": words(system, "system", record)}
+        messages, learned = [message, *messages], [False, *learned]
+    return Chat(tuple(messages), tuple(learned), tools_of(record))
 
 
-def turn(message: Mapping[str, Any], record: records.Record) -> tuple[Message, bool]:
+def read_turns(value: Any, key: str, record: records.Record) -> list[Turn]:
+    """A list of messages in OpenAI's or ShareGPT's words."""
+    return [
+        turn(read_shared(one, record) if "from" in one else one, record)
+        for one in mappings(value, key, record)
+    ]
+
+
+def turn(message: Mapping[str, Any], record: records.Record) -> Turn:
     """One message as templates expect it, and whether it is learned."""
-    for key in message:
-        if key not in TURN:
+    for key, value in message.items():
+        if key not in TURN and value is not None:
             raise JoyError(f"a message's '{key}' cannot be used", where=record.where)
     role = message.get("role")
     if not isinstance(role, str):
@@ -115,6 +110,12 @@ def turn(message: Mapping[str, Any], record: records.Record) -> tuple[Message, b
     weight = message.get("weight")
     if weight not in (None, 0, 1):
         raise JoyError(f"a message's 'weight' is 0 or 1, got {weight!r}", where=record.where)
+    if weight == 1 and role != "assistant":
+        raise JoyError(
+            f"'weight' is 1 in a message of the {role}, and only the assistant's are learned",
+            where=record.where,
+            help="task: {name: sft, learn: all} learns every token",
+        )
     return found, role == "assistant" and weight != 0
 
 
@@ -166,46 +167,84 @@ def read_shared(one: Mapping[str, Any], record: records.Record) -> Message:
     return {"role": role, "content": content, **rest}
 
 
-def read_instruction(
-    value: Mapping[str, Any], record: records.Record
-) -> list[tuple[Message, bool]]:
+def read_list(record: records.Record, key: str, answered: bool) -> list[Turn]:
+    """OpenAI's and ShareGPT's form: one list with all turns."""
+    return read_turns(record.require(key), key, record)
+
+
+def read_instruction(record: records.Record, key: str, answered: bool) -> list[Turn]:
     """Alpaca: the turns before, then the instruction with its input, and the answer."""
-    history = value.get("history") or []
+    history = record.get("history") or []
     pairs = [one for one in history if isinstance(one, list | tuple) and len(one) == 2]
     if not isinstance(history, list) or len(pairs) != len(history):
         raise JoyError("'history' is a list of [question, answer]", where=record.where)
     said = [text for pair in pairs for text in pair]
-    parts = [value["instruction"], *([value["input"]] if value.get("input") else [])]
+    parts = [record.require(key), *filter(None, [record.get("input")])]
     said.append("\n".join(words(part, "instruction", record) for part in parts))
-    if value.get("output") is not None:
-        said.append(value["output"])
+    answer = record.require("output") if answered else record.get("output")
+    said += [] if answer is None else [answer]
     return [
         turn({"role": "assistant" if number % 2 else "user", "content": text}, record)
         for number, text in enumerate(said)
     ]
 
 
-def read_prompt(value: Mapping[str, Any], record: records.Record, answered: bool) -> Chat:
+def read_prompt(record: records.Record, key: str, answered: bool) -> list[Turn]:
     """TRL: messages that are read, and messages that are learned."""
-    before = [turn(one, record) for one in mappings(value["prompt"], "prompt", record)]
-    answer = value.get("completion")
-    if answer is None and answered:
-        records.field(record, "completion")
-    after = [turn(one, record) for one in mappings(answer or [], "completion", record)]
-    asked = [(message, False) for message, _ in before]
-    return chat([*asked, *after], record, {"prompt", "completion", "tools", "system"})
+    before = read_turns(record.require(key), key, record)
+    answer = record.require("completion") if answered else record.get("completion") or []
+    after = read_turns(answer, "completion", record)
+    return [*((message, False) for message, _ in before), *after]
 
 
-def tools_of(value: Mapping[str, Any], record: records.Record) -> tuple[Any, ...]:
+# A form by the key that tells it: what reads its turns.
+FORMS: dict[str, Callable[[records.Record, str, bool], list[Turn]]] = {
+    "messages": read_list,
+    "conversations": read_list,
+    "instruction": read_instruction,
+    "prompt": read_prompt,
+}
+
+
+def read_preference(record: records.Record, name: str) -> Chat | None:
+    """The prompt with the answer under `name` (chosen, rejected), which is learned; None for texts.
+
+    The prompt is a text, or in any form of a conversation; without one the answers are whole
+    conversations.
+    """
+    answer = record.require(name)
+    prompt = record.get("prompt")
+    base = {key: value for key, value in record.value.items() if key not in ("chosen", "rejected")}
+    known = [key for key in FORMS if base.get(key) is not None]
+    if known in ([], ["prompt"]) and isinstance(answer, str) and isinstance(prompt, str | None):
+        return None
+    if isinstance(prompt, str):
+        base["prompt"] = [{"role": "user", "content": prompt}]
+    asked = record.with_value(base if known else {**base, "prompt": []})
+    before = read(asked, answered=False)
+    assert before is not None
+    record.used.update(asked.used)
+    if isinstance(answer, str):
+        answer = [{"role": "assistant", "content": answer}]
+    after = read_turns([answer] if isinstance(answer, Mapping) else answer, name, record)
+    return Chat(
+        (*before.messages, *(message for message, _ in after)),
+        (*(False for _ in before.messages), *(learned for _, learned in after)),
+        before.tools,
+    )
+
+
+def tools_of(record: records.Record) -> tuple[Any, ...]:
     """The functions that the assistant may call; ShareGPT writes them as JSON in a text."""
-    tools = value.get("tools")
+    tools = record.get("tools")
     if isinstance(tools, str):
         try:
             tools = json.loads(tools) if tools.strip() else None
         except ValueError:
             raise JoyError("'tools' is a text that is no JSON", where=record.where) from None
-    if tools is None and value.get("functions") is not None:  # the form before tools
-        tools = [{"type": "function", "function": one} for one in value["functions"]]
+    if tools is None and record.get("functions") is not None:  # the form before tools
+        listed = mappings(record.get("functions"), "functions", record)
+        tools = [{"type": "function", "function": one} for one in listed]
     if tools is None:
         return ()
     return tuple(mappings(tools, "tools", record))

@@ -38,7 +38,7 @@ class Manifest:
     fields: Mapping[str, str]  # name → numpy dtype
     samples: int
     records: int
-    dropped: int  # records that gave no sample
+    lost: Mapping[str, Any]  # see `Losses`
     sources: Sequence[Mapping[str, Any]]  # path, bytes, sha256 of each data file
     bytes: Mapping[str, int]  # of every file
     checks: Mapping[str, Sequence[int]]  # crc32 per block of every .bin and .idx
@@ -59,7 +59,7 @@ class Manifest:
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
-        names = ("key", "fields", "samples", "records", "dropped", "sources", "bytes", "checks")
+        names = ("key", "fields", "samples", "records", "lost", "sources", "bytes", "checks")
         return {"schema": SCHEMA, **{name: getattr(self, name) for name in names}}
 
 

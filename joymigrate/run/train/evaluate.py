@@ -239,7 +239,7 @@ def prompt_of(task: Any, record: records.Record) -> list[int]:
             messages = talk.messages[:-1] if answered else talk.messages
             text = task.render(messages, record, prompt=True, tools=talk.tools)
             return [*task.tokenizer(text, add_special_tokens=False)["input_ids"]]
-    text = records.text(record, "prompt", "text")
+    text = record.text("prompt", "text")
     return [*task.tokenizer(text, add_special_tokens=False)["input_ids"]]
 
 

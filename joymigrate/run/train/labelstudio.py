@@ -84,7 +84,7 @@ def tasks_of(samples: Path, data: Path, version: str) -> list[dict[str, Any]]:
         known[str(number if own is None else own)] = record.value
     made = []
     for record, _ in records.read([samples], "jsonl"):
-        name = str(records.field(record, "id"))
+        name = str(record.require("id"))
         if name not in known:
             raise JoyError(f"the data have no record '{name}'", where=record.where)
         value = known[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,62 @@ SUFFIXES = {
 }
 
 
+@dataclass(slots=True)
+class Fate:
+    """What training loses of a record."""
+
+    cut: int = 0  # tokens beyond data.max_length
+    dropped: str = ""  # why the record gives no sample
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record and where it stands: `data.jsonl:17`."""
+    """One record, where it stands (`data.jsonl:17`), which keys were read, and what is lost.
+
+    A task asks for keys by `get`, `require` or `text`: what it never asks for is `unused`.
+    """
 
     value: Mapping[str, Any]
     where: str
+    used: set[str] = field(default_factory=set, compare=False)
+    fate: Fate = field(default_factory=Fate, compare=False)
+
+    def get(self, *names: str) -> Any:
+        """The value of the first of `names` that the record has, or None."""
+        for name in names:
+            if self.value.get(name) is not None:
+                self.used.add(name)
+                return self.value[name]
+        return None
+
+    def require(self, *names: str) -> Any:
+        """The first of `names` that the record has; `JoyError` names what it has instead."""
+        found = self.get(*names)
+        if found is None:
+            raise JoyError(
+                f"the record has no '{names[0]}'",
+                where=self.where,
+                help=f"its keys are {', '.join(map(str, self.value)) or 'none'}",
+            )
+        return found
+
+    def text(self, *names: str) -> str:
+        """The text under the first of `names` that the record has."""
+        name = next((name for name in names if self.value.get(name) is not None), names[0])
+        return as_text(self.require(*names), name, self)
+
+    def with_value(self, value: Mapping[str, Any]) -> Record:
+        """Another form of this record, whose own keys are noted apart."""
+        return Record(value, self.where, fate=self.fate)
+
+    @property
+    def unused(self) -> list[str]:
+        """Keys with a value that nobody has asked for."""
+        return [
+            str(key)
+            for key, value in self.value.items()
+            if value is not None and key not in self.used
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,24 +194,6 @@ def rows(path: Path, at: RecordPosition) -> Iterator[tuple[Record, RecordPositio
             row += 1
             if row > at.offset:
                 yield Record(value, f"{path} row {row}"), RecordPosition(at.file, row, row)
-
-
-def field(record: Record, *names: str) -> Any:
-    """The first of `names` that the record has; `JoyError` names what it has instead."""
-    for name in names:
-        if record.value.get(name) is not None:
-            return record.value[name]
-    raise JoyError(
-        f"the record has no '{names[0]}'",
-        where=record.where,
-        help=f"its keys are {', '.join(map(str, record.value)) or 'none'}",
-    )
-
-
-def text(record: Record, *names: str) -> str:
-    """The text under the first of `names` that the record has."""
-    name = next((name for name in names if record.value.get(name) is not None), names[0])
-    return as_text(field(record, *names), name, record)
 
 
 def as_text(value: Any, name: str, record: Record) -> str:

@@ -55,7 +55,7 @@ class TokenCache:
             if encode is not None:
                 tokens = encode(record.value)
             else:
-                text = records.text(record, "text")
+                text = record.text("text")
                 tokens = [*tokenizer(text, add_special_tokens=False)["input_ids"]]
                 if tokenizer.eos_token_id is not None:
                     tokens.append(tokenizer.eos_token_id)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from joymigrate.cli._main import run
 from joymigrate.errors import JoyError
 from joymigrate.run.train import chats, records, tokenizer
 from joymigrate.run.train.records import Record
@@ -50,6 +51,7 @@ def seen(value: dict[str, Any], template: str = TEMPLATE) -> tuple[str, str]:
         ({**ALPACA, "system": SAILOR}, SAILOR, "rainy"),
         ({**ALPACA, "history": [["who?", "a sailor"]]}, "who?", "a sailor|rainy"),
         ({"prompt": [ASKED], "completion": [SAID]}, "Oslo", "rainy"),
+        ({"messages": [{**ASKED, "cache": None}, SAID]}, "Oslo", "rainy"),
         ({"prompt": [ASKED, SAID, ASKED], "completion": [SAID]}, "rainy", "rainy"),
         (
             {"messages": [ASKED, {**SAID, "content": "unlearned", "weight": 0}, ASKED, SAID]},
@@ -94,6 +96,7 @@ def test_a_call_of_a_function_is_learned() -> None:
         ({"prompt": "a", "completion": "b", "rejected": "c"}, "'rejected' cannot be used"),
         ({"prompt": "a", "completion": "b", "system": "c"}, "'system' cannot be used beside"),
         ({"messages": [{**ASKED, "cache": 1}, SAID]}, "a message's 'cache'"),
+        ({"messages": [{**ASKED, "weight": 1}, SAID]}, "'weight' is 1 in a message of the user"),
         ({"messages": [ASKED, {**SAID, "weight": 0.5}]}, "'weight' is 0 or 1, got 0.5"),
         ({"messages": [ASKED, {**SAID, "content": None}]}, "'content' is empty"),
         (
@@ -116,20 +119,102 @@ def test_what_cannot_be_learned_is_refused_by_its_name(value: dict[str, Any], na
 
 def test_a_template_that_passes_over_tools_or_calls_is_refused() -> None:
     plain = TEMPLATE.partition("{% if tools %}")[2].partition("{% endif %}")[2]
-    with pytest.raises(JoyError, match="'tools': the chat template does not write them"):
+    with pytest.raises(JoyError, match="does not write 'tools'"):
         seen({"messages": [ASKED, SAID], "tools": [TOOL]}, plain)
     deaf = plain.replace(
         "{% for c in m['tool_calls'] or [] %}{{ c['function'] | tojson }}{% endfor %}", ""
     )
     turns = [ASKED, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
-    with pytest.raises(JoyError, match="does not write the call of look_outside"):
+    with pytest.raises(JoyError, match="does not write 'tool_calls', the call of look_outside"):
         seen({"messages": turns}, deaf)
 
 
 def test_keys_that_nobody_reads_are_named() -> None:
-    talk = chats.read(Record({"messages": [ASKED, SAID], "id": 7, "source": "web"}, "d:1"))
-    assert talk is not None
-    assert talk.unused == ("id", "source")
+    record = Record({"messages": [ASKED, SAID], "id": 7, "source": "web", "tools": None}, "d:1")
+    assert chats.read(record) is not None
+    assert record.unused == ["id", "source"]
+
+
+@pytest.mark.parametrize(
+    ("value", "chosen"),
+    [
+        ({"prompt": "q", "chosen": "good", "rejected": "bad"}, "qgood"),
+        ({"prompt": "q", "chosen": [SAID], "rejected": [SAID]}, "rainy"),
+        ({"prompt": [ASKED, SAID, ASKED], "chosen": "good", "rejected": "bad"}, "good"),
+        ({"chosen": [ASKED, SAID], "rejected": [ASKED, SAID]}, "rainy"),
+        ({"instruction": "a", "input": "b", "chosen": "good", "rejected": "bad"}, "good"),
+        (
+            {
+                "conversations": SHARED[:1],
+                "chosen": {"from": "gpt", "value": "good"},
+                "rejected": {"from": "gpt", "value": "bad"},
+                "system": SAILOR,
+            },
+            "good",
+        ),
+    ],
+)
+def test_a_pair_has_its_prompt_in_any_form(value: dict[str, Any], chosen: str) -> None:
+    words = tokenizer.byte_level()
+    words.chat_template = TEMPLATE
+    task = find("dpo")(Context(tokenizer=words, max_length=1024))
+    record = Record({**value, "score": 1}, "d:1")
+    row = task.shown(task.encode(record)[0])["chosen"]
+    learned = words.decode(row["tokens"][row["targets"]], skip_special_tokens=True)
+    assert learned == chosen.removeprefix("q")
+    assert record.unused == ["score"]
+    assert SAILOR not in str(value) or SAILOR in words.decode(row["tokens"])
+
+
+def test_a_system_text_beside_a_pair_of_texts_is_refused() -> None:
+    task = find("dpo")(Context(tokenizer=tokenizer.byte_level(), max_length=64))
+    value = {"prompt": "q", "chosen": "a", "rejected": "b", "system": SAILOR}
+    with pytest.raises(JoyError, match="'system' cannot be used beside"):
+        task.encode(Record(value, "d:1"))
+
+
+MARKED = TEMPLATE.replace(
+    "{{ m['content'] or '' }}",
+    "{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] }}{% endgeneration %}"
+    "{% else %}{{ m['content'] or '' }}{% endif %}",
+)
+
+
+def test_generation_blocks_of_a_template_say_what_is_learned() -> None:
+    unlearned = {**SAID, "content": "unlearned", "weight": 0}
+    assert seen({"messages": [ASKED, unlearned, ASKED, SAID]}, MARKED)[1] == "rainy"
+
+
+def test_reasoning_that_the_template_passes_over_is_refused() -> None:
+    said = {**SAID, "reasoning_content": "clouds"}
+    with pytest.raises(JoyError, match="does not write 'reasoning_content'"):
+        seen({"messages": [ASKED, said]})
+
+
+def test_the_command_shows_each_record_and_counts_what_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns = {"messages": [ASKED, {**SAID, "content": "rainy 雨"}], "id": 7}
+    late = {"messages": [{**ASKED, "content": "x" * 90}, SAID]}
+    bad = {"messages": [ASKED, SAID], "images": ["a.png"]}
+    lines = [json.dumps(one) + "\n" for one in (turns, late, bad)]
+    (tmp_path / "d.jsonl").write_text("".join(lines))
+    job = "model: {from_config: {model_type: qwen2}}\ndata: {train: d.jsonl, max_length: 64}\n"
+    (tmp_path / "job.yaml").write_text(job)
+    asked = ["train", "show", str(tmp_path / "job.yaml"), "--first", "1", "--record", "2"]
+    assert run([*asked, "--format", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    (row,) = found["records"][0]["rows"]
+    assert [(one["text"], one["learned"]) for one in row["runs"]][1:2] == [
+        ("rainy 雨<|im_end|>", True)
+    ]
+    assert found["records"][1]["dropped"] == "what is learned begins behind data.max_length"
+    assert found["lost"]["unused"] == {"id": 1}
+    assert found["refused"] == {"'images' cannot be used here": 1}
+    assert run(asked) == 1
+    said = capsys.readouterr().out
+    assert "  learned rainy 雨<|im_end|>\n" in said
+    assert "1 left out: what is learned begins behind data.max_length" in said
 
 
 @pytest.mark.parametrize(("value", "what"), [(["a", 1], "a list"), ({"a": 1}, "an object"),

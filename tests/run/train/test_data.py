@@ -123,7 +123,8 @@ def test_a_cut_file_is_built_again(tmp_path: Path, data: Path, name: str) -> Non
 
 def test_records_without_a_sample_are_counted_and_none_at_all_is_an_error(tmp_path: Path) -> None:
     mixed = write(tmp_path / "m.jsonl", ["", "word", "x"])
-    assert open_cache(tmp_path / "c", recipe(mixed)).manifest.dropped == 2
+    lost = open_cache(tmp_path / "c", recipe(mixed)).manifest.lost
+    assert lost["dropped"] == {"it gives no sample": 2}
     empty = write(tmp_path / "e.jsonl", [""])
     with pytest.raises(JoyError, match="the data gave no sample: 1 records"):
         open_cache(tmp_path / "c", recipe(empty))

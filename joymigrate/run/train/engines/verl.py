@@ -151,7 +151,7 @@ def prompts(files: list[Path]) -> str:
     """Records as lines that verl reads: messages, and the whole record for the reward."""
     lines = []
     for record, _ in records.read(files):
-        prompt = records.field(record, "prompt")
+        prompt = record.require("prompt")
         messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
         told = json.dumps(dict(record.value), ensure_ascii=False)
         row = {

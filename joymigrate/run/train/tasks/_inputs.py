@@ -17,11 +17,15 @@ from joymigrate.run.train.tasks.task import Context
 MANY_CLASSES = 10_000  # so many names are no classes
 
 
-def token_ids(tokenizer: Any, text: str, length: int, pair: str | None = None) -> Array:
+def token_ids(
+    record: records.Record, tokenizer: Any, text: str, length: int, pair: str | None = None
+) -> Array:
     """Tokens of a text (or a pair), with the signs the tokenizer adds, cut at `length`."""
     import numpy as np
 
     made = tokenizer(text, pair, truncation=True, max_length=length)["input_ids"]
+    if len(made) >= length:
+        record.fate.cut += len(tokenizer(text, pair, verbose=False)["input_ids"]) - len(made)
     return np.asarray(made or [tokenizer.pad_token_id or 0])
 
 

@@ -3,15 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from joymigrate.errors import JoyError
-from joymigrate.run.train import records
+from joymigrate.run.train import chats, records
 from joymigrate.run.train.columns import Array, Sample
 from joymigrate.run.train.tasks._language import document
 from joymigrate.run.train.tasks.sft import Sft
+from joymigrate.run.train.tasks.task import Task
 
-SCHEMA = '{"prompt": "…" or [messages], "chosen": "…" or [messages], "rejected": likewise}'
+SCHEMA = (
+    '{"prompt": "…" or [messages], "chosen": "…" or [messages], "rejected": likewise}; the prompt '
+    "also as messages, conversations or instruction"
+)
+
+
+class PairTask(Task):
+    """A task that reads pairs; its samples are not packed."""
+
+    SCHEMA: ClassVar[str] = SCHEMA
+    sft: Sft  # what turns one answer into tokens
+
+    def fields(self) -> dict[str, str]:
+        """Both answers' tokens, where the second begins, and the targets' ranges."""
+        return {**super().fields(), "cut": "int32"}
+
+    def encode(self, record: records.Record) -> Sequence[Sample]:
+        """One sample per pair."""
+        return encode(self.sft, record)
+
+    def shown(self, sample: Sample) -> dict[str, Sample]:
+        """Both answers."""
+        return dict(zip(("chosen", "rejected"), documents(sample), strict=True))
+
+    def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Share of pairs in which the better answer wins, and the mean margin."""
+        return margins(rows)
 
 
 def encode(sft: Sft, record: records.Record) -> list[Sample]:
@@ -34,19 +60,14 @@ def encode(sft: Sft, record: records.Record) -> list[Sample]:
 
 def side(sft: Sft, record: records.Record, name: str) -> Sequence[Sample]:
     """One answer behind the prompt, its tokens the targets."""
-    prompt, answer = record.value.get("prompt"), records.field(record, name)
-    if isinstance(answer, Mapping):
-        answer = [answer]
-    value: dict[str, Any]
-    if isinstance(prompt, str) and isinstance(answer, str):
-        value = {"prompt": prompt, "completion": answer}
-    elif isinstance(answer, list) and isinstance(prompt, str | list | None):
-        asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or []
-        beside = {key: record.value[key] for key in ("system", "tools") if key in record.value}
-        value = {"messages": [*asked, *answer], **beside}
-    else:
-        raise JoyError("prompt and answers are texts, or lists of messages", where=record.where)
-    return sft.encode(records.Record(value, record.where))
+    talk = chats.read_preference(record, name)
+    if talk is not None:
+        return sft.encode_chat(talk, record)
+    rest = {key: value for key, value in record.value.items() if key not in ("chosen", "rejected")}
+    text = record.with_value({**rest, "completion": record.require(name)})
+    made = sft.encode(text)
+    record.used.update(text.used)
+    return made
 
 
 def documents(sample: Sample) -> list[dict[str, Array]]:

@@ -34,12 +34,12 @@ class Classification(Task):
         """One sample."""
         import numpy as np
 
-        text = records.text(record, "text", "sentence")
-        pair = record.value.get("text_pair")
+        text = record.text("text", "sentence")
+        pair = record.text("text_pair") if record.get("text_pair") is not None else None
         label = -1
-        if self.context.references or record.value.get("label") is not None:
-            label = _inputs.class_of(self.names, records.field(record, "label"), record)
-        tokens = _inputs.token_ids(self.tokenizer, text, self.context.max_length, pair)
+        if self.context.references or record.get("label") is not None:
+            label = _inputs.class_of(self.names, record.require("label"), record)
+        tokens = _inputs.token_ids(record, self.tokenizer, text, self.context.max_length, pair)
         return [{"tokens": tokens, "label": np.array([label]), "weight": np.ones(1)}]
 
     def collate(self, samples: Sequence[Sample]) -> Batch:

@@ -60,7 +60,8 @@ class Ctr(Task):
         import numpy as np
 
         value = record.value
-        click = value.get(self.options["label"])
+        click = record.get(self.options["label"])
+        record.used.update([*self.categorical, *self.numeric])
         if click not in (0, 1) and (click is not None or self.context.references):
             raise JoyError(
                 f"'{self.options['label']}' is 0 or 1, got {click!r}", where=record.where

@@ -12,12 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _language, _preference
 from joymigrate.run.train.tasks.sft import Sft
-from joymigrate.run.train.tasks.task import Context, Task, rows
-from joymigrate.run.train.tokens import TokenCache
+from joymigrate.run.train.tasks.task import Context, rows
 
 if TYPE_CHECKING:
     import torch
@@ -25,10 +23,9 @@ if TYPE_CHECKING:
 LOSSES = ("sigmoid", "ipo", "hinge")
 
 
-class Dpo(Task):
+class Dpo(_preference.PairTask):
     """Pairs of answers. With LoRA the reference is the model without its adapter, else a copy."""
 
-    SCHEMA: ClassVar[str] = _preference.SCHEMA
     OPTIONS: ClassVar[Mapping[str, Any]] = {"beta": 0.1, "loss": "sigmoid", "smoothing": 0.0}
 
     def __init__(self, context: Context) -> None:
@@ -40,18 +37,6 @@ class Dpo(Task):
         self.sft = Sft(dataclasses.replace(context, options={}))
         self.reference: Any = None
         self.adapted: Any = None
-
-    def fields(self) -> dict[str, str]:
-        """Both answers' tokens, where the second begins, and the targets' ranges."""
-        return {**super().fields(), "cut": "int32"}
-
-    def encode(self, record: records.Record) -> Sequence[Sample]:
-        """One sample per pair."""
-        return _preference.encode(self.sft, record)
-
-    def samples(self, cache: TokenCache) -> TokenCache:
-        """Pairs are not packed."""
-        return cache
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """Better answers, then worse ones: [2B, L]."""
@@ -106,10 +91,6 @@ class Dpo(Task):
         scores = (float(self.options["beta"]) * (better - worse)).tolist()
         names = ("rejected", "chosen")
         return [{"prediction": names[s > 0], "reference": "chosen", "score": s} for s in scores]
-
-    def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Share of pairs in which the better answer gained more, and the mean margin."""
-        return _preference.margins(rows)
 
 
 TASK = Dpo

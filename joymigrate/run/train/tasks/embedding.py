@@ -44,13 +44,13 @@ class Embedding(Task):
         """One sample per pair or triple; to predict on, the anchor alone will do."""
         import numpy as np
 
-        texts = [records.field(record, "anchor", "query", "text")]
-        if self.context.references or record.value.get("positive") is not None:
-            texts.append(records.field(record, "positive"))
-            if record.value.get("negative") is not None:
-                texts.append(record.value["negative"])
+        texts = [record.text("anchor", "query", "text")]
+        if self.context.references or record.get("positive") is not None:
+            texts.append(record.text("positive"))
+            if record.get("negative") is not None:
+                texts.append(record.text("negative"))
         length = self.context.max_length
-        made = [_inputs.token_ids(self.tokenizer, str(text), length) for text in texts]
+        made = [_inputs.token_ids(record, self.tokenizer, text, length) for text in texts]
         return [
             {
                 "tokens": np.concatenate(made),

@@ -75,11 +75,15 @@ class Grpo(Task):
         """One sample per prompt; one longer than `data.max_length` is left out."""
         import numpy as np
 
-        prompt = records.field(record, "prompt")
+        prompt = record.require("prompt")
         if isinstance(prompt, list):
             prompt = self.sft.render(prompt, record, prompt=True)
         tokens = [*self.tokenizer(str(prompt), add_special_tokens=False)["input_ids"]]
+        record.used.update(record.value)  # a reward reads what it likes
         if not tokens or len(tokens) > self.context.max_length:
+            record.fate.dropped = (
+                "its prompt is longer than data.max_length" if tokens else "its prompt is empty"
+            )
             return []
         raw = np.frombuffer(json.dumps(dict(record.value)).encode(), np.uint8)
         return [{"tokens": np.asarray(tokens), "record": raw, "weight": np.ones(1)}]

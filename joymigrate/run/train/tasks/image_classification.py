@@ -42,10 +42,10 @@ class ImageClassification(Task):
         """One sample."""
         import numpy as np
 
-        image = _inputs.picture(records.field(record, "image"), self.size, self.context, record)
+        image = _inputs.picture(record.require("image"), self.size, self.context, record)
         label = -1
-        if self.context.references or record.value.get("label") is not None:
-            label = _inputs.class_of(self.names, records.field(record, "label"), record)
+        if self.context.references or record.get("label") is not None:
+            label = _inputs.class_of(self.names, record.require("label"), record)
         return [{"image": image.reshape(-1), "label": np.array([label]), "weight": np.ones(1)}]
 
     def collate(self, samples: Sequence[Sample]) -> Batch:

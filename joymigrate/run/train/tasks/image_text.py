@@ -56,9 +56,10 @@ class ImageText(Task):
         import numpy as np
 
         value = dict(record.value)
-        given = value.get("images") or ([value["image"]] if value.get("image") is not None else [])
+        given = record.require("images", "image")
+        given = given if isinstance(given, list) else [given]
         if not given:
-            records.field(record, "image", "images")
+            raise JoyError("the record has no image", where=record.where)
         value.pop("images", None)
         value.pop("image", None)
         images = [_inputs.picture(one, self.size, self.context, record) for one in given]
@@ -66,14 +67,18 @@ class ImageText(Task):
         if value.get("messages") is not None:
             value["messages"] = place_images(value["messages"], sign, len(images), record)
         else:
-            value["prompt"] = sign * len(images) + records.text(record, "prompt")
+            value["prompt"] = sign * len(images) + record.text("prompt")
             if not self.context.references:
                 value.setdefault("completion", "")
-        made = self.sft.encode(records.Record(value, record.where))
+        text = record.with_value(value)
+        made = self.sft.encode(text)
+        record.used.update(text.used)
         wanted = self.tokens_per_image * len(images)
         number = self.tokenizer.convert_tokens_to_ids(IMAGE)
         pixels = np.concatenate([image.reshape(-1) for image in images])
         kept = [one for one in made if int((one["tokens"] == number).sum()) == wanted]
+        if made and not kept:
+            record.fate.dropped = "its images end behind data.max_length"
         return [{**one, "image": pixels} for one in kept]
 
     def samples(self, cache: TokenCache) -> TokenCache:

@@ -39,8 +39,8 @@ class MaskedLm(Task):
         """One sample per text."""
         import numpy as np
 
-        text = records.text(record, "text", "content")
-        tokens = _inputs.token_ids(self.tokenizer, text, self.context.max_length)
+        text = record.text("text", "content")
+        tokens = _inputs.token_ids(record, self.tokenizer, text, self.context.max_length)
         shown, truth = self.hidden(tokens.astype(np.int64))
         count = int((truth >= 0).sum())
         return [{"tokens": shown, "truth": truth, "weight": np.array([count])}]

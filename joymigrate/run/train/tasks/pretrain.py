@@ -19,12 +19,12 @@ class Pretrain(NextToken):
 
     def encode(self, record: records.Record) -> Sequence[Sample]:
         """The text's tokens and an end sign."""
-        text = records.text(record, "text", "content")
+        text = record.text("text", "content")
         tokens = [*self.tokenizer(text, add_special_tokens=False)["input_ids"]]
         if self.tokenizer.eos_token_id is not None:
             tokens.append(self.tokenizer.eos_token_id)
         length = len(tokens) if self.context.packing else self.context.max_length
-        return one_sample(tokens, [(0, len(tokens))], length)
+        return one_sample(record, tokens, [(0, len(tokens))], length)
 
     def identity(self) -> str:
         """With packing, texts are not cut: the length does not matter."""

@@ -33,10 +33,10 @@ class Ranking(Task):
         """One sample per query."""
         import numpy as np
 
-        query = records.text(record, "query")
-        documents = records.field(record, "documents")
-        known = self.context.references or record.value.get("relevance") is not None
-        relevance = records.field(record, "relevance") if known else [float("nan")] * len(documents)
+        query = record.text("query")
+        documents = record.require("documents")
+        known = self.context.references or record.get("relevance") is not None
+        relevance = record.require("relevance") if known else [float("nan")] * len(documents)
         if not documents or len(relevance) != len(documents):
             raise JoyError(
                 f"{len(documents)} documents have {len(relevance)} relevances", where=record.where
@@ -47,7 +47,10 @@ class Ranking(Task):
         if self.context.references and not marks.sum() > 0:
             return []  # nothing is better than the rest
         length = self.context.max_length
-        made = [_inputs.token_ids(self.tokenizer, query, length, str(text)) for text in documents]
+        made = [
+            _inputs.token_ids(record, self.tokenizer, query, length, str(text))
+            for text in documents
+        ]
         return [
             {
                 "tokens": np.concatenate(made),

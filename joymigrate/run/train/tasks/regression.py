@@ -31,17 +31,17 @@ class Regression(Task):
 
         import numpy as np
 
-        text = records.text(record, "text", "sentence")
-        known = self.context.references or record.value.get("score") is not None
-        raw = records.field(record, "score", "label") if known else math.nan
+        text = record.text("text", "sentence")
+        known = self.context.references or record.get("score") is not None
+        raw = record.require("score", "label") if known else math.nan
         try:
             score = float(raw)
         except (TypeError, ValueError):
             score = math.inf
         if known and not math.isfinite(score):
             raise JoyError(f"the score is a number, got {raw!r}", where=record.where)
-        pair = record.value.get("text_pair")
-        tokens = _inputs.token_ids(self.tokenizer, text, self.context.max_length, pair)
+        pair = record.text("text_pair") if record.get("text_pair") is not None else None
+        tokens = _inputs.token_ids(record, self.tokenizer, text, self.context.max_length, pair)
         return [{"tokens": tokens, "label": np.array([score]), "weight": np.ones(1)}]
 
     def collate(self, samples: Sequence[Sample]) -> Batch:

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs, _preference
 from joymigrate.run.train.tasks.sft import Sft
-from joymigrate.run.train.tasks.task import Context, Task
-from joymigrate.run.train.tokens import TokenCache
+from joymigrate.run.train.tasks.task import Context
 
 if TYPE_CHECKING:
     import torch
 
 
-class Reward(Task):
+class Reward(_preference.PairTask):
     """Pairs of answers; the model has one output per text."""
 
     MODEL: ClassVar[str] = "AutoModelForSequenceClassification"
-    SCHEMA: ClassVar[str] = _preference.SCHEMA
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.sft = Sft(context)
 
-    def fields(self) -> dict[str, str]:
-        """Both answers' tokens, and where the second begins."""
-        return {**super().fields(), "cut": "int32"}
-
-    def encode(self, record: records.Record) -> Sequence[Sample]:
-        """One sample per pair."""
-        return _preference.encode(self.sft, record)
-
-    def samples(self, cache: TokenCache) -> TokenCache:
-        """Pairs are not packed."""
-        return cache
+    def shown(self, sample: Sample) -> dict[str, Sample]:
+        """Both answers: their scores are compared, and no token is learned."""
+        return {
+            name: {**row, "targets": row["targets"] & False}
+            for name, row in super().shown(sample).items()
+        }
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """Better answers, then worse ones: [2B, L]."""
@@ -68,10 +60,6 @@ class Reward(Task):
             {"prediction": names[s > 0], "reference": "chosen", "score": s}
             for s in (better - worse).tolist()
         ]
-
-    def measure(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Share of pairs in the right order, and the mean margin."""
-        return _preference.margins(rows)
 
 
 TASK = Reward

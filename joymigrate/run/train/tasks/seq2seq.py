@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs, _language
@@ -27,17 +29,23 @@ class Seq2seq(Task):
 
     def encode(self, record: records.Record) -> Sequence[Sample]:
         """One sample; the target ends with an end sign."""
-        import numpy as np
-
         length = self.context.max_length
-        source = records.text(record, "source", "prompt", "text")
-        known = self.context.references or record.value.get("target") is not None
-        text = records.text(record, "target", "completion", "summary") if known else ""
-        target = [*self.tokenizer(text, add_special_tokens=False)["input_ids"]][: length - 1]
+        source = record.text("source", "prompt", "text")
+        known = self.context.references or record.get("target") is not None
+        text = record.text("target", "completion", "summary") if known else ""
+        whole = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        target = [*whole[: length - 1]]
+        record.fate.cut += len(whole) - len(target)
         if self.tokenizer.eos_token_id is not None:
             target.append(self.tokenizer.eos_token_id)
-        tokens = _inputs.token_ids(self.tokenizer, source, length)
+        tokens = _inputs.token_ids(record, self.tokenizer, source, length)
         return [{"tokens": tokens, "target": np.asarray(target), "weight": np.array([len(target)])}]
+
+    def shown(self, sample: Sample) -> dict[str, Sample]:
+        """What is read, and the target, which is learned."""
+        target = sample["target"]
+        whole = {"tokens": target, "targets": np.ones(len(target), dtype=bool)}
+        return {**super().shown(sample), "target": whole}
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """Padded texts, and targets [B, T] with -100 behind their ends."""

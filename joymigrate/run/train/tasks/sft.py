@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -30,19 +32,25 @@ class Sft(NextToken):
         if self.options["learn"] not in ("answers", "all"):
             raise JoyError(f"'learn' takes answers or all, got {self.options['learn']!r}")
         talk = chats.read(record)
-        if talk is None:
-            tokens, spans = self.pair(record)
-        else:
-            self.unused.update(talk.unused)
-            tokens, spans = self.chat(talk, record)
-        if self.options["learn"] == "all":
-            spans = [(0, len(tokens))]
-        return one_sample(tokens, spans, self.context.max_length)
+        if talk is not None:
+            return self.encode_chat(talk, record)
+        return self.sample(*self.pair(record), record)
+
+    def encode_chat(self, talk: chats.Chat, record: records.Record) -> Sequence[Sample]:
+        """Tokens of a conversation with the ranges of what is learned of it."""
+        return self.sample(*self.chat(talk, record), record)
+
+    def sample(
+        self, tokens: Sequence[int], spans: Sequence[Span], record: records.Record
+    ) -> Sequence[Sample]:
+        """One sample, with every token a target where the job says so."""
+        learned = [(0, len(tokens))] if self.options["learn"] == "all" else spans
+        return one_sample(record, tokens, learned, self.context.max_length)
 
     def pair(self, record: records.Record) -> tuple[list[int], list[Span]]:
         """A prompt and its completion, as they are."""
-        prompt = records.text(record, "prompt")
-        completion = records.text(record, "completion", "response", "answer")
+        prompt = record.text("prompt")
+        completion = record.text("completion", "response", "answer")
         head = [*self.tokenizer(prompt, add_special_tokens=False)["input_ids"]]
         tail = [*self.tokenizer(completion, add_special_tokens=False)["input_ids"]]
         if self.tokenizer.eos_token_id is not None:
@@ -57,38 +65,84 @@ class Sft(NextToken):
                 where=record.where,
                 help="name one with data.template, or use prompt and completion",
             )
-        messages, tools = talk.messages, talk.tools
-        text = self.render(messages, record, tools=tools)
+        text = self.render(talk.messages, record, tools=talk.tools)
         self.check_written(talk, text, record)
+        pieces = self.marked(talk, record) if self.marks else self.told_apart(talk, text, record)
+        return self.with_offsets(text, pieces)
+
+    @property
+    def marks(self) -> bool:
+        """Whether the template itself says what the assistant writes."""
+        return (
+            re.search(r"\{%-?\s*generation\s*-?%\}", str(self.tokenizer.chat_template)) is not None
+        )
+
+    def marked(self, talk: chats.Chat, record: records.Record) -> list[Span]:
+        """Where the template's generation blocks of the learned turns stand in the text."""
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        tools = list(talk.tools) or None
+        _, (blocks,) = render_jinja_template(
+            [list(talk.messages)],
+            tools=tools,
+            chat_template=self.tokenizer.get_chat_template(tools=tools),
+            return_assistant_tokens_mask=True,
+            **self.tokenizer.special_tokens_map,
+        )
+        turns = [
+            learned
+            for message, learned in zip(talk.messages, talk.learned, strict=True)
+            if message["role"] == "assistant"
+        ]
+        if len(blocks) != len(turns):
+            raise JoyError(
+                f"the chat template marks {len(blocks)} generations, and the assistant has "
+                f"{len(turns)} turns",
+                where=record.where,
+            )
+        return [span for span, learned in zip(blocks, turns, strict=True) if learned]
+
+    def told_apart(self, talk: chats.Chat, text: str, record: records.Record) -> list[Span]:
+        """Where the learned turns stand in the text, by rendering it up to each of them."""
         pieces = []
         for index, learned in enumerate(talk.learned):
             if not learned:
                 continue
-            before = self.render(messages[:index], record, prompt=True, tools=tools)
-            until = self.render(messages[: index + 1], record, tools=tools)
+            before = self.render(talk.messages[:index], record, prompt=True, tools=talk.tools)
+            until = self.render(talk.messages[: index + 1], record, tools=talk.tools)
             if not (text.startswith(until) and until.startswith(before)):
                 raise JoyError(
                     "the chat template writes earlier turns differently once a turn follows, so "
                     "the answers cannot be told apart",
                     where=record.where,
-                    help="set task.learn: all, or use another template",
+                    help="set task.learn: all, or use a template with generation blocks",
                 )
             pieces.append((len(before), len(until.rstrip("\n")) if index else len(until)))
-        return self.with_offsets(text, pieces)
+        return pieces
 
     def check_written(self, talk: chats.Chat, text: str, record: records.Record) -> None:
-        """Refuse a template that passes over the record's tools or calls."""
-        calls = [one for message in talk.messages for one in message.get("tool_calls", ())]
-        names = [str(call["function"]["name"]) for call in calls]
-        lost = next((name for name in names if name not in text), None)
-        if lost is not None:
-            what = f"'tool_calls': the chat template does not write the call of {lost}"
-        elif talk.tools and self.render(talk.messages, record) == text:
-            what = "'tools': the chat template does not write them"
-        else:
-            return
-        help = "name a template that does with data.template"
-        raise JoyError(what, where=record.where, help=help)
+        """Refuse a template that passes over the record's tools, calls or what is to be learned."""
+        if talk.tools and self.render(talk.messages, record) == text:
+            self.not_written("'tools'", record)
+        solid = "".join(text.split())
+        for message, learned in zip(talk.messages, talk.learned, strict=True):
+            for call in message.get("tool_calls", ()):
+                if str(call["function"]["name"]) not in text:
+                    self.not_written(
+                        f"'tool_calls', the call of {call['function']['name']}", record
+                    )
+            for key in ("content", "reasoning_content") if learned else ():
+                said = "".join(message.get(key, "").split())
+                if said not in solid and json.dumps(said, ensure_ascii=False)[1:-1] not in solid:
+                    self.not_written(f"'{key}', which is to be learned", record)
+
+    def not_written(self, what: str, record: records.Record) -> None:
+        """What the record has and the text has not."""
+        raise JoyError(
+            f"the chat template does not write {what}",
+            where=record.where,
+            help="name a template that does with data.template",
+        )
 
     def render(
         self,

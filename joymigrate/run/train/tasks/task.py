@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from joymigrate.run.train.columns import Array, Batch, Sample
 from joymigrate.run.train.digests import of_text
 from joymigrate.run.train.records import Record
-from joymigrate.run.train.tasks._language import teacher_forced, token_metrics
+from joymigrate.run.train.tasks._language import document, teacher_forced, token_metrics
 from joymigrate.run.train.tokens import TokenCache
 from joymigrate.schema import read
 
@@ -49,7 +49,7 @@ class Context:
     references: bool = True  # False: records to predict on may lack what is learned
 
 
-FORM = "2"  # how records are read; another one makes token caches anew
+FORM = "3"  # how records are read; another one makes token caches anew
 
 
 class Task:
@@ -75,7 +75,6 @@ class Task:
             help=help,
         )
         self.options = {**self.OPTIONS, **context.options}
-        self.unused: set[str] = set()  # keys of the records that `encode` has passed over
 
     # -- data ---------------------------------------------------------------------------------
 
@@ -106,6 +105,15 @@ class Task:
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """Samples as tensors on the CPU; the loop moves them."""
         raise NotImplementedError
+
+    def shown(self, sample: Sample) -> dict[str, Sample]:
+        """A sample's rows by name, each with `tokens` and which of them are `targets`."""
+        import numpy as np
+
+        tokens = sample["tokens"]
+        if "spans" in sample:
+            return {"": document(tokens, sample["spans"])}
+        return {"": {"tokens": tokens, "targets": np.zeros(len(tokens), dtype=bool)}}
 
     # -- model --------------------------------------------------------------------------------
 
@@ -157,15 +165,25 @@ class Task:
 
 
 def one_sample(
-    tokens: Sequence[int], spans: Sequence[tuple[int, int]], length: int
+    record: Record, tokens: Sequence[int], spans: Sequence[tuple[int, int]], length: int
 ) -> list[Sample]:
-    """Tokens cut at `length` with their target ranges; nothing when no target is left."""
+    """Tokens cut at `length` with their target ranges; nothing when no target is left.
+
+    What is cut, and why there is nothing, is noted in the record's fate.
+    """
     import numpy as np
 
     kept = np.asarray(tokens[:length])
     cut = [(a, min(b, len(kept))) for a, b in spans if a < len(kept)]
     weight = sum(b - max(a, 1) for a, b in cut if b > max(a, 1))  # the first is never a target
+    record.fate.cut += len(tokens) - len(kept)
     if weight == 0:
+        learns = any(b > max(a, 1) for a, b in spans)
+        record.fate.dropped = (
+            "what is learned begins behind data.max_length"
+            if learns
+            else ("nothing in it is learned")
+        )
         return []
     ranges = np.asarray(cut, dtype=np.int32)
     return [{"tokens": kept, "spans": ranges, "weight": np.array([weight], dtype=np.float32)}]

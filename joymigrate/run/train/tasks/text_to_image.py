@@ -46,9 +46,9 @@ class TextToImage(Task):
         """One sample per image."""
         import numpy as np
 
-        image = _inputs.picture(records.field(record, "image"), self.size, self.context, record)
-        text = records.text(record, "caption", "text")
-        tokens = _inputs.token_ids(self.tokenizer, text, min(77, self.context.max_length))
+        image = _inputs.picture(record.require("image"), self.size, self.context, record)
+        text = record.text("caption", "text")
+        tokens = _inputs.token_ids(record, self.tokenizer, text, min(77, self.context.max_length))
         return [{"tokens": tokens, "image": image.reshape(-1), "weight": np.ones(1)}]
 
     def collate(self, samples: Sequence[Sample]) -> Batch:

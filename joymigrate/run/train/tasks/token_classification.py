@@ -60,6 +60,7 @@ class TokenClassification(Task):
             text, truncation=True, max_length=self.context.max_length, return_offsets_mapping=True
         )
         places = np.array(made["offset_mapping"], dtype=np.int32).reshape(-1, 2)
+        record.fate.cut += sum(len(more) for more in made[0].overflowing) if made.encodings else 0
         real = places[:, 1] > places[:, 0]
         tags = np.where(real, 0, -100)
         for entity in entities or ():
@@ -69,6 +70,7 @@ class TokenClassification(Task):
             tags[np.flatnonzero(inside)[:1]] = number
         known = entities is not None
         if not real.any():
+            record.fate.dropped = "nothing in it is learned"
             return []
         return [
             {
@@ -171,16 +173,15 @@ class TokenClassification(Task):
 
 def parse_entities(record: records.Record, *, needed: bool) -> tuple[str, list[Entity] | None]:
     """Text and entities of a record; None for entities that are not known."""
-    value = record.value
-    if value.get("words") is not None:
-        return join_words([str(word) for word in value["words"]], value.get("tags"), record)
-    text = records.text(record, "text")
-    if value.get("entities") is None:
-        if needed:
-            records.field(record, "entities", "tags")
+    words = record.get("words")
+    if words is not None:
+        return join_words([str(word) for word in words], record.get("tags"), record)
+    text = record.text("text")
+    entities = record.require("entities") if needed else record.get("entities")
+    if entities is None:
         return text, None
     found = []
-    for one in value["entities"]:
+    for one in entities:
         if not isinstance(one, Mapping) or not {"start", "end", "label"} <= one.keys():
             raise JoyError(f"an entity needs start, end and label, got {one!r}", where=record.where)
         if not 0 <= one["start"] < one["end"] <= len(text):

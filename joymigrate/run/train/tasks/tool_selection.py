@@ -46,16 +46,16 @@ class ToolSelection(Task):
         import numpy as np
 
         names = list_offered(record)
-        known = self.context.references or record.value.get("call") is not None
-        call = check_call(records.field(record, "call"), names, record) if known else None
+        known = self.context.references or record.get("call") is not None
+        call = check_call(record.require("call"), names, record) if known else None
         written = canonical(call) if call is not None else canonical({"name": "", "arguments": {}})
         messages = [
-            {"role": "system", "content": listing(record.value["tools"])},
-            {"role": "user", "content": records.text(record, "query", "prompt")},
+            {"role": "system", "content": listing(record.require("tools"))},
+            {"role": "user", "content": record.text("query", "prompt")},
             {"role": "assistant", "content": written},
         ]
         meta = json.dumps({"tools": names, "call": call}).encode()
-        made = self.sft.encode(records.Record({"messages": messages}, record.where))
+        made = self.sft.encode(record.with_value({"messages": messages}))
         return [{**sample, "meta": np.frombuffer(meta, dtype=np.uint8)} for sample in made]
 
     def samples(self, cache: TokenCache) -> TokenCache:
@@ -123,7 +123,7 @@ class ToolSelection(Task):
 
 def list_offered(record: records.Record) -> list[str]:
     """Names of the tools that a record offers."""
-    tools = records.field(record, "tools")
+    tools = record.require("tools")
     if not isinstance(tools, list) or not tools:
         raise JoyError("tools are a list of objects with a name", where=record.where)
     found = []
