@@ -29,7 +29,6 @@ ROWS: list[list[str]] = [
         "verify",
         "run.kernels",
         "environment",
-        "run.door",
         "run.rehearse.fill",
         "run.rehearse.memory",
         "run.serve.monitor",
@@ -38,6 +37,7 @@ ROWS: list[list[str]] = [
         "run.beam",
     ],
     [
+        "run.door",
         "run.rehearse",
         "run.kit",
         "run.checkpoint",

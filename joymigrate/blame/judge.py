@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from joymigrate.blame import signs
 from joymigrate.blame.fold import fold
-from joymigrate.blame.program import is_ours, package_of
+from joymigrate.blame.program import is_fault, is_ours, package_of
 from joymigrate.blame.raised import FATAL_ERROR, Frame, Raised
 from joymigrate.blame.stop import Evidence, Owner, Site, Stop
 from joymigrate.blame.vendor import Incompatibility
@@ -126,8 +126,12 @@ def stand_in(evidence: Evidence) -> Reason | None:
     for said in texts(evidence):
         if signs.SIMULATION.search(said) or re.search(evidence.vendor.missing_symbol, said):
             return Owner.SIMULATION, Text(signs.SAYS_SO), Text(signs.NO_SIMULATION)
+        if not evidence.on_chip and signs.HOST_LIMIT.search(said):
+            return Owner.SIMULATION, Text(signs.HOST_SAYS), Text(signs.RECORD_ON_GPU)
     raised = find_own_question(evidence) or innermost(evidence)
-    if raised is not None and is_ours(raised.file) and is_raise(evidence.chain[0], raised):
+    if raised is None or not is_fault(raised.file, raised.text):
+        return None
+    if is_raise(evidence.chain[0], raised):
         how = Text("it was raised in joymigrate's own {file}", file=raised.file.rpartition("/")[2])
         return Owner.SIMULATION, how, Text(signs.REPORT)
     return None

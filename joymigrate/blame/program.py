@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 HOUSE = str(Path(__file__).parents[1])
+FOR_TORCH = f"{HOUSE}/run/door/refusals.py"  # raises what torch would
 INSTALLED = ("site-packages", "dist-packages")
+HANDED_ON = re.compile(r"\b(?:func|real)\(\*args")  # a line of ours
 STANDARD = tuple(
     {path for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name)) is not None}
 )
@@ -23,7 +26,7 @@ class Program:
     def holds(self, file: str) -> bool:
         """Whether a file that a frame names is the program's own. One outside of the project is,
         too, unless it is installed: programs import from beside them."""
-        if file.startswith("<") or package_of(file) or is_ours(file):
+        if file.startswith(("<", HOUSE)) or package_of(file):
             return False
         path = self.project / file
         if path.is_relative_to(self.project):
@@ -48,5 +51,11 @@ def package_of(file: str) -> str:
 
 
 def is_ours(file: str) -> bool:
-    """Whether a file is joymigrate's."""
-    return file.startswith(HOUSE)
+    """Whether a file is joymigrate's, and does not speak for torch."""
+    return file.startswith(HOUSE) and file != FOR_TORCH
+
+
+def is_fault(file: str, text: str) -> bool:
+    """Whether what a line raised is a fault of joymigrate's: a line of ours that does not hand on
+    what the program called."""
+    return is_ours(file) and HANDED_ON.search(text) is None

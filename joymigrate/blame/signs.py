@@ -28,6 +28,11 @@ WORD = re.compile(r"cuda|nccl|nvidia", re.IGNORECASE)
 SIMULATION = re.compile(
     r"has no simulation|this says nothing about the chip|stand-in: |has no stand-in"
 )
+# torch's words where only its kernels for the host can't do what those of a card can.
+HOST_LIMIT = re.compile(
+    r"not implemented for '(?:Half|BFloat16|ComplexHalf|Float8\w*)'|could not create a primitive"
+    r"|'CPU' (?:backend|device)|device type cpu|(?:on|for) (?:the )?CPU\b|CPU (?:backend|device)"
+)
 OUR_DEVICE = re.compile(r"^rehearsal device: ", re.MULTILINE)  # what else the simulation says
 MIXED = re.compile(r"Expected all tensors to be on the same device|two devices, ")
 NO_CUDA_LIBRARY = re.compile(r"lib(?:cud\w*|cublas\w*|nvrtc|nccl|nvinfer)\.so")
@@ -115,6 +120,8 @@ RECORD_ELSEWHERE = (
     "--baseline"
 )
 SAYS_SO = "the simulation says so itself; a chip may well do it"
+HOST_SAYS = "it has no kernel for this on a CPU, where a card may have one"
+RECORD_ON_GPU = "record it on a machine with a GPU, and give that with --baseline"
 NO_SIMULATION = "--mode dry goes on without numbers; leave the call out to see the rest"
 REPORT = "this is a fault of joymigrate: please report it with these lines"
 MEND_FIRST = "mend it first; the gate `baseline = false` goes on all the same"

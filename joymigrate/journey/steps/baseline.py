@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from joymigrate.blame.stop import Owner
 from joymigrate.blame.text import lines
 from joymigrate.errors import JoyError
 from joymigrate.journey import original
@@ -64,12 +65,13 @@ def run(at: StepContext) -> Outcome:
     folder, of = sources(at)
     stand_ins = stood_in(at)
     done = record_original(at, folder, stand_ins)
-    if stand_ins and not program_ended_well(done):
+    if stand_ins and not program_ended_well(done) and not lacks(at, done, folder):
         plain = record_original(at, folder, stand_ins=False, log=PLAIN)
         if program_ended_well(plain):  # it has a way of its own on a CPU
             done, stand_ins = plain, False
     counted = write_curve(done.log, at.path(CURVE))
     figures: dict[str, Any] = {"of": None, "exit_code": done.code, "losses": counted}
+    figures["log"] = log = done.log.relative_to(at.folder).as_posix()
     figures |= {"stand_ins": stand_ins} | ({"what": WHAT} if stand_ins else {})
     recorded = readable(at.path(BUNDLE))
     if program_ended_well(done):
@@ -80,7 +82,7 @@ def run(at: StepContext) -> Outcome:
         if stand_ins:
             text = "{of} ran to its end by stand-ins for its GPU; {kept}; {what}"
         told = Text(text, of=of, device=device, kept=kept, what=Text(WHAT))
-        evidence = (LOG, CURVE, f"{BUNDLE}/manifest.json") if recorded else (LOG, CURVE)
+        evidence = (log, CURVE, f"{BUNDLE}/manifest.json") if recorded else (log, CURVE)
         return Outcome("baseline", Status.DONE, told, figures, evidence, verdict="pass")
     if ends_well_alone(at, ALONE, entry_of(at.request), elsewhere(at, folder), done):
         figures |= {"of": "original", "exit_code": 0, "recorded": False}
@@ -121,6 +123,12 @@ def ends_well_alone(
     if reason(at, recorded, stop) is FailureReason.NEEDS_GPU:
         return False
     return at.plain(log, entry, cwd).code == 0
+
+
+def lacks(at: StepContext, done: CompletedCommand, folder: Path) -> bool:
+    """Whether what stopped a program is missing on this machine with stand-ins or without."""
+    stop = explain(at, done, on_chip=False, folder=elsewhere(at, folder))
+    return stop.whose is Owner.ENVIRONMENT
 
 
 def counts(losses: int) -> Text:

@@ -59,10 +59,9 @@ def run(at: StepContext, *, mends: bool = True) -> Outcome:
     ask = words(at.request, at.chip_here, result)
     rewritten, noted = rewritten_places(at), at.path(REACH_FOLDER)
     reach.ask(noted, rewritten.lines(at.request.project))
-    draws = at.path(DRAWN) if at.request.pair else None  # equal on both sides at once
-    if draws is not None:
-        draws.parent.mkdir(parents=True, exist_ok=True)
-        draws.write_text("", encoding="utf-8")
+    draws = at.path(DRAWN)  # equal on both sides
+    draws.parent.mkdir(parents=True, exist_ok=True)
+    draws.write_text("", encoding="utf-8")
     done = at.joymigrate(LOG, *ask, ok=range(256), draws=draws, memory=folder, reach=noted)
     ran = rewritten.figures(reach.read_reached(noted))
     held = memory.collect(folder, rehearsal=not at.chip_here)

@@ -38,35 +38,19 @@ def judging(curves: Sequence[str], path: str) -> list[str]:
 
 
 def run(at: StepContext) -> Outcome:
-    """Run the program on both sides and compare what it prints as its loss.
-
-    Curves that part, or nearly do, are compared once more with the same random numbers on both
-    sides, as a pair is at once; if they part then, too, by how much the baseline parts from itself.
-    """
-    paired = at.request.pair
-    first = compare_runs(at, at.path(DRAWN) if paired else None)
-    if first.verdict != "fail" and (paired or not doubtful(at, first)):
-        return first
-    again = first if paired else compare_runs(at, at.path(DRAWN))
-    again = replace(again, evidence=(*again.evidence, DRAWN))
+    """Compare what the program prints as its loss on both sides, which draw the same random
+    numbers; curves that part are held against how far the baseline parts from itself."""
+    found = compare_runs(at)
+    if found.verdict != "fail":
+        return found
+    found = replace(found, evidence=(*found.evidence, DRAWN))
     lone = sorted(set(at.path(DRAWN).read_text(encoding="utf-8").split()))
-    if again.verdict != "fail":
-        said = Text("{found}, with the same random numbers on both sides", found=again.summary)
-        return replace(again, summary=said)
     if lone:
         why = Text("each device draws its own numbers in {operators}", operators=", ".join(lone))
-        return leave_undecided(again, why)
+        return leave_undecided(found, why)
     if not repeats(at):
-        return leave_undecided(again, "the baseline parts from itself in the same way; set a seed")
-    return again
-
-
-def doubtful(at: StepContext, found: Outcome) -> bool:
-    """Whether the curves passed with a warning: further apart than the limit of a plain pass."""
-    if found.verdict != "pass":
-        return False
-    values = at.load(JUDGED)["curve"]["values"].values()
-    return any(one["status"] == "WARN" for one in values)
+        return leave_undecided(found, "the baseline parts from itself in the same way; set a seed")
+    return found
 
 
 def leave_undecided(outcome: Outcome, why: str) -> Outcome:
@@ -82,7 +66,7 @@ def leave_undecided(outcome: Outcome, why: str) -> Outcome:
 
 def repeats(at: StepContext) -> bool:
     """Whether a second run of the baseline prints the same losses, within what the gate allows."""
-    done, _ = here(at, at.path(DRAWN), AGAIN)
+    done, _ = here(at, AGAIN)
     if done is None or not write_curve(done.log, at.path("train/again.jsonl")):
         return True
     curves = [str(at.path(f"train/{name}.jsonl")) for name in ("baseline", "again")]
@@ -93,12 +77,9 @@ def repeats(at: StepContext) -> bool:
     return bool(at.load("train/again.json")["verdict"] == "pass")
 
 
-def compare_runs(at: StepContext, draws: Path | None = None) -> Outcome:
+def compare_runs(at: StepContext) -> Outcome:
     """The runs, and the verdict on their curves."""
-    if draws is not None and not at.request.pair:  # a pair's rehearsal noted its own already
-        draws.parent.mkdir(parents=True, exist_ok=True)
-        draws.write_text("", encoding="utf-8")
-    base, of = here(at, draws)
+    base, of = here(at)
     if base is None:
         return Outcome(
             "train",
@@ -107,7 +88,7 @@ def compare_runs(at: StepContext, draws: Path | None = None) -> Outcome:
             {"losses": [0, 0], "baseline": None},
             verdict="inconclusive",
         )
-    chip = there(at, draws)
+    chip = there(at)
     if chip.code != 0:
         what = Text("the run on the chip ended with {code}", code=chip.code)
         raise StepFailed(what, chip.tail())
@@ -205,23 +186,20 @@ def nothing(counts: list[int]) -> str:
     return f"only {'the chip' if counts[1] else 'the baseline'}'s run printed losses"
 
 
-def here(
-    at: StepContext, draws: Path | None = None, log: str = BASE
-) -> tuple[CompletedCommand | None, str]:
-    """The run of the original on this machine."""
+def here(at: StepContext, log: str = BASE) -> tuple[CompletedCommand | None, str]:
+    """The run of the original on this machine. Where its time says nothing, that of the baseline:
+    it drew the same numbers."""
     found = at.before.get("baseline")
     if found is None or found.figures.get("of") is None:
         return None, "there is no baseline but the rewritten program itself"
-    device = "GPU" if at.gpu_here else "CPU"
     stand_ins = baseline.stood_in(at)
-    at.path("train").mkdir(parents=True, exist_ok=True)
     entry = at.request.train or baseline.entry_of(at.request)
-    if at.request.pair and stand_ins and log == BASE and not at.request.train:
-        shutil.copyfile(at.path(baseline.LOG), at.path(BASE))  # it drew the same numbers
-        done = CompletedCommand("", 0, at.path(BASE))
+    known = found.figures.get("log")
+    if known and log == BASE and not (at.request.train or at.gpu_here or at.chip_here):
+        done = reuse(at, known, log)
     else:
-        done = at.plain(log, entry, baseline.original_folder(at), draws, stand_ins)
-    of = Text("the original on this machine's {device}", device=device)
+        done = at.plain(log, entry, baseline.original_folder(at), at.path(DRAWN), stand_ins)
+    of = Text("the original on this machine's {device}", device="GPU" if at.gpu_here else "CPU")
     if stand_ins:
         of = Text.of("the original on cpu, by stand-ins for its GPU")
     if done.code == 0:
@@ -230,16 +208,20 @@ def here(
     return None, Text(text, code=done.code)
 
 
-def there(at: StepContext, draws: Path | None = None) -> CompletedCommand:
+def there(at: StepContext) -> CompletedCommand:
     """The run on the chip. What was rehearsed already is not rehearsed twice: its time says
     nothing, and its losses are there."""
-    rehearsed = at.path(rehearse.LOG)
-    other = draws is not None and not at.request.pair
-    if not (at.chip_here or at.request.train or other) and rehearsed.is_file():
-        shutil.copyfile(rehearsed, at.path(CHIP))
-        code = at.before["rehearse"].figures["exit_code"] if "rehearse" in at.before else 0
-        return CompletedCommand("", code, at.path(CHIP))
-    return at.joymigrate(CHIP, *words(at.request, at.chip_here), ok=range(256), draws=draws)
+    if at.before.get("rehearse") is not None and not (at.chip_here or at.request.train):
+        return reuse(at, rehearse.LOG, CHIP, int(at.before["rehearse"].figures["exit_code"]))
+    ask = words(at.request, at.chip_here)
+    return at.joymigrate(CHIP, *ask, ok=range(256), draws=at.path(DRAWN))
+
+
+def reuse(at: StepContext, known: str, log: str, code: int = 0) -> CompletedCommand:
+    """A run that an earlier step made, kept under the name of this one."""
+    at.path(log).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(at.path(known), at.path(log))
+    return CompletedCommand("", code, at.path(log))
 
 
 def write_speed(at: StepContext, base: CompletedCommand, chip: CompletedCommand) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from joymigrate.run.door import streams, typed
 from joymigrate.run.door.cards import cards
 from joymigrate.run.door.frames import Owner, asker
 from joymigrate.run.door.marks import HOST, memory
-from joymigrate.run.door.notes import notes
+from joymigrate.run.door.notes import StandIn, notes
 from joymigrate.run.door.table import properties, table
 
 
@@ -124,7 +124,7 @@ def live_answers() -> dict[str, Any]:
         more = {"warp_size": 32, "is_integrated": False, "is_multi_gpu_board": False, "uuid": ""}
         more |= {"max_threads_per_multi_processor": 2048, "gcnArchName": "", "L2_cache_size": 0}
         more |= {"shared_memory_per_block": 49152, "shared_memory_per_block_optin": 166912}
-        return types.SimpleNamespace(**shown, **more, major=major, minor=minor)
+        return Properties({**shown, **more, "major": major, "minor": minor})
 
     def free_and_total(device: Any = None) -> tuple[int, int]:
         total = model["total_memory"]
@@ -169,6 +169,16 @@ def live_answers() -> dict[str, Any]:
         "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
         "set_rng_state_all": lambda states: torch.set_rng_state(next(iter(states))),
     }
+
+
+class Properties(StandIn):
+    """What `torch.cuda.get_device_properties` gives."""
+
+    def __init__(self, shown: dict[str, Any]) -> None:
+        self.__dict__.update(shown)
+
+    def __repr__(self) -> str:
+        return f"_CudaDeviceProperties({', '.join(f'{k}={v!r}' for k, v in vars(self).items())})"
 
 
 class at_card:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from joymigrate.run.door import refusals
 from joymigrate.run.door.marks import HOST
 from joymigrate.run.door.settings import VISIBLE, DoorSettings
 
@@ -53,10 +54,8 @@ class Cards:
     def checked(self, card: int) -> int:
         """A card that is there; torch's own words otherwise."""
         count = self.count()
-        if count == 0:
-            raise RuntimeError("No CUDA GPUs are available")
         if card >= count:
-            raise RuntimeError(f"CUDA error: invalid device ordinal ({card} of {count})")
+            refusals.refuse_card(card, count)
         return card
 
     def named(self, value: Any) -> int:

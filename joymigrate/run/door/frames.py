@@ -6,11 +6,9 @@ import os
 import sys
 from enum import Enum
 from functools import cache
-from pathlib import Path
 from types import FrameType
 
-HOUSE = str(Path(__file__).parents[2]) + os.sep
-STANDARD = os.path.dirname(os.__file__) + os.sep
+from joymigrate.blame.program import HOUSE, STANDARD, package_of
 
 
 class Owner(Enum):
@@ -52,7 +50,7 @@ def line_of_program() -> str:
         file = frame.f_code.co_filename
         if owner_of(file) is Owner.PROGRAM and not file.startswith("<frozen"):
             at = f"{file}:{frame.f_lineno}"
-            if "-packages" not in file and not file.startswith(STANDARD):
+            if not package_of(file) and not file.startswith(STANDARD):
                 return at
             library = at if library == "?" else library
         frame = frame.f_back

@@ -47,9 +47,9 @@ class Mark:
         if card != HOST:
             memory.take(card, size)
 
-    def __del__(self) -> None:
-        if self.card != HOST:
-            memory.now[self.card] -= self.size
+    def __del__(self, held: Counter[int] = memory.now) -> None:
+        if self.card != HOST:  # also as Python ends, when the names of this file are gone
+            held[self.card] -= self.size
 
 
 ON_HOST = Mark(HOST, 0)

@@ -11,6 +11,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext, _device_constructors
 
+from joymigrate.blame.program import is_fault
+from joymigrate.blame.watch import frames_of
+from joymigrate.run.door import refusals
 from joymigrate.run.door.cards import cards
 from joymigrate.run.door.frames import Owner, owner_of
 from joymigrate.run.door.marks import (
@@ -60,7 +63,13 @@ class Door(TorchFunctionMode):
         if func is torch.device:
             return func(*map(name_number, args[:1]), *args[1:], **kwargs)
         own = SPECIAL.get(func)
-        return own(func, owner, args, kwargs) if own else self.call(func, args, kwargs)
+        try:
+            return own(func, owner, args, kwargs) if own else self.call(func, args, kwargs)
+        except TypeError as error:  # operators of torch's take it for an operand of another kind
+            file, _, _, text = frames_of(error)[-1]
+            if not is_fault(file, text):
+                raise
+            raise RuntimeError(f"stand-in: {error}") from error
 
     def call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """A call that computes something."""
@@ -184,10 +193,7 @@ def refuse_mixed(args: Any, kwargs: dict[str, Any]) -> None:
             places.setdefault(card)
     if len(places) > 1:
         names = ["cpu" if p == HOST else f"{cards.word}:{p}" for p in sorted(places, reverse=True)]
-        raise RuntimeError(
-            "Expected all tensors to be on the same device, but found at least two devices, "
-            f"{' and '.join(names)}!"
-        )
+        refusals.refuse_two_devices(names)
 
 
 def compute(func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -324,10 +330,7 @@ def type_as(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
 def to_numpy(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
     card = card_of(args[0])
     if card != HOST and owner is Owner.PROGRAM:
-        raise TypeError(
-            f"can't convert {cards.word}:{card} device type tensor to numpy. "
-            "Use Tensor.cpu() to copy the tensor to host memory first."
-        )
+        refusals.refuse_numpy(f"{cards.word}:{card}")
     return func(*args, **kwargs)
 
 

@@ -69,6 +69,14 @@ class Notes:
 notes = Notes()
 
 
+class StandIn:
+    """An object that the program gets in place of a card's own. What it lacks is our fault, and is
+    said so: no program is blamed for it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{type(self).__name__}.{name} has no stand-in here")
+
+
 def read_notes(folder: Path) -> dict[str, Any]:
     """What all processes left, added up."""
     return add(json.loads(path.read_bytes()) for path in sorted(folder.glob("door-*.json")))

@@ -1,0 +1,90 @@
+"""Whose an error is that a program meets behind the door: never the program's where ours broke."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from joymigrate.blame.judge import judge  # noqa: E402
+from joymigrate.blame.program import Program  # noqa: E402
+from joymigrate.blame.raised import from_document  # noqa: E402
+from joymigrate.blame.stop import Evidence, Owner, Stop  # noqa: E402
+from joymigrate.blame.watch import describe_chain  # noqa: E402
+from joymigrate.run.door import mode, notes, streams  # noqa: E402
+from joymigrate.run.door.answers import Properties  # noqa: E402
+
+EVERY = """
+import torch
+x = torch.ones(2, 2, device="cuda")
+y = torch.ones(2, 2).to("cuda").cuda().type(torch.FloatTensor).type_as(x)
+z = (x + y) @ x
+torch.max(z, 0)
+z.cpu().numpy()
+torch.nn.Linear(2, 2).to(0)
+"""
+# What mode.py calls by name: each is taken away once.
+PARTS = (
+    "translate", "compute", "settle", "tensors_in", "find_card", "card_of", "mark", "holder",
+    "move", "put", "name_number", "refuse_mixed", "table", "notes", "owner_of", "cards",
+)  # fmt: skip
+
+
+def stop_of(text: str, folder: Path) -> Stop | None:
+    """Why a program stops that runs behind the door; None where it ends well."""
+    file = folder / "train.py"
+    file.write_text(text)
+    try:
+        with mode.Door():
+            exec(compile(text, str(file), "exec"), {"properties": Properties({"name": "A100"}),
+                                                    "event": streams.Event()})  # fmt: skip
+    except Exception as error:
+        chain = from_document(list(describe_chain(error)))
+        return judge(Evidence(Program(folder), chain, on_chip=False))
+    return None
+
+
+def test_the_program_that_uses_every_part_ends_well(tmp_path: Path) -> None:
+    assert stop_of(EVERY, tmp_path) is None
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_broken_part_of_the_door_is_not_put_on_the_program(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mode, part, None)
+    stop = stop_of(EVERY, tmp_path)
+    assert stop is not None
+    assert stop.whose is Owner.SIMULATION, stop
+
+
+@pytest.mark.parametrize("text", ["properties.l3_size", "event.external", "event.ipc_handle()"])
+def test_what_a_stand_in_lacks_is_not_put_on_the_program(text: str, tmp_path: Path) -> None:
+    stop = stop_of(text, tmp_path)
+    assert stop is not None
+    assert stop.whose is Owner.SIMULATION, stop
+
+
+def test_a_stand_in_can_be_asked_for_what_it_lacks() -> None:
+    assert not hasattr(Properties({}), "l3_size")
+    assert issubclass(streams.Stream, notes.StandIn)
+
+
+@pytest.mark.parametrize(
+    ("line", "whose"),
+    [
+        ('torch.ones(2, device="cuda") + torch.ones(2)', Owner.PROGRAM),
+        ('torch.ones(2, device="cuda").numpy()', Owner.PROGRAM),
+        ('torch.ones(2, 3, device="cuda") @ torch.ones(2, 3, device="cuda")', Owner.PROGRAM),
+        ('torch.ones(2, device="cuda").sum(dims=0)', Owner.PROGRAM),
+        ('torch.ones(2, device="cuda").add("1")', Owner.PROGRAM),
+        ('torch.nn.functional.cross_entropy(torch.ones(2, device="cuda"))', Owner.PROGRAM),
+        ("torch.ones(2).cuda(7)", Owner.ENVIRONMENT),
+    ],
+)
+def test_what_a_card_would_refuse_too_is_not_ours(line: str, whose: Owner, tmp_path: Path) -> None:
+    stop = stop_of(f"import torch\n{line}\n", tmp_path)
+    assert stop is not None
+    assert (stop.whose, stop.line) == (whose, "train.py:2"), stop
