@@ -6,7 +6,6 @@ copies that only move bytes, autograd formulas, autocast lists, streams, process
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +19,7 @@ from joymigrate.run.rehearse.engine import Engine
 from joymigrate.run.rehearse.limits import Limits
 from joymigrate.run.rehearse.operator import Operator, describe
 from joymigrate.run.rehearse.record import Record, open_record
+from joymigrate.run.rehearse.refs.declaration import Reference, arguments_of
 from joymigrate.run.rehearse.settings import Settings
 from joymigrate.run.rehearse.shim import Shim
 from joymigrate.run.rehearse.signatures import Signatures
@@ -109,7 +109,7 @@ def install_kernels(
         if name in BUILT_IN:
             dispatcher.put(name, engine.kernel(operator, BUILT_IN[name], "reference"))
         elif name in references:
-            compute = on_cpu(fit_release(overload, references[name].function))
+            compute = on_cpu(fit_release(overload, references[name]))
             operator.random |= "dropout" in name or "fusion_attention" in name
             dispatcher.put(name, engine.kernel(operator, compute, "reference"))
         elif namespace == "aten" and name in computable:
@@ -181,20 +181,20 @@ def load_references() -> dict[str, Any]:
     return found
 
 
-def fit_release(overload: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+def fit_release(overload: Any, reference: Reference) -> Callable[..., Any]:
     """A reference, written for the newest declaration, as this release declares the operator.
 
     Arguments go by name where their order differs. Results that the release does not have are left.
     """
     wanted = [argument.name for argument in overload._schema.arguments]
-    known = list(inspect.signature(function).parameters)
+    known = list(arguments_of(reference.name))
     results = len(overload._schema.returns)
     by_name = known[: len(wanted)] != wanted and set(wanted) <= set(known)
 
     def fit(*args: Any, **kwargs: Any) -> Any:
         if by_name:
             args, kwargs = (), {**dict(zip(wanted, args, strict=False)), **kwargs}
-        made = function(*args, **kwargs)
+        made = reference.function(*args, **kwargs)
         if isinstance(made, tuple) and len(made) > results:
             return made[:results] if results > 1 else made[0]
         return made

@@ -264,23 +264,23 @@ class Limits:
         families = self.relations.get(kernel, ())
         first = self.named(kernel, given, (), floats)
         refusal = self.refused_by(kernel, given, first)
-        kinds = {OF_DTYPES} if self.knows_dtypes(kernel, first) else set()
+        kinds = frozenset({OF_DTYPES} if self.knows_dtypes(kernel, first) else ())
         if any(one.most for one in self.answers.get(kernel, ())):
-            kinds.add(RANK)
+            kinds |= {RANK}
         if refusal is not None:
-            return frozenset(kinds), refusal
+            return kinds, refusal
         unsized = not floats and any(isinstance(one, Tensors) for one in given)
         if unsized:  # of a list a real call tells the dtype of its first tensor alone
             given = [None if isinstance(one, Tensors) else one for one in given]
         flat = tuple(flat_tensors(given))
         deep = self.too_deep(kernel, max((one.rank for one in flat), default=0))
         if deep is not None:
-            return frozenset(kinds), deep
+            return kinds, deep
         call = self.named(kernel, given, families, floats) or {ALL: flat}
         compared, broken = judge(kernel, families, call)
         if broken is None:  # what holds of every kernel refuses, and never says that it compared
             broken = compare(kernel, self.relations.get(ANY, ()), call)[1]
-        return kinds | compared - ({SHAPES} if unsized else set()), broken
+        return (kinds | compared) - ({SHAPES} if unsized else set()), broken
 
     def named(
         self, kernel: str, given: Sequence[Any], families: Sequence[Family], floats: bool
@@ -318,14 +318,14 @@ class Limits:
             return None
         answers = {one.parameter: one for one in self.answers.get(kernel, ())}
         documents = {one.name: one for one in self.parameters.get(kernel, ())}
-        given = {name: dtype for name, one in call.items() if (dtype := dtype_of(one))}
-        for name, dtype in given.items():
+        dtypes = {name: dtype for name, one in call.items() if (dtype := dtype_of(one))}
+        for name, dtype in dtypes.items():
             one = answers.get(name)
             if one is None or dtype not in one.refuses:
                 continue
             if one.takes or not self.documented(kernel, one, dtype):
                 return Refusal(kernel, name, dtype, tuple(sorted(one.takes)), one.source)
-        for name, dtype in given.items():
+        for name, dtype in dtypes.items():
             document = documents.get(name)
             if document is None or not document.dtypes or dtype in document.dtypes:
                 continue

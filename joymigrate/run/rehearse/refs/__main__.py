@@ -6,7 +6,6 @@ Prints a markdown table, which is also a page of the documentation.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from joymigrate.run.rehearse.refs import list_references, signatures
 
@@ -89,7 +88,7 @@ def table() -> str:
     covered = [name for name in names if name in references]
     rows = ["| operator | source of its semantics |", "|---|---|"]
     for name in covered:
-        home = Path(references[name].function.__code__.co_filename).name
+        home = references[name].function.__module__.rpartition(".")[2] + ".py"
         rows.append(f"| `{name}` | `{home}`: {references[name].source} |")
     missing = ["| operator | why |", "|---|---|"]
     missing += [f"| `{n}` | {reason_of(n)} |" for n in names if n not in references]

@@ -25,17 +25,17 @@ def swiglu_of(x: Tensor, dim: int) -> Tensor:
 
 
 @reference("npu_gelu", source=DOCS.format("npu_gelu"))
-def npu_gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
+def npu_gelu(x: Tensor, approximate: str) -> Tensor:
     return F.gelu(working(x), approximate=approximate).to(x.dtype)
 
 
 @reference("npu_gelu_backward", source=DOCS.format("npu_gelu"))
-def npu_gelu_backward(grad_output: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
+def npu_gelu_backward(grad_output: Tensor, x: Tensor, approximate: str) -> Tensor:
     return _one(vjp(lambda a: F.gelu(a, approximate=approximate), (x,), grad_output))
 
 
 @reference("npu_gelu_mul", source=DOCS.format("npu_gelu_mul"))
-def npu_gelu_mul(x: Tensor, *, approximate: str = "none") -> Tensor:
+def npu_gelu_mul(x: Tensor, approximate: str) -> Tensor:
     first, second = working(x).chunk(2, -1)
     return (F.gelu(first, approximate=approximate) * second).to(x.dtype)
 
@@ -61,7 +61,7 @@ def npu_silu_(x: Tensor) -> Tensor:
 
 
 @reference("npu_silu_backward", source="op-plugin derivatives.yaml, npu_silu")
-def npu_silu_backward(grad_output: Tensor, x0: Tensor, x1: Tensor) -> Tensor:
+def npu_silu_backward(grad_output: Tensor, x0: Tensor) -> Tensor:
     """`x0` is the input, `x1` the result of the forward operator."""
     return _one(vjp(F.silu, (x0,), grad_output))
 
@@ -77,13 +77,13 @@ def npu_mish_backward(grad: Tensor, x: Tensor) -> Tensor:
 
 
 @reference("npu_swiglu", source=BETA.format("npu_swiglu"))
-def npu_swiglu(x: Tensor, dim: int = -1) -> Tensor:
+def npu_swiglu(x: Tensor, dim: int) -> Tensor:
     """silu(first half) · second half."""
     return swiglu_of(x, dim).to(x.dtype)
 
 
 @reference("npu_swiglu_backward", source=BETA.format("npu_swiglu"))
-def npu_swiglu_backward(grad_output: Tensor, x: Tensor, dim: int = -1) -> Tensor:
+def npu_swiglu_backward(grad_output: Tensor, x: Tensor, dim: int) -> Tensor:
     return _one(vjp(lambda a: swiglu_of(a, dim), (x,), grad_output))
 
 
@@ -98,13 +98,12 @@ def clipped_swiglu_of(
 @reference("npu_clipped_swiglu", source=DOCS.format("npu_clipped_swiglu"))
 def npu_clipped_swiglu(
     x: Tensor,
-    *,
-    group_index: Tensor | None = None,
-    dim: int = -1,
-    alpha: float = 1.702,
-    limit: float = 7.0,
-    bias: float = 1.0,
-    interleaved: bool = True,
+    group_index: Tensor | None,
+    dim: int,
+    alpha: float,
+    limit: float,
+    bias: float,
+    interleaved: bool,
 ) -> Tensor:
     """Rows behind the groups' tokens are not computed (zero here)."""
     axis = dim % x.dim()
@@ -131,9 +130,7 @@ def _geglu_parts(x: Tensor, dim: int, activate_left: bool) -> tuple[Tensor, Tens
 
 
 @reference("npu_geglu", source="torch_npu _op_plugin_docs.py npu_geglu; aclnnGeGluV3")
-def npu_geglu(
-    x: Tensor, dim: int = -1, approximate: int = 1, activate_left: bool = False
-) -> tuple[Tensor, Tensor]:
+def npu_geglu(x: Tensor, dim: int, approximate: int, activate_left: bool) -> tuple[Tensor, Tensor]:
     """linear · gelu(gate), and gelu(gate) for the backward operator."""
     linear, gate = _geglu_parts(working(x), dim, activate_left)
     activated = F.gelu(gate, approximate=TANH_OR_ERF[approximate])
@@ -142,12 +139,7 @@ def npu_geglu(
 
 @reference("npu_geglu_grad", source="torch_npu _op_plugin_docs.py npu_geglu")
 def npu_geglu_grad(
-    grad_output: Tensor,
-    x: Tensor,
-    gelu: Tensor,
-    dim: int = -1,
-    approximate: int = 1,
-    activate_left: bool = False,
+    grad_output: Tensor, x: Tensor, dim: int, approximate: int, activate_left: bool
 ) -> Tensor:
     def forward(a: Tensor) -> Tensor:
         linear, gate = _geglu_parts(a, dim, activate_left)

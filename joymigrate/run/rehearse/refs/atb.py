@@ -45,7 +45,7 @@ def _npu_quant_rms_norm(
     scale: Tensor,
     offset: Tensor,
     output: Tensor,
-    eps: float = 1e-05,
+    eps: float,
 ) -> None:
     """output = int8(round((rms norm + beta)·(1 / scale) + offset))."""
     normal = rms_of(x, gamma.reshape(-1), eps)[0] + working(beta).reshape(-1)
@@ -75,7 +75,7 @@ def _npu_rotary_embedding(
 
 
 @reference("atb::_npu_group_topk", source=SOURCE.format("GroupTopkAtb.cpp"))
-def _npu_group_topk(x: Tensor, k: int = 0, group_num: int = 1, n: int = 1) -> None:
+def _npu_group_topk(x: Tensor, k: int, group_num: int, n: int) -> None:
     """Keeps the k groups with the largest sum of their n best scores; zeroes the others."""
     groups = working(x).reshape(len(x), group_num, -1)
     best = groups.topk(n, -1).values.sum(-1)
@@ -158,8 +158,7 @@ def _npu_flash_attention_v3(
     scale_value: float,
     num_heads: int,
     num_kv_heads: int,
-    *,
-    mask_type: int | None = 3,
+    mask_type: int | None,
     out: Tensor,
 ) -> None:
     """mask_type 3: the mask is a compressed causal constant."""
@@ -195,8 +194,6 @@ def _npu_flash_attention_unpad_v2(
     scale_value: float,
     num_heads: int,
     num_kv_heads: int,
-    *,
-    kernel_type: int | None = 0,
     out: Tensor,
 ) -> None:
     heads = num_heads, num_kv_heads
@@ -208,14 +205,11 @@ def _npu_paged_attention(
     query: Tensor,
     key_cache: Tensor,
     value_cache: Tensor,
-    num_kv_heads: int,
     num_heads: int,
     scale_value: float,
     block_table: Tensor,
     context_lens: Tensor,
     out: Tensor,
-    *,
-    workspace: Maybe = None,
 ) -> None:
     """One query token per sequence over ND caches [blocks, size, N, D]."""
     _attend_paged(
@@ -227,7 +221,6 @@ def _npu_paged_attention(
 def _npu_paged_attention_mla(
     query: Tensor,
     key_cache: Tensor,
-    num_kv_heads: int,
     num_heads: int,
     scale_value: float,
     block_table: Tensor,
@@ -291,9 +284,7 @@ def _npu_paged_attention_splitfuse(
     value_cache: Tensor,
     block_table: Tensor,
     context_lens: Tensor,
-    mask: Tensor,
     seq_len: Tensor,
-    num_kv_heads: int,
     num_heads: int,
     scale_value: float,
     out: Tensor,
@@ -311,13 +302,10 @@ def _npu_paged_attention_splitfuse_v2(
     value_cache: Tensor,
     block_table: Tensor,
     context_lens: Tensor,
-    mask: Tensor,
     seq_len: Tensor,
-    num_kv_heads: int,
     num_heads: int,
     scale_value: float,
-    *,
-    mask_type: int | None = 5,
+    mask_type: int | None,
     out: Tensor,
 ) -> None:
     if mask_type not in CAUSAL_MASKS:
@@ -332,10 +320,8 @@ def _npu_flash_attention_qlens(
     key_cache: Tensor,
     value_cache: Tensor,
     block_table: Tensor,
-    mask: Tensor,
     seq_len: Tensor,
     context_lens: Tensor,
-    num_kv_heads: int,
     num_heads: int,
     scale_value: float,
     out: Tensor,

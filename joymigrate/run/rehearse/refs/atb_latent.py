@@ -10,7 +10,7 @@ from torch import Tensor
 
 from joymigrate.run.rehearse.refs.atb import SOURCE, _attend_paged, _heads, _pack, _splitfuse
 from joymigrate.run.rehearse.refs.attention_core import UNLIMITED, attend, outside_band
-from joymigrate.run.rehearse.refs.declaration import as_declared, reference
+from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.kv_cache import npu_paged_cache_load, read_sequence
@@ -30,14 +30,11 @@ def _npu_flash_attention_v2(
     key: Tensor,
     value: Tensor,
     seq_len: Sequence[int],
-    *,
-    mask: Maybe = None,
-    slopes: Maybe = None,
-    kernel_type: int = 0,
-    mask_type: int = ALIBI,
-    scale_value: float = 1,
-    num_heads: int = 0,
-    num_kv_heads: int = 0,
+    mask: Maybe,
+    mask_type: int,
+    scale_value: float,
+    num_heads: int,
+    num_kv_heads: int,
     out: Tensor,
 ) -> Tensor:
     """mask_type 1 hides what is not zero; 2 adds the mask [(batch,) heads, S, S] to the scores."""
@@ -71,14 +68,11 @@ def _npu_paged_attention_v2(
     key_cache: Tensor,
     block_table: Tensor,
     context_lens: Sequence[int],
-    *,
-    value_cache: Maybe = None,
-    mask: Maybe = None,
-    num_kv_heads: int = 0,
-    num_heads: int = 0,
-    scale_value: float = 1.0,
-    mask_type: int = NO_MASK,
-    workspace: Maybe = None,
+    value_cache: Maybe,
+    mask: Maybe,
+    num_heads: int,
+    scale_value: float,
+    mask_type: int,
     out: Tensor,
 ) -> Tensor:
     """One query token per sequence; mask_type 2 adds a mask [batch, heads, 1, S]."""
@@ -106,13 +100,11 @@ def _npu_paged_attention_quant(
     query: Tensor,
     key_cache: Tensor,
     value_cache: Tensor,
-    num_kv_heads: int,
     num_heads: int,
     scale_value: float,
     block_table: Tensor,
     context_lens: Tensor,
     quant_type: int,
-    outdata_type: int,
     k_descale: Tensor,
     v_descale: Tensor,
     out: Tensor,
@@ -139,16 +131,11 @@ def _npu_flash_attention_prefix_v2(
     key_cache: Tensor,
     value_cache: Tensor,
     block_table: Tensor,
-    mask: Tensor,
     seq_len: Sequence[int],
     context_lens: Sequence[int],
-    *,
-    slopes: Maybe = None,
-    kernel_type: int = 1,
-    mask_type: int = CAUSAL,
-    num_kv_heads: int = 0,
-    num_heads: int = 0,
-    scale_value: float = 1,
+    mask_type: int,
+    num_heads: int,
+    scale_value: float,
     out: Tensor,
 ) -> Tensor:
     """Queries behind a prefix in a paged cache; the mask is a compressed causal constant."""
@@ -173,11 +160,7 @@ def npu_self_attention_prefix_encoder(
     kv_seqlen: Sequence[int],
     q_headnum: int,
     qk_scale: float,
-    kv_headnum: int,
-    *,
-    mask: Maybe = None,
-    slopes: Maybe = None,
-    mask_type: str | None = None,
+    mask_type: str | None,
 ) -> Tensor:
     """The same, by the names of its masks; key and value are paged."""
     if mask_type not in (None, "mask_type_causal_mask", "mask_type_norm_compress"):
@@ -239,17 +222,14 @@ def npu_multi_head_latent_attention(
     k_rope: Tensor,
     block_tables: Tensor,
     context_lens: Sequence[int],
-    q_headnum: int,
     qk_scale: float,
-    kv_headnum: int,
-    *,
-    mask: Maybe = None,
-    qseqlen: Sequence[int] | None = None,
-    qk_descale: Maybe = None,
-    pv_descale: Maybe = None,
-    mask_type: str | None = None,
-    calc_type: str | None = None,
-    cache_mode: str | None = None,
+    mask: Maybe,
+    qseqlen: Sequence[int] | None,
+    qk_descale: Maybe,
+    pv_descale: Maybe,
+    mask_type: str | None,
+    calc_type: str | None,
+    cache_mode: str | None,
 ) -> Tensor:
     caches = q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, qk_scale, mask, qseqlen
     quantised = qk_descale is not None or pv_descale is not None
@@ -267,19 +247,14 @@ def npu_multi_head_latent_attention_lse(
     k_rope: Tensor,
     block_tables: Tensor,
     context_lens: Sequence[int],
-    q_headnum: int,
     qk_scale: float,
-    kv_headnum: int,
-    return_lse: bool,
-    *,
-    mask: Maybe = None,
-    qseqlen: Sequence[int] | None = None,
-    qk_descale: Maybe = None,
-    pv_descale: Maybe = None,
-    mask_type: str | None = None,
-    calc_type: str | None = None,
-    cache_mode: str | None = None,
-    workspace: Maybe = None,
+    mask: Maybe,
+    qseqlen: Sequence[int] | None,
+    qk_descale: Maybe,
+    pv_descale: Maybe,
+    mask_type: str | None,
+    calc_type: str | None,
+    cache_mode: str | None,
 ) -> tuple[Tensor, Tensor]:
     """Also the log-sum-exp [T, N, 1] in the query's dtype."""
     caches = q_nope, q_rope, ctkv, k_rope, block_tables, context_lens, qk_scale, mask, qseqlen
@@ -331,18 +306,12 @@ def npu_ring_mla(
     k_nope: Tensor,
     k_rope: Tensor,
     value: Tensor,
-    mask: Tensor,
     seqlen: Tensor,
-    head_num: int,
-    kv_head_num: int,
-    *,
-    pre_out: Maybe = None,
-    prev_lse: Maybe = None,
-    qk_scale: float = 1,
-    kernel_type: str | None = None,
-    mask_type: str | None = None,
-    input_layout: str | None = None,
-    calc_type: str | None = None,
+    pre_out: Maybe,
+    prev_lse: Maybe,
+    qk_scale: float,
+    mask_type: str | None,
+    calc_type: str | None,
 ) -> tuple[Tensor, Tensor]:
     """One part of a ring: `calc_type_default` goes on from pre_out and prev_lse."""
     before = (pre_out, prev_lse) if calc_type == "calc_type_default" else (None, None)
@@ -386,17 +355,16 @@ def route(
 def npu_fused_add_topk_div(
     x: Tensor,
     add_num: Tensor,
-    *,
-    mapping_num: Maybe = None,
-    mapping_table: Maybe = None,
-    activation_type: str | None = None,
-    group_num: int = 1,
-    group_topk: int = 1,
-    n: int = 1,
-    k: int = 1,
-    is_norm: bool = True,
-    scale: float = 1,
-    enable_expert_mapping: bool = False,
+    mapping_num: Maybe,
+    mapping_table: Maybe,
+    activation_type: str | None,
+    group_num: int,
+    group_topk: int,
+    n: int,
+    k: int,
+    is_norm: bool,
+    scale: float,
+    enable_expert_mapping: bool,
 ) -> tuple[Tensor, Tensor]:
     """With a mapping, experts become the physical ones that the token's number chooses among."""
     if activation_type not in (None, "activation_sigmoid"):
@@ -422,10 +390,9 @@ def declare(name: str, function: Callable[..., Any], targets: tuple[str, ...]) -
     """The form that writes its results into given tensors."""
 
     @reference(name, source="the semantics are those of the functional form")
-    @as_declared(name)
-    def written(*args: Any, **kwargs: Any) -> Any:
-        outputs = [kwargs.pop(target) for target in targets]
-        found = function(*args, **kwargs)
+    def written(**given: Any) -> Any:
+        outputs = [given.pop(target) for target in targets]
+        found = function(**given)
         values = [found] if isinstance(found, Tensor) else list(found)
         for output, value in zip(outputs, values, strict=True):
             if output.numel():  # an output that is not asked for is empty

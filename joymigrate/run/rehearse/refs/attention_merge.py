@@ -48,10 +48,9 @@ def npu_ring_attention_update(
     cur_attn_out: Tensor,
     cur_softmax_max: Tensor,
     cur_softmax_sum: Tensor,
-    *,
-    actual_seq_qlen: Tensor | None = None,
-    input_layout: str = "SBH",
-    input_softmax_layout: str = "",
+    actual_seq_qlen: Tensor | None,
+    input_layout: str,
+    input_softmax_layout: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Two attentions of the same queries over different keys, as one."""
     maximum = torch.maximum(prev_softmax_max, cur_softmax_max)

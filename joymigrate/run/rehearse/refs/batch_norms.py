@@ -31,9 +31,7 @@ def batch_norm_stats(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 
 @reference("aten::batch_norm_elemt", source=SOURCE)
-def batch_norm_elemt(
-    x: Tensor, weight: Maybe, bias: Maybe, mean: Tensor, invstd: Tensor, eps: float
-) -> Tensor:
+def batch_norm_elemt(x: Tensor, weight: Maybe, bias: Maybe, mean: Tensor, invstd: Tensor) -> Tensor:
     found = (working(x) - _spread(mean, x)) * _spread(invstd, x)
     if weight is not None:
         found = found * _spread(weight, x)
@@ -44,14 +42,7 @@ def batch_norm_elemt(
 
 @reference("aten::batch_norm_elemt.out", source=SOURCE)
 def batch_norm_elemt_out(
-    x: Tensor,
-    weight: Maybe,
-    bias: Maybe,
-    mean: Tensor,
-    invstd: Tensor,
-    eps: float,
-    *,
-    out: Tensor,
+    x: Tensor, weight: Maybe, bias: Maybe, mean: Tensor, invstd: Tensor, eps: float, out: Tensor
 ) -> Tensor:
     return into(out, batch_norm_elemt(x, weight, bias, mean, invstd, eps))
 
@@ -124,7 +115,6 @@ def gather_statistics(
 
 @reference("aten::batch_norm_gather_stats_with_counts", source=SOURCE)
 def batch_norm_gather_stats_with_counts(
-    x: Tensor,
     mean: Tensor,
     invstd: Tensor,
     running_mean: Maybe,
@@ -137,7 +127,7 @@ def batch_norm_gather_stats_with_counts(
 
 
 @reference("batch_norm_reduce", source="op-plugin BatchNormReduceKernelNpuOpApi.cpp")
-def batch_norm_reduce(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def batch_norm_reduce(x: Tensor) -> tuple[Tensor, Tensor]:
     """Sum and sum of squares of every channel, float32."""
     wide, axes = working(x), _over_channels(x)
     return wide.sum(axes).float(), wide.square().sum(axes).float()
@@ -145,7 +135,6 @@ def batch_norm_reduce(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 @reference("batch_norm_gather_stats_update", source="op-plugin BatchNormGatherStatsUpdateKernelNpu")
 def batch_norm_gather_stats_update(
-    x: Tensor,
     mean: Tensor,
     invstd: Tensor,
     running_mean: Maybe,

@@ -158,14 +158,13 @@ def mx_dequantised(
 @reference("npu_dynamic_mx_quant", source=KERNEL.format("DynamicMxQuantV2"))
 def npu_dynamic_mx_quant(
     x: Tensor,
-    *,
-    axis: int = -1,
-    round_mode: str = "rint",
-    dst_type: int = 296,
-    block_size: int = 32,
-    scale_alg: int | None = 0,
-    dst_type_max: float = 0.0,
-    max_low_bound: float = 0.0,
+    axis: int,
+    round_mode: str,
+    dst_type: int,
+    block_size: int,
+    scale_alg: int | None,
+    dst_type_max: float,
+    max_low_bound: float,
 ) -> tuple[Tensor, Tensor]:
     """Elements and scales of x along one axis."""
     if max_low_bound:
@@ -186,12 +185,7 @@ def npu_dynamic_mx_quant(
     "npu_dynamic_mx_quant_with_dual_axis", source=KERNEL.format("DynamicMxQuantWithDualAxis")
 )
 def npu_dynamic_mx_quant_with_dual_axis(
-    x: Tensor,
-    *,
-    round_mode: str = "rint",
-    dst_type: int = 296,
-    scale_alg: int = 0,
-    dst_type_max: float | None = 0.0,
+    x: Tensor, round_mode: str, dst_type: int, scale_alg: int, dst_type_max: float | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Elements and scales along the last axis, then along the last but one."""
     found: list[Tensor] = []
@@ -210,12 +204,7 @@ def npu_dynamic_mx_quant_with_dual_axis(
 
 @reference("npu_anti_mx_quant", source=KERNEL.format("AntiMxQuant"))
 def npu_anti_mx_quant(
-    x: Tensor,
-    mxscale: Tensor,
-    *,
-    axis: int | None = -1,
-    dst_type: int | None = 15,
-    src_type: int | None = 292,
+    x: Tensor, mxscale: Tensor, axis: int | None, dst_type: int | None, src_type: int | None
 ) -> Tensor:
     """The numbers behind elements and scales, in bfloat16 unless told otherwise."""
     operator = "npu_anti_mx_quant"
@@ -229,12 +218,11 @@ def npu_anti_mx_quant(
 def npu_rms_norm_dynamic_mx_quant(
     x: Tensor,
     gamma: Tensor,
-    *,
-    beta: Maybe = None,
-    epsilon: float = 1e-06,
-    scale_alg: int = 0,
-    round_mode: str = "rint",
-    dst_type: int = 296,
+    beta: Maybe,
+    epsilon: float,
+    scale_alg: int,
+    round_mode: str,
+    dst_type: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Elements and scales of the norm (plus beta), and the reciprocal rms."""
     y, rstd = rms_of(x, gamma, epsilon)
@@ -253,12 +241,11 @@ def npu_add_rms_norm_dynamic_mx_quant(
     x1: Tensor,
     x2: Tensor,
     gamma: Tensor,
-    *,
-    beta: Maybe = None,
-    epsilon: float = 1e-06,
-    scale_alg: int = 0,
-    round_mode: str = "rint",
-    dst_type: int = 296,
+    beta: Maybe,
+    epsilon: float,
+    scale_alg: int,
+    round_mode: str,
+    dst_type: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Elements of the sum's norm, the sum, the scales, and the reciprocal rms."""
     total = working(x1) + working(x2)
@@ -284,20 +271,18 @@ def _clip_unit(x: Tensor, dim: int, limit: float, alpha: float, bias: float) -> 
 @reference("npu_swiglu_mx_quant", source=KERNEL.format("SwigluMxQuant"))
 def npu_swiglu_mx_quant(
     x: Tensor,
-    *,
-    group_index: Maybe = None,
-    activate_dim: int = -1,
-    activate_left: bool = False,
-    swiglu_mode: int = 0,
-    clamp_limit: float = 7.0,
-    glu_alpha: float = 1.702,
-    glu_bias: float = 1.0,
-    group_mode: int = 0,
-    axis: int = -1,
-    dst_type: int = 296,
-    round_mode: str = "rint",
-    scale_alg: int = 0,
-    max_dtype_value: float = 0,
+    group_index: Maybe,
+    activate_dim: int,
+    activate_left: bool,
+    swiglu_mode: int,
+    clamp_limit: float,
+    glu_alpha: float,
+    glu_bias: float,
+    axis: int,
+    dst_type: int,
+    round_mode: str,
+    scale_alg: int,
+    max_dtype_value: float,
 ) -> tuple[Tensor, Tensor]:
     """Elements and scales of the gated unit."""
     if group_index is not None:

@@ -76,15 +76,11 @@ def npu_block_sparse_attention(
     value: Tensor,
     block_sparse_mask: Tensor,
     block_shape: Sequence[int],
-    *,
-    q_input_layout: str = "TND",
-    kv_input_layout: str = "TND",
-    num_key_value_heads: int = 1,
-    scale_value: float = 0.0,
-    inner_precise: int = 1,
-    actual_seq_lengths: Lengths = None,
-    actual_seq_lengths_kv: Lengths = None,
-    softmax_lse_flag: int | None = 0,
+    q_input_layout: str,
+    kv_input_layout: str,
+    scale_value: float,
+    actual_seq_lengths: Lengths,
+    actual_seq_lengths_kv: Lengths,
 ) -> tuple[Tensor, Tensor]:
     """Where the mask [B, N, blocks of queries, blocks of keys] is 1; log-sum-exp always comes."""
     out, sums = block_sparse(
@@ -101,15 +97,12 @@ def npu_block_sparse_attention_backward(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_out: Tensor,
-    softmax_lse: Tensor,
     block_sparse_mask: Tensor,
     block_shape: Lengths,
     actual_seq_lengths: Lengths,
     actual_seq_lengths_kv: Lengths,
     q_input_layout: str,
     kv_input_layout: str,
-    num_key_value_heads: int,
     scale_value: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -151,9 +144,8 @@ def npu_fused_floyd_attention(
     value_ij: Tensor,
     key_jk: Tensor,
     value_jk: Tensor,
-    *,
-    atten_mask: Maybe = None,
-    scale_value: float = 1.0,
+    atten_mask: Maybe,
+    scale_value: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Row maxima and sums [B, H, N, M, 8], and the output; true in the mask hides."""
     keys, values = (working(key_ij), working(key_jk)), (working(value_ij), working(value_jk))
@@ -169,12 +161,8 @@ def npu_fused_floyd_attention_backward(
     value_ij: Tensor,
     key_jk: Tensor,
     value_jk: Tensor,
-    attention_out: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
-    *,
-    atten_mask: Maybe = None,
-    scale_value: float = 1.0,
+    atten_mask: Maybe,
+    scale_value: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of the query, and of keys and values to N and to M in turn."""
 

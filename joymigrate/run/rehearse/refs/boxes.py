@@ -41,12 +41,12 @@ def overlaps(boxes: Tensor, truths: Tensor, mode: int) -> Tensor:
 
 
 @reference("npu_iou", source=BETA.format("npu_iou"))
-def npu_iou(bboxes: Tensor, gtboxes: Tensor, mode: int = 0) -> Tensor:
+def npu_iou(bboxes: Tensor, gtboxes: Tensor, mode: int) -> Tensor:
     return overlaps(bboxes, gtboxes, mode).to(bboxes.dtype)
 
 
 @reference("npu_ptiou", source=BETA.format("npu_ptiou"))
-def npu_ptiou(bboxes: Tensor, gtboxes: Tensor, mode: int = 0) -> Tensor:
+def npu_ptiou(bboxes: Tensor, gtboxes: Tensor, mode: int) -> Tensor:
     return overlaps(bboxes, gtboxes, mode).to(bboxes.dtype)
 
 
@@ -57,7 +57,6 @@ def npu_nms_v4(
     max_output_size: float,
     iou_threshold: Tensor,
     scores_threshold: Tensor,
-    pad_to_max_output_size: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Chosen boxes by falling score, padded with zeros to the limit, and how many there are."""
     limit = int(max_output_size)
@@ -203,43 +202,27 @@ def _check_mode(operator: str, mode: int) -> None:
 
 
 @reference("npu_giou", source=BETA.format("npu_giou"))
-def npu_giou(
-    x: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0
-) -> Tensor:
+def npu_giou(x: Tensor, gtboxes: Tensor, trans: bool, is_cross: bool, mode: int) -> Tensor:
     _check_mode("npu_giou", mode)
     found = enhance_iou("giou", working(x), working(gtboxes), trans, is_cross)
     return (found if is_cross else found.T).to(x.dtype)
 
 
 @reference("npu_diou", source=BETA.format("npu_diou"))
-def npu_diou(
-    x: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0
-) -> Tensor:
+def npu_diou(x: Tensor, gtboxes: Tensor, trans: bool, is_cross: bool, mode: int) -> Tensor:
     _check_mode("npu_diou", mode)
     return enhance_iou("diou", working(x), working(gtboxes), trans, is_cross).to(x.dtype)
 
 
 @reference("npu_ciou", source=BETA.format("npu_ciou"))
-def npu_ciou(
-    x: Tensor,
-    gtboxes: Tensor,
-    trans: bool = False,
-    is_cross: bool = True,
-    mode: int = 0,
-    atan_sub_flag: bool = False,
-) -> Tensor:
+def npu_ciou(x: Tensor, gtboxes: Tensor, trans: bool, is_cross: bool, mode: int) -> Tensor:
     _check_mode("npu_ciou", mode)
     return enhance_iou("ciou", working(x), working(gtboxes), trans, is_cross).to(x.dtype)
 
 
 @reference("_npu_ciou", source=FORMULAS)
 def _npu_ciou(
-    x: Tensor,
-    gtboxes: Tensor,
-    trans: bool = False,
-    is_cross: bool = True,
-    mode: int = 0,
-    atan_sub_flag: bool = False,
+    x: Tensor, gtboxes: Tensor, trans: bool, is_cross: bool, mode: int
 ) -> tuple[Tensor, Tensor]:
     """The overlap, and the difference of the angles."""
     found = npu_ciou(x, gtboxes, trans, is_cross, mode)
@@ -249,12 +232,7 @@ def _npu_ciou(
 
 @reference("npu_giou_backward", source=FORMULAS)
 def npu_giou_backward(
-    grad: Tensor,
-    bboxes: Tensor,
-    gtboxes: Tensor,
-    trans: bool = False,
-    is_cross: bool = False,
-    mode: int = 0,
+    grad: Tensor, bboxes: Tensor, gtboxes: Tensor, trans: bool, is_cross: bool
 ) -> tuple[Tensor | None, ...]:
     wanted = grad if is_cross else grad.reshape(1, -1)
     return vjp(lambda a, b: enhance_iou("giou", a, b, trans, is_cross), (bboxes, gtboxes), wanted)
@@ -262,25 +240,14 @@ def npu_giou_backward(
 
 @reference("npu_diou_backward", source=FORMULAS)
 def npu_diou_backward(
-    grad: Tensor,
-    bboxes: Tensor,
-    gtboxes: Tensor,
-    trans: bool = False,
-    is_cross: bool = False,
-    mode: int = 0,
+    grad: Tensor, bboxes: Tensor, gtboxes: Tensor, trans: bool, is_cross: bool
 ) -> tuple[Tensor | None, ...]:
     return vjp(lambda a, b: enhance_iou("diou", a, b, trans, is_cross), (bboxes, gtboxes), grad)
 
 
 @reference("npu_ciou_backward", source=FORMULAS)
 def npu_ciou_backward(
-    grad: Tensor,
-    bboxes: Tensor,
-    gtboxes: Tensor,
-    atan_sub: Tensor | None,
-    trans: bool = False,
-    is_cross: bool = True,
-    mode: int = 0,
+    grad: Tensor, bboxes: Tensor, gtboxes: Tensor, trans: bool, is_cross: bool
 ) -> tuple[Tensor | None, ...]:
     return vjp(lambda a, b: enhance_iou("ciou", a, b, trans, is_cross), (bboxes, gtboxes), grad)
 
@@ -359,7 +326,7 @@ def npu_roi_alignbk(
     pooled_height: int,
     spatial_scale: float,
     sample_num: int,
-    roi_end_mode: int | None = None,
+    roi_end_mode: int | None,
 ) -> Tensor:
     """`self` is the gradient of the pooled regions."""
     regions = working(rois)

@@ -22,7 +22,7 @@ def _npu_dtype_cast_backward(grad: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @reference("npu_dtype_cast", source=SOURCE)
-def npu_dtype_cast(x: Tensor, dtype: int, input_dtype: int | None = None) -> Tensor:
+def npu_dtype_cast(x: Tensor, dtype: int, input_dtype: int | None) -> Tensor:
     """Cast; `input_dtype` says how x's bits are meant, here only as what they are."""
     if torch_dtype(input_dtype, x.dtype, "npu_dtype_cast") != x.dtype:
         raise Unsimulated("npu_dtype_cast", f"input_dtype {input_dtype}")
@@ -30,12 +30,7 @@ def npu_dtype_cast(x: Tensor, dtype: int, input_dtype: int | None = None) -> Ten
 
 
 @reference("npu_dtype_cast_backward", source=SOURCE)
-def npu_dtype_cast_backward(
-    grad: Tensor,
-    dtype: torch.dtype,
-    grad_dtype: int | None = None,
-    input_dtype: int | None = None,
-) -> Tensor:
+def npu_dtype_cast_backward(grad: Tensor, dtype: torch.dtype) -> Tensor:
     return grad.to(dtype)
 
 
@@ -45,7 +40,7 @@ def npu_dtype_cast_(x: Tensor, src: Tensor) -> Tensor:
 
 
 @reference("npu_view_copy", source="op-plugin ViewCopyKernelNpu.cpp")
-def npu_view_copy(x: Tensor, other: Tensor, non_blocking: bool) -> Tensor:
+def npu_view_copy(x: Tensor, other: Tensor) -> Tensor:
     return x.copy_(other)
 
 

@@ -21,11 +21,7 @@ def _add_products(given: Tensor, hidden: Tensor, b_in: Maybe, b_hid: Maybe) -> T
 
 @reference("aten::_thnn_fused_lstm_cell", source=SOURCE)
 def thnn_fused_lstm_cell(
-    input_gates: Tensor,
-    hidden_gates: Tensor,
-    cx: Tensor,
-    input_bias: Maybe = None,
-    hidden_bias: Maybe = None,
+    input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, input_bias: Maybe, hidden_bias: Maybe
 ) -> tuple[Tensor, Tensor, Tensor]:
     """h, c, and the activated gates [B, 4H] (i, f, g, o) for the backward operator."""
     i, f, g, o = _add_products(input_gates, hidden_gates, input_bias, hidden_bias).chunk(4, 1)
@@ -61,11 +57,7 @@ def thnn_fused_lstm_cell_backward_impl(
 
 @reference("aten::_thnn_fused_gru_cell", source=SOURCE)
 def thnn_fused_gru_cell(
-    input_gates: Tensor,
-    hidden_gates: Tensor,
-    hx: Tensor,
-    input_bias: Maybe = None,
-    hidden_bias: Maybe = None,
+    input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, input_bias: Maybe, hidden_bias: Maybe
 ) -> tuple[Tensor, Tensor]:
     """h, and (reset, update, new, h, hidden part of new) [B, 5H] for the backward operator."""
     given = working(input_gates) + (0 if input_bias is None else working(input_bias))

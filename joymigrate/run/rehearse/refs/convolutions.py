@@ -51,7 +51,6 @@ def npu_convolution_out(
     padding: Ints,
     dilation: Ints,
     groups: int,
-    *,
     out: Tensor,
 ) -> Tensor:
     return into(out, npu_convolution(x, weight, bias, stride, padding, dilation, groups))
@@ -66,7 +65,7 @@ def _bias_of(grad: Tensor) -> Tensor:
 )
 def npu_convolution_backward(
     x: Tensor,
-    grad: Tensor,
+    grad_output: Tensor,
     weight: Tensor,
     stride: Ints,
     padding: Ints,
@@ -77,8 +76,8 @@ def npu_convolution_backward(
     """Gradients of input, weight and bias."""
     found = vjp(
         lambda a, w, b: convolve(a, w, b, stride, padding, dilation, groups),
-        (x, weight, _bias_of(grad)),
-        grad,
+        (x, weight, _bias_of(grad_output)),
+        grad_output,
     )
     return mask_unasked(found, output_mask)
 
@@ -131,7 +130,7 @@ def npu_convolution_transpose(
 )
 def npu_convolution_transpose_backward(
     x: Tensor,
-    grad: Tensor,
+    grad_output: Tensor,
     weight: Tensor,
     padding: Ints,
     output_padding: Ints,
@@ -144,18 +143,17 @@ def npu_convolution_transpose_backward(
         lambda a, w, b: convolve_transposed(
             a, w, b, padding, output_padding, stride, dilation, groups
         ),
-        (x, weight, _bias_of(grad)),
-        grad,
+        (x, weight, _bias_of(grad_output)),
+        grad_output,
     )
     return mask_unasked(found, output_mask)
 
 
 @reference("slow_conv_transpose2d_backward", source="torch derivatives.yaml")
 def slow_conv_transpose2d_backward(
-    grad: Tensor,
+    grad_output: Tensor,
     x: Tensor,
     weight: Tensor,
-    kernel_size: Ints,
     stride: Ints,
     padding: Ints,
     output_padding: Ints,
@@ -163,67 +161,53 @@ def slow_conv_transpose2d_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Maybe, ...]:
     return npu_convolution_transpose_backward(
-        x, grad, weight, padding, output_padding, stride, dilation, 1, output_mask
+        x, grad_output, weight, padding, output_padding, stride, dilation, 1, output_mask
     )
 
 
 @reference("slow_conv_dilated2d_backward", source="torch derivatives.yaml")
 def slow_conv_dilated2d_backward(
-    grad: Tensor,
+    grad_output: Tensor,
     x: Tensor,
     weight: Tensor,
-    kernel_size: Ints,
     stride: Ints,
     padding: Ints,
     dilation: Ints,
     output_mask: Sequence[bool],
 ) -> tuple[Maybe, ...]:
-    return npu_convolution_backward(x, grad, weight, stride, padding, dilation, 1, output_mask)
+    return npu_convolution_backward(
+        x, grad_output, weight, stride, padding, dilation, 1, output_mask
+    )
 
 
 @reference("aten::_conv_depthwise2d", source="torch native_functions.yaml")
 def conv_depthwise2d(
-    x: Tensor,
-    weight: Tensor,
-    kernel_size: Ints,
-    bias: Maybe,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
+    x: Tensor, weight: Tensor, bias: Maybe, stride: Ints, padding: Ints, dilation: Ints
 ) -> Tensor:
     return npu_convolution(x, weight, bias, stride, padding, dilation, x.shape[1])
 
 
 @reference("aten::_conv_depthwise2d.out", source="torch native_functions.yaml")
 def conv_depthwise2d_out(
-    x: Tensor,
-    weight: Tensor,
-    kernel_size: Ints,
-    bias: Maybe,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    *,
-    out: Tensor,
+    x: Tensor, weight: Tensor, bias: Maybe, stride: Ints, padding: Ints, dilation: Ints, out: Tensor
 ) -> Tensor:
     return into(out, npu_convolution(x, weight, bias, stride, padding, dilation, x.shape[1]))
 
 
 @reference("_conv_depthwise2d_backward", source="torch derivatives.yaml")
 def conv_depthwise2d_backward(
-    grad: Tensor,
+    grad_output: Tensor,
     x: Tensor,
     weight: Tensor,
-    kernel_size: Ints,
     stride: Ints,
     padding: Ints,
     dilation: Ints,
     output_mask: Sequence[bool],
 ) -> tuple[Maybe, ...]:
     wanted = [*output_mask, False]
-    return npu_convolution_backward(x, grad, weight, stride, padding, dilation, x.shape[1], wanted)[
-        :2
-    ]
+    return npu_convolution_backward(
+        x, grad_output, weight, stride, padding, dilation, x.shape[1], wanted
+    )[:2]
 
 
 # ── deformable convolution ──────────────────────────────────────────────────────────────────────
@@ -275,10 +259,10 @@ def npu_deformable_conv2d(
     kernel_size: Ints,
     stride: Ints,
     padding: Ints,
-    dilation: Ints = (1, 1, 1, 1),
-    groups: int = 1,
-    deformable_groups: int = 1,
-    modulated: bool = True,
+    dilation: Ints,
+    groups: int,
+    deformable_groups: int,
+    modulated: bool,
 ) -> tuple[Tensor, Tensor]:
     """The convolution, and the moved input that the backward operator reads.
 
@@ -303,16 +287,15 @@ def npu_deformable_conv2d(
 def npu_deformable_conv2dbk(
     x: Tensor,
     grad_output: Tensor,
-    offset_out: Tensor,
     weight: Tensor,
     offset: Tensor,
     kernel_size: Ints,
     stride: Ints,
     padding: Ints,
-    dilation: Ints = (1, 1, 1, 1),
-    groups: int = 1,
-    deformable_groups: int = 1,
-    modulated: bool = True,
+    dilation: Ints,
+    groups: int,
+    deformable_groups: int,
+    modulated: bool,
 ) -> tuple[Maybe, ...]:
     """Gradients of input, weight, offset and bias."""
 
@@ -340,12 +323,12 @@ def causal(x: Tensor, weight: Tensor, mask: Maybe) -> Tensor:
     "npu_masked_causal_conv1d",
     source="op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-npu_masked_causal_conv1d.md",
 )
-def npu_masked_causal_conv1d(x: Tensor, weight: Tensor, *, mask: Maybe = None) -> Tensor:
+def npu_masked_causal_conv1d(x: Tensor, weight: Tensor, mask: Maybe) -> Tensor:
     return causal(working(x), working(weight), mask).to(x.dtype)
 
 
 @reference("npu_masked_causal_conv1d_backward", source=FORMULAS)
 def npu_masked_causal_conv1d_backward(
-    grad_output: Tensor, x: Tensor, weight: Tensor, *, mask: Maybe = None
+    grad_output: Tensor, x: Tensor, weight: Tensor, mask: Maybe
 ) -> tuple[Maybe, ...]:
     return vjp(lambda a, w: causal(a, w, mask), (x, weight), grad_output)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from importlib import resources
 from typing import Any, TypeVar
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Result = TypeVar("Result")
+MISSING = object()  # in place of a default
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,37 +39,52 @@ def signatures() -> dict[str, str]:
     return {line.split("(", 1)[0]: line for line in text.splitlines() if "(" in line}
 
 
-def as_declared(name: str) -> Callable[[Function], Function]:
-    """Give a function of `*args, **kwargs` the parameters that an operator's schema declares."""
+@cache
+def arguments_of(name: str) -> dict[str, Any]:
+    """Name → default of the arguments of an operator's schema; `MISSING` where there is none."""
+    import torch
 
-    def sign(function: Function) -> Function:
-        import torch
-
-        kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-        function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(
-                    one.name,
-                    kinds[one.kwarg_only],
-                    default=one.default_value if one.has_default_value() else inspect._empty,
-                )
-                for one in torch._C.parse_schema(signatures()[name]).arguments
-            ]
-        )
-        return function
-
-    return sign
+    declared = torch._C.parse_schema(signatures()[name]).arguments
+    return {one.name: one.default_value if one.has_default_value() else MISSING for one in declared}
 
 
-def reference(*names: str, source: str) -> Callable[[Function], Function]:
-    """Declare a function as the reference of one or more operators of the same signature."""
+def bind(name: str, first: str, function: Callable[..., Result]) -> Callable[..., Result]:
+    """A function called as an operator's schema says, that is handed what it names of the
+    arguments: by their names in the schema of the `first` operator of its declaration, whose
+    arguments have the same order, or as `x` what is called self or input there."""
+    parameters = inspect.signature(function).parameters.values()
+    every = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+    wanted = [one.name for one in parameters]
 
-    def declare(function: Function) -> Function:
-        for name in names:
-            full = name if "::" in name else f"npu::{name}"
-            if full in DECLARED:
-                raise RuntimeError(f"two references of {full}")
-            DECLARED[full] = Reference(full, function, signatures()[full], source)
-        return function
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Result:
+        declared = arguments_of(name)
+        given = {**declared, **dict(zip(declared, args, strict=False)), **kwargs}
+        lacking = [argument for argument, value in given.items() if value is MISSING]
+        if lacking or len(args) > len(declared) or len(given) > len(declared):
+            more = ", ".join(lacking or kwargs.keys() - declared.keys() or ("too many",))
+            raise TypeError(f"{name}: {more}; it is declared as {signatures()[name]}")
+        if name != first:
+            given = dict(zip(arguments_of(first), given.values(), strict=True))
+        if every:
+            return function(**given)
+        given.setdefault("x", given.get("self", given.get("input")))
+        return function(**{one: given[one] for one in wanted})
+
+    return called
+
+
+def reference(*names: str, source: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Declare a function as the reference of one or more operators. It names those arguments of
+    their schemas that it computes with; the schemas have their order and their defaults."""
+
+    def declare(function: Callable[..., Result]) -> Callable[..., Result]:
+        operators = [name if "::" in name else f"npu::{name}" for name in names]
+        for name in operators:
+            if name in DECLARED:
+                raise RuntimeError(f"two references of {name}")
+            bound = bind(name, operators[0], function)
+            DECLARED[name] = Reference(name, bound, signatures()[name], source)
+        return DECLARED[operators[0]].function
 
     return declare

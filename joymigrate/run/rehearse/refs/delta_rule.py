@@ -28,14 +28,13 @@ def npu_recurrent_gated_delta_rule(
     key: Tensor,
     value: Tensor,
     state: Tensor,
-    *,
-    beta: Maybe = None,
-    scale: float | None = None,
-    actual_seq_lengths: Maybe = None,
-    ssm_state_indices: Maybe = None,
-    num_accepted_tokens: Maybe = None,
-    g: Maybe = None,
-    gk: Maybe = None,
+    beta: Maybe,
+    scale: float | None,
+    actual_seq_lengths: Maybe,
+    ssm_state_indices: Maybe,
+    num_accepted_tokens: Maybe,
+    g: Maybe,
+    gk: Maybe,
 ) -> Tensor:
     """[T, Nv, Dv]. A sequence starts from the state of its last accepted token.
 
@@ -71,14 +70,13 @@ def npu_recurrent_gated_delta_rule_functional(
     key: Tensor,
     value: Tensor,
     state: Tensor,
-    *,
-    beta: Maybe = None,
-    scale: float | None = None,
-    actual_seq_lengths: Maybe = None,
-    ssm_state_indices: Maybe = None,
-    num_accepted_tokens: Maybe = None,
-    g: Maybe = None,
-    gk: Maybe = None,
+    beta: Maybe,
+    scale: float | None,
+    actual_seq_lengths: Maybe,
+    ssm_state_indices: Maybe,
+    num_accepted_tokens: Maybe,
+    g: Maybe,
+    gk: Maybe,
 ) -> tuple[Tensor, Tensor]:
     """The output, and the states as a new tensor."""
     states = state.clone()
@@ -100,12 +98,11 @@ def npu_chunk_gated_delta_rule(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
-    beta: Maybe = None,
-    initial_state: Maybe = None,
-    actual_seq_lengths: Maybe = None,
-    scale: float | None = None,
-    g: Maybe = None,
+    beta: Maybe,
+    initial_state: Maybe,
+    actual_seq_lengths: Maybe,
+    scale: float | None,
+    g: Maybe,
 ) -> tuple[Tensor, Tensor]:
     """[T, Nv, Dv], and the states [B, Nv, Dv, Dk] after each sequence; each has its own to begin
     with. The same as token by token: chunks are how the chip computes it."""

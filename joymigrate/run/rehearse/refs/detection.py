@@ -13,9 +13,7 @@ TINY = 1e-6
 
 
 @reference("npu_yolo_boxes_encode", source="op-plugin test_yolo_boxes_encode.py, as mmdet's coder")
-def npu_yolo_boxes_encode(
-    x: Tensor, gt_bboxes: Tensor, stride: Tensor, performance_mode: bool = False
-) -> Tensor:
+def npu_yolo_boxes_encode(x: Tensor, gt_bboxes: Tensor, stride: Tensor) -> Tensor:
     """Offsets of the true boxes' centres in strides around 0.5, and log of the size ratios."""
     boxes, truths = working(x), working(gt_bboxes)
     size, wanted = boxes[:, 2:] - boxes[:, :2], truths[:, 2:] - truths[:, :2]
@@ -38,7 +36,7 @@ def npu_anchor_response_flags(
 
 
 @reference("npu_normalize_batch", source="op-plugin test_normalize_batch.py")
-def npu_normalize_batch(x: Tensor, seq_len: Tensor, normalize_type: int = 0) -> Tensor:
+def npu_normalize_batch(x: Tensor, seq_len: Tensor, normalize_type: int) -> Tensor:
     """x [N, C, T] by mean and deviation of its first seq_len steps, per channel or (1) of all."""
     found = []
     for part, length in zip(working(x), seq_len.tolist(), strict=True):

@@ -51,29 +51,12 @@ def npu_dropout_do_mask(x: Tensor, mask: Tensor, p: float) -> tuple[Tensor, Tens
 
 
 @reference("npu_dropout_gen_mask", source="op-plugin DropoutGenMaskKernelNpuOpApi.cpp")
-def npu_dropout_gen_mask(
-    size: list[int],
-    p: float,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> Tensor:
+def npu_dropout_gen_mask(size: list[int], p: float) -> Tensor:
     return pack_bits(keep_mask(math.prod(size), 1.0 - p, *next_pair()))
 
 
 @reference("_npu_dropout_gen_mask.Tensor", source="op-plugin DropoutGenMaskKernelNpuOpApi.cpp")
-def _npu_dropout_gen_mask(
-    x: Tensor,
-    size: list[int],
-    p: float,
-    seed: int,
-    offset: int,
-    *,
-    parallel: bool | None = True,
-    sync: bool | None = None,
-) -> Tensor:
+def _npu_dropout_gen_mask(size: list[int], p: float, seed: int, offset: int) -> Tensor:
     """The mask that npu_fusion_attention makes for keep_prob 1 - p, this seed and this offset."""
     return pack_bits(keep_mask(math.prod(size), 1.0 - p, seed, offset))
 

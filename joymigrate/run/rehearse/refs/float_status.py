@@ -17,17 +17,17 @@ FLAGS = 8  # entries of a status tensor
 
 
 @reference("npu_alloc_float_status", source=SOURCE)
-def npu_alloc_float_status(x: Tensor) -> Tensor:
+def npu_alloc_float_status() -> Tensor:
     return torch.zeros(FLAGS)
 
 
 @reference("npu_get_float_status", source=SOURCE)
-def npu_get_float_status(x: Tensor, mode: int = 0) -> Tensor:
+def npu_get_float_status() -> Tensor:
     return torch.zeros(FLAGS, dtype=torch.int32)
 
 
 @reference("npu_clear_float_status", source=SOURCE)
-def npu_clear_float_status(x: Tensor, mode: int = 0) -> Tensor:
+def npu_clear_float_status(x: Tensor) -> Tensor:
     return x.new_zeros(FLAGS)
 
 

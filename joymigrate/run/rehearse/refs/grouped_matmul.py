@@ -155,27 +155,20 @@ def _inner(x: Sequence[Tensor], experts: Experts, groups: Groups, kind: int) -> 
 def npu_grouped_matmul(
     x: Sequence[Tensor],
     weight: Sequence[Tensor],
-    *,
-    bias: Lists = None,
-    scale: Lists = None,
-    offset: Lists = None,
-    antiquant_scale: Lists = None,
-    antiquant_offset: Lists = None,
-    per_token_scale: Lists = None,
-    group_list: Tensor | None = None,
-    activation_input: Lists = None,
-    activation_quant_scale: Lists = None,
-    activation_quant_offset: Lists = None,
-    split_item: int | None = 0,
-    group_type: int | None = None,
-    group_list_type: int | None = 0,
-    act_type: int | None = 0,
-    tuning_config: list[int] | None = None,
-    output_dtype: int | None = None,
-    x_dtype: int | None = None,
-    weight_dtype: int | None = None,
-    scale_dtype: int | None = None,
-    per_token_scale_dtype: int | None = None,
+    bias: Lists,
+    scale: Lists,
+    antiquant_scale: Lists,
+    antiquant_offset: Lists,
+    per_token_scale: Lists,
+    group_list: Tensor | None,
+    split_item: int | None,
+    group_type: int | None,
+    group_list_type: int | None,
+    act_type: int | None,
+    output_dtype: int | None,
+    x_dtype: int | None,
+    weight_dtype: int | None,
+    scale_dtype: int | None,
 ) -> list[Tensor]:
     """split_item 0 and 1: a tensor per group; 2 and 3: one tensor."""
     if any(code is not None for code in (x_dtype, weight_dtype, scale_dtype)):
@@ -197,22 +190,17 @@ def npu_grouped_matmul(
 def npu_grouped_matmul_list(
     x: Sequence[Tensor],
     weight: Sequence[Tensor],
-    *,
-    bias: Lists = None,
-    scale: Lists = None,
-    offset: Lists = None,
-    antiquant_scale: Lists = None,
-    antiquant_offset: Lists = None,
-    per_token_scale: Lists = None,
-    group_list: Sequence[int] | None = None,
-    activation_input: Lists = None,
-    activation_quant_scale: Lists = None,
-    activation_quant_offset: Lists = None,
-    split_item: int | None = 0,
-    group_type: int | None = None,
-    group_list_type: int | None = 0,
-    act_type: int | None = 0,
-    output_dtype: torch.dtype | None = None,
+    bias: Lists,
+    scale: Lists,
+    antiquant_scale: Lists,
+    antiquant_offset: Lists,
+    per_token_scale: Lists,
+    group_list: Sequence[int] | None,
+    split_item: int | None,
+    group_type: int | None,
+    group_list_type: int | None,
+    act_type: int | None,
+    output_dtype: torch.dtype | None,
 ) -> list[Tensor]:
     """The older overload: the group list is a list of cumulative ends."""
     return multiply_groups(
@@ -238,35 +226,19 @@ def _accumulate(x: Tensor, weight: Tensor, groups: Tensor, kind: int) -> Tensor:
 
 @reference("npu_grouped_matmul_add_", source="op-plugin GroupedMatmulAddKernelNpuOpApi.cpp")
 def npu_grouped_matmul_add_(
-    x: Tensor,
-    left: Tensor,
-    weight: Tensor,
-    group_list: Tensor,
-    *,
-    transpose_x: bool = True,
-    transpose_weight: bool = False,
-    group_type: int = 2,
-    group_list_type: int | None = 0,
+    self: Tensor, x: Tensor, weight: Tensor, group_list: Tensor, group_list_type: int | None
 ) -> Tensor:
     """Gradient accumulation of experts: adds leftᵀ @ weight by group to float32 `self`."""
-    found = _accumulate(left, weight, group_list, group_list_type or 0)
-    return x.add_(found.reshape(x.shape).to(x.dtype))
+    found = _accumulate(x, weight, group_list, group_list_type or 0)
+    return self.add_(found.reshape(self.shape).to(self.dtype))
 
 
 @reference("npu_grouped_matmul_add", source="op-plugin GroupedMatmulAddKernelNpuOpApi.cpp")
 def npu_grouped_matmul_add(
-    x: Tensor,
-    left: Tensor,
-    weight: Tensor,
-    group_list: Tensor,
-    *,
-    transpose_x: bool = True,
-    transpose_weight: bool = False,
-    group_type: int = 2,
-    group_list_type: int | None = 0,
+    self: Tensor, x: Tensor, weight: Tensor, group_list: Tensor, group_list_type: int | None
 ) -> Tensor:
     return npu_grouped_matmul_add_(
-        x.clone(), left, weight, group_list, group_list_type=group_list_type
+        self.clone(), x, weight, group_list, group_list_type=group_list_type
     )
 
 
@@ -277,24 +249,17 @@ def npu_grouped_matmul_finalize_routing(
     x: Tensor,
     w: Tensor,
     group_list: Tensor,
-    *,
-    scale: Maybe = None,
-    bias: Maybe = None,
-    offset: Maybe = None,
-    pertoken_scale: Maybe = None,
-    shared_input: Maybe = None,
-    logit: Maybe = None,
-    row_index: Maybe = None,
-    dtype: torch.dtype | None = None,
-    shared_input_weight: float | None = 1.0,
-    shared_input_offset: int | None = 0,
-    output_bs: int | None = 0,
-    group_list_type: int | None = 1,
-    tuning_config: list[int] | None = None,
-    x_dtype: int | None = None,
-    w_dtype: int | None = None,
-    scale_dtype: int | None = None,
-    pertoken_scale_dtype: int | None = None,
+    scale: Maybe,
+    bias: Maybe,
+    offset: Maybe,
+    pertoken_scale: Maybe,
+    shared_input: Maybe,
+    logit: Maybe,
+    row_index: Maybe,
+    shared_input_weight: float | None,
+    shared_input_offset: int | None,
+    output_bs: int | None,
+    group_list_type: int | None,
 ) -> Tensor:
     """Grouped product, weighted by `logit` and added to the rows of `row_index`; float32."""
     if w.dim() != 3 or offset is not None:

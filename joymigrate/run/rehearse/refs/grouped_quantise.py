@@ -45,11 +45,10 @@ def used_rows(x: Tensor, group_index: Maybe) -> int:
 def npu_swiglu_group_quant_backward(
     grad_y: Tensor,
     x: Tensor,
-    *,
-    weight: Maybe = None,
-    y_origin: Maybe = None,
-    group_index: Maybe = None,
-    clamp_limit: float = 0.0,
+    weight: Maybe,
+    y_origin: Maybe,
+    group_index: Maybe,
+    clamp_limit: float,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of x and of the weights; that of the weights is by `y_origin`, as given."""
     rows = used_rows(x, group_index)
@@ -94,13 +93,12 @@ def swiglu(x: Tensor, activate_left: bool) -> Tensor:
 @reference("npu_swiglu_mx_quant_with_dual_axis", source=KERNEL.format("SwigluMxQuantWithDualAxis"))
 def npu_swiglu_mx_quant_with_dual_axis(
     x: Tensor,
-    *,
-    group_index: Maybe = None,
-    activate_left: bool = True,
-    round_mode: str = "rint",
-    scale_alg: int = 1,
-    dst_type: int = 24,
-    dst_type_max: float = 0,
+    group_index: Maybe,
+    activate_left: bool,
+    round_mode: str,
+    scale_alg: int,
+    dst_type: int,
+    dst_type_max: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     found = swiglu(working(x), activate_left).to(x.dtype)
     how = round_mode, scale_alg, dst_type, dst_type_max
@@ -114,13 +112,12 @@ def npu_swiglu_mx_quant_with_dual_axis(
 def _npu_swiglu_backward_mx_quant_with_dual_axis(
     x: Tensor,
     y_grad: Tensor,
-    *,
-    group_index: Maybe = None,
-    activate_left: bool = True,
-    round_mode: str = "rint",
-    scale_alg: int = 1,
-    dst_type: int = 24,
-    dst_type_max: float = 0,
+    group_index: Maybe,
+    activate_left: bool,
+    round_mode: str,
+    scale_alg: int,
+    dst_type: int,
+    dst_type_max: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradient of x, quantised."""
     dx = gradients_of(lambda value: swiglu(value, activate_left), [x], working(y_grad))[0]
@@ -135,11 +132,10 @@ def _npu_rms_norm_backward_quant(
     rstd: Tensor,
     gamma: Tensor,
     scale_x: Tensor,
-    *,
-    offset_x: Maybe = None,
-    div_mode: bool | None = True,
-    quant_mode: str = "static",
-    dst_type: int | None = 1,
+    offset_x: Maybe,
+    div_mode: bool | None,
+    quant_mode: str,
+    dst_type: int | None,
 ) -> tuple[Tensor, Tensor]:
     """The gradient of x as int8, and that of gamma in float32."""
     dtype = torch_dtype(dst_type, torch.int8, "_npu_rms_norm_backward_quant")
@@ -162,17 +158,16 @@ def npu_quant_conv2d(
     input: Tensor,
     weight: Tensor,
     scale: Tensor,
-    strides: Sequence[int] = [1, 1],
-    pads: Sequence[int] = [0, 0],
-    dilations: Sequence[int] = [1, 1],
-    groups: int = 1,
-    offset_x: int = 0,
-    round_mode: str = "rint",
-    output_dtype: int | None = None,
-    bias: Maybe = None,
-    offset: Maybe = None,
-    input_dtype: int | None = None,
-    weight_dtype: int | None = None,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+    offset_x: int,
+    round_mode: str,
+    output_dtype: int | None,
+    bias: Maybe,
+    offset: Maybe,
+    input_dtype: int | None,
 ) -> Tensor:
     """Convolution of int8 or float8, times packed scales per channel, plus bias (int32: before)."""
     if input_dtype is not None or offset is not None or round_mode != "rint":
@@ -192,12 +187,7 @@ def npu_quant_conv2d(
 
 @reference("npu_dynamic_block_mx_quant", source=KERNEL.format("DynamicBlockMxQuant"))
 def npu_dynamic_block_mx_quant(
-    input: Tensor,
-    *,
-    round_mode: str = "rint",
-    dst_type: int = 296,
-    scale_alg: int = 0,
-    dst_type_max: float = 0.0,
+    input: Tensor, round_mode: str, dst_type: int, scale_alg: int, dst_type_max: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One exponent for each square of 32 by 32: elements, and the scales along both axes."""
     operator = "npu_dynamic_block_mx_quant"

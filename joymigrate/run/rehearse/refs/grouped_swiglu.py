@@ -36,9 +36,8 @@ def npu_grouped_matmul_swiglu_quant(
     group_list: Tensor,
     weight_scale: Tensor,
     x_scale: Tensor,
-    *,
-    bias: Maybe = None,
-    offset: Maybe = None,
+    bias: Maybe,
+    offset: Maybe,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """int8 grouped product, dequantised, swiglu, and quantised again per token."""
     if bias is not None or offset is not None:
@@ -90,20 +89,15 @@ def npu_grouped_matmul_swiglu_quant_v2(
     weight_scale: Sequence[Tensor],
     x_scale: Tensor,
     group_list: Tensor,
-    *,
-    smooth_scale: Maybe = None,
-    weight_assist_matrix: Sequence[Tensor] | None = None,
-    bias: Maybe = None,
-    dequant_mode: int | None = 0,
-    dequant_dtype: int | None = 6,
-    quant_mode: int | None = 0,
-    quant_dtype: int | None = 1,
-    group_list_type: int | None = 0,
-    tuning_config: Sequence[int] | None = None,
-    x_dtype: int | None = None,
-    weight_dtype: int | None = None,
-    weight_scale_dtype: int | None = None,
-    x_scale_dtype: int | None = None,
+    smooth_scale: Maybe,
+    weight_assist_matrix: Sequence[Tensor] | None,
+    bias: Maybe,
+    dequant_mode: int | None,
+    quant_mode: int | None,
+    quant_dtype: int | None,
+    group_list_type: int | None,
+    x_dtype: int | None,
+    weight_dtype: int | None,
 ) -> tuple[Tensor, Tensor]:
     """The gated unit of the dequantised products, quantised per token or in blocks."""
     operator = "npu_grouped_matmul_swiglu_quant_v2"

@@ -74,12 +74,10 @@ def npu_mhc_pre(
     phi: Tensor,
     alpha: Tensor,
     bias: Tensor,
-    *,
-    gamma: Maybe = None,
-    norm_eps: float = 1e-6,
-    hc_eps: float = 1e-6,
-    out_flag: int = 0,
-    inner_precise: int = 0,
+    gamma: Maybe,
+    norm_eps: float,
+    hc_eps: float,
+    inner_precise: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The layer's input h_in [.., D], h_post, h_res, and what the backward needs.
 
@@ -107,10 +105,9 @@ def npu_mhc_pre_backward(
     h_mix: Tensor,
     h_pre: Tensor,
     h_post: Tensor,
-    gamma: Maybe = None,
-    hc_eps: float = 1e-6,
-    grad_x_post: Maybe = None,
-    inner_precise: int = 0,
+    gamma: Maybe,
+    hc_eps: float,
+    grad_x_post: Maybe,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x (with that of the post mapping added), phi, alpha, bias and gamma.
 
@@ -166,7 +163,7 @@ def sinkhorn(x: Tensor, eps: float, turns: int) -> list[tuple[Tensor, Tensor | N
 
 @reference("npu_mhc_sinkhorn", source=DOCS.format("npu_mhc_sinkhorn"))
 def npu_mhc_sinkhorn(
-    x: Tensor, *, eps: float = 1e-6, num_iters: int = 20, out_flag: int = 0
+    x: Tensor, eps: float, num_iters: int, out_flag: int
 ) -> tuple[Tensor, Maybe, Maybe]:
     """[.., n, n] made doubly stochastic; with out_flag 1 all states and sums for the backward."""
     n = x.shape[-1]

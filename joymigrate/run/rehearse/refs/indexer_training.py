@@ -14,7 +14,7 @@ from torch import Tensor
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import gradients_of, working
-from joymigrate.run.rehearse.refs.indexer import CAUSAL, EVERYTHING, rows
+from joymigrate.run.rehearse.refs.indexer import CAUSAL, rows
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{0}.md, test_{0}.py"
 CLIPPED = 1e-8  # below it a share counts as this in the logarithm
@@ -66,12 +66,9 @@ def npu_lightning_indexer_grad(
     dy: Tensor,
     sparse_indices: Tensor,
     weights: Tensor,
-    actual_seq_lengths_query: Maybe = None,
-    actual_seq_lengths_key: Maybe = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = CAUSAL,
-    pre_tokens: int | None = EVERYTHING,
-    next_tokens: int | None = EVERYTHING,
+    actual_seq_lengths_query: Maybe,
+    actual_seq_lengths_key: Maybe,
+    layout: str | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and weights from those of the chosen scores [.., (1,) count]."""
     own, theirs = actual_seq_lengths_query, actual_seq_lengths_key
@@ -126,13 +123,10 @@ def npu_dense_lightning_indexer_softmax_lse(
     query_index: Tensor,
     key_index: Tensor,
     weights: Tensor,
-    *,
-    actual_seq_qlen: Lengths = None,
-    actual_seq_klen: Lengths = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = CAUSAL,
-    pre_tokens: int | None = EVERYTHING,
-    next_tokens: int | None = EVERYTHING,
+    actual_seq_qlen: Lengths,
+    actual_seq_klen: Lengths,
+    layout: str | None,
+    sparse_mode: int | None,
 ) -> tuple[Tensor, Tensor]:
     """Maxima and sums of the scores' softmax, [B, 1, S1] or [1, T1]."""
     lengths = actual_seq_qlen, actual_seq_klen, actual_seq_qlen
@@ -161,15 +155,12 @@ def npu_dense_lightning_indexer_grad_kl_loss(
     softmax_max_index: Tensor,
     softmax_sum_index: Tensor,
     scale_value: float,
-    *,
-    query_rope: Maybe = None,
-    key_rope: Maybe = None,
-    actual_seq_qlen: Lengths = None,
-    actual_seq_klen: Lengths = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = CAUSAL,
-    pre_tokens: int | None = EVERYTHING,
-    next_tokens: int | None = EVERYTHING,
+    query_rope: Maybe,
+    key_rope: Maybe,
+    actual_seq_qlen: Lengths,
+    actual_seq_klen: Lengths,
+    layout: str | None,
+    sparse_mode: int | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of the indexer's query, key and weights, and the divergence over all keys [1].
 
@@ -215,16 +206,13 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
     softmax_max: Tensor,
     softmax_sum: Tensor,
     scale_value: float,
-    *,
-    query_rope: Maybe = None,
-    key_rope: Maybe = None,
-    actual_seq_qlen: Lengths = None,
-    actual_seq_klen: Lengths = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = CAUSAL,
-    pre_tokens: int | None = EVERYTHING,
-    next_tokens: int | None = EVERYTHING,
-    sinks: Maybe = None,
+    query_rope: Maybe,
+    key_rope: Maybe,
+    actual_seq_qlen: Lengths,
+    actual_seq_klen: Lengths,
+    layout: str | None,
+    sparse_mode: int | None,
+    sinks: Maybe,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same over the chosen keys alone (-1: none); shares and scores are softmaxed over them."""
     if sinks is not None:

@@ -47,14 +47,12 @@ def npu_confusion_transpose_backward(
 
 
 @reference("npu_transpose", source=BETA.format("npu_transpose"))
-def npu_transpose(x: Tensor, perm: Sequence[int], require_contiguous: bool = True) -> Tensor:
+def npu_transpose(x: Tensor, perm: Sequence[int]) -> Tensor:
     return x.permute(*perm).contiguous()
 
 
 @reference("npu_transpose.out", source=BETA.format("npu_transpose"))
-def npu_transpose_out(
-    x: Tensor, perm: Sequence[int], require_contiguous: bool = True, *, out: Tensor
-) -> Tensor:
+def npu_transpose_out(x: Tensor, perm: Sequence[int], out: Tensor) -> Tensor:
     return into(out, x.permute(*perm))
 
 
@@ -64,19 +62,17 @@ def npu_broadcast(x: Tensor, size: Sequence[int]) -> Tensor:
 
 
 @reference("npu_broadcast.out", source=BETA.format("npu_broadcast"))
-def npu_broadcast_out(x: Tensor, size: Sequence[int], *, out: Tensor) -> Tensor:
+def npu_broadcast_out(x: Tensor, size: Sequence[int], out: Tensor) -> Tensor:
     return into(out, x.expand(*size))
 
 
 @reference("npu_reshape", source=BETA.format("npu_reshape"))
-def npu_reshape(x: Tensor, shape: Sequence[int], can_refresh: bool = False) -> Tensor:
+def npu_reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
     return x.reshape(list(shape)).clone()
 
 
 @reference("npu_reshape.out", source=BETA.format("npu_reshape"))
-def npu_reshape_out(
-    x: Tensor, shape: Sequence[int], can_refresh: bool = False, *, out: Tensor
-) -> Tensor:
+def npu_reshape_out(x: Tensor, shape: Sequence[int], out: Tensor) -> Tensor:
     return into(out, x.reshape(list(shape)))
 
 
@@ -93,7 +89,7 @@ def npu_slice(x: Tensor, offsets: Sequence[int], size: Sequence[int]) -> Tensor:
 
 
 @reference("npu_slice.out", source=BETA.format("npu_slice"))
-def npu_slice_out(x: Tensor, offsets: Sequence[int], size: Sequence[int], *, out: Tensor) -> Tensor:
+def npu_slice_out(x: Tensor, offsets: Sequence[int], size: Sequence[int], out: Tensor) -> Tensor:
     return into(out, slice_of(x, offsets, size))
 
 
@@ -123,11 +119,11 @@ def npu_indexing(
     begin: Sequence[int],
     end: Sequence[int],
     strides: Sequence[int],
-    begin_mask: int = 0,
-    end_mask: int = 0,
-    ellipsis_mask: int = 0,
-    new_axis_mask: int = 0,
-    shrink_axis_mask: int = 0,
+    begin_mask: int,
+    end_mask: int,
+    ellipsis_mask: int,
+    new_axis_mask: int,
+    shrink_axis_mask: int,
 ) -> Tensor:
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     return slice_strided(x, begin, end, strides, masks)
@@ -139,12 +135,11 @@ def npu_indexing_out(
     begin: Sequence[int],
     end: Sequence[int],
     strides: Sequence[int],
-    begin_mask: int = 0,
-    end_mask: int = 0,
-    ellipsis_mask: int = 0,
-    new_axis_mask: int = 0,
-    shrink_axis_mask: int = 0,
-    *,
+    begin_mask: int,
+    end_mask: int,
+    ellipsis_mask: int,
+    new_axis_mask: int,
+    shrink_axis_mask: int,
     out: Tensor,
 ) -> Tensor:
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
@@ -160,7 +155,7 @@ def npu_pad(x: Tensor, paddings: Sequence[int]) -> Tensor:
 
 @reference("npu_one_hot", source=BETA.format("npu_one_hot"))
 def npu_one_hot(
-    x: Tensor, num_classes: int = -1, depth: int = 1, on_value: float = 1, off_value: float = 0
+    x: Tensor, num_classes: int, depth: int, on_value: float, off_value: float
 ) -> Tensor:
     """float32; `num_classes` is the axis that is inserted, -1 the last one."""
     found = torch.where(
@@ -170,13 +165,13 @@ def npu_one_hot(
 
 
 @reference("npu_max.dim", source=BETA.format("npu_max"))
-def npu_max(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def npu_max(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     values, indices = x.max(dim, keepdim)
     return values, indices.to(torch.int32)
 
 
 @reference("npu_min.dim", source=BETA.format("npu_min"))
-def npu_min(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def npu_min(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     values, indices = x.min(dim, keepdim)
     return values, indices.to(torch.int32)
 
@@ -191,12 +186,12 @@ def extreme_backward(
 
 
 @reference("npu_sort_v2", source=BETA.format("npu_sort_v2"))
-def npu_sort_v2(x: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
+def npu_sort_v2(x: Tensor, dim: int, descending: bool) -> Tensor:
     return x.sort(dim, descending).values
 
 
 @reference("npu_sort_v2.out", source=BETA.format("npu_sort_v2"))
-def npu_sort_v2_out(x: Tensor, dim: int = -1, descending: bool = False, *, out: Tensor) -> Tensor:
+def npu_sort_v2_out(x: Tensor, dim: int, descending: bool, out: Tensor) -> Tensor:
     return into(out, x.sort(dim, descending).values)
 
 
@@ -209,14 +204,14 @@ def npu_stride_copy(
 
 @reference("npu_stride_copy.out", source="op-plugin StridedCopyKernelNpu.cpp")
 def npu_stride_copy_out(
-    x: Tensor, shape: Sequence[int], stride: Sequence[int], storage_offset: int, *, out: Tensor
+    x: Tensor, shape: Sequence[int], stride: Sequence[int], storage_offset: int, out: Tensor
 ) -> Tensor:
     return into(out, x.as_strided(list(shape), list(stride), int(storage_offset)))
 
 
 @reference("repeat_interleave_backward_int", source=FORMULAS)
 def repeat_interleave_backward_int(
-    grad: Tensor, x: Tensor, repeats: int, dim: int | None = None
+    grad: Tensor, x: Tensor, repeats: int, dim: int | None
 ) -> Tensor:
     if dim is None:
         return working(grad).reshape(-1, repeats).sum(1).reshape(x.shape).to(grad.dtype)
@@ -228,7 +223,7 @@ def repeat_interleave_backward_int(
 
 @reference("repeat_interleave_backward_tensor", source=FORMULAS)
 def repeat_interleave_backward_tensor(
-    grad: Tensor, x: Tensor, repeats: Tensor, dim: int | None = None
+    grad: Tensor, x: Tensor, repeats: Tensor, dim: int | None
 ) -> Tensor:
     axis = 0 if dim is None else dim % x.dim()
     shape = [x.numel()] if dim is None else list(x.shape)
@@ -246,7 +241,7 @@ def npu_renorm_backward(grad: Tensor, x: Tensor, p: float, dim: int, maxnorm: fl
 
 @reference("npu_masked_fill_range", source="op-plugin MaskedFillRangeKernelNpu.cpp")
 def npu_masked_fill_range(
-    x: Tensor, start: Tensor, end: Tensor, value: Tensor, axis: int = -1
+    x: Tensor, start: Tensor, end: Tensor, value: Tensor, axis: int
 ) -> Tensor:
     """Filled with value[i] from start[i, j] to end[i, j] along `axis`.
 

@@ -47,11 +47,8 @@ def npu_scatter_pa_kv_cache(
     key_cache: Tensor,
     value_cache: Tensor,
     slot_mapping: Tensor,
-    *,
-    compress_lens: Maybe = None,
-    compress_seq_offsets: Maybe = None,
-    seq_lens: Maybe = None,
-    cache_mode: str | None = "PA_NZ",
+    compress_lens: Maybe,
+    cache_mode: str | None,
 ) -> None:
     """Tokens into both caches, in place."""
     if compress_lens is not None or key.dim() == 4:
@@ -69,11 +66,10 @@ def npu_scatter_pa_kv_cache_functional(
     key_cache: Tensor,
     value_cache: Tensor,
     slot_mapping: Tensor,
-    *,
-    compress_lens: Maybe = None,
-    compress_seq_offsets: Maybe = None,
-    seq_lens: Maybe = None,
-    cache_mode: str | None = "PA_NZ",
+    compress_lens: Maybe,
+    compress_seq_offsets: Maybe,
+    seq_lens: Maybe,
+    cache_mode: str | None,
 ) -> tuple[Tensor, Tensor]:
     """As npu_scatter_pa_kv_cache, into copies."""
     caches = key_cache.clone(), value_cache.clone()
@@ -92,13 +88,7 @@ def npu_scatter_pa_kv_cache_functional(
 
 @reference("npu_scatter_pa_cache.value", source="op-plugin ScatterPaCacheNpuOpApi.cpp")
 def npu_scatter_pa_cache(
-    key: Tensor,
-    slot_mapping: Tensor,
-    *,
-    compress_lens: Maybe = None,
-    compress_seq_offsets: Maybe = None,
-    seq_lens: Maybe = None,
-    key_cache: Tensor,
+    key: Tensor, slot_mapping: Tensor, compress_lens: Maybe, key_cache: Tensor
 ) -> Tensor:
     """Tokens into one cache, in place."""
     if compress_lens is not None:
@@ -160,9 +150,8 @@ def npu_gather_pa_kv_cache(
     seq_lens: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
-    seq_offset: Maybe = None,
-    is_seq_lens_cumsum: bool = False,
+    seq_offset: Maybe,
+    is_seq_lens_cumsum: bool,
 ) -> None:
     """Sequences out of ND caches into `key` and `value`, one behind the other."""
     _gather(
@@ -185,9 +174,8 @@ def npu_gather_pa_kv_cache_functional(
     seq_lens: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
-    seq_offset: Maybe = None,
-    is_seq_lens_cumsum: bool = False,
+    seq_offset: Maybe,
+    is_seq_lens_cumsum: bool,
 ) -> tuple[Tensor, Tensor]:
     outputs = key.clone(), value.clone()
     caches = key_cache, value_cache
@@ -201,9 +189,8 @@ def npu_paged_cache_load(
     value_cache: Tensor,
     block_table: Tensor,
     context_lens: Tensor,
-    *,
-    seq_starts: Maybe = None,
-    cumsum: bool = False,
+    seq_starts: Maybe,
+    cumsum: bool,
 ) -> tuple[Tensor, Tensor]:
     tokens = sum(_lengths(context_lens, cumsum))
     outputs = tuple(cache.new_zeros(tokens, *cache.shape[2:]) for cache in (key_cache, value_cache))
@@ -255,15 +242,13 @@ def npu_kv_rmsnorm_rope_cache(
     index: Tensor,
     k_cache: Tensor,
     ckv_cache: Tensor,
-    *,
-    k_rope_scale: Maybe = None,
-    c_kv_scale: Maybe = None,
-    k_rope_offset: Maybe = None,
-    c_kv_offset: Maybe = None,
-    v: Maybe = None,
-    epsilon: float = 1e-5,
-    cache_mode: str = "Norm",
-    is_output_kv: bool = False,
+    k_rope_scale: Maybe,
+    c_kv_scale: Maybe,
+    k_rope_offset: Maybe,
+    c_kv_offset: Maybe,
+    v: Maybe,
+    epsilon: float,
+    cache_mode: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Latent attention's cache: rms norm of the first part, rope of the last, both stored.
 

@@ -49,7 +49,7 @@ def matmul_double_backward(
 
 
 @reference("npu_linear", source="op-plugin （beta）torch_npu-npu_linear.md")
-def npu_linear(x: Tensor, weight: Tensor, bias: Maybe = None) -> Tensor:
+def npu_linear(x: Tensor, weight: Tensor, bias: Maybe) -> Tensor:
     shift = None if bias is None else working(bias)
     return F.linear(working(x), working(weight), shift).to(x.dtype)
 
@@ -87,13 +87,12 @@ def npu_bmm_v2_mat2_backward(
 def npu_transpose_batchmatmul(
     x: Tensor,
     weight: Tensor,
-    *,
-    bias: Maybe = None,
-    scale: Maybe = None,
-    perm_x1: Sequence[int] | None = None,
-    perm_x2: Sequence[int] | None = None,
-    perm_y: Sequence[int] | None = None,
-    batch_split_factor: int | None = 1,
+    bias: Maybe,
+    scale: Maybe,
+    perm_x1: Sequence[int] | None,
+    perm_x2: Sequence[int] | None,
+    perm_y: Sequence[int] | None,
+    batch_split_factor: int | None,
 ) -> Tensor:
     """(x permuted @ weight permuted + bias) permuted; [M, B·N] int8 with a scale."""
     left = working(x).permute(*(perm_x1 or (0, 1, 2)))
@@ -112,9 +111,7 @@ def npu_transpose_batchmatmul(
 
 
 @reference("npu_fused_matmul", source="op-plugin FusedMatmulKernelNpuOpApi.cpp")
-def npu_fused_matmul(
-    x1: Tensor, x2: Tensor, *, bias: Maybe = None, x3: Maybe = None, fused_op_type: str = ""
-) -> Tensor:
+def npu_fused_matmul(x1: Tensor, x2: Tensor, bias: Maybe, x3: Maybe, fused_op_type: str) -> Tensor:
     """x1 @ x2 + bias, then nothing, + x3, · x3, relu or gelu."""
     found = working(x1) @ working(x2)
     if bias is not None:
@@ -164,21 +161,12 @@ def npu_ffn(
     weight1: Tensor,
     weight2: Tensor,
     activation: str,
-    *,
-    expert_tokens: Sequence[int] | None = None,
-    expert_tokens_index: Sequence[int] | None = None,
-    bias1: Maybe = None,
-    bias2: Maybe = None,
-    scale: Maybe = None,
-    offset: Maybe = None,
-    deq_scale1: Maybe = None,
-    deq_scale2: Maybe = None,
-    antiquant_scale1: Maybe = None,
-    antiquant_scale2: Maybe = None,
-    antiquant_offset1: Maybe = None,
-    antiquant_offset2: Maybe = None,
-    inner_precise: int | None = None,
-    output_dtype: torch.dtype | None = None,
+    expert_tokens: Sequence[int] | None,
+    expert_tokens_index: Sequence[int] | None,
+    bias1: Maybe,
+    bias2: Maybe,
+    deq_scale1: Maybe,
+    antiquant_scale1: Maybe,
 ) -> Tensor:
     """activation(x @ weight1 + bias1) @ weight2 + bias2, by expert when tokens are counted."""
     if deq_scale1 is not None or antiquant_scale1 is not None:
@@ -200,28 +188,22 @@ def npu_ffn(
 
 
 @reference("aten::mm.dtype", "aten::bmm.dtype", source="torch native_functions.yaml")
-def mm_dtype(x: Tensor, mat2: Tensor, out_dtype: torch.dtype) -> Tensor:
-    return (working(x) @ working(mat2)).to(out_dtype)
+def mm_dtype(x: Tensor, mat2: Tensor, output_dtype: torch.dtype) -> Tensor:
+    return (working(x) @ working(mat2)).to(output_dtype)
 
 
 @reference("aten::mm.dtype_out", "aten::bmm.dtype_out", source="torch native_functions.yaml")
-def mm_dtype_out(x: Tensor, mat2: Tensor, out_dtype: torch.dtype, *, out: Tensor) -> Tensor:
-    found = mm_dtype(x, mat2, out_dtype)
+def mm_dtype_out(x: Tensor, mat2: Tensor, output_dtype: torch.dtype, out: Tensor) -> Tensor:
+    found = mm_dtype(x, mat2, output_dtype)
     return out.resize_(found.shape).copy_(found)
 
 
 @reference("aten::addmm.dtype", "aten::baddbmm.dtype", source="torch native_functions.yaml")
 def addmm_dtype(
-    x: Tensor,
-    mat1: Tensor,
-    mat2: Tensor,
-    out_dtype: torch.dtype,
-    *,
-    beta: float = 1,
-    alpha: float = 1,
+    x: Tensor, mat1: Tensor, mat2: Tensor, output_dtype: torch.dtype, beta: float, alpha: float
 ) -> Tensor:
     product = alpha * (working(mat1) @ working(mat2))
-    return (product if beta == 0 else product + beta * working(x)).to(out_dtype)
+    return (product if beta == 0 else product + beta * working(x)).to(output_dtype)
 
 
 @reference("aten::addmm.dtype_out", "aten::baddbmm.dtype_out", source="torch native_functions.yaml")
@@ -229,11 +211,10 @@ def addmm_dtype_out(
     x: Tensor,
     mat1: Tensor,
     mat2: Tensor,
-    out_dtype: torch.dtype,
-    *,
-    beta: float = 1,
-    alpha: float = 1,
+    output_dtype: torch.dtype,
+    beta: float,
+    alpha: float,
     out: Tensor,
 ) -> Tensor:
-    found = addmm_dtype(x, mat1, mat2, out_dtype, beta=beta, alpha=alpha)
+    found = addmm_dtype(x, mat1, mat2, output_dtype, beta=beta, alpha=alpha)
     return out.resize_(found.shape).copy_(found)

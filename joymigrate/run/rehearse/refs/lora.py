@@ -15,21 +15,21 @@ Maybe = Tensor | None
     source="op-plugin BatchGatherMatmulKernelNpuOpApi.cpp, test_npu_batch_gather_matmul.py",
 )
 def npu_batch_gather_matmul_(
-    y: Tensor,
+    self: Tensor,
     x: Tensor,
     weight_b: Tensor,
     indices: Tensor,
-    weight_a: Maybe = None,
-    layer_idx: int = 0,
-    scale: float = 1e-3,
-    y_offset: int = 0,
-    y_slice_size: int = -1,
+    weight_a: Maybe,
+    layer_idx: int,
+    scale: float,
+    y_offset: int,
+    y_slice_size: int,
 ) -> Tensor:
     """y[:, slice] += scale * (x @ Aᵀ @ Bᵀ), in place, with A [W, L, R, H] and B [W, L, D, R].
 
     A row whose index is the number of adapters, or -1, has none.
     """
-    size = y.shape[1] if y_slice_size == -1 else y_slice_size
+    size = self.shape[1] if y_slice_size == -1 else y_slice_size
     rows = working(x)
     for adapter in range(len(weight_b)):
         mine = indices == adapter
@@ -37,9 +37,9 @@ def npu_batch_gather_matmul_(
         if weight_a is not None:
             part = part @ working(weight_a[adapter, layer_idx]).mT
         found = part @ working(weight_b[adapter, layer_idx]).mT * scale
-        place = y[mine]
+        place = self[mine]
         place[:, y_offset : y_offset + size] = (
             working(place[:, y_offset : y_offset + size]) + found
-        ).to(y.dtype)
-        y[mine] = place
-    return y
+        ).to(self.dtype)
+        self[mine] = place
+    return self

@@ -41,12 +41,7 @@ def kl_div_of(x: Tensor, target: Tensor, reduction: int, log_target: bool) -> Te
 
 @reference("kl_div_backward", source=FORMULAS)
 def kl_div_backward(
-    grad_output: Tensor,
-    x: Tensor,
-    target: Tensor,
-    reduction: int = 1,
-    *,
-    log_target: bool = False,
+    grad_output: Tensor, x: Tensor, target: Tensor, reduction: int, log_target: bool
 ) -> Tensor:
     wide = working(target)
     return _one(vjp(lambda a: kl_div_of(a, wide, reduction, log_target), (x,), grad_output))
@@ -54,12 +49,7 @@ def kl_div_backward(
 
 @reference("kl_div_target_backward", source=FORMULAS)
 def kl_div_target_backward(
-    grad_output: Tensor,
-    x: Tensor,
-    target: Tensor,
-    reduction: int = 1,
-    *,
-    log_target: bool = False,
+    grad_output: Tensor, x: Tensor, target: Tensor, reduction: int, log_target: bool
 ) -> Tensor:
     wide = working(x)
     return _one(vjp(lambda t: kl_div_of(wide, t, reduction, log_target), (target,), grad_output))
@@ -123,12 +113,12 @@ def _smooth(
 def npu_cross_entropy_loss(
     x: Tensor,
     target: Tensor,
-    weight: Maybe = None,
-    reduction: str = "mean",
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    lse_square_scale_for_zloss: float = 0.0,
-    return_zloss: bool = False,
+    weight: Maybe,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    lse_square_scale_for_zloss: float,
+    return_zloss: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Loss ([1], or [N] unreduced), log probabilities, and two outputs that are not in use yet."""
     if lse_square_scale_for_zloss or return_zloss:
@@ -144,13 +134,10 @@ def npu_cross_entropy_loss_backward(
     grad_loss: Tensor,
     log_prob: Tensor,
     target: Tensor,
-    weight: Maybe = None,
-    grad_zloss: Maybe = None,
-    lse_for_zloss: Maybe = None,
-    reduction: str = "mean",
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    lse_square_scale_for_zloss: float = 0.0,
+    weight: Maybe,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
 ) -> Tensor:
     """Gradient of the logits, from the log probabilities (whose log softmax is itself)."""
 
@@ -168,7 +155,7 @@ def npu_fused_linear_online_max_sum(
     target: Tensor,
     vocab_start_index: int,
     vocab_end_index: int,
-    return_logits: bool = False,
+    return_logits: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """One rank's part of a vocabulary-parallel loss: row maximum, sum of exponentials, target's
     logit, packed mask of targets of other ranks, targets counted from here, and the logits."""
@@ -209,11 +196,7 @@ def npu_fused_cross_entropy_loss_with_max_sum(
     logits_max: Tensor,
     sum_exp_logits: Tensor,
     predicted_logits: Tensor,
-    *,
-    label_smoothing: float | None = 0.0,
-    input: Maybe = None,
-    weight: Maybe = None,
-    vocab_parallel_logits: Maybe = None,
+    vocab_parallel_logits: Maybe,
 ) -> tuple[Tensor, Tensor]:
     """Loss per row, and this rank's softmax when its logits are given."""
     loss = sum_exp_logits.log() - predicted_logits
@@ -233,10 +216,9 @@ def npu_fused_linear_cross_entropy_loss_with_max_sum_backward(
     weight: Tensor,
     target_mask: Tensor,
     masked_target: Tensor,
-    label_smoothing: float = 0.0,
-    logits_max: Maybe = None,
-    sum_exp_logits: Maybe = None,
-    softmax: Maybe = None,
+    logits_max: Maybe,
+    sum_exp_logits: Maybe,
+    softmax: Maybe,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of the input and of this rank's weight."""
     if softmax is None:

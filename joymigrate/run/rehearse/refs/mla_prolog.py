@@ -7,14 +7,13 @@ into caches. Weights of int8 or float8 come with scales per channel, their input
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import as_declared, reference
+from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, saturate
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.kv_cache import write_slots
@@ -236,17 +235,16 @@ def npu_mla_prolog_v2(
     cache_index: Tensor,
     kv_cache: Tensor,
     kr_cache: Tensor,
-    *,
-    dequant_scale_x: Maybe = None,
-    dequant_scale_w_dq: Maybe = None,
-    dequant_scale_w_uq_qr: Maybe = None,
-    dequant_scale_w_dkv_kr: Maybe = None,
-    quant_scale_ckv: Maybe = None,
-    quant_scale_ckr: Maybe = None,
-    smooth_scales_cq: Maybe = None,
-    rmsnorm_epsilon_cq: float = 1e-05,
-    rmsnorm_epsilon_ckv: float = 1e-05,
-    cache_mode: str = "PA_BSND",
+    dequant_scale_x: Maybe,
+    dequant_scale_w_dq: Maybe,
+    dequant_scale_w_uq_qr: Maybe,
+    dequant_scale_w_dkv_kr: Maybe,
+    quant_scale_ckv: Maybe,
+    quant_scale_ckr: Maybe,
+    smooth_scales_cq: Maybe,
+    rmsnorm_epsilon_cq: float,
+    rmsnorm_epsilon_ckv: float,
+    cache_mode: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Query, its rope part, both caches (written in place), and the query's scales [T, N, 1]."""
     made = prolog(
@@ -278,10 +276,9 @@ def npu_mla_prolog_v2(
 
 
 @reference("npu_mla_prolog", source=DOCS.format("npu_mla_prolog"))
-@as_declared("npu::npu_mla_prolog")
-def npu_mla_prolog(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+def npu_mla_prolog(**given: Any) -> tuple[Tensor, ...]:
     """The first form: without scales of the query."""
-    return npu_mla_prolog_v2(*args, **kwargs)[:4]
+    return npu_mla_prolog_v2(**given)[:4]
 
 
 @reference("npu_mla_prolog_v3", source=DOCS.format("npu_mla_prolog_v3"))
@@ -297,34 +294,25 @@ def npu_mla_prolog_v3(
     rope_cos: Tensor,
     kv_cache: Tensor,
     kr_cache: Tensor,
-    *,
-    cache_index: Maybe = None,
-    dequant_scale_x: Maybe = None,
-    dequant_scale_w_dq: Maybe = None,
-    dequant_scale_w_uq_qr: Maybe = None,
-    dequant_scale_w_dkv_kr: Maybe = None,
-    quant_scale_ckv: Maybe = None,
-    quant_scale_ckr: Maybe = None,
-    smooth_scales_cq: Maybe = None,
-    actual_seq_len: Maybe = None,
-    k_nope_clip_alpha: Maybe = None,
-    rmsnorm_epsilon_cq: float = 1e-05,
-    rmsnorm_epsilon_ckv: float = 1e-05,
-    cache_mode: str = "PA_BSND",
-    query_norm_flag: bool = False,
-    weight_quant_mode: int = 0,
-    kv_cache_quant_mode: int = 0,
-    query_quant_mode: int = 0,
-    ckvkr_repo_mode: int = 0,
-    quant_scale_repo_mode: int = 0,
-    tile_size: int = 128,
-    qc_qr_scale: float = 1.0,
-    kc_scale: float = 1.0,
-    token_x_dtype: int | None = None,
-    weight_dq_dtype: int | None = None,
-    weight_uq_qr_dtype: int | None = None,
-    weight_dkv_kr_dtype: int | None = None,
-    kv_cache_dtype: int | None = None,
+    cache_index: Maybe,
+    dequant_scale_x: Maybe,
+    dequant_scale_w_dq: Maybe,
+    dequant_scale_w_uq_qr: Maybe,
+    dequant_scale_w_dkv_kr: Maybe,
+    quant_scale_ckv: Maybe,
+    quant_scale_ckr: Maybe,
+    smooth_scales_cq: Maybe,
+    actual_seq_len: Maybe,
+    k_nope_clip_alpha: Maybe,
+    rmsnorm_epsilon_cq: float,
+    rmsnorm_epsilon_ckv: float,
+    cache_mode: str,
+    query_norm_flag: bool,
+    weight_quant_mode: int,
+    kv_cache_quant_mode: int,
+    tile_size: int,
+    qc_qr_scale: float,
+    kc_scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Query, its rope part, the query's scales, the normed query and its scales (empty where not
     asked for, or not quantised). Both caches are written in place."""
@@ -372,10 +360,8 @@ def npu_mla_prolog_v3(
 
 
 @reference("npu_mla_prolog_v3_functional", source=DOCS.format("npu_mla_prolog_v3"))
-@as_declared("npu::npu_mla_prolog_v3_functional")
-def npu_mla_prolog_v3_functional(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+def npu_mla_prolog_v3_functional(**given: Any) -> tuple[Tensor, ...]:
     """As npu_mla_prolog_v3, into copies of the caches, which come last."""
-    given = inspect.signature(npu_mla_prolog_v3).bind(*args, **kwargs).arguments
     caches = given["kv_cache"].clone(), given["kr_cache"].clone()
     given["kv_cache"], given["kr_cache"] = caches
     return (*npu_mla_prolog_v3(**given), *caches)

@@ -29,7 +29,7 @@ def _route_finished(index: Tensor, finished: Maybe, experts: int) -> Tensor:
 
 
 @reference("npu_moe_gating_top_k_softmax", source=DOCS.format("npu_moe_gating_top_k_softmax"))
-def npu_moe_gating_top_k_softmax(x: Tensor, finished: Maybe = None, k: int = 1) -> Three:
+def npu_moe_gating_top_k_softmax(x: Tensor, finished: Maybe, k: int) -> Three:
     """Weights, experts, and row numbers counted column by column."""
     softmax = working(x).softmax(-1)
     index = top(softmax, k)
@@ -43,12 +43,7 @@ def npu_moe_gating_top_k_softmax(x: Tensor, finished: Maybe = None, k: int = 1) 
     "npu_moe_gating_top_k_softmax_v2", source="op-plugin MoeGatingTopKSoftmaxV2KernelNpuOpApi.cpp"
 )
 def npu_moe_gating_top_k_softmax_v2(
-    x: Tensor,
-    *,
-    k: int = 1,
-    finished: Maybe = None,
-    renorm: int | None = 0,
-    output_softmax: bool | None = False,
+    x: Tensor, k: int, finished: Maybe, renorm: int | None, output_softmax: bool | None
 ) -> Three:
     """renorm 1: softmax over the chosen logits alone. Third: all probabilities when asked for."""
     wide = working(x)
@@ -78,18 +73,15 @@ def _weights(chosen: Tensor, norm_type: int, factor: float, eps: float) -> Tenso
 def npu_moe_gating_top_k(
     x: Tensor,
     k: int,
-    *,
-    bias: Maybe = None,
-    input_ids: Maybe = None,
-    tid2eid: Maybe = None,
-    k_group: int = 1,
-    group_count: int = 1,
-    group_select_mode: int = 0,
-    renorm: int = 0,
-    norm_type: int = 0,
-    out_flag: bool = False,
-    routed_scaling_factor: float = 1.0,
-    eps: float = 1e-20,
+    bias: Maybe,
+    tid2eid: Maybe,
+    k_group: int,
+    group_count: int,
+    group_select_mode: int,
+    renorm: int,
+    norm_type: int,
+    routed_scaling_factor: float,
+    eps: float,
 ) -> Three:
     """norm_type 0 softmax, 1 sigmoid (then normalised over the chosen); groups first, then k.
 
@@ -111,11 +103,9 @@ def npu_moe_gating_top_k_backward(
     x_norm: Tensor,
     grad_y: Tensor,
     expertIdx: Tensor,
-    *,
-    renorm: int = 0,
-    norm_type: int = 0,
-    routed_scaling_factor: float = 1.0,
-    eps: float = 1e-20,
+    norm_type: int,
+    routed_scaling_factor: float,
+    eps: float,
 ) -> Tensor:
     """Gradient of the logits, from the norm's result and the chosen experts."""
     index = expertIdx.long()
@@ -162,8 +152,8 @@ def npu_moe_finalize_routing(
     scales: Maybe,
     expanded_src_to_dst_row: Tensor,
     export_for_source_row: Maybe,
-    drop_pad_mode: int | None = 0,
-    k: int | None = 1,
+    drop_pad_mode: int | None,
+    k: int | None,
 ) -> Tensor:
     """skip1 + skip2 + Σ scale·(expert row + expert bias); -1 in the index is a dropped row.
 
@@ -221,19 +211,18 @@ def _quantise(
 def npu_moe_init_routing_v2(
     x: Tensor,
     expert_idx: Tensor,
-    *,
-    scale: Maybe = None,
-    offset: Maybe = None,
-    active_num: int = -1,
-    expert_capacity: int = -1,
-    expert_num: int = -1,
-    drop_pad_mode: int = 0,
-    expert_tokens_num_type: int = 0,
-    expert_tokens_num_flag: bool = False,
-    quant_mode: int = -1,
-    active_expert_range: list[int] = [],  # noqa: B006  (the schema's default)
-    row_idx_type: int = 0,
-    x_dtype: int | None = None,
+    scale: Maybe,
+    offset: Maybe,
+    active_num: int,
+    expert_capacity: int,
+    expert_num: int,
+    drop_pad_mode: int,
+    expert_tokens_num_type: int,
+    expert_tokens_num_flag: bool,
+    quant_mode: int,
+    active_expert_range: list[int],
+    row_idx_type: int,
+    x_dtype: int | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Rows in expert order, the row index (0 gather, 1 scatter), tokens by expert, scales.
 
@@ -289,11 +278,9 @@ def _slots(experts: Tensor, capacity: int) -> Tensor:
 def npu_moe_re_routing(
     tokens: Tensor,
     expert_token_num_per_rank: Tensor,
-    *,
-    per_token_scales: Maybe = None,
-    expert_token_num_type: int = 1,
-    idx_type: int = 0,
-    tokens_dtype: int | None = None,
+    per_token_scales: Maybe,
+    expert_token_num_type: int,
+    idx_type: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Tokens that came rank by rank, brought into expert order; index is where each came from."""
     counts = expert_token_num_per_rank.long()

@@ -19,13 +19,12 @@ Maybe = Tensor | None
 def npu_moe_update_expert(
     expert_ids: Tensor,
     eplb_table: Tensor,
-    *,
-    expert_scales: Maybe = None,
-    pruning_threshold: Maybe = None,
-    active_mask: Maybe = None,
-    local_rank_id: int = -1,
-    world_size: int = -1,
-    balance_mode: int = 0,
+    expert_scales: Maybe,
+    pruning_threshold: Maybe,
+    active_mask: Maybe,
+    local_rank_id: int,
+    world_size: int,
+    balance_mode: int,
 ) -> tuple[Tensor, Tensor]:
     """The copy of each token's experts [tokens, k], and which of them still take part.
 
@@ -56,16 +55,15 @@ def npu_moe_update_expert(
 def npu_moe_init_routing_quant(
     x: Tensor,
     expert_idx: Tensor,
-    *,
-    scale: Maybe = None,
-    offset: Maybe = None,
-    active_num: int = 1024,
-    expert_capacity: int = 0,
-    expert_num: int = 256,
-    drop_pad_mode: int = 0,
-    expert_tokens_num_mode: int = 0,
-    expert_tokens_before_capacity_flag: bool = False,
-    quant_mode: int = 1,
+    scale: Maybe,
+    offset: Maybe,
+    active_num: int,
+    expert_capacity: int,
+    expert_num: int,
+    drop_pad_mode: int,
+    expert_tokens_num_mode: int,
+    expert_tokens_before_capacity_flag: bool,
+    quant_mode: int,
 ) -> tuple[Tensor, Tensor, Maybe, Maybe, Maybe]:
     """int8 rows by expert, their index, tokens by expert (mode 1: summed up), their scales."""
     rows, index, counts, scales = npu_moe_init_routing_v2(

@@ -19,7 +19,7 @@ Shape = list[int] | None
 
 @reference("npu_moe_token_permute", source=TESTS.format("test_npu_moe_token_permute_and_unpermute"))
 def npu_moe_token_permute(
-    tokens: Tensor, indices: Tensor, num_out_tokens: int | None = None, padded_mode: bool = False
+    tokens: Tensor, indices: Tensor, num_out_tokens: int | None, padded_mode: bool
 ) -> tuple[Tensor, Tensor]:
     """Tokens sorted by expert (stable), and where every copy went."""
     if padded_mode:
@@ -62,9 +62,9 @@ def _unpermute(permuted: Tensor, place: Tensor, probs: Maybe, padded: bool, shap
 def npu_moe_token_unpermute(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
-    probs: Maybe = None,
-    padded_mode: bool = False,
-    restore_shape: Shape = None,
+    probs: Maybe,
+    padded_mode: bool,
+    restore_shape: Shape,
 ) -> Tensor:
     weights = None if probs is None else working(probs)
     found = _unpermute(
@@ -77,9 +77,9 @@ def npu_moe_token_unpermute(
 def _npu_moe_token_unpermute(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
-    probs: Maybe = None,
-    padded_mode: bool = False,
-    restore_shape: Shape = None,
+    probs: Maybe,
+    padded_mode: bool,
+    restore_shape: Shape,
 ) -> tuple[Tensor, Tensor]:
     """The tokens, and the permuted ones kept for backward (empty when no probs need them)."""
     found = npu_moe_token_unpermute(
@@ -94,7 +94,7 @@ def npu_moe_token_permute_grad(
     grad_permuted_tokens: Tensor,
     indices: Tensor,
     sorted_indices: Tensor,
-    padded_mode: bool = False,
+    padded_mode: bool,
 ) -> Tensor:
     k = indices.shape[-1] if indices.dim() > 1 else 1
     return npu_moe_token_permute_grad_v2(
@@ -109,7 +109,7 @@ def npu_moe_token_permute_grad_v2(
     tokens_size_0: int,
     tokens_dtype: torch.dtype,
     num_topK: int,
-    padded_mode: bool = False,
+    padded_mode: bool,
 ) -> Tensor:
     grad = working(grad_permuted_tokens)
     if padded_mode:
@@ -126,9 +126,9 @@ def npu_moe_token_unpermute_grad(
     permuted_tokens: Tensor,
     grad_unpermuted_tokens: Tensor,
     sorted_indices: Tensor,
-    probs: Maybe = None,
-    padded_mode: bool = False,
-    restore_shape: Shape = None,
+    probs: Maybe,
+    padded_mode: bool,
+    restore_shape: Shape,
 ) -> tuple[Tensor, Maybe]:
     dtokens, dprobs = vjp(
         lambda rows, weights: _unpermute(rows, sorted_indices, weights, padded_mode, restore_shape),
@@ -145,10 +145,10 @@ def npu_moe_token_unpermute_grad_v2(
     sorted_indices: Tensor,
     permuted_tokens_size_0: int,
     permuted_tokens_dtype: torch.dtype,
-    probs: Maybe = None,
-    padded_mode: bool = False,
-    restore_shape: Shape = None,
-    permuted_tokens: Maybe = None,
+    probs: Maybe,
+    padded_mode: bool,
+    restore_shape: Shape,
+    permuted_tokens: Maybe,
 ) -> tuple[Tensor, Maybe]:
     rows = permuted_tokens
     if rows is None or not rows.numel():
@@ -181,10 +181,9 @@ def _sources(routing_map: Tensor, capacity: int, padded: bool) -> tuple[Tensor, 
 def npu_moe_token_permute_with_routing_map(
     tokens: Tensor,
     routing_map: Tensor,
-    *,
-    probs: Maybe = None,
-    num_out_tokens: int | None = None,
-    drop_and_pad: bool = False,
+    probs: Maybe,
+    num_out_tokens: int | None,
+    drop_and_pad: bool,
 ) -> tuple[Tensor, Maybe, Tensor]:
     """Permuted tokens, their probabilities, and the index: of tokens (padded), else inverse."""
     count = len(tokens) if num_out_tokens is None else num_out_tokens
@@ -198,7 +197,6 @@ def npu_moe_token_permute_with_routing_map(
 def npu_moe_token_permute_with_routing_map_grad(
     permuted_token_out_grad: Tensor,
     probs_grad: Maybe,
-    sorted_indices: Tensor,
     routing_map: Tensor,
     experts_num: int,
     tokens_num: int,
@@ -245,10 +243,9 @@ def _npu_moe_token_unpermute_with_routing_map(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
     restore_shape: list[int],
-    *,
-    probs: Maybe = None,
-    routing_map: Maybe = None,
-    drop_and_pad: bool = False,
+    probs: Maybe,
+    routing_map: Maybe,
+    drop_and_pad: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Maybe]:
     """Tokens; then for backward: the order and the tokens of the rows, and their probabilities."""
     index = sorted_indices.reshape(-1).long()
@@ -280,10 +277,9 @@ def npu_moe_token_unpermute_with_routing_map(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
     restore_shape: list[int],
-    *,
-    probs: Maybe = None,
-    routing_map: Maybe = None,
-    drop_and_pad: bool = False,
+    probs: Maybe,
+    routing_map: Maybe,
+    drop_and_pad: bool,
 ) -> Tensor:
     return _npu_moe_token_unpermute_with_routing_map(
         permuted_tokens,

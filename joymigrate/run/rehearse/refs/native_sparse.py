@@ -49,8 +49,7 @@ def npu_nsa_compress(
     weight: Tensor,
     compress_block_size: int,
     compress_stride: int,
-    *,
-    actual_seq_len: Lengths = None,
+    actual_seq_len: Lengths,
 ) -> Tensor:
     """Sequences shorter than a window give nothing."""
     given = working(input), working(weight)
@@ -65,8 +64,7 @@ def npu_nsa_compress_grad(
     weight: Tensor,
     compress_block_size: int,
     compress_stride: int,
-    *,
-    actual_seq_len: Lengths = None,
+    actual_seq_len: Lengths,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of the keys and of the weights of a window."""
 
@@ -87,10 +85,8 @@ def npu_nsa_compress_infer(
     slot_mapping: Tensor,
     compress_block_size: int,
     compress_stride: int,
-    page_block_size: int,
-    *,
-    block_table: Maybe = None,
-    actual_seq_len: Lengths = None,
+    block_table: Maybe,
+    actual_seq_len: Lengths,
     cache: Tensor,
 ) -> Tensor:
     """The window that each sequence has just completed, into its slot of the cache."""
@@ -154,17 +150,15 @@ def npu_nsa_compress_attention(
     key: Tensor,
     value: Tensor,
     scale_value: float,
-    head_num: int,
     compress_block_size: int,
     compress_stride: int,
     select_block_size: int,
     select_block_count: int,
-    *,
-    topk_mask: Maybe = None,
-    atten_mask: Maybe = None,
-    actual_seq_qlen: Lengths = None,
-    actual_cmp_seq_kvlen: Lengths = None,
-    actual_sel_seq_kvlen: Lengths = None,
+    topk_mask: Maybe,
+    atten_mask: Maybe,
+    actual_seq_qlen: Lengths,
+    actual_cmp_seq_kvlen: Lengths,
+    actual_sel_seq_kvlen: Lengths,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Attention over compressed keys, and the blocks [T, N2, count] with the largest shares.
 
@@ -215,21 +209,17 @@ def npu_nsa_compress_attention_infer(
     key: Tensor,
     value: Tensor,
     scale_value: float,
-    head_num: int,
     key_value_head_num: int,
     select_block_size: int,
     select_block_count: int,
-    page_block_size: int,
     compress_block_size: int,
     compress_stride: int,
-    *,
-    layout: str = "TND",
-    atten_mask: Maybe = None,
-    block_table: Maybe = None,
-    topk_mask: Maybe = None,
-    actual_seq_qlen: Lengths = None,
-    actual_cmp_seq_kvlen: Lengths = None,
-    actual_sel_seq_kvlen: Lengths = None,
+    layout: str,
+    atten_mask: Maybe,
+    block_table: Maybe,
+    topk_mask: Maybe,
+    actual_seq_qlen: Lengths,
+    actual_cmp_seq_kvlen: Lengths,
 ) -> tuple[Tensor, Tensor]:
     """Of paged compressed keys; the first and the last two blocks are always chosen, and lead.
 
@@ -297,13 +287,10 @@ def npu_nsa_select_attention(
     value: Tensor,
     topk_indices: Tensor,
     scale_value: float,
-    head_num: int,
     select_block_size: int,
-    select_block_count: int,
-    *,
-    atten_mask: Maybe = None,
-    actual_seq_qlen: Lengths = None,
-    actual_seq_kvlen: Lengths = None,
+    atten_mask: Maybe,
+    actual_seq_qlen: Lengths,
+    actual_seq_kvlen: Lengths,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention over blocks [T, N2, count] of each query; a mask means below the diagonal."""
     how = Chosen(scale_value, select_block_size, atten_mask is not None)
@@ -318,18 +305,12 @@ def npu_nsa_select_attention_grad(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_out: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
     topk_indices: Tensor,
     scale_value: float,
-    head_num: int,
     select_block_size: int,
-    select_block_count: int,
-    *,
-    atten_mask: Maybe = None,
-    actual_seq_qlen: Lengths = None,
-    actual_seq_kvlen: Lengths = None,
+    atten_mask: Maybe,
+    actual_seq_qlen: Lengths,
+    actual_seq_kvlen: Lengths,
 ) -> tuple[Tensor, Tensor, Tensor]:
     how = Chosen(scale_value, select_block_size, atten_mask is not None)
     ends = (actual_seq_qlen, actual_seq_kvlen)
@@ -354,14 +335,10 @@ def npu_nsa_select_attention_infer(
     head_num: int,
     key_value_head_num: int,
     select_block_size: int,
-    select_block_count: int,
-    page_block_size: int,
-    *,
-    layout: str = "BSND",
-    atten_mask: Maybe = None,
-    block_table: Maybe = None,
-    actual_seq_qlen: Lengths = None,
-    actual_seq_kvlen: Lengths = None,
+    layout: str,
+    block_table: Maybe,
+    actual_seq_qlen: Lengths,
+    actual_seq_kvlen: Lengths,
 ) -> Tensor:
     """Of paged keys; -1 ends a query's blocks. query [B, S, N, D], [B, S, N * D] or [T, N, D]."""
     if block_table is None:

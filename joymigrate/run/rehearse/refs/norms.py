@@ -41,13 +41,13 @@ def layer_of(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Three:
 
 
 @reference("npu_rms_norm", source=DOCS.format("npu_rms_norm"))
-def npu_rms_norm(x: Tensor, gamma: Tensor, epsilon: float = 1e-06) -> tuple[Tensor, Tensor]:
+def npu_rms_norm(x: Tensor, gamma: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     y, rstd = rms_of(x, gamma, epsilon)
     return y.to(x.dtype), rstd.float()
 
 
 @reference("npu_gemma_rms_norm", source=META.format("npu_gemma_rms_norm"))
-def npu_gemma_rms_norm(x: Tensor, gamma: Tensor, epsilon: float = 1e-06) -> tuple[Tensor, Tensor]:
+def npu_gemma_rms_norm(x: Tensor, gamma: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """The weight is 1 + gamma."""
     y, rstd = rms_of(x, 1 + working(gamma), epsilon)
     return y.to(x.dtype), rstd.float()
@@ -67,7 +67,7 @@ def npu_rms_norm_backward(
 
 
 @reference("npu_add_rms_norm", source=DOCS.format("npu_add_rms_norm"))
-def npu_add_rms_norm(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-06) -> Three:
+def npu_add_rms_norm(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float) -> Three:
     """Normalised sum, reciprocal rms, and the sum; the sum is not rounded before the norm."""
     total = working(x1) + working(x2)
     y, rstd = rms_of(total, gamma, epsilon)
@@ -75,7 +75,7 @@ def npu_add_rms_norm(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-
 
 
 @reference("npu_add_rms_norm_v2", source="op-plugin AddRmsNormV2KernelNpuOpApi.cpp")
-def npu_add_rms_norm_v2(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-06) -> Tensor:
+def npu_add_rms_norm_v2(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float) -> Tensor:
     """In place: x1 becomes the normalised sum, x2 the sum; returns the reciprocal rms."""
     y, rstd, total = npu_add_rms_norm(x1, x2, gamma, epsilon)
     x1.copy_(y)
@@ -84,30 +84,21 @@ def npu_add_rms_norm_v2(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 
 
 
 @reference("npu_add_rms_norm_v2_functional", source=META.format("npu_add_rms_norm_v2_functional"))
-def npu_add_rms_norm_v2_functional(
-    x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-06
-) -> Three:
+def npu_add_rms_norm_v2_functional(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float) -> Three:
     """Reciprocal rms, then what the in-place form leaves in x1 and x2."""
     y, rstd, total = npu_add_rms_norm(x1, x2, gamma, epsilon)
     return rstd, y, total
 
 
 @reference("npu_add_rms_norm_cast", source=META.format("npu_add_rms_norm_cast"))
-def npu_add_rms_norm_cast(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-06) -> Four:
+def npu_add_rms_norm_cast(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float) -> Four:
     """Normalised sum in float32 and in x1's dtype, reciprocal rms, and the sum."""
     y, rstd, total = npu_add_rms_norm(x1, x2, gamma, epsilon)
     return y.float(), y, rstd, total
 
 
 @reference("npu_add_layer_norm", source=META.format("npu_add_layer_norm"))
-def npu_add_layer_norm(
-    x1: Tensor,
-    x2: Tensor,
-    gamma: Tensor,
-    beta: Tensor,
-    epsilon: float = 1e-05,
-    additional_output: bool = False,
-) -> Four:
+def npu_add_layer_norm(x1: Tensor, x2: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Four:
     """Layer norm of the sum, mean, reciprocal deviation, and the sum."""
     total = working(x1) + working(x2)
     y, mean, rstd = layer_of(total, gamma, beta, epsilon)
@@ -147,12 +138,7 @@ def _layer_backward(grad: Tensor, x: Tensor, gamma: Tensor, mean: Tensor, rstd: 
 
 @reference("npu_deep_norm", source=META.format("npu_deep_norm"))
 def npu_deep_norm(
-    x: Tensor,
-    gx: Tensor,
-    beta: Tensor,
-    gamma: Tensor,
-    alpha: float = 0.3,
-    epsilon: float = 1e-06,
+    x: Tensor, gx: Tensor, beta: Tensor, gamma: Tensor, alpha: float, epsilon: float
 ) -> Three:
     """Mean, reciprocal deviation, and layer norm of alpha·x + gx."""
     y, mean, rstd = layer_of(alpha * working(x) + working(gx), gamma, beta, epsilon)
@@ -161,13 +147,7 @@ def npu_deep_norm(
 
 @reference("npu_deep_norm_backward", source="op-plugin DeepNormBackwardKernelOpApi.cpp")
 def npu_deep_norm_backward(
-    dy: Tensor,
-    x: Tensor,
-    gx: Tensor,
-    gamma: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    alpha: float = 0.3,
+    dy: Tensor, x: Tensor, gx: Tensor, gamma: Tensor, mean: Tensor, rstd: Tensor, alpha: float
 ) -> Four:
     """dx, dgx, dbeta, dgamma."""
     total = alpha * working(x) + working(gx)
@@ -177,11 +157,7 @@ def npu_deep_norm_backward(
 
 @reference("npu_layer_norm_eval", source="op-plugin （beta）torch_npu-npu_layer_norm_eval.md")
 def npu_layer_norm_eval(
-    x: Tensor,
-    normalized_shape: list[int],
-    weight: Maybe = None,
-    bias: Maybe = None,
-    eps: float = 1e-05,
+    x: Tensor, normalized_shape: list[int], weight: Maybe, bias: Maybe, eps: float
 ) -> Tensor:
     found = F.layer_norm(
         working(x),
@@ -201,7 +177,6 @@ def npu_layernorm_grad(
     mean: Tensor,
     rstd: Tensor,
     weight: Maybe,
-    bias: Maybe,
 ) -> Three:
     """dx, dweight, dbias of torch's layer norm, from its saved statistics."""
     gamma = torch.ones(normalized_shape) if weight is None else weight
@@ -237,9 +212,7 @@ def _group_swish(
 
 
 @reference("npu_group_norm_silu", source=DOCS.format("npu_group_norm_silu"))
-def npu_group_norm_silu(
-    x: Tensor, weight: Maybe, bias: Maybe, group: int, eps: float = 0.00001
-) -> Three:
+def npu_group_norm_silu(x: Tensor, weight: Maybe, bias: Maybe, group: int, eps: float) -> Three:
     """silu(group norm), mean and reciprocal deviation [N, group] in the weight's dtype."""
     mean, rstd = _group_statistics(x, group, eps)
     dtype = x.dtype if weight is None or bias is None else weight.dtype
@@ -253,8 +226,8 @@ def npu_group_norm_swish(
     num_groups: int,
     weight: Tensor,
     bias: Tensor,
-    eps: float | None = 1e-5,
-    swish_scale: float | None = 1.0,
+    eps: float | None,
+    swish_scale: float | None,
 ) -> Three:
     """z·sigmoid(swish_scale·z) of the group norm z, mean and reciprocal deviation."""
     epsilon, scale = 1e-5 if eps is None else eps, 1.0 if swish_scale is None else swish_scale
@@ -273,7 +246,7 @@ def npu_group_norm_swish_grad(
     mean: Tensor,
     rstd: Tensor,
     grad_input_mask: list[bool],
-    swish_scale: float | None = 1.0,
+    swish_scale: float | None,
 ) -> tuple[Maybe, ...]:
     """Gradients of input, weight and bias, from the saved statistics."""
     scale = 1.0 if swish_scale is None else swish_scale

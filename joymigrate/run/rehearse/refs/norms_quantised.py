@@ -35,9 +35,8 @@ def npu_rms_norm_quant(
     beta: Tensor,
     scale: Tensor,
     offset: Tensor,
-    epsilon: float = 1e-06,
-    *,
-    dst_dtype: int | None = None,
+    epsilon: float,
+    dst_dtype: int | None,
 ) -> Tensor:
     """round((rms norm + beta)·scale + offset)."""
     dtype = torch_dtype(dst_dtype, torch.int8, "npu_rms_norm_quant")
@@ -50,12 +49,11 @@ def npu_rms_norm_quant_v2(
     x: Tensor,
     gamma: Tensor,
     scale: Tensor,
-    *,
-    offset: Maybe = None,
-    beta: Maybe = None,
-    epsilon: float = 1e-06,
-    div_mode: bool = True,
-    dst_dtype: int | None = None,
+    offset: Maybe,
+    beta: Maybe,
+    epsilon: float,
+    div_mode: bool,
+    dst_dtype: int | None,
 ) -> tuple[Tensor, Tensor]:
     """The quantised norm, and the reciprocal rms (empty: nothing here needs gradients)."""
     dtype = torch_dtype(dst_dtype, torch.int8, "npu_rms_norm_quant_v2")
@@ -70,14 +68,12 @@ def npu_add_rms_norm_quant(
     gamma: Tensor,
     scales1: Tensor,
     zero_points1: Maybe,
-    beta: Maybe = None,
-    scales2: Maybe = None,
-    zero_points2: Maybe = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-06,
-    div_mode: bool = True,
-    dst_type: int | None = None,
+    beta: Maybe,
+    scales2: Maybe,
+    zero_points2: Maybe,
+    epsilon: float,
+    div_mode: bool,
+    dst_type: int | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One or two quantised norms of the sum (the second is zero without scales), and the sum."""
     dtype = torch_dtype(dst_type, torch.int8, "npu_add_rms_norm_quant")
@@ -95,13 +91,12 @@ def npu_add_rms_norm_dynamic_quant(
     x1: Tensor,
     x2: Tensor,
     gamma: Tensor,
-    *,
-    smooth_scale1: Maybe = None,
-    smooth_scale2: Maybe = None,
-    beta: Maybe = None,
-    epsilon: float = 1e-6,
-    output_mask: Sequence[bool] | None = None,
-    y_dtype: int | None = None,
+    smooth_scale1: Maybe,
+    smooth_scale2: Maybe,
+    beta: Maybe,
+    epsilon: float,
+    output_mask: Sequence[bool] | None,
+    y_dtype: int | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """y1, y2, the sum, and both scales; an output that is not wanted is empty."""
     dtype = torch_dtype(y_dtype, torch.int8, "npu_add_rms_norm_dynamic_quant")
@@ -136,14 +131,13 @@ def _halves(x: Tensor, activate_left: bool) -> tuple[Tensor, Tensor]:
 @reference("npu_swiglu_quant", source=DOCS.format("npu_swiglu_quant"))
 def npu_swiglu_quant(
     x: Tensor,
-    *,
-    smooth_scales: Maybe = None,
-    offsets: Maybe = None,
-    group_index: Maybe = None,
-    activate_left: bool = False,
-    quant_mode: int = 0,
-    group_list_type: int = 0,
-    dst_type: torch.dtype | int | None = None,
+    smooth_scales: Maybe,
+    offsets: Maybe,
+    group_index: Maybe,
+    activate_left: bool,
+    quant_mode: int,
+    group_list_type: int,
+    dst_type: torch.dtype | int | None,
 ) -> tuple[Tensor, Tensor]:
     """swiglu, smoothed, then round(y + offset) (mode 0) or quantised by row (mode 1).
 
@@ -170,22 +164,19 @@ def npu_swiglu_quant(
 @reference("npu_dequant_swiglu_quant", source=DOCS.format("npu_dequant_swiglu_quant"))
 def npu_dequant_swiglu_quant(
     x: Tensor,
-    *,
-    weight_scale: Maybe = None,
-    activation_scale: Maybe = None,
-    bias: Maybe = None,
-    quant_scale: Maybe = None,
-    quant_offset: Maybe = None,
-    group_index: Maybe = None,
-    activate_left: bool = False,
-    quant_mode: int = 0,
-    dst_type: int | None = None,
-    round_mode: int | None = None,
-    activate_dim: int | None = None,
-    swiglu_mode: int = 0,
-    clamp_limit: float = 7.0,
-    glu_alpha: float = 1.702,
-    glu_bias: float = 1.0,
+    weight_scale: Maybe,
+    activation_scale: Maybe,
+    bias: Maybe,
+    quant_scale: Maybe,
+    quant_offset: Maybe,
+    group_index: Maybe,
+    activate_left: bool,
+    quant_mode: int,
+    dst_type: int | None,
+    swiglu_mode: int,
+    clamp_limit: float,
+    glu_alpha: float,
+    glu_bias: float,
 ) -> tuple[Tensor, Tensor]:
     """Dequantise, swiglu (1: odd and even columns, clamped; 2: halves, clamped), quantise.
 

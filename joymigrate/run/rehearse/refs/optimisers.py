@@ -32,9 +32,7 @@ def npu_apply_adam_out(
     beta2: float,
     epsilon: float,
     grad: Tensor,
-    use_locking: bool | None,
     use_nesterov: bool | None,
-    *,
     out: list[Tensor],
 ) -> Three:
     """var -= lr·√(1 - β₂ᵗ)/(1 - β₁ᵗ) · m / (√v + ε), the powers given as they are."""
@@ -59,7 +57,6 @@ def npu_apply_adam_w_out(
     max_grad_norm: Maybe,
     amsgrad: bool | None,
     maximize: bool | None,
-    *,
     out: list[Tensor],
 ) -> Three:
     """Decoupled decay, then Adam; the powers are those before this step.
@@ -92,9 +89,8 @@ def npu_bert_apply_adam_out(
     max_grad_norm: float,
     global_grad_norm: float,
     weight_decay: float,
-    step_size: float | None = None,
-    adam_mode: int = 0,
-    *,
+    step_size: float | None,
+    adam_mode: int,
     out: list[Tensor],
 ) -> Three:
     """BertAdam: the gradient is scaled down to max_grad_norm, no bias correction, decay added."""

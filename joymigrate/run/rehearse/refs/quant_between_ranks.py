@@ -76,14 +76,7 @@ def exchange_columns(group: Group, y: Tensor) -> Tensor:
 
 @reference("npu_all_to_all_matmul", source=DOCS.format("npu_all_to_all_matmul"))
 def npu_all_to_all_matmul(
-    x1: Tensor,
-    x2: Tensor,
-    hcom: str,
-    world_size: int,
-    bias: Maybe = None,
-    all2all_axes: Sequence[int] | None = None,
-    all2all_out_flag: bool = True,
-    comm_mode: str | None = None,
+    x1: Tensor, x2: Tensor, hcom: str, world_size: int, bias: Maybe, all2all_out_flag: bool
 ) -> tuple[Tensor, Tensor]:
     """Rows exchanged for columns, then the product; also the exchanged operand (else empty)."""
     rows = exchange_rows(Group(hcom, world_size), x1)
@@ -93,13 +86,7 @@ def npu_all_to_all_matmul(
 
 @reference("npu_matmul_all_to_all", source=DOCS.format("npu_matmul_all_to_all"))
 def npu_matmul_all_to_all(
-    x1: Tensor,
-    x2: Tensor,
-    hcom: str,
-    world_size: int,
-    bias: Maybe = None,
-    all2all_axes: Sequence[int] | None = None,
-    comm_mode: str | None = None,
+    x1: Tensor, x2: Tensor, hcom: str, world_size: int, bias: Maybe
 ) -> Tensor:
     """The product, its columns exchanged for rows."""
     found = scaled_product("npu_matmul_all_to_all", x1, x2, bias, None, None).to(x1.dtype)
@@ -112,29 +99,21 @@ def npu_all_to_all_quant_matmul(
     x2: Tensor,
     hcom: str,
     world_size: int,
-    *,
-    all2all_out_flag: bool = True,
-    bias: Maybe = None,
-    x1_scale: Maybe = None,
-    x2_scale: Maybe = None,
-    common_scale: Maybe = None,
-    x1_offset: Maybe = None,
-    x2_offset: Maybe = None,
-    x1_quant_mode: int | None = None,
-    x2_quant_mode: int | None = None,
-    common_quant_mode: int | None = None,
-    group_sizes: Sequence[int] | None = None,
-    all2all_axes: Sequence[int] | None = None,
-    comm_quant_dtype: int | None = None,
-    x1_quant_dtype: int | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    x1_scale_dtype: int | None = None,
-    x2_scale_dtype: int | None = None,
-    output_scale_dtype: int | None = None,
-    comm_scale_dtype: int | None = None,
-    y_dtype: int | None = None,
-    comm_mode: str | None = None,
+    all2all_out_flag: bool,
+    bias: Maybe,
+    x1_scale: Maybe,
+    x2_scale: Maybe,
+    common_scale: Maybe,
+    x1_offset: Maybe,
+    x2_offset: Maybe,
+    x1_quant_mode: int | None,
+    x2_quant_mode: int | None,
+    x1_quant_dtype: int | None,
+    x1_dtype: int | None,
+    x2_dtype: int | None,
+    x1_scale_dtype: int | None,
+    x2_scale_dtype: int | None,
+    y_dtype: int | None,
 ) -> tuple[Tensor, Tensor]:
     """As npu_all_to_all_matmul; the exchanged rows are quantised per row to float8."""
     operator = "npu_all_to_all_quant_matmul"
@@ -162,26 +141,19 @@ def npu_quant_matmul_all_to_all(
     x2: Tensor,
     hcom: str,
     world_size: int,
-    bias: Maybe = None,
-    x1_scale: Maybe = None,
-    x2_scale: Maybe = None,
-    common_scale: Maybe = None,
-    x1_offset: Maybe = None,
-    x2_offset: Maybe = None,
-    x1_quant_mode: int | None = None,
-    x2_quant_mode: int | None = None,
-    common_quant_mode: int | None = None,
-    group_sizes: Sequence[int] | None = None,
-    all2all_axes: Sequence[int] | None = None,
-    comm_quant_dtype: int | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    x1_scale_dtype: int | None = None,
-    x2_scale_dtype: int | None = None,
-    output_scale_dtype: int | None = None,
-    comm_scale_dtype: int | None = None,
-    y_dtype: int | None = None,
-    comm_mode: str | None = None,
+    bias: Maybe,
+    x1_scale: Maybe,
+    x2_scale: Maybe,
+    common_scale: Maybe,
+    x1_offset: Maybe,
+    x2_offset: Maybe,
+    common_quant_mode: int | None,
+    group_sizes: Sequence[int] | None,
+    x1_dtype: int | None,
+    x2_dtype: int | None,
+    x1_scale_dtype: int | None,
+    x2_scale_dtype: int | None,
+    y_dtype: int | None,
 ) -> Tensor:
     """As npu_matmul_all_to_all, of quantised operands with scales per row and per column."""
     operator = "npu_quant_matmul_all_to_all"
@@ -196,79 +168,69 @@ def npu_quant_matmul_all_to_all(
 
 @reference("npu_all_gather_quant_mm", source="torch_npu _op_plugin_docs.py")
 def npu_all_gather_quant_mm(
-    x1: Tensor,
+    self: Tensor,
     x2: Tensor,
     hcom: str,
     world_size: int,
-    *,
-    bias: Maybe = None,
-    x1_scale: Maybe = None,
-    x2_scale: Maybe = None,
-    quant_scale: Maybe = None,
-    block_size: int = 0,
-    gather_index: int = 0,
-    gather_output: bool = True,
-    comm_turn: int = 0,
-    group_sizes: Sequence[int] | None = None,
-    amax_output: bool = False,
-    y_dtype: int | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    x1_scale_dtype: int | None = None,
-    x2_scale_dtype: int | None = None,
-    comm_mode: str | None = None,
+    bias: Maybe,
+    x1_scale: Maybe,
+    x2_scale: Maybe,
+    quant_scale: Maybe,
+    block_size: int,
+    gather_index: int,
+    gather_output: bool,
+    group_sizes: Sequence[int] | None,
+    amax_output: bool,
+    y_dtype: int | None,
+    x1_dtype: int | None,
+    x2_dtype: int | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Everybody's rows times x2, those rows (empty unless asked for), and an empty maximum."""
     operator = "npu_all_gather_quant_mm"
     plain(operator, quant_scale=quant_scale, block_size=block_size, gather_index=gather_index)
     plain(operator, group_sizes=group_sizes, amax_output=amax_output)
-    native(operator, (x1, x1_dtype), (x2, x2_dtype))
+    native(operator, (self, x1_dtype), (x2, x2_dtype))
     group = Group(hcom, world_size)
-    rows = torch.cat(group.gathered(x1))
+    rows = torch.cat(group.gathered(self))
     token = x1_scale
     if token is not None and token.numel() > 1:
         token = torch.cat(group.gathered(token.reshape(-1)))
     found = scaled_product(operator, rows, x2, bias, token, x2_scale)
-    dtype = torch_dtype(y_dtype, x1.dtype, operator)
+    dtype = torch_dtype(y_dtype, self.dtype, operator)
     gathered = rows if gather_output else rows.new_empty(0)
     return found.to(dtype), gathered, torch.empty(0)
 
 
 @reference("npu_quant_mm_reduce_scatter", source="torch_npu _op_plugin_docs.py")
 def npu_quant_mm_reduce_scatter(
-    x1: Tensor,
+    self: Tensor,
     x2: Tensor,
     hcom: str,
     world_size: int,
-    *,
-    reduce_op: str = "sum",
-    bias: Maybe = None,
-    x1_scale: Maybe = None,
-    x2_scale: Maybe = None,
-    quant_scale: Maybe = None,
-    block_size: int = 0,
-    comm_turn: int = 0,
-    group_sizes: Sequence[int] | None = None,
-    amax_output: bool = False,
-    y_dtype: int | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    x1_scale_dtype: int | None = None,
-    x2_scale_dtype: int | None = None,
-    comm_mode: str | None = None,
+    reduce_op: str,
+    bias: Maybe,
+    x1_scale: Maybe,
+    x2_scale: Maybe,
+    quant_scale: Maybe,
+    block_size: int,
+    group_sizes: Sequence[int] | None,
+    amax_output: bool,
+    y_dtype: int | None,
+    x1_dtype: int | None,
+    x2_dtype: int | None,
 ) -> tuple[Tensor, Tensor]:
     """This rank's rows of the sum over ranks, and an empty maximum."""
     operator = "npu_quant_mm_reduce_scatter"
     plain(operator, quant_scale=quant_scale, block_size=block_size)
-    native(operator, (x1, x1_dtype), (x2, x2_dtype))
+    native(operator, (self, x1_dtype), (x2, x2_dtype))
     plain(operator, group_sizes=group_sizes, amax_output=amax_output)
     if reduce_op != "sum":
         raise Unsimulated(operator, f"reduce_op {reduce_op}")
     group = Group(hcom, world_size)
-    total = group.summed(scaled_product(operator, x1, x2, bias, x1_scale, x2_scale))
+    total = group.summed(scaled_product(operator, self, x2, bias, x1_scale, x2_scale))
     each = len(total) // group.ranks
     mine = total[group.rank * each : (group.rank + 1) * each]
-    return mine.to(torch_dtype(y_dtype, x1.dtype, operator)), torch.empty(0)
+    return mine.to(torch_dtype(y_dtype, self.dtype, operator)), torch.empty(0)
 
 
 def real(
@@ -300,29 +262,20 @@ def npu_alltoallv_quant_gmm(
     send_counts: Sequence[int],
     recv_counts: Sequence[int],
     gmm_y_dtype: int,
-    *,
-    send_counts_tensor: Maybe = None,
-    recv_counts_tensor: Maybe = None,
-    mm_x: Maybe = None,
-    mm_weight: Maybe = None,
-    mm_x_scale: Maybe = None,
-    mm_weight_scale: Maybe = None,
-    gmm_x_quant_mode: int | None = None,
-    gmm_weight_quant_mode: int | None = None,
-    mm_x_quant_mode: int | None = None,
-    mm_weight_quant_mode: int | None = None,
-    permute_out_flag: bool = False,
-    group_size: Sequence[int] | None = None,
-    gmm_x_dtype: int | None = None,
-    gmm_weight_dtype: int | None = None,
-    gmm_x_scale_dtype: int | None = None,
-    gmm_weight_scale_dtype: int | None = None,
-    mm_x_dtype: int | None = None,
-    mm_weight_dtype: int | None = None,
-    mm_x_scale_dtype: int | None = None,
-    mm_weight_scale_dtype: int | None = None,
-    mm_y_dtype: int | None = None,
-    comm_mode: str | None = None,
+    mm_x: Maybe,
+    mm_weight: Maybe,
+    mm_x_scale: Maybe,
+    mm_weight_scale: Maybe,
+    gmm_x_quant_mode: int | None,
+    gmm_weight_quant_mode: int | None,
+    mm_x_quant_mode: int | None,
+    mm_weight_quant_mode: int | None,
+    permute_out_flag: bool,
+    gmm_x_dtype: int | None,
+    gmm_weight_dtype: int | None,
+    mm_x_dtype: int | None,
+    mm_weight_dtype: int | None,
+    mm_y_dtype: int | None,
 ) -> tuple[Tensor, Maybe, Maybe]:
     """As npu_alltoallv_gmm, of block formats; the rows travel as they are stored."""
     operator = "npu_alltoallv_quant_gmm"
@@ -359,31 +312,21 @@ def npu_quant_gmm_alltoallv(
     send_counts: Sequence[int],
     recv_counts: Sequence[int],
     gmm_y_dtype: int,
-    *,
-    send_counts_tensor: Maybe = None,
-    recv_counts_tensor: Maybe = None,
-    mm_x: Maybe = None,
-    mm_weight: Maybe = None,
-    mm_x_scale: Maybe = None,
-    mm_weight_scale: Maybe = None,
-    comm_quant_scale: Maybe = None,
-    gmm_x_quant_mode: int | None = None,
-    gmm_weight_quant_mode: int | None = None,
-    mm_x_quant_mode: int | None = None,
-    mm_weight_quant_mode: int | None = None,
-    comm_quant_mode: int | None = None,
-    group_size: Sequence[int] | None = None,
-    gmm_x_dtype: int | None = None,
-    gmm_weight_dtype: int | None = None,
-    gmm_x_scale_dtype: int | None = None,
-    gmm_weight_scale_dtype: int | None = None,
-    mm_x_dtype: int | None = None,
-    mm_weight_dtype: int | None = None,
-    mm_x_scale_dtype: int | None = None,
-    mm_weight_scale_dtype: int | None = None,
-    comm_quant_dtype: int | None = None,
-    mm_y_dtype: int | None = None,
-    comm_mode: str | None = None,
+    mm_x: Maybe,
+    mm_weight: Maybe,
+    mm_x_scale: Maybe,
+    mm_weight_scale: Maybe,
+    comm_quant_scale: Maybe,
+    gmm_x_quant_mode: int | None,
+    gmm_weight_quant_mode: int | None,
+    mm_x_quant_mode: int | None,
+    mm_weight_quant_mode: int | None,
+    comm_quant_mode: int | None,
+    gmm_x_dtype: int | None,
+    gmm_weight_dtype: int | None,
+    mm_x_dtype: int | None,
+    mm_weight_dtype: int | None,
+    mm_y_dtype: int | None,
 ) -> tuple[Tensor, Maybe]:
     """As npu_gmm_alltoallv, of block formats."""
     operator = "npu_quant_gmm_alltoallv"
@@ -405,14 +348,7 @@ def npu_quant_gmm_alltoallv(
 
 
 @reference("_npu_distribute_barrier", source="ops-transformer aclnnDistributeBarrier.md")
-def _npu_distribute_barrier(
-    x_ref: Tensor,
-    group: str,
-    world_size: int,
-    *,
-    time_out: Maybe = None,
-    elastic_info: Maybe = None,
-) -> Tensor:
+def _npu_distribute_barrier(x_ref: Tensor, group: str, world_size: int) -> Tensor:
     """Waits for all ranks of the group; the tensor only says in which order."""
     Group(group, world_size).gathered(torch.zeros(1))
     return x_ref.clone()

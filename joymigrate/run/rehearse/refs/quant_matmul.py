@@ -64,17 +64,13 @@ def npu_quant_matmul(
     x1: Tensor,
     x2: Tensor,
     scale: Tensor,
-    *,
-    offset: Maybe = None,
-    pertoken_scale: Maybe = None,
-    bias: Maybe = None,
-    output_dtype: int | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    pertoken_scale_dtype: int | None = None,
-    scale_dtype: int | None = None,
-    group_sizes: list[int] | None = None,
-    y_scale: Maybe = None,
+    offset: Maybe,
+    pertoken_scale: Maybe,
+    bias: Maybe,
+    output_dtype: int | None,
+    x1_dtype: int | None,
+    x2_dtype: int | None,
+    group_sizes: list[int] | None,
 ) -> Tensor:
     """x1 @ x2 scaled per channel and per token; int8 unless told otherwise."""
     if any(size for size in group_sizes or []) or x1_dtype is not None or x2_dtype is not None:
@@ -88,13 +84,7 @@ def npu_quant_matmul(
 
 @reference("npu_quant_matmul_gelu", source=DOCS.format("npu_quant_matmul_gelu"))
 def npu_quant_matmul_gelu(
-    x1: Tensor,
-    x2: Tensor,
-    x1_scale: Tensor,
-    x2_scale: Tensor,
-    *,
-    bias: Maybe = None,
-    approximate: str | None = "gelu_erf",
+    x1: Tensor, x2: Tensor, x1_scale: Tensor, x2_scale: Tensor, bias: Maybe, approximate: str | None
 ) -> Tensor:
     """gelu of the dequantised product, in the precision of the weight's scale."""
     found = dequantise(exact_product(x1, x2), x2_scale, x1_scale.reshape(-1), bias, None)
@@ -104,9 +94,7 @@ def npu_quant_matmul_gelu(
 
 
 @reference("npu_quant_matmul_reduce_sum", source=DOCS.format("npu_quant_matmul_reduce_sum"))
-def npu_quant_matmul_reduce_sum(
-    x1: Tensor, x2: Tensor, *, x1_scale: Maybe = None, x2_scale: Maybe = None
-) -> Tensor:
+def npu_quant_matmul_reduce_sum(x1: Tensor, x2: Tensor, x1_scale: Maybe, x2_scale: Maybe) -> Tensor:
     """Sum over the batch of x1 @ x2·x2_scale·x1_scale, bfloat16; x1 [B, M, K], x2 [B, K, N]."""
     product = exact_product(x1, x2)
     if x2_scale is not None:
@@ -137,13 +125,12 @@ def npu_weight_quant_batchmatmul(
     x: Tensor,
     weight: Tensor,
     antiquant_scale: Tensor,
-    antiquant_offset: Maybe = None,
-    quant_scale: Maybe = None,
-    quant_offset: Maybe = None,
-    bias: Maybe = None,
-    antiquant_group_size: int = 0,
-    inner_precise: int = 0,
-    weight_dtype: int | None = None,
+    antiquant_offset: Maybe,
+    quant_scale: Maybe,
+    quant_offset: Maybe,
+    bias: Maybe,
+    antiquant_group_size: int,
+    weight_dtype: int | None,
 ) -> Tensor:
     """x @ ((weight + offset)·scale) + bias; int8 when an output scale is given."""
     if weight_dtype is not None:
@@ -164,8 +151,7 @@ def npu_dequant_bias(
     weight_scale: Tensor,
     activation_scale: Maybe,
     bias: Maybe,
-    *,
-    output_dtype: torch.dtype | None = None,
+    output_dtype: torch.dtype | None,
 ) -> Tensor:
     """int32 sums as real numbers: (x [+ int32 bias])·weight_scale·activation_scale [+ bias]."""
     found = dequantise(x.double(), weight_scale, activation_scale, bias, None)
@@ -178,13 +164,10 @@ def npu_add_quant_matmul_(
     x1: Tensor,
     x2: Tensor,
     x2_scale: Tensor,
-    *,
-    x1_scale: Maybe = None,
-    group_sizes: list[int] | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    x1_scale_dtype: int | None = None,
-    x2_scale_dtype: int | None = None,
+    x1_scale: Maybe,
+    group_sizes: list[int] | None,
+    x1_dtype: int | None,
+    x2_dtype: int | None,
 ) -> Tensor:
     """Adds the dequantised product to `self`, in place (per tensor and per channel scales)."""
     if any(size for size in group_sizes or []) or x1_dtype is not None or x2_dtype is not None:
@@ -201,13 +184,10 @@ def npu_add_quant_matmul(
     x1: Tensor,
     x2: Tensor,
     x2_scale: Tensor,
-    *,
-    x1_scale: Maybe = None,
-    group_sizes: list[int] | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    x1_scale_dtype: int | None = None,
-    x2_scale_dtype: int | None = None,
+    x1_scale: Maybe,
+    group_sizes: list[int] | None,
+    x1_dtype: int | None,
+    x2_dtype: int | None,
 ) -> Tensor:
     return npu_add_quant_matmul_(
         x.clone(),

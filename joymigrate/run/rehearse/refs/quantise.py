@@ -98,13 +98,7 @@ def dynamic(
 
 @reference("npu_dynamic_quant", source=DOCS.format("npu_dynamic_quant"))
 def npu_dynamic_quant(
-    x: Tensor,
-    *,
-    smooth_scales: Maybe = None,
-    group_index: Maybe = None,
-    dst_type: int | None = None,
-    quant_mode: str = "pertoken",
-    dst_type_max: float = 0.0,
+    x: Tensor, smooth_scales: Maybe, group_index: Maybe, dst_type: int | None, quant_mode: str
 ) -> tuple[Tensor, Tensor]:
     """Quantised values and float32 scales, one per row by default."""
     dtype = torch_dtype(dst_type, torch.int8, "npu_dynamic_quant")
@@ -115,13 +109,7 @@ def npu_dynamic_quant(
 
 @reference("npu_dynamic_quant_asymmetric", source=DOCS.format("npu_dynamic_quant_asymmetric"))
 def npu_dynamic_quant_asymmetric(
-    x: Tensor,
-    *,
-    smooth_scales: Maybe = None,
-    group_index: Maybe = None,
-    dst_type: int | None = None,
-    quant_mode: str = "pertoken",
-    dst_type_max: float = 0.0,
+    x: Tensor, smooth_scales: Maybe, group_index: Maybe, dst_type: int | None, quant_mode: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Values, scales and offsets: value = round(x / scale + offset)."""
     dtype = torch_dtype(dst_type, torch.int8, "npu_dynamic_quant_asymmetric")
@@ -152,12 +140,7 @@ def _along(factor: Tensor, x: Tensor, axis: int) -> Tensor:
 
 @reference("npu_quantize", source=DOCS.format("npu_quantize"))
 def npu_quantize(
-    x: Tensor,
-    scales: Tensor,
-    zero_points: Maybe,
-    dtype: int,
-    axis: int = 1,
-    div_mode: bool = True,
+    x: Tensor, scales: Tensor, zero_points: Maybe, dtype: int, axis: int, div_mode: bool
 ) -> Tensor:
     """round(x / scales + zero_points), or round(x · scales + zero_points)."""
     wanted = torch_dtype(dtype, torch.int8, "npu_quantize")
@@ -171,14 +154,7 @@ def npu_quantize(
 
 
 @reference("npu_anti_quant", source=DOCS.format("npu_anti_quant"))
-def npu_anti_quant(
-    x: Tensor,
-    scale: Tensor,
-    *,
-    offset: Maybe = None,
-    dst_dtype: int | None = None,
-    src_dtype: int | None = None,
-) -> Tensor:
+def npu_anti_quant(x: Tensor, scale: Tensor, offset: Maybe, dst_dtype: int | None) -> Tensor:
     """(x + offset)·scale; an int32 x holds eight int4."""
     values = int4_pairs(x) if x.dtype == torch.int32 else x
     wide = values.float() + (0.0 if offset is None else offset.float())
@@ -190,9 +166,8 @@ def npu_group_quant(
     x: Tensor,
     scale: Tensor,
     group_index: Tensor,
-    *,
-    offset: Maybe = None,
-    dst_dtype: int | torch.dtype | None = None,
+    offset: Maybe,
+    dst_dtype: int | torch.dtype | None,
 ) -> Tensor:
     """round(x·scale of the row's group + offset); `group_index` holds cumulative ends."""
     dtype = torch_dtype(dst_dtype, torch.int8, "npu_group_quant")
@@ -203,13 +178,11 @@ def npu_group_quant(
 @reference("npu_gelu_quant", source="op-plugin GeluQuantKernelNpuOpApi.cpp")
 def npu_gelu_quant(
     x: Tensor,
-    *,
-    input_scale: Maybe = None,
-    input_offset: Maybe = None,
-    approximate: str = "none",
-    quant_mode: str = "dynamic",
-    dst_type: int | None = None,
-    round_mode: str = "rint",
+    input_scale: Maybe,
+    input_offset: Maybe,
+    approximate: str,
+    quant_mode: str,
+    dst_type: int | None,
 ) -> tuple[Tensor, Tensor]:
     """Quantised gelu and its scales; static: round(gelu·scale + offset), no scales."""
     dtype = torch_dtype(dst_type, torch.int8, "npu_gelu_quant")
@@ -224,9 +197,7 @@ def npu_gelu_quant(
 
 
 @reference("npu_trans_quant_param", source=DOCS.format("npu_trans_quant_param"))
-def npu_trans_quant_param(
-    scale: Tensor, offset: Maybe = None, round_mode: int | None = 0
-) -> Tensor:
+def npu_trans_quant_param(scale: Tensor, offset: Maybe, round_mode: int | None) -> Tensor:
     """float32 scales as the int64 that quantised matmuls take: the scale's bits, 19 of them,
     with the offset's 9 bits at bit 37 and a marker at bit 46."""
     count = max(scale.numel(), 1 if offset is None else offset.numel())
@@ -259,7 +230,7 @@ def packed_offset(scale: Tensor) -> Tensor | float:
 
 
 @reference("npu_convert_weight_to_int4pack", source=DOCS.format("npu_convert_weight_to_int4pack"))
-def npu_convert_weight_to_int4pack(weight: Tensor, inner_k_tiles: int = 0) -> Tensor:
+def npu_convert_weight_to_int4pack(weight: Tensor) -> Tensor:
     """int32 values in [-8, 7], [K, N] → [K, N/8] with eight to an int32."""
     if weight.dtype != torch.int32:
         raise Unsimulated("npu_convert_weight_to_int4pack", f"weights of {weight.dtype}")
@@ -269,13 +240,12 @@ def npu_convert_weight_to_int4pack(weight: Tensor, inner_k_tiles: int = 0) -> Te
 @reference("npu_dynamic_block_quant", source="torch_npu _op_plugin_docs.py")
 def npu_dynamic_block_quant(
     x: Tensor,
-    *,
-    min_scale: float = 0.0,
-    round_mode: str = "rint",
-    dst_type: int = 1,
-    row_block_size: int = 1,
-    col_block_size: int = 128,
-    dst_type_max: float = 0.0,
+    min_scale: float,
+    round_mode: str,
+    dst_type: int,
+    row_block_size: int,
+    col_block_size: int,
+    dst_type_max: float,
 ) -> tuple[Tensor, Tensor]:
     """Quantised x, and a scale (float32) for each block of rows and columns."""
     dtype = torch_dtype(dst_type, torch.int8, "npu_dynamic_block_quant")

@@ -82,12 +82,6 @@ def npu_lstm(
     seq_mask: Tensor,
     h: Tensor,
     c: Tensor,
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
     flag_seq: bool,
     direction: bool,
 ) -> Eight:
@@ -108,14 +102,6 @@ def npu_lstm_backward(
     bias: Tensor,
     hx: Tensor,
     cx: Tensor,
-    y_output: Tensor,
-    h_output: Tensor,
-    c_output: Tensor,
-    i: Tensor,
-    j: Tensor,
-    f: Tensor,
-    o: Tensor,
-    tanhc: Tensor,
 ) -> tuple[Maybe, ...]:
     """Gradients of input, weight, bias, h and c; those of h and c are of every step."""
     return vjp(
@@ -131,16 +117,8 @@ def npu_lstm_data(
     batch_sizes: Tensor,
     weight: Tensor,
     bias: Tensor,
-    seq_mask: Tensor,
     h: Tensor,
     c: Tensor,
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    flag_seq: bool,
     direction: bool,
 ) -> Eight:
     """As npu_lstm for padded sequences [T, B, I]; batch_sizes says how many run at each step."""
@@ -166,14 +144,6 @@ def npu_lstm_data_backward(
     bias: Tensor,
     init_h: Tensor,
     init_c: Tensor,
-    y: Tensor,
-    h: Tensor,
-    c: Tensor,
-    i: Tensor,
-    j: Tensor,
-    f: Tensor,
-    o: Tensor,
-    tanhc: Tensor,
     flag_direction: bool,
 ) -> tuple[Maybe, ...]:
     mask = _running(batch_sizes, x)
@@ -198,13 +168,7 @@ def _cell(
 
 @reference("npu_lstm_cell", source="op-plugin aclops/LstmCellKernelNpu.cpp")
 def npu_lstm_cell(
-    x: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    h: Tensor,
-    c: Tensor,
-    b_ih: Maybe = None,
-    b_hh: Maybe = None,
+    x: Tensor, w_ih: Tensor, w_hh: Tensor, h: Tensor, c: Tensor, b_ih: Maybe, b_hh: Maybe
 ) -> Eight:
     parts = [None if t is None else working(t) for t in (x, w_ih, w_hh, b_ih, b_hh, h, c)]
     result: Eight = _round(_cell(*parts), x.dtype)  # type: ignore[arg-type]
@@ -222,8 +186,6 @@ def npu_lstm_cell_backward(
     h: Tensor,
     c: Tensor,
     y_output: Tensor,
-    h_output: Tensor,
-    c_output: Tensor,
     i: Tensor,
     j: Tensor,
     f: Tensor,
@@ -280,13 +242,6 @@ def npu_gru(
     weight_hidden: Tensor,
     bias_input: Tensor,
     bias_hidden: Tensor,
-    seq_length: Tensor,
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     parts = (x, hx, weight_input, weight_hidden, bias_input, bias_hidden)
     found = _round(gru_steps(*(working(part) for part in parts)), x.dtype)
@@ -303,14 +258,7 @@ def npu_gru_backward(
     weight_hidden: Tensor,
     bias_input: Tensor,
     bias_hidden: Tensor,
-    seq_length: Tensor,
     hx: Tensor,
-    y_output: Tensor,
-    h_output: Tensor,
-    output_updata: Tensor,
-    output_reset: Tensor,
-    output_new: Tensor,
-    hidden_new: Tensor,
 ) -> tuple[Maybe, ...]:
     """Gradients of both weights, the input, both biases and h."""
     dx, dh, dw_in, dw_hid, db_in, db_hid = vjp(

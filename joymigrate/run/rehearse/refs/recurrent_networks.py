@@ -96,9 +96,8 @@ def _lstm_npu(
     dropout: float,
     train: bool,
     bidirectional: bool,
-    *,
-    batch_first: bool | None = False,
-    batch_sizes: Maybe = None,
+    batch_first: bool | None,
+    batch_sizes: Maybe,
 ) -> tuple[Maybe, ...]:
     """y, h, c, and when training i, j, f, o, h, c, tanh(c) of every step."""
     network = Network(
@@ -145,21 +144,13 @@ def _lstm_npu_backward(
     x: Tensor,
     hx: Sequence[Tensor],
     params: Sequence[Tensor],
-    i: Maybe,
-    j: Maybe,
-    f: Maybe,
-    o: Maybe,
-    h: Maybe,
-    c: Maybe,
-    tanhc: Maybe,
     has_biases: bool,
     num_layers: int,
     dropout: float,
     train: bool,
     bidirectional: bool,
-    *,
-    batch_first: bool | None = False,
-    batch_sizes: Maybe = None,
+    batch_first: bool | None,
+    batch_sizes: Maybe,
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Gradients of the input, of both states and of every parameter."""
     network = Network(
@@ -185,9 +176,8 @@ def _gru_npu(
     dropout: float,
     train: bool,
     bidirectional: bool,
-    *,
-    batch_first: bool | None = False,
-    batch_sizes: Maybe = None,
+    batch_first: bool | None,
+    batch_sizes: Maybe,
 ) -> tuple[Maybe, ...]:
     """y, h, and when training r, z, n, the hidden part of n, and h of every step."""
     network = Network(
@@ -216,19 +206,13 @@ def _gru_npu_backward(
     x: Tensor,
     hx: Tensor,
     params: Sequence[Tensor],
-    r: Maybe,
-    z: Maybe,
-    n: Maybe,
-    h_n: Maybe,
-    h: Maybe,
     has_biases: bool,
     num_layers: int,
     dropout: float,
     train: bool,
     bidirectional: bool,
-    *,
-    batch_first: bool | None = False,
-    batch_sizes: Maybe = None,
+    batch_first: bool | None,
+    batch_sizes: Maybe,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Gradients of the input, of the state and of every parameter."""
     network = Network(

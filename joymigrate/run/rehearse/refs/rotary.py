@@ -40,7 +40,7 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor, mode: str) -> Tensor:
 
 @reference("npu_rotary_mul", source=DOCS.format("npu_rotary_mul"))
 def npu_rotary_mul(
-    x: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half", rotate: Tensor | None = None
+    x: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str, rotate: Tensor | None
 ) -> Tensor:
     """`r1` is cos, `r2` is sin; `rotate` [D, D] replaces the rotation by a matrix product."""
     wide, cos, sin = working(x), working(r1.to(x.dtype)), working(r2.to(x.dtype))
@@ -51,7 +51,7 @@ def npu_rotary_mul(
 
 @reference("npu_rotary_mul_backward", source="op-plugin RotaryMulBackwardKernelNpuOpApi.cpp")
 def npu_rotary_mul_backward(
-    grad: Tensor, x: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half"
+    grad: Tensor, x: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str
 ) -> tuple[Tensor | None, ...]:
     """dx, dcos, dsin, all in x's dtype."""
     found = vjp(lambda a, c, s: rope(a, c, s, rotary_mode), (x, r1, r2), grad)
@@ -62,12 +62,7 @@ def npu_rotary_mul_backward(
     "npu_apply_rotary_pos_emb", source="torch_npu _op_plugin_docs.py npu_apply_rotary_pos_emb"
 )
 def npu_apply_rotary_pos_emb(
-    query: Tensor,
-    key: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    layout: str = "BSND",
-    rotary_mode: str = "half",
+    query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, rotary_mode: str
 ) -> tuple[Tensor, Tensor]:
     """Rotates query and key IN PLACE and returns them, as the chip does."""
     for tensor in (query, key):
@@ -120,10 +115,9 @@ def npu_mrope(
     key: Tensor,
     cos_sin_cache: Tensor,
     head_size: int,
-    *,
-    mrope_section: Sequence[int] | None = None,
-    rotary_mode: str | None = "half",
-    cache_mode: str | None = "default",
+    mrope_section: Sequence[int] | None,
+    rotary_mode: str | None,
+    cache_mode: str | None,
 ) -> tuple[Tensor, Tensor]:
     """Rope by a table of cos and sin; positions are [T], or [m, T] for m axes."""
     table = working(cos_sin_cache)[positions.long()]

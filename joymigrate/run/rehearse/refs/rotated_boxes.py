@@ -95,7 +95,7 @@ def table(boxes: Tensor, others: Tensor, trans: bool, cross: bool, over: int | N
 
 
 @reference("npu_rotated_overlaps", source=BETA.format("npu_rotated_overlaps", "rotated_overlaps"))
-def npu_rotated_overlaps(self: Tensor, query_boxes: Tensor, trans: bool = False) -> Tensor:
+def npu_rotated_overlaps(self: Tensor, query_boxes: Tensor, trans: bool) -> Tensor:
     """Shared areas [B, N, K]; the package turns [B, N, 5] itself."""
     return table(self, query_boxes, trans, True, None)
 
@@ -104,11 +104,11 @@ def npu_rotated_overlaps(self: Tensor, query_boxes: Tensor, trans: bool = False)
 def npu_rotated_iou(
     self: Tensor,
     query_boxes: Tensor,
-    trans: bool = False,
-    mode: int = 0,
-    is_cross: bool = True,
-    v_threshold: float = 0.0,
-    e_threshold: float = 0.0,
+    trans: bool,
+    mode: int,
+    is_cross: bool,
+    v_threshold: float,
+    e_threshold: float,
 ) -> Tensor:
     """IoU (mode 0) or the share of the first box (1), [B, N, K]; the thresholds have to be 0."""
     if v_threshold or e_threshold:
@@ -121,9 +121,9 @@ def npu_nms_rotated(
     self: Tensor,
     scores: Tensor,
     iou_threshold: float,
-    scores_threshold: float = 0,
-    max_output_size: int = -1,
-    mode: int = 0,
+    scores_threshold: float,
+    max_output_size: int,
+    mode: int,
 ) -> tuple[Tensor, Tensor]:
     """Indices by falling score of boxes that overlap no better one, and how many there are.
 

@@ -19,9 +19,9 @@ def npu_kronecker_quant(
     x: Tensor,
     kronecker_p1: Tensor,
     kronecker_p2: Tensor,
-    clip_ratio: float | None = None,
-    dst_dtype: int | None = None,
-    dst_type_max: float | None = None,
+    clip_ratio: float | None,
+    dst_dtype: int | None,
+    dst_type_max: float | None,
 ) -> tuple[Tensor, Tensor]:
     """p1 @ x @ p2 of x [K, M, N] as int4 (eight to an int32) with one scale for each of the K, or
     as float4 [K, M·N/2] with block scales."""
@@ -42,14 +42,12 @@ def npu_kronecker_quant(
 def npu_rotate_quant(
     x: Tensor,
     rotation: Tensor,
-    *,
-    alpha: Tensor | None = None,
-    dst_dtype: int | None = None,
-    axis: int | None = -1,
-    round_mode: str | None = "rint",
-    scale_alg: int | None = 0,
-    dst_type_max: float | None = 0.0,
-    transpose_y: bool | None = False,
+    alpha: Tensor | None,
+    dst_dtype: int | None,
+    round_mode: str | None,
+    scale_alg: int | None,
+    dst_type_max: float | None,
+    transpose_y: bool | None,
 ) -> tuple[Tensor, Tensor]:
     """x [..., N] times a rotation [K, K] or [N/K, K, K], K columns at a time, then quantised: per
     token (int8, int4), or with block scales."""

@@ -14,7 +14,7 @@ Maybe = Tensor | None
 
 
 @reference("npu_top_k_top_p", source=DOCS.format("npu_top_k_top_p"))
-def npu_top_k_top_p(logits: Tensor, p: Maybe = None, k: Maybe = None) -> Tensor:
+def npu_top_k_top_p(logits: Tensor, p: Maybe, k: Maybe) -> Tensor:
     """Logits outside the k best, and outside the smallest set of mass p, become -inf."""
     values, order = logits.sort(dim=-1, stable=True)
     if k is not None:
@@ -29,9 +29,7 @@ def npu_top_k_top_p(logits: Tensor, p: Maybe = None, k: Maybe = None) -> Tensor:
 
 
 @reference("npu_sim_exponential_", source=DOCS.format("npu_sim_exponential_"))
-def npu_sim_exponential_(
-    x: Tensor, lambd: float = 1, *, generator: torch.Generator | None = None
-) -> Tensor:
+def npu_sim_exponential_(x: Tensor, lambd: float, generator: torch.Generator | None) -> Tensor:
     """Exponential numbers, in place."""
     return x.exponential_(lambd, generator=generator or generator_of(*next_pair()))
 
@@ -44,12 +42,10 @@ def npu_advance_step_flashattn(
     seq_lens: Tensor,
     slot_mapping: Tensor,
     block_tables: Tensor,
-    num_seqs: int,
     num_queries: int,
     block_size: int,
-    *,
-    spec_token: Maybe = None,
-    accepted_num: Maybe = None,
+    spec_token: Maybe,
+    accepted_num: Maybe,
 ) -> None:
     """One decoding step of every query, in place: token, position, length, slot."""
     if spec_token is not None or accepted_num is not None:

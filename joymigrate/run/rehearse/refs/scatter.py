@@ -74,12 +74,7 @@ def _list_update(
 
 @reference("npu_scatter_list", source="op-plugin ScatterListKernelNpuOpApi.cpp")
 def npu_scatter_list(
-    x: list[Tensor],
-    indices: Tensor,
-    updates: Tensor,
-    mask: Maybe = None,
-    reduce: str = "update",
-    axis: int = -2,
+    x: list[Tensor], indices: Tensor, updates: Tensor, mask: Maybe, axis: int
 ) -> list[Tensor]:
     """Every tensor of the list with its update at its position; two-column: (start, length)."""
     copies = [item.clone() for item in x]
@@ -89,12 +84,7 @@ def npu_scatter_list(
 
 @reference("npu_scatter_list_", source="op-plugin ScatterListKernelNpuOpApi.cpp")
 def npu_scatter_list_(
-    x: list[Tensor],
-    indices: Tensor,
-    updates: Tensor,
-    mask: Maybe = None,
-    reduce: str = "update",
-    axis: int = -2,
+    x: list[Tensor], indices: Tensor, updates: Tensor, mask: Maybe, axis: int
 ) -> None:
     _list_update(x, indices, updates, mask, axis)
 
@@ -110,12 +100,9 @@ def npu_quant_scatter(
     indices: Tensor,
     updates: Tensor,
     quant_scales: Tensor,
-    quant_zero_points: Maybe = None,
-    axis: int = -2,
-    quant_axis: int = -1,
-    reduce: str = "update",
-    dst_type: int | None = None,
-    round_mode: str | None = "rint",
+    quant_zero_points: Maybe,
+    axis: int,
+    quant_axis: int,
 ) -> Tensor:
     """round(updates / scales + zero points) as int8, scattered like scatter_update."""
     values = _quantise(updates, quant_scales, quant_zero_points, quant_axis)
@@ -128,12 +115,9 @@ def npu_quant_scatter_(
     indices: Tensor,
     updates: Tensor,
     quant_scales: Tensor,
-    quant_zero_points: Maybe = None,
-    axis: int = -2,
-    quant_axis: int = -1,
-    reduce: str = "update",
-    dst_type: int | None = None,
-    round_mode: str | None = "rint",
+    quant_zero_points: Maybe,
+    axis: int,
+    quant_axis: int,
 ) -> Tensor:
     values = _quantise(updates, quant_scales, quant_zero_points, quant_axis)
     return update_at(x, indices, values, axis)
@@ -145,12 +129,12 @@ def _index_add(x: Tensor, index: Tensor, source: Tensor, alpha: float) -> Tensor
 
 
 @reference("_npu_index_add", source="torch_npu _meta_registrations.py; torch.index_add, dim 0")
-def _npu_index_add(x: Tensor, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+def _npu_index_add(x: Tensor, index: Tensor, source: Tensor, alpha: float) -> Tensor:
     return _index_add(x.clone(), index, source, alpha)
 
 
 @reference("_npu_index_add_", source="torch_npu _meta_registrations.py; torch.index_add, dim 0")
-def _npu_index_add_(x: Tensor, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+def _npu_index_add_(x: Tensor, index: Tensor, source: Tensor, alpha: float) -> Tensor:
     return _index_add(x, index, source, alpha)
 
 
@@ -168,7 +152,5 @@ def npu_gather_sparse_index_backward(grad: Tensor, self_sizes: list[int], index:
 
 
 @reference("npu_gather_backward", source="op-plugin derivatives.yaml, gather")
-def npu_gather_backward(
-    grad: Tensor, self_size: list[int], dim: int, index: Tensor, sparse_grad: bool
-) -> Tensor:
+def npu_gather_backward(grad: Tensor, self_size: list[int], dim: int, index: Tensor) -> Tensor:
     return grad.new_zeros(self_size).scatter_add(dim, index.long(), grad)

@@ -33,7 +33,7 @@ def _triangle(x: Tensor, mask: Tensor, fixed_triu_mask: bool) -> Tensor:
     source="op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-npu_scaled_masked_softmax.md",
 )
 def npu_scaled_masked_softmax(
-    x: Tensor, mask: Tensor, scale: float = 1, fixed_triu_mask: bool = False
+    x: Tensor, mask: Tensor, scale: float, fixed_triu_mask: bool
 ) -> Tensor:
     """softmax(x·scale) over the last axis, with masked logits at -10000."""
     logits = (working(x) * scale).masked_fill(_triangle(x, mask, fixed_triu_mask), MASKED)
@@ -55,11 +55,7 @@ def npu_scaled_masked_softmax_backward(
     source="torch_npu _op_plugin_docs.py npu_masked_softmax_with_rel_pos_bias",
 )
 def npu_masked_softmax_with_rel_pos_bias(
-    x: Tensor,
-    atten_mask: Tensor | None,
-    relative_pos_bias: Tensor,
-    scale_value: float = 1.0,
-    inner_precision_mode: int = 0,
+    x: Tensor, atten_mask: Tensor | None, relative_pos_bias: Tensor, scale_value: float
 ) -> Tensor:
     """Window attention: softmax(x·scale + mask + bias); x is [B, W, N, S1, S2] or [B·W, N, …]."""
     logits = working(x) * scale_value

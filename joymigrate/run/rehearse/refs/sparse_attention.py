@@ -10,7 +10,7 @@ from torch import Tensor
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import vjp, working
-from joymigrate.run.rehearse.refs.indexer import CAUSAL, EVERYTHING, read_pages, rows
+from joymigrate.run.rehearse.refs.indexer import CAUSAL, read_pages, rows
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
 Maybe = Tensor | None
@@ -128,21 +128,17 @@ def npu_sparse_flash_attention(
     value: Maybe,
     sparse_indices: Tensor,
     scale_value: float,
-    *,
-    block_table: Maybe = None,
-    actual_seq_lengths_query: Maybe = None,
-    actual_seq_lengths_kv: Maybe = None,
-    query_rope: Maybe = None,
-    key_rope: Maybe = None,
-    sparse_block_size: int = 1,
-    layout_query: str = "BSND",
-    layout_kv: str = "BSND",
-    sparse_mode: int = CAUSAL,
-    pre_tokens: int = EVERYTHING,
-    next_tokens: int = EVERYTHING,
-    attention_mode: int = 0,
-    return_softmax_lse: bool = False,
-    sinks: Maybe = None,
+    block_table: Maybe,
+    actual_seq_lengths_query: Maybe,
+    actual_seq_lengths_kv: Maybe,
+    query_rope: Maybe,
+    key_rope: Maybe,
+    sparse_block_size: int,
+    layout_query: str,
+    layout_kv: str,
+    sparse_mode: int,
+    return_softmax_lse: bool,
+    sinks: Maybe,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """softmax(q·kᵀ·scale)·v over the chosen keys; query and key take their rope parts at the end.
 
@@ -174,20 +170,14 @@ def npu_sparse_flash_attention_grad(
     value: Maybe,
     sparse_indices: Tensor,
     d_out: Tensor,
-    out: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
     scale_value: float,
     sparse_block_size: int,
-    query_rope: Maybe = None,
-    key_rope: Maybe = None,
-    actual_seq_qlen: Maybe = None,
-    actual_seq_kvlen: Maybe = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = CAUSAL,
-    pre_tokens: int | None = EVERYTHING,
-    next_tokens: int | None = EVERYTHING,
-    attention_mode: int | None = 0,
+    query_rope: Maybe,
+    key_rope: Maybe,
+    actual_seq_qlen: Maybe,
+    actual_seq_kvlen: Maybe,
+    layout: str | None,
+    sparse_mode: int | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """dquery, dkey, dvalue, dquery_rope, dkey_rope; empty for what was not given."""
 
@@ -234,26 +224,16 @@ def npu_kv_quant_sparse_flash_attention(
     value: Tensor,
     sparse_indices: Tensor,
     scale_value: float,
-    key_quant_mode: int,
-    value_quant_mode: int,
-    *,
-    key_dequant_scale: Maybe = None,
-    value_dequant_scale: Maybe = None,
-    block_table: Maybe = None,
-    actual_seq_lengths_query: Maybe = None,
-    actual_seq_lengths_kv: Maybe = None,
-    sparse_block_size: int = 1,
-    layout_query: str = "BSND",
-    layout_kv: str = "BSND",
-    sparse_mode: int = CAUSAL,
-    pre_tokens: int = EVERYTHING,
-    next_tokens: int = EVERYTHING,
-    attention_mode: int = 0,
-    quant_scale_repo_mode: int = 1,
-    tile_size: int = 128,
-    rope_head_dim: int = 64,
-    key_dtype: int | None = None,
-    value_dtype: int | None = None,
+    block_table: Maybe,
+    actual_seq_lengths_query: Maybe,
+    actual_seq_lengths_kv: Maybe,
+    sparse_block_size: int,
+    layout_query: str,
+    layout_kv: str,
+    sparse_mode: int,
+    tile_size: int,
+    rope_head_dim: int,
+    key_dtype: int | None,
 ) -> Tensor:
     """The same over a cache that holds quantised values, rope part and scales in one row of bytes.
 

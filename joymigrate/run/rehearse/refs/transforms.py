@@ -44,12 +44,11 @@ def stft_backward(
     grad_output: Tensor,
     x: Tensor,
     n_fft: int,
-    hop_length: int | None = None,
-    win_length: int | None = None,
-    window: Tensor | None = None,
-    normalized: bool = False,
-    onesided: bool | None = None,
-    return_complex: bool | None = None,
+    hop_length: int | None,
+    win_length: int | None,
+    window: Tensor | None,
+    normalized: bool,
+    onesided: bool | None,
 ) -> Tensor:
     wanted = (
         grad_output if grad_output.is_complex() else torch.view_as_complex(grad_output.contiguous())

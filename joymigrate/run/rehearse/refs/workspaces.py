@@ -11,16 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.declaration import as_declared, reference, signatures
+from joymigrate.run.rehearse.refs.declaration import reference, signatures
 
 
 def declare(name: str) -> None:
     """The reference of one such operator; attention's workspaces take the dtype of the query."""
 
     @reference(name, source="op-plugin: a tensor as long as the kernel says")
-    @as_declared(name)
-    def one_element(*args: Any, **kwargs: Any) -> Tensor:
-        query = args[0] if args else kwargs.get("query")
+    def one_element(**given: Any) -> Tensor:
+        query = given.get("query")
         if name.startswith("npu::") and isinstance(query, Tensor):
             return query.new_zeros(1)
         return torch.zeros(1, dtype=torch.uint8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,20 +31,13 @@ def into(targets: Sequence[Tensor], values: Sequence[Any]) -> tuple[Tensor, ...]
 
 
 def with_outputs(function: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
-    """`function` with the arguments `workspace` and `out`, in the schema's places."""
-    own = inspect.signature(function)
-    parameters = list(own.parameters.values())
-    kind = parameters[-1].kind
+    """`function` with the arguments `workspace` and `out` of its other form."""
 
-    def written(*args: Any, out: list[Tensor], **kwargs: Any) -> tuple[Tensor, ...]:
-        kwargs.pop("workspace", None)
-        return into(out, function(*args[: len(parameters)], **kwargs))
+    def written(**given: Any) -> tuple[Tensor, ...]:
+        out = given.pop("out")
+        given.pop("workspace", None)
+        return into(out, function(**given))
 
-    added = [
-        inspect.Parameter("workspace", kind, default=None),
-        inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY),
-    ]
-    written.__signature__ = own.replace(parameters=[*parameters, *added])  # type: ignore[attr-defined]
     return written
 
 
