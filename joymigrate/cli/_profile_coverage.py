@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from joymigrate.profile.oplist import OpList
     from joymigrate.profile.table import Trace
 
-FORMATS = ("text", "json", "sarif", "junit", "html", "trace", "csv", "parquet")
+FORMATS = ("text", "json", "sarif", "junit", "html", "md", "trace", "csv", "parquet")
 SHARES = ("ops", "calls", "time")
 
 
@@ -82,7 +82,7 @@ def command(
         help="Write what is predicted, hashed, before a chip is seen.",
     ),
     form: str = typer.Option(
-        "text", "--format", help="text, json, sarif, junit, html, trace, csv or parquet."
+        "text", "--format", help="text, json, sarif, junit, html, md, trace, csv or parquet."
     ),
     output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
     lang: str | None = LANG,
@@ -204,7 +204,7 @@ def render(coverage: Coverage, form: str) -> str:
     from joymigrate.report import coverage as report
 
     if form == "json":
-        return report.render(coverage)
+        return report.json_text(coverage)
     if form == "sarif":
         from joymigrate.report import coverage_sarif
 
@@ -213,8 +213,8 @@ def render(coverage: Coverage, form: str) -> str:
         from joymigrate.report import junit
 
         return junit.render(coverage)
-    if form == "html":
-        from joymigrate.report.html import coverage as page
+    if form in ("html", "md"):
+        from joymigrate.report import coverage_document, renderers
 
-        return page.render(coverage)
+        return renderers.render(coverage_document.describe(coverage), form)
     return report.text(coverage)

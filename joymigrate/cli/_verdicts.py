@@ -129,16 +129,13 @@ def render(document: Mapping[str, Any], view: VerdictView, *, verbose: bool = Fa
 
 def render_verdict(document: Mapping[str, Any], form: str, *, verbose: bool = False) -> str:
     """The document as text, Markdown or a page, in the language that is spoken."""
-    if form == "md":
-        from joymigrate.report import verdict_md
-
-        return verdict_md.render(document)
-    if form == "html":
+    if form != "text":
         import time
 
-        from joymigrate.report import verdict_html
+        from joymigrate.report import renderers, verdict
 
-        return verdict_html.render(document, when=time.strftime("%Y-%m-%d %H:%M"))
+        when = time.strftime("%Y-%m-%d %H:%M") if form == "html" else ""
+        return renderers.render(verdict.describe(document, when=when), form)
     from joymigrate.report import verdict_text
 
     return verdict_text.render(document, verbose=verbose)

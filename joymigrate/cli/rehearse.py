@@ -172,7 +172,7 @@ def command(
 
 def write_page(result: Mapping[str, Any], output: Path, language: Language) -> None:
     """Write the report as a page."""
-    from joymigrate.report.html import rehearsal
+    from joymigrate.report import rehearsal_document, renderers
 
     with speaking(Language(language.lang, result.get("texts"))):
-        emit(rehearsal.page(result), output)
+        emit(renderers.render(rehearsal_document.describe(result), "html"), output)

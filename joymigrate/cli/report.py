@@ -153,10 +153,10 @@ def render(opened: Opened, file: Path, root: Path | None, view: ScanView) -> str
     if opened.view.schema == SCAN:
         return scan(document, file, root, view)
     if opened.view.schema == REHEARSAL and format == "html":
-        from joymigrate.report.html import rehearsal as pages
+        from joymigrate.report import rehearsal_document, renderers
 
         with speaking(Language(view.lang, document.get("texts"))):
-            return pages.page(document)
+            return renderers.render(rehearsal_document.describe(document), format)
     if opened.view.schema == REHEARSAL and format in rehearsal.FORMATS:
         return rehearsal.render(document, format, root or Path.cwd())
     one_of(format, documents.FORMATS, f"--format of {opened.view.schema}")

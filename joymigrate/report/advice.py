@@ -10,14 +10,29 @@ from joymigrate import __version__
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.evidence import count_grades, grade_line
-from joymigrate.language import tell, tidy, with_texts
+from joymigrate.language import mark, tell, tidy, with_texts
 from joymigrate.profile.advice import Advice, Hit
+from joymigrate.report import renderers
+from joymigrate.report.blocks import (
+    Block,
+    BlockDocument,
+    Chapter,
+    Fold,
+    Paragraph,
+    Preformatted,
+    StackedBar,
+    TableBlock,
+    TileRow,
+)
 from joymigrate.report.fields import fields
+from joymigrate.report.html.page import BarPart, Tile
 from joymigrate.report.json_ import dumps
 from joymigrate.report.sarif import SCHEMA_URI
 
 SCHEMA = "joymigrate.advice/1"
 FORMATS = ("text", "json", "md", "html", "sarif")
+TIME = "Thousandths of the step's time. Rules may speak of the same time."
+TONES = {"error": "report", "warning": "unsafe", "note": "safe"}
 MARKS = {"error": "!!", "warning": "! ", "note": "· "}
 
 STRUCTURAL = (
@@ -27,11 +42,9 @@ STRUCTURAL = (
 
 def render(form: str, advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
     """The advice in one of `FORMATS`."""
-    if form == "html":
-        from joymigrate.report.html import advice as page
-
-        return page.render(advice, chip, traces)
-    writers = {"text": text, "json": json_text, "md": markdown, "sarif": sarif}
+    if form in ("html", "md"):
+        return renderers.render(describe(advice, chip, traces), form)
+    writers = {"text": text, "json": json_text, "sarif": sarif}
     if form not in writers:
         raise JoyError(f"--format does not know '{form}'", help=", ".join(FORMATS))
     return writers[form](advice, chip, traces)
@@ -81,9 +94,9 @@ def place_line(place: Hit) -> str:
     module = tell(" in {module}", module=place.module) if place.module else ""
     calls = tell(" ({number} calls)", number=place.calls) if place.calls > 1 else ""
     said = tell(place.what)
-    mark = next((one for one in ("; instead: ", "；可改用：") if one in said), "; instead: ")
-    what, mark, instead = said.partition(mark)
-    return f"{where}{what}{module}{calls}{mark}{instead}"
+    between = next((one for one in ("; instead: ", "；可改用：") if one in said), "; instead: ")
+    what, between, instead = said.partition(between)
+    return f"{where}{what}{module}{calls}{between}{instead}"
 
 
 def text(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
@@ -132,32 +145,55 @@ def snippet(sign: str, code: str) -> list[str]:
     return [f"     {sign} {line}" for line in code.splitlines()]
 
 
-def markdown(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
-    """A document with one section per rule."""
-    parts = [
-        f"# {tell('Advice for {chip}', chip=chip.title)}\n",
-        tell("From {traces}.", traces=", ".join(f"`{name}`" for name in traces)) + "\n",
+def describe(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> BlockDocument:
+    """What it costs; then per rule the places, and what to write instead."""
+    counts = {level: sum(one.rule.level == level for one in advice) for level in TONES}
+    top: list[Block] = [
+        TileRow([Tile(str(n), f"{level}s", tone=TONES[level]) for level, n in counts.items()])
     ]
+    shares = [
+        BarPart(1000 * one.share, one.rule.id, TONES[one.rule.level]) for one in advice if one.share
+    ]
+    if shares:
+        top += [StackedBar(shares), Paragraph(TIME)]
     if any(one.basis == "structural" for one in advice):
-        parts.append(tell(STRUCTURAL) + "\n")
-    for one in advice:
-        rule = one.rule
-        share = f" ({share_of(one)})" if one.share else ""
-        parts.append(f"## {rule.id}: {tell(rule.title)}{share}\n")
-        parts.append(
-            tell("{problem}. **Do:** {action}.", problem=rule.problem, action=rule.action) + "\n"
-        )
-        if rule.gain:
-            parts.append(tell("Gain: {gain}.", gain=rule.gain) + "\n")
-        if rule.select:
-            parts.append(f"`{rule.command}`\n")
-        parts.append("\n".join(f"- {place_line(place)}" for place in one.places) + "\n")
-        if rule.before:
-            parts.append(f"```python\n# before\n{rule.before}\n# after\n{rule.after}\n```\n")
-        parts.append(tell("Source: {source}.", source=rule.source) + "\n")
-    if advice:
-        parts.append(grade_line(count_grades(one.grade for one in advice)) + "\n")
-    return "\n".join(parts)
+        top.append(Paragraph(STRUCTURAL))
+    return BlockDocument(
+        title=tell("Advice for {chip}", chip=chip.title),
+        subtitle=" · ".join([*traces, grade_line(count_grades(one.grade for one in advice))]),
+        chapters=[
+            Chapter("summary", "Summary", top),
+            *(describe_rule(one, f"{at}") for at, one in enumerate(advice)),
+        ],
+        footer="joymigrate profile advise",
+    )
+
+
+def describe_rule(one: Advice, number: str) -> Chapter:
+    """One rule's advice."""
+    rule = one.rule
+    stop = mark("stop").strip()
+    blocks: list[Block] = [
+        Paragraph(tell(rule.problem) + stop),
+        Paragraph(f"{tell('Do:')} {tell(rule.action)}{stop}"),
+    ]
+    if rule.gain:
+        blocks.append(Paragraph(f"{tell('Gain')}: {tell(rule.gain)}{stop}"))
+    if rule.select:
+        blocks.append(Preformatted(rule.command or ""))
+    rows = [
+        (place.what, place.where or "", place.module or "", place.calls, round(place.self_us))
+        for place in one.places
+    ]
+    blocks.append(TableBlock(("what", "where", "module", "calls", "µs"), rows))
+    if rule.before:
+        shown = f"# before\n{rule.before}\n# after\n{rule.after}"
+        blocks.append(Fold("Before and after", [Preformatted(shown, "python")], opened=True))
+    blocks.append(Paragraph(f"{tell('Source')}: {rule.source}"))
+    title = f"{rule.id}: {tell(rule.title)}"
+    share = f" ({share_of(one)})" if one.share else ""
+    count = len(one.places) + one.more
+    return Chapter(f"{rule.id.lower()}-{number}", title + share, blocks, count, rule.id)
 
 
 def sarif(advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:

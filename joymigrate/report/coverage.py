@@ -16,7 +16,7 @@ SCHEMA = "joymigrate.coverage/1"
 SUPPORTED_SHOWN = 10  # supported operators under the gaps, by time
 
 
-def render(coverage: Coverage) -> str:
+def json_text(coverage: Coverage) -> str:
     """Coverage as JSON text."""
     return dumps(with_texts(document(coverage)))
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import html
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 
 from joymigrate.language import HAN, bracket
 from joymigrate.model import Finding, Tier
+from joymigrate.report.blocks import Cell
 from joymigrate.report.changes import hunks
 from joymigrate.report.labels import Labels
+from joymigrate.report.renderers.markdown import draw_table, escape, longest_run
 from joymigrate.report.result import Result, count_words
 from joymigrate.rewrite.readiness import Item
 
 LIMIT = 60_000  # characters; GitHub refuses a comment of more than 65,536
 MANUAL_SHOWN = 10
-MARKUP = re.compile(r"[\\*_\[\]#~]")
 
 
 def render(result: Result, lang: str = "en") -> str:
@@ -46,7 +46,7 @@ def summary(result: Result, say: Labels) -> Iterator[str]:
         f"{say('effort')}: {say.duration(found.minutes)}"
     )
     yield ""
-    yield from table(
+    yield from draw_table(
         [say("area"), say("sites"), say("safe"), say("unsafe"), say("by_hand"), say("effort")],
         [
             [
@@ -70,11 +70,13 @@ def manual(result: Result, say: Labels) -> Iterator[str]:
         return
     yield f"### {say('manual')}"
     yield ""
-    rows = [
+    rows: list[list[Cell]] = [
         [item.rule, what(item), item.sites, item.files, say.duration(item.minutes)]
         for item in items[:MANUAL_SHOWN]
     ]
-    yield from table([say("rule"), say("what"), say("sites"), say("files"), say("effort")], rows)
+    yield from draw_table(
+        [say("rule"), say("what"), say("sites"), say("files"), say("effort")], rows
+    )
     if len(items) > MANUAL_SHOWN:
         yield f"\n{say('more_rules', number=len(items) - MANUAL_SHOWN)}"
     yield ""
@@ -125,38 +127,3 @@ def finding_lines(result: Result, finding: Finding, say: Labels) -> Iterator[str
     yield f"  {fence}diff"
     yield from (f"  {line}" for line in lines)
     yield f"  {fence}"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """A Markdown table; numbers are set right."""
-    numbers = [bool(rows) and isinstance(cell, int) for cell in rows[0]] if rows else []
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + "|".join(" ---: " if right else " --- " for right in numbers) + "|"
-    for row in rows:
-        yield "| " + " | ".join(cell_text(cell) for cell in row) + " |"
-
-
-def cell_text(cell: object) -> str:
-    """One cell: thousands set off, text escaped."""
-    return f"{cell:,}" if isinstance(cell, int) else escape(str(cell)).replace("|", "\\|")
-
-
-def escape(text: str) -> str:
-    """Text in which nothing is markup, except `code` in pairs of backticks."""
-    text = " ".join(text.split())
-    parts = text.split("`")
-    if len(parts) % 2 == 0:  # an odd backtick would swallow what follows
-        parts = [text.replace("`", "'")]
-    for index in range(0, len(parts), 2):
-        part = parts[index].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        parts[index] = MARKUP.sub(r"\\\g<0>", part)
-    return "`".join(parts)
-
-
-def longest_run(text: str, sign: str) -> int:
-    """Length of the longest run of one character."""
-    longest = run = 0
-    for char in text:
-        run = run + 1 if char == sign else 0
-        longest = max(longest, run)
-    return longest

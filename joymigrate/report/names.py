@@ -9,8 +9,8 @@ from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import Language, bracket
 from joymigrate.lookup import Described, Statement
 from joymigrate.lookup.written import STYLES
-from joymigrate.report import md
 from joymigrate.report.fields import fields
+from joymigrate.report.renderers.markdown import escape
 from joymigrate.report.rules import Explanation, sentence
 
 SCHEMA = "joymigrate.names/1"
@@ -100,8 +100,8 @@ def markdown(found: Sequence[Described], lang: str = "en") -> str:
     say = Language(lang)
     lines = []
     for each in found:
-        lines += [f"## {md.escape(each.name)}: {say(KINDS[each.kind])}", ""]
-        lines += [f"- {md.escape(line(one, say))}" for one in each.statements]
-        lines += ["", md.escape(say(COVERS, covers=each.covers)), ""] if each.covers else [""]
+        lines += [f"## {escape(each.name)}: {say(KINDS[each.kind])}", ""]
+        lines += [f"- {escape(line(one, say))}" for one in each.statements]
+        lines += ["", escape(say(COVERS, covers=each.covers)), ""] if each.covers else [""]
     grades = count_grades(one.grade for each in found for one in each.statements)
     return "\n".join([*lines, grade_line(grades, say)]) + "\n"

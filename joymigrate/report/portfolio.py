@@ -9,9 +9,11 @@ from joymigrate import __version__
 from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import Text, pad, width
 from joymigrate.model import Tier
-from joymigrate.report import json_, md
+from joymigrate.report import json_
+from joymigrate.report.blocks import Cell
 from joymigrate.report.fields import fields
 from joymigrate.report.labels import Labels
+from joymigrate.report.renderers.markdown import draw_table, escape
 from joymigrate.report.result import count_words
 from joymigrate.rewrite import readiness
 from joymigrate.rewrite.portfolio import Portfolio, Row
@@ -132,7 +134,7 @@ def markdown_lines(portfolio: Portfolio, say: Labels) -> Iterator[str]:
     yield f"## {say('portfolio_title')}"
     yield ""
     head = ["", say("repository"), say("chip"), say("automatic"), say("sites"), say("by_hand")]
-    rows = [
+    rows: list[list[Cell]] = [
         [
             number,
             row.repository.name,
@@ -144,7 +146,7 @@ def markdown_lines(portfolio: Portfolio, say: Labels) -> Iterator[str]:
         ]
         for number, row in enumerate(portfolio.rows, 1)
     ]
-    yield from md.table([*head, say("effort")], rows)
+    yield from draw_table([*head, say("effort")], rows)
     yield ""
     if portfolio.shared:
         yield f"### {say('shared')}"
@@ -155,18 +157,18 @@ def markdown_lines(portfolio: Portfolio, say: Labels) -> Iterator[str]:
              say.duration(one.minutes)]
             for one in portfolio.shared
         ]  # fmt: skip
-        yield from md.table(head, rows)
+        yield from draw_table(head, rows)
         yield ""
     for row in portfolio.rows:
         if row.readiness.manual:
-            yield f"<details><summary>{md.escape(row.repository.name)}: {say('manual')}</summary>"
+            yield f"<details><summary>{escape(row.repository.name)}: {say('manual')}</summary>"
             yield ""
             head = [say("rule"), say("what"), say("sites"), say("files"), say("effort")]
-            items = [
+            items: list[list[Cell]] = [
                 [one.rule, say.tell(one.title), one.sites, one.files, say.duration(one.minutes)]
                 for one in row.readiness.manual
             ]
-            yield from md.table(head, items)
+            yield from draw_table(head, items)
             yield ""
             yield "</details>"
             yield ""

@@ -14,7 +14,7 @@ from joymigrate.chips import Chip
 from joymigrate.language import Language, bracket
 from joymigrate.ledger import Ledger, Step
 from joymigrate.ledger.ledger import StepState
-from joymigrate.report import md
+from joymigrate.report.renderers.markdown import escape
 from joymigrate.rewrite.rules import load
 
 MOST = 12  # rows of one table
@@ -47,7 +47,7 @@ def write(ledger: Ledger, journey: Mapping[str, Any], lang: str = "en") -> str:
     chip = chips.get(journey["chip"]) if journey else chip_of(made)
     project = ledger.root.name
     lines = [
-        f"# {say(TITLE, project=md.escape(project), origin=chips.origin().title, chip=chip.title)}",
+        f"# {say(TITLE, project=escape(project), origin=chips.origin().title, chip=chip.title)}",
         "",
         f"## {say('What changed and why')}",
         "",
@@ -115,8 +115,8 @@ def patch_row(step: Step, say: Language) -> list[str]:
     details = step.details
     files = ", ".join(f"`{one.path}`" for one in step.outputs)
     judges = ", ".join(say(str(one)) for one in details.get("judges", ()))
-    author = md.escape(str(details.get("author", "")))
-    return [files, f"{md.escape(str(details.get('item', '')))}{bracket(author, say)}", judges]
+    author = escape(str(details.get("author", "")))
+    return [files, f"{escape(str(details.get('item', '')))}{bracket(author, say)}", judges]
 
 
 def list_runs(journey: Mapping[str, Any], say: Language) -> Iterator[str]:
@@ -132,7 +132,7 @@ def list_runs(journey: Mapping[str, Any], say: Language) -> Iterator[str]:
         if one["name"] == "coverage":
             place = say("lists of operators")
         mark = one["verdict"] or one["status"]
-        rows.append([one["name"], say(place), mark, md.escape(say(one["summary"]))])
+        rows.append([one["name"], say(place), mark, escape(say(one["summary"]))])
     head = [say("step"), say("where"), say("verdict"), say("found")]
     yield from table(head, rows, say)
     yield ""

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.report import md
 from joymigrate.report.github import data, value
+from joymigrate.report.renderers.markdown import draw_table, escape
 
 SCHEMA = "joymigrate.rehearsal/1"
 FORMATS = ("github", "md", "text")
@@ -117,16 +117,16 @@ def github(document: Mapping[str, Any], notes: Sequence[RehearsalNote]) -> Itera
 
 def markdown(document: Mapping[str, Any], notes: Sequence[RehearsalNote]) -> Iterator[str]:
     """A summary for the page of a job."""
-    yield f"### {md.escape(headline(document))}"
+    yield f"### {escape(headline(document))}"
     yield ""
-    yield "No chip took part. " + md.escape(closing(document, notes))
+    yield "No chip took part. " + escape(closing(document, notes))
     yield ""
-    rows: list[Sequence[object]] = [
+    rows = [
         (SINGULAR[note.ground], f"`{note.place}`" if note.place else "", note.title, note.message)
         for note in notes
     ]
     if rows:
-        yield from md.table(["", "where", "what", "remedy"], rows)
+        yield from draw_table(["", "where", "what", "remedy"], rows)
         yield ""
     for device, peak in (document.get("peak_memory_bytes") or {}).items():
         yield f"- peak memory of {device}: {peak / 2**20:.1f} MiB"

@@ -17,9 +17,9 @@ from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import HAN, Language, traits
 from joymigrate.model import Case, Rule, Style, Tier
-from joymigrate.report import md
 from joymigrate.report.fields import fields
 from joymigrate.report.labels import Labels
+from joymigrate.report.renderers.markdown import draw_in_table, escape, longest_run
 from joymigrate.rewrite import cases, rules
 from joymigrate.rewrite.context import Context
 
@@ -242,7 +242,7 @@ def list_markdown(known: Mapping[str, Rule], say: Labels, *, anchors: bool = Fal
     ]
     head = [say("rule"), "", say("what"), say("tier"), say("area")]
     lines = [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
-    lines += [f"| {line[0]} | {' | '.join(map(md.cell_text, line[1:]))} |" for line in rows]
+    lines += [f"| {line[0]} | {' | '.join(map(draw_in_table, line[1:]))} |" for line in rows]
     return "\n".join(lines) + "\n"
 
 
@@ -256,17 +256,17 @@ def markdown_lines(found: Explanation, say: Labels, level: int) -> Iterator[str]
     rule = found.rule
     yield f"{'#' * level} {rule.id}"
     yield ""
-    yield f"**{md.escape(rule.title)}** (`{rule.name}`)"
+    yield f"**{escape(rule.title)}** (`{rule.name}`)"
     yield ""
     yield (
         f"{say('tier')}: **{rule.tier.value}**, {say('note_' + rule.tier.value)}. "
         f"{say('area')}: {say.area(rule.area)}; {say('weight')} {say.duration(rule.weight)}."
     )
     yield ""
-    yield capital(md.escape(sentence(rule.message)))
+    yield capital(escape(sentence(rule.message)))
     yield ""
     if rule.why:
-        yield capital(md.escape(sentence(rule.why)))
+        yield capital(escape(sentence(rule.why)))
         yield ""
     if any(one.after for one in found.writings):
         rows = [(one.chip, one.tier.value, change(one)) for one in found.writings]
@@ -301,7 +301,7 @@ def writing_table(rows: Sequence[tuple[str, str, str]], say: Labels) -> Iterator
 
 def fence_lines(code: str, name: str) -> Iterator[str]:
     """A block of code whose fence is longer than any run of backticks inside."""
-    fence = "`" * max(3, 1 + md.longest_run(code, "`"))
+    fence = "`" * max(3, 1 + longest_run(code, "`"))
     yield f"{fence}{name}"
     yield code.rstrip("\n")
     yield fence

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from joymigrate.language import Text
-from joymigrate.report.html import page
-from joymigrate.report.html.page import Section
+from joymigrate.report.blocks import Badge, Cell
 from joymigrate.report.verdict_parts import VerdictPart
 from joymigrate.report.verdict_words import TONES, figure
 
@@ -75,14 +74,7 @@ class LossCurve(VerdictPart):
         if curve.get("first_outside") is not None:
             yield "first step outside", f"{curve['first_outside']:g}"
 
-    def sections(self) -> list[Section]:
-        """A table; the plots stand with the growth of the error."""
-        rows: list[tuple[object, object]] = list(self.rows())
+    def judged(self) -> Iterator[tuple[str, Cell]]:
+        """The verdict of each value."""
         for name, one in self.curve["values"].items():
-            rows.append(
-                (
-                    Text("{name}: verdict", name=name),
-                    page.badge(one["verdict"], TONES[one["verdict"]]),
-                )
-            )
-        return [Section("curve", "Curve", page.table(["", ""], rows))]
+            yield Text("{name}: verdict", name=name), Badge(one["verdict"], TONES[one["verdict"]])

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from joymigrate.language import Text
-from joymigrate.report.html import page
-from joymigrate.report.html.page import Html
+from joymigrate.report.blocks import Picture, TableBlock
 from joymigrate.report.html.plots import Curve, Style, lines
 from joymigrate.report.verdict_parts import VerdictPart, VerdictTable
 from joymigrate.report.verdict_words import figure, percent
@@ -68,13 +67,14 @@ class Generation(VerdictPart):
     def tables(self) -> list[VerdictTable]:
         """Prompts that part, the earliest first."""
         rows = [
-            [e["id"], str(e["prefix"]), str(e["baseline"]), str(e["target"])]
+            [e["id"], e["prefix"], str(e["baseline"]), str(e["target"])]
             for e in self.generation.get("examples", ())
         ][:SHOWN]
         head = ["prompt", "common tokens", "baseline next", "target next"]
-        return [VerdictTable("Where outputs part", head, rows, (1,), "parted")] if rows else []
+        table = TableBlock(head, rows)
+        return [VerdictTable("Where outputs part", table, "parted")] if rows else []
 
-    def pictures(self) -> list[Html]:
+    def pictures(self) -> list[Picture]:
         """How the distance grows along the text."""
         curve = self.generation.get("by_position") or []
         if not curve:
@@ -88,4 +88,4 @@ class Generation(VerdictPart):
             "log-probability difference",
             style=Style(log=True),
         )
-        return [page.figure(picture, caption)]
+        return [Picture(picture, caption)]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from joymigrate.language import tell
-from joymigrate.report.html import page
-from joymigrate.report.html.page import Html, Section
-from joymigrate.report.verdict_parts import VerdictPart, table
+from joymigrate.report.blocks import Badge, Cell, Chapter, Code, TableBlock
+from joymigrate.report.verdict_parts import VerdictPart
 from joymigrate.report.verdict_words import SEVERITY, STATUS_TONES, figure
+
+HEAD = (
+    "status", "operator", "dtype", "grade", "cases", "calls", "worst case", "value", "limit", "why",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +40,6 @@ class Operators(VerdictPart):
             groups.append((name, dtype, worst, len(rows), calls))
         return sorted(groups, key=lambda group: SEVERITY.index(group[2]["status"]))
 
-    def whole(self) -> tuple[list[str], list[list[str]]]:
-        """Head and rows as text."""
-        head = ["status", "operator", "dtype", "grade", "cases", "calls", "worst case", "value"]
-        head += ["limit", "why"]
-        rows = [
-            [
-                worst["status"],
-                name,
-                dtype,
-                worst.get("level", ""),
-                str(cases),
-                f"{calls:,}",
-                f"{worst['case']} {worst['phase']} {worst['shapes']}",
-                f"{worst['metric']} {figure(worst.get('value'))}",
-                figure(worst.get("limit")),
-                worst.get("reason") or "",
-            ]
-            for name, dtype, worst, cases, calls in self.groups()
-        ]
-        return head, rows
-
     def text(self) -> list[str]:
         """A count: the records below name what failed."""
         groups = self.groups()
@@ -71,19 +53,21 @@ class Operators(VerdictPart):
             )
         ]
 
-    def markdown(self) -> list[str]:
-        """A table of what is not simply passed, and the number of the rest."""
-        head, rows = self.whole()
-        odd = [row for row in rows if row[0] not in ("PASS", "IDENTICAL")]
-        lines = ["## " + tell("Operators"), "", *self.text(), ""]
-        return [*lines, *table(head, odd), ""] if odd else lines
-
-    def sections(self) -> list[Section]:
+    def chapters(self) -> list[Chapter]:
         """The whole table; by place in the program where it is known."""
-        head, rows = self.whole()
-        shown: Sequence[Sequence[object]] = [
-            [page.badge(row[0], STATUS_TONES[row[0]]), page.code(f"`{row[1]}`"), *row[2:]]
-            for row in rows
+        rows: list[list[Cell]] = [
+            [
+                Badge(worst["status"], STATUS_TONES[worst["status"]]),
+                Code(name),
+                dtype,
+                worst.get("level", ""),
+                cases,
+                calls,
+                f"{worst['case']} {worst['phase']} {worst['shapes']}",
+                f"{worst['metric']} {figure(worst.get('value'))}",
+                figure(worst.get("limit")),
+                worst.get("reason") or "",
+            ]
+            for name, dtype, worst, cases, calls in self.groups()
         ]
-        body = Html(page.table(head, shown, right=(4, 5)))
-        return [Section("operators", "Operators", body, len(rows))]
+        return [Chapter("operators", "Operators", [TableBlock(HEAD, rows)], len(rows))]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from joymigrate.language import Text
+from joymigrate.report.blocks import TableBlock
 from joymigrate.report.verdict_parts import VerdictPart, VerdictTable
 from joymigrate.report.verdict_words import figure, percent
 
@@ -96,8 +97,9 @@ class Quantised(VerdictPart):
 
     def tables(self) -> list[VerdictTable]:
         """Errors by layer, and what was searched."""
-        found = [VerdictTable("", ["layer", "own error", "accumulated"], self.layers())]
+        head = ["layer", "own error", "accumulated"]
+        found = [VerdictTable("", TableBlock(head, self.layers()))]
         if self.groups():
             heads = ["linears", "scale folded into", "to nearest", "as written"]
-            found.append(VerdictTable("", heads, self.groups()))
+            found.append(VerdictTable("", TableBlock(heads, self.groups())))
         return found

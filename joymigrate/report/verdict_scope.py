@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.language import Text, tell
-from joymigrate.report.html import page
-from joymigrate.report.html.page import Section
+from joymigrate.report.blocks import Chapter, TableBlock
 from joymigrate.report.verdict_parts import VerdictPart
 
 NAMES = {
@@ -58,24 +57,12 @@ class Scope(VerdictPart):
             lines.append(line)
         return lines
 
-    def markdown(self) -> list[str]:
-        """Lines of Markdown."""
-        lines = ["## " + tell("What this verdict covers"), ""]
-        lines += [f"- {tell(what)}: {tell(share)}" for what, share in self.shares()]
-        rows = [
-            f"- {tell('not covered')}: {tell(what)} ({count}): {tell(why)}"
-            for what, count, why in self.left()
-        ]
-        return [*lines, *rows, ""]
-
-    def sections(self) -> list[Section]:
-        """Sections of the page."""
-        rows: list[list[Any]] = [[tell(what), tell(share)] for what, share in self.shares()]
-        made = [
-            Section("covered", "What this verdict covers", page.table(["what", "compared"], rows))
-        ]
-        left: list[list[Any]] = [[tell(w), n, tell(why)] for w, n, why in self.left()]
+    def chapters(self) -> list[Chapter]:
+        """What was compared, and what was not."""
+        table = TableBlock(["what", "compared"], list(self.shares()))
+        made = [Chapter("covered", "What this verdict covers", [table])]
+        left = list(self.left())
         if left:
-            table = page.table(["what", "number", "why"], left, right=(1,))
-            made.append(Section("uncovered", "Not covered", table, len(left)))
+            table = TableBlock(["what", "number", "why"], left)
+            made.append(Chapter("uncovered", "Not covered", [table], len(left)))
         return made

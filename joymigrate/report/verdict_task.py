@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from joymigrate.language import Text, columns, tell
-from joymigrate.report.html import page
-from joymigrate.report.html.page import Html
+from joymigrate.report.blocks import Badge, Cell, Picture, TableBlock
 from joymigrate.report.html.plots import interval_plot
+from joymigrate.report.renderers.words import plain
 from joymigrate.report.verdict_parts import VerdictPart, VerdictTable
 from joymigrate.report.verdict_words import TONES, figure, percent
 
@@ -141,10 +141,10 @@ class TaskFigures(VerdictPart):
         for title, items in (("By field", fields), ("By task", list(self.task["by_task"].items()))):
             if items:
                 rows = [self.row(name, view) for name, view in items]
-                found.append(VerdictTable(title, head, rows, (1, 2, 3)))
+                found.append(VerdictTable(title, TableBlock(head, rows, (1, 2, 3))))
         return found
 
-    def row(self, name: str, view: Mapping[str, Any]) -> list[str]:
+    def row(self, name: str, view: Mapping[str, Any]) -> list[Cell]:
         """One field or group."""
         return [
             name,
@@ -153,7 +153,7 @@ class TaskFigures(VerdictPart):
             self.amount(view["target"]),
             self.difference(view),
             share(view["agreement"]),
-            view["verdict"],
+            Badge(view["verdict"], TONES[view["verdict"]]),
         ]
 
     def text(self) -> list[str]:
@@ -161,7 +161,8 @@ class TaskFigures(VerdictPart):
         lines = VerdictPart.text(self)
         for one in self.groups():
             lines.append(f"{tell(one.title)}:")
-            lines += [f"  {line}" for line in columns([one.head, *one.rows])]
+            rows = [[plain(cell) for cell in row] for row in one.table.rows]
+            lines += [f"  {line}" for line in columns([one.table.head, *rows])]
         for one in self.task["examples"][:3]:
             known = one["reference"] is not None
             wanted = tell(", right: {answer}", answer=repr(one["reference"])) if known else ""
@@ -176,19 +177,10 @@ class TaskFigures(VerdictPart):
             for e in self.task["examples"]
         ]
         head = ["id", "change", "baseline", "target", "right"]
-        differ = (
-            [VerdictTable("Pairs that differ", head, examples, (), "examples")] if examples else []
-        )
-        return [*self.groups(), *differ]
+        differ = VerdictTable("Pairs that differ", TableBlock(head, examples), "examples")
+        return [*self.groups(), *([differ] if examples else ())]
 
-    def drawn(self, one: VerdictTable) -> Html:
-        """Verdicts as badges."""
-        if one.head[-1] != "verdict":
-            return page.table(one.head, one.rows)
-        rows = [[*row[:-1], page.badge(row[-1], TONES[row[-1]])] for row in one.rows]
-        return page.table(one.head, rows, right=one.right)
-
-    def pictures(self) -> list[Html]:
+    def pictures(self) -> list[Picture]:
         """The interval against the margin."""
         task = self.task
         if task["interval_pp"] is None:
@@ -202,7 +194,7 @@ class TaskFigures(VerdictPart):
         caption = (
             "Non-inferiority: the target passes when the whole interval lies right of the margin."
         )
-        return [page.figure(picture, caption)]
+        return [Picture(picture, caption)]
 
 
 def share(interval: Mapping[str, Any] | None) -> str:

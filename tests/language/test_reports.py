@@ -12,8 +12,8 @@ import pytest
 
 from joymigrate.cli._main import run
 from joymigrate.language import Language, Text, catalogue, restore_texts, speaking, width
-from joymigrate.report import verdict_html, verdict_md, verdict_text
-from joymigrate.report.html.rehearsal import page
+from joymigrate.report import rehearsal_document, renderers, verdict_text
+from joymigrate.report.verdict import describe
 from joymigrate.report.verdict_words import content
 from joymigrate.run.rehearse.summary import as_text
 from joymigrate.verify.task import Question, compare
@@ -170,7 +170,8 @@ REHEARSAL = {
 
 def test_a_rehearsal_says_no_english_sentence() -> None:
     with speaking(Language("zh", REHEARSAL["texts"])):  # type: ignore[arg-type]
-        text, made = as_text(REHEARSAL), page(REHEARSAL)
+        text = as_text(REHEARSAL)
+        made = renderers.render(rehearsal_document.describe(REHEARSAL), "html")
     assert english(text) == []
     assert english(made) == []
     assert "torch.npu 没有 nvtx，而 torch.cuda 有" in text
@@ -198,8 +199,8 @@ def verdict(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 def test_a_verdict_says_no_english_sentence(verdict: dict[str, object]) -> None:
     with speaking(Language("zh")):
-        pages = [verdict_text.render(verdict), verdict_md.render(verdict)]
-        pages.append(verdict_html.render(verdict))
+        pages = [verdict_text.render(verdict)]
+        pages += [renderers.render(describe(verdict), form) for form in ("md", "html")]
     for one in pages:
         assert english(one) == []
         assert "未通过" in one

@@ -16,7 +16,8 @@ from joymigrate.profile import readers
 from joymigrate.profile.coverage import Coverage, PhaseSeen, cover
 from joymigrate.profile.kernel_names import fused_operators, operator_of
 from joymigrate.profile.oplist import of
-from joymigrate.report.html import coverage as coverage_page
+from joymigrate.report.coverage_document import describe
+from joymigrate.report.renderers import html
 
 
 def trace(path: Path, events: list[dict[str, Any]]) -> Path:
@@ -241,8 +242,8 @@ def test_the_page_shows_unattributed_time_and_phases(
     found = covered(replay(tmp_path / "r.json"))
     phases = {"forward": PhaseSeen(exact=3), "eval": PhaseSeen(by_name=4, gaps=1)}
     with speaking(Language(lang)):
-        made = coverage_page.render(replace(found, phases=phases))
-        bare = coverage_page.render(replace(found, loose=(), phases={}))
+        made = html.render(describe(replace(found, phases=phases)))
+        bare = html.render(describe(replace(found, loose=(), phases={})))
     for words in said:
         assert words in made
     assert "<code>odd</code>" in made

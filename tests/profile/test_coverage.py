@@ -18,8 +18,9 @@ from joymigrate.profile import readers
 from joymigrate.profile.coverage import Coverage, cover
 from joymigrate.profile.oplist import Status, of
 from joymigrate.report import coverage as report
-from joymigrate.report import coverage_sarif, junit
-from joymigrate.report.html import coverage as page
+from joymigrate.report import coverage_document, coverage_sarif, junit
+from joymigrate.report.coverage_document import describe
+from joymigrate.report.renderers import html as page
 from tests.profile.test_readers import op, written
 from tests.report.sarif_schema import LOG
 
@@ -285,7 +286,7 @@ def test_nothing_else_is_called_a_gap(planted: Coverage) -> None:
 
 
 def test_json_keeps_the_contract(planted: Coverage) -> None:
-    data = json.loads(report.render(planted))
+    data = json.loads(report.json_text(planted))
     assert data["schema"] == "joymigrate.coverage/1"
     assert (data["chip"], data["version"]) == ("ascend", "2.13")
     needed = {"op", "overload", "status", "calls", "self_us", "dtypes", "where", "note",
@@ -348,14 +349,14 @@ def test_what_torch_leaves_to_the_chip_is_missing_without_it(tmp_path: Path, nam
 
 def test_html_escapes_what_a_trace_says(tmp_path: Path) -> None:
     events = [op("evil::x<script>alert(1)</script>", 0, 1), op("aten::mm", 5, 1)]
-    html = page.render(coverage_of(tmp_path, events))
+    html = page.render(describe(coverage_of(tmp_path, events)))
     assert "<script>alert" not in html
     assert "evil::x&lt;script&gt;" in html
 
 
 @pytest.mark.parametrize("status", list(Status))
 def test_every_status_has_a_place_in_each_report(status: Status) -> None:
-    assert status in page.TONES
+    assert status in coverage_document.TONES
     assert status.supported or status in coverage_sarif.RULES
 
 

@@ -1,64 +1,67 @@
-"""Any document → titled tables. Nothing is left out: what a table cannot hold stands as text."""
+"""Any document → chapters of tables. What a table cannot hold stands as text: nothing is lost."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from joymigrate.report.blocks import Block, Cell, Chapter, TableBlock, TileRow, facts
 from joymigrate.report.documents.view import View
-
-SUMMARY = "summary"
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A titled table; `head` is empty where it holds (field, value) pairs. Cells are plain text;
-    numbers stay numbers, so that they sort."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[object, ...], ...]
+from joymigrate.report.html.page import Tile
+from joymigrate.report.renderers.words import plain
 
 
-def blocks(document: Mapping[str, Any], view: View) -> list[Block]:
-    """The summary first, with the view's `first` fields on top, then a block per larger part."""
+def chapters(document: Mapping[str, Any], view: View) -> list[Chapter]:
+    """The summary first, with the view's `first` fields large, then one per larger part."""
     shown = {key: value for key, value in document.items() if key not in view.hide}
     order = [key for key in view.first if key in shown]
     order += [key for key in shown if key not in order]
-    small = [(key, shown[key]) for key in order if is_small(shown[key])]
-    found = [Block(SUMMARY, (), tuple((name(key), cell(value)) for key, value in small))]
+    small = {key: cell(shown[key]) for key in order if is_small(shown[key])}
+    tiles = [Tile(plain(small[key]), name(key)) for key in view.first if key in small]
+    rest = [(name(key), value) for key, value in small.items() if key not in view.first]
+    top: list[Block] = [TileRow(tiles)] if tiles else []
+    found: list[tuple[str, list[Block]]] = [("summary", [*top, facts(rest)] if rest else top)]
     for key in order:
         if not is_small(shown[key]):
-            found += parts(name(key), shown[key])
-    return [block for block in found if block.rows]
+            found += ((title, [table]) for title, table in tables(name(key), shown[key]))
+    return [
+        Chapter(f"part-{at}", title.capitalize(), blocks, count_rows(blocks))
+        for at, (title, blocks) in enumerate(found)
+        if blocks
+    ]
 
 
-def parts(title: str, value: Any) -> Iterator[Block]:
-    """The blocks of one larger field."""
+def count_rows(blocks: Sequence[Block]) -> int | None:
+    """The number behind a chapter's title: the rows of its table."""
+    table = blocks[-1]
+    return len(table.rows) if isinstance(table, TableBlock) and table.head else None
+
+
+def tables(title: str, value: Any) -> Iterator[tuple[str, TableBlock]]:
+    """The titled tables of one larger field."""
     if isinstance(value, Mapping) and is_table(list(value.values())):
         rows = [{title: key, **row} for key, row in value.items()]
-        yield table(title, rows)
+        yield title, table(title, rows)
     elif isinstance(value, Mapping):
         flat = [(key, one) for key, one in value.items() if is_small(one)]
         if flat:
-            yield Block(title, (), tuple((name(key), cell(one)) for key, one in flat))
+            yield title, facts([(name(key), cell(one)) for key, one in flat])
         for key, one in value.items():
             if not is_small(one):
-                yield from parts(f"{title}: {name(key)}", one)
+                yield from tables(f"{title}: {name(key)}", one)
     elif is_table(value):
-        yield table(title, value)
+        yield title, table(title, value)
     else:
-        yield Block(title, (), tuple((number, cell(one)) for number, one in enumerate(value, 1)))
+        yield title, facts([(f"{number:,}", cell(one)) for number, one in enumerate(value, 1)])
 
 
-def table(title: str, rows: Sequence[Mapping[str, Any]]) -> Block:
+def table(title: str, rows: Sequence[Mapping[str, Any]]) -> TableBlock:
     """One row per object; nested objects become columns of their own."""
     flat = [dict(flatten(row)) for row in rows]
     head = tuple(dict.fromkeys(key for row in flat for key in row))
-    cells = tuple(tuple(cell(row.get(key, "")) for key in head) for row in flat)
-    return Block(title, tuple(map(name, head)), cells)
+    cells = [[cell(row.get(key, "")) for key in head] for row in flat]
+    return TableBlock(tuple(map(name, head)), cells)
 
 
 def flatten(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -89,7 +92,7 @@ def name(key: object) -> str:
     return str(key).replace("_", " ")
 
 
-def cell(value: Any) -> object:
+def cell(value: Any) -> Cell:
     """A value as a cell: numbers as they are, lists joined, objects as JSON."""
     if value is None:
         return "–"

@@ -1,33 +1,32 @@
-"""The page of a coverage: shares, time by status, the longest operators, every gap."""
+"""What a coverage says: shares, time by status, the longest operators, every gap."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from joymigrate.evidence import grade_line
-from joymigrate.language import current_language, tell
+from joymigrate.language import tell
 from joymigrate.profile.attribute import REASONS
 from joymigrate.profile.coverage import LOOSE, Coverage, Covered, weight
 from joymigrate.profile.support import Status
-from joymigrate.report.coverage import attribution_lines, document, percent, phase_lines
-from joymigrate.report.html.page import (
-    BarPart,
-    Html,
-    Page,
-    Section,
-    Tile,
-    badge,
-    bar,
-    code,
-    escape,
-    figure,
-    notes,
-    table,
-    tiles,
-    translate,
+from joymigrate.report.blocks import (
+    Amount,
+    Badge,
+    Block,
+    BlockDocument,
+    Chapter,
+    Code,
+    Listing,
+    Paragraph,
+    Picture,
+    Several,
+    StackedBar,
+    TableBlock,
+    TileRow,
 )
+from joymigrate.report.coverage import attribution_lines, document, percent, phase_lines
+from joymigrate.report.html.page import BarPart, Html, Tile
 from joymigrate.report.html.plots import Bar, bars, beside
-from joymigrate.report.labels import Labels
 
 TONES = {
     Status.NATIVE: "safe",
@@ -41,40 +40,39 @@ LONGEST = 25  # bars of the chart
 SIDE = 6  # bars; more stand in two columns
 
 
-def render(coverage: Coverage) -> str:
-    """One HTML document."""
+def describe(coverage: Coverage) -> BlockDocument:
+    """Shares, time by status, the longest operators, every gap."""
     gaps = coverage.gaps()
-    sections = [Section("summary", "Summary", summary(coverage))]
+    chapters = [Chapter("summary", "Summary", summary(coverage))]
     longest = sorted(coverage.ops, key=lambda op: -value(op, coverage))[:LONGEST]
     caption = tell(
         "The {number} operators with the most {measure}, by status.",
         number=len(longest),
         measure=measure(coverage),
     )
-    sections.append(Section("longest", "Longest", figure(chart(longest, coverage), caption)))
+    chapters.append(Chapter("longest", "Longest", [Picture(chart(longest, coverage), caption)]))
     if gaps:
-        sections.append(
-            Section("gaps", "Not on the chip", gap_table(gaps, coverage), len(gaps), menu="Gaps")
+        chapters.append(
+            Chapter("gaps", "Not on the chip", [gap_table(gaps, coverage)], len(gaps), "Gaps")
         )
     rest = [op for op in coverage.ops if op.status.supported]
-    sections.append(Section("supported", "On the chip", rest_table(rest, coverage), len(rest)))
+    chapters.append(Chapter("supported", "On the chip", [rest_table(rest, coverage)], len(rest)))
     if coverage.unattributed_us:
-        sections.append(
-            Section("unattributed", "Unattributed", loose_table(coverage), len(coverage.loose))
+        chapters.append(
+            Chapter("unattributed", "Unattributed", loose_table(coverage), len(coverage.loose))
         )
     if phase_lines(coverage):
-        sections.append(Section("phases", "Phases", phase_table(coverage), len(coverage.phases)))
+        chapters.append(Chapter("phases", "Phases", [phase_table(coverage)], len(coverage.phases)))
     known = grade_line(coverage.grades())
     if coverage.notes:
-        sections.append(Section("notes", "Notes", notes(coverage.notes)))
-    return Page(
+        chapters.append(Chapter("notes", "Notes", [Listing(coverage.notes)]))
+    return BlockDocument(
         title=tell("Operators on {chip} {version}", chip=coverage.chip, version=coverage.version),
         subtitle=f"{', '.join(coverage.traces)} · {coverage.source} · {known}",
-        sections=sections,
-        say=Labels(current_language()),
+        chapters=chapters,
         footer="joymigrate profile coverage",
         data=document(coverage),
-    ).render()
+    )
 
 
 def measure(coverage: Coverage) -> str:
@@ -87,7 +85,7 @@ def value(op: Covered, coverage: Coverage) -> float:
     return float(op.calls) if coverage.basis == "none" else weight(op, coverage.basis)
 
 
-def summary(coverage: Coverage) -> Html:
+def summary(coverage: Coverage) -> list[Block]:
     """Tiles of the shares, and a bar of time (or calls) by status."""
     share = coverage.share
     kept = sum(1 for op in coverage.ops if op.status.supported)
@@ -130,9 +128,9 @@ def summary(coverage: Coverage) -> Html:
         parts.append(BarPart(coverage.unattributed_us, "unattributed", "report"))
     unit = "calls" if coverage.basis == "none" else "µs"
     words = tell("{measure} by status, {unit}.", measure=measure(coverage).capitalize(), unit=unit)
-    said = Html(f'<p class="note">{escape(words)}</p>')
+    found: list[Block] = [TileRow(items), Paragraph(words), StackedBar(parts)]
     ways = attribution_lines(coverage)
-    return Html(tiles(items) + said + bar(parts, legend=True) + (notes(ways) if ways else ""))
+    return [*found, Listing(ways)] if ways else found
 
 
 def chart(ops: Sequence[Covered], coverage: Coverage) -> Html:
@@ -162,75 +160,70 @@ def shorten(name: str, limit: int = 40) -> str:
     return name if len(name) <= limit else f"{name[: limit - 1]}…"
 
 
-def gap_table(ops: Sequence[Covered], coverage: Coverage) -> Html:
+def gap_table(ops: Sequence[Covered], coverage: Coverage) -> TableBlock:
     """Everything that is known about the operators that do not stay on the chip."""
     head = ("Operator", "Status", "Calls", "µs", "Dtypes", "Where", "Why and what instead")
     rows = [
         (
-            code(f"`{shorten(op.name, 60)}`"),
-            badge(op.status.value, TONES[op.status]),
+            Code(shorten(op.name, 60)),
+            Badge(op.status.value, TONES[op.status]),
             op.calls,
-            (f"{weight(op, coverage.basis):,.1f}", f"{weight(op, coverage.basis):.3f}"),
+            Amount(f"{weight(op, coverage.basis):,.1f}", weight(op, coverage.basis)),
             " ".join(op.dtypes),
-            "\n".join(site.where for site in op.sites[:5]),
+            Several([site.where for site in op.sites[:5]]),
             reason(op),
         )
         for op in ops
     ]
-    return table(head, rows, right=(2, 3))
+    return TableBlock(head, rows)
 
 
-def reason(op: Covered) -> Html:
+def reason(op: Covered) -> Several:
     """Why an operator does not stay, what to use instead, and where that is known from."""
-    parts = [
-        translate(op.note),
-        Html(f"<b>{translate('Instead:')}</b> {translate(op.alternative)}")
-        if op.alternative
-        else Html(""),
-        Html(f"<small>{escape(op.source)}</small>") if op.source else Html(""),
-    ]
-    return Html("<br>".join(part for part in parts if part))
+    instead = f"{tell('Instead:')} {tell(op.alternative)}" if op.alternative else ""
+    return Several([one for one in (op.note, instead, op.source) if one])
 
 
-def rest_table(ops: Sequence[Covered], coverage: Coverage) -> Html:
+def rest_table(ops: Sequence[Covered], coverage: Coverage) -> TableBlock:
     """The operators that stay."""
     head = ("Operator", "Status", "Calls", "µs", "Dtypes", "Note")
     rows = [
         (
-            code(f"`{op.name}`"),
-            badge(op.status.value, TONES[op.status]),
+            Code(op.name),
+            Badge(op.status.value, TONES[op.status]),
             op.calls,
-            (f"{weight(op, coverage.basis):,.1f}", f"{weight(op, coverage.basis):.3f}"),
+            Amount(f"{weight(op, coverage.basis):,.1f}", weight(op, coverage.basis)),
             " ".join(op.dtypes),
             op.note,
         )
         for op in ops
     ]
-    return table(head, rows, right=(2, 3))
+    return TableBlock(head, rows)
 
 
-def loose_table(coverage: Coverage) -> Html:
+def loose_table(coverage: Coverage) -> list[Block]:
     """Device work that is not known to belong to an operator, the longest first."""
     rows = [
         (
-            code(f"`{shorten(one.name, 60)}`"),
+            Code(shorten(one.name, 60)),
             REASONS[one.reason],
             one.calls,
-            (f"{one.device_us:,.1f}", f"{one.device_us:.3f}"),
+            Amount(f"{one.device_us:,.1f}", one.device_us),
         )
         for one in coverage.loose[:LOOSE]
     ]
     more = len(coverage.loose) - len(rows)
-    rest = f'<p class="note">{escape(tell("… and {number} more", number=more))}</p>'
-    found = table(("Kernel", "Reason", "Calls", "µs"), rows, right=(2, 3))
-    return Html(found + rest if more > 0 else found)
+    found: list[Block] = [TableBlock(("Kernel", "Reason", "Calls", "µs"), rows)]
+    if more > 0:
+        found.append(Paragraph(tell("… and {number} more", number=more)))
+    return found
 
 
-def phase_table(coverage: Coverage) -> Html:
+def phase_table(coverage: Coverage) -> TableBlock:
     """Which phases of the program were seen, and how: numbers of distinct operators."""
     head = ("Phase", "Seen", "Operators, exactly", "Operators, by name", "Not on the chip")
     rows = [
         (tell(name), tell(phase.seen), phase.exact, phase.by_name, phase.gaps)
         for name, phase in coverage.phases.items()
     ]
-    return table(head, rows, right=(2, 3, 4))
+    return TableBlock(head, rows)

@@ -1,4 +1,4 @@
-"""The page of a rehearsal: tables, and memory over time."""
+"""What a rehearsal says: tables, and memory over time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ from typing import Any
 from joymigrate.blame import text
 from joymigrate.chips.calibration import provenance
 from joymigrate.evidence import grade_line
-from joymigrate.language import current_language, tell
-from joymigrate.report.html import page as frame
-from joymigrate.report.html.page import Html, Page, Section, figure
+from joymigrate.language import tell
+from joymigrate.report.blocks import (
+    Block,
+    BlockDocument,
+    Chapter,
+    Code,
+    Picture,
+    Preformatted,
+    Several,
+    TableBlock,
+    facts,
+)
 from joymigrate.report.html.plots import Curve, Style, lines
-from joymigrate.report.labels import Labels
 from joymigrate.run.rehearse.summary import gib
 
 NOTE = (
@@ -21,17 +29,18 @@ NOTE = (
 )
 
 
-def page(result: Mapping[str, Any]) -> str:
-    """The whole page, in the language that is spoken."""
-    title = tell("Rehearsal on {soc}", soc=result["soc"])
-    parts = {
-        "overview": ("Overview", table(("", ""), overview(result))),
-        "memory": ("Memory over time", plot(result["ranks"])),
+def describe(result: Mapping[str, Any]) -> BlockDocument:
+    """The whole of it: a chapter for each kind of thing that was seen."""
+    memory = plot(result["ranks"])
+    stopped = result.get("stopped")
+    parts: dict[str, tuple[str, Block | None]] = {
+        "overview": ("Overview", facts(overview(result))),
+        "memory": ("Memory over time", memory),
         "traps": ("Traps", trap_table(result["traps"])),
         "fallbacks": (
             "Operators that fell back to the CPU", fallback_table(result["fallbacks"])
         ),
-        "stopped": ("Why the program stopped", stop_text(result.get("stopped"))),
+        "stopped": ("Why the program stopped", stop_text(stopped) if stopped else None),
         "refusals": ("What the chip would refuse", refusal_table(result)),
         "races": ("Uses of memory without an order", race_table(result)),
         "slow_kernels": (
@@ -49,9 +58,15 @@ def page(result: Mapping[str, Any]) -> str:
         "processes": ("Ranks and processes", rank_table(result["ranks"])),
         "kernels": ("Chip kernels asked for", kernel_table(result["kernels"])),
     }  # fmt: skip
-    sections = [Section(id, said, body) for id, (said, body) in parts.items() if body]
-    note = f"{tell('Simulated.')} {tell(NOTE)}"
-    return Page(title, note, sections, Labels(current_language())).render()
+    return BlockDocument(
+        title=tell("Rehearsal on {soc}", soc=result["soc"]),
+        subtitle=f"{tell('Simulated.')} {tell(NOTE)}",
+        chapters=[
+            Chapter(id, said, [block])
+            for id, (said, block) in parts.items()
+            if block and not (isinstance(block, TableBlock) and not block.rows)
+        ],
+    )
 
 
 def overview(result: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -106,28 +121,12 @@ def check_words(ways: Mapping[str, float]) -> str:
     )
 
 
-def stop_text(stop: Mapping[str, Any] | None) -> Html:
-    """Why the program stopped, as the summary says it; nothing where it ended well."""
-    if not stop:
-        return Html("")
-    said = "\n".join(tell(line) for line in text.lines(stop))
-    return Html(f"<pre>{frame.escape(said)}</pre>")
+def stop_text(stop: Mapping[str, Any]) -> Preformatted:
+    """Why the program stopped, as the summary says it."""
+    return Preformatted("\n".join(tell(line) for line in text.lines(stop)))
 
 
-def mono(text: str) -> Html:
-    """Source, an operator or a command."""
-    return Html(f"<code>{frame.escape(text)}</code>")
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Html:
-    """A table whose numbers are aligned right; nothing where there are no rows."""
-    if not rows:
-        return Html("")
-    right = [at for at, value in enumerate(rows[0]) if isinstance(value, int)]
-    return frame.table(heads, rows, right=right)
-
-
-def plot(ranks: Sequence[Mapping[str, Any]]) -> Html:
+def plot(ranks: Sequence[Mapping[str, Any]]) -> Picture | None:
     """Memory over time, one line per process; nothing where nothing was recorded."""
     curves = [
         Curve(name_of(rank), [(t, held / 2**20) for t, held in rank["timeline"]])
@@ -135,9 +134,10 @@ def plot(ranks: Sequence[Mapping[str, Any]]) -> Html:
         if len(rank["timeline"]) > 1
     ]
     if not curves:
-        return Html("")
+        return None
     words = tell("Memory over time")
-    return figure(lines(curves, words, "s", "MiB", style=Style(steps=True, ground=True)), words)
+    drawn = lines(curves, words, "s", "MiB", style=Style(steps=True, ground=True))
+    return Picture(drawn, words)
 
 
 def name_of(rank: Mapping[str, Any]) -> str:
@@ -147,51 +147,51 @@ def name_of(rank: Mapping[str, Any]) -> str:
     return tell("process {pid}", pid=rank["pid"])
 
 
-def trap_table(traps: Sequence[Mapping[str, Any]]) -> Html:
+def trap_table(traps: Sequence[Mapping[str, Any]]) -> TableBlock:
     rows = [
         (
-            mono(trap["where"]),
+            Code(trap["where"]),
             tell(trap["message"]),
             tell(trap["remedy"]),
             trap["count"],
         )
         for trap in traps
     ]
-    return table(("where", "what", "what to do", "times"), rows)
+    return TableBlock(("where", "what", "what to do", "times"), rows)
 
 
-def race_table(result: Mapping[str, Any]) -> Html:
+def race_table(result: Mapping[str, Any]) -> TableBlock:
     """The races of the asynchronous mode, with both of their lines."""
     rows = [
         (
-            mono(tell(row["where"])),
-            mono(tell(row["first_where"])),
+            Code(tell(row["where"])),
+            Code(tell(row["first_where"])),
             tell(row["message"]),
             tell(row["remedy"]),
             row["count"],
         )
         for row in result.get("races") or ()
     ]
-    return table(("where", "the earlier one", "what", "what to do", "times"), rows)
+    return TableBlock(("where", "the earlier one", "what", "what to do", "times"), rows)
 
 
-def fallback_table(fallbacks: Sequence[Mapping[str, Any]]) -> Html:
+def fallback_table(fallbacks: Sequence[Mapping[str, Any]]) -> TableBlock:
     rows = [
         (
-            mono(row["op"]),
+            Code(row["op"]),
             row["calls"],
-            Html("<br>".join(mono(tell(place)) for place in row["where"][:5])),
+            Several([Code(tell(place)) for place in row["where"][:5]]),
         )
         for row in fallbacks
     ]
-    return table(("operator", "calls", "where"), rows)
+    return TableBlock(("operator", "calls", "where"), rows)
 
 
-def refusal_table(result: Mapping[str, Any]) -> Html:
+def refusal_table(result: Mapping[str, Any]) -> TableBlock:
     rows = [
         (
-            mono(row["where"]),
-            mono(row["op"]),
+            Code(row["where"]),
+            Code(row["op"]),
             tell(row["message"]),
             row["calls"],
             tell(row["grade"]),
@@ -199,49 +199,49 @@ def refusal_table(result: Mapping[str, Any]) -> Html:
         )
         for row in result["refusals"]
     ]
-    return table(("where", "operator", "refused", "calls", "grade", "source"), rows)
+    return TableBlock(("where", "operator", "refused", "calls", "grade", "source"), rows)
 
 
-def count_table(rows: Sequence[Mapping[str, Any]], label: str) -> Html:
-    return table(("operator", "calls"), [(mono(r[label]), r["calls"]) for r in rows])
+def count_table(rows: Sequence[Mapping[str, Any]], label: str) -> TableBlock:
+    return TableBlock(("operator", "calls"), [(Code(r[label]), r["calls"]) for r in rows])
 
 
-def slow_table(rows: Sequence[Mapping[str, Any]]) -> Html:
+def slow_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
     """Per operator: the kernels of its calls that run on the chip's own CPU, and who says so."""
     made = [
-        (mono(r["where"]), mono(r["op"]), ", ".join(r["aicpu"]), r["calls"], r["source"])
+        (Code(r["where"]), Code(r["op"]), ", ".join(r["aicpu"]), r["calls"], r["source"])
         for r in rows
     ]
-    return table(("where", "operator", "on the chip's slow CPU", "calls", "source"), made)
+    return TableBlock(("where", "operator", "on the chip's slow CPU", "calls", "source"), made)
 
 
-def measured_table(measured: Sequence[Mapping[str, Any]]) -> Html:
+def measured_table(measured: Sequence[Mapping[str, Any]]) -> TableBlock:
     rows = [
         (
-            mono(row["op"]),
+            Code(row["op"]),
             f"{row['dtype']} {row['layout']}",
             ", ".join(row["deviations"]),
             provenance(row),
         )
         for row in measured
     ]
-    return table(("operator", "case", "deviates", "known by"), rows)
+    return TableBlock(("operator", "case", "deviates", "known by"), rows)
 
 
-def difference_table(result: Mapping[str, Any]) -> Html:
-    rows = [(mono(d["op"]), tell(d["vendor"])) for d in result["differences"]]
-    return table(("operator", "the vendor's C++ gives"), rows)
+def difference_table(result: Mapping[str, Any]) -> TableBlock:
+    rows = [(Code(d["op"]), tell(d["vendor"])) for d in result["differences"]]
+    return TableBlock(("operator", "the vendor's C++ gives"), rows)
 
 
-def kernel_table(kernels: Mapping[str, int]) -> Html:
-    return table(("kernel", "times"), [(mono(k), count) for k, count in kernels.items()])
+def kernel_table(kernels: Mapping[str, int]) -> TableBlock:
+    return TableBlock(("kernel", "times"), [(Code(k), count) for k, count in kernels.items()])
 
 
-def rank_table(ranks: Sequence[Mapping[str, Any]]) -> Html:
+def rank_table(ranks: Sequence[Mapping[str, Any]]) -> TableBlock:
     rows = [
         (
             name_of(rank),
-            mono(" ".join(rank["command"])[:120]),
+            Code(" ".join(rank["command"])[:120]),
             rank["calls"],
             rank["fallback_calls"],
             ", ".join(f"{d} {gib(b)}" for d, b in rank["peak_memory_bytes"].items()),
@@ -249,4 +249,4 @@ def rank_table(ranks: Sequence[Mapping[str, Any]]) -> Html:
         )
         for rank in ranks
     ]
-    return table(("process", "command", "calls", "fallbacks", "peak memory", "ran"), rows)
+    return TableBlock(("process", "command", "calls", "fallbacks", "peak memory", "ran"), rows)

@@ -1,4 +1,4 @@
-"""A verdict as one HTML page that a decision can be made by."""
+"""A verdict as a document that a decision can be made by."""
 
 from __future__ import annotations
 
@@ -6,13 +6,27 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from joymigrate.language import current_language, tell
-from joymigrate.report.html import page
-from joymigrate.report.html.page import BarPart, Html, Page, Section, Tile
-from joymigrate.report.html.plots import Curve, Limit, Mark, Style, beside, lines
-from joymigrate.report.labels import Labels
+from joymigrate.language import tell
+from joymigrate.report.blocks import (
+    Amount,
+    Badge,
+    Block,
+    BlockDocument,
+    Cell,
+    Chapter,
+    Code,
+    Listing,
+    Paragraph,
+    Picture,
+    PictureRow,
+    StackedBar,
+    TableBlock,
+    TileRow,
+    facts,
+)
+from joymigrate.report.html.page import BarPart, Tile
+from joymigrate.report.html.plots import Curve, Limit, Mark, Style, lines
 from joymigrate.report.verdict_kinds import parts_of
-from joymigrate.report.verdict_md import side_rows
 from joymigrate.report.verdict_words import (
     MEANING,
     STATUS_TONES,
@@ -31,39 +45,29 @@ from joymigrate.report.verdict_words import (
 
 SHOWN = 200
 MOST_CURVES = 4  # steps drawn over depth
+SIMULATED = "Rehearsal: the chip was simulated. This verdict does not stand for a real one."
 
 
-def render(document: Mapping[str, Any], *, when: str = "") -> str:
-    """The page. `when` is the time to print, given by the caller."""
-    parts = parts_of(document)
-    sections = [summary(document)]
+def describe(document: Mapping[str, Any], *, when: str = "") -> BlockDocument:
+    """The whole of it. `when` is the time to print, given by the caller."""
+    chapters = [summary(document)]
     if document.get("first_divergence"):
-        sections.append(divergence(document["first_divergence"]))
-    sections += growth(document)
-    sections += [section for part in parts for section in part.sections()]
-    sections += [*stages(document), *records(document), *environment(document)]
+        chapters.append(divergence(document["first_divergence"]))
+    chapters += growth(document)
+    chapters += [chapter for part in parts_of(document) for chapter in part.chapters()]
+    chapters += [*stages(document), *records(document), *environment(document)]
+    name = (document.get("subject") or {}).get("name") or ""
     chip = (document.get("target") or {}).get("chip")
-    subtitle = " · ".join(
-        text
-        for text in (subject(document), tell("target {chip}", chip=chip) if chip else "", when)
-        if text
-    )
-    return Page(
+    known = (str(name), tell("target {chip}", chip=chip) if chip else "", when)
+    return BlockDocument(
         title=tell("Verdict: {headline}", headline=headline(document)),
-        subtitle=subtitle or MEANING[document["verdict"]],
-        sections=sections,
-        say=Labels(current_language()),
+        subtitle=" · ".join(filter(None, known)) or MEANING[document["verdict"]],
+        chapters=chapters,
         footer="joymigrate verify",
-    ).render()
+    )
 
 
-def subject(document: Mapping[str, Any]) -> str:
-    """What the verdict is about, where it says so."""
-    found = document.get("subject") or {}
-    return str(found.get("name") or "")
-
-
-def summary(document: Mapping[str, Any]) -> Section:
+def summary(document: Mapping[str, Any]) -> Chapter:
     """The outcome in words and in figures."""
     outcome = document["verdict"]
     coverage = document["coverage"]
@@ -72,6 +76,7 @@ def summary(document: Mapping[str, Any]) -> Section:
     share = compared / recorded if recorded else 0.0
     found = counts(document)
     failed = sum(n for status, n in found.items() if STATUS_TONES[status] == "report")
+    warned = found.get("WARN", 0)
     tiles = [
         Tile(outcome.upper(), "verdict", MEANING[outcome], TONES[outcome]),
         Tile(
@@ -81,48 +86,42 @@ def summary(document: Mapping[str, Any]) -> Section:
             "safe" if share >= coverage.get("limit", 0) else "unsafe",
         ),
         Tile(f"{failed:,}", "failed records", "", "report" if failed else "safe"),
-        Tile(
-            f"{found.get('WARN', 0):,}", "warnings", "", "unsafe" if found.get("WARN") else "safe"
-        ),
+        Tile(f"{warned:,}", "warnings", "", "unsafe" if warned else "safe"),
     ]
-    body = page.tiles(tiles)
+    blocks: list[Block] = [TileRow(tiles)]
     if document.get("rehearsal"):
-        note = "Rehearsal: the chip was simulated. This verdict does not stand for a real one."
-        body = Html(f"{body}<p>{page.badge('rehearsal', 'unsafe')} {page.translate(note)}</p>")
+        blocks.append(Paragraph(SIMULATED, Badge("rehearsal", "unsafe")))
     if document.get("reason"):
-        body = Html(f"{body}<p>{page.translate(document['reason'])}</p>")
-    parts = [BarPart(n, status, STATUS_TONES[status]) for status, n in found.items()]
-    if len(parts) > 1:
-        body = Html(f"{body}{page.bar(parts, legend=True)}")
-    return Section("summary", "Summary", body)
+        blocks.append(Paragraph(document["reason"]))
+    if len(found) > 1:
+        blocks.append(StackedBar([BarPart(n, one, STATUS_TONES[one]) for one, n in found.items()]))
+    return Chapter("summary", "Summary", blocks)
 
 
-def divergence(first: Mapping[str, Any]) -> Section:
+def divergence(first: Mapping[str, Any]) -> Chapter:
     """Where the two sides part first, and the suspected cause."""
-    rows = [
-        ("where", page.code(f"`{place(first).replace('`', '')}`")),
+    rows: list[tuple[str, Cell]] = [
+        ("where", Code(place(first))),
         ("measured", f"{tell(first['metric'])} {figure(first['value'])}"),
         ("limit", figure(first["limit"])),
     ]
-    rows += [
-        (key, page.translate(first[key]))
-        for key in ("stage", "cause", "evidence")
-        if first.get(key)
-    ]
+    rows += [(key, first[key]) for key in ("stage", "cause", "evidence") if first.get(key)]
     if code_line(first):
-        rows.append(("line", page.code(f"`{code_line(first)}`")))
-    return Section("divergence", "First divergence", page.table(["", ""], rows))
+        rows.append(("line", Code(code_line(first))))
+    return Chapter("divergence", "First divergence", [facts(rows)])
 
 
-def growth(document: Mapping[str, Any]) -> Iterator[Section]:
+def growth(document: Mapping[str, Any]) -> Iterator[Chapter]:
     """Error over depth and over steps, side by side."""
     found = document.get("growth") or {}
     pictures = [*depth_plots(document, found.get("depth") or ()), *step_plots(document, found)]
     if pictures:
-        yield Section("growth", "Growth of the error", beside(*pictures))
+        yield Chapter("growth", "Growth of the error", [PictureRow(pictures)])
 
 
-def depth_plots(document: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> Iterator[Html]:
+def depth_plots(
+    document: Mapping[str, Any], points: Sequence[Mapping[str, Any]]
+) -> Iterator[Picture]:
     """Relative error over the order of modules, one curve per step."""
     if not points:
         return
@@ -147,10 +146,10 @@ def depth_plots(document: Mapping[str, Any], points: Sequence[Mapping[str, Any]]
     caption = "Error over depth: slow growth is rounding, a jump is a fault."
     axes = "modules in the order of execution", "relative error"
     picture = lines(curves, caption, *axes, style=Style(log=True), mark=mark)
-    yield page.figure(picture, caption)
+    yield Picture(picture, caption)
 
 
-def step_plots(document: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Html]:
+def step_plots(document: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Picture]:
     """The two losses, and how far they are apart."""
     points = [p for p in found.get("steps") or () if isinstance(p.get("loss"), list | tuple)]
     if not points:
@@ -158,7 +157,7 @@ def step_plots(document: Mapping[str, Any], found: Mapping[str, Any]) -> Iterato
     sides = [[(p["step"], real(p["loss"][side])) for p in points] for side in (0, 1)]
     curves = [Curve("baseline", sides[0]), Curve("target", sides[1])]
     caption = "Loss of both sides over steps."
-    yield page.figure(lines(curves, caption, "step", "loss"), caption)
+    yield Picture(lines(curves, caption, "step", "loss"), caption)
     apart = [
         (x, abs(b - a) / max(abs(a), 1e-12))
         for (x, a), (_, b) in zip(sides[0], sides[1], strict=True)
@@ -181,7 +180,7 @@ def step_plots(document: Mapping[str, Any], found: Mapping[str, Any]) -> Iterato
         limits=[Limit("limit of the mean", limit)] if limit else [],
         mark=mark,
     )
-    yield page.figure(picture, "Error over steps.")
+    yield Picture(picture, "Error over steps.")
 
 
 def real(value: Any) -> float:
@@ -189,7 +188,7 @@ def real(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def stages(document: Mapping[str, Any]) -> Iterator[Section]:
+def stages(document: Mapping[str, Any]) -> Iterator[Chapter]:
     """One row per stage."""
     found = document.get("stages", ())
     if not found:
@@ -198,57 +197,74 @@ def stages(document: Mapping[str, Any]) -> Iterator[Section]:
         [
             stage["stage"],
             stage["title"],
-            page.badge(stage["verdict"], TONES[stage["verdict"]]),
+            Badge(stage["verdict"], TONES[stage["verdict"]]),
             part_of(stage["compared"], stage["recorded"]) if stage["recorded"] else "–",
             remarks(stage),
         ]
         for stage in found
     ]
-    table = page.table(["", "what", "verdict", "compared", "why"], rows)
-    yield Section("stages", "Stages", table, len(rows))
+    table = TableBlock(["", "what", "verdict", "compared", "why"], rows)
+    yield Chapter("stages", "Stages", [table], len(rows))
 
 
-def records(document: Mapping[str, Any]) -> Iterator[Section]:
+def records(document: Mapping[str, Any]) -> Iterator[Chapter]:
     """The worst records, and what was not compared."""
-    shown = worst(document, SHOWN)
     rows = [
         [
-            page.badge(r["status"], STATUS_TONES[r["status"]]),
-            page.code(f"`{place(r).replace('`', '')}`"),
-            r["metric"],
-            (figure(r["value"]), sort_key(r["value"])),
-            (figure(r["limit"]), sort_key(r["limit"])),
-            r.get("reason")
-            or (
-                tell("follows from {module}", module=r["consequence_of"])
-                if r.get("consequence_of")
-                else ""
-            ),
+            Badge(record["status"], STATUS_TONES[record["status"]]),
+            Code(place(record)),
+            record["metric"],
+            amount(record["value"]),
+            amount(record["limit"]),
+            record.get("reason") or consequence(record),
         ]
-        for r in shown
+        for record in worst(document, SHOWN)
     ]
     if rows:
-        head = ["status", "where", "metric", "value", "limit", "why"]
         total = len(document["records"])
-        table = page.table(head, rows, right=(3, 4))
         cut = tell("The worst {shown} of {total}.", shown=len(rows), total=f"{total:,}")
-        note = f'<p class="note">{cut}</p>' if total > SHOWN else ""
-        yield Section("records", "Records, the worst first", Html(note + table), total)
+        table = TableBlock(["status", "where", "metric", "value", "limit", "why"], rows)
+        blocks: list[Block] = [Paragraph(cut), table] if total > SHOWN else [table]
+        yield Chapter("records", "Records, the worst first", blocks, total)
     missing = document["coverage"].get("uncompared") or ()
     if missing:
-        body = page.notes(page.code(f"`{str(name).replace('`', '')}`") for name in missing[:SHOWN])
-        yield Section("uncompared", "Not compared", body, len(missing))
+        listing = Listing([Code(str(name)) for name in missing[:SHOWN]])
+        yield Chapter("uncompared", "Not compared", [listing], len(missing))
 
 
-def sort_key(value: Any) -> float:
-    """What a column of numbers sorts by."""
+def consequence(record: Mapping[str, Any]) -> str:
+    """Which module's failure a record follows from, where it follows from one."""
+    module = record.get("consequence_of")
+    return tell("follows from {module}", module=module) if module else ""
+
+
+def amount(value: Any) -> Amount:
+    """A number of the document in four digits; what is no number sorts first."""
     found = real(value)
-    return -1.0 if math.isnan(found) else found
+    return Amount(figure(value), -1.0 if math.isnan(found) else found)
 
 
-def environment(document: Mapping[str, Any]) -> Iterator[Section]:
+def environment(document: Mapping[str, Any]) -> Iterator[Chapter]:
     """What is known about both sides."""
     rows = side_rows(document.get("baseline") or {}, document.get("target") or {})
     if rows:
-        table = page.table(["", "baseline", "target"], rows)
-        yield Section("environment", "Environment", table)
+        table = TableBlock(["", "baseline", "target"], rows)
+        yield Chapter("environment", "Environment", [table])
+
+
+def side_rows(baseline: Mapping[str, Any], target: Mapping[str, Any]) -> list[list[str]]:
+    """The two sides key by key, nested ones by their dotted path."""
+    flat = [dict(flatten(side)) for side in (baseline, target)]
+    keys = dict.fromkeys([*flat[0], *flat[1]])
+    return [[key, *(figure(side.get(key)) for side in flat)] for key in keys]
+
+
+def flatten(side: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Leaves of nested mappings; lists as text."""
+    for key, value in side.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{before}{key}.")
+        elif isinstance(value, list | tuple):
+            yield f"{before}{key}", ", ".join(map(str, value))
+        else:
+            yield f"{before}{key}", value

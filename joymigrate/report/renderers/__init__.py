@@ -1,0 +1,19 @@
+"""One renderer per format; each shows any document of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from joymigrate.report.blocks import BlockDocument
+from joymigrate.report.renderers import html, markdown, text
+
+RENDERERS: Mapping[str, Callable[[BlockDocument], str]] = {
+    "html": html.render,
+    "md": markdown.render,
+    "text": text.render,
+}
+
+
+def render(document: BlockDocument, form: str) -> str:
+    """The document in one of the formats of `RENDERERS`, in the language that is spoken."""
+    return RENDERERS[form](document)

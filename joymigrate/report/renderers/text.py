@@ -1,0 +1,87 @@
+"""A document of blocks as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from joymigrate.language import columns, tell, width
+from joymigrate.report.blocks import (
+    Block,
+    BlockDocument,
+    Fold,
+    Listing,
+    Paragraph,
+    Picture,
+    PictureRow,
+    Preformatted,
+    StackedBar,
+    TableBlock,
+    TileRow,
+)
+from joymigrate.report.renderers.words import cut_rows, plain
+
+MOST_ROWS = 200
+WIDTH = 120  # columns of a terminal that a table may take before its rows become paragraphs
+
+
+def render(document: BlockDocument) -> str:
+    """The whole text, in the language that is spoken."""
+    lines = [tell(document.title), *([tell(document.subtitle)] if document.subtitle else ())]
+    for chapter in document.chapters:
+        body = list(draw_all(chapter.blocks))
+        if body:
+            lines += ["", f"{tell(chapter.title)}:", *body]
+    return "\n".join(lines) + "\n"
+
+
+def draw_all(blocks: Sequence[Block]) -> Iterator[str]:
+    """Lines of blocks below each other, two columns in."""
+    for block in blocks:
+        yield from (f"  {line}".rstrip() for line in draw(block))
+
+
+def draw(block: Block) -> Iterator[str]:
+    """The lines of one block; pictures have none."""
+    match block:
+        case Paragraph(text, mark):
+            yield (f"{plain(mark)}: " if mark else "") + plain(text)
+        case Preformatted(text):
+            yield from text.splitlines()
+        case Listing(items):
+            yield from map(plain, items)
+        case TileRow(tiles):
+            yield from columns(
+                [(tell(one.label), tell(one.value), tell(one.note)) for one in tiles]
+            )
+        case StackedBar(parts):
+            yield ", ".join(f"{tell(part.label)} {part.value:,.0f}" for part in parts)
+        case TableBlock():
+            table, more = cut_rows(block, MOST_ROWS)
+            yield from draw_table(table)
+            if more:
+                yield more
+        case Fold(title, blocks):
+            yield f"{tell(title)}:"
+            yield from draw_all(blocks)
+        case Picture() | PictureRow():
+            return
+
+
+def draw_table(table: TableBlock) -> Iterator[str]:
+    """A table in columns; a paragraph per row where the columns do not fit. A list of one column
+    needs no head, and of two columns none where they do not fit."""
+    rows = [[plain(cell) for cell in row] for row in table.rows]
+    head = [tell(one) for one in table.head]
+    if len(head) == 1:
+        yield from (row[0] for row in rows)
+        return
+    made = columns([head, *rows] if head else rows)
+    if not head or max(map(width, made)) + 2 <= WIDTH:
+        yield from made
+        return
+    for row in rows:
+        if len(row) == 2 and "–" not in row and "" not in row:
+            yield f"{row[0]}: {row[1]}"
+            continue
+        pairs = zip(head, row, strict=True)
+        yield "; ".join(f"{key} {one}" for key, one in pairs if one not in ("", "–"))
