@@ -21,6 +21,7 @@ from joymigrate.rewrite.groups import Groups
 from joymigrate.rewrite.kernel_tests import skip_around, skips_with_device
 from joymigrate.rewrite.questions import find as find_questions
 from joymigrate.rewrite.questions import names_device
+from joymigrate.rewrite.scopes import FUNCTIONS
 
 if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
@@ -165,12 +166,24 @@ def takes_device(groups: Groups, finding: Finding) -> bool:
         return not finding.before.startswith(("'", '"')) and not finding.before.endswith(
             ("is_available", module.vocabulary.module)
         )
-    if finding.rule not in ("JM120", "JM122"):
+    if finding.rule not in ("JM120", "JM121", "JM122"):
         return False
     offset = groups.offset(finding)
+
+    def holds(node: ast.AST) -> bool:
+        start, end = module.span(node)
+        return start <= offset < end
+
+    named = {
+        (target.id, module.names.enclosing(target, FUNCTIONS))
+        for each in module.names.nodes[ast.Assign]
+        for target in each.targets
+        if isinstance(target, ast.Name) and holds(each)
+    }
     for call in module.names.nodes[ast.Call]:
         values = (*call.args, *(keyword.value for keyword in call.keywords))
-        if any(module.span(value)[0] <= offset < module.span(value)[1] for value in values):
+        names = ((getattr(e, "id", ""), module.names.enclosing(e, FUNCTIONS)) for e in values)
+        if any(map(holds, values)) or any(each in named for each in names):
             dotted = module.names.dotted(call.func) or ""
             made = dotted.startswith("torch.") and not dotted.endswith((".device", "autocast"))
             if made or getattr(call.func, "attr", "") == "to":

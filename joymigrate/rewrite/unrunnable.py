@@ -1,7 +1,8 @@
 """Functions and classes that can't run on the target, in files that can be loaded.
 
     def test(): from pkg.trt import Engine        the function imports a file that can't be loaded,
-    def run(x): import cupy                       or a library without a form for the target
+    def run(x): import cupy                       or a library without a form for the target,
+    def run(x): return cupy.asarray(x)            or calls one that the file imports in a `try`
     class Codec: def __init__(self): self.build() the class compiles CUDA sources as it is made
 
 Imports and calls in a `try` or a branch don't count.
@@ -18,11 +19,13 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.device_tests import is_waiting
 from joymigrate.rewrite.expressions import called_name
+from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.kernel_callers import BRANCHES, FUNCTIONS, first_line, walk_surely
 from joymigrate.rewrite.own_extensions import LOADS, SOURCE, speaks
 from joymigrate.rewrite.third_party import parents
 from joymigrate.rewrite.unloadable import Lack, import_name
+from joymigrate.rewrite.values.cells import find_names
 
 IMPORTS = "`{name}` can't run: {reason}"
 FOREIGN = "`{name}` can't run without `{package}`, which has no form for the target"
@@ -83,9 +86,11 @@ def read_inner_imports(text: str) -> str:
 def find_importing(
     path: str, trees: Trees, lacking: Mapping[str, Lack], bound: Collection[str]
 ) -> Iterator[Span]:
-    """Functions of a file that import what can't be loaded, whatever happens."""
+    """Functions of a file that import or call what can't be loaded, whatever happens."""
+    tried = find_tried(path, trees, bound)
     for node in find_functions(trees.of(path)):
         names = list(trees.named(path, walk_own(node)))
+        names += find_called(node, tried) if tried else ()
         other = next((each for each in trees.files(path, names) if each in lacking), None)
         why: str | None = None
         if other is not None:
@@ -97,6 +102,61 @@ def find_importing(
                 why = why or Text(FOREIGN, name=node.name, package=package)
         if why is not None:
             yield first_line(node), node.end_lineno or node.lineno, why
+
+
+def find_tried(path: str, trees: Trees, bound: Collection[str]) -> dict[str, str]:
+    """Names by which a file knows libraries of the origin's that it tries to import, and those
+    that tell whether they are there; each with its library.
+
+    `try: import cupy as cp; HAVE = True`: the file can be loaded without it.
+    """
+    found: dict[str, str] = {}
+    tree = trees.of(path)
+    for tried in tree.body if tree is not None else ():
+        if isinstance(tried, (ast.Try, ast.If)):
+            imports: list[ast.stmt] = []
+            names = find_names([tried], set(), imports)
+            packages = [
+                next(
+                    (e for name in trees.named(path, [n]) for e in parents(name) if e in bound), ""
+                )
+                for n in imports
+            ]
+            if packages and all(packages):  # `except ImportError: import numpy as cp` is one more
+                found |= dict.fromkeys(names, packages[0])
+    return found
+
+
+def find_called(
+    node: ast.FunctionDef | ast.AsyncFunctionDef, tried: Mapping[str, str]
+) -> Iterator[str]:
+    """Of some libraries, those that a function calls, or raises without, whatever happens.
+
+    None behind `if not HAVE: return other(x)`: the function serves those who lack it.
+    """
+    for statement in node.body:
+        if isinstance(statement, ast.If):
+            names = [name for name in map(name_of, ast.walk(statement.test)) if name in tried]
+            if names and not isinstance(statement.body[-1], ast.Raise):
+                return
+            yield from (tried[name] for name in names if negative(statement.test))
+        elif not isinstance(statement, (*INSIDE, *BRANCHES)):
+            calls = (each for each in walk_surely(statement) if isinstance(each, ast.Call))
+            roots = map(name_of, map(find_root, calls))
+            yield from (tried[name] for name in roots if name in tried)
+
+
+def find_root(call: ast.Call) -> ast.expr:
+    """What a call's name starts with: `cp` of `cp.cuda.Stream(…)`."""
+    root = call.func
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return root
+
+
+def name_of(node: ast.AST) -> str:
+    """The name that a node is; empty for none."""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def find_classes(tree: ast.Module | None, known: list[Span]) -> Iterator[Span]:

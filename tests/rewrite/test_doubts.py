@@ -111,6 +111,10 @@ TESTS = {
         "def test_a():\n    check(torch.device('cuda:0'))\n",
         False,
     ),
+    "places by a variable": (
+        "def test_a():\n    d = 'cuda'\n    torch.zeros(1, device=d)\n",
+        True,
+    ),
     "runs on what is there": (
         "def test_a():\n    d = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
         "    torch.zeros(1).to(d)\n",
