@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import conditions, foreign, kernel_names, profiler, refusals
+from joymigrate.rewrite import conditions, foreign, kernel_names, profiler
 from joymigrate.rewrite.expressions import (
     Expression,
     OriginMention,
@@ -62,7 +62,6 @@ class Groups:
             if at is not None and finding.rule != "JM001" and finding.group is None:
                 self.members[at].append(number)
         self.elsewhere: set[int] = set()  # left since they are of other back ends or vendors
-        self.placed: set[int] = set()  # left since a condition that stays asks for their value
         self.stay: dict[int, str] = {}  # finding → why it is not written
         self.doubtful: dict[int, str] = {}  # finding → why it needs a look
         self.unsure: list[OriginMention] = []  # places that only an unsafe edit moves
@@ -237,36 +236,13 @@ class Groups:
                 reason = next((self.stay[n] for n in numbers if n in self.stay), None)
                 if reason is not None:
                     self._leave(numbers, reason)
-            self._leave_placed()
             left = [(place, n) for place, n in self.moved if n in self.stay and n not in seen]
             if not left:
                 return
             for place, number in left:
                 seen.add(number)
-                # What places a value for one function takes no guard of the whole file with it.
-                found = self._with_guard(place, hold=True, inside=number in self.placed)
+                found = self._with_guard(place, hold=True)
                 self._leave(found, self.stay[number])
-
-    def _leave_placed(self) -> None:
-        """Where a condition stays that leaves for other devices, so does what places its value."""
-        for test, places in self._refusals:
-            numbers = self._inside(places)
-            if all(number in self.stay for number in numbers) or self.module.guarded(test):
-                continue
-            at = self.expression_at(self.module.span(test)[0])
-            asking = self.members.get(at, ()) if at is not None else ()
-            reason = next((self.stay[n] for n in asking if n in self.stay), None)
-            if reason is None:
-                start, end = self.module.span(test)
-                kept = next((m for m in self.mentions if start <= m.start < end), None)
-                reason = self._why(kept) if kept is not None else None
-            if reason is not None and at is not None and not self._mixed_before(at):
-                self.placed.update(number for number in numbers if number not in self.stay)
-                self._leave(numbers, reason)
-
-    @functools.cached_property
-    def _refusals(self) -> list[tuple[ast.expr, list[ast.stmt]]]:
-        return list(refusals.refusals(self.module))
 
     def _keep_behind(self, at: int, reason: str) -> None:
         """Where a condition stays the origin's, so does what runs under it."""
@@ -414,14 +390,11 @@ class Groups:
             if called == name:
                 yield call
 
-    def _with_guard(self, mention: OriginMention, *, hold: bool, inside: bool = False) -> list[int]:
+    def _with_guard(self, mention: OriginMention, *, hold: bool) -> list[int]:
         """Findings of the nearest guard before a place that would move, and of what it guards.
 
-        With `hold`, the project's conditions before the place are noted as well; with `inside`,
-        guards outside of the place's function are passed over.
+        With `hold`, the project's conditions before the place are noted as well.
         """
-        enclosing = self.module.names.enclosing
-        function = enclosing(mention.node, FUNCTIONS)
         served = self.module.guarded(mention.node) or foreign.elsewhere(self.module, mention.node)
         served = served or any(isinstance(test, ast.Try) for test, _ in guards_of(mention.node))
         for operand in () if served or not hold else operands_before(mention.node):
@@ -429,8 +402,6 @@ class Groups:
         for test, body in guards_of(mention.node):
             if isinstance(test, ast.Try):
                 return []  # a failure is caught
-            if inside and enclosing(test, FUNCTIONS) is not function:
-                return []
             decided = self._stays(test) and not kernel_names.vendors_own_in(test)
             if hold and not served and not decided:
                 self._hold(mention, test)

@@ -34,6 +34,7 @@ Site = tuple[str, int, int]  # file, line and column of a finding
 Way = tuple[tuple[str, int, str], ...]  # lines that a value goes through: file, line, and how
 IGNORED = re.compile(r"joymigrate:\s*ignore")
 QUESTION = re.compile(r"\bget_device_(?:capability|name|properties)\s*\(")  # of the card
+FLAG = re.compile(r"is_\w+$")  # `is_cuda` of `x.is_cuda`
 SILENT = ("read", "inherited")  # edges that no line of their own says
 PLACED = (Tier.SAFE, Tier.UNSAFE)
 
@@ -132,8 +133,20 @@ class Solver:
             if not self.names_target(cell)
             and self.state(cell) is not Tier.SAFE
             and is_fact(self.graph, cell)
-            and (place.quoted or self.waits(cell))
+            and (place.quoted or self.waits(cell) or self.refuses(cell))
         ]
+
+    def refuses(self, cell: Cell) -> bool:
+        """Whether a question for a tensor's device decides that code leaves on any other one."""
+        home, place = self.graph.file(cell[1]), self.place(cell)
+        if home is None or place is None or not FLAG.match(self.text(cell[1], place)):
+            return False
+        for guard in home.refusing:
+            asked = sources(guard.cells, self.graph.near, CLASS)
+            spans = [each[2:] for each in asked if each[:2] == ("value", cell[1])]
+            if any(start <= place.start < end for start, end in [(guard.start, guard.end), *spans]):
+                return True
+        return False
 
     def waits(self, cell: Cell) -> bool:
         """Whether a call that places a value waits, or stays by a user's word; what the project's
@@ -150,7 +163,7 @@ class Solver:
         place = self.place(cell)
         numbers = self.over(cell[1], place.start, place.end) if place is not None else []
         tiers = {self.tier(number) for number in numbers}
-        if not numbers and place is not None and not place.quoted:
+        if not numbers and place is not None and not place.quoted and not self.refuses(cell):
             return Tier.UNSAFE
         return next((t for t in PLACED if t in tiers), Tier.REPORT)
 
@@ -232,7 +245,9 @@ def files_naming(
 
     """
     device, backend = re.escape(vocabulary.device), re.escape(vocabulary.backend)
-    named = re.compile(rf"[\"'](?:\w+:\w+,)*(?:{device}|{backend})[\"':{{%]|[._]{device}\(")
+    named = re.compile(
+        rf"[\"'](?:\w+:\w+,)*(?:{device}|{backend})[\"':{{%]|[._]{device}\(|\.is_{device}\b"
+    )
     found = []
     for path, text in texts.items():
         if device not in text and backend not in text:
@@ -262,7 +277,7 @@ def text_pattern(vocabulary: Vocabulary) -> re.Pattern[str]:
 def target_words(vocabulary: Vocabulary) -> re.Pattern[str]:
     """The target's words in a text."""
     return re.compile(
-        rf"\b(?:{re.escape(vocabulary.to_device)}|{re.escape(vocabulary.to_backend)})\b"
+        rf"\b(?:is_)?(?:{re.escape(vocabulary.to_device)}|{re.escape(vocabulary.to_backend)})\b"
     )
 
 

@@ -118,6 +118,7 @@ class FileValues:
     settings: dict[str, list[Edge]] = field(default_factory=lambda: defaultdict(list))
     outside: dict[Cell, str] = field(default_factory=dict)  # imported functions that place a value
     guards: list[tuple[Cell, Guard]] = field(default_factory=list)
+    refusing: list[Guard] = field(default_factory=list)  # conditions that leave, as a device is not
 
     def join(self, one: Cell | None, other: Cell | None, line: int, kind: str) -> None:
         """Say that `one` gets the value of `other`, or that both are compared."""

@@ -151,7 +151,12 @@ class Expressions:
                 return held
         if self.dotted(node) == "os.environ":
             return ("environment", "")
-        return self.field(held, node.attr)
+        asked = self.field(held, node.attr)
+        if held is not None and node.attr[:3] == "is_" and self.words.match(node.attr[3:]):
+            flag = self.called_cell(node)
+            self.file.join(self.field(held, DEVICE), flag, node.lineno, COMPARED)
+            self.file.join(asked, self.fresh(node), node.lineno, "asked")
+        return asked
 
     def subscript(self, node: ast.Subscript) -> Cell | None:
         """An entry: by its key where that is written out."""

@@ -137,7 +137,9 @@ class StatementReader(Expressions):
         elif isinstance(node, ast.Match):
             self.match(node)
         elif isinstance(node, ast.Assert):
-            return self.guard_of(node.test)[0]
+            guard = self.guard_of(node.test)[0]
+            self.file.refusing.append(guard)
+            return guard
         elif isinstance(node, ast.Expr):
             self.single = node
             if not isinstance(node.value, ast.Constant):
@@ -152,6 +154,8 @@ class StatementReader(Expressions):
         if not self.chain:
             self.chain = self.span(node)[0] + 1
         guard, negated = self.guard_of(node.test)
+        if leaves(node.body[-1] if negated else node.orelse[-1] if node.orelse else node.test):
+            self.file.refusing.append(guard)
         if not negated:
             self.guards.append(guard)
         chain, self.chain = self.chain, 0
@@ -301,7 +305,7 @@ class StatementReader(Expressions):
         self.file.join(variable, ("class", self.path, scope), node.lineno, "defined")
 
 
-def leaves(node: ast.stmt) -> bool:
+def leaves(node: ast.AST) -> bool:
     """Whether a statement ends what runs here."""
     if isinstance(node, LEAVING):
         return True
