@@ -1,7 +1,7 @@
 """Holds Triton kernels against a chip's documented limits, `rules/<chip>/triton.yaml`.
 
-First by source alone. A kernel that nothing speaks against there goes through Triton's own front
-end (`fits.py`): it works only where what lives at once fits a core. Nothing is run.
+First by source alone. A kernel that can work by its source goes through Triton's own front end
+(`fits.py`): it works only where what lives at once fits a core. Nothing is run.
 """
 
 from __future__ import annotations
@@ -97,13 +97,17 @@ def check_source(source: bytes, path: str, known: dict[str, Any]) -> list[Checke
 
 
 def compile_them(found: list[Found], known: dict[str, Any], roots: list[Path]) -> list[Checked]:
-    """Those that nothing in their source speaks against, held against the compiled IR."""
-    asked = [asked for one, asked in found if asked is not None and one.verdict == WORKS]
-    said = iter(notes_of(asked, known, roots))
-    return [
-        add_notes(one, next(said)) if asked is not None and one.verdict == WORKS else one
-        for one, asked in found
-    ]
+    """Those that can work, changed or as they are, held against the compiled IR."""
+    places = [i for i, (one, asked) in enumerate(found)
+              if asked is not None and one.verdict in (WORKS, CHANGES)]  # fmt: skip
+    said = notes_of([asked for i in places if (asked := found[i][1])], known, roots)
+    judged = [one for one, _ in found]
+    for i, notes in zip(places, said, strict=True):
+        # What the compiler can't take does not hide what has to be changed.
+        changes = judged[i].verdict == CHANGES
+        kept = tuple(n for n in notes if not changes or RANK[n.level] < RANK["unknown"])
+        judged[i] = add_notes(judged[i], kept)
+    return judged
 
 
 def add_notes(one: Checked, notes: tuple[Note, ...]) -> Checked:

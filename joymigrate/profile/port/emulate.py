@@ -1,5 +1,5 @@
-"""What Triton's interpreter lacks for public kernels: block pointers, the vendor's functions of
-numbers, real numbers as arguments, and buffers with an end.
+"""What Triton's interpreter lacks for public kernels: the vendor's functions of numbers, real
+numbers as arguments, and buffers with an end.
 
 An access beyond every buffer raises `Beyond` instead of ending the process.
 """
@@ -13,6 +13,8 @@ import numpy as np
 import torch
 import triton.language as tl
 from triton.runtime import interpreter
+
+from joymigrate.profile.port import block_pointers
 
 BY_SYMBOL: dict[str, Callable[..., Any]] = {
     "tanh": np.tanh, "pow": np.power, "powi": np.power, "fast_divide": np.divide,
@@ -66,7 +68,7 @@ def install() -> None:
     """Teach the interpreter of this process, once."""
     take_reals()
     fence_accesses()
-    give_block_pointers()
+    block_pointers.install()
     interpreter.interpreter_builder.create_extern_elementwise = by_symbol
     from triton.language.extra import libdevice
 
@@ -132,79 +134,3 @@ def by_name(name: str) -> Callable[..., Any]:
         return tl.tensor(interpreter.TensorHandle(found, first.handle.dtype), first.type)
 
     return call
-
-
-class BlockPointer:
-    """A base with shape, strides, offsets and the block's shape."""
-
-    def __init__(self, base: Any, shape: Any, strides: Any, offsets: Any, block: Any) -> None:
-        self.base = base
-        self.shape, self.strides, self.offsets, self.block = shape, strides, offsets, block
-        self.dtype = base.dtype
-        self.type = base.type
-
-    def advance(self, offsets: Any) -> BlockPointer:
-        """The same block further on."""
-        moved = [a + number(b) for a, b in zip(self.offsets, offsets, strict=True)]
-        return BlockPointer(self.base, self.shape, self.strides, moved, self.block)
-
-    def places(self, checked: Any) -> tuple[Any, Any]:
-        """Pointers of the block's shape, and the mask of the sides that are checked."""
-        item = self.base.dtype.element_ty.primitive_bitwidth // 8
-        at = np.array(int(self.base.handle.data.item()), np.int64)
-        mask = np.ones(self.block, bool)
-        checked = [number(one) for one in (checked if isinstance(checked, (tuple, list))
-                                           else [checked])]  # fmt: skip
-        for side, size in enumerate(self.block):
-            lanes = np.arange(size, dtype=np.int64) + self.offsets[side]
-            view = [1] * len(self.block)
-            view[side] = size
-            at = at + (lanes * self.strides[side] * item).reshape(view)
-            if side in checked:
-                mask &= ((lanes >= 0) & (lanes < self.shape[side])).reshape(view)
-        at = np.broadcast_to(at, self.block).astype(np.uint64)
-        handle = interpreter.TensorHandle(at, self.base.dtype)
-        masked = interpreter.TensorHandle(mask, tl.int1)
-        shape = list(self.block)
-        return (tl.tensor(handle, tl.core.block_type(self.base.dtype, shape)),
-                tl.tensor(masked, tl.core.block_type(tl.int1, shape)))  # fmt: skip
-
-
-def number(value: Any) -> int:
-    """A whole number of a constant or of a scalar."""
-    value = getattr(value, "value", value)
-    return int(value.handle.data.item()) if hasattr(value, "handle") else int(value)
-
-
-def give_block_pointers() -> None:
-    """`make_block_ptr` and `advance`, which newer releases of Triton took out."""
-
-    def make(base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any,
-             order: Any = None) -> BlockPointer:  # fmt: skip
-        shape, strides, offsets, block = (
-            [number(one) for one in given] for given in (shape, strides, offsets, block_shape)
-        )
-        return BlockPointer(base, shape, strides, offsets, block)
-
-    def advance(base: BlockPointer, offsets: Any) -> BlockPointer:
-        return base.advance(offsets)
-
-    read, write = tl.load, tl.store
-
-    def load(pointer: Any, *args: Any, boundary_check: Any = (), padding_option: Any = "",
-             _semantic: Any = None, **words: Any) -> Any:  # fmt: skip
-        if isinstance(pointer, BlockPointer):
-            pointer, mask = pointer.places(boundary_check)
-            return read(pointer, mask, 0, _semantic=_semantic, **words)
-        return read(pointer, *args, _semantic=_semantic, **words)
-
-    def store(pointer: Any, value: Any, *args: Any, boundary_check: Any = (),
-              _semantic: Any = None, **words: Any) -> Any:  # fmt: skip
-        if isinstance(pointer, BlockPointer):
-            pointer, mask = pointer.places(boundary_check)
-            return write(pointer, value, mask, _semantic=_semantic, **words)
-        return write(pointer, value, *args, _semantic=_semantic, **words)
-
-    for module in (tl, tl.core):
-        module.make_block_ptr, module.advance = make, advance
-        module.load, module.store = tl.core.builtin(load), tl.core.builtin(store)

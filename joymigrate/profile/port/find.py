@@ -27,7 +27,6 @@ class Launch:
     options: tuple[str, ...] = ()
     programs: int | None = None
     said: str = ""  # the caller's name, and what it puts into the arguments
-    bounds: frozenset[str] = frozenset()  # numbers that are the greatest possible, not the one
     tried: bool = False  # a configuration, which every launch takes its numbers from
     given: Mapping[str, ast.expr] = field(default_factory=dict)  # by parameter
     caller: ast.FunctionDef | None = None  # the function that the launch stands in
@@ -273,17 +272,5 @@ def read_launch(node: ast.Call, kernel: SourceKernel, scope: Scope) -> Launch:
         ]
     programs = programs_of(grid, scope, inside)
     names = tuple(name for name, _ in values)
-    bounds = frozenset(name for name, value in values if not is_fixed(value, scope, inside))
-    return Launch(node.lineno, numbers, names, programs, "\n".join(words), bounds,
+    return Launch(node.lineno, numbers, names, programs, "\n".join(words),
                   given=dict(values), caller=inside)  # fmt: skip
-
-
-def is_fixed(value: ast.expr, scope: Scope, inside: ast.FunctionDef | None) -> bool:
-    """Whether a size is written down as a number, at the launch or by the name of one."""
-    if isinstance(value, ast.Constant):
-        return True
-    if not isinstance(value, ast.Name):
-        return False
-    own = [one for one, _ in find_assigned(value.id, inside)] if inside is not None else []
-    found = own or [one for one in (scope.constants.get(value.id),) if one is not None]
-    return bool(found) and all(isinstance(one, ast.Constant) for one in found)

@@ -20,7 +20,7 @@ from joymigrate.errors import JoyError
 from joymigrate.profile.port.draw import Role, draw, roles
 from joymigrate.profile.port.extract import extract
 from joymigrate.profile.port.find import Launch, SourceKernel
-from joymigrate.profile.port.launches import defaults_of, together
+from joymigrate.profile.port.launches import configure_launches, defaults_of
 from joymigrate.profile.port.notes import Note
 from joymigrate.profile.port.prove import answers
 
@@ -78,15 +78,14 @@ def notes_of(
 def cases(one: Candidate, tree: ast.Module) -> Iterator[tuple[Launch | None, dict[str, Any]]]:
     """Each launch with the arguments to compile it with, and the sizes that it leaves open."""
     found = roles(one.kernel, tree)
-    calls = [launch for launch in one.kernel.launches if not launch.tried]
-    tried = [launch for launch in one.kernel.launches if launch.tried]
-    launches: list[Launch | None] = [*together(calls, tried)]
+    launches: list[Launch | None] = [*configure_launches(one.kernel.launches)]
     for launch in (launches or [None])[:MOST]:
         numbers = defaults_of(one.kernel.node) | (launch.numbers if launch else {})
         case: dict[str, Any] = dict(draw(found, 0))
-        case |= {r.name: {"value": numbers[r.name]} for r in found
-                 if r.constexpr and r.name in numbers}  # fmt: skip
-        yield launch, {"case": case, "open": [r.name for r in found if is_open(r, numbers)]}
+        sizes = {r.name: numbers[r.name] for r in found if r.constexpr and r.name in numbers}
+        case |= {name: {"value": value} for name, value in sizes.items()}
+        open_ = [r.name for r in found if is_open(r, numbers)]
+        yield launch, {"case": case, "sizes": sizes, "open": open_}
 
 
 def is_open(role: Role, numbers: dict[str, int]) -> bool:
@@ -100,9 +99,7 @@ def note_of(
 ) -> Note:  # fmt: skip
     """One answer as a note: numbers where it fits, the reason where it does not."""
     line = launch.line if launch else kernel.node.lineno
-    sizes = {r: job["case"][r]["value"] for r in (launch.numbers if launch else {})
-             if "value" in job["case"].get(r, {})}  # fmt: skip
-    said = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    said = ", ".join(f"{name}={value}" for name, value in job["sizes"].items())
     at = f" ({said})" if said else ""
     memories = known["limits"]["memories"]
     if answer["told"] == "failed":

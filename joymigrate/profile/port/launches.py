@@ -1,4 +1,4 @@
-"""Launches of a kernel against a chip's limits: tiles, grids, options, programs that wait."""
+"""Launches of a kernel against a chip's limits: grids, options, programs that wait."""
 
 from __future__ import annotations
 
@@ -10,86 +10,29 @@ from typing import Any
 from joymigrate.profile.port.dotted import dotted_name
 from joymigrate.profile.port.find import Launch, SourceKernel
 from joymigrate.profile.port.notes import Note
-from joymigrate.profile.port.tiles import Tile, tiles_of
 
-ELEMENT_BYTES = 4  # indices are int32; values are counted as float32
 OWN = frozenset(("grid", "warmup"))  # of `kernel.run(…)`
 
 
 def judge_launches(kernel: SourceKernel, known: dict[str, Any]) -> Iterator[Note]:
-    """Notes on every launch, each with every configuration that an autotuner tries."""
-    calls = [one for one in kernel.launches if not one.tried]
-    tried = [one for one in kernel.launches if one.tried]
+    """Notes on every launch."""
     for launch in kernel.launches:
         yield from options(launch, kernel, known)
-    for launch in calls:
-        yield from grids(launch, known)
-    for launch in together(calls, tried):
-        yield from sizes(kernel, launch, known)
+        if not launch.tried:
+            yield from grids(launch, known)
     yield from waits(kernel, known)
 
 
-def together(calls: list[Launch], tried: list[Launch]) -> Iterator[Launch]:
-    """Each launch with the numbers of each configuration."""
+def configure_launches(launches: list[Launch]) -> Iterator[Launch]:
+    """Each launch with the numbers of each configuration that an autotuner tries."""
+    calls = [one for one in launches if not one.tried]
+    tried = [one for one in launches if one.tried]
     if not calls or not tried:
         yield from (*calls, *tried)
         return
     for launch in calls:
         for one in tried:
             yield replace(launch, line=one.line, numbers={**launch.numbers, **one.numbers})
-
-
-def sizes(kernel: SourceKernel, launch: Launch, known: dict[str, Any]) -> Iterator[Note]:
-    """Tiles against the chip's memory."""
-    limit = known["limits"]["on_chip_bytes"]
-    numbers = {**defaults_of(kernel.node), **launch.numbers}
-    tiles = tiles_of(kernel.node, kernel.language, numbers)
-    for name in tiles.unknown:
-        yield Note("note", launch.line, f"how large {name} is, is only known at run time: "
-                   f"{limit['value'] // ELEMENT_BYTES} numbers of 32 bits fit a core", "",
-                   limit["source"])  # fmt: skip
-    fixed = {name: n for name, n in numbers.items() if name not in launch.bounds}
-    # The greatest sizes of two sides are seldom those of one launch.
-    square = tiles_of(kernel.node, kernel.language, fixed).found
-    found = [one for one in tiles.found if len(one.shape) == 1 and not one.operand]
-    found += [one for one in square if len(one.shape) > 1 and not one.operand]
-    loads = [one for one in found if one.kind == "load"]
-    largest = max(found, key=size, default=None)
-    if largest is None or largest.elements == 1:
-        return
-    together = sum(size(one) for one in loads)
-    least = max(together, size(largest))
-    said = spelt(largest, numbers)
-    if least <= limit["value"]:
-        programs = known["limits"]["programs"]
-        if launch.programs is None and not launch.tried:
-            yield Note(
-                "note", launch.line,
-                f"the grid may have {programs['value']} programs: up to "
-                f"{programs['value'] * largest.elements} elements with tiles of {said}",
-                programs["help"], programs["source"],
-            )  # fmt: skip
-        return
-    count = len(loads) if together > size(largest) else 1
-    fits = limit["value"] // (ELEMENT_BYTES * max(1, count))
-    fits = 1 << max(0, fits.bit_length() - 1)
-    yield Note(
-        "changes", launch.line,
-        f"tiles of {largest.elements} elements ({said}): about {least} bytes for {count} "
-        f"{'loads' if count > 1 else largest.kind}, and a core has {limit['value']}",
-        f"loop inside the kernel over pieces of at most {fits} elements", limit["source"],
-    )  # fmt: skip
-
-
-def spelt(tile: Tile, numbers: dict[str, int]) -> str:
-    """`BLOCK=1024`, or `256 x 64`."""
-    names = {number: name for name, number in numbers.items()} if len(tile.shape) == 1 else {}
-    return " x ".join(f"{names[n]}={n}" if n in names else str(n) for n in tile.shape)
-
-
-def size(tile: Tile) -> int:
-    """Bytes of one value."""
-    return tile.elements * ELEMENT_BYTES
 
 
 def defaults_of(function: ast.FunctionDef) -> dict[str, int]:
@@ -101,9 +44,12 @@ def defaults_of(function: ast.FunctionDef) -> dict[str, int]:
 
 
 def grids(launch: Launch, known: dict[str, Any]) -> Iterator[Note]:
-    """More programs than the chip takes."""
+    """More programs than the chip takes, or as many as it may be."""
     programs = known["limits"]["programs"]
-    if launch.programs is not None and launch.programs > programs["value"]:
+    if launch.programs is None:
+        yield Note("note", launch.line, f"the grid may have {programs['value']} programs",
+                   programs["help"], programs["source"])  # fmt: skip
+    elif launch.programs > programs["value"]:
         yield Note(
             "changes", launch.line,
             f"a grid of {launch.programs} programs; the chip takes {programs['value']}",

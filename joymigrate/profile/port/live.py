@@ -386,6 +386,9 @@ def answer_job(job: dict[str, Any]) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> int:
     """All jobs of a file, from the one that is asked for on."""
+    from joymigrate.profile.port import block_pointers
+
+    block_pointers.install()
     jobs = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)  # the compiler prints what it refuses

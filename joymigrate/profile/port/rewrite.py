@@ -322,5 +322,5 @@ def write_block(
 def fitting(kernel: SourceKernel, known: dict[str, Any]) -> int:
     """The largest power of two of 4-byte lanes, once per load and store, that fits a core."""
     tensors = sum(name in ("load", "store") for _, name in find_calls(kernel))
-    lanes = int(known["limits"]["on_chip_bytes"]["value"]) // (4 * max(2, 2 * tensors))
+    lanes = int(known["limits"]["memories"]["vector"]["value"]) // (4 * max(2, 2 * tensors))
     return 1 << (lanes.bit_length() - 1)

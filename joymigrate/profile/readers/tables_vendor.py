@@ -5,7 +5,9 @@ its own processor (AI_CPU) is told apart by `core`. Rows of other profilers are 
 to no operator. Columns as in these documents:
 kernel_details, op_summary, op_statistic: CANN 8.0 and 8.5 "Profiling", op_summary (Task Type, Task
 Start Time(us), Task Duration(us)), op_statistic (OP Type, Core Type, Count, Total Time(us));
-nsys stats: Nsight Systems "Analysis Guide", cuda_gpu_kern_sum (nanoseconds unless told otherwise);
+nsys stats: Nsight Systems "Analysis Guide", cuda_gpu_kern_sum: "All time values default to
+nanoseconds", "Total Time : Total time used by all executions of this kernel", "Instances :
+Number of calls to this kernel"; its CSV has Time (%), Total Time (ns), Instances, …, Name;
 rocprofv3: ROCprofiler-SDK "Kernel naming and filtering", kernel_trace.csv.
 """
 
