@@ -15,6 +15,7 @@ import pkgutil
 
 from joymigrate.run.rehearse.refs.absent import stand_ins
 from joymigrate.run.rehearse.refs.declaration import DECLARED, Reference, reference, signatures
+from joymigrate.run.rehearse.refs.forms import derive_forms
 
 __all__ = ["Reference", "list_references", "reference", "registry", "signatures"]
 
@@ -24,7 +25,7 @@ def list_references() -> dict[str, Reference]:
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name):
         if not module.name.startswith("__"):
             importlib.import_module(f"{__name__}.{module.name}")
-    return dict(DECLARED)
+    return {**derive_forms(), **DECLARED}
 
 
 def registry() -> dict[str, Reference]:

@@ -55,11 +55,6 @@ def npu_silu(x: Tensor) -> Tensor:
     return F.silu(working(x)).to(x.dtype)
 
 
-@reference("npu_silu_", source=BETA.format("npu_silu"))
-def npu_silu_(x: Tensor) -> Tensor:
-    return x.copy_(npu_silu(x))
-
-
 @reference("npu_silu_backward", source="op-plugin derivatives.yaml, npu_silu")
 def npu_silu_backward(grad_output: Tensor, x0: Tensor) -> Tensor:
     """`x0` is the input, `x1` the result of the forward operator."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from joymigrate.run.rehearse.refs.attention_core import UNLIMITED, attend, outsi
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import working
-from joymigrate.run.rehearse.refs.kv_cache import npu_paged_cache_load, read_sequence
+from joymigrate.run.rehearse.refs.kv_cache import read_sequence
 
 Maybe = Tensor | None
 NO_MASK, MASK, ALIBI, CAUSAL = 0, 1, 2, 3  # mask_type of the operators with `int mask_type`
@@ -371,34 +370,3 @@ def npu_fused_add_topk_div(
         raise Unsimulated("npu_fused_add_topk_div", str(activation_type))
     mapping = (mapping_num, mapping_table) if enable_expert_mapping else (None, None)
     return route(x, add_num, mapping, group_num, group_topk, n, k, is_norm, scale)
-
-
-WRITTEN: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    "npu_self_attention_prefix_encoder.out": (npu_self_attention_prefix_encoder, ("output",)),
-    "npu_paged_cache_load.out": (npu_paged_cache_load, ("key", "value")),
-    "npu_multi_head_latent_attention.out": (npu_multi_head_latent_attention, ("output",)),
-    "npu_multi_head_latent_attention.lse_out": (
-        npu_multi_head_latent_attention_lse,
-        ("output", "lse"),
-    ),
-    "npu_ring_mla.out": (npu_ring_mla, ("output", "softmax_lse")),
-    "npu_fused_add_topk_div.out": (npu_fused_add_topk_div, ("y", "indices")),
-}
-
-
-def declare(name: str, function: Callable[..., Any], targets: tuple[str, ...]) -> None:
-    """The form that writes its results into given tensors."""
-
-    @reference(name, source="the semantics are those of the functional form")
-    def written(**given: Any) -> Any:
-        outputs = [given.pop(target) for target in targets]
-        found = function(**given)
-        values = [found] if isinstance(found, Tensor) else list(found)
-        for output, value in zip(outputs, values, strict=True):
-            if output.numel():  # an output that is not asked for is empty
-                output.copy_(value.reshape(output.shape))
-        return outputs[0] if isinstance(found, Tensor) else tuple(outputs)
-
-
-for _name, _form in WRITTEN.items():
-    declare(f"atb::{_name}", *_form)

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.gradients import working
-from joymigrate.run.rehearse.refs.indexing import into
 
 SOURCE = "torch native_functions.yaml, op-plugin aclops/BatchNorm*KernelNpu.cpp"
 Maybe = Tensor | None
@@ -38,13 +37,6 @@ def batch_norm_elemt(x: Tensor, weight: Maybe, bias: Maybe, mean: Tensor, invstd
     if bias is not None:
         found = found + _spread(bias, x)
     return found.to(x.dtype)
-
-
-@reference("aten::batch_norm_elemt.out", source=SOURCE)
-def batch_norm_elemt_out(
-    x: Tensor, weight: Maybe, bias: Maybe, mean: Tensor, invstd: Tensor, eps: float, out: Tensor
-) -> Tensor:
-    return into(out, batch_norm_elemt(x, weight, bias, mean, invstd, eps))
 
 
 @reference("aten::batch_norm_backward_reduce", source=SOURCE)

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.gradients import vjp, working
-from joymigrate.run.rehearse.refs.indexing import into
 from joymigrate.run.rehearse.refs.linear import mask_unasked
 
 BETA = "op-plugin docs/zh/custom_APIs/torch_npu/（beta）torch_npu-{}.md"
@@ -40,20 +39,6 @@ def npu_convolution(
     return _round_result(
         lambda a, w, b: convolve(a, w, b, stride, padding, dilation, groups), x, weight, bias
     )
-
-
-@reference("npu_conv2d.out", "npu_conv3d.out", source=BETA.format("npu_conv2d"))
-def npu_convolution_out(
-    x: Tensor,
-    weight: Tensor,
-    bias: Maybe,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    groups: int,
-    out: Tensor,
-) -> Tensor:
-    return into(out, npu_convolution(x, weight, bias, stride, padding, dilation, groups))
 
 
 def _bias_of(grad: Tensor) -> Tensor:
@@ -185,13 +170,6 @@ def conv_depthwise2d(
     x: Tensor, weight: Tensor, bias: Maybe, stride: Ints, padding: Ints, dilation: Ints
 ) -> Tensor:
     return npu_convolution(x, weight, bias, stride, padding, dilation, x.shape[1])
-
-
-@reference("aten::_conv_depthwise2d.out", source="torch native_functions.yaml")
-def conv_depthwise2d_out(
-    x: Tensor, weight: Tensor, bias: Maybe, stride: Ints, padding: Ints, dilation: Ints, out: Tensor
-) -> Tensor:
-    return into(out, npu_convolution(x, weight, bias, stride, padding, dilation, x.shape[1]))
 
 
 @reference("_conv_depthwise2d_backward", source="torch derivatives.yaml")

@@ -233,15 +233,6 @@ def npu_grouped_matmul_add_(
     return self.add_(found.reshape(self.shape).to(self.dtype))
 
 
-@reference("npu_grouped_matmul_add", source="op-plugin GroupedMatmulAddKernelNpuOpApi.cpp")
-def npu_grouped_matmul_add(
-    self: Tensor, x: Tensor, weight: Tensor, group_list: Tensor, group_list_type: int | None
-) -> Tensor:
-    return npu_grouped_matmul_add_(
-        self.clone(), x, weight, group_list, group_list_type=group_list_type
-    )
-
-
 @reference(
     "npu_grouped_matmul_finalize_routing", source=DOCS.format("npu_grouped_matmul_finalize_routing")
 )

@@ -19,11 +19,6 @@ FORMULAS = "op-plugin derivatives.yaml"
 Maybe = Tensor | None
 
 
-def into(out: Tensor, found: Tensor) -> Tensor:
-    """An out argument with the result in it."""
-    return out.resize_(found.shape).copy_(found)
-
-
 @reference("npu_confusion_transpose", source=BETA.format("npu_confusion_transpose"))
 def npu_confusion_transpose(
     x: Tensor, perm: Sequence[int], shape: Sequence[int], transpose_first: bool
@@ -51,29 +46,14 @@ def npu_transpose(x: Tensor, perm: Sequence[int]) -> Tensor:
     return x.permute(*perm).contiguous()
 
 
-@reference("npu_transpose.out", source=BETA.format("npu_transpose"))
-def npu_transpose_out(x: Tensor, perm: Sequence[int], out: Tensor) -> Tensor:
-    return into(out, x.permute(*perm))
-
-
 @reference("npu_broadcast", source=BETA.format("npu_broadcast"))
 def npu_broadcast(x: Tensor, size: Sequence[int]) -> Tensor:
     return x.expand(*size).contiguous()
 
 
-@reference("npu_broadcast.out", source=BETA.format("npu_broadcast"))
-def npu_broadcast_out(x: Tensor, size: Sequence[int], out: Tensor) -> Tensor:
-    return into(out, x.expand(*size))
-
-
 @reference("npu_reshape", source=BETA.format("npu_reshape"))
 def npu_reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
     return x.reshape(list(shape)).clone()
-
-
-@reference("npu_reshape.out", source=BETA.format("npu_reshape"))
-def npu_reshape_out(x: Tensor, shape: Sequence[int], out: Tensor) -> Tensor:
-    return into(out, x.reshape(list(shape)))
 
 
 def slice_of(x: Tensor, offsets: Sequence[int], size: Sequence[int]) -> Tensor:
@@ -86,11 +66,6 @@ def slice_of(x: Tensor, offsets: Sequence[int], size: Sequence[int]) -> Tensor:
 @reference("npu_slice", source=BETA.format("npu_slice"))
 def npu_slice(x: Tensor, offsets: Sequence[int], size: Sequence[int]) -> Tensor:
     return slice_of(x, offsets, size)
-
-
-@reference("npu_slice.out", source=BETA.format("npu_slice"))
-def npu_slice_out(x: Tensor, offsets: Sequence[int], size: Sequence[int], out: Tensor) -> Tensor:
-    return into(out, slice_of(x, offsets, size))
 
 
 def slice_strided(
@@ -127,23 +102,6 @@ def npu_indexing(
 ) -> Tensor:
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     return slice_strided(x, begin, end, strides, masks)
-
-
-@reference("npu_indexing.out", source=BETA.format("npu_indexing"))
-def npu_indexing_out(
-    x: Tensor,
-    begin: Sequence[int],
-    end: Sequence[int],
-    strides: Sequence[int],
-    begin_mask: int,
-    end_mask: int,
-    ellipsis_mask: int,
-    new_axis_mask: int,
-    shrink_axis_mask: int,
-    out: Tensor,
-) -> Tensor:
-    masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
-    return into(out, slice_strided(x, begin, end, strides, masks))
 
 
 @reference("npu_pad", source=BETA.format("npu_pad"))
@@ -190,23 +148,11 @@ def npu_sort_v2(x: Tensor, dim: int, descending: bool) -> Tensor:
     return x.sort(dim, descending).values
 
 
-@reference("npu_sort_v2.out", source=BETA.format("npu_sort_v2"))
-def npu_sort_v2_out(x: Tensor, dim: int, descending: bool, out: Tensor) -> Tensor:
-    return into(out, x.sort(dim, descending).values)
-
-
 @reference("npu_stride_copy", source="op-plugin StridedCopyKernelNpu.cpp")
 def npu_stride_copy(
     x: Tensor, shape: Sequence[int], stride: Sequence[int], storage_offset: int
 ) -> Tensor:
     return x.as_strided(list(shape), list(stride), int(storage_offset)).clone()
-
-
-@reference("npu_stride_copy.out", source="op-plugin StridedCopyKernelNpu.cpp")
-def npu_stride_copy_out(
-    x: Tensor, shape: Sequence[int], stride: Sequence[int], storage_offset: int, out: Tensor
-) -> Tensor:
-    return into(out, x.as_strided(list(shape), list(stride), int(storage_offset)))
 
 
 @reference("repeat_interleave_backward_int", source=FORMULAS)

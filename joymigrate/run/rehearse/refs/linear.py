@@ -192,29 +192,9 @@ def mm_dtype(x: Tensor, mat2: Tensor, output_dtype: torch.dtype) -> Tensor:
     return (working(x) @ working(mat2)).to(output_dtype)
 
 
-@reference("aten::mm.dtype_out", "aten::bmm.dtype_out", source="torch native_functions.yaml")
-def mm_dtype_out(x: Tensor, mat2: Tensor, output_dtype: torch.dtype, out: Tensor) -> Tensor:
-    found = mm_dtype(x, mat2, output_dtype)
-    return out.resize_(found.shape).copy_(found)
-
-
 @reference("aten::addmm.dtype", "aten::baddbmm.dtype", source="torch native_functions.yaml")
 def addmm_dtype(
     x: Tensor, mat1: Tensor, mat2: Tensor, output_dtype: torch.dtype, beta: float, alpha: float
 ) -> Tensor:
     product = alpha * (working(mat1) @ working(mat2))
     return (product if beta == 0 else product + beta * working(x)).to(output_dtype)
-
-
-@reference("aten::addmm.dtype_out", "aten::baddbmm.dtype_out", source="torch native_functions.yaml")
-def addmm_dtype_out(
-    x: Tensor,
-    mat1: Tensor,
-    mat2: Tensor,
-    output_dtype: torch.dtype,
-    beta: float,
-    alpha: float,
-    out: Tensor,
-) -> Tensor:
-    found = addmm_dtype(x, mat1, mat2, output_dtype, beta=beta, alpha=alpha)
-    return out.resize_(found.shape).copy_(found)

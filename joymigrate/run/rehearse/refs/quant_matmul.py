@@ -176,26 +176,3 @@ def npu_add_quant_matmul_(
     if x1_scale is not None:
         product = product * x1_scale.double().reshape(-1, 1)
     return x.copy_((working(x).double() + product).to(x.dtype))
-
-
-@reference("npu_add_quant_matmul", source=DOCS.format("npu_add_quant_matmul_"))
-def npu_add_quant_matmul(
-    x: Tensor,
-    x1: Tensor,
-    x2: Tensor,
-    x2_scale: Tensor,
-    x1_scale: Maybe,
-    group_sizes: list[int] | None,
-    x1_dtype: int | None,
-    x2_dtype: int | None,
-) -> Tensor:
-    return npu_add_quant_matmul_(
-        x.clone(),
-        x1,
-        x2,
-        x2_scale,
-        x1_scale=x1_scale,
-        group_sizes=group_sizes,
-        x1_dtype=x1_dtype,
-        x2_dtype=x2_dtype,
-    )

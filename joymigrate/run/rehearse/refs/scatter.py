@@ -25,11 +25,6 @@ def update_at(data: Tensor, indices: Tensor, updates: Tensor, axis: int) -> Tens
     return data
 
 
-@reference("scatter_update", source=DOCS.format("scatter_update"))
-def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, axis: int) -> Tensor:
-    return update_at(x.clone(), indices, updates, axis)
-
-
 @reference("scatter_update_", source=DOCS.format("scatter_update_"))
 def scatter_update_(x: Tensor, indices: Tensor, updates: Tensor, axis: int) -> Tensor:
     return update_at(x, indices, updates, axis)
@@ -38,11 +33,6 @@ def scatter_update_(x: Tensor, indices: Tensor, updates: Tensor, axis: int) -> T
 def _nd_update(x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     x[tuple(indices.long().unbind(-1))] = updates
     return x
-
-
-@reference("npu_scatter_nd_update", source=DOCS.format("npu_scatter_nd_update"))
-def npu_scatter_nd_update(x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    return _nd_update(x.clone(), indices, updates)
 
 
 @reference("npu_scatter_nd_update_", source=DOCS.format("npu_scatter_nd_update_"))
@@ -72,16 +62,6 @@ def _list_update(
         item.narrow(axis_of_item, start, length).copy_(piece)
 
 
-@reference("npu_scatter_list", source="op-plugin ScatterListKernelNpuOpApi.cpp")
-def npu_scatter_list(
-    x: list[Tensor], indices: Tensor, updates: Tensor, mask: Maybe, axis: int
-) -> list[Tensor]:
-    """Every tensor of the list with its update at its position; two-column: (start, length)."""
-    copies = [item.clone() for item in x]
-    _list_update(copies, indices, updates, mask, axis)
-    return copies
-
-
 @reference("npu_scatter_list_", source="op-plugin ScatterListKernelNpuOpApi.cpp")
 def npu_scatter_list_(
     x: list[Tensor], indices: Tensor, updates: Tensor, mask: Maybe, axis: int
@@ -92,21 +72,6 @@ def npu_scatter_list_(
 def _quantise(updates: Tensor, scales: Tensor, zero_points: Maybe, quant_axis: int) -> Tensor:
     offset = None if zero_points is None else zero_points.reshape(-1)
     return npu_quantize(updates, scales.reshape(-1), offset, 1, quant_axis)
-
-
-@reference("npu_quant_scatter", source=DOCS.format("npu_quant_scatter"))
-def npu_quant_scatter(
-    x: Tensor,
-    indices: Tensor,
-    updates: Tensor,
-    quant_scales: Tensor,
-    quant_zero_points: Maybe,
-    axis: int,
-    quant_axis: int,
-) -> Tensor:
-    """round(updates / scales + zero points) as int8, scattered like scatter_update."""
-    values = _quantise(updates, quant_scales, quant_zero_points, quant_axis)
-    return update_at(x.clone(), indices, values, axis)
 
 
 @reference("npu_quant_scatter_", source=DOCS.format("npu_quant_scatter_"))
@@ -126,11 +91,6 @@ def npu_quant_scatter_(
 def _index_add(x: Tensor, index: Tensor, source: Tensor, alpha: float) -> Tensor:
     x.index_put_((index.long(),), source * alpha, accumulate=True)
     return x
-
-
-@reference("_npu_index_add", source="torch_npu _meta_registrations.py; torch.index_add, dim 0")
-def _npu_index_add(x: Tensor, index: Tensor, source: Tensor, alpha: float) -> Tensor:
-    return _index_add(x.clone(), index, source, alpha)
 
 
 @reference("_npu_index_add_", source="torch_npu _meta_registrations.py; torch.index_add, dim 0")
