@@ -68,6 +68,7 @@ def variant(one: Ported) -> dict[str, Any]:
         **fields(one, "path kernel=port.kernel line=port.line changes=port.changes"),
         "written": one.written or None,
         "refused": one.port.refused or None,
+        "verdict": one.verdict.verdict if one.verdict else None,
         "proof": fields(one.proof, "result cases ran statements")
         | {
             "reason": one.proof.reason or None,
@@ -92,6 +93,9 @@ def variant_lines(variants: Sequence[Ported]) -> list[str]:
                 f"{one.proof.ran} of {one.proof.statements} statements"
             )
         lines.append(f"{head}: {', '.join(one.port.changes)} → {one.written}")
+        if one.verdict is not None:
+            why = "; ".join(note.message for note in one.verdict.notes[:1])
+            lines.append(f"  the variant {one.verdict.verdict}{f': {why}' if why else ''}")
         lines.append(f"  {said if one.proof.result == 'equal' else f'not proved: {said}'}")
         if one.proof.front_end:
             lines.append(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from joymigrate import chips
@@ -179,3 +181,26 @@ def test_the_languages_own_functions_are_known_by_their_modules() -> None:
     assert verdicts(source("value = value + add_up(value, 0)\n" + STORE, head=head)) == {
         "kernel": "works"
     }
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict", "refused"),
+    [
+        (STORE, "works", ""),
+        (
+            "value = tl.exp(value) / tl.sum(tl.exp(value), 0)\n" + STORE,
+            "needs changes",
+            "its variant needs",
+        ),
+    ],
+)
+def test_a_variant_is_judged_as_an_original_is(
+    body: str, verdict: str, refused: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(source(body, launch="kernel[(70000,)](x, y, n, BLOCK=131072)"))
+    known = port.load(chips.target("ascend"))
+    (found,) = port.port_files([file], known, tmp_path / "out", proves=False)
+    assert found.port.refused.startswith(refused)
+    assert found.verdict is not None
+    assert found.verdict.verdict == verdict

@@ -91,9 +91,12 @@ def check(
     return compile_them(found, known, folders)
 
 
-def check_source(source: bytes, path: str, known: dict[str, Any]) -> list[Checked]:
+def check_source(
+    source: bytes, path: str, known: dict[str, Any], roots: Iterable[Path] = ()
+) -> list[Checked]:
     """Every kernel of one file."""
-    return compile_them(read_source(source, path, known, Files([])), known, [])
+    folders = list(roots)
+    return compile_them(read_source(source, path, known, Files(folders)), known, folders)
 
 
 def compile_them(found: list[Found], known: dict[str, Any], roots: list[Path]) -> list[Checked]:

@@ -12,13 +12,15 @@ from joymigrate.profile.port.find import Launch, SourceKernel
 from joymigrate.profile.port.notes import Note
 
 OWN = frozenset(("grid", "warmup"))  # of `kernel.run(…)`
+FOLDED = "_OnCores"  # the launcher of a variant: any grid runs on the cores there are
 
 
 def judge_launches(kernel: SourceKernel, known: dict[str, Any]) -> Iterator[Note]:
     """Notes on every launch."""
+    folded = any(dotted_name(one) == FOLDED for one in kernel.node.decorator_list)
     for launch in kernel.launches:
         yield from options(launch, kernel, known)
-        if not launch.tried:
+        if not launch.tried and not folded:
             yield from grids(launch, known)
     yield from waits(kernel, known)
 

@@ -28,8 +28,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from joymigrate.profile.port.interpret import load
-from joymigrate.profile.port.lower import types, unwrap, word_error
+from joymigrate.profile.port.lower import load_kernel, types, word_error
 
 VIEWS = frozenset(("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans",
                    "tt.unsplat"))  # fmt: skip
@@ -362,7 +361,7 @@ def measure(job: Mapping[str, Any], kernel: Any, computed: Mapping[str, Any]) ->
 def answer_job(job: dict[str, Any]) -> dict[str, Any]:
     """The verdict on a job; sizes that no launch says are tried from one to the next."""
     try:
-        kernel, computed = unwrap(getattr(load(Path(job["file"])), job["kernel"]))
+        kernel, computed = load_kernel(job)
 
         def at(side: int) -> dict[str, Any]:
             sizes = {name: {"value": side} for name in job["open"]}

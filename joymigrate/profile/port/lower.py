@@ -25,8 +25,12 @@ POINTERS = {"rising": "i64", "zero": "i64", "float32": "fp32", "bool": "i1", "ui
 LONGEST = 240  # characters of an error
 
 
-def unwrap(kernel: Any) -> tuple[Any, dict[str, Any]]:
+def load_kernel(job: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The compiled function below launchers, and what is computed for its arguments at a launch."""
+    module = load(Path(job["file"]))
+    if hasattr(module, "_GRID"):  # of a variant
+        module._GRID.set(tuple(job.get("grid", (1,))))
+    kernel = getattr(module, job["kernel"])
     computed: dict[str, Any] = {}
     while not hasattr(kernel, "params"):
         values = getattr(kernel, "values", None)
@@ -70,10 +74,7 @@ def lower_job(job: Mapping[str, Any]) -> str:
     from triton.compiler.compiler import ASTSource
 
     about = job["compiler"]
-    module = load(Path(job["file"]))
-    if hasattr(module, "_GRID"):
-        module._GRID.set(tuple(job["grid"]))
-    kernel, computed = unwrap(getattr(module, job["kernel"]))
+    kernel, computed = load_kernel(job)
     signature, constants = types(kernel, computed, job["case"])
     if "constexprs" in inspect.signature(ASTSource).parameters:
         signature |= dict.fromkeys(constants, "constexpr")

@@ -9,11 +9,14 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file
+from joymigrate.profile.port.check import Checked, check_source
+from joymigrate.profile.port.notes import CHANGES, FAILS
 from joymigrate.profile.port.operators import SUFFIXES
 from joymigrate.profile.port.prove import Job, Proof, prove
 from joymigrate.profile.port.rewrite import Port, port_source
 
 NOT_ASKED = Proof("not run", reason="not asked for")
+DIFFERS = "its variant computes something else, or the chip's compiler refuses it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class Ported:
     port: Port
     written: str = ""
     proof: Proof = NOT_ASKED
+    verdict: Checked | None = None  # on the variant; None where there is none
 
 
 def port_files(
@@ -33,8 +37,8 @@ def port_files(
     """Write a file per source with kernels into `folder`; existing files are replaced.
 
     `compiler` is a folder with the chip's own Triton, whose front end is asked as well. A kernel
-    whose variant differs from the original in the interpreter, or is refused where the original is
-    taken, is written as it was.
+    is written as it was where its variant needs changes itself, differs from the original in the
+    interpreter, or is refused by the front end that takes the original.
     """
     roots = list(paths)
     found: list[Ported] = []
@@ -56,12 +60,17 @@ def port_file(
         return []
     try:
         text, ports = port_source(source, known)
+        verdicts = judge_variants(file, text, ports, roots, known)
         proofs = prove_file(file, source, text, ports, roots, known, compiler) if proves else {}
-        wrong = frozenset(
-            name for name, proof in proofs.items()
+        wrong = {
+            name: DIFFERS for name, proof in proofs.items()
             if proof.result == "different"
             or (proof.front_end_original == "taken" and proof.front_end != "taken")
-        )  # fmt: skip
+        }  # fmt: skip
+        wrong |= {
+            name: f"its variant {one.verdict}: {one.notes[0].message}"
+            for name, one in verdicts.items() if one.verdict in (CHANGES, FAILS)
+        }  # fmt: skip
         if wrong:
             text, ports = port_source(source, known, leave=wrong)
     except (SyntaxError, ValueError) as error:
@@ -78,9 +87,21 @@ def port_file(
             raise JoyError(f"cannot write: {error.strerror}", where=str(target)) from None
     return [
         Ported(str(file), one, "" if one.refused else str(target),
-               proofs.get(one.kernel, NOT_ASKED))
+               proofs.get(one.kernel, NOT_ASKED), verdicts.get(one.kernel))
         for one in ports
     ]  # fmt: skip
+
+
+def judge_variants(
+    file: Path, text: str, ports: list[Port], roots: list[Path], known: dict[str, Any]
+) -> dict[str, Checked]:
+    """The verdict on each kernel that has a variant, held against the chip as an original is."""
+    written = {one.kernel for one in ports if not one.refused}
+    if not written:
+        return {}
+    folders = [root if root.is_dir() else root.parent for root in roots]
+    found = check_source(text.encode(), str(file), known, folders)
+    return {one.kernel: one for one in found if one.kernel in written}
 
 
 def prove_file(

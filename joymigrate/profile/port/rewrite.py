@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from joymigrate.profile.port.dotted import dotted_name
@@ -44,11 +45,11 @@ class Port:
 
 
 def port_source(
-    source: bytes, known: dict[str, Any], *, leave: frozenset[str] = frozenset()
+    source: bytes, known: dict[str, Any], *, leave: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[str, list[Port]]:
     """A file with every kernel that can be ported, and what was done to each.
 
-    Kernels named in `leave` stay: their variant computes something else.
+    Kernels in `leave` stay, each for its reason.
     """
     tree = ast.parse(source)
     edits, ports = Edits(source), []
@@ -58,9 +59,7 @@ def port_source(
     for kernel in found:
         try:
             if kernel.name in leave:
-                raise Refused(
-                    "its variant computes something else, or the chip's compiler refuses it"
-                )
+                raise Refused(leave[kernel.name])
             if kernel.jit != JIT or not kernel.node.decorator_list:
                 raise Refused(f"compiled by a call of {kernel.jit}, not by the decorator {JIT}")
             text, changes = variant(kernel, tree, edits, imports, known)
@@ -291,7 +290,8 @@ def write_block(
     if tile:
         extra += [f"{names.lane}=0", f"{names.tile}: {tl}.constexpr = 1"]
         sizes.append(f"{names.tile}: {tl}.constexpr = 1")
-        values.append(f'"{names.tile}": _tile("{tile}", {fitting(kernel, known)})')
+        most = fitting(kernel, known)
+        values.append(f'"{names.tile}": lambda args: min(int(args["{tile}"]), {most})')
         loop += f"for lane in range(0, {tile}, {names.tile}):\n            "
         inner += f", lane, {names.tile}"
     decorators = [edits.source[slice(*edits.span(one))].decode() for one in node.decorator_list]

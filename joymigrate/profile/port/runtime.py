@@ -29,10 +29,6 @@ def _programs(products):
     return programs
 
 
-def _tile(name, most):
-    return lambda args: min(int(args[name]), most)
-
-
 def _cores(products):
     """Cores of this device; the documented number where it does not say."""
     try:
