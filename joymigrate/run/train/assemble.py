@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable
@@ -11,9 +12,10 @@ from typing import Any
 from joymigrate import processors
 from joymigrate.device import Device
 from joymigrate.errors import JoyError
-from joymigrate.run.train import build, compress, flops, group, optimise, probes, tokenizer
+from joymigrate.run.train import build, compress, flops, group, optimise, probes, records, tokenizer
 from joymigrate.run.train.checkpoint import Checkpointer
-from joymigrate.run.train.feed import Feed
+from joymigrate.run.train.data_state import DataPiece, pieces_of
+from joymigrate.run.train.feed import Feed, JoinedSamples
 from joymigrate.run.train.job import Job, check_warmup, data_files, micro_size
 from joymigrate.run.train.logs import Log
 from joymigrate.run.train.loop import LoopParts, StepFeed
@@ -45,7 +47,7 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
     model = model_of(job, task)
     if task.PACKS:
         probe(job, task, model, folder, tell if first else silent)
-    source = source_of(job, task, rank, tell if first else silent)
+    source = source_of(job, task, rank, folder, tell if first else silent)
     steps = source.steps(job)
     mesh = group.mesh_of(device, layout)
     work = flops.work_of(model, job.data.max_length)
@@ -132,11 +134,12 @@ class Source:
     samples: int
     feed: StepFeed
     by_epoch: bool = False  # whether the last step of an epoch is smaller
+    again: int = 0  # samples that were seen once more before the data grew
 
     def steps(self, job: Job) -> int:
         """Optimiser steps of the run."""
         if not self.by_epoch or job.steps is not None:
-            steps = steps_of(job, self.samples)
+            steps = steps_of(job, self.samples, self.again)
             check_warmup(job, steps)
             return steps
         ranks = job.layout.data_ranks
@@ -146,7 +149,7 @@ class Source:
         return max(1, int(whole) * each + math.ceil(rest * self.samples / job.batch.size))
 
 
-def source_of(job: Job, task: Task, rank: int, tell: Tell) -> Source:
+def source_of(job: Job, task: Task, rank: int, folder: RunFolder, tell: Tell) -> Source:
     """The sample engine where the data have a schema of features, else the token cache."""
     layout, micro = job.layout, micro_size(job)
     place = (job.batch.size, micro, layout.data_rank(rank), layout.data_ranks)
@@ -155,8 +158,19 @@ def source_of(job: Job, task: Task, rank: int, tell: Tell) -> Source:
 
         feed = engine.feed_of(job, task, *place)
         return Source(feed.rows.order.rows, feed, by_epoch=True)
-    samples = samples_of(job, task, tell)
-    return Source(len(samples), Feed(task, samples, Order(len(samples), job.seed), *place))
+    files = data_files(job)
+    records.check(files, job.data.format)
+    reading = task.identity()
+    pieces = group.share(
+        lambda: pieces_of(files, job.data.format, reading, folder.path / CHECKPOINTS, tell)
+    )
+    samples = JoinedSamples([samples_of(job, task, piece, tell) for piece in pieces])
+    sizes = list(itertools.accumulate(map(len, samples.parts)))
+    growth = tuple(zip((piece.position for piece in pieces[1:]), sizes[1:], strict=True))
+    data = {"reading": reading, "pieces": [piece.document() for piece in pieces]}
+    feed = Feed(task, samples, Order(sizes[0], job.seed, growth=growth), *place, data)
+    again = max(0, pieces[-1].position - round(sizes[-2] * (job.epochs or 1.0))) if growth else 0
+    return Source(len(samples), feed, again=again)
 
 
 def silent(line: str) -> None:
@@ -192,15 +206,16 @@ def task_of(job: Job) -> Task:
     )
 
 
-def samples_of(job: Job, task: Task, tell: Tell) -> SampleSource:
-    """The training samples, from the token cache; the first process builds it if need be."""
+def samples_of(job: Job, task: Task, piece: DataPiece, tell: Tell) -> SampleSource:
+    """The samples of a piece, from the token cache; the first process builds it if need be."""
     folder = job.path(job.data.cache) if job.data.cache else job.path("runs/tokens")
     recipe = build.Recipe(
-        files=tuple(data_files(job)),
+        files=piece.portions,
         fields=task.fields(),
         identity=task.identity(),
         encode=task.encode,
         format=job.data.format,
+        digests=piece.digests,
     )
     cache = open_cache(folder, recipe, tell)
     for line in build.Losses(**cache.manifest.lost).lines():
@@ -208,11 +223,11 @@ def samples_of(job: Job, task: Task, tell: Tell) -> SampleSource:
     return task.samples(cache)
 
 
-def steps_of(job: Job, samples: int) -> int:
-    """Optimiser steps of the run."""
+def steps_of(job: Job, samples: int, again: int = 0) -> int:
+    """Optimiser steps of the run; `again` samples were seen once more on the way."""
     if job.steps is not None:
         return job.steps
-    return max(1, math.ceil(samples * (job.epochs or 1.0) / job.batch.size))
+    return max(1, math.ceil((samples * (job.epochs or 1.0) + again) / job.batch.size))
 
 
 def model_of(job: Job, task: Task) -> Any:

@@ -39,11 +39,12 @@ Tell = Callable[[str], None]
 class Recipe:
     """What a cache is made of. `fields` maps names to numpy dtypes."""
 
-    files: tuple[Path, ...]
+    files: tuple[Path | records.Portion, ...]
     fields: Mapping[str, str]
     identity: str  # of tokenizer and task: anything that changes what `encode` gives
     encode: Encode
     format: str = "auto"
+    digests: tuple[str, ...] = ()  # of the files, where they are known
 
 
 @dataclasses.dataclass(slots=True)
@@ -90,7 +91,7 @@ class Builder:
         self.place, self.recipe, self.key, self.sources = place, recipe, key, sources
         self.tell = tell
         self.work = place.with_name(f"{key}.building")
-        self.mark = records.RecordPosition()
+        self.mark: records.RecordPosition | None = None  # behind the last record
         self.records = self.samples = 0
         self.lost = Losses()
         self.ends = dict.fromkeys(recipe.fields, 0)  # values written of each field
@@ -132,7 +133,7 @@ class Builder:
                 (self.work / f"{name}.bin").touch()
                 (self.work / f"{name}.idx").write_bytes(np.zeros(1, dtype=np.int64).tobytes())
             return
-        self.mark = records.RecordPosition(*state["mark"])
+        self.mark = records.RecordPosition(*state["mark"]) if state["mark"] else None
         self.records, self.samples = state["records"], state["samples"]
         self.lost, self.ends = Losses(**state["lost"]), state["ends"]
         for name, kind in self.recipe.fields.items():
@@ -164,7 +165,7 @@ class Builder:
             handle.flush()
             os.fsync(handle.fileno())
         state = {
-            "mark": dataclasses.astuple(self.mark),
+            "mark": dataclasses.astuple(self.mark) if self.mark else None,
             "records": self.records,
             "samples": self.samples,
             "lost": dataclasses.asdict(self.lost),
@@ -179,7 +180,7 @@ class Builder:
             raise JoyError(
                 f"the data gave no sample: {self.records} records were read"
                 + "".join(f"; {line}" for line in self.lost.lines()),
-                where=", ".join(str(path) for path in self.recipe.files),
+                where=", ".join(str(source["path"]) for source in self.sources),
                 help="check that the records have the fields of the task",
             )
         names = [f"{f}.{suffix}" for f in self.recipe.fields for suffix in ("bin", "idx")]

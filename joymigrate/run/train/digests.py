@@ -14,12 +14,15 @@ from joymigrate.files import replace_file
 MEMORY = "digests.json"
 
 
-def of_file(path: Path) -> str:
-    """sha256 of a file's content."""
+def of_file(path: Path, begin: int = 0, end: int | None = None) -> str:
+    """sha256 of a file's content, or of its bytes `begin … end - 1`."""
     with path.open("rb") as file:
+        file.seek(begin)
+        left = os.fstat(file.fileno()).st_size - begin if end is None else end - begin
         made = hashlib.sha256()
-        while piece := file.read(1 << 20):
+        while piece := file.read(min(1 << 20, left)):
             made.update(piece)
+            left -= len(piece)
     return made.hexdigest()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from joymigrate.run.train.columns import Batch
+from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.order import Order
 from joymigrate.run.train.tasks import Task
 from joymigrate.run.train.tasks.task import SampleSource
@@ -28,6 +30,31 @@ class RankShare:
     samples: tuple[int, ...]
 
 
+class JoinedSamples:
+    """The samples of several sources, one after another."""
+
+    def __init__(self, parts: Sequence[SampleSource]) -> None:
+        self.parts = parts
+        self.ends = [*itertools.accumulate(map(len, parts))]
+
+    def __len__(self) -> int:
+        return self.ends[-1]
+
+    def find(self, index: int) -> tuple[SampleSource, int]:
+        """The source of a sample, and its number there."""
+        part = bisect.bisect_right(self.ends, index)
+        return self.parts[part], index - (self.ends[part - 1] if part else 0)
+
+    def __getitem__(self, index: int) -> Sample:
+        part, inside = self.find(index)
+        return part[inside]
+
+    def weight(self, index: int) -> float:
+        """What a sample counts."""
+        part, inside = self.find(index)
+        return part.weight(inside)
+
+
 class Feed:
     """Portions by stream position. The next one is made while the present one is used."""
 
@@ -40,9 +67,11 @@ class Feed:
         micro: int,
         rank: int,
         ranks: int,
+        data: Mapping[str, Any] | None = None,
     ) -> None:
         self.task, self.samples, self.order = task, samples, order
         self.size, self.micro, self.rank, self.ranks = size, micro, rank, ranks
+        self.data = dict(data or {})
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self.ahead: tuple[int, Future[RankShare]] | None = None
 
@@ -79,10 +108,8 @@ class Feed:
         return [int(index) for index in self.order.at(position, self.size)]
 
     def identity(self) -> dict[str, Any]:
-        """What the order of samples depends on: their number and the files' content."""
-        cache: Any = getattr(self.samples, "cache", self.samples)
-        files = {Path(one["path"]).name: one["sha256"] for one in cache.manifest.sources}
-        return {"samples": len(self.samples), "files": files}
+        """What the order of samples depends on; see data_state.py."""
+        return self.data
 
     def state(self, position: int) -> dict[str, Any] | None:
         """What a checkpoint keeps beside the position: nothing, the order is a function of it."""

@@ -12,13 +12,14 @@ import importlib
 import os
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from joymigrate.chips import all_chips, get, hide_driverless
 from joymigrate.device import CPU, Device, open_device, why_not
 from joymigrate.errors import JoyError
 from joymigrate.run.train.layout import AXES, Layout
 
+T = TypeVar("T")
 TIMEOUT = timedelta(minutes=30)  # a rank may build a token cache while the others wait
 
 
@@ -81,6 +82,25 @@ def checkpoint_group() -> Any:
     if not dist.is_initialized():
         return None
     return dist.new_group(backend="gloo", timeout=TIMEOUT)
+
+
+def share(find: Callable[[], T]) -> T:
+    """What the first rank finds, on all ranks; what it raises too."""
+    import torch.distributed as dist
+
+    if not in_group():
+        return find()
+    told: list[Any] = [None]
+    if rank() == 0:
+        try:
+            told = [find()]
+        except JoyError as error:
+            told = [error]
+    dist.broadcast_object_list(told, src=0)
+    if isinstance(told[0], JoyError):
+        raise told[0]
+    found: T = told[0]
+    return found
 
 
 def barrier() -> None:

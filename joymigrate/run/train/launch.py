@@ -19,8 +19,10 @@ from typing import Any
 
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.train import gate, group, worker
+from joymigrate.run.train.assemble import steps_of
+from joymigrate.run.train.data_state import has_grown
 from joymigrate.run.train.job import Job, check_batch, check_communication
-from joymigrate.run.train.run_folder import ACCEPT_DATA, RunFolder, passing_on
+from joymigrate.run.train.run_folder import ACCEPT_DATA, CHECKPOINTS, RunFolder, passing_on
 
 MONITOR_S = 0.1  # how often the agent looks at its workers
 SHUTDOWN_S = 5  # what a worker has to end in when another one died
@@ -108,7 +110,9 @@ def explain_end(job: Job, folder: RunFolder, start: LaunchOptions) -> str | None
     if start.fresh or known.get("state") != "finished":
         return None
     step = known.get("step", 0)
-    if job.steps is not None and step < job.steps:
+    if step < (job.steps or steps_of(job, known.get("samples_in_all", 0))):
+        return None
+    if job.steps is None and has_grown(folder.path / CHECKPOINTS):
         return None
     folder.compare(dataclasses.asdict(job))
     return (

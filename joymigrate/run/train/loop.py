@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 from joymigrate.errors import JoyError
 from joymigrate.run.train import gradients, optimise
 from joymigrate.run.train.checkpoint import Checkpointer
+from joymigrate.run.train.data_state import check_rows
 from joymigrate.run.train.feed import RankShare
 from joymigrate.run.train.flops import StepFlops
 from joymigrate.run.train.group import barrier
@@ -20,7 +20,7 @@ from joymigrate.run.train.job import Job
 from joymigrate.run.train.logs import Log
 from joymigrate.run.train.parallel import ParallelModel
 from joymigrate.run.train.randomness import seed_step
-from joymigrate.run.train.run_folder import ACCEPT_DATA, LEFT_OUT, RunFolder
+from joymigrate.run.train.run_folder import LEFT_OUT, RunFolder
 from joymigrate.run.train.runner import Runner
 from joymigrate.run.train.scaling import LossScale
 
@@ -120,7 +120,7 @@ class Loop:
         """Train to the end, or until asked to stop: `finished` or `stopped`."""
         parts = self.parts
         saved = parts.keeper.load()
-        self.check_data(saved)
+        check_rows((saved or {}).get("data"), parts.feed.identity(), parts.tell)
         self.restore(saved)
         if self.state.step:
             parts.tell(f"continuing behind step {self.state.step} of {parts.steps}")
@@ -289,25 +289,6 @@ class Loop:
             data=self.parts.feed.identity(),
             layout=self.parts.laid.layout.name,
         )
-
-    def check_data(self, saved: dict[str, Any] | None) -> None:
-        """Refuse other data than the run has seen: their order would repeat and leave out some."""
-        old, new = (saved or {}).get("data"), self.parts.feed.identity()
-        if old is None or old == new:
-            return
-        files = new.get("files", {})
-        changed = [name for name, sha in old.get("files", {}).items() if files.get(name) != sha]
-        changed += [name for name in files if name not in old.get("files", {})]
-        what = f"the data changed since the last checkpoint: {', '.join(changed) or 'its rows'}"
-        counts = f"{old['samples']} samples then, {new['samples']} now"
-        if os.environ.get(ACCEPT_DATA):
-            self.parts.tell(f"{what} ({counts}); going on in another order (--accept-data)")
-            return
-        raise JoyError(
-            f"{what} ({counts})", where=str(self.parts.folder.path),
-            help="put the old files back; --fresh starts anew; --accept-data goes on, with some "
-            "samples seen twice and some not at all in this pass",
-        )  # fmt: skip
 
     def restore(self, saved: dict[str, Any] | None) -> None:
         """Take over what a checkpoint brought back, and cut the metrics to it."""

@@ -7,7 +7,8 @@ with more or fewer of them and still see every sample once per epoch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,29 +19,82 @@ ROUNDS = 4  # of the Feistel network; four give a pseudo-random permutation (Lub
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """Positions from `begin` to before `end` (none: for ever) that go through the same samples.
+
+    These are `first … first + size - 1`, pass after pass; a pass began at `origin`.
+    """
+
+    begin: int
+    end: int | None
+    origin: int
+    first: int
+    size: int
+    epoch: int
+
+    def moved(self, begin: int, by: int) -> Segment:
+        """What stands from `begin` on, `by` positions further back."""
+        end = None if self.end is None else self.end + by
+        return replace(self, begin=begin + by, end=end, origin=self.origin + by)
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
-    """Sample numbers by position; epochs follow each other without a gap."""
+    """Sample numbers by position; epochs follow each other without a gap.
+
+    `growth` says at which positions the data had grown to how many samples: what was added comes
+    at that position, then the rest of the pass in which it came, so that each sample is seen once.
+    """
 
     size: int
     seed: int = 0
     shuffle: bool = True
+    growth: tuple[tuple[int, int], ...] = ()
 
     def at(self, start: int, count: int) -> Ints:
         """The samples at positions `start … start + count - 1`."""
-        positions = np.arange(start, start + count, dtype=np.int64)
-        epochs, inside = np.divmod(positions, self.size)
-        if not self.shuffle:
-            return inside
         found = np.empty(count, dtype=np.int64)
-        for epoch in np.unique(epochs):
-            mine = epochs == epoch
-            found[mine] = permute(inside[mine], self.size, self.seed, int(epoch))
+        for part in self.segments():
+            begin = max(start, part.begin)
+            end = start + count if part.end is None else min(start + count, part.end)
+            if begin < end:
+                found[begin - start : end - start] = self.inside(part, begin, end)
         return found
 
-    def share(self, start: int, count: int, rank: int, ranks: int) -> Ints:
-        """The part of a batch that one data rank sees."""
-        part = count // ranks
-        return self.at(start + rank * part, part)
+    def inside(self, part: Segment, begin: int, end: int) -> Ints:
+        """The samples at some positions of one segment."""
+        passes, places = np.divmod(np.arange(begin - part.origin, end - part.origin), part.size)
+        if self.shuffle:
+            for number in np.unique(passes):
+                mine = passes == number
+                epoch = part.epoch + int(number)
+                places[mine] = permute(places[mine], part.size, self.seed, epoch)
+        return np.asarray(places + part.first, dtype=np.int64)
+
+    def segments(self) -> list[Segment]:
+        """All positions, in their order."""
+        known = [Segment(0, None, 0, 0, self.size, 0)]
+        for position, size in self.growth:
+            known = grow(known, position, size)
+        return known
+
+
+def grow(known: Sequence[Segment], position: int, size: int) -> list[Segment]:
+    """The segments once the data have grown to `size` samples at a position."""
+    *before, tail = known
+    begun = -(-(position - tail.origin) // tail.size)  # passes that began before the position
+    if begun > 0:
+        end = tail.origin + begun * tail.size
+        before.append(replace(tail, end=end))
+        tail = replace(tail, begin=end, origin=end, epoch=tail.epoch + begun)
+    added = size - tail.size
+    if position == tail.begin:
+        return [*before, replace(tail, size=size)]
+    new = Segment(position, position + added, position, tail.size, added, tail.epoch)
+    seen = [replace(one, end=min(one.end or position, position)) for one in before]
+    rest = [one.moved(max(one.begin, position), added) for one in before if one.end > position]
+    return [*(one for one in seen if one.begin < position), new, *rest,
+            replace(tail.moved(tail.begin, added), size=size)]  # fmt: skip
 
 
 def permute(values: Ints, size: int, seed: int, epoch: int) -> Ints:

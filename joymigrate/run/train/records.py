@@ -89,6 +89,15 @@ class RecordPosition:
     line: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Bytes `begin … end - 1` of a data file; without `end` all that follow."""
+
+    path: Path
+    begin: int = 0
+    end: int | None = None
+
+
 def kind_of(path: Path, format: str) -> str:
     """jsonl, parquet or text."""
     if format != "auto":
@@ -112,21 +121,31 @@ def check(files: Sequence[Path], format: str = "auto") -> None:
 
 
 def read(
-    files: Sequence[Path], format: str = "auto", start: RecordPosition | None = None
+    files: Sequence[Path | Portion], format: str = "auto", start: RecordPosition | None = None
 ) -> Iterator[tuple[Record, RecordPosition]]:
-    """Records from `start` on, each with the mark behind it."""
+    """Records from `start` on, each with the mark behind it. Files of lines may be portions."""
     at = start or RecordPosition()
     for number in range(at.file, len(files)):
-        path = files[number]
-        first = at if number == at.file else RecordPosition(number)
-        kind = kind_of(path, format)
+        file = files[number]
+        part = file if isinstance(file, Portion) else Portion(file)
+        first = at if number == at.file and start is not None else begin_of(part, number)
+        kind = kind_of(part.path, format)
         if kind == "parquet":
-            yield from rows(path, first)
+            yield from rows(part.path, first)
+        elif kind == "jsonl" and begins_array(part.path):
+            yield from items(part.path, first)
         else:
-            array = kind == "jsonl" and begins_array(path)
-            yield from (
-                items(path, first) if array else lines(path, first, json_lines=kind == "jsonl")
-            )
+            yield from lines(part.path, first, json_lines=kind == "jsonl", end=part.end)
+
+
+def begin_of(part: Portion, number: int) -> RecordPosition:
+    """Where a portion begins, with the lines before it."""
+    with part.path.open("rb") as file:
+        before, left = 0, part.begin
+        while left and (piece := file.read(min(1 << 20, left))):
+            before += piece.count(b"\n")
+            left -= len(piece)
+    return RecordPosition(number, part.begin, before)
 
 
 def begins_array(path: Path) -> bool:
@@ -149,13 +168,15 @@ def items(path: Path, at: RecordPosition) -> Iterator[tuple[Record, RecordPositi
 
 
 def lines(
-    path: Path, at: RecordPosition, *, json_lines: bool
+    path: Path, at: RecordPosition, *, json_lines: bool, end: int | None = None
 ) -> Iterator[tuple[Record, RecordPosition]]:
-    """One record per line that is not empty."""
+    """One record per line that is not empty, of the lines that begin before `end`."""
     with path.open("rb") as file:
         file.seek(at.offset)
         offset, number = at.offset, at.line
         for raw in file:
+            if end is not None and offset >= end:
+                return
             offset, number = offset + len(raw), number + 1
             if not raw.strip():
                 continue

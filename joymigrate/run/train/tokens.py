@@ -93,9 +93,8 @@ class TokenCache:
 
 def open_cache(folder: Path, recipe: Recipe, tell: Tell = lambda line: None) -> TokenCache:
     """The cache of `recipe` below `folder`; one that is damaged is built anew."""
-    records.check(recipe.files, recipe.format)
     folder.mkdir(parents=True, exist_ok=True)
-    hashes = digests.of_files(recipe.files, folder)
+    hashes = recipe.digests or digests.of_files(check_files(recipe), folder)
     fields = json.dumps(dict(recipe.fields))
     key = digests.of_text(recipe.identity, recipe.format, fields, *hashes)[:24]
     place = folder / key
@@ -108,10 +107,17 @@ def open_cache(folder: Path, recipe: Recipe, tell: Tell = lambda line: None) -> 
                 shutil.rmtree(place)
         sources = [
             {"path": str(path), "bytes": path.stat().st_size, "sha256": sha}
-            for path, sha in zip(recipe.files, hashes, strict=True)
+            for path, sha in zip(check_files(recipe), hashes, strict=True)
         ]
         Builder(place, recipe, key, sources, tell).run()
     return TokenCache(place)
+
+
+def check_files(recipe: Recipe) -> list[Path]:
+    """The recipe's files, which are there and of known kinds."""
+    files = [one.path if isinstance(one, records.Portion) else one for one in recipe.files]
+    records.check(files, recipe.format)
+    return files
 
 
 @contextmanager

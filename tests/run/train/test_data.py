@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -185,11 +186,30 @@ def test_epochs_and_seeds_differ_and_starts_do_not() -> None:
     assert order.at(300, 50).tolist() == order.at(0, 1000)[300:350].tolist()
 
 
-@given(st.sampled_from([1, 2, 4]), st.integers(0, 100))
-def test_shares_of_all_ranks_make_the_batch_on_any_number_of_them(ranks: int, step: int) -> None:
-    order, size = Order(123, 1), 8
-    joined = [i for rank in range(ranks) for i in order.share(step * size, size, rank, ranks)]
-    assert joined == order.at(step * size, size).tolist()
+@given(
+    st.integers(1, 20),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=4),
+    st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_what_is_added_comes_next_and_each_pass_has_every_sample_once(
+    size: int, grown: list[tuple[int, int]], shuffle: bool
+) -> None:
+    positions = itertools.accumulate(gap for gap, _ in grown)
+    sizes = itertools.accumulate((more for _, more in grown), initial=size)
+    growth = tuple(zip(positions, list(sizes)[1:], strict=True))
+    found = Order(size, 3, shuffle, growth).at(0, 300).tolist()
+    for number, (position, _) in enumerate(growth):
+        before = Order(size, 3, shuffle, growth[:number])
+        assert before.at(0, position).tolist() == found[:position]
+    seen: set[int] = set()
+    known = size
+    for position, sample in enumerate(found):
+        seen = set() if len(seen) == known else seen
+        known = max([known, *(larger for at, larger in growth if at == position)])
+        assert sample not in seen
+        assert sample < known
+        seen.add(sample)
 
 
 # -- packing ----------------------------------------------------------------------------------

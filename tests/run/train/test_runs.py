@@ -411,15 +411,39 @@ def test_a_run_goes_on_with_other_data_only_when_it_is_told_to(
     first = jobs.write(tmp_path, steps=5)
     assert run(first) == 0
     text = tmp_path / "text.jsonl"
-    text.write_text(text.read_text() + '{"text": "one more line"}\n' * 12)
+    text.write_text('{"text": "one more line"}\n' * 12 + text.read_text())
     more = job.load(jobs.write(tmp_path, steps=10))
     assert launch.launch(more, launch.LaunchOptions(), print) == 2
     said = capsys.readouterr().err
-    assert "the data changed since the last checkpoint: text.jsonl (" in said
+    assert "the data changed since the last checkpoint: text.jsonl" in said
     assert "--accept-data goes on" in said
     assert launch.launch(more, launch.LaunchOptions(accept_data=True), print) == 0
     assert "going on in another order" in capsys.readouterr().out
     assert len(jobs.losses(tmp_path / "runs/job")) == 10
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_a_file_that_grew_is_gone_on_with_its_new_rows_once_each(
+    tmp_path: Path, packing: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "grown.jsonl"
+    lines = [json.dumps({"text": f"line {number} " * 3}) + "\n" for number in range(34)]
+    settings = {
+        "data": {"train": "grown.jsonl", "max_length": 32, "packing": packing},
+        "logging": {"samples": True},
+        "steps": None,
+    }
+    for count in (19, 30, 34):  # a pass of 19 lines ends inside its last step
+        text.write_text("".join(lines[:count]))
+        made = job.load(jobs.write(tmp_path, **settings))
+        assert launch.launch(made, launch.LaunchOptions(), print) == 0
+    assert "grown.jsonl grew since the last checkpoint" in capsys.readouterr().out
+    consumed = (tmp_path / "runs/job/samples/rank0.jsonl").read_text().splitlines()
+    seen = [sample for line in consumed for sample in json.loads(line)["samples"]]
+    rows = RunFolder(tmp_path / "runs/job").status()["samples_in_all"]
+    assert set(seen) == set(range(rows))
+    assert rows == 34 or packing
+    assert len(seen) - rows < 3 * made.batch.size  # what fills the last steps
 
 
 def test_a_process_that_is_faster_waits_for_the_first_one(tmp_path: Path) -> None:

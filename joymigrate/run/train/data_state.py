@@ -1,0 +1,140 @@
+"""Which data a run has seen: what a checkpoint says of them, and how a run goes on once they grew.
+
+Data come in pieces. The first is what the files held when the run began; each further one is what
+was added to their ends while the run stood still, at a position of the run. Any other change is
+named and refused. What it does not know: which rows of a Parquet file or a JSON array are new.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joymigrate.errors import JoyError
+from joymigrate.run.train import digests, records
+from joymigrate.run.train.checkpoint_store import CheckpointStore
+from joymigrate.run.train.records import Portion
+from joymigrate.run.train.run_folder import ACCEPT_DATA
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DataPiece:
+    """What came at a position of the run: portions of files with the digests of their bytes."""
+
+    position: int  # samples consumed before it came
+    portions: tuple[Portion, ...]
+    digests: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """As a checkpoint keeps it."""
+        parts = zip(self.portions, self.digests, strict=True)
+        files = [[str(one.path), one.begin, one.end, sha] for one, sha in parts]
+        return {"position": self.position, "files": files}
+
+
+def pieces_of(
+    files: Sequence[Path], format: str, reading: str, checkpoints: Path, tell: Tell
+) -> list[DataPiece]:
+    """The pieces of the data as the run goes on from its newest checkpoint.
+
+    `reading` is the task's identity. Raises `JoyError` where other data, or data that are read
+    otherwise, would be gone on with, unless `--accept-data` was given.
+    """
+    whole = [Portion(path, 0, path.stat().st_size) for path in files]
+    store = CheckpointStore(checkpoints)
+    newest = store.newest()
+    saved = store.extra(newest) if newest is not None else {}
+    old = saved.get("data") or {}
+    known = [piece_of(one) for one in old.get("pieces", ())]
+    if not known:
+        return [piece_at(0, whole)]
+    changed = find_changes(files, known)
+    if old["reading"] != reading:
+        changed.append("how the task reads them (its labels or options, the tokenizer, the code)")
+    ends = {one.path: one.end for piece in known for one in piece.portions}
+    added = [
+        Portion(one.path, ends[one.path], one.end)
+        for one in whole
+        if not changed and one.end != ends[one.path]
+    ]
+    changed += [one.path.name for one in added if not may_grow(one, format)]
+    if changed:
+        refuse_or_tell(f"the data changed since the last checkpoint: {', '.join(changed)}", tell)
+        return [piece_at(0, whole)]
+    if added:
+        names = ", ".join(one.path.name for one in added)
+        tell(f"{names} grew since the last checkpoint: what was added comes next")
+        known.append(piece_at(int(saved["position"]), added))
+    return known
+
+
+def has_grown(checkpoints: Path) -> bool:
+    """Whether a file is longer than at the newest checkpoint."""
+    store = CheckpointStore(checkpoints)
+    newest = store.newest()
+    known = (store.extra(newest).get("data") or {}) if newest is not None else {}
+    pieces = [piece_of(one) for one in known.get("pieces", ())]
+    ends = {one.path: one.end or 0 for piece in pieces for one in piece.portions}
+    return any(path.is_file() and path.stat().st_size > end for path, end in ends.items())
+
+
+def piece_at(position: int, portions: Sequence[Portion]) -> DataPiece:
+    """A piece with the digests of its bytes."""
+    shas = tuple(digests.of_file(one.path, one.begin, one.end) for one in portions)
+    return DataPiece(position, tuple(portions), shas)
+
+
+def piece_of(document: Mapping[str, Any]) -> DataPiece:
+    """The piece of a checkpoint."""
+    portions = tuple(Portion(Path(path), *ends) for path, *ends, _ in document["files"])
+    return DataPiece(document["position"], portions, tuple(one[-1] for one in document["files"]))
+
+
+def find_changes(files: Sequence[Path], known: Sequence[DataPiece]) -> list[str]:
+    """Names of files that hold other bytes where the run has read, or are not the run's."""
+    found = dict.fromkeys(
+        one.path.name
+        for piece in known
+        for one, sha in zip(piece.portions, piece.digests, strict=True)
+        if one.path not in files or digests.of_file(one.path, one.begin, one.end) != sha
+    )
+    ours = {one.path for piece in known for one in piece.portions}
+    return [*found, *(path.name for path in files if path not in ours)]
+
+
+def may_grow(added: Portion, format: str) -> bool:
+    """Whether what stands behind a place of a file are whole records that were added."""
+    kind = records.kind_of(added.path, format)
+    if kind == "parquet" or (kind == "jsonl" and records.begins_array(added.path)):
+        return False
+    with added.path.open("rb") as file:
+        file.seek(max(0, added.begin - 1))
+        return b"\n" in file.read(2)
+
+
+def check_rows(old: Mapping[str, Any] | None, new: Mapping[str, Any], tell: Tell) -> None:
+    """Rows of features are numbered over all files: another number of them is refused."""
+    if old is not None and "samples" in old and old != new:
+        refuse_or_tell(
+            f"the data changed since the last checkpoint: {old['samples']} samples then, "
+            f"{new['samples']} now",
+            tell,
+        )
+
+
+def refuse_or_tell(what: str, tell: Tell) -> None:
+    """Stop, or go on where `--accept-data` was given."""
+    if os.environ.get(ACCEPT_DATA):
+        tell(f"{what}; going on in another order (--accept-data)")
+        return
+    raise JoyError(
+        what,
+        help="put the old files back (lines added to their ends are gone on with); --fresh starts "
+        "anew; --accept-data goes on, with some samples seen twice and some not at all in this "
+        "pass",
+    )
