@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from joymigrate.run.serve.engine.http import (
     resuming,
     sampling,
     searching,
+    thoughts,
     tools,
 )
 from joymigrate.run.serve.engine.http.call_pieces import CallPiece
@@ -23,12 +24,14 @@ from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.generation import Generation
 from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.http.streaming import StreamOptions, start_stream, stream_options
+from joymigrate.run.serve.engine.http.thoughts import INSIDE, START, ThoughtReader
 from joymigrate.run.serve.engine.http.tools import CallReader, Toolbox, ToolCall
 from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Output, Resume, Sampling
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
 
 MAX_TOP = 20  # of the OpenAI API
+TAIL = 64  # characters of a prompt that show whether it opened the reasoning
 
 
 @dataclass(slots=True)
@@ -47,6 +50,8 @@ class ChatRequest:
     resume: tuple[Resume | None, ...] = ()
     given: tuple[Resume | None, ...] = ()  # what another engine gave out, with `resume`
     search: BeamOptions | None = None
+    marks: tuple[str, str] | None = None  # around reasoning, where it is told apart
+    thinks: bool = False  # the prompt has opened it
 
 
 def read(service: Service, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
@@ -63,7 +68,10 @@ def read(service: Service, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
     enforced = box.guide(service.guides) if box else None
     if guide is not None and box is not None:
         raise Refusal(400, "response_format or tools, not both", param="response_format")
-    prompt, images, echo = write_prompt(service, fields, box)
+    prompt, images, echo, end = write_prompt(service, fields, box)
+    marks = (
+        None if guide or enforced else thoughts.find_marks(service.templates.source(tools=False))
+    )
     resume = resuming.check_resumes(resuming.read(fields), [prompt], chosen)
     resume = resuming.behind(resume, echo)
     given = resume
@@ -74,10 +82,26 @@ def read(service: Service, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
     search = searching.read(fields, service.engine, chosen, others=others)
     asked = ChatRequest(
         model, prompt, images, chosen, fields.flag("stream"), stream_options(fields), box,
-        fields.flag("return_token_ids"), echo, resume, given, search,
+        fields.flag("return_token_ids"), echo, resume, given, search, marks,
+        marks is not None and end.endswith(marks[0]),
     )  # fmt: skip
     fields.close()
     return asked, guide or enforced
+
+
+def read_as(
+    service: Service, meant: dict[str, Any], called: Mapping[str, str]
+) -> tuple[ChatRequest, Any]:
+    """A request of another API that means this chat; its refusals name that API's fields, which
+    `called` has by a chat's."""
+    try:
+        return read(service, meant)
+    except Refusal as refusal:
+        name, dot, rest = (refusal.param or "").partition(".")
+        base = name.partition("[")[0]
+        if base in called:
+            refusal.param = called[base] + name[len(base) :] + dot + rest
+        raise
 
 
 def refuse_what_is_missing(fields: Fields) -> None:
@@ -102,8 +126,9 @@ def top(fields: Fields) -> int | None:
 
 def write_prompt(
     service: Service, fields: Fields, box: Toolbox | None
-) -> tuple[list[int], tuple[Any, ...], str]:
-    """The prompt's ids, its images, and the text that is to be repeated in the answer."""
+) -> tuple[list[int], tuple[Any, ...], str, str]:
+    """The prompt's ids, its images, the text that is to be repeated in the answer, and how the
+    prompt ends."""
     template = service.templates.source(tools=box is not None)
     talk = conversation.read(
         fields.required("messages"), vision=service.vision, developer="developer" in template
@@ -136,7 +161,7 @@ def write_prompt(
     ids = service.words.encode(text, special=fields.flag("add_special_tokens", False))
     cut = fields.whole("truncate_prompt_tokens", low=1)
     echo = talk.messages[-1]["content"] if fields.flag("echo") and continued else ""
-    return (ids[-cut:] if cut else ids), tuple(talk.images), echo
+    return (ids[-cut:] if cut else ids), tuple(talk.images), echo, text[-TAIL:].rstrip()
 
 
 async def answer(service: Service, ask: Ask) -> Reply:
@@ -171,6 +196,10 @@ class Chat:
         self.readers = (
             [CallReader(asked.box, stream=asked.stream) for _ in range(n)] if asked.box else []
         )
+        self.thoughts = [
+            ThoughtReader(*asked.marks, INSIDE if asked.thinks else START)
+            for _ in range(n if asked.marks else 0)
+        ]
         self.called = [0] * n
         self.behind = self.opened() if asked.box is not None else set()
 
@@ -179,11 +208,21 @@ class Chat:
         return {index for index, told in enumerate(self.asked.resume) if told is not None}
 
     def delta(self, output: Output) -> dict[str, Any]:
-        """The words and calls that an output adds."""
+        """The thoughts, words and calls that an output adds."""
+        thought, text = "", output.text
+        if self.thoughts:
+            thought, text = self.thoughts[output.index].feed(
+                text, len(output.new_ids), last=output.finish_reason is not None
+            )
+        found = self.spoken(output, text)
+        return {"reasoning_content": thought, **found} if thought else found
+
+    def spoken(self, output: Output, text: str) -> dict[str, Any]:
+        """The words and calls in the text of an output."""
         if not self.readers:
-            return {"content": output.text} if output.text else {}
+            return {"content": text} if text else {}
         reader = self.readers[output.index]
-        pieces = reader.feed(output.text)
+        pieces = reader.feed(text)
         if output.finish_reason:
             pieces += reader.finish()
         words = "".join(piece for piece in pieces if isinstance(piece, str))
@@ -293,6 +332,8 @@ def join_pieces(pieces: list[dict[str, Any]], echo: str) -> dict[str, Any]:
     text = echo + "".join(piece["delta"].get("content") or "" for piece in pieces)
     calls = [call for piece in pieces for call in piece["delta"].get("tool_calls") or ()]
     message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+    if thought := "".join(piece["delta"].get("reasoning_content") or "" for piece in pieces):
+        message["reasoning_content"] = thought
     if calls:
         message["content"] = text.strip() or None
         message["tool_calls"] = [{k: v for k, v in c.items() if k != "index"} for c in calls]

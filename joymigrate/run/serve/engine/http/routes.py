@@ -16,11 +16,11 @@ from joymigrate.run.serve.engine.http import (
     openapi,
     scores,
 )
+from joymigrate.run.serve.engine.http.anthropic import answer as anthropic
 from joymigrate.run.serve.engine.http.responses import answer as responses
-from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.http.triton import infer, metadata
 from joymigrate.run.serve.web.errors import Refusal
-from joymigrate.run.serve.web.messages import Ask, Reply
+from joymigrate.run.serve.web.messages import Reply
 
 Handler = Callable[..., Awaitable[Reply]]
 M = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?"
@@ -35,11 +35,6 @@ class Route:
     handler: Handler
 
 
-async def description(service: Service, ask: Ask) -> Reply:
-    """GET /openapi.json."""
-    return openapi.reply(service)
-
-
 FIXED = (
     Route("GET", "/health", catalogue.health),
     Route("GET", "/ping", catalogue.health),
@@ -47,11 +42,13 @@ FIXED = (
     Route("GET", "/ready", catalogue.ready),
     Route("GET", "/metrics", catalogue.metrics),
     Route("GET", "/version", catalogue.version),
-    Route("GET", "/openapi.json", description),
+    Route("GET", "/openapi.json", openapi.reply),
     Route("GET", "/v1/models", catalogue.models),
     Route("POST", "/v1/completions", completions.answer),
     Route("POST", "/v1/chat/completions", chat.answer),
     Route("POST", "/v1/responses", responses.answer),
+    Route("POST", "/v1/messages", anthropic.answer),
+    Route("POST", "/v1/messages/count_tokens", anthropic.count),
     Route("POST", "/v1/embeddings", embeddings.answer),
     Route("POST", "/v1/score", scores.score),
     Route("POST", "/score", scores.score),

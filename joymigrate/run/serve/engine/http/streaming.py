@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,22 +47,34 @@ def stream_options(fields: Fields) -> StreamOptions:
     return found
 
 
-async def start_stream(pieces: AsyncGenerator[bytes, None]) -> Following:
+def broken(refusal: Refusal) -> bytes:
+    """The event that ends a stream which failed, for OpenAI's clients."""
+    return event(errors.openai(refusal)) + DONE
+
+
+async def start_stream(
+    pieces: AsyncGenerator[bytes, None], word: Callable[[Refusal], bytes] = broken
+) -> Following:
     """The stream, its first piece made already: what fails before it is an HTTP error, what fails
-    later ends the stream with an error event."""
+    later ends the stream with the event that `word` makes of it."""
     try:
         first = await anext(pieces)
     except BaseException:
         await pieces.aclose()
         raise
-    return Following(first, pieces)
+    return Following(first, pieces, word)
 
 
 class Following:
     """A stream that has begun. Unlike a generator it closes its source also when never read."""
 
-    def __init__(self, first: bytes | None, pieces: AsyncGenerator[bytes, None]) -> None:
-        self.first, self.pieces = first, pieces
+    def __init__(
+        self,
+        first: bytes | None,
+        pieces: AsyncGenerator[bytes, None],
+        word: Callable[[Refusal], bytes],
+    ) -> None:
+        self.first, self.pieces, self.word = first, pieces, word
         self.over = False
 
     def __aiter__(self) -> Following:
@@ -84,7 +96,7 @@ class Following:
             if refusal is None:
                 log.exception("a stream failed")
                 refusal = Refusal(500, f"{type(error).__name__}: {error}")
-            return event(errors.openai(refusal)) + DONE
+            return self.word(refusal)
 
     async def aclose(self) -> None:
         """Nobody listens any more."""

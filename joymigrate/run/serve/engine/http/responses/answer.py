@@ -8,11 +8,10 @@ from typing import Any
 from joymigrate.run.serve.engine.http import aside, chat, logprobs
 from joymigrate.run.serve.engine.http.chat import Chat, ChatRequest
 from joymigrate.run.serve.engine.http.generation import Generation
-from joymigrate.run.serve.engine.http.responses.asked import chat_of, rename_refusal
+from joymigrate.run.serve.engine.http.responses.asked import CALLED, chat_of
 from joymigrate.run.serve.engine.http.service import Service
 from joymigrate.run.serve.engine.http.streaming import start_stream
 from joymigrate.run.serve.engine.types import Output
-from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply, data, dumps
 
 # Fields of a request that its answer repeats, and what they are where it does not say.
@@ -33,7 +32,7 @@ REPEATED: dict[str, Any] = {
 async def answer(service: Service, ask: Ask) -> Reply:
     """Answer POST /v1/responses."""
     body = ask.json()
-    asked, guide = await aside.read(ask, lambda: read(service, body))
+    asked, guide = await aside.read(ask, lambda: chat.read_as(service, chat_of(body), CALLED))
     ask.notes["model"] = asked.model
     generation = Generation(
         service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide,
@@ -43,15 +42,6 @@ async def answer(service: Service, ask: Ask) -> Reply:
     if asked.stream:
         return Reply(200, await start_stream(made.events()), EVENTS)
     return data(await made.whole())
-
-
-def read(service: Service, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
-    """The request as a chat, and its guide; raises `Refusal`."""
-    meant = chat_of(body)
-    try:
-        return chat.read(service, meant)
-    except Refusal as refusal:
-        raise rename_refusal(refusal) from None
 
 
 STATUSES = {"length": "incomplete", "error": "failed"}  # by why a text ended
@@ -132,6 +122,8 @@ class Response:
     def grow(self, output: Output) -> Iterator[bytes]:
         """The events of one output."""
         delta = self.chat.delta(output)
+        if delta.get("reasoning_content"):
+            yield from self.think(delta["reasoning_content"])
         if self.asked.sampling.logprobs is not None and output.logprobs:
             self.rows += logprobs.chat(output.logprobs, self.service.words)
         if delta.get("content") or (self.rows and self.item("message") is not None):
@@ -146,6 +138,18 @@ class Response:
         last = self.items[-1] if self.items else None
         fits = last is not None and last["type"] == kind and last["status"] == "in_progress"
         return last if fits else None
+
+    def think(self, text: str) -> Iterator[bytes]:
+        """Thoughts that go on, or begin."""
+        item = self.item("reasoning")
+        if item is None:
+            yield from self.close("completed")
+            item = {"type": "reasoning", "summary": [], "content": []}
+            yield self.opened(item, "rs")
+            item["content"] = [{"type": "reasoning_text", "text": ""}]
+        item["content"][0]["text"] += text
+        yield self.event("response.reasoning_text.delta", **self.place(item), content_index=0,
+                         delta=text)  # fmt: skip
 
     def words(self, text: str, rows: list[Any]) -> Iterator[bytes]:
         """Words that go on, or begin, a message."""
@@ -189,7 +193,7 @@ class Response:
 
     def close(self, status: str) -> Iterator[bytes]:
         """End the open item."""
-        item = self.item("message") or self.item("function_call")
+        item = self.item("message") or self.item("function_call") or self.item("reasoning")
         if item is None:
             return
         item["status"] = status
@@ -199,6 +203,9 @@ class Response:
             yield self.event("response.output_text.done", **place, content_index=0,
                              text=part["text"], logprobs=part["logprobs"])  # fmt: skip
             yield self.event("response.content_part.done", **place, content_index=0, part=part)
+        elif item["type"] == "reasoning":
+            yield self.event("response.reasoning_text.done", **place, content_index=0,
+                             text=item["content"][0]["text"])  # fmt: skip
         else:
             yield self.event("response.function_call_arguments.done", **place, name=item["name"],
                              arguments=item["arguments"])  # fmt: skip
@@ -222,7 +229,9 @@ class Response:
                 "input_tokens": used["prompt_tokens"],
                 "input_tokens_details": used["prompt_tokens_details"],
                 "output_tokens": used["completion_tokens"],
-                "output_tokens_details": {"reasoning_tokens": 0},
+                "output_tokens_details": {
+                    "reasoning_tokens": sum(one.tokens for one in self.chat.thoughts)
+                },
                 "total_tokens": used["total_tokens"],
             },
         }

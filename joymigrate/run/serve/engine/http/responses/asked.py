@@ -211,12 +211,3 @@ def content(raw: Any, where: str) -> Any:
             raise Refusal(400, f"{at} is of a kind that is not served: {kind!r}",
                           code="unsupported_content", param=at)  # fmt: skip
     return made
-
-
-def rename_refusal(refusal: Refusal) -> Refusal:
-    """A chat's refusal in the words of this API."""
-    name, dot, rest = (refusal.param or "").partition(".")
-    base = name.partition("[")[0]
-    if base in CALLED:
-        refusal.param = CALLED[base] + name[len(base) :] + dot + rest
-    return refusal

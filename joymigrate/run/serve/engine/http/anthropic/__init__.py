@@ -1,0 +1,1 @@
+"""POST /v1/messages, in the form that Anthropic's clients speak."""
