@@ -34,7 +34,7 @@ def serve(model: Path, server: ServerOptions, ranking: RankingOptions) -> int:
         raise JoyError("there is no such model folder", where=str(model),
                        help="a folder of train export")  # fmt: skip
     if ranking.grpc_port is not None:
-        need("serve", "grpc", "google.protobuf", what="gRPC")
+        need("serve", "grpc", "tritonclient", what="gRPC")
     logs.open_log(server.log_format, quiet=server.quiet, verbose=server.verbose)
     device, chip = device_of(server.to, server.device)
     if chip is not None and not server.unverified:

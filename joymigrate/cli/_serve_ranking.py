@@ -39,7 +39,7 @@ def serve(model: Path, server: ServerOptions, start: RankingOptions) -> int:
         refuse_unproven(model, server.ledger, chip)
     front = server.front()
     if start.grpc_port is not None:
-        need("serve", "grpc", "google.protobuf", what="gRPC")
+        need("serve", "grpc", "tritonclient", what="gRPC")
     from joymigrate.run.serve.ranking import start as starting
 
     service = starting.open_service(

@@ -13,6 +13,8 @@ from __future__ import annotations
 import functools
 import math
 
+import numpy as np
+
 ROUNDS = 60  # bisection halves the interval each time: 2**-60 is below a double's resolution
 # The mixture: a rate as a share of the one that is tested, and its weight. More than half lies on
 # "never fails", so that a clean proof takes at most 1.3 times the requests of a single look; the
@@ -33,8 +35,7 @@ def log_evidence(failures: int, requests: int, rate: float) -> float:
         for share, weight in MIXTURE
         if share or not failures
     ]
-    top = max(logs)
-    return top + math.log(sum(math.exp(value - top) for value in logs))
+    return float(np.logaddexp.reduce(logs))
 
 
 def upper_bound(failures: int, requests: int, confidence: float = 0.95) -> float:

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from joymigrate.run.serve.evidence.bounds import log_evidence, requests_needed
 
 ALPHA = 0.005  # shared by all properties
@@ -57,8 +59,7 @@ class Test:
         """How near it is to its decision: 1 is there."""
         if self.count < LEAST:
             return 0.0
-        top = max(self.logs)
-        value = top + math.log(sum(math.exp(one - top) for one in self.logs) / len(ODDS))
+        value = float(np.logaddexp.reduce(self.logs)) - math.log(len(ODDS))
         return min(1.0, max(0.0, value / -math.log(ALPHA / SHARES)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from tritonclient.grpc import service_pb2 as kserve
 
 from joymigrate import __version__
 from joymigrate.run.serve.engine.http.fields import Fields
@@ -15,7 +16,6 @@ from joymigrate.run.serve.generative.service import (
     read_arrays,
     read_wanted,
 )
-from joymigrate.run.serve.ranking import protocol
 from joymigrate.run.serve.ranking.rpc import INFER, Call, read_inputs
 from joymigrate.run.serve.ranking.wire import NAMES
 from joymigrate.run.serve.web.errors import Refusal
@@ -23,23 +23,23 @@ from joymigrate.run.serve.web.errors import Refusal
 
 async def live(service: GenerativeService, message: Any, context: Any) -> Any:
     """ServerLive."""
-    return protocol.messages()["ServerLiveResponse"](live=service.works)
+    return kserve.ServerLiveResponse(live=service.works)
 
 
 async def ready(service: GenerativeService, message: Any, context: Any) -> Any:
     """ServerReady."""
-    return protocol.messages()["ServerReadyResponse"](ready=service.works and not service.draining)
+    return kserve.ServerReadyResponse(ready=service.works and not service.draining)
 
 
 async def model_ready(service: GenerativeService, message: Any, context: Any) -> Any:
     """ModelReady."""
     service.check_model(message.name)
-    return protocol.messages()["ModelReadyResponse"](ready=service.works and not service.draining)
+    return kserve.ModelReadyResponse(ready=service.works and not service.draining)
 
 
 async def metadata(service: GenerativeService, message: Any, context: Any) -> Any:
     """ServerMetadata."""
-    return protocol.messages()["ServerMetadataResponse"](name="joymigrate", version=__version__)
+    return kserve.ServerMetadataResponse(name="joymigrate", version=__version__)
 
 
 async def model_metadata(service: GenerativeService, message: Any, context: Any) -> Any:
@@ -48,7 +48,7 @@ async def model_metadata(service: GenerativeService, message: Any, context: Any)
     keys = ("name", "datatype", "shape")
     rows = {side: [{key: one[key] for key in keys} for one in found[side]]
             for side in ("inputs", "outputs")}  # fmt: skip
-    return protocol.messages()["ModelMetadataResponse"](
+    return kserve.ModelMetadataResponse(
         name=message.name, versions=found["versions"], platform=PLATFORM, **rows
     )
 
@@ -56,7 +56,7 @@ async def model_metadata(service: GenerativeService, message: Any, context: Any)
 async def index(service: GenerativeService, message: Any, context: Any) -> Any:
     """RepositoryIndex."""
     rows = [{"name": name, "version": "1", "state": "READY"} for name in service.names]
-    return protocol.messages()["RepositoryIndexResponse"](models=rows)
+    return kserve.RepositoryIndexResponse(models=rows)
 
 
 async def infer(service: GenerativeService, message: Any, context: Any) -> Any:
@@ -79,9 +79,7 @@ async def infer(service: GenerativeService, message: Any, context: Any) -> Any:
         "item": np.array(found.items, np.int64),
         "score": np.array(found.scores, np.float32),
     }
-    answer = protocol.messages()["ModelInferResponse"](
-        model_name=name, model_version="1", id=message.id
-    )
+    answer = kserve.ModelInferResponse(model_name=name, model_version="1", id=message.id)
     for one in asked:
         array = arrays[one]
         answer.outputs.add(name=one, datatype=NAMES[array.dtype.name], shape=array.shape)

@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 import grpc
 import numpy as np
+from tritonclient.grpc import service_pb2 as kserve
 
 from joymigrate import __version__
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking import protocol, told, wire
+from joymigrate.run.serve.ranking import told, wire
 from joymigrate.run.serve.ranking.service import (
     Service,
     deadline,
@@ -29,7 +30,9 @@ from joymigrate.run.serve.web.limits import Limits
 from joymigrate.run.serve.web.tls import Tls
 
 log = logging.getLogger("joymigrate.serve")
+SERVICE = "inference.GRPCInferenceService"
 INFER = "ModelInfer"
+STREAM = "ModelStreamInfer"  # Triton's: many ModelInferRequests on one call
 STREAMED = 64  # requests of one stream that run at the same time
 CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -77,24 +80,20 @@ async def start(
             ("grpc.so_reuseport", 0),
         ]
     )
-    kinds = protocol.messages()
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            answering(service, calls[name], work=name == INFER),
-            request_deserializer=kinds[f"{name}Request"].FromString,
-            response_serializer=kinds[f"{name}Response"].SerializeToString,
+            answering(service, call, work=name == INFER),
+            request_deserializer=getattr(kserve, f"{name}Request").FromString,
+            response_serializer=getattr(kserve, f"{name}Response").SerializeToString,
         )
-        for name in protocol.METHODS
-        if name in calls
+        for name, call in calls.items()
     }
-    handlers[protocol.STREAM] = grpc.stream_stream_rpc_method_handler(
+    handlers[STREAM] = grpc.stream_stream_rpc_method_handler(
         streaming(service, calls[INFER]),
-        request_deserializer=kinds["ModelInferRequest"].FromString,
-        response_serializer=kinds["ModelStreamInferResponse"].SerializeToString,
+        request_deserializer=kserve.ModelInferRequest.FromString,
+        response_serializer=kserve.ModelStreamInferResponse.SerializeToString,
     )
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(protocol.SERVICE, handlers),)
-    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         if secured is None:
@@ -159,7 +158,7 @@ def streaming(service: Counted, call: Call) -> Callable[[Any, Any], AsyncIterato
 async def one_of_stream(service: Counted, call: Call, message: Any, context: Any) -> Any:
     """One request of a stream; a refusal is an answer with an error."""
     began, status = time.perf_counter(), 200
-    made = protocol.messages()["ModelStreamInferResponse"]()
+    made = kserve.ModelStreamInferResponse()
     try:
         made.infer_response.CopyFrom(await call(service, message, context))
     except Exception as error:
@@ -211,25 +210,25 @@ def headers(context: Any) -> dict[str, str]:
 
 async def live(service: Service, message: Any, context: Any) -> Any:
     """ServerLive."""
-    return protocol.messages()["ServerLiveResponse"](live=service.engine.trouble() is None)
+    return kserve.ServerLiveResponse(live=service.engine.trouble() is None)
 
 
 async def ready(service: Service, message: Any, context: Any) -> Any:
     """ServerReady."""
     fine = service.engine.trouble() is None and not service.draining
-    return protocol.messages()["ServerReadyResponse"](ready=fine)
+    return kserve.ServerReadyResponse(ready=fine)
 
 
 async def model_ready(service: Service, message: Any, context: Any) -> Any:
     """ModelReady."""
     service.check_model(message.name, message.version)
     fine = service.engine.trouble() is None and not service.draining
-    return protocol.messages()["ModelReadyResponse"](ready=fine)
+    return kserve.ModelReadyResponse(ready=fine)
 
 
 async def metadata(service: Service, message: Any, context: Any) -> Any:
     """ServerMetadata."""
-    return protocol.messages()["ServerMetadataResponse"](
+    return kserve.ServerMetadataResponse(
         name="joymigrate", version=__version__, extensions=told.EXTENSIONS
     )
 
@@ -243,7 +242,7 @@ async def model_metadata(service: Service, message: Any, context: Any) -> Any:
         keys = ("name", "datatype", "shape")
         return [{key: one[key] for key in keys} for one in found[side]]
 
-    return protocol.messages()["ModelMetadataResponse"](
+    return kserve.ModelMetadataResponse(
         name=message.name, versions=found["versions"], platform=told.PLATFORM,
         inputs=rows("inputs"), outputs=rows("outputs"),
     )  # fmt: skip
@@ -252,24 +251,22 @@ async def model_metadata(service: Service, message: Any, context: Any) -> Any:
 async def model_config(service: Service, message: Any, context: Any) -> Any:
     """ModelConfig."""
     service.check_model(message.name, message.version)
-    found = told.number_types(told.config(service.engine, service.meters, message.name))
-    return protocol.messages()["ModelConfigResponse"](config=found)
+    found = told.config(service.engine, service.meters, message.name)
+    return kserve.ModelConfigResponse(config=found)
 
 
 async def statistics(service: Service, message: Any, context: Any) -> Any:
     """ModelStatistics; without a name of the only model."""
     name = message.name or service.name
     service.check_model(name, message.version)
-    return protocol.messages()["ModelStatisticsResponse"](
-        **told.statistics(service.engine, service.meters, name)
-    )
+    return kserve.ModelStatisticsResponse(**told.statistics(service.engine, service.meters, name))
 
 
 async def index(service: Service, message: Any, context: Any) -> Any:
     """RepositoryIndex."""
     rows = [{"name": name, "version": service.engine.version, "state": "READY"}
             for name in service.names]  # fmt: skip
-    return protocol.messages()["RepositoryIndexResponse"](models=rows)
+    return kserve.RepositoryIndexResponse(models=rows)
 
 
 async def infer(service: Service, message: Any, context: Any) -> Any:
@@ -292,7 +289,7 @@ async def infer(service: Service, message: Any, context: Any) -> Any:
         read_inputs(message), key=key_of(parameters.get("user")), deadline_ms=limit
     )
     outputs = dict(zip(names, found.outputs, strict=True))
-    answer = protocol.messages()["ModelInferResponse"](
+    answer = kserve.ModelInferResponse(
         model_name=message.model_name, model_version=found.version, id=message.id
     )
     if found.degraded:

@@ -13,9 +13,6 @@ from joymigrate.run.serve.ranking.signature import DERIVED
 
 PLATFORM = "joymigrate_ranking"
 EXTENSIONS = ["binary_tensor_data", "model_repository", "model_configuration", "statistics"]
-# Triton's DataType (model_config.proto), in its order.
-DATA_TYPES = ("INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32",
-              "INT64", "FP16", "FP32", "FP64", "STRING", "BF16")  # fmt: skip
 
 
 def metadata(engine: Engine, meters: Meters, name: str) -> dict[str, Any]:
@@ -54,16 +51,6 @@ def config(engine: Engine, meters: Meters, name: str) -> dict[str, Any]:
                   for one in found["inputs"]],
         "output": [row(one) for one in found["outputs"]],
     }  # fmt: skip
-
-
-def number_types(found: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with data types as Triton's numbers."""
-
-    def rows(side: str) -> list[dict[str, Any]]:
-        return [{**one, "data_type": DATA_TYPES.index(one["data_type"].removeprefix("TYPE_"))}
-                for one in found[side]]  # fmt: skip
-
-    return {**found, "input": rows("input"), "output": rows("output")}
 
 
 def statistics(engine: Engine, meters: Meters, name: str) -> dict[str, Any]:

@@ -170,22 +170,23 @@ def test_a_stream_has_an_event_an_item(running: Running) -> None:
 
 def test_grpc_gives_the_same(running: Running) -> None:
     grpc = pytest.importorskip("grpc")
+    from tritonclient.grpc import service_pb2 as kserve
+
     from joymigrate.run.serve.generative.rpc import CALLS
-    from joymigrate.run.serve.ranking import protocol, rpc
+    from joymigrate.run.serve.ranking import rpc
 
     server, port = running.call(rpc.start(running.service, "127.0.0.1", 0, None, CALLS))
-    kinds = protocol.messages()
 
     def call(channel: Any, name: str, message: Any) -> Any:
         return channel.unary_unary(
-            f"/{protocol.SERVICE}/{name}", kinds[f"{name}Request"].SerializeToString,
-            kinds[f"{name}Response"].FromString,
+            f"/{rpc.SERVICE}/{name}", getattr(kserve, f"{name}Request").SerializeToString,
+            getattr(kserve, f"{name}Response").FromString,
         )(message, timeout=30)  # fmt: skip
 
     _, want = running.post("/v1/rank", {"inputs": {"history": [9, 8, 7]}, "n": 4})
     try:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            asked = kinds["ModelInferRequest"](model_name="shop", id="a")
+            asked = kserve.ModelInferRequest(model_name="shop", id="a")
             one = asked.inputs.add(name="history", datatype="INT64", shape=[3])
             one.contents.int64_contents.extend([9, 8, 7])
             asked.parameters["n"].int64_param = 4
@@ -198,9 +199,9 @@ def test_grpc_gives_the_same(running: Running) -> None:
             )
             found = torch.frombuffer(bytearray(score), dtype=torch.float32).tolist()
             assert found == pytest.approx(want["outputs"]["score"])
-            described = call(channel, "ModelMetadata", kinds["ModelMetadataRequest"](name="shop"))
+            described = call(channel, "ModelMetadata", kserve.ModelMetadataRequest(name="shop"))
             assert [one.name for one in described.inputs] == ["history", "candidate"]
-            assert call(channel, "ServerReady", kinds["ServerReadyRequest"]()).ready
+            assert call(channel, "ServerReady", kserve.ServerReadyRequest()).ready
             asked.parameters["width"].int64_param = 4
             with pytest.raises(grpc.RpcError, match=r"width") as refused:
                 call(channel, "ModelInfer", asked)
@@ -209,7 +210,7 @@ def test_grpc_gives_the_same(running: Running) -> None:
             with pytest.raises(grpc.RpcError, match="unknown model"):
                 call(channel, "ModelInfer", asked)
             with pytest.raises(grpc.RpcError) as refused:
-                call(channel, "ModelStatistics", kinds["ModelStatisticsRequest"](name="shop"))
+                call(channel, "ModelStatistics", kserve.ModelStatisticsRequest(name="shop"))
             assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
     finally:
         running.call(server.stop(1))
