@@ -47,13 +47,13 @@ def stream_options(fields: Fields) -> StreamOptions:
     return found
 
 
-def broken(refusal: Refusal) -> bytes:
+def word_failure(refusal: Refusal) -> bytes:
     """The event that ends a stream which failed, for OpenAI's clients."""
     return event(errors.openai(refusal)) + DONE
 
 
 async def start_stream(
-    pieces: AsyncGenerator[bytes, None], word: Callable[[Refusal], bytes] = broken
+    pieces: AsyncGenerator[bytes, None], word: Callable[[Refusal], bytes] = word_failure
 ) -> Following:
     """The stream, its first piece made already: what fails before it is an HTTP error, what fails
     later ends the stream with the event that `word` makes of it."""

@@ -39,7 +39,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
     )  # fmt: skip
     made = Message(service, ask, asked, generation)
     if asked.stream:
-        return Reply(200, await start_stream(made.events(), broken), EVENTS)
+        return Reply(200, await start_stream(made.events(), word_failure), EVENTS)
     return data(await made.whole())
 
 
@@ -50,7 +50,7 @@ async def count(service: Service, ask: Ask) -> Reply:
     return data({"input_tokens": len(asked.prompt)})
 
 
-def broken(refusal: Refusal) -> bytes:
+def word_failure(refusal: Refusal) -> bytes:
     """The event that ends a stream which failed."""
     return b"event: error\ndata: " + dumps(errors.anthropic(refusal)) + b"\n\n"
 
@@ -77,7 +77,7 @@ class Message:
             ending = last or ending
         for block in self.blocks:
             if block["type"] == "tool_use":
-                block["input"] = parsed(block["input"])
+                block["input"] = parse_arguments(block["input"])
         return {**self.head, "content": self.blocks, **ending, "usage": self.usage()}
 
     async def events(self) -> AsyncGenerator[bytes, None]:
@@ -158,7 +158,7 @@ class Message:
         return {"input_tokens": used["prompt_tokens"], "output_tokens": used["completion_tokens"]}
 
 
-def parsed(arguments: str) -> Any:
+def parse_arguments(arguments: str) -> Any:
     """The arguments of a call as JSON; a call that `max_tokens` cut has none."""
     try:
         return orjson.loads(arguments or "{}")

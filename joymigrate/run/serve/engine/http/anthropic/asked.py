@@ -37,7 +37,7 @@ def chat_of(body: dict[str, Any]) -> dict[str, Any]:
     made["max_completion_tokens"] = fields.whole("max_tokens", low=1)
     made["stop"] = list(fields.words("stop_sequences"))
     made["tools"] = [tool(one, f"tools[{i}]") for i, one in enumerate(fields.listed("tools") or ())]
-    made |= chosen(fields.table_of("tool_choice"))
+    made |= tool_choice(fields.table_of("tool_choice"))
     made |= output(Fields(fields.table_of("output_config") or {}, "output_config."))
     fields.close()
     return {name: value for name, value in made.items() if value not in (None, [])}
@@ -77,7 +77,7 @@ def tool(raw: Any, where: str) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def chosen(raw: dict[str, Any] | None) -> dict[str, Any]:
+def tool_choice(raw: dict[str, Any] | None) -> dict[str, Any]:
     """`tool_choice`."""
     if raw is None:
         return {}
@@ -111,18 +111,18 @@ def messages(raw: Any) -> list[dict[str, Any]]:
         content = message.get("content")
         at = f"{where}.content"
         if role == "assistant":
-            made.append(said(content, at))
+            made.append(assistant_message(content, at))
             continue
         blocks = [] if isinstance(content, str) else blocks_of(content, at)
         results = [one for one in blocks if one.get("type") == "tool_result"]
-        made += [result(one, at) for one in results]
+        made += [tool_message(one, at) for one in results]
         others = [one for one in blocks if one.get("type") != "tool_result"]
         if others or not results:
             made.append({"role": "user", "content": parts_of(others or content, at)})
     return made
 
 
-def said(content: Any, where: str) -> dict[str, Any]:
+def assistant_message(content: Any, where: str) -> dict[str, Any]:
     """An assistant's message: words, calls and thoughts."""
     if isinstance(content, str):
         return {"role": "assistant", "content": content}
@@ -141,7 +141,7 @@ def said(content: Any, where: str) -> dict[str, Any]:
     return message | {name: value for name, value in more.items() if value}
 
 
-def result(block: dict[str, Any], where: str) -> dict[str, Any]:
+def tool_message(block: dict[str, Any], where: str) -> dict[str, Any]:
     """What a tool of the client's gave."""
     called = block.get("tool_use_id")
     if not isinstance(called, str):
