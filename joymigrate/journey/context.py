@@ -29,15 +29,14 @@ SHOWN = 12  # last lines of a failed command that its message quotes
 # What our own commands and a vendor's library add behind the program's last words.
 OURS = re.compile(r"^(rehearsal: |record: |verify: |baseline: |\[ERROR\] .*ERR\d+)")
 PLACE = {"PWD", "OLDPWD"}
-# Two runs of a program that sets no seed start from other weights: both get one. Where modules are
-# compared, what the program draws on a device is the same on both sides, too. Python orders sets of
-# strings anew in every process: a vocabulary made of a set would be another one each time.
+# Two runs of a program that sets no seed start from other weights: both get one, and what they draw
+# on a device is the same on both sides, too. Python orders sets of strings anew in every process: a
+# vocabulary made of a set would be another one each time.
 SEED, DRAWS, HASHES = "JOYMIGRATE_SEED", "JOYMIGRATE_DRAWS", "PYTHONHASHSEED"
 MEMORY = "JOYMIGRATE_MEMORY"
 REACH = "JOYMIGRATE_REACH"
 RUNS = ("rehearse", "run", "baseline", "verify record", "verify replay", "profile record")
 DRAWN = "train/draws.txt"  # random operators that could not be made the same on both sides
-COMPARED = ("baseline", "verify record", "verify replay")
 
 
 def numbers(words: Sequence[str], draws: Path | None = None) -> dict[str, str]:
@@ -45,9 +44,7 @@ def numbers(words: Sequence[str], draws: Path | None = None) -> dict[str, str]:
     if not {words[0], " ".join(words[:2])} & set(RUNS):
         return {}
     found = {name: os.environ.get(name, "0") for name in (SEED, HASHES)}
-    if draws or {words[0], " ".join(words[:2])} & set(COMPARED):
-        found[DRAWS] = str(draws or os.environ.get(DRAWS, "1"))
-    return found
+    return found | {DRAWS: str(draws or os.environ.get(DRAWS, "1"))}
 
 
 @dataclass(slots=True)

@@ -16,11 +16,10 @@ from joymigrate.blame.raised import Raised
 from joymigrate.blame.stop import Evidence, Owner, Site, Stop
 from joymigrate.blame.vendor import load
 from joymigrate.chips import origin
-from joymigrate.journey import original, places
+from joymigrate.journey import places
 from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.sites import device_names, sites
 from joymigrate.journey.tree import SKIPPED
-from joymigrate.ledger import Ledger
 from joymigrate.run.rehearse.stopped import list_versions
 
 # What our own commands say of the program that they ran.
@@ -108,10 +107,8 @@ def before(at: StepContext) -> tuple[Raised, ...] | None:
 
 def lines_of_ours(at: StepContext) -> dict[str, frozenset[int]]:
     """The lines that the rewrites of this project wrote, by file."""
-    project = at.request.project
-    ledger = Ledger.of(project)
     found: dict[str, set[int]] = defaultdict(set)
-    for place in places.find(ledger, original.rewrites(ledger, project), project).statements:
+    for place in places.of_project(at.request.project).statements:
         found[place.path].update(range(place.first, place.last + 1))
     return {path: frozenset(lines) for path, lines in found.items()}
 

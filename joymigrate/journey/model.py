@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -69,6 +70,12 @@ class Request:
     yes: bool = False
     pair: bool = False
     origin: Origin | None = None
+
+    @property
+    def subject(self) -> str:
+        """What the journey's verdicts are about: the script of its entry, else the folder."""
+        scripts = [Path(word).stem for word in self.entry if word.endswith(".py")]
+        return scripts[0] if scripts else self.project.name
 
     @property
     def in_memory(self) -> bool:
@@ -177,6 +184,7 @@ def to_json(journey: Journey) -> dict[str, Any]:
         "chip": request.chip,
         "project": str(request.project),
         "entry": list(request.entry),
+        "command": command(request),
         "style": request.style,
         "steps": request.steps,
         "once": request.once,
@@ -210,6 +218,13 @@ def to_json(journey: Journey) -> dict[str, Any]:
         ],
     }
     return with_texts(found)
+
+
+def command(request: Request) -> str:
+    """What a user writes to go on with the journey."""
+    verb = "pair" if request.pair else "migrate"
+    words = ["joymigrate", verb, "."]
+    return shlex.join([*words, "--entry", shlex.join(request.entry)] if request.entry else words)
 
 
 def outcomes_from(raw: Mapping[str, Any]) -> tuple[Outcome, ...]:

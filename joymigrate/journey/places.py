@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from joymigrate.journey.original import entries
+from joymigrate.journey import original
 from joymigrate.ledger import Ledger, Step
 
 TOLD = 50  # places that the result names one by one
@@ -60,6 +60,12 @@ class Places:
         }
 
 
+def of_project(project: Path) -> Places:
+    """What the rewrites that hold changed in a project."""
+    ledger = Ledger.of(project)
+    return find(ledger, original.rewrites(ledger, project), project)
+
+
 def find(ledger: Ledger, steps: Sequence[Step], project: Path) -> Places:
     """The places of the rewrites `steps`, oldest first, as the files are now.
 
@@ -68,7 +74,7 @@ def find(ledger: Ledger, steps: Sequence[Step], project: Path) -> Places:
     """
     before: dict[str, bytes | None] = {}
     for step in steps:
-        for entry in entries(ledger, step):
+        for entry in original.entries(ledger, step):
             path = ledger.root / entry.path
             if not path.is_relative_to(project) or not path.is_file():
                 continue

@@ -15,6 +15,8 @@ from typing import Any
 from joymigrate import __version__
 from joymigrate.chips import get
 from joymigrate.journey.model import Request
+from joymigrate.run.kernels.operator import CPU
+from joymigrate.run.kernels.tuned import card_name
 
 SCHEMA = "joymigrate.provenance/1"
 FILE = "provenance.json"
@@ -30,7 +32,7 @@ def provenance(request: Request, *, chip_here: bool) -> dict[str, Any]:
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "chip": {"name": chip.name, "title": chip.title, "here": chip_here},
         "versions": {"joymigrate": __version__, "python": platform.python_version(), **packages},
-        "machine": {"system": platform.platform(), "processor": processor()},
+        "machine": {"system": platform.platform(), "processor": card_name(CPU)},
         "git": git_state(request.project),
         "repeat": shlex.join(repeat(request)),
     }
@@ -57,17 +59,6 @@ def installed_version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def processor() -> str:
-    """What the machine's processor calls itself."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def git_state(project: Path) -> Mapping[str, Any] | None:

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.files import replace_file
@@ -215,7 +214,7 @@ def record(ledger: Ledger, journey: Journey, outcome: Outcome) -> None:
             kind=f"migrate.{outcome.name}",
             command="; ".join(outcome.commands),
             chip=request.chip,
-            subject=Subject(subject_name(request)),
+            subject=Subject(request.subject),
             outputs=tuple(
                 FileHash((journey.folder / name).relative_to(ledger.root).as_posix(), digest)
                 for name, digest in outcome.hashes.items()
@@ -229,9 +228,3 @@ def record(ledger: Ledger, journey: Journey, outcome: Outcome) -> None:
             },
         )
     )
-
-
-def subject_name(request: Request) -> str:
-    """What the journey's verdicts are about: the script of its entry, else the folder."""
-    scripts = [Path(word).stem for word in request.entry if word.endswith(".py")]
-    return scripts[0] if scripts else request.project.name

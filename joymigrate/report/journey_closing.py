@@ -9,7 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from joymigrate.language import Language
 from joymigrate.report.journey.evidence import Evidence, steps
-from joymigrate.report.journey_text import fold, not_reached, title
+from joymigrate.report.journey_text import fold, not_reached, title, ways_on, what_it_is
 from joymigrate.report.journey_words import say
 
 MOST_HELP = 14  # lines of one step's advice
@@ -26,9 +26,7 @@ def closing(document: Mapping[str, Any], report: str, lang: str = "en") -> str:
             lines += ["", say("next_of", lang, step=step.name), *advice(step.step_text("help"))]
     lines += todo_lines(document, lang)
     lines += [truncate(line) for line in not_reached(document, lang)]
-    lines += ["", *fold(say(document["grade"], lang), WIDTH)]
-    if document.get("rewrite_step"):
-        lines.append(say("back", lang, step=document["rewrite_step"]))
+    lines += [*what_it_is(document, lang), *ways_on(document, lang)]
     return "\n".join([*lines, say("report", lang, path=report)]) + "\n"
 
 

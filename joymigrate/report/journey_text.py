@@ -39,18 +39,39 @@ def text(document: Mapping[str, Any], lang: str = "en", *, color: bool = False) 
     verdict = "red" if document["verdict"] == "fail" else verdict
     lines = [paint(title(document, lang), "bold", verdict), ""]
     for step in taken:
-        lines += row(step, names, lang, paint)
+        if step.raw["status"] != "pending":
+            lines += row(step, names, lang, paint)
+    pending = [step_name(one, lang) for one in taken if one.raw["status"] == "pending"]
+    if pending:
+        told = say("not_reached", lang, steps=", ".join(pending))
+        lines += [f"  {paint(MARKS['pending'], 'dim')}  {told}"]
     for step in taken:
         if step.raw["help"] and (step.raw["status"] in ("failed", "stopped") or step.doubtful):
             lines += ["", paint(say("next_of", lang, step=step_name(step, lang)), "bold")]
             lines += [f"  {part}" for part in step.step_text("help").splitlines()]
     lines += not_reached(document, lang)
-    lines += ["", *fold(say(document["grade"], lang), WIDTH)]
+    lines += what_it_is(document, lang)
     if any((document.get("grades") or {}).values()):
         lines.append(grade_line(document["grades"], Language(lang)))
-    if document.get("rewrite_step"):
-        lines.append(say("back", lang, step=document["rewrite_step"]))
+    lines += ways_on(document, lang)
     return "\n".join(lines) + "\n"
+
+
+def what_it_is(document: Mapping[str, Any], lang: str) -> list[str]:
+    """That a rehearsal is no measurement, where a program ran on a chip at all."""
+    ran = any(one["name"] == "rehearse" and one["seconds"] for one in document["journey"])
+    return ["", *fold(say(document["grade"], lang), WIDTH)] if ran else [""]
+
+
+def ways_on(document: Mapping[str, Any], lang: str) -> list[str]:
+    """The way back, and the command that goes on."""
+    step, command = document.get("rewrite_step"), document.get("command")
+    lines = [say("back", lang, step=step)] if step else []
+    rehearsed = "_rehearsed" if document["grade"] == "rehearsed" else ""
+    kind = f"then_{document['verdict']}{rehearsed}"
+    if command and kind in ("then_fail", "then_fail_rehearsed", "then_pass_rehearsed"):
+        lines.append(say(kind.replace("fail_rehearsed", "fail"), lang, command=command))
+    return lines
 
 
 def row(step: Step, names: int, lang: str, paint: Paint) -> list[str]:
@@ -92,7 +113,8 @@ def title(document: Mapping[str, Any], lang: str) -> str:
     """What came of it, in one line."""
     name = str(document["project"]).rstrip("/").rpartition("/")[2]
     rehearsed = "_rehearsed" if document["grade"] == "rehearsed" else ""
-    verdict = say(f"{document['verdict']}{rehearsed}", lang)
+    early = any(s["name"] == "rewrite" and s["status"] == "pending" for s in document["journey"])
+    verdict = say("fail_early" if early else f"{document['verdict']}{rehearsed}", lang)
     part = share(document, lang)
     verdict = f"{verdict} ({part})" if part else verdict
     return say("title", lang, project=name, chip=chip_title(document["chip"]), verdict=verdict)

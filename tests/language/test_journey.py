@@ -172,7 +172,6 @@ def test_a_baseline_that_fails_by_itself_says_so_in_chinese(tmp_path: Path) -> N
     assert told.startswith(
         "停在 train.py:1：KeyError: 'lr'\n  归属：程序自身（原程序未经改动就在此停止"
     )
-    assert "尚未做任何改动" in told
 
 
 def test_a_first_divergence_is_told_in_chinese(tmp_path: Path) -> None:

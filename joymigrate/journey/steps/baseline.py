@@ -155,7 +155,7 @@ def explain_failure(
     figures |= {"failure": why.value, "said": said, "stop": stop.document()}
     if why is FailureReason.BROKEN:
         told = Text("the program fails before the migration: {said}", said=said)
-        help_ = Text.join("\n", (*lines(stop.document(), log_of(at, done)), MEND))
+        help_ = Text.join("\n", lines(stop.document(), log_of(at, done)))
         return Outcome("baseline", Status.DONE, told, figures, (LOG,), verdict="fail", help=help_)
     told = (
         Text("the original needs a GPU, and there is none here")
@@ -181,12 +181,6 @@ def log_of(at: StepContext, done: CompletedCommand) -> str:
 
 
 OURS = "This is a fault of joymigrate: please report it with these lines."
-
-
-MEND = (
-    "Nothing was changed yet, and no chip is to blame: mend this first. The gate `baseline = false`"
-    " goes on all the same."
-)
 
 
 def recording(request: Request) -> str:

@@ -12,13 +12,12 @@ from typing import Any
 from joymigrate.blame.stop import Stop
 from joymigrate.blame.text import lines
 from joymigrate.chips import get, origin
-from joymigrate.journey import mending, original, places
+from joymigrate.journey import mending, places
 from joymigrate.journey.context import DRAWN, CompletedCommand, StepContext
 from joymigrate.journey.failing import explain
 from joymigrate.journey.model import Outcome, Request, Status
 from joymigrate.journey.sites import device_names, sites_at
 from joymigrate.language import Text
-from joymigrate.ledger import Ledger
 from joymigrate.run.rehearse import reach
 from joymigrate.run.rehearse.memory import summary as memory
 
@@ -57,7 +56,7 @@ def run(at: StepContext, *, mends: bool = True) -> Outcome:
     chip = get(at.request.chip)
     memory.ask(folder, chip.package or "torch", chip.module.removeprefix("torch."))
     ask = words(at.request, at.chip_here, result)
-    rewritten, noted = rewritten_places(at), at.path(REACH_FOLDER)
+    rewritten, noted = places.of_project(at.request.project), at.path(REACH_FOLDER)
     reach.ask(noted, rewritten.lines(at.request.project))
     draws = at.path(DRAWN)  # equal on both sides
     draws.parent.mkdir(parents=True, exist_ok=True)
@@ -138,13 +137,6 @@ def try_cure(at: StepContext, stop: Stop) -> Cure:
             at.mended = step is not None
     place = os.path.relpath(at.path(mending.PATCH), at.request.project)
     return Cure(tuple(mending.lines(rounds, step, place)), step)
-
-
-def rewritten_places(at: StepContext) -> places.Places:
-    """What the rewrites of this project changed, to see which of it the program reaches."""
-    project = at.request.project
-    ledger = Ledger.of(project)
-    return places.find(ledger, original.rewrites(ledger, project), project)
 
 
 def trap(at: StepContext, one: Mapping[str, Any]) -> dict[str, Any]:

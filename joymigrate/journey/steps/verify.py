@@ -117,6 +117,7 @@ def without(at: StepContext) -> Outcome:
     ran = found is not None and found.figures.get("exit_code") == 0
     rehearsed = at.before.get("rehearse")
     used = rehearsed is not None and bool(rehearsed.figures.get("peak_bytes"))
+    used &= not (at.gpu_here or (found is not None and found.figures.get("stand_ins")))
     unseen = found is not None and ran and found.verdict == "inconclusive"
     why = (
         "not compared: the original ends well on this machine, and not under our recorder"

@@ -14,6 +14,8 @@ import torch
 
 HOST = -1
 MARK = "_joymigrate_card"
+NESTED = (list, tuple, dict)
+MOST_NESTED = 3
 storage_of = torch.Tensor.untyped_storage
 
 
@@ -94,13 +96,16 @@ def put(on: Any, card: int) -> None:
     setattr(on, MARK, Mark(card, size))
 
 
-def tensors_in(value: Any, depth: int = 0) -> Any:
-    """The tensors of nested lists, tuples and dictionaries."""
+def tensors_in(value: Any, depth: int = 0) -> list[torch.Tensor]:
+    """The tensors of nested lists, tuples and dictionaries. Every call of torch's asks for them."""
     if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple) and depth < 4:
-        for one in value:
-            yield from tensors_in(one, depth + 1)
-    elif isinstance(value, dict) and depth < 4:
-        for one in value.values():
-            yield from tensors_in(one, depth + 1)
+        return [value]
+    found: list[torch.Tensor] = []
+    if not isinstance(value, NESTED):
+        return found
+    for one in value.values() if isinstance(value, dict) else value:
+        if isinstance(one, torch.Tensor):
+            found.append(one)
+        elif depth < MOST_NESTED:
+            found += tensors_in(one, depth + 1)
+    return found

@@ -77,9 +77,10 @@ class Door(TorchFunctionMode):
         if named is None and cards.default is not None and func in self.constructors:
             named = cards.checked(cards.default)
         name = getattr(func, "__name__", "")
-        found = [find_card(one) for one in tensors_in((args, kwargs))]
+        tensors = tensors_in((args, kwargs))
+        found = [find_card(one) for one in tensors]
         if name in table().one_device:
-            refuse_mixed(args, kwargs)
+            refuse_mixed(tensors, found)
         made = compute(func, name, args, kwargs)
         card = named
         if card is None:
@@ -183,14 +184,11 @@ def name_number(value: Any) -> Any:
     return cards.shown(cards.checked(value)) if type(value) is int else value
 
 
-def refuse_mixed(args: Any, kwargs: dict[str, Any]) -> None:
+def refuse_mixed(tensors: list[Tensor], found: list[int | None]) -> None:
     """Torch's own words where a call mixes devices, as on a GPU. Tensors without dimensions are
     taken from the host, and what nobody saw made is never refused."""
-    places: dict[int, None] = {}
-    for one in tensors_in((args, kwargs)):
-        card = find_card(one)
-        if card is not None and (one.dim() or card != HOST):
-            places.setdefault(card)
+    pairs = zip(tensors, found, strict=True)
+    places = {card for one, card in pairs if card is not None and (card != HOST or one.dim())}
     if len(places) > 1:
         names = ["cpu" if p == HOST else f"{cards.word}:{p}" for p in sorted(places, reverse=True)]
         refusals.refuse_two_devices(names)
