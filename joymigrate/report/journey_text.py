@@ -59,7 +59,8 @@ def text(document: Mapping[str, Any], lang: str = "en", *, color: bool = False) 
 
 def what_it_is(document: Mapping[str, Any], lang: str) -> list[str]:
     """That a rehearsal is no measurement, where a program ran on a chip at all."""
-    ran = any(one["name"] == "rehearse" and one["seconds"] for one in document["journey"])
+    states = [one["status"] for one in document["journey"] if one["name"] == "rehearse"]
+    ran = bool(states) and states[0] not in ("pending", "skipped")
     return ["", *fold(say(document["grade"], lang), WIDTH)] if ran else [""]
 
 
