@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parents[1] / "tests" / "samples" / "environments"
 def main() -> int:
     """Print a line per miss, and a count per file; 1 with a miss."""
     chip, misses = chips.get("ascend"), 0
-    for name in ("known", "held", "later", "fresh", "newest", "further", "healthy"):
+    for name in ("known", "held", "later", "fresh", "newest", "further", "drawn", "healthy"):
         path = FOLDER / f"{name}.yaml"
         rows = read_yaml(path) if path.is_file() else []
         good = 0

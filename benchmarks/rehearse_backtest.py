@@ -159,7 +159,7 @@ def table(
     threads: list[dict[str, str]], said: Mapping[str, str], alarms: Mapping[str, str], fine: int
 ) -> Iterator[str]:
     """Shares first, then a row per thread."""
-    for origin in ("known", "collected", "fresh"):
+    for origin in ("known", "collected", "fresh", "drawn"):
         rows = [row for row in threads if row["origin"] == origin]
         count = sum(bool(said[row["program"]]) for row in rows)
         yield f"{origin}: warned {count} of {len(rows)} threads ({count / len(rows):.0%})"
