@@ -162,6 +162,10 @@ class NumberWatch:
     def report(self, row: Reported, operator: Operator) -> None:
         """What people reported of this call."""
         text = Text("{op}: {problem}", op=operator.name, problem=Text(row.problem))
+        if row.versions:
+            text = Text(
+                "{text}; reported of CANN {versions} alone", text=text, versions=row.versions
+            )
         self.record.trap(
             row.name, call_site(), row.action, text, grade="reported", source=row.source
         )

@@ -4,7 +4,7 @@ runs. The rows are `rules/<chip>/kernels/reported.yaml`; none was measured by us
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ class Reported:
     problem: str
     action: str
     source: str
+    versions: str = ""  # of CANN that it was reported of, where the rehearsed one is another
 
 
 class Reports:
@@ -43,8 +44,10 @@ class Reports:
         self.rows: dict[str, list[Reported]] = {}
         for operator, row in read_reports(rules_root() / settings.chip / FILE):
             here = not row.models or settings.soc.startswith(row.models)
-            if here and within(row.cann, settings.cann):
-                self.rows.setdefault(operator, []).append(row)
+            told = within(row.cann, settings.cann)
+            if here and (told or not settings.cann_fits):  # of other versions where none was asked
+                versions = "" if told else str(row.cann)
+                self.rows.setdefault(operator, []).append(replace(row, versions=versions))
 
     def of_call(self, operator: str, call: Call) -> Iterator[Reported]:
         """What was reported of a call; `operator` without its overload."""

@@ -72,7 +72,8 @@ def test_a_reported_call_is_named_and_its_neighbour_is_not(rehearse: Run) -> Non
 
 
 def reports(soc: str, cann: str) -> Reports:
-    return Reports(Settings(Path(), Path(), "2.13.0", cann=cann, soc=soc))
+    fits = "fits" if cann else ""
+    return Reports(Settings(Path(), Path(), "2.13.0", cann=cann, cann_fits=fits, soc=soc))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,6 @@ def reports(soc: str, cann: str) -> Reports:
         ("Ascend310P3", "9.1.0", True),
         ("Ascend310P3", "9.1.0-beta.1", True),
         ("Ascend310P3", "8.3.RC1", False),
-        ("Ascend310P3", "", False),
         ("Ascend910B3", "9.1.0", False),
     ],
 )
@@ -90,6 +90,15 @@ def test_a_row_holds_for_its_models_and_versions_alone(soc: str, cann: str, foun
     assert bool(list(reports(soc, cann).of_call("index_put_", call))) is found
     numbers = {"indices": Tensors([Tensor("int64", (8,))])}
     assert list(reports(soc, cann).of_call("index_put_", numbers)) == []
+
+
+def test_where_nobody_names_a_version_a_row_says_which_it_was_reported_of() -> None:
+    asked = Settings(Path(), Path(), "2.13.0", cann="9.0", soc="Ascend310B4")
+    (row,) = Reports(asked).of_call("where", {})
+    assert row.versions == "<9,>=8"
+    (row,) = reports("Ascend310B4", "8.5.0").of_call("where", {})
+    assert row.versions == ""
+    assert list(reports("Ascend310B4", "9.0").of_call("where", {})) == []
 
 
 def test_every_row_has_a_source_and_reads() -> None:
