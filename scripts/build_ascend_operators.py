@@ -16,7 +16,7 @@ import argparse
 import csv
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from joymigrate.profile.oplist import package
 from joymigrate.profile.oplist.build import build
 from joymigrate.profile.oplist.entries import Entries, Entry, Package, Release, read, read_csv
 from joymigrate.profile.oplist.package import Shipped
+from joymigrate.run.rehearse.constraints import read_arguments
 
 PLUGIN = "op_plugin/config/op_plugin_functions.yaml"
 DEPRECATED = "op_plugin/config/deprecated.yaml"
@@ -52,6 +53,7 @@ MAY_LACK = (
     *("bias", "weight", "gradInput", "gradWeight", "gradBias", "offset", "mask", "antiquantScale"),
     *("antiquantOffset", "quantScale", "quantOffset", "scale", "alpha", "workspace"),
 )
+PLAIN = re.compile(r"_|optional$|out$")  # what a document's name and a prototype's differ in
 REFUSES = ("×", "x", "不支持")  # what the documents say where an input has to be contiguous
 
 
@@ -284,9 +286,14 @@ def kernel_inputs(path: Path) -> Iterable[tuple[str, str, str, str]]:
 def kernel_parameters(path: Path) -> Iterable[tuple[str, str, str, str, str, str]]:
     """Every tensor of each kernel in the order of its arguments: name, dtypes, whether it may be
     left out, source. No dtypes where the document says them in another way (same as …)."""
+    prototypes = read_arguments(rules_root() / "ascend" / "kernels" / "arguments.csv")
     with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            name, text = row["param"], row["dtypes"]
+        rows = list(csv.DictReader(file))
+        places: dict[str, int] = {}
+        for row in rows:
+            place = places[row["aclnn"]] = places.get(row["aclnn"], -1) + 1
+            tensors = [name for name, kind in prototypes.get(row["aclnn"], ()) if kind in "TL"]
+            name, text = declared_name(row["param"], place, tensors), row["dtypes"]
             words = WRITTEN.findall(text)
             plain = words and all(word in DTYPES for word in words) and not SAME.search(text)
             dtypes = " ".join(dict.fromkeys(DTYPES[word] for word in words)) if plain else ""
@@ -294,6 +301,17 @@ def kernel_parameters(path: Path) -> Iterable[tuple[str, str, str, str, str, str
             written = "out" if "输入" not in row["io"] else "in"
             left_out = "yes" if optional else "no"
             yield row["aclnn"], name, written, dtypes, left_out, row["source"]
+
+
+def declared_name(name: str, place: int, tensors: Sequence[str]) -> str:
+    """A tensor's name in its kernel's prototype: the same, one that differs in a suffix, or that of
+    its place. The documents write some otherwise."""
+    plain = {PLAIN.sub("", one.lower()): one for one in tensors}
+    if not tensors or name in tensors:
+        return name
+    return plain.get(PLAIN.sub("", name.lower())) or (
+        tensors[place] if place < len(tensors) else name
+    )
 
 
 def dtypes_of(text: str) -> list[str]:

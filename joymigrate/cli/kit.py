@@ -92,10 +92,9 @@ def score_kit(
         for name in sorted({str(one["chip"]) for one in documents}):
             device = chips.get(name).device
             mine = [one for one in documents if one["chip"] == name]
-            away = [one for one in mine if score.is_elsewhere(one, device)]
-            for one in away:
-                talk([f"a score of {one['device']}, not of {device}: no calibration is made of it"])
-            mine = [one for one in mine if one not in away]
+            doubts = [score.find_doubt(one, device) for one in mine]
+            talk([f"no calibration is made of a score: {doubt}" for doubt in doubts if doubt])
+            mine = [one for one, doubt in zip(mine, doubts, strict=True) if not doubt]
             if not mine:
                 continue
             path = calibrate or calibration.place(name)
@@ -105,7 +104,10 @@ def score_kit(
             talk([f"{path}: rehearsals and the next kit read it"])
             if alone := score.count_alone(made):
                 talk([f"{alone} rows have one source: nobody else has verified them"])
-    grade = "rehearsed" if any(one["rehearsal"] for one in documents) else "measured"
+    doubtful = any(score.find_doubt(one, chips.get(one["chip"]).device) for one in documents)
+    grade = "stated" if doubtful else "measured"
+    if any(one["rehearsal"] for one in documents):
+        grade = "rehearsed"
     deviating = [row for row in rows if row["deviations"] and not row.get("because")]
     if format == "json":
         document = {
@@ -137,9 +139,9 @@ def merge_scores(
 
     documents = [score.check(read_json(path), str(path)) for path in scores]
     for path, one in zip(scores, documents, strict=True):
-        if score.is_elsewhere(one, chips.get(one["chip"]).device):
+        if doubt := score.find_doubt(one, chips.get(one["chip"]).device):
             raise JoyError(
-                f"made on {one.get('device')}: it says nothing of the chip", where=str(path),
+                f"{doubt}: it says nothing of the chip", where=str(path),
                 help="a score to share is made by python kit/run.py beside a chip",
             )  # fmt: skip
     if check:

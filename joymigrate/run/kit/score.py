@@ -23,6 +23,7 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d")
 BAD = ("refused", "fallback", "hung", "crashed", "wrong result")
 OUTCOMES = (*BAD, "accepted", "skipped")
 NEEDED = ("kit", "chip", "device_name", "versions", "date", "results", "rehearsal")
+IDENTITY = ("driver", "sdk", "cards")  # of `environment`: what a machine with a chip has
 ROW = ("id", "section", "op", "dtype", "layout", "outcome", "predicted")
 
 
@@ -88,9 +89,15 @@ def count_alone(known: Calibration) -> int:
     )
 
 
-def is_elsewhere(score: Mapping[str, Any], device: str) -> bool:
-    """Whether a kit ran on something else than its chip (a CPU, a GPU): it says nothing of it."""
-    return not score["rehearsal"] and score.get("device", device) != device
+def find_doubt(score: Mapping[str, Any], device: str) -> str:
+    """Why a score that no rehearsal made says nothing of a chip; empty where it does."""
+    machine = score.get("environment") or {}
+    if score["rehearsal"]:
+        return ""
+    if score.get("device", device) != device:
+        return f"made on {score['device']}, not on {device}"
+    lacking = [name for name in IDENTITY if not machine.get(name)]
+    return f"its machine names no {', '.join(lacking)}" if lacking else ""
 
 
 def leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:

@@ -44,6 +44,7 @@ def one_score(**more: Any) -> dict[str, Any]:
     return {
         "schema": score.SCHEMA, "kit": "1", "chip": "ascend", "rehearsal": False,
         "device_name": "Ascend910B3", "versions": {"torch_npu": "2.13.0"}, "date": "2026-11-25",
+        "environment": {"driver": "25.2.3", "sdk": "9.0.0", "cards": 8},
         "results": [{**row, **more}],
     }  # fmt: skip
 
@@ -66,6 +67,25 @@ def test_a_contributed_score_is_known_to_every_installation(
     rehearsed = {**dict(known.rows["gelu"]), "grade": "rehearsed", "deviations": []}
     calibration.save(Calibration("ascend", {"gelu": rehearsed}), tmp_path / "mine.json")
     assert calibration.load("ascend").rows["gelu"]["grade"] == "measured"
+
+
+@pytest.mark.parametrize("lacks", ["driver", "cards", None])
+def test_a_score_of_no_named_machine_measures_nothing(
+    lacks: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = one_score()
+    if lacks is None:
+        del made["environment"]
+    else:
+        made["environment"][lacks] = None
+    path, known = tmp_path / "a.json", tmp_path / "known.json"
+    path.write_text(json.dumps(made))
+    assert run(["kit", "score", str(path), "--calibration", str(known)]) == 0
+    said = capsys.readouterr()
+    assert "grade: stated" in said.out
+    assert "no calibration is made of a score: its machine names no" in said.err
+    assert not known.exists()
+    assert run(["kit", "merge", str(path), "--check"]) == 2
 
 
 @pytest.mark.parametrize(

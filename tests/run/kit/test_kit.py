@@ -236,7 +236,8 @@ def result(outcome: str, **more: Any) -> dict[str, Any]:
 def scored(*rows: dict[str, Any], rehearsal: bool = False, date: str = "2026-11-22") -> Any:
     return {
         "schema": "joymigrate.score/1", "kit": "1", "chip": "ascend", "rehearsal": rehearsal,
-        "device": "npu", "device_name": "Ascend910B3", "versions": {"torch_npu": "2.13.0"},
+        "device": "npu", "environment": {"driver": "25.2.3", "sdk": "9.0.0", "cards": 8},
+        "device_name": "Ascend910B3", "versions": {"torch_npu": "2.13.0"},
         "date": date, "deviations": 0, "results": list(rows),
     }  # fmt: skip
 
