@@ -112,7 +112,7 @@ def one_run(room: Path, own: Path, mode: str, name: str, fault: Any) -> dict[str
     source, base = PROGRAMS / f"whole_{program}.py", room / f"{mode}-{program}.jmb"
     if not base.exists():
         begun = own / base.name
-        record(source, begun, environment, there)
+        record(source, begun, environment, there, runs=2)
         if begun != base:
             begun.rename(base)
     target = own / "target.py"

@@ -18,7 +18,7 @@ from typing import Any
 from joymigrate.verify.bundle import Bundle, Rank
 from joymigrate.verify.bundle.write import MANIFEST, RankWriter, complete
 from joymigrate.verify.files_stage import observe_files
-from joymigrate.verify.free import compare_step
+from joymigrate.verify.free import compare_step, record_key, resolution
 from joymigrate.verify.judge import Judge, Key, Series
 from joymigrate.verify.module_stage import other_numbers
 from joymigrate.verify.printed_stage import observe_prints
@@ -34,21 +34,26 @@ ROLES = ("other", "table")  # of values that come from elsewhere; others follow 
 ANEW = 1e-3  # relative: a plain number that is another one, and not the same but for rounding
 
 
-def judge_of(rank: Rank, limits: JudgeLimits, outputs: Mapping[str, Any]) -> Judge:
-    """The judge of one process: its other runs, held against the first, are the null."""
+def judge_of(
+    rank: Rank, limits: JudgeLimits, outputs: Mapping[str, Any], coarser: float = 1.0
+) -> Judge:
+    """The judge of one process: its other runs, held against the first, are the null, for a target
+    that rounds so many times coarser."""
     runs = runs_of(rank)
     watch, lines = rank.json("watch.json"), rank.json("printed.json").get("lines", [])
     nulls = [
         observe_run(watch, run["watch"], {})
         | observe_prints(lines, run["printed"])
         | observe_files(outputs, run.get("outputs", {}))
-        | dict(null_records(run["tables"]))
+        | dict(null_records(rank, run["tables"]))
         for run in runs
         if watch and run["watch"]
     ]
     tests = sum(map(len, watch.get("series", {}).values())) + len(lines)
     tests += max((sum(map(len, run["tables"].values())) for run in runs), default=0)
-    return Judge(limits, nulls, max(tests, 1), usual_error(rank, runs))
+    types = {dtype for step in rank.steps for dtype in rank.table(step).dtype}
+    grain = max(map(resolution, types), default=0.0)
+    return Judge(limits, nulls, max(tests, 1), usual_error(rank, runs), coarser, grain)
 
 
 def usual_error(rank: Rank, runs: Sequence[Mapping[str, Any]]) -> float:
@@ -59,17 +64,20 @@ def usual_error(rank: Rank, runs: Sequence[Mapping[str, Any]]) -> float:
         kinds = rank.table(step).kind
         for errors in zip(*(run["tables"].get(str(step), ()) for run in runs), strict=False):
             found.append(max((error or 0.0 for error in errors), default=0.0))
-        found = [e for e, kind in zip(found, kinds, strict=False) if kind == "out"]
+        found = [e for e, kind in zip(found, kinds, strict=False) if kind == "out" and e]
         break  # later steps have drifted
     return min(statistics.median(found), 1.0) if found else 0.0
 
 
-def null_records(tables: Mapping[str, Sequence[float | None]]) -> Iterator[tuple[Key, Series]]:
+def null_records(
+    rank: Rank, tables: Mapping[str, Sequence[float | None]]
+) -> Iterator[tuple[Key, Series]]:
     """The records of the recorded steps."""
-    for step, errors in tables.items():
-        for row, error in enumerate(errors):
+    for step in map(int, tables):
+        types = rank.table(step).dtype
+        for row, error in enumerate(tables[str(step)]):
             if error is not None:
-                yield ("record", f"{step} {row}"), Series([(int(step), error)])
+                yield record_key(step, row), Series([(step, error)], floor=resolution(types[row]))
 
 
 def settings_of(settings: Settings, folder: Path, number: int) -> Settings:

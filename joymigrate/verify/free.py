@@ -1,12 +1,11 @@
-"""S5: free steps. Errors by sketches along the order of computing; they accumulate, so a place is
-only blamed where the error jumps, and only when nothing before explains it."""
+"""S5: a free step of both sides. Every record is held to the baseline's own other runs; the first
+that departs is the place, and its kind tells what was done otherwise. No torch."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,11 @@ from numpy.typing import NDArray
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Table
 from joymigrate.verify.display import Display
+from joymigrate.verify.judge import RESOLUTION, Decision, Judge, Key, Series
 from joymigrate.verify.model import Difference, Phase, Status
+from joymigrate.verify.tolerance import ROUNDED_LAST
 
-# What rounding alone leaves after some layers, and the least jump that is blamed.
-FLOOR = {"float64": 2.0**-40, "float32": 2.0**-21, "float16": 2.0**-9, "bfloat16": 2.0**-6}
-JUMP = 10.0
-LEAST = {"float64": 2.0**-30, "float32": 2.0**-18, "float16": 2.0**-6, "bfloat16": 2.0**-3}
-# A gradient is less well conditioned than what it is the gradient of.
-LOSS = {"float64": 1e-6, "float32": 2e-3, "float16": 5e-2, "bfloat16": 0.15}
-# A model's output in a later step, on the same inputs.
-MOVED = {"float64": 1e-6, "float32": 2e-4, "float16": 5e-2, "bfloat16": 0.15}
-# A gradient along the baseline's: elements, gradients, relative change, share of the error across.
-MANY, FEW, STRETCH, ALONG = 32, 5, 0.05, 0.3
-STRETCHED = "factor"  # a metric; rounding does not explain it
+CARRIED = 10.0  # times: a gradient that is so much farther off is the one that others follow
 CHANGED = "gradients inside of the model agree: it is reduced, clipped or added up otherwise"
 IN_TRAINING = "in training mode here, in evaluation mode in the baseline"
 IN_EVALUATION = "in evaluation mode here, in training mode in the baseline"
@@ -57,11 +48,12 @@ def compare_step(mine: Table, other: Table, names: Mapping[str, str]) -> Compare
     have = rows >= 0
     a, b = mine.sketch[have].astype(np.float64), other.sketch[rows[have]].astype(np.float64)
     same = np.all((a == b) | (np.isnan(a) & np.isnan(b)), axis=1)
+    sizes = measures(mine)[have]
     with np.errstate(all="ignore"):
-        found = np.linalg.norm(a - b, axis=1) / mine.sizes()[have]
+        found = np.linalg.norm(a - b, axis=1) / sizes
         # A sketch can cancel; the norm can't.
         ours, theirs = mine.stats[have, 3].astype(float), other.stats[rows[have], 3].astype(float)
-        norms = np.abs(ours - theirs) / np.where(ours > 0, ours, 1e-30)
+        norms = np.abs(ours - theirs) / sizes
         whole = ~(np.isnan(mine.stats[have, 0]) | np.isnan(other.stats[rows[have], 0]))
         whole |= np.isnan(found)
         found = np.where(whole, np.maximum(found, norms), found)
@@ -71,11 +63,20 @@ def compare_step(mine: Table, other: Table, names: Mapping[str, str]) -> Compare
     return Compared(mine, rows, errors, other)
 
 
-def coarser(a: str, b: str) -> str:
-    """The dtype with fewer digits of two."""
-    order = ("float64", "float32", "float16", "bfloat16")
-    known = [d for d in (a, b) if d in order]
-    return max(known, key=order.index) if known else "float32"
+def measures(table: Table) -> NDArray[np.float64]:
+    """What the errors of a step's records are relative to [N]: a record's norm, and what one of its
+    kind, type and name of state usually is, by its number of elements. A gradient that is zero but
+    for rounding tells nothing."""
+    sizes, width = table.sizes(), np.sqrt([max(math.prod(shape), 1) for shape in table.shape])
+    made = sizes.copy()
+    kinds = [
+        (kind, dtype, leaf.rpartition(".")[2] if kind == "state" else "")
+        for kind, dtype, leaf in zip(table.kind, table.dtype, table.leaf, strict=True)
+    ]
+    for kind in set(kinds):
+        at = np.array([one == kind for one in kinds])
+        made[at] += np.median(sizes[at] / width[at]) * width[at]
+    return made
 
 
 def find_narrowed(found: Compared) -> Iterator[str]:
@@ -88,37 +89,67 @@ def find_narrowed(found: Compared) -> Iterator[str]:
                 yield dtype
 
 
-class Walk:
-    """Looks along one step for the first place whose error is its own."""
+def record_key(step: int, row: int) -> Key:
+    """The judge's name of one record of a step."""
+    return "record", f"{step} {row}"
+
+
+def resolution(dtype: str) -> float:
+    """The relative error, in the norm, below which a record of a type has none."""
+    return ROUNDED_LAST.get(dtype, RESOLUTION)
+
+
+class FreeStep:
+    """One step of both sides, and which of its records depart."""
 
     def __init__(
-        self, found: Compared, view: Display, step: int, models: Mapping[str, Any]
+        self,
+        found: Compared,
+        view: Display,
+        step: int,
+        models: Mapping[str, Any],
+        judge: Judge,
     ) -> None:
-        self.found = found
-        self.view = view
-        self.step = step
-        self.models = models
-        types = [
-            coarser(found.table.dtype[row], found.other.dtype[there])
-            for row, there in enumerate(found.rows)
-            if there >= 0 and found.table.dtype[row].startswith(("float", "bfloat"))
+        self.found, self.view, self.step, self.models = found, view, step, models
+        usual = self.usual_nulls(judge)
+        self.decided: list[Decision | None] = [
+            None
+            if np.isnan(error)
+            else judge.decide(
+                record_key(step, row),
+                Series([(step, float(error))], floor=max(usual[kind], resolution(dtype))),
+            )
+            for row, (error, kind, dtype) in enumerate(
+                zip(found.errors, found.table.kind, found.table.dtype, strict=True)
+            )
         ]
-        # Between bfloat16 layers a float32 norm is no better than what it is fed.
-        self.dtype = next((t for t in ("bfloat16", "float16") if t in types), "float32")
 
-    def difference(
-        self, row: int, phase: Phase, op: str, limit: float, reason: str | None = None
-    ) -> Difference:
-        """A jump at one record."""
-        table = self.found.table
+    def usual_nulls(self, judge: Judge) -> dict[str, float]:
+        """What the records of each kind are usually off by in the baseline's own runs: one that
+        happened to move less in them will not do so in every clean run."""
+        nulls: dict[str, list[float]] = {kind: [] for kind in self.found.table.kind}
+        for row, kind in enumerate(self.found.table.kind):
+            key = record_key(self.step, row)
+            errors = [null[key].points[0][1] for null in judge.nulls if key in null]
+            nulls[kind] += [max(errors)] if errors else []
+        return {k: float(np.median(e or [0.0])) for k, e in nulls.items()}
+
+    def departs(self, row: int) -> bool:
+        """Whether a record is farther off than the baseline's own runs are."""
+        decided = self.decided[row]
+        return decided is not None and decided.at is not None
+
+    def difference(self, row: int, phase: Phase, op: Any, reason: Any = None) -> Difference:
+        """The failure that one record shows."""
+        table, decided = self.found.table, self.decided[row]
         return Difference(
             module=self.view(table.module[row]),
             call=table.call[row],
             phase=phase.value,
             op=op,
             metric="relative_l2",
-            value=float(self.found.errors[row]),
-            limit=limit,
+            value=None if decided is None else decided.value,
+            limit=None if decided is None else decided.limit,
             status=Status.FAIL,
             stage="S5",
             step=self.step,
@@ -126,213 +157,94 @@ class Walk:
             order=row,
         )
 
-    def forward(self) -> Difference | None:
-        """The first module whose output is much worse than what it was fed."""
-        table, errors = self.found.table, self.found.errors
-        fed: dict[tuple[str, int], float] = {}
-        unknown: set[tuple[str, int]] = set()
-        for row in range(len(table)):
-            error, key = errors[row], (table.module[row], table.call[row])
-            if table.kind[row] == "in" and self.found.rows[row] < 0 and not key[0].endswith(":"):
-                unknown.add(key)  # a part of a tensor-parallel input: its parent is asked instead
-            if np.isnan(error):
-                continue
-            if table.kind[row] == "in":
-                fed[key] = max(fed.get(key, 0.0), error)
-            if table.kind[row] != "out" or key in unknown:
-                continue
-            least = LEAST[self.dtype]
-            limit = max(least, JUMP * max(fed.get(key, 0.0), FLOOR[self.dtype]))
-            if error > limit:
-                return self.difference(
-                    row, Phase.FORWARD, f"output {table.leaf[row]}".rstrip(), limit
-                )
-        return None
-
     def mode(
-        self, ours: Mapping[str, list[int]], theirs: Mapping[str, list[int]], before: float
+        self, ours: Mapping[str, list[int]], theirs: Mapping[str, list[int]]
     ) -> Difference | None:
-        """A model whose output differs, and that is in training mode on one side only. Where
-        modules draw random numbers this is all that a free run can tell of their results.
-        `before`: the largest error of parameters after the step before."""
-        table, errors = self.found.table, self.found.errors
-        limit = max(MOVED[self.dtype], JUMP * before)
+        """A model whose output departs, and that is in training mode on one side only. Where
+        modules draw random numbers this is all that a free run can tell of their results."""
+        table = self.found.table
         for place, flags in sorted(ours.items(), key=lambda item: item[0].count(".")):
             other = theirs.get(self.models.get(place, place), flags)
             if other == flags or len(other) != len(flags):
                 continue
             root = f"{place.partition(':')[0]}:"
             for row in range(len(table)):
-                same = (table.module[row], table.kind[row]) == (root, "out")
-                if same and errors[row] > limit:
+                if (table.module[row], table.kind[row]) == (root, "out") and self.departs(row):
                     on = next(b for a, b in zip(flags, other, strict=True) if a != b)
                     reason = IN_TRAINING if on else IN_EVALUATION
-                    made = self.difference(row, Phase.FORWARD, "mode", limit, reason)
-                    return replace_module(made, self.view(place))
+                    made = self.difference(row, Phase.FORWARD, "mode", reason)
+                    return replace(made, module=self.view(place))
         return None
 
-    def loss(self) -> Difference | None:
-        """Gradients that come back to the model while its outputs agree: the loss is another."""
-        table, errors = self.found.table, self.found.errors
-        outputs: dict[tuple[str, int, str], float] = {}
+    def first(self, random: Collection[str], judged: bool) -> Difference | None:
+        """The first record that departs by what was done to it, not by what it was made of. Models
+        in `random` draw numbers of their own device; `judged`: the updates were, by themselves."""
+        table, given = self.found.table, self.find_given()
         for row in range(len(table)):
-            place = (table.module[row], table.call[row], table.leaf[row])
-            if table.module[row].endswith(":") and not np.isnan(errors[row]):
-                if table.kind[row] == "out":
-                    outputs[place] = errors[row]
-                if table.kind[row] == "gout" and place in outputs:
-                    limit = max(LOSS[self.dtype], JUMP * outputs[place])
-                    if errors[row] > limit:
-                        reason = (
-                            self.scaled(row) or "the outputs agree, what the loss sends back not"
-                        )
-                        return self.difference(row, Phase.BACKWARD, "loss", limit, reason)
+            module, kind, leaf = table.module[row], table.kind[row], table.leaf[row]
+            if kind == "grad" and self.found.rows[row] < 0 and self.known(row):
+                words = Text("gradient of {leaf}", leaf=leaf)
+                reason = "the target has no gradient here"
+                return self.difference(row, Phase.BACKWARD, words, reason)
+            if not self.departs(row):
+                continue
+            if kind == "in" and module.endswith(":"):
+                return None  # what models are given is judged for itself
+            if kind == "out" and module.partition(":")[0] in random:
+                return None
+            if kind == "out" and (module, table.call[row]) not in given:
+                return self.difference(row, Phase.FORWARD, f"output {leaf}".rstrip())
+            if kind == "gout":
+                return self.backward(row)
+            if kind == "grad":
+                return self.gradient(row)
+            if kind in ("param", "state"):
+                if not judged:
+                    return self.updated(row)
+                continue  # a sign that rounding flips moves a weight by a whole step
+            if kind == "buffer":
+                words = Text("buffer {leaf}", leaf=leaf)
+                return self.difference(row, Phase.STATE, words, "this is updated otherwise")
         return None
 
-    def typical(self, kind: str) -> float | None:
-        """The median error of one kind of records; None without any."""
-        found = [e for k, e in zip(self.found.table.kind, self.found.errors, strict=True)
-                 if k == kind and not np.isnan(e)]  # fmt: skip
-        return float(np.median(found)) if found else None
+    def find_given(self) -> set[tuple[str, int]]:
+        """Calls of modules (place, number) that were given something that departs, or a part of a
+        tensor-parallel input: what makes it, or the module around them, is asked instead."""
+        table, rows = self.found.table, self.found.rows
+        return {
+            (table.module[row], table.call[row])
+            for row in range(len(table))
+            if table.kind[row] == "in"
+            and (self.departs(row) or (rows[row] < 0 and not table.module[row].endswith(":")))
+        }
 
-    def backward(self) -> Difference | None:
-        """The first gradient that is much worse than those before it."""
-        table, errors = self.found.table, self.found.errors
-        before = max(FLOOR[self.dtype], self.worst("out"))
-        for row in range(len(table)):
-            if table.kind[row] != "gout" or np.isnan(errors[row]):
-                continue
-            limit = max(LOSS[self.dtype], JUMP * before)
-            if errors[row] > limit:
-                made = self.difference(row, Phase.BACKWARD, "gradient", limit)
-                return replace_module(made, self.view(self.consumer(row)))
-            before = max(before, errors[row])
-        return None
+    def backward(self, row: int) -> Difference:
+        """A gradient inside of a model, or one that comes back to it while its outputs agree: then
+        the loss is another."""
+        if self.found.table.module[row].endswith(":"):
+            reason = self.scaled(row) or "the outputs agree, what the loss sends back not"
+            return self.difference(row, Phase.BACKWARD, "loss", reason)
+        made = self.difference(row, Phase.BACKWARD, "gradient")
+        return replace(made, module=self.view(self.consumer(row)))
 
-    def updates(self) -> Difference | None:
-        """Gradients as the optimiser gets them, where those inside of the model agree."""
+    def gradient(self, first: int) -> Difference:
+        """A gradient as the optimiser gets it, where those inside of the model agree. What is
+        clipped by the norm of all of them carries one wrong gradient to the others."""
         table, errors = self.found.table, self.found.errors
-        limit = max(LOSS[self.dtype], JUMP * self.worst("gout"))
-        usual = self.usual_gradient()
-        wrong: list[int] = []
-        for row in range(len(table)):
-            if table.kind[row] != "grad":
-                continue
-            leaf = table.leaf[row]
-            if self.found.rows[row] < 0:
-                if self.known(row):
-                    reason = "the target has no gradient here"
-                    made = self.difference(
-                        row, Phase.BACKWARD, Text("gradient of {leaf}", leaf=leaf), 0.0, reason
-                    )
-                    return made
-                continue
-            # A gradient that is zero but for rounding (a bias before a batch norm) tells nothing.
-            size = float(table.stats[row, 3]) / max(elements(table.shape[row]), 1) ** 0.5
-            if errors[row] * size > limit * max(size, 0.01 * usual):
-                wrong.append(row)
-        if not wrong:
-            return self.stretched() if self.step == 0 else None
-        # What is clipped by the norm of all of them carries one wrong gradient to the others.
+        wrong = [r for r in range(len(table)) if table.kind[r] == "grad" and self.departs(r)]
         row = max(wrong, key=lambda row: errors[row])
-        row = wrong[0] if errors[row] < JUMP * errors[wrong[0]] else row
+        row = first if errors[row] < CARRIED * errors[first] else row
         words = Text("gradient of {leaf}", leaf=table.leaf[row])
-        return self.difference(row, Phase.BACKWARD, words, limit, self.scaled(row) or CHANGED)
+        return self.difference(row, Phase.BACKWARD, words, self.scaled(row) or CHANGED)
 
-    def stretched(self) -> Difference | None:
-        """A gradient in the first step that is the baseline's times a number, where most are not:
-        rounding does not point along a gradient, however large it is."""
-        table, factors = self.found.table, {}
-        for row, there in enumerate(self.found.rows):
-            own = table.kind[row] == "grad" and there >= 0 and not table.leaf[row].startswith("?")
-            if own and elements(table.shape[row]) >= MANY:
-                mine = table.sketch[row].astype(float)
-                theirs = self.found.other.sketch[there].astype(float)
-                factor = float(mine @ theirs) / max(float(mine @ mine), 1e-30)
-                left = np.linalg.norm(theirs - factor * mine)
-                factors[row] = (abs(factor - 1), left < ALONG * np.linalg.norm(theirs - mine))
-        if len(factors) < FEW:
-            return None
-        limit = max(STRETCH, 3 * float(np.median([size for size, _ in factors.values()])))
-        for row, (size, along) in factors.items():
-            if along and size > limit:
-                words = Text("gradient of {leaf}", leaf=table.leaf[row])
-                reason = self.scaled(row) or CHANGED
-                made = self.difference(row, Phase.BACKWARD, words, limit, reason)
-                return dataclasses.replace(made, metric=STRETCHED)
-        return None
-
-    def buffers(self) -> Difference | None:
-        """A buffer that differs by more than what its model computes, as a step ends."""
-        table, errors = self.found.table, self.found.errors
-        limit = max(MOVED[self.dtype], JUMP * self.worst("out"))
-        for row in range(len(table)):
-            if table.kind[row] == "buffer" and errors[row] > limit:
-                words = Text("buffer {leaf}", leaf=table.leaf[row])
-                reason = "this is updated otherwise"
-                return self.difference(row, Phase.STATE, words, limit, reason)
-        return None
-
-    def parameters(self) -> Difference | None:
-        """Parameters after an update whose gradients agreed: for optimisers that are not torch's.
-
-        A wrong rule moves most of them; a single one may only have a gradient that is zero but for
-        rounding, which Adam's kind blows up. Where a program has dropped its gradients by the end
-        of the step, those that its modules' outputs got are held against each other.
-        """
-        table, errors = self.found.table, self.found.errors
-        limit = max(2e-5 if self.dtype == "float32" else 2e-2, JUMP * self.worst("out"))
-        known, wrong = 0, []
-        for row in range(len(table)):
-            if table.kind[row] != "param":
-                continue
-            gradient = table.place((table.module[row], 0, "grad", table.leaf[row]))
-            if gradient is None and "grad" in table.kind:
-                continue
-            known_by = errors[gradient] if gradient is not None else self.worst("gout")
-            if not known_by <= LOSS[self.dtype]:
-                continue
-            known += 1
-            if errors[row] > limit:
-                wrong.append(row)
-        if not wrong or 2 * len(wrong) < known:
-            return None
-        name = f"param {table.leaf[wrong[0]]}"
+    def updated(self, row: int) -> Difference:
+        """A weight, or what an optimiser keeps beside it, whose gradient agrees."""
+        table = self.found.table
+        name = f"{table.kind[row]} {table.leaf[row]}"
         if "grad" in self.found.other.kind and "grad" not in table.kind:
             reason = "the target keeps its gradients, which the baseline clears"
-            return self.difference(wrong[0], Phase.BACKWARD, name, limit, reason)
-        return self.difference(wrong[0], Phase.OPTIMISER, name, limit)
-
-    def moved(self, random: Collection[str], before: float) -> Difference | None:
-        """A model that agreed in the step before, and on the same inputs no longer does: its
-        weights were changed otherwise in between. `before`: the largest error of that step's
-        parameters; models in `random` draw numbers of their own device."""
-        table, errors = self.found.table, self.found.errors
-        limit = max(MOVED[self.dtype], 100 * before)
-        fed: dict[tuple[str, int], float] = {}
-        for row in range(len(table)):
-            module, key = table.module[row], (table.module[row], table.call[row])
-            if not module.endswith(":") or module[:-1] in random or np.isnan(errors[row]):
-                continue
-            if table.kind[row] == "in":
-                fed[key] = max(fed.get(key, 0.0), errors[row])
-            if table.kind[row] == "out" and fed.get(key) == 0.0 and errors[row] > limit:
-                reason = "it agreed in the step before: its weights were changed otherwise since"
-                return self.difference(row, Phase.OPTIMISER, "weights", limit, reason)
-        return None
-
-    def usual_gradient(self) -> float:
-        """The largest root mean square of a parameter's gradient."""
-        table = self.found.table
-        at = [row for row in range(len(table)) if table.kind[row] == "grad"]
-        sizes = [table.stats[r, 3] / max(elements(table.shape[r]), 1) ** 0.5 for r in at]
-        return float(max(sizes, default=0.0))
-
-    def worst(self, kind: str) -> float:
-        """The largest error of a kind."""
-        at = [e for e, k in zip(self.found.errors, self.found.table.kind, strict=True) if k == kind]
-        known = [e for e in at if np.isfinite(e)]
-        return float(max(known, default=0.0))
+            return self.difference(row, Phase.BACKWARD, name, reason)
+        return self.difference(row, Phase.OPTIMISER, name)
 
     def known(self, row: int) -> bool:
         """Whether the target has gradients at all, and this parameter."""
@@ -377,18 +289,6 @@ class Walk:
                 return deeper[-1] if deeper else found
         parent = found.rpartition(".")[0]
         return parent or f"{found.partition(':')[0]}:"
-
-
-def elements(shape: tuple[int, ...]) -> int:
-    """How many numbers a tensor of this shape has."""
-    return math.prod(shape)
-
-
-def replace_module(difference: Difference, module: str) -> Difference:
-    """The difference under another module's name."""
-    import dataclasses
-
-    return dataclasses.replace(difference, module=module)
 
 
 def depth(found: Compared, view: Display, step: int) -> Iterator[dict[str, Any]]:

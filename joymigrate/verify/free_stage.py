@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-
-import numpy as np
+from typing import Any
 
 from joymigrate.language import Text
-from joymigrate.verify import (
-    free,
-    rest_model,
-)
+from joymigrate.verify import free
 from joymigrate.verify.bundle import Bundle, Rank
 from joymigrate.verify.cause import of_operator
 from joymigrate.verify.display import Display
@@ -22,23 +18,21 @@ from joymigrate.verify.folding import (
     under_setting,
 )
 from joymigrate.verify.identity import TIE, is_too_far
+from joymigrate.verify.judge import Judge
 from joymigrate.verify.merge import merge_ranks
 from joymigrate.verify.model import (
     Cause,
     Difference,
     Outcome,
+    Phase,
     Status,
 )
 from joymigrate.verify.module_stage import UNLIKE, ModuleStage
 from joymigrate.verify.optimiser_stage import OWN_UPDATE, optimisers
 from joymigrate.verify.pairing import Pairing
-from joymigrate.verify.rest_model import Rest
 from joymigrate.verify.update_cause import cause_of_update
-from joymigrate.verify.watch_ranks import drawing
-
-# A gradient at a model's output in the very first step, of equal weights and data: an error above
-# this is no rounding. Our own choice, tried on few clean runs (benchmarks/verify_whole.py).
-FIRST = {"float64": 1e-6, "float32": 0.02, "float16": rest_model.FREE, "bfloat16": rest_model.FREE}
+from joymigrate.verify.watch_ranks import drawing, draws_alike
+from joymigrate.verify.watch_stage import ALONE
 
 
 def steps(
@@ -47,7 +41,7 @@ def steps(
     pairing: Pairing,
     replayed: ModuleStage,
     found: Findings,
-    rest: Rest,
+    limits: Judge,
 ) -> None:
     """S5: optimisers apart from noise, then free steps where nothing before explains them."""
     ours, theirs = baseline.ranks[0], target.ranks[0]
@@ -67,40 +61,27 @@ def steps(
     if setting is not None:
         under_setting(setting, found)
     narrowed: Counter[str] = Counter()
-    walked = not any(row.status.failed for row in rows) and explained is None
-    reason, settled = None, 0.0
+    walked = explained is None and not any(row.status.failed for row in rows)
+    walked = walked and bool(limits.nulls)
+    alike = draws_alike(ours, theirs)
+    random = set() if alike else drawing(theirs)
+    judged = any(row.metric in ("update", OWN_UPDATE) and row.status.compared for row in rows)
+    reason = None
     for step in ours.steps:
         if step not in theirs.steps:
             continue
         table, other = merge_ranks(baseline.ranks, step), merge_ranks(target.ranks, step)
         compared = free.compare_step(table, other, pairing.names)
-        walk = free.Walk(compared, view, step, pairing.names)
+        one = free.FreeStep(compared, view, step, pairing.names, limits)
         found.depth += free.depth(compared, view, step)
         narrowed.update(free.find_narrowed(compared))
         culprit = None
-        probed = any(row.metric == "update" and row.status.compared for row in rows)
-        if walked and explained is None:
+        if walked and explained is None and reason is None:
             a, b = (rank.facts(step).get("training", {}) for rank in (ours, theirs))
-            culprit = walk.mode(a, b, settled)
-        if culprit is not None:
-            pass
-        elif walked and step == ours.steps[0]:
-            culprit, reason = first_of(walk, replayed, probed)
-        elif walked and reason is None and explained is None:
-            culprit = later(walk, probed, drawing(theirs), settled)
-        if culprit is None and walked and explained is None:
-            culprit = walk.buffers()
-        if culprit is not None and not certain(culprit):
-            # Every part agrees on the baseline's values: what the free run shows is rounding. One
-            # gradient whose terms cancel may be nothing else.
-            single = str(culprit.op).startswith("gradient of") and culprit.phase == "backward"
-            first = step == ours.steps[0] and step == 0
-            most = FIRST[walk.dtype] if first else rest_model.FREE
-            single = single and not (first and (culprit.value or 0.0) > most)
-            if rest.explains(walk.typical("grad") if single else culprit.value, most):
-                culprit = None
-        settled = max(walk.worst("param"), 2.0**-20)
-        rows += free_rows(compared, walk, step, culprit, explained)
+            culprit = one.mode(a, b) or one.first(random, judged)
+        if culprit is not None and culprit.phase == "forward" and culprit.op != "mode":
+            culprit, reason = tell_forward(culprit, replayed, alike, found)
+        rows += free_rows(compared, one, step, culprit, explained)
         if culprit is not None:
             rows.append(culprit)
             explained = culprit.module
@@ -158,28 +139,22 @@ def missing(baseline: Bundle, target: Bundle) -> str | None:
     return Text("{counted} ({why})", counted=counted, why=stop["why"]) if stop else counted
 
 
-def certain(culprit: Difference) -> bool:
-    """Whether rounding can't be what a free run blames."""
-    return culprit.op == "mode" or culprit.phase == "state" or culprit.metric == free.STRETCHED
-
-
-def first_of(
-    walk: free.Walk, replayed: ModuleStage, probed: bool
-) -> tuple[Difference | None, str | None]:
-    """The first place that the free run blames, and words for what it can't tell."""
-    forward = walk.forward()
-    unlike = replayed.unlike.module if replayed.unlike is not None else None
-    if forward is not None and forward.module == unlike:
-        return replace(forward, reason=UNLIKE), None
-    if forward is not None and replayed.passes:
-        return walk.stretched() if walk.step == 0 else None, why_apart(forward, replayed)
-    if forward is not None and "drop" in forward.module.lower():
-        return None, "random numbers differ; without teacher forcing nothing after them compares"
-    if forward is not None:
-        return forward, None
-    backward = None if replayed.passes else walk.backward()
-    moved = None if probed else walk.parameters
-    return walk.loss() or backward or walk.updates() or (moved() if moved else None), None
+def tell_forward(
+    departs: Difference, replayed: ModuleStage, alike: bool, found: Findings
+) -> tuple[Difference | None, Any]:
+    """A module whose output departs in a free step: the failure, or words why it is none. A module
+    that agrees on the baseline's inputs is a doubt, if it draws nothing at random."""
+    if replayed.unlike is not None and departs.module == replayed.unlike.module:
+        return replace(departs, reason=UNLIKE), None
+    if not replayed.passes and not alike:
+        text = "without teacher forcing it can't be told whether {module} draws other numbers"
+        return None, Text(text, module=departs.module)
+    if not replayed.passes:
+        return departs, None
+    reason = why_apart(departs, replayed)
+    if departs.module not in replayed.drawn:
+        found.doubts.append(replace(departs, status=Status.WARN, reason=reason))
+    return None, reason
 
 
 def why_apart(forward: Difference, replayed: ModuleStage) -> Text:
@@ -197,52 +172,41 @@ def why_apart(forward: Difference, replayed: ModuleStage) -> Text:
     return Text(text, **fields)
 
 
-def later(walk: free.Walk, probed: bool, random: set[str], settled: float) -> Difference | None:
-    """The first place of a later step, when all before it agree: gradients that were not cleared,
-    a rule that shows from its second step on, weights that something else has changed."""
-    return (
-        walk.moved(random, settled)
-        or walk.loss()
-        or walk.updates()
-        or (None if probed else walk.parameters())
-    )
-
-
 def free_rows(
     found: free.Compared,
-    walk: free.Walk,
+    one: free.FreeStep,
     step: int,
     culprit: Difference | None,
     explained: str | None,
 ) -> list[Difference]:
-    """Each record of a step with its error: IDENTICAL, PASS, or WARN where it has grown."""
-    table, least = found.table, free.LEAST[walk.dtype]
-    made = []
-    for row in range(len(table)):
+    """Each record of a step with its error: IDENTICAL, PASS, WARN where it is farther off than the
+    baseline's own runs, UNCOMPARED where nobody knows how far those are."""
+    table, made = found.table, []
+    because = culprit.module if culprit is not None else explained
+    for row, decided in enumerate(one.decided):
         if culprit is not None and row == culprit.order:
             continue
-        error = found.errors[row]
-        phase = free.PHASES.get(table.kind[row])
-        if np.isnan(error):
-            status, value = Status.UNCOMPARED, None
-        else:
-            value = float(error)
-            status = (
-                Status.IDENTICAL if value == 0 else Status.PASS if value <= least else Status.WARN
-            )
-        because = culprit.module if culprit is not None else explained
+        status, reason = Status.UNCOMPARED, None
+        if decided is not None and not decided.value:
+            status = Status.IDENTICAL
+        elif decided is not None and decided.limit is None:
+            reason = ALONE
+        elif decided is not None:
+            status = Status.WARN if one.departs(row) else Status.PASS
+        phase = free.PHASES.get(table.kind[row], Phase.FORWARD)
         made.append(
             Difference(
-                module=walk.view(table.module[row]),
+                module=one.view(table.module[row]),
                 call=table.call[row],
-                phase=phase.value if phase else "forward",
+                phase=phase.value,
                 op=f"{table.kind[row]} {table.leaf[row]}".rstrip(),
                 metric="relative_l2",
-                value=value,
-                limit=least,
+                value=None if decided is None else decided.value,
+                limit=None if decided is None else decided.limit,
                 status=status,
                 stage="S5",
                 step=step,
+                reason=reason,
                 consequence_of=because if status is Status.WARN else None,
                 order=row,
             )

@@ -16,6 +16,7 @@ from joymigrate.stats import t_quantile
 from joymigrate.verify.tolerance_file import JudgeLimits
 
 Key = tuple[str, str]  # kind and name
+RESOLUTION = 2.0**-23  # of float32, in which the sizes of what is seen are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Series:
 
     points: Sequence[tuple[int, float]]
     exact: bool = False
-    floor: float = 2.0**-23
+    floor: float = RESOLUTION
 
     def first_unequal(self) -> float:
         """Where an exact series differs first; infinite for nowhere."""
@@ -52,6 +53,8 @@ class Judge:
     nulls: Sequence[Mapping[Key, Series]] = ()
     tests: int = 1
     floor: float = 0.0  # what the models' outputs are usually off by: no number is better
+    coarser: float = 1.0  # how many times coarser than in the nulls the target rounds
+    grain: float = 0.0  # the rounding of the program's coarsest type, which comes or does not
     known: list[float] = field(default_factory=list)  # the factor, once it is asked for
 
     def decide(self, key: Key, series: Series) -> Decision:
@@ -65,7 +68,7 @@ class Judge:
         worst = max((error for _, error in series.points), default=None)
         if len(others) < max(len(self.nulls), 1):
             return Decision(None, worst, None, -math.inf if worst else math.inf)
-        factor, null, limit = self.factor(), max(series.floor, self.floor), 0.0
+        factor, null, limit = self.factor(), max(series.floor, self.floor, self.grain), 0.0
         known, next_one = sorted(point for one in others for point in one.points), 0
         for at, error in sorted(series.points):
             while next_one < len(known) and known[next_one][0] <= at:
@@ -77,7 +80,8 @@ class Judge:
 
     def factor(self) -> float:
         """How many times its null a clean error may be: by how far the baseline's own runs are
-        apart from one another, in all that is seen of them."""
+        apart from one another, in all that is seen of them, and by how coarsely the target
+        rounds."""
         if not self.known:
             squares, limits = list(self.squares()), self.limits
             weight, spread = limits.weight or 1.0, limits.spread or 1.0
@@ -85,7 +89,7 @@ class Judge:
             variance = (sum(squares) + weight * spread**2) / freedom
             quantile = t_quantile(1 - (limits.alpha or 1e-3) / max(self.tests, 1), freedom)
             room = math.sqrt(variance * (1 + 1 / max(len(self.nulls), 1)))
-            self.known = [math.exp(min(room * quantile, 100.0))]
+            self.known = [math.exp(min(room * quantile, 100.0)) * self.coarser]
         return self.known[0]
 
     def squares(self) -> Iterable[float]:
@@ -93,14 +97,16 @@ class Judge:
         for first, second in zip(self.nulls, self.nulls[1:], strict=False):
             for key, one in first.items():
                 if key in second and not one.exact:
-                    found = list(ratios(one, second[key]))
+                    found = list(ratios(one, second[key], self.grain))
                     if found:
                         yield sum(value**2 for value in found) / len(found) / 2
 
 
-def ratios(one: Series, two: Series) -> Iterable[float]:
-    """Logarithms of what two null series are apart by, where either is above the floor."""
+def ratios(one: Series, two: Series, grain: float) -> Iterable[float]:
+    """Logarithms of what two null series are apart by, where either is above the floor, which is
+    no finer than the `grain` of the program's numbers."""
     a, b = (list(accumulate((e for _, e in s.points), max)) for s in (one, two))
+    floor = max(one.floor, grain)
     for mine, other in zip(a, b, strict=False):
-        if max(mine, other) > one.floor and math.isfinite(max(mine, other)):
-            yield math.log(max(mine, one.floor) / max(other, one.floor))
+        if max(mine, other) > floor and math.isfinite(max(mine, other)):
+            yield math.log(max(mine, floor) / max(other, floor))

@@ -85,6 +85,7 @@ def judge(
     coverage: Coverage,
     exit_code: int,
     rest: Rest,
+    tolerance: Tolerance,
 ) -> Verdict:
     """Put the stages together."""
     failed = [row for row in found.rows if row.status.failed]
@@ -129,17 +130,9 @@ def judge(
             limit=f"{coverage.limit:.0%}",
             names=", ".join(coverage.uncompared[:5]),
         )
-    elif not replayed.passes and any(untold(row) for row in found.rows) and not rest.explains(None):
-        outcome, reason = (
-            Outcome.INCONCLUSIVE,
-            (
-                "errors have grown over the free steps; without teacher forcing (tensors in the "
-                "baseline, and verify replay) it can't be told whether by rounding alone"
-            ),
-        )
     a, b = (losses(bundle).get(0, {}) for bundle in (baseline, target))
     if outcome is Outcome.PASS and not runs_of(baseline.ranks[0]):  # S5W has judged them by those
-        reason = losses_apart(a, b, target)
+        reason = losses_apart(a, b, target, tolerance)
         outcome = Outcome.INCONCLUSIVE if reason is not None else outcome
     named = first if first is not None else doubt if outcome is not Outcome.PASS else None
     curve_points = [{"step": s, "loss": [a[s], b[s]]} for s in sorted(a.keys() & b.keys())]
@@ -159,29 +152,24 @@ def judge(
     )
 
 
-def losses_apart(ours: Mapping[int, float], theirs: Mapping[int, float], target: Bundle) -> Any:
-    """Words for losses of recorded steps that are farther apart than rounding makes them, where no
+def losses_apart(
+    ours: Mapping[int, float], theirs: Mapping[int, float], target: Bundle, tolerance: Tolerance
+) -> Any:
+    """Words for losses of recorded steps that are farther apart than a curve's may be, where no
     part of the step differs and no program that chooses or draws for itself explains it."""
     rank = target.ranks[0]
     watched = rank.json("watch.json")
     if drawing(rank) or watched.get("chooses") or watched.get("takes"):
         return None
-    types = {kind for step in rank.steps for kind in rank.table(step).dtype}
-    narrow = next((kind for kind in ("bfloat16", "float16") if kind in types), "float32")
     scale = max((abs(value) for value in ours.values()), default=0.0)
     for step in sorted(ours.keys() & theirs.keys()):
         error = abs(ours[step] - theirs[step]) / (scale or 1.0)
-        if error > free.LOSS[narrow]:
+        if error > tolerance.limit("S6", "mean_relative_warn"):
             text = (
                 "the loss of step {step} is {error} from the baseline's, and no place explains it"
             )
             return Text(text, step=step, error=f"{error:.1%}")
     return None
-
-
-def untold(row: Difference) -> bool:
-    """An error of a free step that is too large to be called equal."""
-    return row.stage == "S5" and row.status is Status.WARN and row.phase == "forward"
 
 
 def divergence(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from joymigrate.verify.cause import NUMERICS, is_rounding, of_operator, suspect
 from joymigrate.verify.cut import Cut
 from joymigrate.verify.display import Display
 from joymigrate.verify.model import Cause, Difference, Phase, Status
-from joymigrate.verify.tolerance import Tolerance
+from joymigrate.verify.tolerance import EPSILON, Tolerance
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -50,7 +51,13 @@ class ModuleStage:
     drawn: dict[str, list[str]] = field(default_factory=dict)  # module → what it draws at random
     uncopied: list[str] = field(default_factory=list)  # the same in the baseline
     unlike: Difference | None = None  # the first module whose copy does not do what it does
+    rounding: list[float] = field(default_factory=list)  # errors by the baseline's, of all cuts
     passes: int = 0
+
+    def coarser(self) -> float:
+        """How many times coarser than the baseline's machine the target rounds, as most modules
+        show on equal inputs; a fault is in few of them."""
+        return max(statistics.median(self.rounding), 1.0) if self.rounding else 1.0
 
     def uncompared(self) -> list[tuple[int, Any]]:
         """(how many, why) of the values of replayed calls that were not held against anything."""
@@ -89,6 +96,7 @@ def judge_forced(
         judge = PassJudge(stored, replayed, tolerance, view, kinds, differing)
         found.rows += called_otherwise(judge, stored, replayed)
         found.covered |= judge.covered
+        found.rounding += judge.rounding
         found.notes += [
             Text(
                 "{module}: no gradients compared ({why})",
@@ -238,6 +246,7 @@ class PassJudge:
         self.root = replayed["root"]
         self.step = replayed.get("step")
         self.covered: set[str] = set()
+        self.rounding: list[float] = []
         types = {row.get("dtype") for row in replayed["rows"]}
         if stored.get("mixed"):  # autocast inside of a module that returns float32
             types.add("bfloat16")
@@ -300,8 +309,10 @@ class PassJudge:
             return Status.NAN_MISMATCH, "nonfinite", error, 0.0, "NaN or inf on one side only"
         if error == 0:
             return Status.IDENTICAL, "error_ratio", 0.0, self.limit(cut, "ratio_pass"), None
-        base = cut.error if self.native and cut.error else cut.error32
-        base = max(base, self.floor(cut.dtype, mine["dtype"]), float(mine.get("own", 0.0)))
+        base = max(cut.error if self.native and cut.error else cut.error32, mine.get("own", 0.0))
+        if self.native and cut.dtype in EPSILON:
+            self.rounding.append(error / max(base, EPSILON[cut.dtype]))
+        base = max(base, self.floor(cut.dtype, mine["dtype"]))
         if base == 0:
             return Status.FAIL, "mismatch", error, 0.0, "whole numbers differ"
         ratio = error / base

@@ -66,10 +66,11 @@ def judge_processes(
 
 
 def judge_process_runs(
-    baseline: Bundle, target: Bundle, found: Findings, tolerance: Tolerance
+    baseline: Bundle, target: Bundle, found: Findings, tolerance: Tolerance, coarser: float
 ) -> None:
     """Judge the whole run of all processes but the first, after that of the first: modes and
-    schedules, then the numbers of every step. `judge_process_prints` judges what they print."""
+    schedules, then the numbers of every step. `judge_process_prints` judges what they print.
+    `coarser`: how many times coarser than the baseline's machine the target rounds."""
     if len(baseline.ranks) != len(target.ranks):
         return
     for theirs in target.ranks[1:]:
@@ -78,7 +79,7 @@ def judge_process_runs(
         rest = Rest()
         rows = rest_stage.judge_log(ours, theirs, roots, rest)
         add(found, ProcessRows(theirs.number, rows, uncovered=rest.uncovered))
-        limits = again.judge_of(ours, tolerance.judge, {})
+        limits = again.judge_of(ours, tolerance.judge, {}, coarser)
         watched = watch_stage.judge_run(ours, theirs, roots, True, limits, rest.parted)
         add(found, ProcessRows(theirs.number, watched.rows, uncovered=watched.uncovered))
         found.watched[theirs.number] = watched, limits

@@ -14,9 +14,6 @@ UNREPEATED = "repeats.json"  # what another run of the baseline saw differ (`aga
 NOT_REPEATED = "the baseline does not repeat it: its second run made another one"
 
 
-FREE = 0.5  # relative error of a free step that rounding is not believed to make
-
-
 AT_A_PLATEAU = (
     "the rate follows a measured result that rounding has moved over the scheduler's threshold; "
     "given the baseline's results, the scheduler does as the baseline's"
@@ -35,14 +32,6 @@ class Rest:
     made: Growth = field(default_factory=Growth)  # of what is made of numbers from outside
     short: Any = None  # words for a target that did less than the baseline
     parted: float = math.inf  # step from which a rate differs because a measured result does
-
-    def explains(self, error: float | None, most: float = FREE) -> bool:
-        """Whether an error of the free run can only be rounding that has added up: losses,
-        gradients and state of all recorded steps agree on the baseline's values."""
-        whole = all(self.compared.get(k, 0) == n for k, n in self.recorded.items())
-        judged = self.compared.get("loss", 0) > 0 and not self.broken
-        clean = not any(row.status.failed for row in self.rows)
-        return whole and judged and clean and (error is None or error < most)
 
     def leave_out(self, what: str, count: int, reason: Any) -> None:
         """Something that was not looked at."""

@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from joymigrate.verify.judge import Key, Series
+from joymigrate.verify.judge import RESOLUTION, Key, Series
 
-RESOLUTION = 2.0**-23  # of float32, in which all of this is computed
 Items = Sequence[Any]
 
 

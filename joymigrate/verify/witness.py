@@ -18,7 +18,6 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from joymigrate.verify import pytree
-from joymigrate.verify.free import LEAST
 from joymigrate.verify.isolated_pass import IsolatedPass, arguments_in, keep_generators
 from joymigrate.verify.lent_weights import Lender
 from joymigrate.verify.log import Log
@@ -28,6 +27,7 @@ from joymigrate.verify.noise import keep_noise
 from joymigrate.verify.signs import WIDTH
 
 Key = tuple[str, int, str]  # path, call, leaf
+UNITS = 16  # in the last place: kernels that repeat may add up in another order
 
 
 class Copy:
@@ -106,7 +106,8 @@ class Witness:
             compared += 1
             own = host(log.stats[number], 4), host(log.sketches[number], WIDTH)
             error = apart((stats[row], sketches[row]), own) if first is None else 0.0
-            if error > LEAST.get(narrow or dtype, 0.0):
+            kind = getattr(torch, narrow or dtype)
+            if error > (UNITS * torch.finfo(kind).eps if kind.is_floating_point else 0.0):
                 first = {"path": path, "leaf": leaf, "error": error}
         self.found.append({"root": root, "step": step, "compared": compared, "first": first})
 

@@ -9,12 +9,16 @@ import pytest
 
 from joymigrate.verify.bundle.table import Table
 from joymigrate.verify.cause import suspect
-from joymigrate.verify.free import CHANGED, Walk, compare_step
+from joymigrate.verify.free import CHANGED, FreeStep, compare_step, record_key
+from joymigrate.verify.judge import Judge, Series
+from joymigrate.verify.tolerance import Tolerance
 
 NAMES = {"net:": "net:", "net:a": "net:a", "net:b": "net:b"}
+NULL = 1e-6  # how far each record is in the baseline's own runs
+ROWS = list[tuple[str, str, str, float]]
 
 
-def table(rows: list[tuple[str, str, str, float]], seed: int = 0) -> Table:
+def table(rows: ROWS, seed: int = 0) -> Table:
     """Rows of (module, kind, leaf, relative error): random sketches, shaken by that much."""
     base, shake = np.random.default_rng(7), np.random.default_rng(seed + 99)
     sketch = base.standard_normal((len(rows), 64))
@@ -30,21 +34,33 @@ def table(rows: list[tuple[str, str, str, float]], seed: int = 0) -> Table:
     )  # fmt: skip
 
 
-def walk(rows: list[tuple[str, str, str, float]], without: tuple[int, ...] = ()) -> Walk:
-    """The walk along a step whose target is off by each row's error; some rows it has not."""
-    clean = table([(m, k, leaf, 0.0) for m, k, leaf, _ in rows])
-    off = table(rows)
+def step(rows: ROWS, without: tuple[int, ...] = (), nulls: dict[int, float] | None = None) -> Any:
+    """The step of a target that is off by each row's error; some rows it has not."""
+    clean, off = table([(m, k, leaf, 0.0) for m, k, leaf, _ in rows]), table(rows)
     for row in without:
         off.leaf[row] = "elsewhere"
-    return Walk(compare_step(clean, off, NAMES), lambda place: place, 0, NAMES)  # type: ignore[arg-type]
+    own = {record_key(0, row): Series([(0, NULL)]) for row in range(len(rows))}
+    own |= {record_key(0, row): Series([(0, error)]) for row, error in (nulls or {}).items()}
+    judge = Judge(Tolerance.of(None).judge, [own, own], tests=len(rows))
+    compared = compare_step(clean, off, NAMES)
+    return FreeStep(compared, lambda place: place, 0, NAMES, judge)  # type: ignore[arg-type]
+
+
+def blamed(rows: ROWS, without: tuple[int, ...] = (), judged: bool = False, **more: Any) -> Any:
+    """(module, what) of the first record that departs by itself."""
+    found = step(rows, without, **more).first((), judged)
+    return found and (found.module, str(found.op))
 
 
 def test_a_module_that_only_passes_an_error_on_is_not_blamed() -> None:
     rows = [("net:a", "in", "0", 1e-3), ("net:a", "out", "", 5e-3), ("net:b", "in", "0", 1e-7)]
-    assert walk(rows).forward() is None
-    found = walk([*rows, ("net:b", "out", "", 5e-3)]).forward()
-    assert found is not None
-    assert found.module == "net:b"
+    assert blamed(rows) is None
+    assert blamed([*rows, ("net:b", "out", "", 5e-3)]) == ("net:b", "output")
+
+
+def test_what_a_model_is_given_is_not_judged_here() -> None:
+    rows = [("net:", "in", "0", 0.1), ("net:", "out", "", 0.1), ("net:", "gout", "", 0.1)]
+    assert blamed(rows) is None
 
 
 def test_a_module_with_an_unknown_input_is_not_blamed_but_the_one_around_it() -> None:
@@ -52,73 +68,59 @@ def test_a_module_with_an_unknown_input_is_not_blamed_but_the_one_around_it() ->
         ("net:", "in", "0", 0.0), ("net:b", "in", "0", 0.0), ("net:b", "out", "", 0.5),
         ("net:", "out", "", 0.5),
     ]  # fmt: skip
-    blamed: Any = walk(rows, without=(1,)).forward()
-    assert blamed.module == "net:"
-    blamed = walk(rows).forward()
-    assert blamed.module == "net:b"
+    assert blamed(rows, without=(1,)) == ("net:", "output")
+    assert blamed(rows) == ("net:b", "output")
+
+
+def test_an_error_that_the_baselines_own_runs_have_is_none() -> None:
+    rows = [("net:b", "in", "0", 0.0), ("net:b", "out", "", 0.5)]
+    assert blamed(rows, nulls={1: 0.4}) is None
+    assert blamed([("net:b", "in", "0", 0.0), ("net:b", "out", "", 3e-6)]) is None
 
 
 def test_a_loss_is_blamed_where_the_outputs_agree() -> None:
-    rows = [("net:", "out", "", 1e-7), ("net:", "gout", "", 0.1)]
-    found = walk(rows).loss()
-    assert found is not None
+    found = step([("net:", "out", "", 1e-7), ("net:", "gout", "", 0.1)]).first((), False)
+    assert (found.op, found.phase) == ("loss", "backward")
     assert "what the loss sends back" in str(found.reason)
-    assert walk([("net:", "out", "", 0.02), ("net:", "gout", "", 0.1)]).loss() is None
-    assert walk([("net:", "out", "", 1e-7), ("net:", "gout", "", 1e-4)]).loss() is None
-    assert walk([("net:b", "out", "", 1e-7), ("net:b", "gout", "", 0.1)]).loss() is None
+    assert blamed([("net:", "out", "", 0.02), ("net:", "gout", "", 0.1)]) == ("net:", "output")
+    assert blamed([("net:", "out", "", 1e-7), ("net:", "gout", "", 2e-6)]) is None
 
 
 def test_a_gradient_is_blamed_where_those_of_the_modules_agree() -> None:
     rows = [("net:a", "gout", "", 1e-6), ("net:a", "grad", "weight", 0.1)]
-    found = walk(rows).updates()
-    assert found is not None
+    found = step(rows).first((), False)
     assert (found.module, found.reason) == ("net:a", CHANGED)
-    assert walk([("net:a", "gout", "", 0.05), ("net:a", "grad", "weight", 0.1)]).updates() is None
+    clipped = [rows[0], ("net:a", "grad", "bias", 0.01), ("net:a", "grad", "weight", 0.3)]
+    assert blamed(clipped) == ("net:a", "gradient of weight")
 
 
 def test_a_gradient_that_the_target_lacks_is_blamed_and_one_of_zero_is_not() -> None:
     rows = [("net:b", "grad", "weight", 0.0), ("net:a", "grad", "bias", 0.3)]
-    found = walk(rows, without=(1,)).updates()
-    assert found is not None
+    found = step(rows, without=(1,)).first((), False)
     assert (found.module, found.reason) == ("net:a", "the target has no gradient here")
-    small = walk(rows)
-    small.found.table.stats[1, 3] = 1e-6  # against a usual one of 1: rounding
-    assert small.updates() is None
+    off, clean = table(rows), table([(m, k, leaf, 0.0) for m, k, leaf, _ in rows])
+    for one in (off, clean):  # against a usual one of 1: rounding
+        one.sketch[1] *= 1e-7
+        one.stats[1, 3] = 1e-7
+    assert compare_step(clean, off, NAMES).errors[1] < 1e-5
 
 
-def test_most_parameters_must_move_before_an_update_is_blamed() -> None:
-    grads = [("net:a", "grad", leaf, 0.0) for leaf in ("p", "q", "r")]
-    params = [("net:a", "param", leaf, off) for leaf, off in (("p", 0.0), ("q", 0.1), ("r", 0.1))]
-    found = walk([*grads, *params]).parameters()
-    assert found is not None
-    assert found.op == "param q"
-    one = [("net:a", "param", leaf, off) for leaf, off in (("p", 0.0), ("q", 0.0), ("r", 0.1))]
-    assert walk([*grads, *one]).parameters() is None
-    wrong = [("net:a", "grad", leaf, 0.5) for leaf in ("p", "q", "r")]
-    assert walk([*wrong, *params]).parameters() is None  # the gradients are the reason
-
-
-def test_weights_that_moved_between_steps_show_on_equal_inputs_only() -> None:
-    rows = [("net:", "in", "0", 0.0), ("net:", "out", "", 1e-2)]
-    assert walk(rows).moved((), 1e-7) is not None
-    assert walk(rows).moved(("net",), 1e-7) is None  # it draws random numbers
-    assert walk(rows).moved((), 1e-3) is None  # the step before was off already
-    assert walk([("net:", "in", "0", 1e-6), rows[1]]).moved((), 1e-7) is None
+def test_an_update_is_blamed_where_nothing_else_judges_it() -> None:
+    rows = [("net:a", "grad", "p", 0.0), ("net:a", "param", "p", 0.1)]
+    assert blamed(rows) == ("net:a", "param p")
+    assert blamed(rows, judged=True) is None
+    assert blamed([("net:a", "grad", "p", 0.5), rows[1]]) == ("net:a", "gradient of p")
 
 
 def test_a_mode_is_blamed_where_it_reaches_the_output() -> None:
     rows = [("net:", "in", "0", 0.0), ("net:", "out", "", 1e-2)]
-    found = walk(rows).mode({"net:": [0], "net:a": [0]}, {"net:": [1], "net:a": [1]}, 0.0)
-    assert found is not None
+    found = step(rows).mode({"net:": [0], "net:a": [0]}, {"net:": [1], "net:a": [1]})
     assert (found.module, found.op) == ("net:", "mode")
-    inner = walk(rows).mode({"net:": [1], "net:a": [0]}, {"net:": [1], "net:a": [1]}, 0.0)
-    assert inner is not None
+    inner = step(rows).mode({"net:": [1], "net:a": [0]}, {"net:": [1], "net:a": [1]})
     assert inner.module == "net:a"
-    assert walk(rows).mode({"net:": [1]}, {"net:": [1]}, 0.0) is None
-    assert (
-        walk([rows[0], ("net:", "out", "", 1e-5)]).mode({"net:": [0]}, {"net:": [1]}, 0.0) is None
-    )
-    assert walk(rows).mode({"net:": [0]}, {"net:": [1]}, 0.1) is None
+    assert step(rows).mode({"net:": [1]}, {"net:": [1]}) is None
+    agrees = [rows[0], ("net:", "out", "", 1e-6)]
+    assert step(agrees).mode({"net:": [0]}, {"net:": [1]}) is None
 
 
 @pytest.mark.parametrize(
