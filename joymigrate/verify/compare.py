@@ -17,13 +17,11 @@ from joymigrate.verify import (
     rest_model,
     rest_stage,
     scope,
-    watch_ranks,
     watch_record,
     watch_stage,
 )
 from joymigrate.verify.align import NameMap
 from joymigrate.verify.bundle import Bundle, Rank
-from joymigrate.verify.curve_stage import judge_curve
 from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings, stage
 from joymigrate.verify.folding import (
@@ -88,7 +86,6 @@ def compare(
     judge_program(ours, theirs, replay, found, rest)
     watched = judge_run(ours, theirs, replay, alike, found, rest.parted, limits)
     judge_process_runs(baseline, target, found, tolerance, limits.coarser)
-    curve(baseline, target, tolerance, replayed, found)
     judge_prints(ours, theirs, watched, found, limits)
     judge_process_prints(baseline, target, found)
     judge_files(baseline, target, watched, found, limits)
@@ -340,20 +337,4 @@ def judge_files(
     watched.doubts += [row for row in files.rows if row.reason == watch_stage.CHOSEN]
     rows = consequences(files.rows, found)
     found.stages.append(stage(files_stage.STAGE, rows))
-    found.rows += rows
-
-
-def curve(
-    baseline: Bundle, target: Bundle, tolerance: Tolerance, replayed: ModuleStage, found: Findings
-) -> None:
-    """S6: losses of the recorded steps."""
-    made, rows = judge_curve(
-        baseline,
-        target,
-        tolerance,
-        explained=next((row.module for row in found.rows if row.status.failed), None),
-        random=watch_ranks.drawing(target.ranks[0]),
-        taught=bool(replayed.passes),
-    )
-    found.stages.append(made)
     found.rows += rows

@@ -194,6 +194,8 @@ class FreeStep:
                 return None
             if kind == "out" and (module, table.call[row]) not in given:
                 return self.difference(row, Phase.FORWARD, f"output {leaf}".rstrip())
+            if kind == "loss":
+                return self.difference(row, Phase.LOSS, f"loss {leaf}".rstrip())
             if kind == "gout":
                 return self.backward(row)
             if kind == "grad":

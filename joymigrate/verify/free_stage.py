@@ -62,9 +62,8 @@ def steps(
         under_setting(setting, found)
     narrowed: Counter[str] = Counter()
     walked = explained is None and not any(row.status.failed for row in rows)
-    walked = walked and bool(limits.nulls)
     alike = draws_alike(ours, theirs)
-    random = set() if alike else drawing(theirs)
+    random: set[str] = set() if alike else drawing(theirs)
     judged = any(row.metric in ("update", OWN_UPDATE) and row.status.compared for row in rows)
     reason = None
     for step in ours.steps:

@@ -65,11 +65,7 @@ def record(
     if verdict.covered:
         left = [dict(item) for item in verdict.uncovered]
         details |= {"covered": dict(verdict.covered), "uncovered": left}
-    judged = [
-        stage
-        for stage in verdict.stages
-        if stage.verdict is not Outcome.SKIPPED and not stage.details.get("short")
-    ]
+    judged = [stage for stage in verdict.stages if stage.verdict is not Outcome.SKIPPED]
     kept = json.dumps(with_texts(document or verdict_json(verdict)), ensure_ascii=False, indent=1)
     steps = []
     for stage in judged:

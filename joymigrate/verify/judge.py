@@ -47,7 +47,7 @@ class Decision:
 @dataclass(slots=True)
 class Judge:
     """Decides over series. `nulls`: those of each other run of the baseline; without any, series of
-    numbers can't be told, and exact ones are held to the one run that there is."""
+    finite numbers can't be told, and exact ones are held to the one run that there is."""
 
     limits: JudgeLimits
     nulls: Sequence[Mapping[Key, Series]] = ()
@@ -67,7 +67,9 @@ class Judge:
             return Decision(int(at) if departs else None, None, None, untold)
         worst = max((error for _, error in series.points), default=None)
         if len(others) < max(len(self.nulls), 1):
-            return Decision(None, worst, None, -math.inf if worst else math.inf)
+            # What is not finite on one side alone needs no null.
+            at = next((at for at, error in series.points if error == math.inf), None)
+            return Decision(at, worst, None, -math.inf if worst else math.inf)
         factor, null, limit = self.factor(), max(series.floor, self.floor, self.grain), 0.0
         known, next_one = sorted(point for one in others for point in one.points), 0
         for at, error in sorted(series.points):

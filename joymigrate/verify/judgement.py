@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,6 @@ from joymigrate.verify import (
 )
 from joymigrate.verify.again import runs_of
 from joymigrate.verify.bundle import Bundle
-from joymigrate.verify.curve_stage import losses
 from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings
 from joymigrate.verify.identity import LOADED, TIE
@@ -23,11 +23,11 @@ from joymigrate.verify.model import (
     Difference,
     FirstDivergence,
     Outcome,
-    Status,
     Verdict,
 )
 from joymigrate.verify.module_stage import UNLIKE, ModuleStage
 from joymigrate.verify.pairing import Pairing
+from joymigrate.verify.recorded_losses import losses
 from joymigrate.verify.rest_model import Rest
 from joymigrate.verify.tolerance import Tolerance
 from joymigrate.verify.watch_ranks import drawing
@@ -92,7 +92,7 @@ def judge(
     first = min(failed, key=lambda row: (row.stage, row.order), default=None)
     outcome = Outcome.PASS
     reason: str | None = None
-    whole = [s for s in found.stages if s.compared and not s.details.get("short")]
+    whole = [s for s in found.stages if s.compared]
     decided = whole[-1].stage if whole else None
     doubt = found.doubts[0] if found.doubts else None
     doubts = [s for s in found.stages if s.verdict is Outcome.INCONCLUSIVE]
@@ -231,7 +231,7 @@ def fact_of(row: Difference) -> str | None:
         return "shared weights" if op == TIE else LOADED
     if row.stage == "S1":
         return "other data" if "batch" in op or op.startswith("data loader") else "other weights"
-    if row.stage == "S6" and row.status is Status.NAN_MISMATCH:
+    if row.phase == "loss" and row.value == math.inf:  # on one side alone
         return "overflow"
     if row.reason == free.CHANGED:
         return "gradients after the backward pass"

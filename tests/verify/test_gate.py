@@ -104,13 +104,3 @@ def test_the_device_decides_grade_and_chip(monkeypatch: pytest.MonkeyPatch) -> N
     assert grade_of(npu) is Grade.REHEARSED
     assert chip_of(Device("cpu")) == "cpu"
     assert chip_of(replace(npu, type="cuda", chip=None)) == "cuda"
-
-
-def test_the_losses_of_a_few_steps_do_not_replace_a_whole_curve_s_verdict(project: Path) -> None:
-    note(project, Grade.MEASURED, ("S6", Outcome.FAIL))
-    short = StageResult("S6", Outcome.PASS, 3, 3, details={"short": True})
-    found = verdict(("S4", Outcome.PASS), ("S5", Outcome.PASS))
-    found = replace(found, stages=(*found.stages, short))
-    steps = record(found, SUBJECT, chip="ascend", grade=Grade.MEASURED, where=project)
-    assert [step.stage for step in steps] == ["S4", "S5"]
-    assert "S6" in (refusal(project) or "")

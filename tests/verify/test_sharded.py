@@ -116,8 +116,7 @@ def test_two_processes_equal_one_in_every_kind_of_record(
     kinds = Counter(r["op"].split()[0] for r in free)
     assert (kinds["grad"], kinds["param"], kinds["state"]) == (18, 18, 36)
     assert max(r["value"] for r in free) < 4e-6  # float32 sums of eight rows in another order
-    curve = next(r for r in document["records"] if r["stage"] == "S6")
-    assert (curve["status"], curve["value"] < 1e-6) == ("PASS", True)
+    assert kinds["loss"] == 3
 
 
 @pytest.fixture(scope="module")
