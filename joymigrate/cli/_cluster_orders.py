@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from joymigrate.cli._answers import FORMAT, check_format, write_answer
 from joymigrate.cli._groups import group
-from joymigrate.cli._output import emit, one_of, user
+from joymigrate.cli._output import user
 from joymigrate.errors import Exit, JoyError
 
 ADDRESS = typer.Option(None, "--address", help="Ray cluster; default: RAY_ADDRESS, else local.")
-FORMAT = typer.Option("text", "--format", help="text or json.")
 OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to stdout.")
 WHY = typer.Option("", "--why", help="A reason, for those who ask later.")
 
@@ -63,7 +62,7 @@ def give(address: str | None, form: str, verb: str, **more: Any) -> int:
     """Give an order and say what it did."""
     from joymigrate.run.cluster.controller.orders import Order
 
-    one_of(form, ("text", "json"), "--format")
+    check_format(form, "order")
     answer = ask(address, "order", Order(verb, user(), time.time(), **more))
     show_effect(answer, form)
     return Exit.OK
@@ -71,13 +70,8 @@ def give(address: str | None, form: str, verb: str, **more: Any) -> int:
 
 def show_effect(answer: dict[str, Any], form: str) -> None:
     """What an order did at once."""
-    if form == "json":
-        emit(json.dumps(answer, ensure_ascii=False, indent=2) + "\n")
-        return
-    for word in ("stopped", "started"):
-        for name in answer[word]:
-            print(f"{name}: {word}")
-    print(f"Done: {answer['order']}.")
+    moved = [f"{name}: {word}\n" for word in ("stopped", "started") for name in answer[word]]
+    write_answer(answer, form, "".join([*moved, f"Done: {answer['order']}.\n"]))
 
 
 def cordon(
@@ -181,10 +175,9 @@ def explain(job: str = JOB, address: str | None = ADDRESS, form: str = FORMAT) -
     """Say why a job waits, what is enough for it to start, and when that will be."""
     from joymigrate.report import cluster as report
 
-    one_of(form, ("text", "json"), "--format")
+    check_format(form, "reason")
     data = ask(address, "explain", job)
-    text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
-    emit(text if form == "json" else report.reason(data))
+    write_answer(data, form, report.reason(data))
     return Exit.OK
 
 
@@ -198,25 +191,23 @@ def history(
     """Show what has happened, when, and who ordered it: the log of the controller."""
     from joymigrate.report import cluster as report
 
-    one_of(form, ("text", "json"), "--format")
+    check_format(form, "history")
     facts = ask(address, "history", job, lines)
     data = {"schema": "joymigrate.history/1", "facts": facts}
-    text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
-    emit(text if form == "json" else report.history(facts), output)
+    write_answer(data, form, report.history(facts), output)
     return Exit.OK
 
 
 def usage(
     days: float = typer.Option(30.0, "--days", help="How far back, in days."),
     address: str | None = ADDRESS,
-    form: str = typer.Option("text", "--format", help="text, json, csv or parquet."),
+    form: str = FORMAT,
     output: Path | None = OUTPUT,
 ) -> int:
     """Count card-hours, starts and waits by user, queue and kind of server."""
     from joymigrate.report import cluster as report
-    from joymigrate.report import tables
 
-    one_of(form, ("text", "json", *tables.FORMATS), "--format")
+    check_format(form, "usage")
     if not 0 < days <= MOST_DAYS:
         raise JoyError(f"--days is {days:g}", help=f"above 0 and at most {MOST_DAYS}")
     until = time.time()
@@ -224,11 +215,7 @@ def usage(
     uses, shares = ask(address, "usage", since, until), ask(address, "shares")
     data = {"schema": "joymigrate.usage/1", "since": since, "until": until, "uses": uses}
     data["shares"] = shares
-    if form in tables.FORMATS:
-        tables.write(tables.frame_of(data), form, output)
-        return Exit.OK
-    text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
-    emit(text if form == "json" else report.usage(uses, shares), output)
+    write_answer(data, form, report.usage(uses, shares), output)
     return Exit.OK
 
 
@@ -236,10 +223,9 @@ def quota_show(address: str | None = ADDRESS, form: str = FORMAT) -> int:
     """Show every queue's limits and what it uses of them."""
     from joymigrate.report import cluster as report
 
-    one_of(form, ("text", "json"), "--format")
+    check_format(form, "quota")
     data = ask(address, "quota")
-    text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
-    emit(text if form == "json" else report.quotas(data))
+    write_answer(data, form, report.quotas(data))
     return Exit.OK
 
 
@@ -251,10 +237,9 @@ def quota_diff(
     """Say what other queues would change: which keys, who would be stopped, who would start."""
     from joymigrate.report import cluster as report
 
-    one_of(form, ("text", "json"), "--format")
+    check_format(form, "quota-change")
     data = ask(address, "compare_quotas", queues_of(file))
-    text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
-    emit(text if form == "json" else report.quota_change(data))
+    write_answer(data, form, report.quota_change(data))
     return Exit.FOUND if data["changes"] else Exit.OK
 
 
@@ -264,7 +249,7 @@ def quota_apply(
     form: str = FORMAT,
 ) -> int:
     """Put the queues of a file into force; `quota diff` says beforehand what that does."""
-    one_of(form, ("text", "json"), "--format")
+    check_format(form, "order")
     show_effect(ask(address, "set_quotas", queues_of(file), user()), form)
     return Exit.OK
 

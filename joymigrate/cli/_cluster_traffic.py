@@ -10,12 +10,12 @@ from typing import Any
 
 import typer
 
+from joymigrate.cli._answers import FORMAT, check_format, write_answer
 from joymigrate.cli._cluster_orders import ADDRESS
 from joymigrate.cli._output import emit, one_of, talk, user
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.cluster import autoscale as scaling
 
-FORMAT = typer.Option("text", "--format", help="text or json.")
 OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to stdout.")
 NEEDS_TOO = {  # what must be there for the metric to exist
     "hpa": [
@@ -82,7 +82,7 @@ def autoscale(
     from joymigrate.report import cluster as report
     from joymigrate.run.cluster import forecast as foretelling
 
-    one_of(form, ("text", "json"), "--format")
+    check_format(form, "autoscale")
     if start < 0 or (season is not None and not 0 < season <= 24 * 366):
         raise JoyError("--start is at least 0 seconds, --season above 0 and at most 8784 hours")
     rule = scaling.Rule(target, least, most, window, start_s=start)
@@ -124,8 +124,7 @@ def autoscale(
             {"at": at, "replicas": n} for at, n in zip(played.at, played.replicas, strict=True)
         ],
     }
-    text = report.autoscale(result)
-    emit(json.dumps(result, indent=2) + "\n" if form == "json" else text, output)
+    write_answer(result, form, report.autoscale(result), output)
     return Exit.OK
 
 
@@ -190,7 +189,7 @@ def forecast(
     from joymigrate.report import cluster as report
     from joymigrate.run.cluster import forecast as foretelling
 
-    one_of(form, ("text", "json"), "--format")
+    check_format(form, "forecast")
     if target <= 0 or cards < 0 or per_replica < 1 or not 1 <= days <= 1000 or not 0 < level < 1:
         raise JoyError(
             f"target {target:g}, cards {cards}, per replica {per_replica}, days {days}, "
@@ -210,6 +209,5 @@ def forecast(
         "backtest": dataclasses.asdict(test),
         "needed": [dataclasses.asdict(span) for span in found.days],
     }
-    text = report.forecast(data)
-    emit(json.dumps(data, indent=2) + "\n" if form == "json" else text, output)
+    write_answer(data, form, report.forecast(data), output)
     return Exit.OK

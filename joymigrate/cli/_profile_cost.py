@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._answers import FORMAT, check_format, write_answer
 from joymigrate.errors import Exit, JoyError
 
 NEEDS = ("extra:torch",)
@@ -20,18 +21,18 @@ def command(
     ),
     cards: str = typer.Option("", "--cards", help="Numbers of cards, such as 8,64."),
     step_ms: float | None = typer.Option(None, "--step-ms", help="A measured step, for its MFU."),
-    form: str = typer.Option("text", "--format", help="text or json."),
+    form: str = FORMAT,
     output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
 ) -> int:
     """Say how fast one recorded step can be at best: FLOPs, bytes and launches against peaks."""
     from joymigrate import chips, config
-    from joymigrate.cli._output import emit, one_of
+    from joymigrate.cli._output import one_of
     from joymigrate.profile import cost
     from joymigrate.profile.cost.work import FLOATING
     from joymigrate.profile.diff import read
     from joymigrate.report import cost as report
 
-    one_of(form, report.FORMATS, "--format")
+    check_format(form, "cost")
     if dtype is not None:
         one_of(dtype, FLOATING, "--dtype")
     if step_ms is not None and not step_ms > 0:
@@ -42,7 +43,8 @@ def command(
     found = cost.bound_step(
         work, peaks, cards=numbers(cards), measured_us=step_ms * 1000 if step_ms else None
     )
-    emit(report.render(form, found, chip=chip.name, trace=str(trace)), output)
+    document = report.document(found, chip=chip.name, trace=str(trace))
+    write_answer(document, form, report.text(found, chip=chip.name, trace=str(trace)), output)
     return Exit.OK
 
 

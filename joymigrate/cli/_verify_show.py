@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-FORMATS = ("text", "json")
+from joymigrate.cli._answers import FORMAT, check_format, write_answer
 
 NEEDS = ("extra:torch",)
 
@@ -19,26 +19,22 @@ def command(
     records: str | None = typer.Option(
         None, "--records", metavar="MODULE", help="The statistics of one module."
     ),
-    form: str = typer.Option("text", "--format", help="text or json."),
+    form: str = FORMAT,
     output: Path | None = typer.Option(None, "-o", "--output", help="Write to a file."),
 ) -> int:
     """Show what was recorded. Hashes are checked first."""
-    import json
-
-    from joymigrate.cli._output import emit, one_of
     from joymigrate.extras import need
     from joymigrate.report import bundle as report
     from joymigrate.verify.bundle import open_bundle
     from joymigrate.verify.contents import contents, data_in, records_of
 
     need("torch", "safetensors", what="reading a recording")
-    one_of(form, FORMATS, "--format")
+    check_format(form, "bundle-contents")
     found = open_bundle(bundle)
     document = contents(found)
     if privacy:
         document = {**document, "privacy": data_in(found)}
     if records is not None:
         document = {**document, "records": records_of(found, records)}
-    text = json.dumps(document, ensure_ascii=False, indent=1) + "\n"
-    emit(text if form == "json" else report.render(document), output)
+    write_answer(document, form, report.render(document), output)
     return 0

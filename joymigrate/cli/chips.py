@@ -6,14 +6,13 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._answers import FORMAT, check_format, write_answer
 from joymigrate.cli._groups import group
-from joymigrate.cli._output import emit, one_of, split, talk
+from joymigrate.cli._output import emit, split, talk
 from joymigrate.errors import Exit, JoyError
 
 app = group("Show, check and create chips: the data behind --to.")
-FORMATS = ("text", "json")
 
-FORMAT = typer.Option("text", "--format", help="text or json.")
 OUTPUT = typer.Option(None, "-o", "--output", metavar="FILE", help="Write to FILE.")
 
 
@@ -22,15 +21,11 @@ def list_chips(format: str = FORMAT, output: Path | None = OUTPUT) -> int:
     """Name every chip that --to accepts, with where each comes from."""
     from joymigrate.chips import all_chips
     from joymigrate.report import chips as report
-    from joymigrate.report.json_ import dumps
 
-    one_of(format, FORMATS, "--format")
+    check_format(format, "chips")
     chips = list(all_chips().values())
-    if format == "json":
-        rows = [report.row(chip) for chip in chips]
-        emit(dumps({"schema": report.LIST_SCHEMA, "chips": rows}), output)
-    else:
-        emit(report.table(chips), output)
+    rows = [report.row(chip) for chip in chips]
+    write_answer({"schema": report.LIST_SCHEMA, "chips": rows}, format, report.table(chips), output)
     return Exit.OK
 
 
@@ -51,16 +46,13 @@ def show_chip(
     """Show all that is known about one chip, with sources."""
     from joymigrate.chips import origin, relate, target
     from joymigrate.report import chips as report
-    from joymigrate.report.json_ import dumps
 
-    one_of(format, FORMATS, "--format")
+    check_format(format, "chip-facts")
     chip = target(name)
     data = report.facts(chip, relate(origin(), chip), version)
     data = report.pick(data, split(section or []))
-    if format == "json":
-        emit(dumps({"schema": report.SHOW_SCHEMA, "grade": "documented", **data}), output)
-    else:
-        emit(report.show(data), output)
+    document = {"schema": report.SHOW_SCHEMA, "grade": "documented", **data}
+    write_answer(document, format, report.show(data), output)
     return Exit.OK
 
 
@@ -69,7 +61,7 @@ def show_versions(
     name: str | None = typer.Argument(
         None, metavar="[NAME]", help="A chip or an alias (default: the default target)."
     ),
-    format: str = typer.Option("text", "--format", help="text, json or md."),
+    format: str = FORMAT,
     output: Path | None = OUTPUT,
 ) -> int:
     """Show which versions of a chip's software go together, with source and date of each line."""
@@ -77,17 +69,14 @@ def show_versions(
 
     from joymigrate.chips import target
     from joymigrate.report import versions as report
-    from joymigrate.report.json_ import dumps
 
-    one_of(format, ("text", "json", "md"), "--format")
+    check_format(format, "version-matrix")
     chip = target(name)
     today = datetime.date.today()
-    if format == "json":
-        emit(dumps(report.as_json(chip, today)), output)
-    elif format == "md":
+    if format == "md":
         emit(report.page(chip), output)
     else:
-        emit(report.table(chip, today), output)
+        write_answer(report.as_json(chip, today), format, report.table(chip, today), output)
     return Exit.OK
 
 
@@ -103,19 +92,15 @@ def validate_chip(
     from joymigrate.chips.validate import validate
     from joymigrate.cli import _chip_files
     from joymigrate.report import chips as report
-    from joymigrate.report.json_ import dumps
 
-    one_of(format, FORMATS, "--format")
+    check_format(format, "chip-problems")
     results = {
         str(folder): [*validate(folder), *_chip_files.problems(folder)]
         for folder in chip_folders(chips or [])
     }
-    if format == "json":
-        found = [report.plain(problem) for items in results.values() for problem in items]
-        document = {"schema": report.VALIDATE_SCHEMA, "checked": [*results], "problems": found}
-        emit(dumps(document), output)
-    else:
-        emit(report.problems(results), output)
+    found = [report.plain(problem) for items in results.values() for problem in items]
+    document = {"schema": report.VALIDATE_SCHEMA, "checked": [*results], "problems": found}
+    write_answer(document, format, report.problems(results), output)
     return Exit.FOUND if any(results.values()) else Exit.OK
 
 

@@ -16,6 +16,7 @@ from joymigrate.cli import (
     _cluster_orders,
     _cluster_traffic,
 )
+from joymigrate.cli._answers import FORMAT, check_format, write_answer
 from joymigrate.cli._cluster_traffic import read_text, write_manifests
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk, user
@@ -52,20 +53,10 @@ WANTS = {"validate": {"package:kubernetes-validate": "schemas of core kinds"}}
 app = group("Plan, simulate and run jobs on a mixed cluster: queues, gangs, topology.")
 
 INVENTORY = typer.Option(..., "--inventory", help="Nodes and cards: YAML, JSON or a node CSV.")
-FORMAT = typer.Option("text", "--format", help="text or json.")
 MANIFEST = typer.Option("yaml", "--format", help="yaml or json.")
 OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to stdout.")
 
 ADDRESS = typer.Option(None, "--address", help="Ray cluster; default: RAY_ADDRESS, else local.")
-
-
-def show(
-    data: Any, form: str, text: str, output: Path | None = None,
-    forms: tuple[str, ...] = ("text", "json"),
-) -> None:  # fmt: skip
-    """Write a result as JSON or as text."""
-    one_of(form, forms, "--format")
-    emit(json.dumps(data, ensure_ascii=False, indent=2) + "\n" if form == "json" else text, output)
 
 
 @app.command("plan")
@@ -84,11 +75,12 @@ def plan(
     from joymigrate.run.cluster import policies
     from joymigrate.run.cluster.demand import typical
 
+    check_format(form, "plan")
     workload = work.load(jobs)
     chosen = policies.get(policy, typical(workload.jobs))
     data = planning.plan(nodes.load(inventory), workload, chosen)
     talk([f"warning: {text}" for text in data["warnings"]])
-    show(data, form, report.plan(data), output)
+    write_answer(data, form, report.plan(data), output)
     return Exit.OK
 
 
@@ -110,12 +102,11 @@ def simulate(
     checkpoint: float | None = typer.Option(
         None, "--checkpoint-minutes", help="What a stopped job keeps; default: nothing."
     ),
-    form: str = typer.Option("text", "--format", help="text, json, html, csv or parquet."),
+    form: str = FORMAT,
     output: Path | None = OUTPUT,
 ) -> int:
     """Play a trace against the scheduler: allocation, waiting, fragmentation, evictions."""
     from joymigrate.report import cluster as report
-    from joymigrate.report import tables
     from joymigrate.run.cluster import inventory as nodes
     from joymigrate.run.cluster import jobs as work
     from joymigrate.run.cluster import outcome, policies, traces
@@ -123,7 +114,7 @@ def simulate(
     from joymigrate.run.cluster.entries import ORDERS, Settings
     from joymigrate.run.cluster.simulate import simulate as play
 
-    one_of(form, ("text", "json", "html", *tables.FORMATS), "--format")
+    check_format(form, "simulation")
     one_of(order, ORDERS, "--order")
     if seeds < 1 or (arrival is not None and not 0 < arrival <= 10):
         raise JoyError("--seeds is at least 1, --arrival above 0 and at most 10")
@@ -150,10 +141,7 @@ def simulate(
 
         emit(html.render(results, runs, str(inventory), str(trace)), output)
         return Exit.OK
-    if form in tables.FORMATS:
-        tables.write(tables.frame_of(data), form, output)
-        return Exit.OK
-    show(data, form, report.simulations(results), output)
+    write_answer(data, form, report.simulations(results), output)
     return Exit.OK
 
 
@@ -187,7 +175,7 @@ def detect(
     talk([f"warning: {text}" for text in found.warnings])
     data = nodes.to_data(found)
     text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
-    show(data, form, text, output, ("yaml", "json"))
+    emit(text if form == "yaml" else json.dumps(data, ensure_ascii=False, indent=2) + "\n", output)
     return Exit.OK
 
 
@@ -232,10 +220,11 @@ def validate(
     from joymigrate.report import cluster as report
     from joymigrate.run.cluster.kubernetes import validate as checking
 
+    check_format(form, "manifests")
     found = checking.validate(files, crd_dir)
     data = report.manifest_document(found)
     talk([f"note: {text}" for text in found.notes])
-    show(data, form, report.manifest_text(data), output)
+    write_answer(data, form, report.manifest_text(data), output)
     return Exit.FOUND if found.problems else Exit.OK
 
 
@@ -258,7 +247,7 @@ def apply(
             f"{len(found.problems)} problems, the first: {found.problems[0]}",
             help="joymigrate cluster validate FILE names them all",
         )
-    one_of(form, ("text", "json"), "--format")
+    check_format(form, "applied")
     done = []
     try:
         for one in applying.apply(documents, context, dry_run):
@@ -266,8 +255,8 @@ def apply(
             if form == "text":
                 print(f"{one.name}: {one.outcome}", flush=True)
     finally:  # what is done before a refusal is said, too
-        if form == "json":
-            show({"schema": "joymigrate.applied/1", "objects": done}, form, "")
+        if form != "text":
+            write_answer({"schema": "joymigrate.applied/1", "objects": done}, form, "")
     return Exit.OK
 
 
@@ -289,6 +278,7 @@ def submit(
     from joymigrate.run.cluster import jobs as work
     from joymigrate.run.cluster.on_ray import connect, follow
 
+    check_format(form, "cluster")
     workload = work.load(jobs)
     embedded = not (address or os.environ.get("RAY_ADDRESS"))
     ray = connect.attach(address, embedded=embedded)
@@ -309,7 +299,7 @@ def submit(
         if embedded:
             ray.kill(captain.handle)
             ray.shutdown()
-    show(answer, form, report.status(answer), None)
+    write_answer(answer, form, report.status(answer))
     mine = [row for row in answer["jobs"] if row["job"] in names]
     lost = any(row["state"] == "failed" or row.get("permanent") for row in mine)
     return Exit.FOUND if lost else Exit.OK
@@ -334,8 +324,9 @@ def status(address: str | None = ADDRESS, form: str = FORMAT) -> int:
     from joymigrate.report import cluster as report
     from joymigrate.run.cluster.on_ray import connect
 
+    check_format(form, "cluster")
     answer = connect.ControllerClient(connect.attach(address)).ask("status")
-    show(answer, form, report.status(answer), None)
+    write_answer(answer, form, report.status(answer))
     return Exit.OK
 
 
@@ -346,10 +337,10 @@ def cancel(
     """Stop a job on a Ray cluster for good."""
     from joymigrate.run.cluster.on_ray import connect
 
-    one_of(form, ("text", "json"), "--format")
+    check_format(form, "order")
     before = connect.ControllerClient(connect.attach(address)).ask("cancel", job, user())
     data = {"schema": "joymigrate.order/1", "order": "cancel", "stopped": [job], "started": []}
-    show({**data, "was": before}, form, f"{job}: was {before}\n")
+    write_answer({**data, "was": before}, form, f"{job}: was {before}\n")
     return Exit.OK
 
 
@@ -368,7 +359,7 @@ def logs(
     """Show the output of every pod of a job on a Ray cluster: its last lines, or all of it."""
     from joymigrate.run.cluster.on_ray import connect, follow
 
-    one_of(form, ("text", "json"), "--format")
+    check_format(form, "logs")
     captain = connect.ControllerClient(connect.attach(address))
     if whole:
         pods = follow.whole(captain, job, attempt)
@@ -376,7 +367,7 @@ def logs(
         pods = captain.ask("logs", job, lines, attempt)
     text = "".join(f"[{rank}] {line}\n" for rank, pod in enumerate(pods) for line in pod)
     listed = [{"rank": rank, "lines": pod} for rank, pod in enumerate(pods)]
-    show({"schema": "joymigrate.logs/1", "job": job, "pods": listed}, form, text, output)
+    write_answer({"schema": "joymigrate.logs/1", "job": job, "pods": listed}, form, text, output)
     return Exit.OK
 
 
@@ -424,6 +415,7 @@ def preflight(
     """Check links and rank tables before a job starts."""
     from joymigrate.run.cluster import preflight as checking
 
+    check_format(form, "cluster-check")
     if links is None and ranks is None:
         raise JoyError("nothing to check", help="give --links FILE or --rank-table FILE")
     faults: list[Any] = []
@@ -435,7 +427,7 @@ def preflight(
     text = "".join(f"{fault.where}: {fault.what}\n  help: {fault.help}\n" for fault in faults)
     rows = [dataclasses.asdict(fault) for fault in faults]
     data = {"schema": "joymigrate.cluster-check/1", "faults": rows}
-    show(data, form, f"{text}Found {len(faults)} faults.\n", output)
+    write_answer(data, form, f"{text}Found {len(faults)} faults.\n", output)
     return Exit.FOUND if faults else Exit.OK
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from joymigrate import processors
+from joymigrate.cli._answers import FORMAT, check_format, write_answer
 from joymigrate.cli._output import emit, one_of
 from joymigrate.errors import Exit
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from joymigrate.config import Config
 
 SCHEMA = "joymigrate.doctor/1"
-FORMATS = ("text", "json")
 MARKS = {"ok": "ok", "missing": "--", "broken": "!!"}
 WIDTH = 96
 FIT = "Do driver, toolkit and packages go together?"
@@ -58,7 +58,7 @@ def command(
     project: Path = typer.Option(
         Path(), "--project", metavar="DIR", help="The folder whose configuration holds."
     ),
-    format: str = typer.Option("text", "--format", help="text or json."),
+    format: str = FORMAT,
     output: Path | None = OUTPUT,
 ) -> int:
     """Show what is installed and missing for each command, and how to get it.
@@ -71,7 +71,7 @@ def command(
     from joymigrate import chips, config
     from joymigrate.cli import _installed, _requirements
 
-    one_of(format, FORMATS, "--format")
+    check_format(format, "doctor")
     settings = config.load(project, {"to": to})
     chip = chips.target(settings["to"])
     if show_config:
@@ -90,11 +90,9 @@ def command(
     ready = _requirements.readiness(uses, found, chip)
     if words and words[0] == "rehearse":
         ready = _requirements.after_trial(ready, _installed.rehearsal_error(chip))
-    if format == "json":
-        document = {"schema": SCHEMA, "to": chip.name, **machine(), **as_json(found, ready)}
-        emit(json.dumps(document, ensure_ascii=False, indent=1) + "\n", output)
-    else:
-        emit("\n".join(text_lines(chip, found, ready, whole=not words)) + "\n", output)
+    document = {"schema": SCHEMA, "to": chip.name, **machine(), **as_json(found, ready)}
+    text = "\n".join(text_lines(chip, found, ready, whole=not words)) + "\n"
+    write_answer(document, format, text, output)
     return Exit.OK if not words or all(item.ready for item in ready) else Exit.FOUND
 
 

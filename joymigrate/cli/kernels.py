@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from joymigrate.cli._answers import FORMAT, check_format, write_answer
 from joymigrate.cli._groups import group
-from joymigrate.cli._output import Progress, emit, one_of, split, talk
+from joymigrate.cli._output import Progress, one_of, split, talk
 from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ WANTS = {
 }
 
 app = group("List, check and time the operators that have several implementations.")
-FORMATS = ("text", "json")
 DTYPES = ("float32", "float16", "bfloat16")
 
 NAMES = typer.Argument(None, metavar="NAME", help="Only these operators.")
@@ -30,7 +30,6 @@ TO = typer.Option(None, "--to", help="The chip (default: from the settings).")
 DEVICE = typer.Option(
     None, "--device", help="cpu, or a torch device type (default: the chip's, else cuda, else cpu)."
 )
-FORMAT = typer.Option("text", "--format", help="text or json.")
 OUTPUT = typer.Option(None, "-o", "--output", metavar="FILE", help="Write to FILE.")
 
 
@@ -45,16 +44,13 @@ def list_kernels(
 ) -> int:
     """Every operator, what computes it, and what can run here."""
     from joymigrate.report import kernels as report
-    from joymigrate.report.json_ import dumps
 
-    one_of(format, FORMATS, "--format")
+    check_format(format, "kernels")
     chosen, about = choose_kernels([*(names or ()), *ops]), where(to, device)
     rows = report.listing(chosen, about["chip"], about["device"])
-    if format == "json":
-        listed = {"operators": report.operators(chosen), "kernels": rows}
-        emit(dumps({"schema": report.SCHEMA, **about, **listed}), output)
-    else:
-        emit(report.list_text(chosen, rows), output)
+    listed = {"operators": report.operators(chosen), "kernels": rows}
+    document = {"schema": report.SCHEMA, **about, **listed}
+    write_answer(document, format, report.list_text(chosen, rows), output)
     return Exit.OK
 
 
@@ -73,10 +69,9 @@ def check_kernels(
     Exit 1 when a result is wrong.
     """
     from joymigrate.report import kernels as report
-    from joymigrate.report.json_ import dumps
     from joymigrate.run.kernels.check import check_kernel
 
-    one_of(format, FORMATS, "--format")
+    check_format(format, "kernels")
     wanted = dtypes_of(dtype)
     chosen, about = choose_kernels([*(names or ()), *ops]), where(to, device)
     rows: list[Any] = []
@@ -84,10 +79,7 @@ def check_kernels(
         for number, kernel in enumerate(chosen):
             progress(number, len(chosen))
             rows += check_kernel(kernel, about["device"], wanted)
-    if format == "json":
-        emit(dumps(report.check_document(rows, about)), output)
-    else:
-        emit(report.check_text(rows), output)
+    write_answer(report.check_document(rows, about), format, report.check_text(rows), output)
     return Exit.FOUND if any(row.status == "fail" for row in rows) else Exit.OK
 
 
@@ -110,10 +102,9 @@ def bench_kernels(
 ) -> int:
     """Time every implementation on a grid of shapes, side by side."""
     from joymigrate.report import kernels as report
-    from joymigrate.report.json_ import dumps
     from joymigrate.run.kernels import bench
 
-    one_of(format, FORMATS, "--format")
+    check_format(format, "kernels-bench")
     phases = (
         bench.PHASES if one_of(phase, ("both", *bench.PHASES), "--phase") == "both" else (phase,)
     )
@@ -127,10 +118,8 @@ def bench_kernels(
             found += bench.bench([kernel], about["device"], **options, tune=tune)
     if tune:
         talk([f"note: the winners are kept in {kept_at(about)}"])
-    if format == "json":
-        emit(dumps(report.bench_document(found, {**about, "tuned": tune})), output)
-    else:
-        emit(report.bench_text(found, about), output)
+    document = report.bench_document(found, {**about, "tuned": tune})
+    write_answer(document, format, report.bench_text(found, about), output)
     return Exit.OK
 
 

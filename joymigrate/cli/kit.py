@@ -9,13 +9,13 @@ from typing import Any
 
 import typer
 
+from joymigrate.cli._answers import FORMAT, check_format, write_answer
 from joymigrate.cli._groups import group
-from joymigrate.cli._output import emit, one_of, talk
+from joymigrate.cli._output import one_of, talk
 from joymigrate.errors import Exit, JoyError
 
 NEEDS = {"make": ("extra:torch",)}
 app = group("Meet predictions with a real chip: make a kit, score what it found, join scores.")
-FORMATS = ("text", "json")
 MOST_BYTES = 50 << 20
 BY = ("op", "dtype", "version")
 TO = typer.Option(None, "--to", help="The chip (default: from the settings).")
@@ -67,7 +67,7 @@ def make_kit(
 def score_kit(
     scores: list[Path] = typer.Argument(..., metavar="SCORE...", help="score.json of a kit."),
     by: str = typer.Option("op", "--by", help="op, dtype or version."),
-    format: str = typer.Option("text", "--format", help="text or json."),
+    format: str = FORMAT,
     output: Path | None = OUTPUT,
     calibrate: Path | None = typer.Option(
         None, "--calibration", metavar="FILE", help="Write it here, not to joymigrate's cache."
@@ -79,7 +79,7 @@ def score_kit(
     from joymigrate.chips import calibration
     from joymigrate.run.kit import score
 
-    one_of(format, FORMATS, "--format")
+    check_format(format, "kit-quality")
     one_of(by, BY, "--by")
     documents = [score.check(read_json(path), str(path)) for path in scores]
     rows = [
@@ -109,17 +109,15 @@ def score_kit(
     if any(one["rehearsal"] for one in documents):
         grade = "rehearsed"
     deviating = [row for row in rows if row["deviations"] and not row.get("because")]
-    if format == "json":
-        document = {
-            "schema": "joymigrate.kit-quality/1", "grade": grade, "overall": overall[0],
-            "by": table, "deviations": [
-                {"id": row["id"], "names": row["deviations"], "message": row.get("message", "")}
-                for row in deviating
-            ],
-        }  # fmt: skip
-        emit(json.dumps(document, ensure_ascii=False, indent=1) + "\n", output)
-    else:
-        emit("\n".join(lines(table, overall[0], deviating, by, grade)) + "\n", output)
+    document = {
+        "schema": "joymigrate.kit-quality/1", "grade": grade, "overall": overall[0],
+        "by": table, "deviations": [
+            {"id": row["id"], "names": row["deviations"], "message": row.get("message", "")}
+            for row in deviating
+        ],
+    }  # fmt: skip
+    text = "\n".join(lines(table, overall[0], deviating, by, grade)) + "\n"
+    write_answer(document, format, text, output)
     return Exit.OK
 
 

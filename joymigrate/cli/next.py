@@ -6,32 +6,27 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._answers import FORMAT, check_format, write_answer
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import speaker
-from joymigrate.cli._output import emit, one_of
 from joymigrate.cli._scanning import must_exist
 from joymigrate.errors import Exit
-
-FORMATS = ("text", "json")
 
 
 def command(
     path: Path = typer.Argument(Path(), metavar="[PATH]", help="The project."),
-    format: str = typer.Option("text", "--format", help="text or json (at most 2 kB)."),
+    format: str = FORMAT,
     lang: str | None = LANG,
 ) -> int:
     """Say where a migration stands, and the one next step with the command that judges it."""
     from joymigrate.agent import next_step
     from joymigrate.agent.standing import read_standing
     from joymigrate.journey.entries import find_entries
-    from joymigrate.report.json_ import dumps
 
-    one_of(format, FORMATS, "--format")
+    check_format(format, "next")
     must_exist([path])
     at = read_standing(path)
     step = next_step.decide(at, find_entries(at.root))
-    if format == "json":
-        emit(dumps(next_step.document(at, step)))
-        return Exit.OK
-    emit("\n".join(next_step.text_lines(at, step, speaker(lang, path))) + "\n")
+    text = "\n".join(next_step.text_lines(at, step, speaker(lang, path))) + "\n"
+    write_answer(next_step.document(at, step), format, text)
     return Exit.OK

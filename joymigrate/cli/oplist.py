@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from joymigrate.chips.names import version_key
+from joymigrate.cli._answers import FORMAT, check_format, write_answer
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk
 from joymigrate.errors import Exit, JoyError, did_you_mean
@@ -30,8 +31,6 @@ WANTS = {
 
 app = group("A chip's operators per version: show, compare, build, check with the dispatcher.")
 
-FORMATS = ("text", "json")
-TABLE_FORMATS = (*FORMATS, "csv", "parquet")
 TO = typer.Option(None, "--to", help="The chip, or a folder with its chip.yaml.")
 VERSION = typer.Option(
     None, "--chip-version", "--version", help="Version of the chip's torch package: 2.13."
@@ -40,7 +39,6 @@ OPS = typer.Option(
     None, "--ops", metavar="FILE", help="A list to use instead (docs/how-to/oplist.md)."
 )
 WHEEL = typer.Option(None, "--wheel", metavar="FILE", help="A wheel of the chip's torch package.")
-FORMAT = typer.Option("text", "--format", help="text or json.")
 OUTPUT = typer.Option(None, "-o", "--output", metavar="FILE", help="Write to FILE.")
 
 
@@ -79,17 +77,15 @@ def show(
     wheel: Path | None = WHEEL,
     installed: bool = typer.Option(False, "--installed", help="Read the installed package."),
     status: list[str] = typer.Option([], "--status", help="Only these: native, missing, …"),
-    form: str = typer.Option("text", "--format", help="text, json, csv or parquet."),
+    form: str = FORMAT,
     output: Path | None = OUTPUT,
 ) -> int:
     """Say what happens to every operator of torch, and which ones the chip adds."""
     from joymigrate.profile.oplist import Status, from_wheel
     from joymigrate.profile.oplist.lists import chip_of
     from joymigrate.report import oplist as report
-    from joymigrate.report import tables
-    from joymigrate.report.json_ import dumps
 
-    one_of(form, TABLE_FORMATS, "--format")
+    check_format(form, "oplist")
     wanted = split(status)
     for one in wanted:
         one_of(one, tuple(s.value for s in Status), "--status")
@@ -107,11 +103,7 @@ def show(
         for row in every
         if (not wanted or row[2].status.value in wanted) and is_wanted(row[0], row[1], names or [])
     ]
-    if form in tables.FORMATS:
-        tables.write(tables.frame_of(report.document(found, rows)), form, output)
-        return Exit.OK
-    data = dumps(report.document(found, rows)) if form == "json" else report.text(found, rows)
-    emit(data, output)
+    write_answer(report.document(found, rows), form, report.text(found, rows), output)
     return Exit.OK
 
 
@@ -136,15 +128,12 @@ def diff(
     """Say which operators two versions, two chips, or two lists treat differently."""
     from joymigrate.profile.oplist import compare
     from joymigrate.report import oplist as report
-    from joymigrate.report.json_ import dumps
 
-    one_of(form, FORMATS, "--format")
+    check_format(form, "oplist-diff")
     one, two = side(before, to), side(after, to)
     changes = compare.diff(one, two)
-    if form == "json":
-        emit(dumps(report.diff_document(one, two, changes)), output)
-    else:
-        emit(report.diff_text(one, two, changes), output)
+    document = report.diff_document(one, two, changes)
+    write_answer(document, form, report.diff_text(one, two, changes), output)
     return Exit.OK
 
 
@@ -221,9 +210,8 @@ def validate(
     """Compare a list with the real dispatcher, in a rehearsal or with --dump; exit 1 if it errs."""
     from joymigrate.profile.oplist import compare, dispatcher
     from joymigrate.report import oplist as report
-    from joymigrate.report.json_ import dumps
 
-    one_of(form, FORMATS, "--format")
+    check_format(form, "oplist-validation")
     oplist = choose_list(to, version, ops, wheel)
     raw = read_json(dump) if dump else rehearsed_dump(oplist)
     real = dispatcher.read(raw, str(dump or "the rehearsal"))
@@ -234,10 +222,8 @@ def validate(
     if short and oplist.version and version_key(short) != version_key(oplist.version):
         talk([f"warning: the list is for {oplist.version}, the dispatcher has {seen}"])
     found = compare.validate(oplist, real)
-    if form == "json":
-        emit(dumps(report.validation_document(oplist, found)), output)
-    else:
-        emit(report.validation_text(oplist, found), output)
+    document = report.validation_document(oplist, found)
+    write_answer(document, form, report.validation_text(oplist, found), output)
     return Exit.FOUND if found.differences else Exit.OK
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from joymigrate.cli._output import emit, one_of, talk
+from joymigrate.cli._answers import FORMAT, check_format, write_answer
+from joymigrate.cli._output import talk
 from joymigrate.cli._scanning import must_exist
 from joymigrate.errors import Exit
 from joymigrate.language import columns
@@ -17,35 +17,31 @@ if TYPE_CHECKING:
     from joymigrate.ledger import Ledger, Recovered, StepState
 
 SCHEMA = "joymigrate.status/1"
-FORMATS = ("text", "json")
 
 
 def command(
     path: Path = typer.Argument(Path(), metavar="[PATH]", help="A folder of the project."),
-    format: str = typer.Option("text", "--format", help="text or json."),
+    format: str = FORMAT,
 ) -> int:
     """Show the steps of a project: what was done, whether the tree still has it, how to undo it."""
     from joymigrate.ledger import Ledger
 
-    one_of(format, FORMATS, "--format")
+    check_format(format, "status")
     must_exist([path])
     ledger = Ledger.of(path)
     recovered = ledger.recover()
     states, latest = ledger.states(), ledger.latest()
-    if format == "json":
-        document = {
-            "schema": SCHEMA,
-            "root": str(ledger.root),
-            "steps": [as_json(state) for state in states],
-            "latest": latest.id if latest else None,
-            "recovered": recovered_json(recovered),
-        }
-        emit(json.dumps(document, ensure_ascii=False, indent=1) + "\n")
-        return Exit.OK
-    if recovered is not None:
+    document = {
+        "schema": SCHEMA,
+        "root": str(ledger.root),
+        "steps": [as_json(state) for state in states],
+        "latest": latest.id if latest else None,
+        "recovered": recovered_json(recovered),
+    }
+    if recovered is not None and format == "text":
         state = "completed" if recovered.completed else "taken back"
         talk([f"note: the interrupted step {recovered.step.id} was {state}"])
-    emit("\n".join(text(ledger, states)) + "\n")
+    write_answer(document, format, "\n".join(text(ledger, states)) + "\n")
     return Exit.OK
 
 

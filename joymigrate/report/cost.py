@@ -6,18 +6,9 @@ from typing import Any
 
 from joymigrate.profile.cost.bound import Cost, Scaling
 from joymigrate.report.fields import fields
-from joymigrate.report.json_ import dumps
 
 SCHEMA = "joymigrate.cost/1"
-FORMATS = ("text", "json")
 MOST = 10
-
-
-def render(form: str, cost: Cost, *, chip: str, trace: str) -> str:
-    """The cost in one of `FORMATS`."""
-    if form == "json":
-        return dumps(document(cost, chip=chip, trace=trace))
-    return text(cost, chip=chip, trace=trace)
 
 
 def document(cost: Cost, *, chip: str, trace: str) -> dict[str, Any]:
