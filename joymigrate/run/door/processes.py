@@ -17,6 +17,7 @@ from joymigrate.run.door.marks import HOST, card_of
 from joymigrate.run.door.mode import Door, enter_in_backward, move, shut_in_checkpoints
 
 SHARDS = "torch.distributed.fsdp._fully_shard._fsdp_init"
+FLAT_SHARDS = "torch.distributed.fsdp._init_utils"
 BACKEND, HERE = "nccl", "gloo"
 requested_backends: dict[Any, str] = {}  # by group; None is the default one
 
@@ -44,6 +45,7 @@ def install() -> None:
         owner.is_nccl_available = lambda: True  # type: ignore[attr-defined]
     wrap_mesh()
     attach.after_import(SHARDS, name_shards, who="door and sharded modules")
+    attach.after_import(FLAT_SHARDS, name_flat_shards, who="door and flat shards")
     wrap_ddp(torch.nn.parallel.DistributedDataParallel)
 
 
@@ -152,6 +154,21 @@ def name_shards() -> None:
         return cards.inner(cards.current) if mesh.device_type == "cpu" else real(mesh)
 
     module._get_device_from_mesh = device_of  # type: ignore[attr-defined]
+
+
+def name_flat_shards() -> None:
+    """What FullyShardedDataParallel compares its parameters' device with, in the words that torch's
+    own lines hear of a card."""
+    module: Any = sys.modules[FLAT_SHARDS]
+    real = module._get_compute_device
+
+    @functools.wraps(real)
+    def device_of(*args: Any, **kwargs: Any) -> torch.device:
+        found: torch.device = real(*args, **kwargs)
+        card = cards.read(found)
+        return found if card is None or card == HOST else cards.inner(card)
+
+    module._get_compute_device = device_of
 
 
 def wrap_ddp(kind: Any) -> None:

@@ -122,8 +122,9 @@ def test_the_samples_run_to_their_end(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.dear
-def test_a_module_in_shards_computes_the_same_bit_for_bit(tmp_path: Path) -> None:
-    start = ["torchrun", "--standalone", "--nproc_per_node", "2", str(HERE / "shards.py")]
+@pytest.mark.parametrize("kind", ["by parameter", "flat"])
+def test_a_module_in_shards_computes_the_same_bit_for_bit(kind: str, tmp_path: Path) -> None:
+    start = ["torchrun", "--standalone", "--nproc_per_node", "2", str(HERE / "shards.py"), kind]
     through = baseline(tmp_path, *start, cards=2)
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
     command = [str(Path(sys.executable).parent / "torchrun"), *start[1:], "cpu"]
@@ -131,6 +132,29 @@ def test_a_module_in_shards_computes_the_same_bit_for_bit(tmp_path: Path) -> Non
     assert plain.returncode == 0, plain.stderr
     assert len(plain.stdout.splitlines()) == 3
     assert through.stdout == plain.stdout, through.stderr
+
+
+@pytest.mark.dear
+def test_accelerate_launches_a_process_for_each_card(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    start = ["accelerate", "launch", "--multi_gpu", "--num_processes", "2"]
+    done = baseline(tmp_path, *start, str(HERE / "accelerated.py"), cards=2)
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = [line.partition(" loss ") for line in done.stdout.splitlines() if " loss " in line]
+    assert {where for where, _, _ in said} == {"0 of 2 on cuda:0", "1 of 2 on cuda:1"}
+    assert len({loss for _, _, loss in said}) == 2  # of two steps, the same on both
+
+
+@pytest.mark.dear
+def test_a_model_is_loaded_onto_the_card_by_its_device_map(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    done = baseline(tmp_path, "python", str(HERE / "infer.py"))
+    assert done.returncode == 0, done.stderr[-2000:]
+    on, tokens = done.stdout.splitlines()[-2:]
+    assert on.startswith("on cuda:0 {device(type='cuda', index=0)}")
+    assert tokens.startswith("tokens cuda:0 [[0, 1, 2")
+    assert tokens.endswith("True")
 
 
 def test_notes_of_several_processes_are_added() -> None:

@@ -1,4 +1,5 @@
-"""A module in shards on two cards; `cpu` as an argument runs the same without any door."""
+"""A module in shards on two cards, by `fully_shard` or (`flat`) FullyShardedDataParallel; `cpu` as an
+argument runs the same without any door."""
 
 import os
 import sys
@@ -6,9 +7,9 @@ import sys
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
-device = "cpu" if sys.argv[1:] == ["cpu"] else "cuda"
+device = "cpu" if "cpu" in sys.argv else "cuda"
 rank = int(os.environ["LOCAL_RANK"])
 dist.init_process_group("gloo" if device == "cpu" else "nccl")
 if device == "cuda":
@@ -16,7 +17,10 @@ if device == "cuda":
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
 model.to(device)
-fully_shard(model, mesh=init_device_mesh(device, (2,)))
+if "flat" in sys.argv:
+    model = FullyShardedDataParallel(model, device_id=torch.device(device, rank if device == "cuda" else None))
+else:
+    fully_shard(model, mesh=init_device_mesh(device, (2,)))
 optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
 for step in range(3):
     x = torch.full((4, 8), 0.1 * (step + 1 + rank), device=device)
