@@ -19,7 +19,7 @@ from tests.sources import parse, sources, statements
 ROWS: list[list[str]] = [
     ["errors", "model"],
     ["schema", "data"],
-    ["attach", "files", "extras", "modes", "language", "stats", "processors"],
+    ["attach", "files", "extras", "modes", "language", "stats", "processors", "orphans"],
     ["settings", "seeded", "evidence"],
     ["config", "chips", "ledger", "device", "run.serve.web", "run.serve.evidence"],
     [

@@ -5,18 +5,18 @@ Used by every command that takes `-- COMMAND`. The program keeps our stdin, stdo
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
 from joymigrate.errors import JoyError
+from joymigrate.orphans import end_with
 
 # `python`, or with this version: the interpreter that joymigrate runs in, which has its torch.
 PYTHON = re.compile(r"python(\d(\.\d+)?)?$")
@@ -25,7 +25,6 @@ SWITCH = "JOYMIGRATE_SWITCH"
 REHEARSAL = "JOYMIGRATE_REHEARSE"  # the simulated chip brings the driver's libraries itself
 HIDE = "joymigrate.chips.presence:hide_driverless"
 CALLER_AUTOLOAD = "JOYMIGRATE_CALLER_AUTOLOAD"
-PARENT_DIES = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -85,23 +84,6 @@ def environment(**changes: str) -> dict[str, str]:
         made[SWITCH] = ",".join(filter(None, (HIDE, made.get(SWITCH))))
     made.update(changes)
     return made
-
-
-def end_with(parent: int) -> Callable[[], None] | None:
-    """What a new process does first so that it ends (SIGTERM) when `parent` is killed; Linux only.
-
-    The C library is looked up here: between fork and exec little is allowed.
-    """
-    if not sys.platform.startswith("linux"):
-        return None
-    prctl = ctypes.CDLL(None).prctl
-
-    def ask() -> None:
-        prctl(PARENT_DIES, int(signal.SIGTERM), 0, 0, 0)
-        if os.getppid() != parent:  # it was killed meanwhile
-            os._exit(128 + signal.SIGTERM)
-
-    return ask
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> int:

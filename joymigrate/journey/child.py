@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
+import os
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from joymigrate.orphans import end_with
+
 GRACE_SECONDS = 5.0
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -24,7 +24,7 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     process: subprocess.Popen[bytes] | None = None
     try:
         with interrupts_kept():
-            process = subprocess.Popen(list(command), preexec_fn=dying, **options)
+            process = subprocess.Popen(list(command), preexec_fn=end_with(os.getpid()), **options)
     except BaseException:
         if process is not None:
             end(process)
@@ -62,18 +62,3 @@ def interrupts_kept() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if heard:
         signal.raise_signal(signal.SIGINT)
-
-
-def dying_with_parent() -> Callable[[], None] | None:
-    """A function for the child that has it end when this process dies. Linux only."""
-    if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None)
-
-    def ask() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-    return ask
-
-
-dying = dying_with_parent()
