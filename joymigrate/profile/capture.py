@@ -9,12 +9,13 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
+from joymigrate.profile.table import Kernel
 
 SCHEMA = "joymigrate.trace/1"
 
@@ -64,7 +65,8 @@ class Capture:
     stream: tuple[tuple[int, tuple[int, ...]], ...] = ()
     accelerator: tuple[Operator, ...] = ()
     flow: bool = True  # whether `stream` knows the data flow, or only the order
-    events: Mapping[str, tuple[int, float]] = field(default_factory=dict)  # name → (count, µs)
+    copies: tuple[Kernel, ...] = ()  # the device's own work of moving, of one step
+    device_us: float = 0.0  # of one step
     shapes: tuple[int, int, str] = (0, 0, "")  # that a model was called with, calls, its class
 
     @property

@@ -33,7 +33,6 @@ TIMED = {
     "DATALOADER": 1,
     "DATA-SUPPLY": 1,
     "GC": 1,
-    "SMALL-OPS": 1,
     "LAUNCH": 1,
     "FUSE-RMSNORM": 1,
     "HOST-GAP": 1,
@@ -94,18 +93,7 @@ def recorded(rule: str, kind: str, folder: Path, **options: Any) -> Path:
 
     steps = TIMED.get(rule, 0)
     settings = Settings(folder, folder, steps=steps, timing=steps > 0, stack=False, **options)
-    made = record_step(SLOW[rule][kind](), folder / f"{rule}.{kind}.jsonl", settings)
-    return with_time(made, 2.0) if rule == "SMALL-OPS" and kind == "slow" else made
-
-
-def with_time(path: Path, call_us: float) -> Path:
-    """Give every call the same time: on a busy machine a short operator may measure long."""
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    for line in lines:
-        if line.get("kind") == "op":
-            line["self_us"] = call_us * line["calls"]
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    return path
+    return record_step(SLOW[rule][kind](), folder / f"{rule}.{kind}.jsonl", settings)
 
 
 def given(path: Path, support: ChipSupport) -> dict[str, Any]:
@@ -527,6 +515,53 @@ def test_shapes_that_change_over_the_run_are_seen(
     command = [sys.executable, "-m", "joymigrate", "profile", "record", "-o", str(out), "--"]
     subprocess.run([*command, sys.executable, str(program)], check=True, timeout=120)
     assert ("SHAPES-CHANGE" in given(out, support)) is found
+
+
+def event(name: str, ts: float, dur: float, cat: str = "cpu_op", **args: Any) -> dict[str, Any]:
+    """One event of a Chrome trace."""
+    track = 7 if cat in ("kernel", "gpu_memcpy") else 1
+    return {"ph": "X", "cat": cat, "name": name, "pid": track, "tid": track, "ts": ts, "dur": dur,
+            "args": args}  # fmt: skip
+
+
+def foreign(change: int, optimiser: str, copy_us: float) -> list[dict[str, Any]]:
+    """Four steps of a trace: an operator of changing length, an optimiser's step, a copy back."""
+    events = []
+    for step in range(4):
+        at = 1e4 * step
+        dims = [[8 + change * step, 16]]
+        events += [
+            event(f"ProfilerStep#{step}", at, 4e3, "user_annotation"),
+            event("aten::relu", at + 10, 50, **{"Input Dims": dims, "Input type": ["float"]},
+                  **{"External id": step * 9 + 1}),
+            event("cudaLaunchKernel", at + 20, 5, "cuda_runtime", correlation=step * 9 + 1),
+            event("gemm", at + 30, 1000, "kernel", correlation=step * 9 + 1),
+            event("Optimizer.step#AdamW.step", at + 1100, 900, "user_annotation"),
+            event("aten::copy_", at + 3000, 50, **{"External id": step * 9 + 2}),
+            event("cudaMemcpyAsync", at + 3010, 5, "cuda_runtime", correlation=step * 9 + 2),
+            event("Memcpy DtoH (Device -> Pageable)", at + 3020, copy_us, "gpu_memcpy",
+                  correlation=step * 9 + 2),
+        ]  # fmt: skip
+        names = [optimiser] if optimiser.startswith("aten::_") else [optimiser] * 20
+        events += [event(name, at + 1110 + 9 * i, 5) for i, name in enumerate(names)]
+    return events
+
+
+@pytest.mark.parametrize(
+    ("made", "rules"),
+    [
+        (foreign(4, "aten::_fused_adamw_", 20.0), {"SHAPES-CHANGE"}),
+        (foreign(0, "aten::addcdiv_", 20.0), {"OPT-FORLOOP", "FUSE-OPTIMISER"}),
+        (foreign(0, "aten::_fused_adamw_", 900.0), {"D2H"}),
+        (foreign(0, "aten::_fused_adamw_", 20.0), set()),
+    ],
+)  # fmt: skip
+def test_traces_of_other_tools_show_shapes_optimisers_and_copies(
+    made: list[dict[str, Any]], rules: set[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"traceEvents": made}))
+    assert {one.rule.id for one in advise_all([path], CHIP)} == rules
 
 
 def test_advice_without_the_chip_s_times_says_that_it_is_structural(

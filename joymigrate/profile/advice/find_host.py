@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
-from joymigrate.profile.advice.find_operators import hit, matches_name
+from joymigrate.profile.advice.find_operators import hit, matches_name, time_on_chip
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.capture import Operator, tensors
+from joymigrate.profile.cost.work import has_no_kernel
 from joymigrate.profile.table import EMPTY
+
+# Device work that moves, as profilers of several vendors name it.
+WAYS = {
+    "down": re.compile(r"DtoH|D2H|Device ?-?to-?Host", re.IGNORECASE),
+    "up": re.compile(r"HtoD|H2D|Host ?-?to-?Device", re.IGNORECASE),
+}
 
 
 def detect_collector(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
@@ -43,23 +51,32 @@ def detect_reads(
 
 
 def detect_small(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
-    """Many operators too short to hide their launch."""
-    capture = subject.capture
-    timed = [o for o in capture.operators if o.self_us and not view(o)]
-    calls = sum(o.calls for o in timed)
-    short = [o for o in timed if o.self_us / o.calls < rule.limit("us")]
-    count, time = sum(o.calls for o in short), sum(o.self_us for o in short)
-    total = sum(o.self_us for o in timed)
-    if calls < rule.limit("calls") or not total:
-        return
-    if count / calls >= rule.limit("count_share") and time / total >= rule.limit("time_share"):
+    """Lines that launch one operator `limits.calls` times a step, each shorter than its launch.
+
+    By the chip's peaks: `limits.us` are more than its calls can take. An optimiser's step is left
+    to the rules about optimisers.
+    """
+    groups: dict[tuple[str | None, str | None, str], list[Operator]] = {}
+    for operator in subject.capture.operators:
+        if operator.phase != "optimiser":
+            key = (operator.where, operator.module, operator.op)
+            groups.setdefault(key, []).append(operator)
+    often = {key: group for key, group in groups.items()
+             if sum(one.calls for one in group) >= rule.limit("calls")}  # fmt: skip
+    lines: dict[tuple[str | None, str | None], list[Operator]] = {}
+    for (where, module, _), group in often.items():
+        calls = sum(one.calls for one in group)
+        us = time_on_chip(subject, group)
+        if not has_no_kernel(group[0]) and us is not None and us < rule.limit("us") * calls:
+            lines.setdefault((where, module), []).extend(group)
+    for (where, module), found in lines.items():
+        calls = sum(one.calls for one in found)
+        names = sorted({one.op.partition("::")[2] for one in found})
         what = Text(
-            "{count} of {calls} operators take less than {limit} µs each",
-            count=count,
-            calls=calls,
-            limit=f"{rule.limit('us'):.0f}",
-        )
-        yield Hit(what, calls=count, self_us=time)
+            "{calls} launches a step ({names}), each shorter than {limit} µs at the chip's peaks",
+            calls=calls, names=", ".join(names[:4]), limit=f"{rule.limit('us'):.0f}",
+        )  # fmt: skip
+        yield Hit(what, where, module, calls, sum(one.self_us for one in found))
 
 
 def detect_launch(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
@@ -80,14 +97,6 @@ def detect_launch(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
         yield Hit(what, calls=calls, self_us=gap * capture.step_us)
 
 
-def view(operator: Operator) -> bool:
-    """Operators that only look at data."""
-    names = ("view", "t", "transpose", "expand", "slice", "select", "detach", "as_strided")
-    return matches_name(
-        operator, (*names, "permute", "unsqueeze", "squeeze", "_unsafe_view", "alias")
-    )
-
-
 def optimisers(subject: Subject) -> list[Mapping[str, Any]]:
     """What the recording says of the program's optimisers."""
     return list(subject.capture.header.get("optimisers") or ())
@@ -98,11 +107,11 @@ def detect_optimiser_loop(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     for entry in optimisers(subject):
         alone = entry.get("foreach") is False and not entry.get("fused")
         if alone and entry.get("tensors", 0) >= rule.limit("tensors"):
-            what = Text(
-                "{optimiser} updates {tensors} tensors one by one",
-                optimiser=entry["class"],
-                tensors=entry["tensors"],
-            )
+            what = Text("{optimiser} updates {tensors} tensors one by one",
+                        optimiser=entry["class"], tensors=entry["tensors"])  # fmt: skip
+            # A trace does not say what was asked for, and on a CPU it is the default.
+            if entry.get("seen") and not subject.capture.device_us:
+                what += Text(", as torch does on a CPU unless told otherwise")
             yield Hit(what, calls=entry["tensors"])
 
 
@@ -146,7 +155,16 @@ def shapes_of(operators: Iterable[Operator]) -> set[tuple[int, ...]]:
 
 
 def detect_transfer(subject: Subject, rule: AdviceRule, *, direction: str) -> Iterator[Hit]:
-    """Copies between host and device inside a step; with `unpinned` those the host waits for."""
+    """Copies between host and device inside a step; upwards those that the host waits for.
+
+    Of the device's own work those that take `limits.share` of its time.
+    """
+    for copy in subject.capture.copies:
+        share = copy.device_us / subject.capture.device_us if subject.capture.device_us else 0.0
+        if WAYS[direction].search(copy.name) and share >= rule.limit("share"):
+            what = Text("{name} by {operator}: {share} % of the device's time", name=copy.name,
+                        operator=copy.operator or "nobody", share=f"{100 * share:.0f}")  # fmt: skip
+            yield Hit(what, calls=copy.calls, self_us=copy.device_us)
     for operator in subject.capture.operators:
         if not matches_name(operator, ("_to_copy", "copy_", "_copy_from")):
             continue

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
 from joymigrate.profile.advice.chains import Flow
-from joymigrate.profile.advice.find_operators import hit, matches_name, size
+from joymigrate.profile.advice.find_operators import hit, matches_name, size, time_on_chip
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.capture import Operator, tensors
-from joymigrate.profile.cost.bound import bound_operator
-from joymigrate.profile.cost.peaks import peaks_of
 from joymigrate.profile.cost.work import size_of
 
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "matmul", "linear", "addbmm")
@@ -130,8 +128,11 @@ def detect_copies(
         if next(iter(made), -1) in makers and tensor is not None and not contiguous(tensor):
             line = lines.setdefault(operator.where, {})
             line[number] = line.get(number, 0) + 1
+    often = Counter(number for number, _ in subject.capture.stream)  # of all steps of a trace
     for where, counted in lines.items():
-        copies = [replace(subject.capture.operators[n], calls=c) for n, c in counted.items()]
+        copies = [replace(one, calls=max(1, round(one.calls * calls / often[number])))
+                  for number, calls in counted.items()
+                  for one in (subject.capture.operators[number],)]  # fmt: skip
         moved = sum(one.calls * 2 * size_of(one.args[:1], None) for one in copies)
         if moved < rule.limit("bytes") and share_on_chip(subject, copies) < rule.limit("share"):
             continue
@@ -146,12 +147,8 @@ def detect_copies(
 
 def share_on_chip(subject: Subject, operators: list[Operator]) -> float:
     """Operators' part of the step's least time at the chip's peaks; 0 where none are documented."""
-    try:
-        peaks = peaks_of(subject.chip)
-    except JoyError:
-        return 0.0
-    whole = sum(bound_operator(one, peaks) for one in subject.capture.operators)
-    return sum(bound_operator(one, peaks) for one in operators) / whole if whole else 0.0
+    whole = time_on_chip(subject, subject.capture.operators)
+    return (time_on_chip(subject, operators) or 0.0) / whole if whole else 0.0
 
 
 def detect_noncontiguous(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:

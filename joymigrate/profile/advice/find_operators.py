@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import fnmatch
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.profile.advice.advise import Hit, Subject
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.capture import Operator, tensors
+from joymigrate.profile.cost.bound import bound_operator
+from joymigrate.profile.cost.peaks import peaks_of
 
 MOVES = ("_to_copy", "copy_", "empty*", "detach", "view", "t", "clone", "lift_fresh", "alias")
 
@@ -194,6 +197,15 @@ def detect_gelu(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
             and operator.kwargs.get("approximate") != "tanh"
         ):
             yield hit(operator)
+
+
+def time_on_chip(subject: Subject, operators: Iterable[Operator]) -> float | None:
+    """The least µs of operators in a step at the chip's peaks; None where none are documented."""
+    try:
+        peaks = peaks_of(subject.chip)
+    except JoyError:
+        return None
+    return sum(bound_operator(one, peaks) for one in operators)
 
 
 def size(tensor: Mapping[str, Any]) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,6 +31,7 @@ SPANS = {
     "Optimizer.step#": "optimiser_us",
     "Optimizer.zero_grad#": "zero_grad_us",
 }
+COPY, STEP = "copy", "ProfilerStep"
 LOADING = tuple(prefix for prefix, span in SPANS.items() if span == "loader_us")
 
 
@@ -112,6 +115,8 @@ def from_trace(trace: Trace, table: AtenTable) -> Capture:
     steps = max(1, trace.steps)
     order: dict[Any, int] = {}
     header: dict[str, Any] = {"device": trace.device, "spans": {}, "step_us": []}
+    optimiser: dict[int, str] = {}  # rows inside an optimiser's step, with its class
+    updates: dict[str, Counter[str]] = {}
     for row in trace.ops.rows():
         inside = taken.get(row.parent, False)
         base = split_name(row.name)[1]
@@ -119,6 +124,9 @@ def from_trace(trace: Trace, table: AtenTable) -> Capture:
         taken[row.index] = inside or own
         loads = row.name.startswith(LOADING)
         loading[row.index] = loads or loading.get(row.parent, False)
+        optimiser[row.index] = class_of(row.name) or optimiser.get(row.parent, "")
+        if own and optimiser[row.index]:
+            updates.setdefault(optimiser[row.index], Counter())[base] += row.calls
         if not row.operator and not (loads and loading.get(row.parent, False)):
             note(header, row, steps)
         time = row.device_us if timed_on_device else row.self_us
@@ -139,7 +147,54 @@ def from_trace(trace: Trace, table: AtenTable) -> Capture:
         stream.append((order[key], (last[row.tid],) if row.tid in last else ()))
         last[row.tid] = call
     made = tuple(build_operator(key, *values, steps=steps) for key, values in operators.items())
-    return Capture(trace.path, header, made, tuple(stream), flow=False)
+    header["optimisers"] = [describe_optimiser(*one, steps) for one in updates.items()]
+    copies = tuple(
+        replace(one, calls=max(1, round(one.calls / steps)), device_us=one.device_us / steps)
+        for one in trace.kernels if one.core == COPY
+    )  # fmt: skip
+    return Capture(trace.path, header, made, tuple(stream), copies=copies, flow=False,
+                   device_us=trace.device_us / steps, shapes=count_shapes(trace))  # fmt: skip
+
+
+def class_of(name: str) -> str:
+    """`AdamW` of `Optimizer.step#AdamW.step`; empty for what is no such mark."""
+    return name.partition("#")[2].partition(".")[0] if name.startswith("Optimizer.step#") else ""
+
+
+def describe_optimiser(name: str, updates: Counter[str], steps: int) -> dict[str, Any]:
+    """How an optimiser goes through its tensors, by the operators inside its steps.
+
+    One by one, each tensor takes every in-place operator at least once.
+    """
+    alone = [calls for base, calls in updates.items() if base.endswith("_") and base[0] != "_"]
+    often = [calls for calls in alone if 2 * calls >= max(alone)]
+    many = any(base.startswith("_foreach_") for base in updates)
+    fused = any(base.startswith("_fused_") for base in updates)
+    tensors = round(min(often, default=0) / steps)
+    return {"class": name, "foreach": many, "fused": fused, "tensors": tensors, "seen": True}
+
+
+def count_shapes(trace: Trace) -> tuple[int, int, str]:
+    """Steps that bring an operator with new inputs, steps in all, and the place of the last one.
+
+    Steps are the profiler's marks.
+    """
+    table, known, place = trace.ops, set(), ""
+    inside: dict[int, int] = {}
+    steps: dict[int, bool] = {}
+    for row, parent in enumerate(table.parent):
+        if table.names[table.name[row]].startswith(STEP):
+            inside[row] = row
+            steps[row] = False
+        elif parent in inside:
+            inside[row] = inside[parent]
+            key = (table.name[row], table.signature[row])
+            shaped = table.signatures[table.signature[row]].dims
+            if table.operator[row] and shaped and key not in known:
+                known.add(key)
+                steps[inside[row]] = True
+                place = table.places[table.place[row]] or place
+    return sum(steps.values()), len(steps), place or STEP
 
 
 def implicit(table: AtenTable, base: str) -> bool:

@@ -151,6 +151,7 @@ class Controller:
             self.begin_exact()
             return
         self.paths = self.paths or claim(self.settings)
+        gc.collect()  # what the first step's recording left must not fall due in the timed ones
         try:
             self.timer = Timer(stack=self.settings.stack)
             self.timer.start()
