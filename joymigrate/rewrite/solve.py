@@ -19,7 +19,7 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.device_tests import is_test
 from joymigrate.rewrite.values import growth
-from joymigrate.rewrite.values.cells import Cell, Guard, TextPlace
+from joymigrate.rewrite.values.cells import COMPARED, GOES, Cell, Guard, TextPlace
 from joymigrate.rewrite.values.graph import ValueGraph, home_of
 from joymigrate.rewrite.values.growth import State, grow, sources, way_to
 from joymigrate.rewrite.vocabulary import Vocabulary
@@ -30,6 +30,7 @@ HELD = "one value with `{text}` ({path}:{line}), which stays"
 WAITS = "one value with `{text}` ({path}:{line}), which needs a look"
 GUARDS = "it stands before `{text}` ({path}:{line}), which stays"
 GUARDS_WAITING = "it stands before `{text}` ({path}:{line}), which needs a look"
+SERVED = "its value is asked for `{text}` as well (line {line})"
 Site = tuple[str, int, int]  # file, line and column of a finding
 Way = tuple[tuple[str, int, str], ...]  # lines that a value goes through: file, line, and how
 IGNORED = re.compile(r"joymigrate:\s*ignore")
@@ -113,7 +114,8 @@ class Solver:
 
     def solve(self, paths: Iterable[str]) -> dict[int, Decision]:
         """Hold what the texts that stay in `paths` reach; findings by number."""
-        todo = [cell for path in paths for cell in self.staying(path)]
+        todo = [cell for path in self.graph.texts for cell in self.serve(path)]
+        todo += [cell for path in paths for cell in self.staying(path)]
         seen: set[tuple[Cell, Tier]] = set()
         while todo:
             cell = todo.pop()
@@ -123,6 +125,20 @@ class Solver:
             seen.add((cell, tier))
             todo += self.spread(cell, tier)
         return self.held
+
+    def serve(self, path: str) -> Iterator[Cell]:
+        """Hold questions of a file whose value is asked for the target as well, by itself."""
+        if not self._spans.get(path) or not self.targets.search(self.graph.texts[path]):
+            return
+        home = self.graph.file(path)
+        for cell in home.places if home is not None else ():
+            other = next(filter(self.names_target, asked_beside(self.graph, cell)), None)
+            place, there = self.place(cell), self.place(other) if other is not None else None
+            if place is not None and there is not None and not self.names_target(cell):
+                words = {"text": self.text(other[1], there), "line": there.line}  # type: ignore[index]
+                why = Decision(Tier.REPORT, Text(SERVED, **words))
+                for number in self.over(path, place.start, place.end):
+                    yield from self.hold(number, why)
 
     def staying(self, path: str) -> list[Cell]:
         """Texts of a file that name the origin and are not moved by default."""
@@ -289,17 +305,21 @@ def meetings(
 ) -> Iterator[tuple[Cell, Way]]:
     """Texts in other statements that a text meets, each with the lines that lead there.
 
-    None where both devices are told apart on purpose: in a list of choices, or in the branches of
-    one `if` (there only by a text that `stood_there` before a rewrite).
+    None where both devices are told apart on purpose: in a list of choices, or, by a text that
+    `stood_there` before a rewrite, in the branches of one `if` or in another question for the same
+    value.
     """
     place, home = place_of(graph, cell), graph.file(cell[1])
     if place is None or home is None:
         return
+    stood_there = stood_there or names_target
     for other, there in home.places.items():
         if there.statement == place.statement and names_target(other):
             return
-        if place.chain and there.chain == place.chain and (stood_there or names_target)(other):
+        if place.chain and there.chain == place.chain and stood_there(other):
             return
+    if any(map(stood_there, asked_beside(graph, cell))):
+        return
     met: set[Cell] = set()
     for near in (graph.near_values, graph.near):  # the devices of tensors make a class larger
         graph.allowance = READ
@@ -314,6 +334,13 @@ def meetings(
             if there_ and (other[1], there_.statement) != (cell[1], place.statement):
                 met.add(other)
                 yield other, tell(found, other)
+
+
+def asked_beside(graph: ValueGraph, cell: Cell) -> Iterator[Cell]:
+    """Texts that the value which a text is compared with is compared with as well."""
+    asked = (edge.cell for edge in graph.near(cell, GOES) if edge.kind == COMPARED)
+    beside = (edge for one in asked for edge in graph.near(one, GOES) if edge.kind == COMPARED)
+    return (edge.cell for edge in beside if edge.cell[0] == "text" and edge.cell != cell)
 
 
 def is_turned_off(text: str, place: TextPlace) -> bool:

@@ -37,6 +37,27 @@ def test_an_ignored_value_keeps_the_comparison_in_another_file(
     assert any("(conf.py:1), which stays" in reason for reason in reasons), reasons
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "run(conf.DEVICE)",
+        "run(getattr(conf, 'DEVICE'))",
+        "run(conf.ALL.get('device'))",
+        "for each in conf.ALL.values(): run(each)",
+        "for _, each in conf.ALL.items(): run(each)",
+        "for _, each in enumerate([conf.DEVICE]): run(each)",
+        "for each, _ in zip([conf.DEVICE], [1]): run(each)",
+    ],
+)
+def test_an_ignored_value_is_followed_through_known_calls(call: str, tmp_path: Path) -> None:
+    conf = 'DEVICE = "cuda"  # joymigrate: ignore\nALL = {"device": DEVICE}\n'
+    main = (
+        'import torch\nimport conf\ndef run(where="cuda"):\n    if where == "cuda":\n'
+        f'        print("card")\n    torch.ones(1).to(where)\n{call}\n'
+    )
+    assert changed(look(tmp_path, {"conf.py": conf, "main.py": main})) == set()
+
+
 @BOTH
 def test_an_excluded_file_is_read_as_a_fact(style: Style, tmp_path: Path) -> None:
     files = {"conf.py": 'DEVICE = "cuda"\n', "main.py": READER}
@@ -73,6 +94,17 @@ def test_a_comparison_that_stays_keeps_its_value_and_the_question_before_it(
     asked = next(f for f in found.findings if f.before == "torch.cuda.is_available")
     assert asked.tier is Tier.REPORT
     assert "which stays" in str(asked.reason)
+
+
+def test_a_question_beside_one_for_the_target_holds_no_value(tmp_path: Path) -> None:
+    text = (
+        'import torch\ndef go(where="cuda"):\n    device = torch.device(where)\n'
+        '    on_card = device.type == "cuda"\n    on_chip = device.type == "npu"\n'
+        "    return torch.ones(1).to(device), on_card, on_chip\n"
+    )
+    (patch,) = patches(look(tmp_path, {"a.py": text}))
+    assert b'where="npu"' in patch.after
+    assert b'device.type == "cuda"' in patch.after
 
 
 def test_values_that_meet_no_comparison_move_one_by_one(tmp_path: Path) -> None:

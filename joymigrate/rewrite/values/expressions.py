@@ -194,6 +194,7 @@ class Expressions:
                 index = self.value(key)
                 entry = self.entry(cell, key, index, "key")
                 self.file.join(entry, held, part.lineno, "entry")
+                self.file.join(self.field(cell, "[]"), held, part.lineno, "entry")
         return cell
 
     def sequence(self, node: Any) -> Cell:
@@ -453,7 +454,7 @@ class Expressions:
                     cell = self.field(cell, name)
             return cell
 
-        if rule.startswith("="):  # "=0": the result is this value
+        if not re.search("[<~]", rule):  # "=0": the result is this value
             return side(rule[1:])
         for equation in rule.split():
             one, other = re.split("[<~]", equation)

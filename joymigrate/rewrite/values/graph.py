@@ -160,6 +160,9 @@ class ValueGraph:
                         "imported",
                         GOES,
                     )
+            for read_ in values.fields.get(name, ()):  # `conf.DEVICE`, where `conf` is the module
+                if ("module", path) in self.called(read_[1]):
+                    yield Edge(read_, 1, "read", GOES)
             own = ("name", other, 0, name) in values.edges and name in values.imports
             starred = (self.tree.locate(other, base) == (path, "") for base in values.stars)
             if not own and any(starred):

@@ -41,5 +41,6 @@ METHODS: dict[str, str] = {
     "extend": "r<0",
     "values": "=.[]<r.[]",
     "keys": "=.[]<r.{}",
+    **dict.fromkeys(("parameters", "buffers"), "=.device<r.device =.[].device<r.device"),
     "items": "=.[].0<r.{} =.[].1<r.[]",
 }  # fmt: skip
