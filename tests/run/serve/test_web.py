@@ -168,10 +168,25 @@ def test_a_key_has_a_rate_and_a_number_at_once() -> None:
     keys.enter(single, 0.0)
     with pytest.raises(Refusal, match="1 requests at once"):
         keys.enter(single, 0.0)
-    keys.leave(single)
+    keys.leave(single, 0)
     keys.enter(single, 0.0)
     for _ in range(100):
         keys.enter(free, 0.0)
+
+
+def test_a_key_has_tokens_that_are_paid_at_the_end() -> None:
+    keys = Keys.of([Key("a", tokens_per_minute=60)])
+    (key,) = keys.keys
+    keys.enter(key, 0.0)
+    keys.leave(key, 90)
+    with pytest.raises(Refusal, match="60 tokens a minute") as refused:
+        keys.enter(key, 10.0)
+    assert refused.value.headers["Retry-After"] == "21"  # 20 are overdrawn, and one is needed
+    keys.enter(key, 31.0)
+    keys.leave(key, 0)
+    keys.enter(key, 1000.0)
+    keys.leave(key, 59)
+    keys.enter(key, 1000.0)  # it never holds more than a minute's
 
 
 def test_a_refused_request_gives_no_place_back_that_it_never_had() -> None:

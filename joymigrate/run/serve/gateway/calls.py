@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,7 @@ class Call:
     trace: Trace | None = None
     who: str = ""  # the client, where it says so
     share: float = 0.0  # of the traffic that is the standby's as this one's backend was chosen
+    counted: Callable[[], tuple[int, int]] | None = None  # tokens of answer and prompt so far
     point: float = 0.0  # 0 to 100: below the standby's weight it belongs to the standby
     strict: bool = field(init=False)  # whether its answer must say why it ended
     asked: Mapping[str, Any] = field(init=False)
@@ -48,6 +49,11 @@ class Call:
         self.strict = self.api.speaks
         form, body = self.api.form, self.parsed or {}
         self.asked = body if form is None else form.asked(body)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the prompt and of what was answered so far, as the backend counts them."""
+        return sum(self.counted()) if self.counted is not None else 0
 
     @property
     def chat(self) -> bool:

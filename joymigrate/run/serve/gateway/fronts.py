@@ -27,6 +27,7 @@ class ClientKey:
     key: str = setting(help=f"the key, {FROM_ENVIRONMENT}", words=True)
     name: str = setting("", "what logs call the client", words=True)
     requests_per_minute: float = setting(0.0, "at most so many; 0 is no limit", least=0)
+    tokens_per_minute: float = setting(0.0, "of prompts and answers; 0 is no limit", least=0)
     concurrent: int = setting(0, "at most so many at once; 0 is no limit", least=0)
 
     def __post_init__(self) -> None:
@@ -81,7 +82,13 @@ def keys_of_file(path: Path) -> tuple[Key, ...]:
 def read_keys(given: Sequence[ClientKey], path: Path) -> tuple[Key, ...]:
     """Keys with their secrets looked up. Raises `JoyError`."""
     found = tuple(
-        Key(secret(one.key, path), one.name, one.requests_per_minute, one.concurrent)
+        Key(
+            secret(one.key, path),
+            one.name,
+            one.requests_per_minute,
+            one.concurrent,
+            one.tokens_per_minute,
+        )
         for one in given
     )
     if len({key.secret for key in found}) < len(found):

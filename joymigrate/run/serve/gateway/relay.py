@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import orjson
 from aiohttp import web
@@ -278,29 +280,43 @@ class Relay:
         """An answer that is judged as a whole before the client sees any of it."""
         until = attempt.started + self.limits.total_seconds
         body = await read_all(answer, ANSWER_BYTES, attempt, until)
-        said = whole.json_part(body, answer.headers)
         reply = web.Response(
             status=answer.status,
             body=body,
             headers=passed_on(answer.headers, attempt.meters.name),
         )
-        parsed = whole.judge(said, call) if call.method == "POST" else {}
+        parsed = self.read_whole(call, attempt, body, answer.headers)
+        if not self.take_whole(call, attempt, parsed):
+            return Refused(EMPTY, reply, attempt)
+        self.settle(call, "ok")
+        return reply
+
+    def read_whole(
+        self, call: Call, attempt: Attempt, body: bytes, headers: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """An answer in one piece, judged; raises `Broken`."""
+        parsed = whole.judge(whole.json_part(body, headers), call) if call.method == "POST" else {}
         if call.strict and parsed.get("choices"):
             odd = whole.oddity(parsed, call) or whole.find_disobedience(parsed, call)
             if odd:
                 self.allow(attempt, ODD, odd)
+        return parsed
+
+    def take_whole(self, call: Call, attempt: Attempt, parsed: dict[str, Any]) -> bool:
+        """Count a sound answer and tell of it; False for one without a word, which a witness has
+        to judge."""
         if call.wants_words and whole.is_silent(parsed):
             attempt.refused()
-            return Refused(EMPTY, reply, attempt)
+            return False
         if call.api.form is None:
             attempt.no_evidence("unjudged")  # nobody here knows what a right answer is
+        call.counted = partial(whole.usage_of, parsed)
         attempt.ok(*whole.usage_of(parsed))
-        self.settle(call, "ok")
         thoughts = len(whole.thoughts_of(parsed))
         words, finish = whole.words_of(parsed), whole.finish_of(parsed)
         tokens = whole.usage_of(parsed)[0]
         self.tell(call, attempt, words, finish, tokens, thoughts=thoughts)
-        return reply
+        return True
 
     async def raw(
         self, request: web.BaseRequest, call: Call, attempt: Attempt, answer: Answer
@@ -345,6 +361,7 @@ class Relay:
         stream = Stream(call.api.form, most=most)
         until = attempt.started + self.limits.total_seconds
         stream.ours = ENGINE in answer.headers
+        call.counted = stream.usage_so_far
         block = b""
         while not block or (call.wants_words and not stream.spoke):
             received = await answer.read()
@@ -381,20 +398,7 @@ class Relay:
                 await response.write_eof()
                 return response
             self.settle(call, "ok")
-            finish = stream.finish[0] if stream.finish else None
-            thoughts, comparable = stream.thoughts, not stream.tools
-            text = thoughts + "".join(stream.pieces)
-            self.tell(
-                call, attempt, text, finish, stream.tokens, comparable=comparable,
-                thoughts=len(thoughts),
-            )  # fmt: skip
-            if call.api.form is None:
-                attempt.no_evidence("unjudged")
-            if self.is_sound(call, attempt, stream):
-                attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
-            else:
-                attempt.answer = None  # its end is read below
-                attempt.failed(ODD)
+            self.take_stream(call, attempt, stream)
             if call.strict and not stream.done and not stream.form.last:
                 block += DONE  # some servers forget it; some clients wait for it
             try:
@@ -406,6 +410,23 @@ class Relay:
             self.went_away(call, attempt)
             return response
         return response
+
+    def take_stream(self, call: Call, attempt: Attempt, stream: Stream) -> None:
+        """Count a stream that came to its end, and tell of it."""
+        finish = stream.finish[0] if stream.finish else None
+        thoughts, comparable = stream.thoughts, not stream.tools
+        text = thoughts + "".join(stream.pieces)
+        self.tell(
+            call, attempt, text, finish, stream.tokens, comparable=comparable,
+            thoughts=len(thoughts),
+        )  # fmt: skip
+        if call.api.form is None:
+            attempt.no_evidence("unjudged")
+        if self.is_sound(call, attempt, stream):
+            attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
+        else:
+            attempt.answer = None  # its end is read by the caller
+            attempt.failed(ODD)
 
     def tell(
         self,
@@ -420,13 +441,12 @@ class Relay:
     ) -> None:
         """Hand a good answer to the shadow, which works later and elsewhere, and what can be seen
         of it to the experiment, where it came from the arm that was drawn."""
-        role = attempt.upstream.role
-        if call.strict and (role == SECOND) == (call.point < 100 * call.share):
-            first = attempt.first - attempt.started if attempt.first else None
-            spent = time.perf_counter() - attempt.started
-            said = Said(200, text, finish, spent, first, thoughts=thoughts)
-            seen = observe(said, tokens, wants_json=comparable and asks_for_json(call))
-            self.observed(Observed(tell_time(), role, call.share, kind_of(call), seen, call.who))
+        first = attempt.first - attempt.started if attempt.first else None
+        said = Said(
+            200, text, finish, time.perf_counter() - attempt.started, first, thoughts=thoughts
+        )
+        seen = observe(said, tokens, wants_json=comparable and asks_for_json(call))
+        self.observe(call, attempt, seen)
         if self.heard is not None and call.method == "POST":
             now = time.perf_counter()
             first = attempt.first - call.started if attempt.first else None
@@ -434,6 +454,13 @@ class Relay:
             self.heard(
                 call, Heard(attempt.upstream, text, finish, seconds, first, comparable, thoughts)
             )
+
+    def observe(self, call: Call, attempt: Attempt, seen: Mapping[str, bool | float]) -> None:
+        """Tell the experiment what can be seen of an answer, where the arm that was drawn gave
+        it."""
+        role = attempt.upstream.role
+        if call.strict and (role == SECOND) == (call.point < 100 * call.share):
+            self.observed(Observed(tell_time(), role, call.share, kind_of(call), seen, call.who))
 
     def went_away(self, call: Call, attempt: Attempt) -> None:
         """The client closed the connection: nobody's failure."""

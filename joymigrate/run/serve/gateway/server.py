@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import web
 
 from joymigrate.errors import JoyError
+from joymigrate.extras import need
 from joymigrate.run.serve.evidence.events import (
     PRIMARY,
     SECOND,
@@ -55,6 +56,10 @@ from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.keys import Keys
 from joymigrate.run.serve.web.signals import until_ended
 from joymigrate.run.serve.web.site import Front, Site, Visit
+from joymigrate.run.serve.web.telemetry import Trace
+
+if TYPE_CHECKING:
+    from joymigrate.run.serve.gateway.envoy import EnvoyDoor
 
 OF_BACKENDS = frozenset(("kv", "prefix"))  # what only a backend knows about itself
 TICK_SECONDS = 0.2
@@ -96,6 +101,7 @@ class Gateway:
             self.serve, settings.host, settings.port, settings.front_limits, self.keys,
             Front(settings.tls, settings.cors, str(settings.path)),
         )  # fmt: skip
+        self.envoy: EnvoyDoor | None = None
         self.router: Router
         self.relay: Relay
         self.shadow: Shadow
@@ -123,6 +129,8 @@ class Gateway:
         for upstream in both:
             self.handle(Health(tell_time(), upstream.role, upstream.up, "at the start"))
         await self.site.start()
+        if self.settings.envoy is not None:
+            self.envoy = await open_envoy_door(self, self.settings.envoy)
         self.save()
         loop = asyncio.get_running_loop()
         self.tasks = [
@@ -203,6 +211,8 @@ class Gateway:
         What still runs after `drain_seconds`, or when `hurried` is set, is cut.
         """
         await self.site.drain(hurried)
+        if self.envoy is not None:
+            await self.envoy.server.stop(None)
         for task in [*self.tasks, *self.shadow.running]:
             task.cancel()
         await asyncio.gather(*self.tasks, *self.shadow.running, return_exceptions=True)
@@ -342,62 +352,79 @@ class Gateway:
         if page is not None:
             return await page(visit)
         reply: web.StreamResponse | None = None
+        call: Call | None = None
         try:
             api = apis.find(path, self.settings.allow)
             operator = admin.is_operator(visit, self.settings.admin_key)
             if api is None or api.who != apis.ADMIN or not operator:
                 self.site.enter(visit)
-            call = await self.call(visit, path, self.admit(visit, path, api, operator), started)
+            api = self.admit(visit.method, path, api, operator)
+            call = await self.call(visit, api, started)
             reply = await self.relay.answer(visit, call)
         except Refusal as refusal:
             self.meters.outcomes["rejected"].value += 1
             reply = replies.refuse(path, refusal)
         finally:
+            visit.tokens = call.tokens if call is not None else 0
             self.site.leave(visit)
             if self.settings.access_log:
                 access.write(visit, path, started, reply)
         return reply
 
-    async def call(self, visit: Visit, path: str, api: Api, started: float) -> Call:
+    async def call(self, visit: Visit, api: Api, started: float) -> Call:
         """Read the request within its limits; raises `Refusal`."""
         if self.draining:
             raise Refusal(503, "stopping: no new requests are taken", headers={"Retry-After": "5"})
         limits = self.settings.limits
         sent = await body.read(visit, limits.body_bytes, limits.body_seconds)
+        return self.call_of(
+            api, visit.method, visit.raw_path, visit.headers, sent, started, visit.id,
+            visit.key_name, visit.trace,
+        )  # fmt: skip
+
+    def call_of(
+        self,
+        api: Api,
+        method: str,
+        raw_path: str,
+        headers: Mapping[str, str],
+        sent: bytes,
+        started: float,
+        called: str,
+        key_name: str,
+        trace: Trace | None = None,
+    ) -> Call:
+        """The request, and where it stands in the ramp; raises `Refusal`."""
         parsed = None if api.form is None else parsed_body(sent)
-        if parsed is None and api.speaks and visit.method == "POST" and not is_object(sent):
+        if parsed is None and api.speaks and method == "POST" and not is_object(sent):
             # Many servers answer 500 to it: a broken client must not bring a backend down.
             raise Refusal(400, "the body is a JSON object", code="invalid_json")
-        if visit.trace is not None and parsed is not None:
-            visit.notes = {"model": parsed.get("model")}
-        key = sticky_key(self.settings.sticky, visit.headers, parsed)
+        key = sticky_key(self.settings.sticky, headers, parsed)
         return Call(
-            api,
-            visit.method,
-            visit.raw_path,
-            visit.headers,
-            sent,
-            parsed,
-            started,
-            visit.id,
-            trace=visit.trace,
-            who=key or visit.key_name,
-            share=self.rollout.weight / 100,
-            point=self.router.point(key),
-        )
+            api, method, raw_path, headers, sent, parsed, started, called, trace=trace,
+            who=key or key_name, share=self.rollout.weight / 100, point=self.router.point(key),
+        )  # fmt: skip
 
-    def admit(self, visit: Visit, path: str, api: Api | None, operator: bool) -> Api:
+    def admit(self, method: str, path: str, api: Api | None, operator: bool) -> Api:
         """The row of a path, which this client may ask for; raises `Refusal`."""
         if api is None or path.startswith("/admin/"):
-            raise Refusal(404, f"nothing is here: {visit.method} {path}")
-        if visit.method not in api.methods:
+            raise Refusal(404, f"nothing is here: {method} {path}")
+        if method not in api.methods:
             names = ", ".join(api.methods)
-            why = f"{path} takes {names}, not {visit.method}"
+            why = f"{path} takes {names}, not {method}"
             raise Refusal(405, why, headers={"Allow": names})
         if api.who == apis.ADMIN and not operator:
             raise Refusal(403, f"{path} changes the backend for everybody: it needs the admin key",
                           code="admin_key_required")  # fmt: skip
         return api
+
+
+async def open_envoy_door(gateway: Gateway, address: str) -> EnvoyDoor:
+    """Listen for Envoy's filter; raises `JoyError`."""
+    need("envoy", "grpc", "envoy.service", what="`envoy:`, the door for Envoy's filter")
+    from joymigrate.run.serve.gateway import envoy
+
+    return await envoy.open_door(gateway, address)
 
 
 def identity(settings: Settings) -> dict[str, Any]:

@@ -195,6 +195,7 @@ class GatewayFile:
     tls: ServerTls | None = setting(None, "the certificate to listen with")
     cors: CorsTable = setting(make=CorsTable, help="pages that a browser may let in")
     access_log: bool = setting(False, "one JSON line a request on stdout")
+    envoy: str | None = setting(None, "host:port where Envoy's ext_proc filter asks", words=True)
     allow: tuple[str, ...] = setting(
         (), "more paths that are passed on, unjudged; all below one that ends in /", single=True
     )
@@ -224,6 +225,7 @@ class Settings:
     tls: Tls | None = None
     cors: Cors = field(default_factory=Cors)
     access_log: bool = False
+    envoy: str | None = None
     allow: tuple[str, ...] = ()
 
     @property
@@ -280,6 +282,7 @@ def settings_of(file: GatewayFile, path: Path, source: Source) -> Settings:
         tls=server_tls(file.tls, folder),
         cors=cors_of(file.cors, str(path)),
         access_log=file.access_log,
+        envoy=file.envoy,
         allow=read_paths(file.allow, source),
     )
 

@@ -489,3 +489,7 @@ class Stream:
         """Tokens of the prompt; 0 when the backend did not say."""
         count = count_of(self.usage, "prompt_tokens")
         return len(self.prompt_ids or ()) if count is None else count
+
+    def usage_so_far(self) -> tuple[int, int]:
+        """Tokens of the answer and of the prompt."""
+        return self.tokens, self.prompt_tokens

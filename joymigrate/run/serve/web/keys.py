@@ -1,7 +1,8 @@
-"""Who may come in, how often, and with how many requests at once.
+"""Who may come in, how often, with how many requests at once, and for how many tokens.
 
-A key has a bucket of `requests_per_minute` that fills evenly, and a count of what runs. The clock
-is handed in.
+A key has a bucket of requests and one of tokens, which fill evenly over a minute, and a count of
+what runs. Tokens are paid when they are known, at the end: a key whose bucket is empty waits. The
+clock is handed in.
 """
 
 from __future__ import annotations
@@ -25,14 +26,30 @@ class Key:
     name: str = ""
     requests_per_minute: float = 0.0
     concurrent: int = 0
+    tokens_per_minute: float = 0.0  # of prompts and answers
+
+
+@dataclass(slots=True)
+class Bucket:
+    """What is left of a minute's budget, as it was at `at` (seconds); it may be overdrawn."""
+
+    left: float
+    at: float
+
+    def wait(self, per_minute: float, wanted: float, now: float) -> int:
+        """Fill it; whole seconds until `wanted` is there, 0 where it is."""
+        rate = per_minute / SECONDS
+        full = max(wanted, per_minute)
+        self.left, self.at = min(full, self.left + (now - self.at) * rate), now
+        return max(0, ceil((wanted - self.left) / rate))
 
 
 @dataclass(slots=True)
 class Use:
-    """What a key has taken. `left` is of its bucket, as it was at `at` (seconds)."""
+    """What a key has taken."""
 
-    left: float
-    at: float
+    requests: Bucket
+    tokens: Bucket
     running: int = 0
 
 
@@ -72,32 +89,33 @@ class Keys:
 
     def enter(self, key: Key, now: float) -> None:
         """Count a request that begins; raises `Refusal` (429) where the key has had enough."""
-        full = max(1.0, key.requests_per_minute)
         use = self.uses.get(key.secret)
         if use is None:
-            use = self.uses[key.secret] = Use(full, now)
+            full = Bucket(max(1.0, key.requests_per_minute), now)
+            use = self.uses[key.secret] = Use(full, Bucket(key.tokens_per_minute, now))
         if key.concurrent and use.running >= key.concurrent:
             raise Refusal(
                 429, f"this key may have {key.concurrent} requests at once",
                 code="too_many_at_once", headers={"Retry-After": "1"},
             )  # fmt: skip
-        if key.requests_per_minute:
-            rate = key.requests_per_minute / SECONDS
-            use.left, use.at = min(full, use.left + (now - use.at) * rate), now
-            if use.left < 1:
-                wait = ceil((1 - use.left) / rate)
+        for what, bucket, per_minute in (
+            ("requests", use.requests, key.requests_per_minute),
+            ("tokens", use.tokens, key.tokens_per_minute),
+        ):
+            if per_minute and (wait := bucket.wait(per_minute, 1.0, now)):
                 raise Refusal(
-                    429, f"this key may send {key.requests_per_minute:g} requests a minute",
+                    429, f"this key may send {per_minute:g} {what} a minute",
                     code="rate_limited", headers={"Retry-After": str(wait)},
                 )  # fmt: skip
-            use.left -= 1
+        use.requests.left -= 1
         use.running += 1
 
-    def leave(self, key: Key) -> None:
-        """Count a request that has ended."""
+    def leave(self, key: Key, tokens: int) -> None:
+        """Count a request that has ended, and the `tokens` that it took."""
         use = self.uses.get(key.secret)
         if use is not None and use.running:
             use.running -= 1
+            use.tokens.left -= tokens
 
 
 def list_keys(keys: Iterable[str | Key]) -> tuple[Key, ...]:

@@ -23,6 +23,7 @@ from joymigrate.run.serve.web.site import Front, Site, Visit
 
 log = logging.getLogger("joymigrate.serve")
 HIGH_WATER = 2**16  # bytes that wait for a slow reader before its patience is measured
+TOKENS = ("prompt_tokens", "completion_tokens")  # among a request's notes
 CLIENT_CLOSED = 499  # in the log only: who went away gets no answer
 PACK_BYTES = 1024  # shorter answers are not worth packing
 
@@ -100,6 +101,7 @@ class Server:
             status, gone = CLIENT_CLOSED, True
             raise
         finally:
+            visit.tokens = sum(ask.notes.get(name) or 0 for name in TOKENS)
             self.site.leave(visit)
             self.service.record(ask, status, gone=gone)
 

@@ -42,6 +42,7 @@ class Visit(web.BaseRequest):
     id: str
     key: Key | None = None  # while it runs
     key_name: str = ""
+    tokens: int = 0  # of the prompt and the answer, as far as somebody counted
     trace: Trace | None = None
     notes: Mapping[str, Any] = MappingProxyType({})  # the request log's, for the trace
     extra: dict[str, str]
@@ -274,7 +275,7 @@ class Site:
     def leave(self, visit: Visit) -> None:
         """A request has ended."""
         if visit.key is not None:
-            self.keys.leave(visit.key)
+            self.keys.leave(visit.key, visit.tokens)
             visit.key = None
 
 
