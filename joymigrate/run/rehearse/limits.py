@@ -54,37 +54,6 @@ DOCUMENTS = "ops-nn e5c3fa9, ops-math c419332, ops-transformer c29bc10, ops-cv 6
 MODELS = Path("ascend") / "kernels" / "models.yaml"
 CONSTRAINTS = Path("ascend") / "kernels" / "families"
 ARGUMENTS = Path("ascend") / "kernels" / "arguments.csv"
-# These make or move bytes, or are refused by the package itself. A dropout mask is drawn by shape
-# alone, and is packed bits (uint8) on the chip, where ours is one bool per element.
-SILENT = (
-    *("aclnnInplaceCopy", "aclnnCast", "aclnnInplaceZero", "aclnnInplaceFillScalar"),
-    *("aclnnDropoutGenMask", "aclnnDropoutGenMaskV2", "aclnnDropoutDoMask"),
-)
-
-
-# Tensors that the rehearsal makes in another form than the chip, so that their dtype says nothing:
-# pooling keeps int64 positions here, and a packed mask or int32 there.
-OF_OUR_MAKING = frozenset(
-    {
-        ("aclnnMaxPool2dWithMaskBackward", "indices"),
-        ("aclnnMaxPool2dWithIndicesBackward", "indices"),
-        ("aclnnMaxPool3dWithArgmaxBackward", "indices"),
-        ("aclnnAdaptiveMaxPool2dBackward", "indices"),
-        ("aclnnAdaptiveMaxPool3dBackward", "indices"),
-    }
-)
-# aclDataType, as the package hands it to a kernel.
-DTYPES = {
-    0: "float32", 1: "float16", 2: "int8", 3: "int32", 4: "uint8", 6: "int16", 7: "uint16",
-    8: "uint32", 9: "int64", 10: "uint64", 11: "float64", 12: "bool", 16: "complex64",
-    17: "complex128", 27: "bfloat16", 29: "int4", 33: "complex32", 34: "hifloat8",
-    35: "float8_e5m2", 36: "float8_e4m3fn",
-}  # fmt: skip
-
-
-# The chip's own formats, as the package hands them to a kernel.
-FORMATS = {"3": "NC1HWC0", "4": "FRACTAL_Z", "29": "FRACTAL_NZ", "32": "NDC1HWC0",
-           "33": "FRACTAL_Z_3D"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,15 +156,11 @@ class Limits:
         self.slow_kernels = slow_for(read_slow(rules_root() / SLOW), model)
         absent = read_absent(rules_root() / ABSENT)
         self.absent = {kernel: source for kernel, (on, source) in absent.items() if model in on}
-        self.model = read_lacking(rules_root() / MODELS, soc)
+        self.lacking = read_lacking(soc)
+        self.silent = frozenset(read_models()["silent"].split())
+        self.made_here = frozenset(read_models()["made_here"])
         self.relations = read_constraints(rules_root() / CONSTRAINTS)
         self.arguments = read_arguments(rules_root() / ARGUMENTS)
-
-    def judges(self, kernels: Sequence[str]) -> bool:
-        """Whether a table says something about every one of these kernels."""
-        tables = (self.parameters, self.answers, self.absent)
-        known = [any(k in one for one in tables) for k in kernels if k not in SILENT]
-        return bool(kernels) and all(known)
 
     def refused(self, forms: Sequence[str]) -> list[Refused]:
         """What the kernels of one operator would refuse; `forms` are theirs (Shim.forms)."""
@@ -211,7 +176,7 @@ class Limits:
             kernel, *tokens = form.split()
             compared, refusal = self.judge(kernel, [value_of_token(one) for one in tokens])
             kinds |= compared
-            if kernel not in SILENT:
+            if kernel not in self.silent:
                 lacking |= {OF_DTYPES, SHAPES} - compared
             if refusal is not None:
                 found.setdefault(str(refusal.message), refusal)
@@ -223,7 +188,7 @@ class Limits:
         for form in forms:
             kernel, *tokens = form.split()
             first = next((one for one in tokens if one[0] in "TL"), "")
-            dtype = DTYPES.get(int(first[1:].split("/")[0]), "") if first else ""
+            dtype = dtype_of_number(first[1:].split("/")[0]) if first else ""
             row = self.slow_kernels.get((kernel, dtype))
             if row is not None:
                 found.update(dict.fromkeys(row.slow, row.source))
@@ -303,7 +268,7 @@ class Limits:
                 ]
             call = dict(zip(names, there, strict=True)) if len(names) == len(there) else {}
         if not floats:  # a real call: what the rehearsal itself made has another form
-            call = {name: v for name, v in call.items() if (kernel, name) not in OF_OUR_MAKING}
+            call = {name: v for name, v in call.items() if f"{kernel} {name}" not in self.made_here}
         return call
 
     def refused_by(self, kernel: str, given: Sequence[Any], call: Call) -> Refusal | None:
@@ -311,10 +276,10 @@ class Limits:
         answer of the host code decides; where it decides nothing the document does."""
         if kernel in self.absent:
             return Refusal(kernel, "", "", (), self.absent[kernel])
-        lacking = [dtype for one in given if (dtype := dtype_of(one)) in self.model]
+        lacking = [dtype for one in given if (dtype := dtype_of(one)) in self.lacking]
         if lacking:
-            return Refusal(kernel, "", lacking[0], (), self.model[lacking[0]])
-        if kernel in SILENT:
+            return Refusal(kernel, "", lacking[0], (), self.lacking[lacking[0]])
+        if kernel in self.silent:
             return None
         answers = {one.parameter: one for one in self.answers.get(kernel, ())}
         documents = {one.name: one for one in self.parameters.get(kernel, ())}
@@ -340,7 +305,7 @@ class Limits:
         known = {p.name for p in self.parameters.get(kernel, ()) if p.dtypes or p.written}
         known |= {a.parameter for a in self.answers.get(kernel, ())}
         given = [name for name, one in call.items() if dtype_of(one)]
-        return bool(given) and kernel not in SILENT and known.issuperset(given)
+        return bool(given) and kernel not in self.silent and known.issuperset(given)
 
     def documented(self, kernel: str, answer: TensorAnswer, dtype: str) -> bool:
         """Whether the documents list a dtype for a tensor of which no call was seen to be taken:
@@ -353,15 +318,25 @@ Refused = Refusal | DeepTensor | Broken
 
 
 @cache
-def read_lacking(path: Path, soc: str) -> Mapping[str, str]:
+def read_models() -> Mapping[str, Any]:
+    """What is known of all kernels: dtypes that models lack, the numbers of dtypes and formats."""
+    document: Mapping[str, Any] = read_yaml(rules_root() / MODELS)
+    return document
+
+
+def read_lacking(soc: str) -> Mapping[str, str]:
     """Dtypes that no kernel of a model takes, and who says so."""
-    rows = read_yaml(path)["lacking"]
     return {
         dtype: row["source"]
-        for row in rows
+        for row in read_models()["lacking"]
         if not row["models"] or soc.startswith(tuple(row["models"]))
         for dtype in row["dtypes"]
     }
+
+
+def dtype_of_number(number: int | str) -> str:
+    """The dtype that an aclDataType stands for; empty where nobody knows it."""
+    return str(read_models()["dtypes"].get(int(number), ""))
 
 
 def value_of_token(token: str) -> Any:
@@ -372,16 +347,18 @@ def value_of_token(token: str) -> Any:
         return tuple(int(one) for one in text.split(",") if one) or ()
     if kind == "S":
         number, _, value = text.partition("/")
-        return Scalar(DTYPES.get(int(number), ""), float(value))
+        return Scalar(dtype_of_number(number), float(value))
     if kind == "W":
         return int(text)
     number, count, *more = text.split("/")
-    dtype = DTYPES.get(int(number), "")
+    dtype = dtype_of_number(number)
     if kind == "L":
         return Tensors([Tensor(dtype, ())] * max(int(count), 1))
     sizes = more[0].split("x") if more and more[0] else []
     shape = tuple(map(int, sizes)) if more else (1,) * int(count)
-    return Tensor(dtype, shape, FORMATS.get(more[1], more[1]) if len(more) > 1 else "ND")
+    return Tensor(
+        dtype, shape, read_models()["formats"].get(int(more[1]), more[1]) if len(more) > 1 else "ND"
+    )
 
 
 def value_as(kind: str, value: Any) -> Any:
@@ -428,20 +405,13 @@ def value_of_argument(raw: Any) -> Any:
         whole = "." not in number[2] and "e" not in number[2] and not number[3]
         cast = (number[1] or ("int64" if whole else "float")).removesuffix("_t")
         return Scalar({"float": "float32", "double": "float64"}.get(cast, cast), float(number[2]))
-    return ACL_NAMES.get(text.removeprefix("ACL_"))
-
-
-# How the vendor writes dtypes.
-ACL_NAMES = {
-    "FLOAT": 0, "FLOAT16": 1, "INT8": 2, "INT32": 3, "UINT8": 4, "INT16": 6, "INT64": 9,
-    "DOUBLE": 11, "BOOL": 12, "COMPLEX64": 16, "BF16": 27, "INT4": 29,
-}  # fmt: skip
+    return read_models()["written"].get(text.removeprefix("ACL_"))
 
 
 def tensor_of(raw: Mapping[str, Any]) -> Tensor:
     """A tensor from a mapping with its dtype, by number (aclDataType) or by name, its shape, and
     its format where it has one."""
-    dtype = DTYPES.get(raw["number"], "") if "number" in raw else str(raw["dtype"])
+    dtype = dtype_of_number(raw["number"]) if "number" in raw else str(raw["dtype"])
     return Tensor(dtype, tuple(raw["shape"]), str(raw.get("format", "ND")))
 
 

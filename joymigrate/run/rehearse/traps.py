@@ -15,15 +15,18 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, TextIO
 
 import torch
 
+from joymigrate.chips import rules_root
 from joymigrate.language import Text
 from joymigrate.run.rehearse.callsite import call_site, is_users
 from joymigrate.run.rehearse.record import Record
+from joymigrate.schema import read_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,74 +38,7 @@ class Trap:
     remedy: str
 
 
-MESSAGES = (
-    Trap(
-        "channels_last",
-        r"Only contiguous_format or preserve_format is supported",
-        "drop memory_format=torch.channels_last on this device",
-    ),
-    Trap(
-        "collective_float64",
-        r"HCCL.*Unsupported data type.*[Dd]ouble",
-        "send float32; collectives take int8 to int64, float16, bfloat16 and float32",
-    ),
-    Trap(
-        "no_cuda",
-        r"Torch not compiled with CUDA enabled|Found no NVIDIA driver|without CUDA support",
-        "joymigrate rewrite turns CUDA calls into the chip's",
-    ),
-    Trap(
-        "nccl",
-        r"Distributed package doesn't have NCCL|ProcessGroupNCCL is only supported",
-        "init_process_group('hccl')",
-    ),
-    Trap(
-        "same_device",
-        r"Expected all tensors to be on the same device",
-        "move the tensor to the other one's device before the call",
-    ),
-    Trap(
-        "out_of_memory",
-        r"NPU out of memory",
-        "smaller batches, checkpointing or sharding; --memory sets the device's size",
-    ),
-    Trap(
-        "missing_attribute",
-        r"module 'torch\.npu' has no attribute|module 'torch_npu\.npu' has no attribute",
-        "torch.npu has no such function; joymigrate explain names what to use",
-    ),
-    Trap(
-        "inductor",
-        r"Device npu not supported|Cannot find a working triton",
-        "torch.compile needs the chip's own backend; leave it off or use backend='eager'",
-    ),
-    Trap(
-        "triton",
-        r"0 active drivers \(\[\]\)|0 compatible backends for target",
-        "a Triton kernel that was compiled: on the chip that needs triton-ascend; "
-        "rehearsed it runs where TRITON_INTERPRET is not set to 0",
-    ),
-    Trap(
-        "jit_script",
-        r"torch\.jit\.script.* will be disabled",
-        "the vendor's switch disables torch.jit.script; rewrite the program instead",
-    ),
-    Trap(
-        "no_simulation",
-        r"rehearsal device: chip kernel \w+ has no simulation",
-        "the chip has this kernel, the rehearsal has not: --mode dry goes on without numbers",
-    ),
-    Trap(
-        "not_simulated",
-        r"Failed to find function \w+",
-        "a chip's runtime has this function, the rehearsal has not: this error is the rehearsal's",
-    ),
-    Trap(
-        "sparse",
-        r"rehearsal device: .*(sparse|quantised)|SparseCsrnpu|SparsePrivateUse1",
-        "keep sparse and quantised tensors on the CPU",
-    ),
-)
+FILE = Path("ascend") / "traps.yaml"
 CASTING = "torch/nn/modules/module.py"  # model.double()
 OURS = str(Path(__file__).parents[2]) + os.sep
 FLOAT64 = "float64 becomes float32 on the device"
@@ -111,9 +47,16 @@ IS_AVAILABLE = "torch.cuda.is_available() is False on this chip: the program tak
 IS_AVAILABLE_REMEDY = "joymigrate rewrite, or ask torch.npu.is_available()"
 
 
+@cache
+def read_traps() -> tuple[Trap, ...]:
+    """The chip's messages, in the order in which they are asked."""
+    rows = read_yaml(rules_root() / FILE)["messages"]
+    return tuple(Trap(row["name"], row["pattern"], row["remedy"]) for row in rows)
+
+
 def recognise(message: str) -> Trap | None:
     """The trap that a message belongs to."""
-    return next((trap for trap in MESSAGES if re.search(trap.pattern, message, re.S)), None)
+    return next((trap for trap in read_traps() if re.search(trap.pattern, message, re.S)), None)
 
 
 def install(record: Record) -> None:
@@ -242,7 +185,7 @@ def watching_casts(real: Any, keys: Any, record: Record) -> Callable[..., Any]:
             record.trap("float64", call_site(), FLOAT64_REMEDY, FLOAT64)
         form = kwargs.get("memory_format")
         if form in (torch.channels_last, torch.channels_last_3d):
-            trap = MESSAGES[0]
+            trap = next(one for one in read_traps() if one.name == "channels_last")
             text = "memory_format=torch.channels_last is refused on this device"
             record.trap(trap.name, call_site(), trap.remedy, text)
         return real.call_boxed(keys, *args, **kwargs)

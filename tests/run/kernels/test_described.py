@@ -134,34 +134,6 @@ def test_several_tiles_meet_in_one_softmax(
     close(blockwise.attention(q, k, v, mask), operator.reference(q, k, v, mask))
 
 
-@FEW
-@given(composed, st.lists(st.tuples(st.integers(1, 6), st.integers(0, 30)), min_size=1, max_size=3))
-def test_paged_decoding_equals_the_last_rows(mask: Simple, parts: list[tuple[int, int]]) -> None:
-    generator = torch.Generator().manual_seed(1)
-    size, wanted, queries, table, lengths, starts = 4, [], [], [], [], [0]
-    keys = torch.randn(60, size, 2, 4, generator=generator, dtype=torch.float64)
-    values = torch.randn(60, size, 2, 5, generator=generator, dtype=torch.float64)
-    order = torch.randperm(60, generator=generator).tolist()
-    position = torch.randn(4, 21, generator=generator, dtype=torch.float64)
-    for new, before in parts:
-        length = new + before
-        blocks = [order.pop() for _ in range(-(-length // size))]
-        q = torch.randn(new, 4, 4, generator=generator, dtype=torch.float64)
-        k, v = (t[blocks].flatten(0, 1)[:length].transpose(0, 1)[None] for t in (keys, values))
-        bias = Bias(position)
-        made = operator.reference(q.transpose(0, 1)[None], k, v, mask, bias=bias)
-        wanted.append(made[0].transpose(0, 1))
-        queries.append(q)
-        table.append(blocks + [0] * (10 - len(blocks)))
-        lengths.append(length)
-        starts.append(starts[-1] + new)
-    got = blockwise.attend_paged(
-        torch.cat(queries), keys, values, torch.tensor(table), tuple(starts), tuple(lengths), mask,
-        bias=Bias(position),
-    )  # fmt: skip
-    close(got, torch.cat(wanted))
-
-
 class Largest(TorchDispatchMode):
     """The most elements of any tensor that is made."""
 

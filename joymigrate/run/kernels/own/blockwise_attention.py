@@ -74,61 +74,6 @@ def attention(
     return found
 
 
-def attend_paged(
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    table: Tensor,
-    starts: tuple[int, ...],
-    lengths: tuple[int, ...],
-    mask: Simple = CAUSAL,
-    *,
-    scale: float | None = None,
-    bias: Bias | None = None,
-    activation: Silu | None = None,
-) -> Tensor:
-    """The newest tokens of S sequences against a paged cache, forward only.
-
-    q [T, N, D]: tokens starts[s] to starts[s + 1] are the last ones of sequence s, which has
-    lengths[s] tokens in blocks table[s]; keys [blocks, size, M, D], values [blocks, size, M, E].
-    Blocks that the mask hides are not read. `bias.times` are [S, longest]. Returns [T, N, E].
-    """
-    factor = scale if scale is not None else 1 / math.sqrt(q.shape[-1])
-    size = keys.shape[1]
-    out = q.new_zeros(*q.shape[:-1], values.shape[-1])
-    for number, length in enumerate(lengths):
-        first, last = starts[number], starts[number + 1]
-
-        def fetch(start: int, stop: int, number: int = number) -> tuple[Tensor, Tensor]:
-            blocks = table[number, start // size : -(-stop // size)]
-            skip = start % size
-            kept = slice(skip, skip + stop - start)
-            return tuple(  # type: ignore[return-value]
-                one[blocks].flatten(0, 1)[kept].transpose(0, 1).unsqueeze(0)
-                for one in (keys, values)
-            )
-
-        mine, shift = None, length - (last - first)
-        if bias is not None:
-            mine = of_sequence(bias, number, length, shift)
-        plan = Plan(mask, factor, mine, activation)
-        rows = q[first:last].transpose(0, 1).unsqueeze(0)
-        target = out[first:last].transpose(0, 1).unsqueeze(0)
-        run_forward(rows, fetch, (0, length), shift, mask, plan, target, None)
-    return out
-
-
-def of_sequence(bias: Bias, number: int, length: int, shift: int) -> Bias:
-    """The bias of one sequence of a padded batch of times."""
-    import dataclasses
-
-    if bias.times is None:
-        return bias
-    times = bias.times[number : number + 1, :length]
-    asks = None if bias.query_times is None else bias.query_times[number : number + 1, shift:length]
-    return dataclasses.replace(bias, times=times, query_times=asks)
-
-
 class BlockwiseAttention(torch.autograd.Function):
     """Keeps q, k, v, and with softmax the result and one number a row and head."""
 

@@ -6,18 +6,35 @@ the older kernel interface would end the process there; a stand-in raises before
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, NoReturn
 
+from joymigrate.chips import rules_root
 from joymigrate.run.rehearse.refs.declaration import Reference, signatures
+from joymigrate.schema import read_yaml
 
-OLDER_INTERFACE = """
-    npu_batch_nms npu_fused_attention_layernorm_qkv_fwd npu_fused_attention_qkv_grad
-    npu_fused_attention_score npu_fused_attention_score_backward npu_fused_attention_score_fwd
-    npu_fused_attention_score_grad npu_grid_assign_positive npu_ifmr npu_multi_head_attention
-    npu_multi_head_attention_backward npu_ps_roi_pooling npu_random_choice_with_mask
-    npu_stride_add npu_sub_sample
-""".split()  # noqa: SIM905  a list of quoted names would take four times the lines
+FILE = Path("ascend") / "kernels" / "absent.yaml"
 NOTHING = "its kernel on the CPU"
+
+
+@cache
+def read_absent() -> Mapping[str, Any]:
+    """Operators without a reference, by the beginnings of their names."""
+    document: Mapping[str, Any] = read_yaml(rules_root() / FILE)
+    return document
+
+
+def explain_absence(name: str) -> str:
+    """Why an operator has no reference."""
+    base = name.split("::")[1]
+    for row in read_absent()["reasons"]:
+        if base.startswith(tuple(row["begins"].split())):
+            return str(row["why"])
+    if "infer_output" in base:
+        return "makes empty tensors: the vendor's own code runs"
+    return "not written yet"
 
 
 def refusing(name: str) -> Reference:
@@ -33,4 +50,7 @@ def refusing(name: str) -> Reference:
 
 def stand_ins() -> dict[str, Reference]:
     """By dispatcher name."""
-    return {name: refusing(name) for name in (f"npu::{base}" for base in OLDER_INTERFACE)}
+    return {
+        name: refusing(name)
+        for name in (f"npu::{base}" for base in read_absent()["older_interface"].split())
+    }
