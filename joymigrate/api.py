@@ -121,7 +121,7 @@ def rewrite(
 ) -> Rewritten:
     """What `joymigrate rewrite` would change; no file is written.
 
-    `unsafe` and `tests` are its options: also edits that need a look, also tests that need the
+    `unsafe` and `tests` are its options: also edits that need review, also tests that need the
     device.
 
     To apply it: `joymigrate rewrite` (one step that can be rolled back), or `git apply` with

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
@@ -109,6 +109,16 @@ class Finding:
     weight: float = 1.0  # effort by hand, in minutes
     needs: str | None = None  # what the edited file must import: "package" or "helper"
     group: str | None = None  # edits of one group are written together or not at all
+
+    def leave(self, reason: str | None) -> Finding:
+        """The same place as a report: nothing of it is written."""
+        return replace(
+            self, tier=Tier.REPORT, after=None, edits=(), needs=None, group=None, reason=reason
+        )
+
+    def doubt(self, reason: str | None) -> Finding:
+        """The same place with edits that need review (`--unsafe`)."""
+        return replace(self, tier=Tier.UNSAFE, reason=reason)
 
 
 @dataclass(frozen=True, slots=True)

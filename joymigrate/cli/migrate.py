@@ -68,7 +68,7 @@ def command(
         max=64,
         help="Devices of the simulated machine (default: as many as the entry starts processes).",
     ),
-    unsafe: bool = typer.Option(False, "--unsafe", help="Also edits that need a look."),
+    unsafe: bool = typer.Option(False, "--unsafe", help="Also edits that need review."),
     rounds: int = typer.Option(
         5, "--rounds", min=0, max=20, help="Most mends that are tried on a copy against a stop."
     ),

@@ -44,7 +44,7 @@ def command(
     ),
     diff: bool = typer.Option(False, "--diff", help="Print the diff, write nothing; 1 if any."),
     check: bool = typer.Option(False, "--check", help="Write nothing; 1 if anything would change."),
-    unsafe: bool = typer.Option(False, "--unsafe", help="Also edits that need a look."),
+    unsafe: bool = typer.Option(False, "--unsafe", help="Also edits that need review."),
     tests: bool = typer.Option(False, "--tests", help="Also tests that need the device."),
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="DIR", help="Write a rewritten copy of the tree to DIR."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import sys
-from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
@@ -23,7 +22,7 @@ def find(module: Module, findings: list[Finding], helper_import: str) -> Finding
         met = under_shim.find_failing(module, findings) if added is not None else None
         if added is None or met is None:
             return added
-        return replace(added, tier=Tier.UNSAFE, reason=Text(under_shim.MEETS, place=met))
+        return added.doubt(Text(under_shim.MEETS, place=met))
     needs = {finding.needs for finding in findings if finding.needs and finding.edits}
     if not needs:
         return None

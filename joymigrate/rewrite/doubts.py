@@ -1,4 +1,4 @@
-"""Edits that need a look, as what they belong to was not seen whole.
+"""Edits that need review, as what they belong to was not seen whole.
 
 A package outside of the project may be handed the device; a load is given no place; what runs
 behind a question for a tensor's device may be the origin's own; a test needs the device.
@@ -28,7 +28,7 @@ UNKNOWN = "`{name}` runs behind this question, and nothing tells whether it does
 
 
 def find(groups: Groups) -> dict[int, str]:
-    """Findings of a module that need a look: their numbers, each with the reason."""
+    """Findings of a module that need review: their numbers, each with the reason."""
     module = groups.module
     found = third_party.find(groups)
     if module.context.style is not Style.SHIM:
@@ -67,7 +67,7 @@ def find(groups: Groups) -> dict[int, str]:
 
 
 def doubt_around(groups: Groups, found: dict[int, str]) -> dict[int, str]:
-    """The same with guards of what needs a look, and with what runs behind a condition that does.
+    """The same with guards of what needs review, and with what runs behind a condition that does.
 
     `if torch.cuda.is_available(): outside.load(device="cuda")`: with the question alone moved the
     target would come to code that is not.

@@ -9,11 +9,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 
 from joymigrate.language import Text
-from joymigrate.model import Finding, Rule, Tier
+from joymigrate.model import Finding, Rule
 from joymigrate.rewrite.across import read_text
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.module_index import ModuleIndex
@@ -51,9 +50,7 @@ def report(finding: Finding, other: Finding) -> Finding:
     """The finding as a report."""
     why = Text("{path} stays, and both files are of one program: {reason}",
                path=other.path, reason=other.reason or other.message)  # fmt: skip
-    return replace(
-        finding, tier=Tier.REPORT, after=None, edits=(), needs=None, group=None, reason=why
-    )
+    return finding.leave(why)
 
 
 # An import as it stands in a text; read alone, it costs a tenth of reading the file's tree.

@@ -43,7 +43,7 @@ BEYOND_SHIM = ("JM105", "JM107")  # absent names; what means something else on t
 PROFILER = "JM160"
 DEVICE = "JM120"  # a text that is seen to arrive at a device
 STAYS = "it goes with `{text}` (line {line}), which stays"
-DOUBTED = "it goes with `{text}` (line {line}), which needs a look"
+DOUBTED = "it goes with `{text}` (line {line}), which needs review"
 
 
 Doubts = Callable[["Groups"], Mapping[int, str]]
@@ -63,7 +63,7 @@ class Groups:
                 self.members[at].append(number)
         self.elsewhere: set[int] = set()  # left since they are of other back ends or vendors
         self.stay: dict[int, str] = {}  # finding → why it is not written
-        self.doubtful: dict[int, str] = {}  # finding → why it needs a look
+        self.doubtful: dict[int, str] = {}  # finding → why it needs review
         self.unsure: list[OriginMention] = []  # places that only an unsafe edit moves
         self.questioned: list[OriginMention] = []  # of them, those that may decide what runs
         self.moved: list[tuple[OriginMention, int]] = []  # hard places and the findings over them
@@ -274,12 +274,12 @@ class Groups:
             unsafe = any(self.findings[number].tier is Tier.UNSAFE for number in numbers)
             behind = next((self.doubtful[n] for n in numbers if n in self.doubtful), None)
             unsafe = unsafe or behind is not None
-            told_of[name] = behind or Text("the rest of its expression needs a look")
+            told_of[name] = behind or Text("the rest of its expression needs review")
             tiers[name] = Tier.UNSAFE if unsafe else Tier.SAFE
         done = []
         for number, finding in enumerate(self.findings):
             if number in self.stay:
-                finding = left_alone(finding, self.stay[number])
+                finding = finding.leave(self.stay[number])
             elif number in names:
                 tier = tiers[names[number]]
                 told = finding.reason
@@ -287,7 +287,7 @@ class Groups:
                     told = told_of[names[number]]
                 finding = replace(finding, group=names[number], tier=tier, reason=told)
             elif number in self.doubtful and finding.edits and finding.tier is Tier.SAFE:
-                finding = replace(finding, tier=Tier.UNSAFE, reason=self.doubtful[number])
+                finding = finding.doubt(self.doubtful[number])
             done.append(finding)
         return done
 
@@ -474,7 +474,7 @@ def is_label(node: ast.AST) -> bool:
 def bind(module: Module, findings: list[Finding], doubts: Doubts) -> list[Finding]:
     """Put findings into groups; a group that can't be written as a whole is reported.
 
-    `doubts` tells which findings need a look, and why.
+    `doubts` tells which findings need review, and why.
     """
     if module.vocabulary.same_device:
         return findings
@@ -497,15 +497,8 @@ def complete(before: Iterable[Finding], after: Iterable[Finding]) -> list[Findin
         if finding.group and finding.edits:
             sizes[finding.group] -= 1
     return [
-        left_alone(finding, Text("another part of its expression is left out by choice"))
+        finding.leave(Text("another part of its expression is left out by choice"))
         if finding.group and sizes[finding.group]
         else finding
         for finding in kept
     ]
-
-
-def left_alone(finding: Finding, reason: str) -> Finding:
-    """The finding as a report."""
-    return replace(
-        finding, tier=Tier.REPORT, after=None, edits=(), needs=None, reason=reason, group=None
-    )

@@ -1,7 +1,7 @@
 """Code that runs kernels of an extension that the project builds without the origin as well.
 
     def raster(x): return _C.raster_cuda(x)          such an extension loads on the target, without
-    class TestRaster: def test(self): raster(…)      its kernels: what calls one needs a look
+    class TestRaster: def test(self): raster(…)      its kernels: what calls one needs review
 
 A call in a branch or a `try` is none: the other branch may serve the target.
 """
@@ -11,13 +11,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from joymigrate.language import Text
-from joymigrate.model import Finding, Tier
-from joymigrate.rewrite.device_tests import is_waiting
+from joymigrate.model import Finding
 from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.own_extensions import BUILDER, find_builder_names, parse_text, speaks
+from joymigrate.rewrite.unloadable import doubt_where, find_span
 
 RUNS = "it runs `{name}`, a kernel that the project builds for the origin"
 ROUNDS = 3  # functions that a kernel is reached through
@@ -41,19 +40,14 @@ def doubt_callers(
         return found
     word = re.compile(rf"\b(?:{'|'.join(sorted(map(re.escape, names)))})\b")
     spans = {
-        path: list(find_spans(texts[path], names))
+        path: [
+            (first, last, Text(RUNS, name=name))
+            for first, last, name in find_spans(texts[path], names)
+        ]
         for path in {one.path for one in found if one.edits}
         if path in texts and word.search(texts[path])
     }
-    for number, one in enumerate(found):
-        if one.edits and (one.tier is Tier.SAFE or is_waiting(one)) and one.rule != "JM001":
-            here = (
-                name for first, last, name in spans.get(one.path, ()) if first <= one.line <= last
-            )
-            name = next(here, None)
-            if name is not None:
-                found[number] = replace(one, tier=Tier.UNSAFE, reason=Text(RUNS, name=name))
-    return found
+    return doubt_where(found, lambda one: find_span(spans.get(one.path, ()), one))
 
 
 def find_kernels(texts: Mapping[str, str], trees: Trees, origin: str, target: str) -> set[str]:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
 from joymigrate.chips import Chip
 from joymigrate.language import Text
-from joymigrate.model import Finding, Tier
+from joymigrate.model import Finding
 
 VERSION = re.compile(r"^\s*(?:__version__|version)\s*=\s*[\"']([^\"']+)", re.M)
 WHY = "{package} serves {chip} by itself since {since}: {switch}"
@@ -39,7 +38,7 @@ def leave(findings: Iterable[Finding], chip: Chip, root: Path) -> list[Finding]:
             )
             folders = (folder, *item.get("folders", ()))
             found = [
-                as_report(each, why) if any(inside(each, one) for one in folders) else each
+                each.leave(why) if any(inside(each, one) for one in folders) else each
                 for each in found
             ]
     return found
@@ -48,13 +47,6 @@ def leave(findings: Iterable[Finding], chip: Chip, root: Path) -> list[Finding]:
 def inside(finding: Finding, folder: str) -> bool:
     """Whether a finding with edits lies below a folder."""
     return finding.path.startswith(f"{folder}/") and bool(finding.edits)
-
-
-def as_report(finding: Finding, why: str) -> Finding:
-    """The finding as a report."""
-    return replace(
-        finding, tier=Tier.REPORT, after=None, edits=(), needs=None, group=None, reason=why
-    )
 
 
 def version_of(root: Path, folder: str) -> Version | None:

@@ -16,7 +16,7 @@ from joymigrate.rewrite.apply import apply
 from joymigrate.rewrite.copy import rewritten_copy
 from joymigrate.rewrite.diff import write_unified
 
-UNSAFE = "it needs a look first; --unsafe writes it"
+UNSAFE = "it needs review first; --unsafe writes it"
 
 
 @dataclass(frozen=True, slots=True)

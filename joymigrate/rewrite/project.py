@@ -370,7 +370,7 @@ def dependency(finding: Finding) -> Finding:
     reason = "in an installed package; `joymigrate run --follow-imports` rewrites it as it loads"
     if finding.tier is not Tier.SAFE:
         reason = finding.reason or "in an installed package"
-    return replace(finding, tier=Tier.REPORT, after=None, edits=(), needs=None, reason=reason)
+    return finding.leave(reason)
 
 
 def selection(

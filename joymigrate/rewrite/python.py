@@ -57,9 +57,7 @@ def finish(
     `refused` says why the file can't import the helper: what needs it is reported.
     """
     if refused is not None:
-        found = [
-            groups.left_alone(each, refused) if each.needs == "helper" else each for each in found
-        ]
+        found = [each.leave(refused) if each.needs == "helper" else each for each in found]
     settled = groups.bind(module, settle(keep_uncovered(module, found)), doubts.find)
     added = backend_import.find(module, settled, helper_import)
     return [added, *settled] if added is not None else settled

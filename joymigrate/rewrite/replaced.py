@@ -53,9 +53,7 @@ def leave_replaced(
         kept = next((each for each in own if not each.edits), None)
         if kept is not None and not any(each.edits for each in own):
             why = Text("it goes with {path}:{line}, which stays", path=kept.path, line=kept.line)
-            found[number] = replace(
-                one, tier=Tier.REPORT, after=None, edits=(), needs=None, group=None, reason=why
-            )
+            found[number] = one.leave(why)
         elif own and not any(each.edits and each.tier is Tier.SAFE for each in own):
             told = one.reason or next((each.reason for each in own if each.edits), None)
             tier = max(one.tier, Tier.UNSAFE, key=TIERS.index)
@@ -92,7 +90,7 @@ def leave_mocked(
                 continue
             if re.search(rf"\b{home[1]}\b", texts[path]):
                 why = Text("it goes with {path}:{line}, which stays", path=path, line=line)
-                found[number] = replace(one, tier=Tier.UNSAFE, reason=why)
+                found[number] = one.doubt(why)
     return found
 
 

@@ -13,7 +13,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
@@ -27,9 +27,9 @@ from joymigrate.rewrite.vocabulary import Vocabulary
 CLASS = 300  # cells of one class; a larger one is not known as a whole and holds nothing
 READ = 40  # files that are read for one class, besides those that were read already
 HELD = "one value with `{text}` ({path}:{line}), which stays"
-WAITS = "one value with `{text}` ({path}:{line}), which needs a look"
+WAITS = "one value with `{text}` ({path}:{line}), which needs review"
 GUARDS = "it stands before `{text}` ({path}:{line}), which stays"
-GUARDS_WAITING = "it stands before `{text}` ({path}:{line}), which needs a look"
+GUARDS_WAITING = "it stands before `{text}` ({path}:{line}), which needs review"
 SERVED = "its value is asked for `{text}` as well (line {line})"
 Site = tuple[str, int, int]  # file, line and column of a finding
 Way = tuple[tuple[str, int, str], ...]  # lines that a value goes through: file, line, and how
@@ -399,12 +399,7 @@ def apply_decisions(findings: Iterable[Finding], held: Mapping[int, Decision]) -
     done = []
     for number, each in enumerate(findings):
         why = held.get(number)
-        if why is not None and why.tier is Tier.UNSAFE:
-            each = replace(each, tier=Tier.UNSAFE, reason=why.reason)
-        elif why is not None:
-            each = replace(
-                each, tier=Tier.REPORT, after=None, edits=(), needs=None, group=None,
-                reason=why.reason,
-            )  # fmt: skip
+        if why is not None:
+            each = (each.doubt if why.tier is Tier.UNSAFE else each.leave)(why.reason)
         done.append(each)
     return done

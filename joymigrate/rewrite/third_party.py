@@ -3,7 +3,7 @@
     WhisperModel(name, device=device)           such a package may know "cpu" and "cuda" alone,
     GradCAM(model, use_cuda="cuda" in device)   or call `.cuda()` where it is told that there is one
 
-What arrives there needs a look, unless the package is known to take any device of torch's
+What arrives there needs review, unless the package is known to take any device of torch's
 (`rules/common/third_party.yaml`, and the chip's file of that name). Values are followed inside of
 the file, through names, attributes and functions; not through a function of another file.
 """
@@ -135,12 +135,12 @@ def find(groups: GroupedFindings) -> dict[int, str]:
     for number, question in compared if handed else ():
         leaves = (module.flow.leaves(each) for each in (question.left, *question.comparators))
         if number not in found and any(leaf in handed for part in leaves for leaf in part):
-            found[number] = Text("it is compared with a device that needs a look")
+            found[number] = Text("it is compared with a device that needs review")
     return found
 
 
 def find_bound(module: Module) -> Text | None:
-    """Why a file as a whole needs a look: what it uses knows the host and the origin alone."""
+    """Why a file as a whole needs review: what it uses knows the host and the origin alone."""
     table = table_of(module.context)
     placed = (name.rpartition(".")[2] for name in table.placed)
     words = {*table.host_kernels, *table.host_names, *table.host_alone, *placed}
@@ -345,7 +345,7 @@ class Answer:
         self.chosen = False  # what follows is no answer any more, but chosen by it
 
     def follow(self, value: ast.expr) -> str | None:
-        """Why the question needs a look; None where no such package sees its answer."""
+        """Why the question needs review; None where no such package sees its answer."""
         at: ast.AST = value
         parent: Any = getattr(at, "parent", None)
         while parent is not None:

@@ -5,14 +5,14 @@
     from .cli import parse   a module that the project lacks, on any machine
 
 Such a file, one that imports it, and the modules of a package that imports it do nothing there:
-their edits need a look. Imports inside a `try`, a condition or a function don't count.
+their edits need review. Imports inside a `try`, a condition or a function don't count.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.language import Text
@@ -50,12 +50,27 @@ def doubt(
     lacking: Mapping[str, Lack],
 ) -> list[Finding]:
     """The findings; edits of files that can't be loaded are unsafe."""
-    found = list(findings)
-    for number, one in enumerate(found) if lacking else ():
-        lack = lacking.get(one.path)
-        if lack is not None and one.edits and (one.tier is Tier.SAFE or is_waiting(one)):
-            found[number] = replace(one, tier=Tier.UNSAFE, reason=Text.of(lack.tell(one.path)))
-    return found
+    return doubt_where(
+        findings, lambda one: lacking[one.path].tell(one.path) if one.path in lacking else None
+    )
+
+
+def doubt_where(findings: Iterable[Finding], why: Callable[[Finding], str | None]) -> list[Finding]:
+    """The findings; edits for which `why` gives a reason are unsafe, and no test's any more."""
+    return [
+        one.doubt(Text.of(reason))
+        if one.edits
+        and (one.tier is Tier.SAFE or is_waiting(one))
+        and (reason := why(one)) is not None
+        else one
+        for one in findings
+    ]
+
+
+def find_span(spans: Iterable[tuple[int, int, str]], finding: Finding) -> str | None:
+    """What is said of the first of some lines that a finding stands in; an added import in none."""
+    said = (why for first, last, why in spans if first <= finding.line <= last)
+    return next(said, None) if finding.rule != "JM001" else None
 
 
 def find_lacking(trees: Trees, root: Path, target: str, bound: Iterable[str]) -> dict[str, Lack]:

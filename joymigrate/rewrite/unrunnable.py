@@ -13,18 +13,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
-from joymigrate.rewrite.device_tests import is_waiting
 from joymigrate.rewrite.expressions import called_name
 from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.kernel_callers import BRANCHES, FUNCTIONS, first_line, walk_surely
 from joymigrate.rewrite.own_extensions import LOADS, SOURCE, speaks
 from joymigrate.rewrite.third_party import parents
-from joymigrate.rewrite.unloadable import Lack, import_name
+from joymigrate.rewrite.unloadable import Lack, doubt_where, find_span, import_name
 from joymigrate.rewrite.values.cells import find_names
 
 IMPORTS = "`{name}` can't run: {reason}"
@@ -62,13 +60,7 @@ def doubt_unrunnable(
             here += find_compiling(trees.of(path))
         if here:
             spans[path] = [*here, *find_classes(trees.of(path), here)]
-    for number, one in enumerate(found) if spans else ():
-        if one.edits and one.rule != "JM001" and (one.tier is Tier.SAFE or is_waiting(one)):
-            here = spans.get(one.path, [])
-            why = next((why for first, last, why in here if first <= one.line <= last), None)
-            if why is not None:
-                found[number] = replace(one, tier=Tier.UNSAFE, reason=Text.of(why))
-    return found
+    return doubt_where(found, lambda one: find_span(spans.get(one.path, ()), one))
 
 
 def read_inner_imports(text: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from joymigrate.chips import all_chips
 from joymigrate.language import Text
@@ -122,7 +122,7 @@ class Unseen:
         fresh = list(reasons)
         for number, reason in fresh:
             one = self.findings[number]
-            self.findings[number] = replace(one, tier=Tier.UNSAFE, reason=Text.of(reason))
+            self.findings[number] = one.doubt(Text.of(reason))
             self.shared.pop(number, None)
         return bool(fresh)
 

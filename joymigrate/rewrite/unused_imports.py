@@ -39,7 +39,7 @@ def doubt_unused(findings: Iterable[Finding], texts: Mapping[str, str]) -> list[
         names = set(find_bound(trees[one.path], one.line))
         if names and not is_read(trees[one.path], names) and not is_taken(one.path, names, texts):
             reason = Text(UNUSED, names=", ".join(sorted(names)))
-            found[number] = replace(one, tier=Tier.UNSAFE, reason=reason)
+            found[number] = one.doubt(reason)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Edits that need a look: what belongs to them stays, a question leads nowhere, tests that wait."""
+"""Edits that need review: what belongs to them stays, a question leads nowhere, tests that wait."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ TOOLS = (
         "migrate", "The whole journey of a program with every judge: scan, baseline, rewrite, "
         "rehearse, verify. Goes on where it stood.",
         {"path": PATH, "command": COMMAND, "to": TO, "style": STYLE,
-         "unsafe": {"type": "boolean", "description": "also edits that need a look"},
+         "unsafe": {"type": "boolean", "description": "also edits that need review"},
          "yes": {"type": "boolean", "description": "take mends that cure a stop"}, "wait": WAIT},
         ("path", "command"), migrate_words, "stdout", starts=True, writes=True,
     ),
@@ -118,7 +118,7 @@ TOOLS = (
     ToolSpec(
         "rewrite", "The certain edits as a diff; with `apply` written as one step of the ledger.",
         {"path": PATH, "to": TO, "style": STYLE,
-         "unsafe": {"type": "boolean", "description": "also edits that need a look"},
+         "unsafe": {"type": "boolean", "description": "also edits that need review"},
          "apply": {"type": "boolean", "description": "write; needs --allow-write"}},
         ("path",), rewrite_words, "text", writes=True,
     ),

@@ -13,7 +13,6 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Style
 from joymigrate.rewrite.context import Context, Floor
 from joymigrate.rewrite.discover import File
-from joymigrate.rewrite.groups import left_alone
 from joymigrate.rewrite.module import HELPER, Pending
 from joymigrate.rewrite.portable.table import UNKNOWN, floors, version
 
@@ -94,7 +93,7 @@ def judge(finding: Finding, words: re.Pattern[str], floor: Floor | None) -> Find
             unknown=Text(UNKNOWN),
             after=finding.after or "",
         )
-        return left_alone(finding, said if finding.after else UNKNOWN)
+        return finding.leave(said if finding.after else UNKNOWN)
     named = [
         (since, name)
         for name, since in floors().items()
@@ -109,4 +108,4 @@ def judge(finding: Finding, words: re.Pattern[str], floor: Floor | None) -> Find
         "{name} needs torch {since}, and {place} allows {old}; raise it, or use --style agnostic",
         name=name, since=since, place=floor.place, old=floor.version,
     )  # fmt: skip
-    return left_alone(finding, reason)
+    return finding.leave(reason)

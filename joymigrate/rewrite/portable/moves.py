@@ -13,7 +13,7 @@ MAY_BE_NONE = "`.cuda(None)` means the current card, `.to(None)` moves nothing"
 def write_move(
     module: Module, call: ast.Call, token: tuple[int, int]
 ) -> tuple[list[tuple[int, int, str]] | None, str | None]:
-    """`.cuda(…)` as `.to(…)`: the edits, and why they need a look. A number is a card of the
+    """`.cuda(…)` as `.to(…)`: the edits, and why they need review. A number is a card of the
     accelerator at hand for torch 2.5 and later."""
     edits = [(*token, "to")]
     given = next((each.value for each in call.keywords if each.arg == "device"), None)

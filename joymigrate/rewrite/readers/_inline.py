@@ -75,7 +75,7 @@ def code(sites: Sites, start: int, end: int) -> None:
                 what=REASON,
                 quote=quote,
             )
-            finding = replace(finding, tier=Tier.REPORT, after=None, edits=(), reason=reason)
+            finding = finding.leave(reason)
         sites.take(finding)
 
 

@@ -6,7 +6,7 @@ import fnmatch
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -275,10 +275,10 @@ class Sites:
             return finding
         if subject in self.handled:
             known = Text("this file already deals with {name}", name=self.handled[subject])
-            return replace(finding, tier=Tier.REPORT, after=None, edits=(), reason=known)
+            return finding.leave(known)
         if subject in self.weak and finding.tier is Tier.SAFE:
-            reason = "moves together with another place of this file that needs a look"
-            return replace(finding, tier=Tier.UNSAFE, reason=finding.reason or reason)
+            reason = "moves together with another place of this file that needs review"
+            return finding.doubt(finding.reason or reason)
         return finding
 
 
