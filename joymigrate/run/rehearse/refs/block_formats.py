@@ -155,7 +155,9 @@ def mx_dequantised(
     return torch.ldexp(values, spread.movedim(-1, axis))
 
 
-@reference("npu_dynamic_mx_quant", source=KERNEL.format("DynamicMxQuantV2"))
+@reference(
+    "npu_dynamic_mx_quant", source=KERNEL.format("DynamicMxQuantV2"), without="max_low_bound"
+)
 def npu_dynamic_mx_quant(
     x: Tensor,
     axis: int,
@@ -164,11 +166,8 @@ def npu_dynamic_mx_quant(
     block_size: int,
     scale_alg: int | None,
     dst_type_max: float,
-    max_low_bound: float,
 ) -> tuple[Tensor, Tensor]:
     """Elements and scales of x along one axis."""
-    if max_low_bound:
-        raise Unsimulated("npu_dynamic_mx_quant", "max_low_bound")
     return mx_quantised(
         x,
         dst_type,
@@ -268,10 +267,9 @@ def _clip_unit(x: Tensor, dim: int, limit: float, alpha: float, bias: float) -> 
     return (gate * torch.sigmoid(alpha * gate) * (linear + bias)).movedim(-1, dim)
 
 
-@reference("npu_swiglu_mx_quant", source=KERNEL.format("SwigluMxQuant"))
+@reference("npu_swiglu_mx_quant", source=KERNEL.format("SwigluMxQuant"), without="group_index")
 def npu_swiglu_mx_quant(
     x: Tensor,
-    group_index: Maybe,
     activate_dim: int,
     activate_left: bool,
     swiglu_mode: int,
@@ -285,8 +283,6 @@ def npu_swiglu_mx_quant(
     max_dtype_value: float,
 ) -> tuple[Tensor, Tensor]:
     """Elements and scales of the gated unit."""
-    if group_index is not None:
-        raise Unsimulated("npu_swiglu_mx_quant", "groups")
     if swiglu_mode == 1:
         y = _clip_unit(x, activate_dim, clamp_limit, glu_alpha, glu_bias)
     else:

@@ -218,7 +218,11 @@ def npu_qkv_rms_norm_rope_cache_functional(
     return *found, *kept
 
 
-@reference("npu_kv_rmsnorm_rope_cache_v2", source="op-plugin KvRmsNormRopeCacheNpuOpApi.cpp")
+@reference(
+    "npu_kv_rmsnorm_rope_cache_v2",
+    source="op-plugin KvRmsNormRopeCacheNpuOpApi.cpp",
+    without="k_cache_dtype ckv_cache_dtype",
+)
 def npu_kv_rmsnorm_rope_cache_v2(
     kv: Tensor,
     gamma: Tensor,
@@ -235,12 +239,8 @@ def npu_kv_rmsnorm_rope_cache_v2(
     epsilon: float,
     cache_mode: str,
     is_output_kv: bool,
-    k_cache_dtype: int | None,
-    ckv_cache_dtype: int | None,
 ) -> tuple[Tensor, Tensor]:
     """As npu_kv_rmsnorm_rope_cache, with the caches written in place and not returned."""
-    if k_cache_dtype is not None or ckv_cache_dtype is not None:
-        raise Unsimulated("npu_kv_rmsnorm_rope_cache_v2", "caches read as another dtype")
     found = npu_kv_rmsnorm_rope_cache(
         *(kv, gamma, cos, sin, index, k_cache, ckv_cache),
         k_rope_scale=k_rope_scale,

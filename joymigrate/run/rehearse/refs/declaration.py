@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import resources
@@ -48,10 +48,13 @@ def arguments_of(name: str) -> dict[str, Any]:
     return {one.name: one.default_value if one.has_default_value() else MISSING for one in declared}
 
 
-def bind(name: str, first: str, function: Callable[..., Result]) -> Callable[..., Result]:
+def bind(
+    name: str, first: str, function: Callable[..., Result], without: Sequence[str] = ()
+) -> Callable[..., Result]:
     """A function called as an operator's schema says, that is handed what it names of the
     arguments: by their names in the schema of the `first` operator of its declaration, whose
-    arguments have the same order, or as `x` what is called self or input there."""
+    arguments have the same order, or as `x` what is called self or input there. What it computes
+    `without` may not be given."""
     parameters = inspect.signature(function).parameters.values()
     every = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
     wanted = [one.name for one in parameters]
@@ -66,6 +69,11 @@ def bind(name: str, first: str, function: Callable[..., Result]) -> Callable[...
             raise TypeError(f"{name}: {more}; it is declared as {signatures()[name]}")
         if name != first:
             given = dict(zip(arguments_of(first), given.values(), strict=True))
+        for one in without:
+            if is_given(one, given[one], arguments_of(first)[one]):
+                from joymigrate.run.rehearse.refs.dtypes import Unsimulated  # imports torch
+
+                raise Unsimulated(name.split("::")[1], one)
         if every:
             return function(**given)
         given.setdefault("x", given.get("self", given.get("input")))
@@ -74,16 +82,29 @@ def bind(name: str, first: str, function: Callable[..., Result]) -> Callable[...
     return called
 
 
-def reference(*names: str, source: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+def is_given(name: str, value: Any, default: Any) -> bool:
+    """Whether a call asks something of an argument: a tensor, a list with more than zeros, another
+    number than the default or zero; a dtype's number may be zero."""
+    if hasattr(value, "dim"):
+        return True
+    if isinstance(value, (list, tuple)):
+        return any(value)
+    return value not in (None, default) and (bool(value) or name.endswith("dtype"))
+
+
+def reference(
+    *names: str, source: str, without: str = ""
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Declare a function as the reference of one or more operators. It names those arguments of
-    their schemas that it computes with; the schemas have their order and their defaults."""
+    their schemas that it computes with; the schemas have their order and their defaults. A call
+    that gives one of `without` has no formula here, and is refused."""
 
     def declare(function: Callable[..., Result]) -> Callable[..., Result]:
         operators = [name if "::" in name else f"npu::{name}" for name in names]
         for name in operators:
             if name in DECLARED:
                 raise RuntimeError(f"two references of {name}")
-            bound = bind(name, operators[0], function)
+            bound = bind(name, operators[0], function, without.split())
             DECLARED[name] = Reference(name, bound, signatures()[name], source)
         return DECLARED[operators[0]].function
 

@@ -36,44 +36,42 @@ def quantise_rows(
     return saturate(wide * (1.0 / safe), torch.int8), own
 
 
-@reference("npu_quant_matmul_dequant", source=TESTS.format("test_quant_matmul_dequant"))
+@reference(
+    "npu_quant_matmul_dequant",
+    source=TESTS.format("test_quant_matmul_dequant"),
+    without="bias x_offset",
+)
 def npu_quant_matmul_dequant(
     x: Tensor,
     quantized_weight: Tensor,
     weight_scale: Tensor,
-    bias: Maybe,
     x_scale: Maybe,
-    x_offset: Maybe,
     smooth_scale: Maybe,
     quant_mode: str | None,
 ) -> Tensor:
     """x [M, K] as int8 times weight [N, K], times the scales of rows and channels."""
     operator = "npu_quant_matmul_dequant"
-    if bias is not None or x_offset is not None:
-        raise Unsimulated(operator, "bias or x_offset")
     values, scale = quantise_rows(x, x_scale, smooth_scale, quant_mode, operator)
     found = exact_product(values, quantized_weight.mT) * weight_scale.double() * scale.double()
     return found.to(x.dtype)
 
 
 @reference(
-    "npu_quant_grouped_matmul_dequant", source=TESTS.format("test_quant_grouped_matmul_dequant")
+    "npu_quant_grouped_matmul_dequant",
+    source=TESTS.format("test_quant_grouped_matmul_dequant"),
+    without="bias x_offset",
 )
 def npu_quant_grouped_matmul_dequant(
     x: Tensor,
     quantized_weight: Tensor,
     weight_scale: Tensor,
     group_list: Tensor,
-    bias: Maybe,
     x_scale: Maybe,
-    x_offset: Maybe,
     smooth_scale: Maybe,
     quant_mode: str | None,
 ) -> Tensor:
     """The same by group: weight [G, N, K], `group_list` the ends of the groups."""
     operator = "npu_quant_grouped_matmul_dequant"
-    if bias is not None or x_offset is not None:
-        raise Unsimulated(operator, "bias or x_offset")
     values, scale = quantise_rows(x, x_scale, smooth_scale, quant_mode, operator)
     found = torch.zeros(len(x), quantized_weight.shape[1], dtype=x.dtype)
     for group, start, stop in bounds(group_list, 0, len(quantized_weight)):

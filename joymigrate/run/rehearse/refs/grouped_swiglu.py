@@ -28,20 +28,14 @@ LOW = 8  # what the halves of an int8 are shifted by, where int8 meets int4
 
 
 @reference(
-    "npu_grouped_matmul_swiglu_quant", source=DOCS.format("npu_grouped_matmul_swiglu_quant_v2")
+    "npu_grouped_matmul_swiglu_quant",
+    source=DOCS.format("npu_grouped_matmul_swiglu_quant_v2"),
+    without="bias offset",
 )
 def npu_grouped_matmul_swiglu_quant(
-    x: Tensor,
-    weight: Tensor,
-    group_list: Tensor,
-    weight_scale: Tensor,
-    x_scale: Tensor,
-    bias: Maybe,
-    offset: Maybe,
+    x: Tensor, weight: Tensor, group_list: Tensor, weight_scale: Tensor, x_scale: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """int8 grouped product, dequantised, swiglu, and quantised again per token."""
-    if bias is not None or offset is not None:
-        raise Unsimulated("npu_grouped_matmul_swiglu_quant", "bias or offset")
     (wide,) = multiply_groups(
         [x],
         Experts([weight], scale=[weight_scale]),
@@ -81,7 +75,9 @@ def halves(
 
 
 @reference(
-    "npu_grouped_matmul_swiglu_quant_v2", source=DOCS.format("npu_grouped_matmul_swiglu_quant_v2")
+    "npu_grouped_matmul_swiglu_quant_v2",
+    source=DOCS.format("npu_grouped_matmul_swiglu_quant_v2"),
+    without="bias x_dtype weight_dtype",
 )
 def npu_grouped_matmul_swiglu_quant_v2(
     x: Tensor,
@@ -91,18 +87,13 @@ def npu_grouped_matmul_swiglu_quant_v2(
     group_list: Tensor,
     smooth_scale: Maybe,
     weight_assist_matrix: Sequence[Tensor] | None,
-    bias: Maybe,
     dequant_mode: int | None,
     quant_mode: int | None,
     quant_dtype: int | None,
     group_list_type: int | None,
-    x_dtype: int | None,
-    weight_dtype: int | None,
 ) -> tuple[Tensor, Tensor]:
     """The gated unit of the dequantised products, quantised per token or in blocks."""
     operator = "npu_grouped_matmul_swiglu_quant_v2"
-    if bias is not None or x_dtype is not None or weight_dtype is not None:
-        raise Unsimulated(operator, "bias, or operands of 4 bits that are floating point")
     kind, (matrix,), (scale,) = group_list_type or 0, weight, weight_scale
     native = {one.torch: one for one in (E4M3, E5M2)}
     if dequant_mode == BLOCKS:

@@ -195,6 +195,7 @@ def npu_dense_lightning_indexer_grad_kl_loss(
     "npu_sparse_lightning_indexer_grad_kl_loss",
     source="op-plugin docs/zh/custom_APIs/torch_npu/"
     "torch_npu-npu_sparse_lightning_indexer_grad_kl_loss.md",
+    without="sinks",
 )
 def npu_sparse_lightning_indexer_grad_kl_loss(
     query: Tensor,
@@ -212,11 +213,8 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
     actual_seq_klen: Lengths,
     layout: str | None,
     sparse_mode: int | None,
-    sinks: Maybe,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same over the chosen keys alone (-1: none); shares and scores are softmaxed over them."""
-    if sinks is not None:
-        raise Unsimulated("npu_sparse_lightning_indexer_grad_kl_loss", "sinks")
     whole_q = query if query_rope is None else torch.cat((query, query_rope), -1)
     whole_k = key if key_rope is None else torch.cat((key, key_rope), -1)
     own, theirs = actual_seq_qlen, actual_seq_klen

@@ -14,7 +14,6 @@ from joymigrate.run.rehearse.refs.attention_inference import (
     quantise_output,
 )
 from joymigrate.run.rehearse.refs.declaration import reference
-from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
 
@@ -202,6 +201,7 @@ def npu_fused_infer_attention_score(
 @reference(
     "npu_fused_infer_attention_score_v2",
     source=DOCS.format("npu_fused_infer_attention_score_v2"),
+    without="query_dtype quant_scale_p",
 )
 def npu_fused_infer_attention_score_v2(
     query: Tensor,
@@ -220,7 +220,6 @@ def npu_fused_infer_attention_score_v2(
     dequant_offset_value: Maybe,
     quant_scale_out: Maybe,
     quant_offset_out: Maybe,
-    quant_scale_p: Maybe,
     learnable_sink: Maybe,
     num_query_heads: int,
     num_key_value_heads: int,
@@ -234,11 +233,8 @@ def npu_fused_infer_attention_score_v2(
     value_quant_mode: int,
     inner_precise: int,
     return_softmax_lse: bool,
-    query_dtype: int | None,
 ) -> tuple[Tensor, Tensor]:
     """The second version: other names, a learnable sink, and 8-bit queries (no reference)."""
-    if query_dtype is not None or quant_scale_p is not None:
-        raise Unsimulated("npu_fused_infer_attention_score_v2", "quantised queries")
     call = call_of(
         "npu_fused_infer_attention_score_v2",
         input_layout,

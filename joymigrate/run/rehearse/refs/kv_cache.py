@@ -86,13 +86,13 @@ def npu_scatter_pa_kv_cache_functional(
     return caches
 
 
-@reference("npu_scatter_pa_cache.value", source="op-plugin ScatterPaCacheNpuOpApi.cpp")
-def npu_scatter_pa_cache(
-    key: Tensor, slot_mapping: Tensor, compress_lens: Maybe, key_cache: Tensor
-) -> Tensor:
+@reference(
+    "npu_scatter_pa_cache.value",
+    source="op-plugin ScatterPaCacheNpuOpApi.cpp",
+    without="compress_lens",
+)
+def npu_scatter_pa_cache(key: Tensor, slot_mapping: Tensor, key_cache: Tensor) -> Tensor:
     """Tokens into one cache, in place."""
-    if compress_lens is not None:
-        raise Unsimulated("npu_scatter_pa_cache", "compressed caches")
     write_slots(key, key_cache, slot_mapping, fractal=False)
     return key_cache
 
@@ -233,7 +233,9 @@ def _quantise(rows: Tensor, scale: Maybe, offset: Maybe, cache: Tensor) -> Tenso
     return saturate(rows.float() * scale.float() + shift, cache.dtype)
 
 
-@reference("npu_kv_rmsnorm_rope_cache", source=DOCS.format("npu_kv_rmsnorm_rope_cache"))
+@reference(
+    "npu_kv_rmsnorm_rope_cache", source=DOCS.format("npu_kv_rmsnorm_rope_cache"), without="v"
+)
 def npu_kv_rmsnorm_rope_cache(
     kv: Tensor,
     gamma: Tensor,
@@ -246,7 +248,6 @@ def npu_kv_rmsnorm_rope_cache(
     c_kv_scale: Maybe,
     k_rope_offset: Maybe,
     c_kv_offset: Maybe,
-    v: Maybe,
     epsilon: float,
     cache_mode: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -254,8 +255,6 @@ def npu_kv_rmsnorm_rope_cache(
 
     kv is [B, 1, S, rms + rope]. Both caches are written in place and returned.
     """
-    if v is not None:
-        raise Unsimulated("npu_kv_rmsnorm_rope_cache", "a value of its own (v)")
     size = gamma.shape[0]
     latent = rms_of(kv[..., :size], gamma, epsilon)[0].to(kv.dtype)
     turned = rope(deinterleave(working(kv[..., size:])), working(cos), working(sin), "half")

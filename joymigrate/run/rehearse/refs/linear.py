@@ -155,7 +155,7 @@ def _feed_forward(
     return found if bias2 is None else found + working(bias2)
 
 
-@reference("npu_ffn", source=DOCS.format("npu_ffn"))
+@reference("npu_ffn", source=DOCS.format("npu_ffn"), without="deq_scale1 antiquant_scale1")
 def npu_ffn(
     x: Tensor,
     weight1: Tensor,
@@ -165,12 +165,8 @@ def npu_ffn(
     expert_tokens_index: Sequence[int] | None,
     bias1: Maybe,
     bias2: Maybe,
-    deq_scale1: Maybe,
-    antiquant_scale1: Maybe,
 ) -> Tensor:
     """activation(x @ weight1 + bias1) @ weight2 + bias2, by expert when tokens are counted."""
-    if deq_scale1 is not None or antiquant_scale1 is not None:
-        raise Unsimulated("npu_ffn", "quantised weights")
     if expert_tokens is None and expert_tokens_index is None:
         found = _feed_forward(x, weight1, weight2, bias1, bias2, activation)
         return found.to(x.dtype)

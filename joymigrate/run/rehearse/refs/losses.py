@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from joymigrate.run.rehearse.refs.declaration import reference
-from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import vjp, working
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
@@ -109,7 +108,11 @@ def _smooth(
     )
 
 
-@reference("npu_cross_entropy_loss", source=DOCS.format("npu_cross_entropy_loss"))
+@reference(
+    "npu_cross_entropy_loss",
+    source=DOCS.format("npu_cross_entropy_loss"),
+    without="lse_square_scale_for_zloss return_zloss",
+)
 def npu_cross_entropy_loss(
     x: Tensor,
     target: Tensor,
@@ -117,12 +120,8 @@ def npu_cross_entropy_loss(
     reduction: str,
     ignore_index: int,
     label_smoothing: float,
-    lse_square_scale_for_zloss: float,
-    return_zloss: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Loss ([1], or [N] unreduced), log probabilities, and two outputs that are not in use yet."""
-    if lse_square_scale_for_zloss or return_zloss:
-        raise Unsimulated("npu_cross_entropy_loss", "the z loss (the chip has none either)")
     wide = working(x)
     loss = _smooth(wide, target, weight, reduction, ignore_index, label_smoothing)
     loss = loss.reshape(-1).to(x.dtype)

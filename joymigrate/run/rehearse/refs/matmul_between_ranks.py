@@ -12,7 +12,7 @@ from torch import Tensor
 
 from joymigrate.run.rehearse.refs.between_ranks import Group
 from joymigrate.run.rehearse.refs.declaration import reference
-from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
+from joymigrate.run.rehearse.refs.dtypes import torch_dtype
 from joymigrate.run.rehearse.refs.gradients import working
 from joymigrate.run.rehearse.refs.quant_matmul import antiquantise, dequantise, exact_product
 
@@ -40,7 +40,11 @@ def output_of(x: Tensor, scale: Maybe, wanted: torch.dtype | None) -> torch.dtyp
     return wanted or torch.bfloat16
 
 
-@reference("npu_mm_all_reduce_base", source=DOCS.format("npu_mm_all_reduce_base"))
+@reference(
+    "npu_mm_all_reduce_base",
+    source=DOCS.format("npu_mm_all_reduce_base"),
+    without="comm_quant_mode comm_quant_scale_1 group_sizes x1_dtype",
+)
 def npu_mm_all_reduce_base(
     x1: Tensor,
     x2: Tensor,
@@ -51,17 +55,11 @@ def npu_mm_all_reduce_base(
     x3: Maybe,
     dequant_scale: Maybe,
     pertoken_scale: Maybe,
-    comm_quant_scale_1: Maybe,
     antiquant_group_size: int,
-    group_sizes: Sequence[int] | None,
     y_dtype: int | None,
-    x1_dtype: int | None,
-    comm_quant_mode: int,
 ) -> Tensor:
     """The sum over ranks of x1 @ x2 + bias + x3."""
     operator = "npu_mm_all_reduce_base"
-    if comm_quant_mode or comm_quant_scale_1 is not None or group_sizes or x1_dtype is not None:
-        raise Unsimulated(operator, "quantised communication or block formats")
     weight = x2
     if antiquant_scale is not None:
         weight = antiquantise(x2, antiquant_scale, antiquant_offset, antiquant_group_size)
@@ -95,7 +93,11 @@ def npu_mm_reduce_scatter_base(
     return mine.to(output_of(x, x2_scale, output_dtype))
 
 
-@reference("npu_all_gather_base_mm", source="torch_npu _op_plugin_docs.py npu_all_gather_base_mm")
+@reference(
+    "npu_all_gather_base_mm",
+    source="torch_npu _op_plugin_docs.py npu_all_gather_base_mm",
+    without="gather_index",
+)
 def npu_all_gather_base_mm(
     x: Tensor,
     x2: Tensor,
@@ -104,13 +106,10 @@ def npu_all_gather_base_mm(
     bias: Maybe,
     x1_scale: Maybe,
     x2_scale: Maybe,
-    gather_index: int,
     gather_output: bool,
     output_dtype: torch.dtype | None,
 ) -> tuple[Tensor, Tensor]:
     """Everybody's rows times x2, and those rows (empty unless asked for)."""
-    if gather_index:
-        raise Unsimulated("npu_all_gather_base_mm", "gather_index 1")
     group = Group(hcom, world_size)
     rows = torch.cat(group.gathered(x))
     scales = None if x1_scale is None else torch.cat(group.gathered(x1_scale.reshape(-1)))

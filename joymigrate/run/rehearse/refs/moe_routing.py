@@ -69,16 +69,16 @@ def _weights(chosen: Tensor, norm_type: int, factor: float, eps: float) -> Tenso
     return chosen * factor
 
 
-@reference("npu_moe_gating_top_k", source=DOCS.format("npu_moe_gating_top_k"))
+@reference(
+    "npu_moe_gating_top_k", source=DOCS.format("npu_moe_gating_top_k"), without="renorm tid2eid"
+)
 def npu_moe_gating_top_k(
     x: Tensor,
     k: int,
     bias: Maybe,
-    tid2eid: Maybe,
     k_group: int,
     group_count: int,
     group_select_mode: int,
-    renorm: int,
     norm_type: int,
     routed_scaling_factor: float,
     eps: float,
@@ -87,8 +87,6 @@ def npu_moe_gating_top_k(
 
     The third output is what the norm gives for every expert, in float32.
     """
-    if renorm or tid2eid is not None:
-        raise Unsimulated("npu_moe_gating_top_k", "renorm or a table of experts by token")
     normal = working(x).softmax(-1) if norm_type == 0 else working(x).sigmoid()
     scores = normal if bias is None else normal + working(bias)
     if group_count > 1:

@@ -93,7 +93,11 @@ def npu_matmul_all_to_all(
     return exchange_columns(Group(hcom, world_size), found)
 
 
-@reference("npu_all_to_all_quant_matmul", source=TESTS.format("npu_all_to_all_quant_matmul"))
+@reference(
+    "npu_all_to_all_quant_matmul",
+    source=TESTS.format("npu_all_to_all_quant_matmul"),
+    without="common_scale x1_offset x2_offset x1_scale_dtype x2_scale_dtype",
+)
 def npu_all_to_all_quant_matmul(
     x1: Tensor,
     x2: Tensor,
@@ -103,22 +107,15 @@ def npu_all_to_all_quant_matmul(
     bias: Maybe,
     x1_scale: Maybe,
     x2_scale: Maybe,
-    common_scale: Maybe,
-    x1_offset: Maybe,
-    x2_offset: Maybe,
     x1_quant_mode: int | None,
     x2_quant_mode: int | None,
     x1_quant_dtype: int | None,
     x1_dtype: int | None,
     x2_dtype: int | None,
-    x1_scale_dtype: int | None,
-    x2_scale_dtype: int | None,
     y_dtype: int | None,
 ) -> tuple[Tensor, Tensor]:
     """As npu_all_to_all_matmul; the exchanged rows are quantised per row to float8."""
     operator = "npu_all_to_all_quant_matmul"
-    plain(operator, common_scale=common_scale, x1_offset=x1_offset, x2_offset=x2_offset)
-    plain(operator, x1_scale_dtype=x1_scale_dtype, x2_scale_dtype=x2_scale_dtype)
     native(operator, (x1, x1_dtype), (x2, x2_dtype))
     if x1_quant_mode not in (None, DYNAMIC) or x2_quant_mode not in (None, PER_CHANNEL):
         raise Unsimulated(operator, f"quant modes {x1_quant_mode}, {x2_quant_mode}")
@@ -135,7 +132,12 @@ def npu_all_to_all_quant_matmul(
     return found.to(dtype), rows if all2all_out_flag else rows.new_empty(0)
 
 
-@reference("npu_quant_matmul_all_to_all", source=TESTS.format("npu_quant_matmul_all_to_all"))
+@reference(
+    "npu_quant_matmul_all_to_all",
+    source=TESTS.format("npu_quant_matmul_all_to_all"),
+    without="common_scale x1_offset x2_offset x1_scale_dtype x2_scale_dtype "
+    "common_quant_mode group_sizes",
+)
 def npu_quant_matmul_all_to_all(
     x1: Tensor,
     x2: Tensor,
@@ -144,29 +146,23 @@ def npu_quant_matmul_all_to_all(
     bias: Maybe,
     x1_scale: Maybe,
     x2_scale: Maybe,
-    common_scale: Maybe,
-    x1_offset: Maybe,
-    x2_offset: Maybe,
-    common_quant_mode: int | None,
-    group_sizes: Sequence[int] | None,
     x1_dtype: int | None,
     x2_dtype: int | None,
-    x1_scale_dtype: int | None,
-    x2_scale_dtype: int | None,
     y_dtype: int | None,
 ) -> Tensor:
     """As npu_matmul_all_to_all, of quantised operands with scales per row and per column."""
     operator = "npu_quant_matmul_all_to_all"
-    plain(operator, common_scale=common_scale, x1_offset=x1_offset, x2_offset=x2_offset)
-    plain(operator, x1_scale_dtype=x1_scale_dtype, x2_scale_dtype=x2_scale_dtype)
     native(operator, (x1, x1_dtype), (x2, x2_dtype))
-    plain(operator, common_quant_mode=common_quant_mode, group_sizes=group_sizes)
     found = scaled_product(operator, x1, x2, bias, x1_scale, x2_scale)
     dtype = torch_dtype(y_dtype, torch.float32, operator)
     return exchange_columns(Group(hcom, world_size), found.to(dtype))
 
 
-@reference("npu_all_gather_quant_mm", source="torch_npu _op_plugin_docs.py")
+@reference(
+    "npu_all_gather_quant_mm",
+    source="torch_npu _op_plugin_docs.py",
+    without="quant_scale block_size gather_index group_sizes amax_output",
+)
 def npu_all_gather_quant_mm(
     self: Tensor,
     x2: Tensor,
@@ -175,20 +171,13 @@ def npu_all_gather_quant_mm(
     bias: Maybe,
     x1_scale: Maybe,
     x2_scale: Maybe,
-    quant_scale: Maybe,
-    block_size: int,
-    gather_index: int,
     gather_output: bool,
-    group_sizes: Sequence[int] | None,
-    amax_output: bool,
     y_dtype: int | None,
     x1_dtype: int | None,
     x2_dtype: int | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Everybody's rows times x2, those rows (empty unless asked for), and an empty maximum."""
     operator = "npu_all_gather_quant_mm"
-    plain(operator, quant_scale=quant_scale, block_size=block_size, gather_index=gather_index)
-    plain(operator, group_sizes=group_sizes, amax_output=amax_output)
     native(operator, (self, x1_dtype), (x2, x2_dtype))
     group = Group(hcom, world_size)
     rows = torch.cat(group.gathered(self))
@@ -201,7 +190,11 @@ def npu_all_gather_quant_mm(
     return found.to(dtype), gathered, torch.empty(0)
 
 
-@reference("npu_quant_mm_reduce_scatter", source="torch_npu _op_plugin_docs.py")
+@reference(
+    "npu_quant_mm_reduce_scatter",
+    source="torch_npu _op_plugin_docs.py",
+    without="quant_scale block_size group_sizes amax_output",
+)
 def npu_quant_mm_reduce_scatter(
     self: Tensor,
     x2: Tensor,
@@ -211,19 +204,13 @@ def npu_quant_mm_reduce_scatter(
     bias: Maybe,
     x1_scale: Maybe,
     x2_scale: Maybe,
-    quant_scale: Maybe,
-    block_size: int,
-    group_sizes: Sequence[int] | None,
-    amax_output: bool,
     y_dtype: int | None,
     x1_dtype: int | None,
     x2_dtype: int | None,
 ) -> tuple[Tensor, Tensor]:
     """This rank's rows of the sum over ranks, and an empty maximum."""
     operator = "npu_quant_mm_reduce_scatter"
-    plain(operator, quant_scale=quant_scale, block_size=block_size)
     native(operator, (self, x1_dtype), (x2, x2_dtype))
-    plain(operator, group_sizes=group_sizes, amax_output=amax_output)
     if reduce_op != "sum":
         raise Unsimulated(operator, f"reduce_op {reduce_op}")
     group = Group(hcom, world_size)
@@ -301,7 +288,11 @@ def npu_alltoallv_quant_gmm(
     return found.to(dtype), own, None if came is None else came.view(gmm_x.dtype)
 
 
-@reference("npu_quant_gmm_alltoallv", source=TESTS.format("quant_gmm_alltoallv"))
+@reference(
+    "npu_quant_gmm_alltoallv",
+    source=TESTS.format("quant_gmm_alltoallv"),
+    without="comm_quant_mode comm_quant_scale",
+)
 def npu_quant_gmm_alltoallv(
     gmm_x: Tensor,
     gmm_weight: Tensor,
@@ -316,12 +307,10 @@ def npu_quant_gmm_alltoallv(
     mm_weight: Maybe,
     mm_x_scale: Maybe,
     mm_weight_scale: Maybe,
-    comm_quant_scale: Maybe,
     gmm_x_quant_mode: int | None,
     gmm_weight_quant_mode: int | None,
     mm_x_quant_mode: int | None,
     mm_weight_quant_mode: int | None,
-    comm_quant_mode: int | None,
     gmm_x_dtype: int | None,
     gmm_weight_dtype: int | None,
     mm_x_dtype: int | None,
@@ -330,7 +319,6 @@ def npu_quant_gmm_alltoallv(
 ) -> tuple[Tensor, Maybe]:
     """As npu_gmm_alltoallv, of block formats."""
     operator = "npu_quant_gmm_alltoallv"
-    plain(operator, comm_quant_mode=comm_quant_mode, comm_quant_scale=comm_quant_scale)
     weight = real(
         operator, gmm_weight, gmm_weight_scale, gmm_weight_dtype, gmm_weight_quant_mode, -2
     )

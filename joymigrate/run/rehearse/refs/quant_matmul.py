@@ -12,7 +12,6 @@ from torch import Tensor
 from joymigrate.run.rehearse.refs.activations import TANH_OR_ERF
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import (
-    Unsimulated,
     int4_pairs,
     saturate,
     torch_dtype,
@@ -59,7 +58,11 @@ def as_output(result: Tensor, dtype: torch.dtype) -> Tensor:
     return result.to(dtype) if dtype.is_floating_point else saturate(result, dtype)
 
 
-@reference("npu_quant_matmul", source=DOCS.format("npu_quant_matmul"))
+@reference(
+    "npu_quant_matmul",
+    source=DOCS.format("npu_quant_matmul"),
+    without="group_sizes x1_dtype x2_dtype",
+)
 def npu_quant_matmul(
     x1: Tensor,
     x2: Tensor,
@@ -68,13 +71,8 @@ def npu_quant_matmul(
     pertoken_scale: Maybe,
     bias: Maybe,
     output_dtype: int | None,
-    x1_dtype: int | None,
-    x2_dtype: int | None,
-    group_sizes: list[int] | None,
 ) -> Tensor:
     """x1 @ x2 scaled per channel and per token; int8 unless told otherwise."""
-    if any(size for size in group_sizes or []) or x1_dtype is not None or x2_dtype is not None:
-        raise Unsimulated("npu_quant_matmul", "blockwise or 4-bit float operands")
     dtype = torch_dtype(output_dtype, torch.int8, "npu_quant_matmul")
     product = exact_product(x1, x2)
     if dtype == torch.int32:
@@ -120,7 +118,11 @@ def antiquantise(weight: Tensor, scale: Tensor, offset: Maybe, group_size: int) 
     return values * spread(scale)
 
 
-@reference("npu_weight_quant_batchmatmul", source=DOCS.format("npu_weight_quant_batchmatmul"))
+@reference(
+    "npu_weight_quant_batchmatmul",
+    source=DOCS.format("npu_weight_quant_batchmatmul"),
+    without="weight_dtype",
+)
 def npu_weight_quant_batchmatmul(
     x: Tensor,
     weight: Tensor,
@@ -130,11 +132,8 @@ def npu_weight_quant_batchmatmul(
     quant_offset: Maybe,
     bias: Maybe,
     antiquant_group_size: int,
-    weight_dtype: int | None,
 ) -> Tensor:
     """x @ ((weight + offset)·scale) + bias; int8 when an output scale is given."""
-    if weight_dtype is not None:
-        raise Unsimulated("npu_weight_quant_batchmatmul", f"weight_dtype {weight_dtype}")
     matrix = antiquantise(weight, antiquant_scale, antiquant_offset, antiquant_group_size)
     result = x.float() @ matrix
     if bias is not None:
@@ -158,20 +157,15 @@ def npu_dequant_bias(
     return found.to(output_dtype or torch.float16)
 
 
-@reference("npu_add_quant_matmul_", source=DOCS.format("npu_add_quant_matmul_"))
+@reference(
+    "npu_add_quant_matmul_",
+    source=DOCS.format("npu_add_quant_matmul_"),
+    without="group_sizes x1_dtype x2_dtype",
+)
 def npu_add_quant_matmul_(
-    x: Tensor,
-    x1: Tensor,
-    x2: Tensor,
-    x2_scale: Tensor,
-    x1_scale: Maybe,
-    group_sizes: list[int] | None,
-    x1_dtype: int | None,
-    x2_dtype: int | None,
+    x: Tensor, x1: Tensor, x2: Tensor, x2_scale: Tensor, x1_scale: Maybe
 ) -> Tensor:
     """Adds the dequantised product to `self`, in place (per tensor and per channel scales)."""
-    if any(size for size in group_sizes or []) or x1_dtype is not None or x2_dtype is not None:
-        raise Unsimulated("npu_add_quant_matmul_", "blockwise or 4-bit float operands")
     product = exact_product(x1, x2) * x2_scale.double()
     if x1_scale is not None:
         product = product * x1_scale.double().reshape(-1, 1)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse.refs.declaration import reference
-from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import working
 
 BETA = "op-plugin docs/zh/custom_APIs/torch_npu/（beta）torch_npu-{0}.md, test_{1}.py"
@@ -100,19 +99,15 @@ def npu_rotated_overlaps(self: Tensor, query_boxes: Tensor, trans: bool) -> Tens
     return table(self, query_boxes, trans, True, None)
 
 
-@reference("npu_rotated_iou", source=BETA.format("npu_rotated_iou", "rotated_iou"))
+@reference(
+    "npu_rotated_iou",
+    source=BETA.format("npu_rotated_iou", "rotated_iou"),
+    without="v_threshold e_threshold",
+)
 def npu_rotated_iou(
-    self: Tensor,
-    query_boxes: Tensor,
-    trans: bool,
-    mode: int,
-    is_cross: bool,
-    v_threshold: float,
-    e_threshold: float,
+    self: Tensor, query_boxes: Tensor, trans: bool, mode: int, is_cross: bool
 ) -> Tensor:
     """IoU (mode 0) or the share of the first box (1), [B, N, K]; the thresholds have to be 0."""
-    if v_threshold or e_threshold:
-        raise Unsimulated("npu_rotated_iou", "thresholds, which no document explains")
     return table(self, query_boxes, trans, is_cross, min(mode, 1))
 
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse.refs.declaration import reference
-from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.randomness import generator_of, next_pair
 
 DOCS = "op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-{}.md"
@@ -34,7 +33,11 @@ def npu_sim_exponential_(x: Tensor, lambd: float, generator: torch.Generator | N
     return x.exponential_(lambd, generator=generator or generator_of(*next_pair()))
 
 
-@reference("npu_advance_step_flashattn", source=DOCS.format("npu_advance_step_flashattn"))
+@reference(
+    "npu_advance_step_flashattn",
+    source=DOCS.format("npu_advance_step_flashattn"),
+    without="spec_token accepted_num",
+)
 def npu_advance_step_flashattn(
     input_tokens: Tensor,
     sampled_token_ids: Tensor,
@@ -44,12 +47,8 @@ def npu_advance_step_flashattn(
     block_tables: Tensor,
     num_queries: int,
     block_size: int,
-    spec_token: Maybe,
-    accepted_num: Maybe,
 ) -> None:
     """One decoding step of every query, in place: token, position, length, slot."""
-    if spec_token is not None or accepted_num is not None:
-        raise Unsimulated("npu_advance_step_flashattn", "speculative tokens")
     input_tokens[:num_queries] = sampled_token_ids.reshape(-1)[:num_queries].to(input_tokens.dtype)
     positions = seq_lens[:num_queries].clone()
     input_positions[:num_queries] = positions.to(input_positions.dtype)
