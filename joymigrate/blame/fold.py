@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from joymigrate.blame.program import Program, package_of
+from joymigrate.blame.program import Program, is_ours, package_of
 from joymigrate.blame.raised import Frame, Raised
 
 MOST_BYTES = 1200  # of a stop's 2 kB; its sentences take the rest
@@ -28,10 +28,11 @@ def lines_of(frames: Sequence[Frame], program: Program) -> Iterator[str]:
     for ours, run in groupby(frames, key=lambda frame: program.holds(frame.file)):
         found = list(run)
         if not ours:
-            names = dict.fromkeys(package_of(one.file) or "python" for one in found)
-            last = found[-1]
+            theirs = [one for one in found if not is_ours(one.file)] or found
+            names = dict.fromkeys(package_of(one.file) or "python" for one in theirs)
+            last = theirs[-1]
             place = last.file.partition("-packages/")[2] or last.file
-            yield f"… {len(found)} × {', '.join(names)}; {place}:{last.line} {last.text}"[
+            yield f"… {len(theirs)} × {', '.join(names)}; {place}:{last.line} {last.text}"[
                 :MOST_LINE
             ]
             continue

@@ -192,7 +192,7 @@ def incompatible(evidence: Evidence) -> Reason | None:
     if row is None:
         return None
     how = Text(
-        "{packages}: {why} ({source})",
+        "{packages}: {why}; source: {source}",
         packages=row.named(evidence.versions), why=row.why, source=row.source,
     )  # fmt: skip
     return Owner.PACKAGE, how, Text.of(row.do)

@@ -238,8 +238,8 @@ def take(at: StepContext, rounds: Sequence[Round], made: Sequence[Patch]) -> str
     return done.step.id if done.step else None
 
 
-def lines(rounds: Sequence[Round], step: str | None, place: str) -> list[Text]:
-    """What was tried, what it cured, and how it is taken."""
+def lines(rounds: Sequence[Round], step: str | None, place: str, command: str) -> list[Text]:
+    """What was tried, what it cured, and the command that takes it."""
     told = []
     for one in rounds:
         form = CURES if one.after is None else MOVES if one.cured else LEAVES
@@ -251,7 +251,8 @@ def lines(rounds: Sequence[Round], step: str | None, place: str) -> list[Text]:
         return told
     if step:
         return [*told, Text("taken into the work tree: step {step}", step=step)]
-    return [*told, Text("take it: the same command with --yes (patch: {place})", place=place)]
+    text = "take it: {command} --yes (patch: {place})"
+    return [*told, Text(text, command=command, place=place)]
 
 
 def last_tree(at: StepContext, rounds: Sequence[Round]) -> Path | None:

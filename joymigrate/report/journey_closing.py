@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from joymigrate.language import Language
 from joymigrate.report.journey.evidence import Evidence, steps
+from joymigrate.report.journey.summary import step_name
 from joymigrate.report.journey_text import fold, not_reached, title, ways_on, what_it_is
 from joymigrate.report.journey_words import say
 
@@ -23,7 +24,11 @@ def closing(document: Mapping[str, Any], report: str, lang: str = "en") -> str:
     for step in steps(Evidence(document, lang=lang)):
         one = step.raw
         if one["help"] and (one["status"] in ("failed", "stopped") or doubtful(one)):
-            lines += ["", say("next_of", lang, step=step.name), *advice(step.step_text("help"))]
+            lines += [
+                "",
+                say("next_of", lang, step=step_name(step, lang)),
+                *advice(step.step_text("help")),
+            ]
     lines += todo_lines(document, lang)
     lines += [truncate(line) for line in not_reached(document, lang)]
     lines += [*what_it_is(document, lang), *ways_on(document, lang)]

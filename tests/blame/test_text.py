@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from joymigrate.blame.judge import judge
-from joymigrate.blame.program import Program
+from joymigrate.blame.program import HOUSE, Program
 from joymigrate.blame.raised import Frame, Raised
 from joymigrate.blame.stop import Evidence
 from joymigrate.blame.text import MOST_BYTES, lines
@@ -20,6 +20,15 @@ def test_frames_of_packages_are_counted_and_repeated_ones_folded(tmp_path: Path)
         "tree.py:7 return depth(node) + 1  × 900",
         "… 9 × torch; torch/nn/m8.py:8 g()",
     )
+
+
+def test_frames_of_ours_are_not_shown_where_others_stand_beside_them(tmp_path: Path) -> None:
+    own = Frame(str(tmp_path / "train.py"), 3, "main", "model(x)")
+    theirs = Frame("/v/site-packages/torch/nn/m.py", 1, "f", "g()")
+    ours = Frame(f"{HOUSE}/run/door/mode.py", 9, "call", "return func(*args, **kwargs)")
+    chain = (Raised("RuntimeError", "sizes differ", (own, theirs, ours)),)
+    stop = judge(Evidence(Program(tmp_path), chain, on_chip=False))
+    assert stop.frames == ("train.py:3 model(x)", "… 1 × torch; torch/nn/m.py:1 g()")
 
 
 def test_a_stop_prints_at_most_two_kilobytes(tmp_path: Path) -> None:

@@ -114,16 +114,16 @@ def test_what_cured_the_stop_is_a_patch_and_one_step_that_can_be_rolled_back(
 def test_a_mend_that_leaves_the_stop_is_no_cure(at: StepContext) -> None:
     rounds = [tried(at, VALUE, STOP)]
     assert mending.last_tree(at, rounds) is None
-    assert [str(line) for line in mending.lines(rounds, None, "p")] == [
+    assert [str(line) for line in mending.lines(rounds, None, "p", "joymigrate migrate .")] == [
         "tried on a copy: conf.yaml:1 `cuda` → `npu` (JM1): cures nothing"
     ]
 
 
 def test_what_stands_behind_the_cured_stop_is_told(at: StepContext) -> None:
     other = {**STOP, "line": "train.py:3", "message": "RuntimeError: y"}
-    told = mending.lines([Round(VALUE, STOP, other)], None, "rounds/mend.patch")
+    told = mending.lines([Round(VALUE, STOP, other)], None, "p", "joymigrate migrate .")
     assert "cures this, and stops at train.py:3: RuntimeError: y" in told[0]
-    assert "--yes" in told[1]
+    assert told[1] == "take it: joymigrate migrate . --yes (patch: p)"
 
 
 def test_a_round_that_was_made_is_not_made_again(at: StepContext) -> None:

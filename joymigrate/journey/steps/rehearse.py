@@ -15,7 +15,7 @@ from joymigrate.chips import get, origin
 from joymigrate.journey import mending, places
 from joymigrate.journey.context import DRAWN, CompletedCommand, StepContext
 from joymigrate.journey.failing import explain
-from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.model import Outcome, Request, Status, command
 from joymigrate.journey.sites import device_names, sites_at
 from joymigrate.language import Text
 from joymigrate.run.rehearse import reach
@@ -136,7 +136,7 @@ def try_cure(at: StepContext, stop: Stop) -> Cure:
             step = mending.take(at, rounds, made)
             at.mended = step is not None
     place = os.path.relpath(at.path(mending.PATCH), at.request.project)
-    return Cure(tuple(mending.lines(rounds, step, place)), step)
+    return Cure(tuple(mending.lines(rounds, step, place, command(at.request))), step)
 
 
 def trap(at: StepContext, one: Mapping[str, Any]) -> dict[str, Any]:
