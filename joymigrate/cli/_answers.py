@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from joymigrate.cli._output import emit, one_of
 
 # Every document has these: its own text, its JSON, and what the renderers make of its blocks.
@@ -19,9 +17,6 @@ MORE: Mapping[str, tuple[str, ...]] = {
     "advice": ("sarif",),
     "journey": ("junit",),
 }
-FORMAT = typer.Option(
-    "text", "--format", help="text, json, md or html; csv or parquet where there is a table."
-)
 
 
 def formats_of(noun: str) -> tuple[str, ...]:

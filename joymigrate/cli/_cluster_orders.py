@@ -8,13 +8,13 @@ from typing import Any
 
 import typer
 
-from joymigrate.cli._answers import FORMAT, check_format, write_answer
+from joymigrate.cli._answers import check_format, write_answer
+from joymigrate.cli._common_options import FORMAT, OUTPUT
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import user
 from joymigrate.errors import Exit, JoyError
 
 ADDRESS = typer.Option(None, "--address", help="Ray cluster; default: RAY_ADDRESS, else local.")
-OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to stdout.")
 WHY = typer.Option("", "--why", help="A reason, for those who ask later.")
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import typer
 
-from joymigrate.cli._answers import FORMAT, check_format, write_answer
+from joymigrate.cli._answers import check_format, write_answer
 from joymigrate.cli._cluster_orders import ADDRESS
+from joymigrate.cli._common_options import FORMAT, OUTPUT
 from joymigrate.cli._output import emit, one_of, talk, user
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.cluster import autoscale as scaling
 
-OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to stdout.")
 NEEDS_TOO = {  # what must be there for the metric to exist
     "hpa": [
         "note: prometheus-adapter serves the metric: put the rule of the ConfigMap into its "

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import speaker
 from joymigrate.errors import Exit
@@ -16,14 +17,14 @@ def command(
     traces: list[Path] = typer.Argument(
         ..., metavar="TRACE...", help="Recordings, traces, profiles."
     ),
-    to: str | None = typer.Option(None, "--to", help="The chip; `joymigrate chips list`."),
+    to: str | None = TO,
     version: str | None = typer.Option(
         None, "--chip-version", "--version", help="Version of the chip's torch package."
     ),
     select: list[str] = typer.Option([], "--select", help="Only this advice. Repeatable."),
     ignore: list[str] = typer.Option([], "--ignore", help="Not this advice. Repeatable."),
     form: str = typer.Option("text", "--format", help="text, json, md, html or sarif."),
-    output: Path | None = typer.Option(None, "-o", "--output", help="Where the result goes."),
+    output: Path | None = OUTPUT,
     lang: str | None = LANG,
 ) -> int:
     """Advice for a chip from recordings of a program, or from profiles made on the chip."""

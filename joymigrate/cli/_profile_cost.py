@@ -6,7 +6,8 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._answers import FORMAT, check_format, write_answer
+from joymigrate.cli._answers import check_format, write_answer
+from joymigrate.cli._common_options import FORMAT, OUTPUT, TO
 from joymigrate.errors import Exit, JoyError
 
 NEEDS = ("extra:torch",)
@@ -14,7 +15,7 @@ NEEDS = ("extra:torch",)
 
 def command(
     trace: Path = typer.Argument(..., metavar="TRACE", help="A recording, or a trace with shapes."),
-    to: str | None = typer.Option(None, "--to", help="The chip; `joymigrate chips list`."),
+    to: str | None = TO,
     sku: str | None = typer.Option(None, "--sku", help="The model of the chip (910B3, a2-313t)."),
     dtype: str | None = typer.Option(
         None, "--dtype", help="Count every floating point tensor as this type (bfloat16)."
@@ -22,7 +23,7 @@ def command(
     cards: str = typer.Option("", "--cards", help="Numbers of cards, such as 8,64."),
     step_ms: float | None = typer.Option(None, "--step-ms", help="A measured step, for its MFU."),
     form: str = FORMAT,
-    output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
+    output: Path | None = OUTPUT,
 ) -> int:
     """Say how fast one recorded step can be at best: FLOPs, bytes and launches against peaks."""
     from joymigrate import chips, config

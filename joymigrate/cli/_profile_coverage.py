@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import speaker
 from joymigrate.cli._output import complain, emit, fit, one_of, talk
@@ -28,7 +29,7 @@ def command(
     traces: list[Path] = typer.Argument(
         ..., metavar="TRACE...", help="Recordings or traces; a folder stands for those in it."
     ),
-    to: str | None = typer.Option(None, "--to", help="The chip, or a folder with its chip.yaml."),
+    to: str | None = TO,
     version: str | None = typer.Option(
         None,
         "--chip-version",
@@ -84,7 +85,7 @@ def command(
     form: str = typer.Option(
         "text", "--format", help="text, json, sarif, junit, html, md, trace, csv or parquet."
     ),
-    output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
+    output: Path | None = OUTPUT,
     lang: str | None = LANG,
 ) -> int:
     """Judge every operator of TRACE: native, fused, composite, on the CPU, missing, unknown."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._common_options import OUTPUT
 from joymigrate.errors import Exit
 
 
@@ -17,7 +18,7 @@ def command(
     ),
     most: int = typer.Option(15, "--most", min=1, help="Lines of each kind, in text."),
     form: str = typer.Option("text", "--format", help="text, json or html."),
-    output: Path | None = typer.Option(None, "-o", "--output", help="Where the result goes."),
+    output: Path | None = OUTPUT,
 ) -> int:
     """Compare two traces by operator, module and phase, ranked by lost time."""
     from joymigrate import chips, config

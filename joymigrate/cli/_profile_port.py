@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.cli._output import emit, one_of
 from joymigrate.errors import Exit, JoyError
 
@@ -14,7 +15,7 @@ FORMATS = ("text", "json")
 
 def command(
     paths: list[Path] = typer.Argument(..., metavar="PATH...", help="Source files or folders."),
-    to: str | None = typer.Option(None, "--to", help="The chip (default: from the settings)."),
+    to: str | None = TO,
     form: str = typer.Option("text", "--format", help="text or json."),
     skeleton: Path | None = typer.Option(
         None, "--skeleton", metavar="DIR", help="Write a reference and a test per bound operator."
@@ -31,7 +32,7 @@ def command(
         metavar="DIR",
         help="A folder with the chip's own Triton, unpacked: its front end takes each variant.",
     ),
-    output: Path | None = typer.Option(None, "-o", "--output", help="Write to FILE."),
+    output: Path | None = OUTPUT,
 ) -> int:
     """Judge every @triton.jit kernel in PATH, list bound CUDA operators, write variants."""
     from joymigrate import chips

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.cli._output import emit, talk
 from joymigrate.errors import Exit, JoyError
 
@@ -23,9 +24,7 @@ def unit(
     drain: float = typer.Option(
         30.0, "--drain", min=0, help="A model: seconds for running requests at the end."
     ),
-    output: Path | None = typer.Option(
-        None, "-o", "--output", metavar="FILE", help="Write it to a file."
-    ),
+    output: Path | None = OUTPUT,
 ) -> int:
     """Write a systemd unit for a model or a gateway. Installs nothing."""
     from joymigrate.run.render.serving import Unit, unit
@@ -66,7 +65,7 @@ def chart(
     image: str = typer.Option(..., "--image", help="The image: see render image."),
     name: str = typer.Option("joymigrate", "--name", help="The chart's name."),
     port: int = typer.Option(8000, "--port", min=1, max=65535, help="A model: its port."),
-    to: str | None = typer.Option(None, "--to", help="The chip of its cards."),
+    to: str | None = TO,
     cards: int = typer.Option(0, "--cards", min=0, max=64, help="How many cards a pod gets."),
     replicas: int = typer.Option(1, "--replicas", min=1, help="How many pods."),
     secret: str = typer.Option("", "--secret", help="A secret whose keys become variables."),

@@ -27,8 +27,6 @@ FORMATS = ("text", "json", "md", "html")
 GRADES = ("documented", "rehearsed", "measured")
 
 FORMAT = typer.Option("text", "--format", help="text, json, md or html.")
-OUTPUT = typer.Option(None, "-o", "--output", help="Write the verdict to a file.")
-TO = typer.Option(None, "--to", help="The chip that the target ran on.")
 SUBJECT = typer.Option(
     None,
     "--subject",

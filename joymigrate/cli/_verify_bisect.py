@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from joymigrate.cli import _verdicts
+from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.cli._output import talk
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ def command(
     window: list[str] = typer.Option(
         [], "--window", metavar="PATTERN", help="These modules, instead of looking for them."
     ),
-    to: str | None = _verdicts.TO,
+    to: str | None = TO,
     form: str = _verdicts.FORMAT,
     lang: str | None = _verdicts.LANG,
-    output: Path | None = _verdicts.OUTPUT,
+    output: Path | None = OUTPUT,
 ) -> int:
     """Find the window of modules where COMMAND departs from the baseline, and judge it there.
 

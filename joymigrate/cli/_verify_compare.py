@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli import _verdicts
+from joymigrate.cli._common_options import OUTPUT, TO
 
 NEEDS = ("extra:torch",)
 
@@ -17,13 +18,13 @@ def command(
     mapping: Path | None = typer.Option(
         None, "--map", metavar="FILE", help="Names that differ: {baseline: target}."
     ),
-    to: str | None = _verdicts.TO,
+    to: str | None = TO,
     subject: str | None = _verdicts.SUBJECT,
     checkpoint: str | None = _verdicts.CHECKPOINT,
     form: str = _verdicts.FORMAT,
     lang: str | None = _verdicts.LANG,
     strict: bool = _verdicts.STRICT,
-    output: Path | None = _verdicts.OUTPUT,
+    output: Path | None = OUTPUT,
     verbose: bool = _verdicts.VERBOSE,
 ) -> int:
     """Compare two recordings of `verify record`, without running anything.

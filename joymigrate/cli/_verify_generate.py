@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli import _verdicts
+from joymigrate.cli._common_options import OUTPUT, TO
 
 NEEDS = ("extra:torch",)
 WANTS = {"package:transformers": "--model DIR"}
@@ -29,12 +30,12 @@ def command(
     device: str | None = typer.Option(None, "--device", help="Where --model runs."),
     dtype: str = typer.Option("auto", "--dtype", help="auto, float32, bfloat16, float16."),
     envelope: Path | None = typer.Option(None, "--envelope", help="A second run of the baseline."),
-    to: str | None = _verdicts.TO,
+    to: str | None = TO,
     subject: str | None = _verdicts.SUBJECT,
     grade: str = _verdicts.GRADE,
     form: str = _verdicts.FORMAT,
     lang: str | None = _verdicts.LANG,
-    output: Path | None = _verdicts.OUTPUT,
+    output: Path | None = OUTPUT,
 ) -> int:
     """Compare generated text: two files, or a file and a model that is asked now.
 

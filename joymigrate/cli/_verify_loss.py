@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli import _verdicts
+from joymigrate.cli._common_options import OUTPUT, TO
 
 WANTS = {"package:tensorboard": "event files of TensorBoard"}
 
@@ -20,13 +21,13 @@ def command(
     ),
     column: str | None = typer.Option(None, "--column", help="The loss's name in the files."),
     smooth: int = typer.Option(1, "--smooth", min=1, help="Average over so many steps."),
-    to: str | None = _verdicts.TO,
+    to: str | None = TO,
     subject: str | None = _verdicts.SUBJECT,
     grade: str = _verdicts.GRADE,
     checkpoint: str | None = _verdicts.CHECKPOINT,
     form: str = _verdicts.FORMAT,
     lang: str | None = _verdicts.LANG,
-    output: Path | None = _verdicts.OUTPUT,
+    output: Path | None = OUTPUT,
 ) -> int:
     """Compare two loss curves, and the gradient norms where both runs have them.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli import _verdicts
+from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.cli._output import talk
 
 NEEDS = ("extra:torch",)
@@ -18,7 +19,7 @@ def command(
     trace: Path = typer.Option(
         ..., "--from", help="A trace of `profile record`, a Chrome trace, or a bundle."
     ),
-    to: str | None = _verdicts.TO,
+    to: str | None = TO,
     device: str | None = typer.Option(
         None, "--device", help="Where to replay: cpu, cuda, … (default: the chip's, else cpu)."
     ),
@@ -44,7 +45,7 @@ def command(
     subject: str | None = _verdicts.SUBJECT,
     form: str = _verdicts.FORMAT,
     lang: str | None = _verdicts.LANG,
-    output: Path | None = _verdicts.OUTPUT,
+    output: Path | None = OUTPUT,
     verbose: bool = _verdicts.VERBOSE,
 ) -> int:
     """Replay operators on a device: as recorded, with unusual inputs, and their gradients.

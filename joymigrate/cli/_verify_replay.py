@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli import _verdicts
+from joymigrate.cli._common_options import OUTPUT, TO
 
 NEEDS = ("extra:torch",)
 WANTS = {"rehearsal": "--rehearse"}
@@ -43,7 +44,7 @@ def command(
         False, "--give-batches", help="Hand out the baseline's batches (`record --batches`)."
     ),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
-    to: str | None = _verdicts.TO,
+    to: str | None = TO,
     subject: str | None = _verdicts.SUBJECT,
     checkpoint: str | None = _verdicts.CHECKPOINT,
     form: str = _verdicts.FORMAT,
@@ -52,7 +53,7 @@ def command(
     evidence: Path | None = typer.Option(
         None, "--evidence", metavar="DIR", help="A script and tensors of the first wrong place."
     ),
-    output: Path | None = _verdicts.OUTPUT,
+    output: Path | None = OUTPUT,
     verbose: bool = _verdicts.VERBOSE,
 ) -> int:
     """Run COMMAND and say whether it computes what the baseline computed.

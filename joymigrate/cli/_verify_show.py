@@ -6,7 +6,8 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._answers import FORMAT, check_format, write_answer
+from joymigrate.cli._answers import check_format, write_answer
+from joymigrate.cli._common_options import FORMAT, OUTPUT
 
 NEEDS = ("extra:torch",)
 
@@ -20,7 +21,7 @@ def command(
         None, "--records", metavar="MODULE", help="The statistics of one module."
     ),
     form: str = FORMAT,
-    output: Path | None = typer.Option(None, "-o", "--output", help="Write to a file."),
+    output: Path | None = OUTPUT,
 ) -> int:
     """Show what was recorded. Hashes are checked first."""
     from joymigrate.extras import need

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from joymigrate.cli import _verdicts
+from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.errors import JoyError
 
 
@@ -37,14 +38,14 @@ def command(
     lower_is_better: bool = typer.Option(False, "--lower-is-better", help="Of scores."),
     duplicates: str = typer.Option("error", "--duplicates", help="error, first or number."),
     examples: int = typer.Option(10, "--examples", min=0, help="Differing pairs to show."),
-    to: str | None = _verdicts.TO,
+    to: str | None = TO,
     subject: str | None = _verdicts.SUBJECT,
     grade: str = _verdicts.GRADE,
     checkpoint: str | None = _verdicts.CHECKPOINT,
     form: str = _verdicts.FORMAT,
     lang: str | None = _verdicts.LANG,
     strict: bool = _verdicts.STRICT,
-    output: Path | None = _verdicts.OUTPUT,
+    output: Path | None = OUTPUT,
 ) -> int:
     """Compare two files of predictions, paired by id.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._common_options import OUTPUT
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import speaker
 from joymigrate.cli._output import emit
@@ -32,7 +33,7 @@ def command(
     once: bool = typer.Option(False, "--once", help="With --record: as of `verify record`."),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     form: str | None = typer.Option(None, "--format", help="text or json."),
-    output: Path | None = typer.Option(None, "-o", "--output", help="Where the report goes."),
+    output: Path | None = OUTPUT,
     quiet: bool = typer.Option(False, "-q", "--quiet"),
     lang: str | None = LANG,
 ) -> int:

@@ -6,18 +6,22 @@ from pathlib import Path
 
 import typer
 
-from joymigrate.cli._answers import FORMAT, check_format, write_answer
+from joymigrate.cli._answers import check_format, write_answer
+from joymigrate.cli._common_options import FORMAT, OUTPUT
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, split, talk
 from joymigrate.errors import Exit, JoyError
 
 app = group("Show, check and create chips: the data behind --to.")
 
-OUTPUT = typer.Option(None, "-o", "--output", metavar="FILE", help="Write to FILE.")
-
 
 @app.command("list")
-def list_chips(format: str = FORMAT, output: Path | None = OUTPUT) -> int:
+def list_chips(
+    format: str = FORMAT,
+    output: Path | None = typer.Option(
+        None, "-o", "--output", metavar="DIR", help="Where to write (default: ./NAME)."
+    ),
+) -> int:
     """Name every chip that --to accepts, with where each comes from."""
     from joymigrate.chips import all_chips
     from joymigrate.report import chips as report
@@ -141,9 +145,7 @@ def new_chip(
     as_package: bool = typer.Option(
         False, "--as-package", help="An installable package with the entry point around it."
     ),
-    output: Path | None = typer.Option(
-        None, "-o", "--output", metavar="DIR", help="Where to write (default: ./NAME)."
-    ),
+    output: Path | None = OUTPUT,
 ) -> int:
     """Write a folder for a new chip that validates as it stands."""
     from joymigrate.chips import skeleton

@@ -16,8 +16,9 @@ from joymigrate.cli import (
     _cluster_orders,
     _cluster_traffic,
 )
-from joymigrate.cli._answers import FORMAT, check_format, write_answer
+from joymigrate.cli._answers import check_format, write_answer
 from joymigrate.cli._cluster_traffic import read_text, write_manifests
+from joymigrate.cli._common_options import FORMAT, OUTPUT
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk, user
 from joymigrate.errors import Exit, JoyError
@@ -54,7 +55,6 @@ app = group("Plan, simulate and run jobs on a mixed cluster: queues, gangs, topo
 
 INVENTORY = typer.Option(..., "--inventory", help="Nodes and cards: YAML, JSON or a node CSV.")
 MANIFEST = typer.Option("yaml", "--format", help="yaml or json.")
-OUTPUT = typer.Option(None, "-o", "--output", help="Write here instead of to stdout.")
 
 ADDRESS = typer.Option(None, "--address", help="Ray cluster; default: RAY_ADDRESS, else local.")
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from joymigrate import processors
-from joymigrate.cli._answers import FORMAT, check_format, write_answer
+from joymigrate.cli._answers import check_format, write_answer
+from joymigrate.cli._common_options import FORMAT, OUTPUT, TO
 from joymigrate.cli._output import emit, one_of
 from joymigrate.errors import Exit
 
@@ -28,7 +29,6 @@ WIDTH = 96
 FIT = "Do driver, toolkit and packages go together?"
 NAME = 10
 PAD = " " * 6
-OUTPUT = typer.Option(None, "-o", "--output", metavar="FILE", help="Write to FILE.")
 TITLES = {"core": "Core", "chip": "Chip", "program": "Programs", "extra": "Extras"}
 
 
@@ -36,7 +36,7 @@ def command(
     words: list[str] | None = typer.Argument(
         None, metavar="[COMMAND]...", help="Only this command: serve, cluster submit."
     ),
-    to: str | None = typer.Option(None, "--to", help="The chip to look for."),
+    to: str | None = TO,
     show_config: bool = typer.Option(
         False, "--show-config", help="Every configuration value and where it comes from."
     ),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import speaker
 from joymigrate.cli._output import emit, one_of
@@ -31,12 +32,10 @@ def command(
     check: bool = typer.Option(
         False, "--check", help="Run the examples of the project's own codemods, or of RULE."
     ),
-    to: str | None = typer.Option(None, "--to", help="The chip; `joymigrate chips list`."),
+    to: str | None = TO,
     origin: str | None = typer.Option(None, "--from", help="The platform to migrate from."),
     format: str = typer.Option("text", "--format", help="text, json or md."),
-    output: Path | None = typer.Option(
-        None, "-o", "--output", metavar="FILE", help="Write to FILE."
-    ),
+    output: Path | None = OUTPUT,
     lang: str | None = LANG,
 ) -> int:
     """Explain names: rules, APIs, operators, packages, error codes, variables, tools."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from joymigrate.cli._answers import FORMAT, check_format, write_answer
+from joymigrate.cli._answers import check_format, write_answer
+from joymigrate.cli._common_options import FORMAT, OUTPUT, TO
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import Progress, one_of, split, talk
 from joymigrate.errors import Exit, JoyError
@@ -26,11 +27,9 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 NAMES = typer.Argument(None, metavar="NAME", help="Only these operators.")
 OPS = typer.Option([], "--op", metavar="NAME", help="The same as an option. Repeatable.")
-TO = typer.Option(None, "--to", help="The chip (default: from the settings).")
 DEVICE = typer.Option(
     None, "--device", help="cpu, or a torch device type (default: the chip's, else cuda, else cpu)."
 )
-OUTPUT = typer.Option(None, "-o", "--output", metavar="FILE", help="Write to FILE.")
 
 
 @app.command("list")

@@ -9,7 +9,8 @@ from typing import Any
 
 import typer
 
-from joymigrate.cli._answers import FORMAT, check_format, write_answer
+from joymigrate.cli._answers import check_format, write_answer
+from joymigrate.cli._common_options import FORMAT, OUTPUT, TO
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import one_of, talk
 from joymigrate.errors import Exit, JoyError
@@ -18,8 +19,6 @@ NEEDS = {"make": ("extra:torch",)}
 app = group("Meet predictions with a real chip: make a kit, score what it found, join scores.")
 MOST_BYTES = 50 << 20
 BY = ("op", "dtype", "version")
-TO = typer.Option(None, "--to", help="The chip (default: from the settings).")
-OUTPUT = typer.Option(None, "-o", "--output", metavar="FILE", help="Write to FILE.")
 SHOWN = 40
 
 

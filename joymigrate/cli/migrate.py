@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from joymigrate.cli._color import use_color
+from joymigrate.cli._common_options import TO
 from joymigrate.cli._dashes import WithProgram
 from joymigrate.cli._entry import asker, choose_entry
 from joymigrate.cli._language import OPTION as LANG
@@ -36,7 +37,7 @@ def command(
         None, metavar="-- COMMAND", help="How to start it, as with --entry."
     ),
     entry: str = typer.Option("", "--entry", help="How to start it: 'python train.py --steps 3'."),
-    to: str | None = typer.Option(None, "--to", help="The chip; `joymigrate chips list`."),
+    to: str | None = TO,
     style: str | None = typer.Option(
         None, "--style", help="agnostic (the default; runs on both), accelerator or direct."
     ),

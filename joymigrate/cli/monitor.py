@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._common_options import OUTPUT
 from joymigrate.errors import Exit, JoyError
 from joymigrate.files import write_output
 
@@ -30,9 +31,7 @@ def command(
     export: str | None = typer.Option(
         None, "--export", help="Print `prometheus` rules or a `grafana` dashboard and stop."
     ),
-    output: Path | None = typer.Option(
-        None, "-o", "--output", metavar="FILE", help="Write the export to a file."
-    ),
+    output: Path | None = OUTPUT,
 ) -> int:
     """Show what services do."""
     if export is not None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from joymigrate.chips.names import version_key
-from joymigrate.cli._answers import FORMAT, check_format, write_answer
+from joymigrate.cli._answers import check_format, write_answer
+from joymigrate.cli._common_options import FORMAT, OUTPUT, TO
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, one_of, split, talk
 from joymigrate.errors import Exit, JoyError, did_you_mean
@@ -31,7 +32,6 @@ WANTS = {
 
 app = group("A chip's operators per version: show, compare, build, check with the dispatcher.")
 
-TO = typer.Option(None, "--to", help="The chip, or a folder with its chip.yaml.")
 VERSION = typer.Option(
     None, "--chip-version", "--version", help="Version of the chip's torch package: 2.13."
 )
@@ -39,7 +39,6 @@ OPS = typer.Option(
     None, "--ops", metavar="FILE", help="A list to use instead (docs/how-to/oplist.md)."
 )
 WHEEL = typer.Option(None, "--wheel", metavar="FILE", help="A wheel of the chip's torch package.")
-OUTPUT = typer.Option(None, "-o", "--output", metavar="FILE", help="Write to FILE.")
 
 
 def choose_list(

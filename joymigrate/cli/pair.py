@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._common_options import TO
 from joymigrate.cli._dashes import WithProgram
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
@@ -34,7 +35,7 @@ def command(
     baseline_entry: str = typer.Option(
         "", "--baseline-entry", metavar="COMMAND", help="How the origin is started, if not so."
     ),
-    to: str | None = typer.Option(None, "--to", help="The chip; `joymigrate chips list`."),
+    to: str | None = TO,
     steps: str = typer.Option("0-2", "--steps", help="Optimiser steps that are compared."),
     map: Path | None = typer.Option(None, "--map", help="Renamed modules, for the comparison."),
     train: str = typer.Option(

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import speaker
 from joymigrate.cli._output import emit
@@ -24,7 +25,7 @@ CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": F
 
 def command(
     program: list[str] | None = typer.Argument(None, metavar="-- COMMAND"),
-    to: str | None = typer.Option(None, "--to", help="The chip (default: from the settings)."),
+    to: str | None = TO,
     soc: str | None = typer.Option(None, "--soc", help="The chip's model, such as 910B3."),
     devices: int = typer.Option(8, "--devices", min=1, max=64, help="Devices of the machine."),
     memory: str | None = typer.Option(None, "--memory", help="Memory of a device: 64GiB."),
@@ -69,7 +70,7 @@ def command(
     ),
     module: str | None = typer.Option(None, "-m", help="Run a module, like python -m."),
     form: str | None = typer.Option(None, "--format", help="text, json or html."),
-    output: Path | None = typer.Option(None, "-o", "--output", help="Where the report goes."),
+    output: Path | None = OUTPUT,
     seal: Path | None = typer.Option(
         None,
         "--seal",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from joymigrate.cli import _render_serving
+from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.cli._groups import group
 from joymigrate.cli._output import emit, talk
 from joymigrate.cli._render_serving import write
@@ -31,7 +32,7 @@ PORT = 8000
 @app.command("image")
 def image(
     path: Path = typer.Argument(Path("."), metavar="PATH", help="The project."),
-    to: str | None = typer.Option(None, "--to", help="The chip; `joymigrate chips list`."),
+    to: str | None = TO,
     lock: Path | None = typer.Option(
         None, "--lock", help="The lock file (default: the one that PATH has)."
     ),
@@ -93,9 +94,7 @@ def image(
 @app.command("lock")
 def lock(
     python: str = typer.Option(sys.executable, "--python", help="The environment's interpreter."),
-    output: Path | None = typer.Option(
-        None, "-o", "--output", metavar="FILE", help="Write to FILE (e.g. joymigrate.lock)."
-    ),
+    output: Path | None = OUTPUT,
 ) -> int:
     """Write what is installed in an environment as a lock file."""
     from joymigrate.run.render.environment import lock_installed

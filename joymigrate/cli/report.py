@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from joymigrate.cli._common_options import OUTPUT
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, split, talk
@@ -47,9 +48,7 @@ def command(
         help="html, md or text; of findings sarif, github, csv too. Not given: by FILE's ending, "
         "else text on a terminal and html elsewhere.",
     ),
-    output: Path | None = typer.Option(
-        None, "-o", "--output", metavar="FILE", help="Write to FILE."
-    ),
+    output: Path | None = OUTPUT,
     bundle: Path | None = typer.Option(
         None, "--bundle", metavar="ZIP", help="Pack the journey and its evidence, to be sent."
     ),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from joymigrate.cli._common_options import TO
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, split, talk
@@ -32,9 +33,7 @@ SHOWN = 10  # names of files in one line
 
 def command(
     paths: list[Path] = typer.Argument(..., metavar="PATH", help="Files and folders."),
-    to: str | None = typer.Option(
-        None, "--to", help="The chip to migrate to; `joymigrate chips list`."
-    ),
+    to: str | None = TO,
     origin: str | None = typer.Option(None, "--from", help="The platform to migrate from."),
     style: str | None = typer.Option(
         None,

@@ -6,6 +6,8 @@ import sys
 
 import typer
 
+from joymigrate.cli._common_options import TO
+
 NEEDS = ("chip",)
 
 CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -13,7 +15,7 @@ CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": F
 
 def command(
     program: list[str] | None = typer.Argument(None, metavar="-- COMMAND"),
-    to: str | None = typer.Option(None, "--to", help="The chip; `joymigrate chips list`."),
+    to: str | None = TO,
     switch: str = typer.Option(
         "rules", "--switch", help="rules: joymigrate's own; vendor: the vendor's shim."
     ),

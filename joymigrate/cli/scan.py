@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from joymigrate.cli._color import use_color
+from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
 from joymigrate.cli._output import emit, one_of, split, talk
@@ -34,9 +35,7 @@ PORTFOLIO_FORMATS = ("text", "json", "md", "html")
 
 def command(
     paths: list[Path] | None = typer.Argument(None, metavar="PATH...", help="Files and folders."),
-    to: str | None = typer.Option(
-        None, "--to", help="The chip to migrate to; `joymigrate chips list`."
-    ),
+    to: str | None = TO,
     origin: str | None = typer.Option(None, "--from", help="The platform to migrate from."),
     style: str | None = typer.Option(
         None, "--style", help="What rewritten code would look like: as in rewrite."
@@ -44,9 +43,7 @@ def command(
     format: str = typer.Option(
         "text", "--format", help="text, json, sarif, github, md, html or csv."
     ),
-    output: Path | None = typer.Option(
-        None, "-o", "--output", metavar="FILE", help="Write to FILE."
-    ),
+    output: Path | None = OUTPUT,
     also: list[Path] = typer.Option(
         [], "--also", metavar="FILE", help="Write to FILE too: .json, .sarif, .md, .html or .csv."
     ),

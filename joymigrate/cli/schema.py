@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._common_options import OUTPUT
 from joymigrate.cli._output import complain, emit, one_of
 from joymigrate.errors import Exit, JoyError
 
@@ -22,9 +23,7 @@ def command(
     format: str | None = typer.Option(
         None, "--format", help="text, json or md (default: json for one, text for the list)."
     ),
-    output: Path | None = typer.Option(
-        None, "-o", "--output", metavar="FILE", help="Write to FILE."
-    ),
+    output: Path | None = OUTPUT,
 ) -> int:
     """Print the JSON Schema (draft 2020-12) of a document, or list all documents.
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from joymigrate.cli._answers import FORMAT, check_format, write_answer
+from joymigrate.cli._answers import check_format, write_answer
+from joymigrate.cli._common_options import FORMAT
 from joymigrate.cli._output import talk
 from joymigrate.cli._scanning import must_exist
 from joymigrate.errors import Exit
