@@ -22,6 +22,7 @@ from joymigrate.profile.port.find import (
     SourceKernel,
     direct_names,
     find_unread,
+    is_constexpr,
     kernels,
     names_of,
 )
@@ -223,10 +224,7 @@ def calls_in(function: ast.FunctionDef) -> Iterator[ast.Call]:
 
 def find_guards(function: ast.FunctionDef) -> dict[int, str]:
     """Parts of a kernel that a parameter known at compile time can leave out, with the test."""
-    fixed = {
-        a.arg for a in function.args.args
-        if a.annotation is not None and "constexpr" in ast.unparse(a.annotation)
-    }  # fmt: skip
+    fixed = {a.arg for a in function.args.args if is_constexpr(a)}
     found: dict[int, str] = {}
     for node in ast.walk(function):
         if not isinstance(node, ast.If):

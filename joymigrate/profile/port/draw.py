@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from joymigrate.profile.port.find import SourceKernel
+from joymigrate.profile.port.find import SourceKernel, is_constexpr
 from joymigrate.profile.port.flow import KernelFlow, Uses
 from joymigrate.profile.port.sites import kinds
 
@@ -65,7 +65,7 @@ def roles(kernel: SourceKernel, tree: ast.Module) -> list[Role]:
     found = []
     for argument in arguments.args:
         name = argument.arg
-        fixed = argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation)
+        fixed = is_constexpr(argument)
         default = defaults.get(name)
         literal = default.value if isinstance(default, ast.Constant) else None
         kind, value = kind_of(name, fixed, literal, uses, sites.get(name, ("", ""))[0], said)

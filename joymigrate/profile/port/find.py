@@ -89,6 +89,11 @@ def is_jit(name: str) -> bool:
     return name.startswith("triton.") and name.rpartition(".")[2] == "jit"
 
 
+def is_constexpr(argument: ast.arg) -> bool:
+    """Whether a parameter is known when the kernel is compiled."""
+    return argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation)
+
+
 def kernels(
     tree: ast.Module, path: Path = Path("own.py"), files: Files | None = None
 ) -> list[SourceKernel]:

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from joymigrate.profile.port.dotted import dotted_name
+from joymigrate.profile.port.dotted import dotted_name, name_below
 from joymigrate.profile.port.lanes import names
 
 ACCESS = frozenset(("load", "store", "make_block_ptr", "make_tensor_descriptor"))
@@ -55,10 +55,8 @@ class KernelFlow:
 
     def name_of(self, call: ast.Call) -> str:
         """The name below triton.language, or of a method; "" for any other call."""
-        first, _, rest = dotted_name(call.func).partition(".")
-        if first in self.language:
-            return rest
-        return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        return name_below(call.func, self.language) or method
 
 
 class FunctionReader:

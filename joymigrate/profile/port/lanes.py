@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from joymigrate.profile.port.dotted import dotted_name
+from joymigrate.profile.port.dotted import dotted_name, name_below
 from joymigrate.profile.port.edits import Edits, Names
-from joymigrate.profile.port.find import SourceKernel
+from joymigrate.profile.port.find import SourceKernel, is_constexpr
 
 # Operators of the language that work on each lane by itself.
 BY_LANE = frozenset(
@@ -23,11 +23,10 @@ SHAPED = frozenset(("zeros", "full"))
 
 
 def calls(node: ast.AST, language: frozenset[str]) -> Iterator[tuple[ast.Call, str]]:
-    """Calls with the name below triton.language; None-like "" for others."""
+    """Calls with the name below triton.language; "" for others."""
     for one in ast.walk(node):
         if isinstance(one, ast.Call):
-            first, _, rest = dotted_name(one.func).partition(".")
-            yield one, rest if first in language else ""
+            yield one, name_below(one.func, language)
 
 
 def by_lane(tree: ast.Module, language: frozenset[str]) -> frozenset[str]:
@@ -53,8 +52,7 @@ def is_plain(call: ast.Call, helpers: Iterable[str]) -> bool:
 def splittable(node: ast.FunctionDef, language: frozenset[str], helpers: Iterable[str] = ()) -> str:
     """The one size of all lanes, or "" where lanes meet or nobody can tell."""
     sizes: set[str] = set()
-    fixed = {a.arg for a in node.args.args
-             if a.annotation is not None and "constexpr" in ast.unparse(a.annotation)}  # fmt: skip
+    fixed = {a.arg for a in node.args.args if is_constexpr(a)}
     for call, name in calls(node, language):
         if not name:
             if not is_plain(call, helpers):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from joymigrate.profile.port.dotted import dotted_name
+from joymigrate.profile.port.dotted import dotted_name, name_below
 from joymigrate.profile.port.find import Launch, SourceKernel
 from joymigrate.profile.port.notes import Note
 
@@ -104,5 +104,5 @@ def is_wait(loop: ast.While, language: frozenset[str]) -> bool:
 
 def reads(call: ast.Call, language: frozenset[str]) -> bool:
     """A load or an atomic."""
-    first, _, rest = dotted_name(call.func).partition(".")
-    return first in language and (rest == "load" or rest.startswith("atomic_"))
+    name = name_below(call.func, language)
+    return name == "load" or name.startswith("atomic_")

@@ -20,10 +20,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from joymigrate.profile.port.dotted import dotted_name
+from joymigrate.profile.port.dotted import dotted_name, name_below
 from joymigrate.profile.port.edits import AXES, Edits, Names
-from joymigrate.profile.port.find import JIT, SourceKernel, full_name, kernels, names_of
-from joymigrate.profile.port.lanes import by_lane, splittable, stored_lanes
+from joymigrate.profile.port.find import (
+    JIT,
+    SourceKernel,
+    full_name,
+    is_constexpr,
+    kernels,
+    names_of,
+)
+from joymigrate.profile.port.lanes import by_lane, calls, splittable, stored_lanes
 from joymigrate.profile.port.returns import Unliftable, without_returns
 from joymigrate.profile.port.runtime import RUNTIME
 
@@ -128,14 +135,6 @@ def variant(
     return write_block(kernel, edits, names, tl, tile, known), list(dict.fromkeys(changes))
 
 
-def find_calls(kernel: SourceKernel) -> Iterator[tuple[ast.Call, str]]:
-    """Calls inside a kernel, with the name below triton.language ("" for others)."""
-    for node in ast.walk(kernel.node):
-        if isinstance(node, ast.Call):
-            first, _, rest = dotted_name(node.func).partition(".")
-            yield node, rest if first in kernel.language else ""
-
-
 def refuse(
     kernel: SourceKernel, tree: ast.Module, imports: dict[str, str], known: dict[str, Any]
 ) -> None:
@@ -145,14 +144,15 @@ def refuse(
         raise Refused("its parameters are not plain ones")
     if any(isinstance(part, ast.With) for part in ast.walk(node)):
         raise Refused("it has a `with` block, which is not known on the chip")
-    used = {dotted_name(call.func).partition(".")[0] for call, _ in find_calls(kernel)}
+    own = list(calls(node, kernel.language))
+    used = {dotted_name(call.func).partition(".")[0] for call, _ in own}
     for function in tree.body:
         if isinstance(function, ast.FunctionDef) and function.name in used:
-            inner = SourceKernel(function.name, function, kernel.language)
-            if any(name in ("program_id", "num_programs") for _, name in find_calls(inner)):
+            inner = calls(function, kernel.language)
+            if any(name in ("program_id", "num_programs") for _, name in inner):
                 raise Refused(f"{function.name}, which it calls, asks for the program's number")
     asks = False
-    for call, name in find_calls(kernel):
+    for call, name in own:
         if name in ACROSS:
             raise Refused(f"tl.{name}: it may wait for other programs")
         if name in ("program_id", "num_programs"):
@@ -162,7 +162,7 @@ def refuse(
     if not asks:
         raise Refused("it does not ask for its program's number: a helper, or one program")
     whole = {full_name(part, imports) for part in ast.walk(node) if isinstance(part, ast.Attribute)}
-    whole |= {full_name(call, imports) for call, _ in find_calls(kernel)}
+    whole |= {full_name(call, imports) for call, _ in own}
     rules = known.get("replace", {})
     for part in known.get("modules", ()):
         prefix = part["prefix"]
@@ -184,7 +184,7 @@ def axis_of(call: ast.Call) -> int | None:
 
 def programs(kernel: SourceKernel, edits: Edits, names: Names) -> None:
     """The program's number becomes the block's."""
-    for call, name in find_calls(kernel):
+    for call, name in calls(kernel.node, kernel.language):
         if name in ("program_id", "num_programs"):
             axis = axis_of(call)
             assert axis is not None
@@ -197,7 +197,7 @@ def replacements(
     """Calls with a rule of `triton.yaml`: `{0}`, `{1}` are the arguments, `tl` the language."""
     rules = known.get("replace", {})
     tl = sorted(kernel.language)[0]
-    for call, _ in reversed(list(find_calls(kernel))):  # inner calls first
+    for call, _ in reversed(list(calls(kernel.node, kernel.language))):  # inner calls first
         rule = rules.get(full_name(call, imports))
         if rule is None:
             continue
@@ -210,7 +210,7 @@ def replacements(
 
 def tails(kernel: SourceKernel, edits: Edits) -> Iterator[str]:
     """Masked loads get a value for what is masked."""
-    for call, name in find_calls(kernel):
+    for call, name in calls(kernel.node, kernel.language):
         words = {one.arg for one in call.keywords}
         masked = "mask" in words or len(call.args) > 1
         if name == "load" and masked and "other" not in words and len(call.args) < 3:
@@ -246,17 +246,10 @@ def wide_offsets(kernel: SourceKernel, edits: Edits, names: Names, tl: str) -> I
                 break
 
 
-def is_constexpr(argument: ast.arg) -> bool:
-    """Whether a parameter is known when the kernel is compiled."""
-    return argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation)
-
-
 def is_program(node: ast.expr, kernel: SourceKernel) -> bool:
     """Whether a value is the program's number."""
-    if not isinstance(node, ast.Call):
-        return False
-    first, _, rest = dotted_name(node.func).partition(".")
-    return first in kernel.language and rest == "program_id"
+    called = isinstance(node, ast.Call) and name_below(node.func, kernel.language)
+    return called == "program_id"
 
 
 def write_block(
@@ -273,7 +266,7 @@ def write_block(
         raise Refused(f"{why}, and a call takes no pointers on the chip") from None
     plain = [a.arg for a in node.args.args]
     given = ast.unparse(node.args)
-    dot = any(name in ("dot", "dot_scaled") for _, name in find_calls(kernel))
+    dot = any(name in ("dot", "dot_scaled") for _, name in calls(kernel.node, kernel.language))
     extra = [f"{name}=0" for name in (*names.block, *names.grid)]
     sent = [*plain]
     sent += [
@@ -321,6 +314,6 @@ def write_block(
 
 def fitting(kernel: SourceKernel, known: dict[str, Any]) -> int:
     """The largest power of two of 4-byte lanes, once per load and store, that fits a core."""
-    tensors = sum(name in ("load", "store") for _, name in find_calls(kernel))
+    tensors = sum(name in ("load", "store") for _, name in calls(kernel.node, kernel.language))
     lanes = int(known["limits"]["memories"]["vector"]["value"]) // (4 * max(2, 2 * tensors))
     return 1 << (lanes.bit_length() - 1)

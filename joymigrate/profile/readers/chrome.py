@@ -18,7 +18,13 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.profile.readers.binder import LAUNCHES, Binder
-from joymigrate.profile.readers.names import dtype_of, dtype_of_tensor, frame_place, stack_place
+from joymigrate.profile.readers.names import (
+    dtype_of,
+    dtype_of_tensor,
+    frame_place,
+    freeze,
+    stack_place,
+)
 from joymigrate.profile.readers.stream import Window
 from joymigrate.profile.readers.sweep import EVENT, FRAME, MARK, POINT, Timeline
 from joymigrate.profile.table import NONE, OpTable, Signature, Trace
@@ -284,11 +290,6 @@ def is_shape(dims: Any) -> bool:
 def all_lists(shape: list[Any]) -> bool:
     """Whether a shape is a list of shapes."""
     return all(isinstance(one, list) for one in shape)
-
-
-def freeze(value: Any) -> Any:
-    """Lists as tuples, so that they can be keys."""
-    return tuple(freeze(one) for one in value) if isinstance(value, list) else value
 
 
 def read(path: Path) -> Trace:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.readers.names import dtype_of_tensor, is_operator
+from joymigrate.profile.readers.names import dtype_of_tensor, freeze, is_operator
 from joymigrate.profile.readers.stream import Window
 from joymigrate.profile.readers.sweep import phase_by_name
 from joymigrate.profile.table import NONE, OpTable, Signature, Trace
@@ -122,11 +122,6 @@ def signature_of(node: Mapping[str, Any]) -> Signature:
         tuple(freeze(one) for one in node["strides"]),
         tuple(kinds),
     )
-
-
-def freeze(value: Any) -> Any:
-    """Lists as tuples, so that they can be keys."""
-    return tuple(freeze(one) for one in value) if isinstance(value, list) else value
 
 
 def kind_of(start: bytes, text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 # C++ names of element types, as profilers write them.
 DTYPES = {
@@ -70,3 +71,8 @@ def stack_place(stack: str) -> str:
         if found := frame_place(frame):
             return found
     return ""
+
+
+def freeze(value: Any) -> Any:
+    """Lists as tuples, so that they can be keys."""
+    return tuple(freeze(one) for one in value) if isinstance(value, list) else value

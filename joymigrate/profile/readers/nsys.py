@@ -19,7 +19,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.profile.readers.binder import LAUNCHES, WHOLE_GRAPH, Binder
-from joymigrate.profile.readers.names import is_operator
+from joymigrate.profile.readers.names import freeze, is_operator
 from joymigrate.profile.readers.sweep import EVENT, MARK, POINT, Timeline
 from joymigrate.profile.table import EMPTY, OpTable, Signature, Trace
 
@@ -182,11 +182,6 @@ def split_range(text: str) -> tuple[int, str, Signature]:
     except (ValueError, SyntaxError):
         dims = []
     return kind, name, Signature(dims=freeze(dims)) if dims else EMPTY
-
-
-def freeze(value: Any) -> Any:
-    """Lists as tuples, so that they can be keys."""
-    return tuple(freeze(one) for one in value) if isinstance(value, list) else value
 
 
 def kind_of(start: bytes, text: str) -> str:
