@@ -66,6 +66,7 @@ ALPHA = 0.005
 HALF = 0.5
 TAIL_PAIRS = 100  # of which the primary's 99th percentile is known
 UNLIKELY_SHARE = 0.02  # texts that the primary finds unlikely: two sound chips part at near ties
+FINISH_SHARE = 0.02  # equal texts of one request end for one reason
 CANNED_SHARE = 0.01  # answers that repeat another question's may be chance
 TWICE = 2.0
 GAP_SECONDS = 0.001  # pauses that differ by less are noise, and nobody sees them
@@ -302,7 +303,12 @@ class Answers:
     def limit_of(self, name: str) -> float:
         """The share of answers that may be worse in an aspect."""
         own = dict.fromkeys((TEXT, LATE, *ACCOUNTS, *FIELDS), self.plan.max_different)
-        own |= {TAIL: TAIL_SHARE, CANNED: CANNED_SHARE, UNLIKELY: UNLIKELY_SHARE}
+        own |= {
+            TAIL: TAIL_SHARE,
+            CANNED: CANNED_SHARE,
+            UNLIKELY: UNLIKELY_SHARE,
+            FINISH: FINISH_SHARE,
+        }
         return own.get(name, HALF)
 
     def restart(self) -> None:

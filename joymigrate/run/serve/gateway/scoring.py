@@ -6,6 +6,7 @@ finds unlikely. One prefill tells (`prompt_logprobs`), also of token 5,000. Pure
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,6 +47,15 @@ def mean_gap(answer: Mapping[str, Any], length: int) -> float | None:
         values = [one["logprob"] for one in tokens if isinstance(one.get("logprob"), int | float)]
         if not values or len(values) < len(tokens):
             return None
-        gaps.append(max(values) - values[0])  # the prompt's own token stands first
+        rank = tokens[0].get("rank")  # the prompt's own token stands first
+        best = max(values)
+        if best == values[0] and isinstance(rank, int) and rank > 1:
+            best = max(best, rest_of(best))  # the likeliest token was left out
+        gaps.append(best - values[0])
         length -= len(str(tokens[0].get("decoded_token") or ""))
     return sum(gaps) / len(gaps) if gaps else None
+
+
+def rest_of(logprob: float) -> float:
+    """The most that another token may have beside one, as a logarithm."""
+    return math.log1p(-math.exp(logprob)) if logprob < 0 else -math.inf

@@ -78,6 +78,7 @@ PAIRS_AT_ONCE = 4
 NEW_AT_ONCE = 8  # of kinds that were compared too seldom: they must not wait for the others
 REMEMBERED = 32  # questions whose answers are kept, to be asked again in doubt
 REMEMBERED_BYTES = 64 * 1024  # longer questions are not kept
+ASKED_BYTES = 2**20  # longer ones are not asked again: one client's would stall all others'
 REPETITION_COST = 4  # one takes twice the requests of a pair, and is longer
 REPETITIONS = 24  # sampled questions that are asked twice at once, with seeds and without
 TRIES = 4 * REPETITIONS  # after so many, those that nobody could answer are asked seldom, too
@@ -144,7 +145,7 @@ class Shadow:
         plan = self.rollout.plan
         if not plan.min_step_pairs or not call.api.pairs or not self.primary.up:
             return False
-        if self.pairing >= NEW_AT_ONCE or call.orders:
+        if self.pairing >= NEW_AT_ONCE or call.orders or len(call.body) > ASKED_BYTES:
             return False
         if self.is_new(call):
             return True
@@ -217,6 +218,8 @@ class Shadow:
         if not self.rollout.plan.min_step_pairs or not call.strict or call.greedy:
             return False
         if self.repeating or call.parsed is None or call.searches or not self.primary.up:
+            return False
+        if len(call.body) > ASKED_BYTES:
             return False
         self.begin()
         seeded = call.parsed.get("seed") is not None

@@ -25,6 +25,18 @@ def test_a_near_tie_is_likely_and_a_wrong_text_is_not() -> None:
             assert (gap <= FAR_GAP) == likely
 
 
+def test_a_likeliest_token_that_is_left_out_is_not_taken_for_the_own_one() -> None:
+    def alone(own: float, rank: int) -> dict[str, Any]:
+        return {"5": {"logprob": own, "rank": rank, "decoded_token": " word"}}
+
+    tie = mean_gap({"prompt_logprobs": [None, alone(-0.75, 2), alone(-0.05, 1)]}, 10)
+    wrong = mean_gap({"prompt_logprobs": [None, alone(-0.75, 2), *[alone(-11.0, 4000)] * 4]}, 25)
+    assert tie is not None
+    assert tie < 0.1
+    assert wrong is not None
+    assert wrong > FAR_GAP
+
+
 def test_a_server_that_does_not_say_so_is_not_believed() -> None:
     for answer in ({}, {"choices": []}, {"prompt_logprobs": [None]}, {"prompt_logprobs": "a"}):
         assert mean_gap(answer, 9) is None
