@@ -307,6 +307,8 @@ def kept_for_library(module: Module, node: ast.AST) -> str | None:
                 name = str(getattr(each, "attr", getattr(each, "id", "")))
                 if libraries.search(name.lower()):
                     return name
+                if isinstance(each, ast.Constant) and each.value in providers(module):
+                    return str(each.value)
     return None
 
 

@@ -14,17 +14,6 @@ from typing import Any
 
 from joymigrate.rewrite.scope_fields import FIELDS, LEAVES
 
-ScopeNode = (
-    ast.Module
-    | ast.FunctionDef
-    | ast.AsyncFunctionDef
-    | ast.Lambda
-    | ast.ClassDef
-    | ast.ListComp
-    | ast.SetComp
-    | ast.DictComp
-    | ast.GeneratorExp
-)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 UNKNOWN = "?"  # no name that was looked for yet
