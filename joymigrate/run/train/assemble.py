@@ -121,10 +121,17 @@ def probe(job: Job, task: Task, model: Any, folder: RunFolder, tell: Tell) -> No
         tell(unused)
     leak = probes.find_leak(model, len(task.tokenizer)) if task.context.packing else None
     if leak is not None:
-        task.context = replace(task.context, packing=False)
-        tell(f"packing is off, one document a row: {leak}")
+        unpack(task, folder, leak, tell)
+    elif group.rank() == 0:
+        folder.report(packing=task.context.packing, packing_off=None)
+
+
+def unpack(task: Task, folder: RunFolder, reason: str, tell: Tell) -> None:
+    """Give each document a row of its own, and say why."""
+    task.context = replace(task.context, packing=False)
+    tell(f"packing is off, one document a row: {reason}")
     if group.rank() == 0:
-        folder.report(packing=task.context.packing, packing_off=leak)
+        folder.report(packing=False, packing_off=reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +171,14 @@ def source_of(job: Job, task: Task, rank: int, folder: RunFolder, tell: Tell) ->
     pieces = group.share(
         lambda: pieces_of(files, job.data.format, reading, folder.path / CHECKPOINTS, tell)
     )
-    samples = JoinedSamples([samples_of(job, task, piece, tell) for piece in pieces])
+    first = samples_of(job, task, pieces[0], tell)
+    if task.PACKS and task.context.packing and len(first) < job.batch.size:
+        few = f"packed, the data fill {len(first)} of the {job.batch.size} rows of a step"
+        unpack(task, folder, few, tell)
+        first = samples_of(job, task, pieces[0], silent)
+    samples = JoinedSamples([first, *(samples_of(job, task, one, tell) for one in pieces[1:])])
+    if len(samples) < job.batch.size:
+        tell(f"a step takes {job.batch.size} samples of {len(samples)}: it sees some twice")
     sizes = list(itertools.accumulate(map(len, samples.parts)))
     growth = tuple(zip((piece.position for piece in pieces[1:]), sizes[1:], strict=True))
     data = {"reading": reading, "pieces": [piece.document() for piece in pieces]}

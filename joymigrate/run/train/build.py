@@ -53,6 +53,7 @@ class Losses:
 
     dropped: dict[str, int] = dataclasses.field(default_factory=dict)  # no sample, by reason
     unused: dict[str, int] = dataclasses.field(default_factory=dict)  # by the key nobody reads
+    notes: dict[str, int] = dataclasses.field(default_factory=dict)
     cut: int = 0  # records
     cut_tokens: int = 0
 
@@ -63,12 +64,15 @@ class Losses:
             self.dropped[reason] = self.dropped.get(reason, 0) + 1
         for key in record.unused:
             self.unused[key] = self.unused.get(key, 0) + 1
+        for note in record.fate.notes:
+            self.notes[note] = self.notes.get(note, 0) + 1
         self.cut += record.fate.cut > 0
         self.cut_tokens += record.fate.cut
 
     def lines(self) -> list[str]:
         """One line per kind of loss, in words."""
         found = [f"{count} left out: {reason}" for reason, count in sorted(self.dropped.items())]
+        found += [f"{count} times {note}" for note, count in sorted(self.notes.items())]
         if self.cut:
             found.append(f"{self.cut} cut at data.max_length, {self.cut_tokens} tokens left out")
         if self.unused:

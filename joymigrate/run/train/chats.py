@@ -116,7 +116,10 @@ def turn(message: Mapping[str, Any], record: records.Record) -> Turn:
             where=record.where,
             help="task: {name: sft, learn: all} learns every token",
         )
-    return found, role == "assistant" and weight != 0
+    says = bool(calls or found["content"].strip() or found.get("reasoning_content"))
+    if role == "assistant" and not says:
+        record.fate.notes.add("an empty answer is not learned")
+    return found, role == "assistant" and weight != 0 and says
 
 
 def calls_of(message: Mapping[str, Any], record: records.Record) -> list[Any]:
@@ -179,6 +182,8 @@ def read_instruction(record: records.Record, key: str, answered: bool) -> list[T
     if not isinstance(history, list) or len(pairs) != len(history):
         raise JoyError("'history' is a list of [question, answer]", where=record.where)
     said = [text for pair in pairs for text in pair]
+    if said:
+        record.fate.notes.add("the answers in 'history' are learned too")
     parts = [record.require(key), *filter(None, [record.get("input")])]
     said.append("\n".join(words(part, "instruction", record) for part in parts))
     answer = record.require("output") if answered else record.get("output")

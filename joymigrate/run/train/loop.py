@@ -137,7 +137,16 @@ class Loop:
                 parts.keeper.wait()
                 return "stopped"
         parts.keeper.wait()
+        self.tell_left_out()
         return "finished"
+
+    def tell_left_out(self) -> None:
+        """Say which rows the sample engine has left out, by reason."""
+        left_out = (self.parts.feed.state(self.state.position) or {}).get("skipped", {})
+        for reason, count in sorted(left_out.items()):
+            self.parts.tell(f"{count} rows left out: {reason}")
+        if left_out and self.parts.first_rank:
+            self.parts.folder.report(left_out=left_out)
 
     def judge(self, seen: StepFigures) -> bool:
         """Whether the run went back to a checkpoint, because of what was seen of a step."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ class Fate:
 
     cut: int = 0  # tokens beyond data.max_length
     dropped: str = ""  # why the record gives no sample
+    notes: set[str] = field(default_factory=set)  # what a user might not expect
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ def begins_array(path: Path) -> bool:
 def items(path: Path, at: RecordPosition) -> Iterator[tuple[Record, RecordPosition]]:
     """The records of one JSON array, which is read whole; `offset` counts records."""
     try:
-        values = json.loads(path.read_bytes())
+        values = read_json(path.read_text("utf-8-sig"))
     except ValueError as error:
         raise JoyError(f"not valid JSON: {error}", where=str(path)) from None
     for number, value in enumerate(values[at.offset :], at.offset + 1):
@@ -182,8 +184,8 @@ def lines(
                 continue
             where = f"{path}:{number}"
             try:
-                text = raw.decode("utf-8")
-                value = json.loads(text) if json_lines else {"text": text.rstrip("\r\n")}
+                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                value = read_json(text) if json_lines else {"text": text.rstrip("\r\n")}
             except ValueError as error:
                 what = "not valid JSON" if json_lines else "not valid UTF-8"
                 raise JoyError(
@@ -192,6 +194,27 @@ def lines(
             if not isinstance(value, dict):
                 raise JoyError(f"expected an object, got {type(value).__name__}", where=where)
             yield Record(value, where), RecordPosition(at.file, offset, number)
+
+
+def read_json(text: str) -> Any:
+    """JSON without a key that stands twice and without half of a surrogate pair: `ValueError`."""
+    value = json.loads(text, object_pairs_hook=object_of)
+    if "\\u" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = error.object[error.start]
+            raise ValueError(f"{half!r} is half of a surrogate pair, which is no text") from None
+    return value
+
+
+def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys differ."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        ((double, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key '{double}' stands twice")
+    return made
 
 
 def rows(path: Path, at: RecordPosition) -> Iterator[tuple[Record, RecordPosition]]:

@@ -139,9 +139,9 @@ def test_keys_that_nobody_reads_are_named() -> None:
     ("value", "chosen"),
     [
         ({"prompt": "q", "chosen": "good", "rejected": "bad"}, "qgood"),
-        ({"prompt": "q", "chosen": [SAID], "rejected": [SAID]}, "rainy"),
+        ({"prompt": "q", "chosen": [SAID], "rejected": [ASKED, SAID]}, "rainy"),
         ({"prompt": [ASKED, SAID, ASKED], "chosen": "good", "rejected": "bad"}, "good"),
-        ({"chosen": [ASKED, SAID], "rejected": [ASKED, SAID]}, "rainy"),
+        ({"chosen": [ASKED, SAID], "rejected": [ASKED, {**SAID, "content": "wet"}]}, "rainy"),
         ({"instruction": "a", "input": "b", "chosen": "good", "rejected": "bad"}, "good"),
         (
             {
@@ -171,6 +171,44 @@ def test_a_system_text_beside_a_pair_of_texts_is_refused() -> None:
     value = {"prompt": "q", "chosen": "a", "rejected": "b", "system": SAILOR}
     with pytest.raises(JoyError, match="'system' cannot be used beside"):
         task.encode(Record(value, "d:1"))
+
+
+def test_two_equal_answers_and_an_empty_one_teach_nothing() -> None:
+    words = tokenizer.byte_level()
+    words.chat_template = TEMPLATE
+    task = find("dpo")(Context(tokenizer=words, max_length=1024))
+    same = Record({"prompt": [ASKED], "chosen": [SAID], "rejected": [SAID]}, "d:1")
+    assert task.encode(same) == []
+    assert same.fate.dropped == "both answers are the same"
+    empty = Record({"prompt": "q", "chosen": "", "rejected": "a"}, "d:1")
+    assert task.encode(empty) == []
+    sft = find("sft")(Context(tokenizer=words, max_length=1024))
+    silent = Record({"messages": [ASKED, {**SAID, "content": ""}]}, "d:1")
+    assert sft.encode(silent) == []
+    assert silent.fate.notes == {"an empty answer is not learned"}
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('{"text": "a", "text": "b"}', "the key 'text' stands twice"),
+        ('{"text": "lone \\ud83d half"}', "half of a surrogate pair"),
+    ],
+)
+def test_a_line_that_is_no_sound_record_is_refused_with_its_place(
+    tmp_path: Path, line: str, what: str
+) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"text": "\\ud83d\\ude00"}\n' + line + "\n")
+    with pytest.raises(JoyError, match=what) as caught:
+        list(records.read([path]))
+    assert caught.value.where == f"{path}:2"
+
+
+def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + b'{"text": "a"}\r\n\r\n')
+    assert [record.value for record, _ in records.read([path])] == [{"text": "a"}]
 
 
 MARKED = TEMPLATE.replace(

@@ -94,7 +94,7 @@ def test_probabilities_are_kept_as_labels() -> None:
         for b, two in zip(scores, soft, strict=True)
     ]
     expected = sum(w * v for w, v in pairs) / sum(w for w, _ in pairs)
-    assert found["auc"] == pytest.approx(expected)
+    assert found["soft_auc"] == pytest.approx(expected)
     losses = [
         -(y * math.log(p) + (1 - y) * math.log(1 - p)) for p, y in zip(scores, soft, strict=True)
     ]

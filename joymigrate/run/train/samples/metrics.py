@@ -10,10 +10,10 @@ import numpy as np
 def click_metrics(
     scores: Sequence[float], labels: Sequence[float], groups: Sequence[int] | None
 ) -> dict[str, float]:
-    """`auc`, `log_loss`, and `gauc` where rows are grouped; what is not defined is left out.
+    """`auc` or `soft_auc`, `log_loss`, and `gauc` where rows are grouped, as far as defined.
 
-    A label between 0 and 1 is a probability: in the AUC its row is that much of a positive one, and
-    the rest of a negative one.
+    A label between 0 and 1 is a probability: in `soft_auc`, which has no threshold, its row is
+    that much of a positive one, and the rest of a negative one.
     """
     import torch
     from torchmetrics.functional.classification import binary_auroc
@@ -25,7 +25,7 @@ def click_metrics(
     found = {"log_loss": float(loss)}
     soft = bool(((truth != 0) & (truth != 1)).any())
     if soft:
-        found["auc"] = soft_auc(np.asarray(scores), np.asarray(labels))
+        found["soft_auc"] = soft_auc(np.asarray(scores), np.asarray(labels))
     elif 0 < int(truth.sum()) < len(truth):
         found["auc"] = float(binary_auroc(share, truth.long()))
     if groups is not None and not soft:

@@ -48,6 +48,9 @@ def encode(sft: Sft, record: records.Record) -> list[Sample]:
     if any(not made for made in sides):
         return []
     (better,), (worse,) = sides
+    if np.array_equal(better["tokens"], worse["tokens"]):
+        record.fate.dropped = "both answers are the same"
+        return []
     return [
         {
             "tokens": np.concatenate([better["tokens"], worse["tokens"]]),

@@ -43,7 +43,10 @@ class Sft(NextToken):
     def sample(
         self, tokens: Sequence[int], spans: Sequence[Span], record: records.Record
     ) -> Sequence[Sample]:
-        """One sample, with every token a target where the job says so."""
+        """One sample, with every token a target where the job says so.
+
+        An answer without a text would teach nothing but to end at once: it is not learned.
+        """
         learned = [(0, len(tokens))] if self.options["learn"] == "all" else spans
         return one_sample(record, tokens, learned, self.context.max_length)
 
@@ -55,7 +58,8 @@ class Sft(NextToken):
         tail = [*self.tokenizer(completion, add_special_tokens=False)["input_ids"]]
         if self.tokenizer.eos_token_id is not None:
             tail.append(self.tokenizer.eos_token_id)
-        return head + tail, [(len(head), len(head) + len(tail))]
+        spans = [(len(head), len(head) + len(tail))]
+        return head + tail, spans if completion or not self.context.references else []
 
     def chat(self, talk: chats.Chat, record: records.Record) -> tuple[list[int], list[Span]]:
         """A conversation through the chat template; what the assistant says is learned."""
