@@ -123,6 +123,7 @@ class Graphs:
         self.record.refuse(
             "graph capture", what.decode(), reason, code=code, dtype="", where=call_site(),
             source=known.source if known else "", grade="documented",
+            remedy=known.do if known else "",
         )  # fmt: skip
 
 

@@ -335,6 +335,8 @@ def as_text(result: Mapping[str, Any]) -> str:
             calls=row["calls"],
         )
         lines.append(f"  {row['where']}: {refused}")
+        if row.get("remedy"):
+            lines.append(f"    {tell('help:')} {tell(row['remedy'])}")
     if len(result["refusals"]) > 10:
         lines.append("  " + tell("… and {number} more", number=len(result["refusals"]) - 10))
     lines.append("  " + grade_line(result["grades"]))

@@ -40,6 +40,7 @@ def test_what_waits_for_the_host_is_refused_with_its_line(rehearse: Run) -> None
     assert sum(row["calls"] for row in waits) == len(found)
     assert all(row["where"].startswith(PROGRAM) for row in done.report["refusals"])
     assert "waits for a stream while its graph is captured (107027)" in done.err
+    assert "help: keep .item(), .cpu(), .tolist(), print, nonzero" in done.err
 
 
 def test_a_function_that_the_rehearsal_lacks_is_no_word_of_the_chip() -> None:
