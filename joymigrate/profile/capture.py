@@ -110,8 +110,7 @@ def load(path: Path) -> Capture:
                 elif raw.get("kind") == "op":
                     operators[raw.get("id", len(operators))] = operator(raw)
                 elif raw.get("kind") == "watched":
-                    counts = (int(raw.get(key) or 0) for key in ("shapes", "calls"))
-                    shapes = max(shapes, (*counts, str(raw.get("module") or "")))
+                    shapes = max(shapes, read_shapes(raw))
                 elif raw.get("kind") == "accelerator_op":
                     accelerator.append(operator(raw))
                 elif raw.get("kind") == "stream":
@@ -124,6 +123,12 @@ def load(path: Path) -> Capture:
     calls = tuple((order[n], made) for n, made in stream if n in order)
     made = tuple(operators.values())
     return Capture(path, header, made, calls, tuple(accelerator), shapes=shapes)
+
+
+def read_shapes(raw: Mapping[str, Any]) -> tuple[int, int, str]:
+    """Shapes that a process's model was called with, its calls, its class."""
+    shapes, calls = (int(raw.get(key) or 0) for key in ("shapes", "calls"))
+    return shapes, calls, str(raw.get("module") or "")
 
 
 def check_header(raw: Any, path: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import triton.language as tl
 from triton.language import core
 
 
-class BlockPointerType(core.base_type):
+class BlockPointerType(core.base_type):  # type: ignore[misc]
     """The type: that of the base, and the block's shape."""
 
     def __init__(self, base: Any, block: tuple[int, ...]) -> None:
@@ -31,7 +31,7 @@ class BlockPointerType(core.base_type):
         sides = len(self.block)
         rest = [core.tensor(one, tl.int64) for one in handles[cursor + 1 : cursor + 1 + 3 * sides]]
         parts = (rest[at : at + sides] for at in range(0, 3 * sides, sides))
-        return BlockPointer(base, *parts, self.block), cursor + 1 + 3 * sides
+        return BlockPointer(base, self.block, *parts), cursor + 1 + 3 * sides
 
     def _flatten_ir_types(self, builder: Any, out: list[Any]) -> None:
         out.append(self.base.to_ir(builder))
@@ -42,15 +42,15 @@ class BlockPointerType(core.base_type):
         return f"BP{self.base.mangle()}_{'_'.join(map(str, self.block))}"
 
 
-class BlockPointer(core.base_value):
+class BlockPointer(core.base_value):  # type: ignore[misc]
     """A base with shape, strides, offsets (scalars of 64 bits) and the block's shape."""
 
     def __init__(
-        self, base: Any, shape: list[Any], strides: list[Any], offsets: list[Any],
-        block: tuple[int, ...],
+        self, base: Any, block: tuple[int, ...], shape: list[Any], strides: list[Any],
+        offsets: list[Any],
     ) -> None:  # fmt: skip
-        self.base = base
-        self.shape, self.strides, self.offsets, self.block = shape, strides, offsets, block
+        self.base, self.block = base, block
+        self.shape, self.strides, self.offsets = shape, strides, offsets
         self.dtype = base.dtype
         self.type = BlockPointerType(base.type, block)
 
@@ -98,14 +98,14 @@ def make_block_ptr(
 ) -> BlockPointer:  # fmt: skip
     """As `tl.make_block_ptr` was."""
     given = (scalars(one, _semantic) for one in (shape, strides, offsets))
-    return BlockPointer(base, *given, tuple(map(number, block_shape)))
+    return BlockPointer(base, tuple(map(number, block_shape)), *given)
 
 
 def advance(base: BlockPointer, offsets: Any, _semantic: Any = None) -> BlockPointer:
     """The same block further on."""
     steps = zip(base.offsets, scalars(offsets, _semantic), strict=True)
     moved = [_semantic.add(at, step, True) for at, step in steps]
-    return BlockPointer(base.base, base.shape, base.strides, moved, base.block)
+    return BlockPointer(base.base, base.block, base.shape, base.strides, moved)
 
 
 def install() -> None:
