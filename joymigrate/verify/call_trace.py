@@ -40,8 +40,6 @@ MOVES = frozenset(
         "alias",
         "lift_fresh",
         "pin_memory",
-        "tensor",
-        "as_tensor",
         "retain_grad",
         "register_hook",
         "is_complex",
@@ -63,6 +61,7 @@ MOVES = frozenset(
         "backward",
     ]
 )
+MADE = ("tensor", "as_tensor")  # numbers become tensors: a type shows in what is made of them
 NARROW = (torch.float16, torch.bfloat16)
 
 
@@ -88,6 +87,8 @@ class CallTrace(TorchFunctionMode):
 
 def describe_call(name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """`[name, arguments, line]` of one call; None for one that computes nothing."""
+    if name in MADE:
+        return None
     moves = name in MOVES or name in device_types() or "record_function" in name
     if moves and not any(isinstance(v, torch.dtype) for v in (*args, *kwargs.values())):
         return None

@@ -90,6 +90,10 @@ def differences(ours: Sequence[Call], theirs: Sequence[Call]) -> list[OtherCall]
 
 def arguments(mine: Call, other: Call) -> list[OtherCall]:
     """Arguments of one call that differ, as one difference."""
+    mine, other = (
+        [one[0], name_positions(one[1], two[1]), one[2]]
+        for one, two in ((mine, other), (other, mine))
+    )
     keys = [k for k in {**mine[1], **other[1]} if not same(mine[1].get(k), other[1].get(k))]
     if not keys:
         return []
@@ -105,6 +109,16 @@ def arguments(mine: Call, other: Call) -> list[OtherCall]:
         cause = "another shape" if kinds[0] == kinds[1] else "another type"
         return [OtherCall(cause, words, lines)]
     return [OtherCall("another argument", words, lines)]
+
+
+def name_positions(given: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by name, where the other side names what this one has by position: a function that
+    a vendor's package has put in the place of torch's tells no names."""
+    names = list(other)
+    return {
+        names[int(key)] if key.isdigit() and int(key) < len(names) else key: argument
+        for key, argument in given.items()
+    }
 
 
 def is_narrowing(call: Call) -> bool:

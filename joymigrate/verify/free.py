@@ -201,7 +201,7 @@ class FreeStep:
             if kind == "grad":
                 return self.gradient(row)
             if kind in ("param", "state"):
-                if not judged:
+                if not (judged and self.has_gradient(row)):
                     return self.updated(row)
                 continue  # a sign that rounding flips moves a weight by a whole step
             if kind == "buffer":
@@ -247,6 +247,14 @@ class FreeStep:
             reason = "the target keeps its gradients, which the baseline clears"
             return self.difference(row, Phase.BACKWARD, name, reason)
         return self.difference(row, Phase.OPTIMISER, name)
+
+    def has_gradient(self, row: int) -> bool:
+        """Whether a weight's gradient was recorded and agrees, as it did where none is recorded; a
+        sparse one is not."""
+        table = self.found.table
+        weight = table.leaf[row].partition(".")[0]
+        gradient = table.place((table.module[row], 0, "grad", weight))
+        return gradient is not None or "grad" not in table.kind
 
     def known(self, row: int) -> bool:
         """Whether the target has gradients at all, and this parameter."""

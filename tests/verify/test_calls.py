@@ -69,3 +69,17 @@ def test_code_that_is_another_altogether_is_no_cause() -> None:
 
 def test_a_line_is_the_programs_own() -> None:
     assert where().startswith("tests/verify/test_calls.py:")
+
+
+def test_a_function_that_names_no_arguments_is_held_by_their_order() -> None:
+    named = [["batch_norm", {"input": "float[2]", "momentum": 0.1, "eps": 1e-5}, "a.py:1"]]
+    placed = [["batch_norm", {"0": "float[2]", "1": 0.1, "2": 1e-5}, "b.py:1"]]
+    assert cause_of(named, placed) is None
+    placed[0][1]["1"] = 0.2
+    assert "momentum=0.2" in str(cause_of(named, placed).words)  # type: ignore[union-attr]
+
+
+def test_numbers_that_become_tensors_are_no_calls() -> None:
+    made = lambda: X * torch.tensor(2.0, dtype=torch.float32)  # noqa: E731
+    held = torch.tensor(2.0)
+    assert told(made, lambda: X * held) == []

@@ -110,6 +110,8 @@ def test_an_update_is_blamed_where_nothing_else_judges_it() -> None:
     assert blamed(rows) == ("net:a", "param p")
     assert blamed(rows, judged=True) is None
     assert blamed([("net:a", "grad", "p", 0.5), rows[1]]) == ("net:a", "gradient of p")
+    sparse = [("net:b", "grad", "q", 0.0), ("net:a", "param", "p", 0.1)]  # not recorded
+    assert blamed(sparse, judged=True) == ("net:a", "param p")
 
 
 def test_a_mode_is_blamed_where_it_reaches_the_output() -> None:
