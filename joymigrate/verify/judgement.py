@@ -243,6 +243,8 @@ def fact_of(row: Difference) -> str | None:
         )  # others: more calls, another model
     if row.phase == "optimiser":
         by_stage = {"S4R": "weights changed by hand", "S5": "optimiser code"}
+        if row.metric == "relative_l2":  # a weight that departs tells not why
+            return None
         return "optimiser settings" if row.metric == "setting" else by_stage.get(row.stage)
     if op.startswith("gradient") and "times" in reason:
         return "gradient scale"
