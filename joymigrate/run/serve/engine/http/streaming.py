@@ -72,7 +72,7 @@ class Following:
         self,
         first: bytes | None,
         pieces: AsyncGenerator[bytes, None],
-        word: Callable[[Refusal], bytes],
+        word: Callable[[Refusal], bytes] = word_failure,
     ) -> None:
         self.first, self.pieces, self.word = first, pieces, word
         self.over = False
