@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from joymigrate.run.serve.engine.http.triton.tensors import header_of
 from joymigrate.run.serve.generative.loop import BeamLoop
 from joymigrate.run.serve.generative.recommender import ItemRecommender
 from joymigrate.run.serve.ranking import wire
-from joymigrate.run.serve.web import messages
+from joymigrate.run.serve.web.answering import answer_request
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.keys import Keys
 from joymigrate.run.serve.web.limits import Limits
@@ -109,16 +110,7 @@ class GenerativeService:
 
     async def answer(self, ask: Ask) -> Reply:
         """Answer a request; never raises but when it is cancelled."""
-        try:
-            self.keys.check(ask.path, ask.headers)
-            reply = await route(self, ask)
-        except Exception as error:
-            if not isinstance(error, Refusal):
-                log.exception("a request failed: %s %s", ask.method, ask.path)
-                error = Refusal(500, f"{type(error).__name__}: {error}")
-            reply = messages.refuse(ask.path, error)
-        reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
-        return reply
+        return await answer_request(ask, self.keys, partial(route, self))
 
     def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
         """Count a request; mistakes go to the log."""

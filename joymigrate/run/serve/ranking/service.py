@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import orjson
@@ -26,7 +27,7 @@ from joymigrate.run.serve.ranking.results import Result
 from joymigrate.run.serve.ranking.tensors import writable_in_json
 from joymigrate.run.serve.ranking.texts import as_ids
 from joymigrate.run.serve.ranking.versions import Versions
-from joymigrate.run.serve.web import messages
+from joymigrate.run.serve.web.answering import answer_request, outcome_of
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.keys import Keys
 from joymigrate.run.serve.web.limits import Limits
@@ -87,16 +88,7 @@ class Service:
 
     async def answer(self, ask: Ask) -> Reply:
         """Answer a request; never raises but when it is cancelled."""
-        try:
-            self.keys.check(ask.path, ask.headers)
-            reply = await route(self, ask)
-        except Exception as error:
-            if not isinstance(error, Refusal):
-                log.exception("a request failed: %s %s", ask.method, ask.path)
-                error = Refusal(500, f"{type(error).__name__}: {error}")
-            reply = messages.refuse(ask.path, error)
-        reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
-        return reply
+        return await answer_request(ask, self.keys, partial(route, self))
 
     def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
         """Count a request; refusals and mistakes go to the log."""
@@ -113,11 +105,7 @@ class Service:
 
     def count(self, status: int, seconds: float, gone: bool, work: bool = True) -> str:
         """Count what became of a request."""
-        outcome = (
-            "client_closed" if gone else "ok" if status < 400
-            else "rejected" if status in (401, 429, 503)
-            else "client_error" if status < 500 else "error"
-        )  # fmt: skip
+        outcome = outcome_of(status, gone=gone)
         if work:
             self.meters.outcomes[outcome].add()
             if outcome == "ok":

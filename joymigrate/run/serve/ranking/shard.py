@@ -23,7 +23,7 @@ from joymigrate import __version__
 from joymigrate.run.serve.monitor.metrics import Cell, Family, Metrics
 from joymigrate.run.serve.ranking.results import Gate
 from joymigrate.run.serve.ranking.rows import Bytes, Ids, RedisRows
-from joymigrate.run.serve.web import messages
+from joymigrate.run.serve.web.answering import answer_request
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.keys import Keys
 from joymigrate.run.serve.web.limits import Limits
@@ -203,15 +203,7 @@ class ShardService:
 
     async def answer(self, ask: Ask) -> Reply:
         """Answer a request; never raises but when it is cancelled."""
-        try:
-            self.keys.check(ask.path, ask.headers)
-            reply = await self.route(ask)
-        except Exception as error:
-            if not isinstance(error, Refusal):
-                log.exception("a request failed: %s %s", ask.method, ask.path)
-                error = Refusal(500, f"{type(error).__name__}: {error}")
-            reply = messages.refuse(ask.path, error)
-        return reply
+        return await answer_request(ask, self.keys, self.route)
 
     async def route(self, ask: Ask) -> Reply:
         """Find what a path asks for."""

@@ -10,8 +10,7 @@ from joymigrate.run.serve.engine.http import routes
 from joymigrate.run.serve.engine.http.lost import refusal_of
 from joymigrate.run.serve.engine.http.resuming import OURS
 from joymigrate.run.serve.engine.http.service import Service
-from joymigrate.run.serve.web import messages
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.answering import answer_request, outcome_of
 from joymigrate.run.serve.web.messages import Ask, Reply
 
 log = logging.getLogger("joymigrate.serve")
@@ -32,34 +31,19 @@ class Endpoint(Service):
 
 async def answer(service: Service, ask: Ask) -> Reply:
     """Answer a request. Never raises but when it is cancelled."""
-    try:
-        service.keys.check(ask.path, ask.headers)
-        handler, parts = routes.find(ask.method, ask.path)
-        reply = await handler(service, ask, **parts)
-    except Exception as error:
-        refusal = refusal_of(error)
-        if refusal is None:
-            log.exception("a request failed: %s %s", ask.method, ask.path)
-            refusal = Refusal(500, f"{type(error).__name__}: {error}")
-        reply = messages.refuse(ask.path, refusal)
+
+    async def route(asked: Ask) -> Reply:
+        handler, parts = routes.find(asked.method, asked.path)
+        return await handler(service, asked, **parts)
+
+    reply = await answer_request(ask, service.keys, route, refusal_of=refusal_of)
     reply.headers.setdefault(OURS, "1")
-    reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
     return reply
 
 
 def record(service: Service, ask: Ask, status: int, *, gone: bool = False) -> None:
     """Count a request, and write it to the log."""
-    outcome = (
-        "client_closed"
-        if gone
-        else "ok"
-        if status < 400
-        else "rejected"
-        if status in (401, 429, 503)
-        else "client_error"
-        if status < 500
-        else "error"
-    )
+    outcome = outcome_of(status, gone=gone)
     if ask.method != "GET":  # pages and health checks are no work
         service.meters.outcomes[outcome].add()
     if outcome == "ok" and "finish" in ask.notes:

@@ -28,7 +28,8 @@ from joymigrate.run.serve.engine.http.triton.infer import (
     tensor_of,
 )
 from joymigrate.run.serve.engine.launch import Child
-from joymigrate.run.serve.web import errors, messages
+from joymigrate.run.serve.web import errors
+from joymigrate.run.serve.web.answering import answer_request
 from joymigrate.run.serve.web.errors import Refusal
 from joymigrate.run.serve.web.keys import Key, Keys
 from joymigrate.run.serve.web.limits import Limits
@@ -74,16 +75,7 @@ class Proxy:
 
     async def answer(self, ask: Ask) -> Reply:
         """Answer a request; never raises but when it is cancelled."""
-        try:
-            self.keys.check(ask.path, ask.headers)
-            reply = await self.route(ask)
-        except Refusal as refusal:
-            reply = messages.refuse(ask.path, refusal)
-        except Exception as error:
-            log.exception("a request failed: %s %s", ask.method, ask.path)
-            reply = messages.refuse(ask.path, Refusal(502, f"{type(error).__name__}: {error}"))
-        reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
-        return reply
+        return await answer_request(ask, self.keys, self.route, unexpected=502)
 
     def record(self, ask: Ask, status: int, *, gone: bool = False) -> None:
         """Write a request to the log."""

@@ -1,0 +1,54 @@
+"""What every server does around its routes: the key, refusals as the API words them, the count."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from joymigrate.run.serve.web import messages
+from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.keys import Keys
+from joymigrate.run.serve.web.messages import Ask, Reply
+
+log = logging.getLogger("joymigrate.serve")
+
+
+def as_refusal(error: Exception) -> Refusal | None:
+    """An error that is a refusal; None for one that nobody expects."""
+    return error if isinstance(error, Refusal) else None
+
+
+async def answer_request(
+    ask: Ask,
+    keys: Keys,
+    route: Callable[[Ask], Awaitable[Reply]],
+    *,
+    refusal_of: Callable[[Exception], Refusal | None] = as_refusal,
+    unexpected: int = 500,
+) -> Reply:
+    """What `route` says, or why it is refused; never raises but when it is cancelled.
+
+    `refusal_of` words a server's own errors, `unexpected` is the status of all others.
+    """
+    try:
+        keys.check(ask.path, ask.headers)
+        reply = await route(ask)
+    except Exception as error:
+        refusal = refusal_of(error)
+        if refusal is None:
+            log.exception("a request failed: %s %s", ask.method, ask.path)
+            refusal = Refusal(unexpected, f"{type(error).__name__}: {error}")
+        reply = messages.refuse(ask.path, refusal)
+    reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
+    return reply
+
+
+def outcome_of(status: int, *, gone: bool) -> str:
+    """What became of a request, as metrics and logs call it."""
+    if gone:
+        return "client_closed"
+    if status < 400:
+        return "ok"
+    if status in (401, 429, 503):
+        return "rejected"
+    return "client_error" if status < 500 else "error"
