@@ -182,9 +182,9 @@ def source_of(job: Job, task: Task, rank: int, folder: RunFolder, tell: Tell) ->
     sizes = list(itertools.accumulate(map(len, samples.parts)))
     growth = tuple(zip((piece.position for piece in pieces[1:]), sizes[1:], strict=True))
     data = {"reading": reading, "pieces": [piece.document() for piece in pieces]}
-    feed = Feed(task, samples, Order(sizes[0], job.seed, growth=growth), *place, data)
+    order = Order(sizes[0], job.seed, growth=growth)
     again = max(0, pieces[-1].position - round(sizes[-2] * (job.epochs or 1.0))) if growth else 0
-    return Source(len(samples), feed, again=again)
+    return Source(len(samples), Feed(task, samples, order, *place, data), again=again)
 
 
 def silent(line: str) -> None:

@@ -56,7 +56,7 @@ def pieces_of(
     changed = find_changes(files, known)
     if old["reading"] != reading:
         changed.append("how the task reads them (its labels or options, the tokenizer, the code)")
-    ends = {one.path: one.end for piece in known for one in piece.portions}
+    ends = {one.path: one.end or 0 for piece in known for one in piece.portions}
     added = [
         Portion(one.path, ends[one.path], one.end)
         for one in whole

@@ -92,7 +92,9 @@ def grow(known: Sequence[Segment], position: int, size: int) -> list[Segment]:
         return [*before, replace(tail, size=size)]
     new = Segment(position, position + added, position, tail.size, added, tail.epoch)
     seen = [replace(one, end=min(one.end or position, position)) for one in before]
-    rest = [one.moved(max(one.begin, position), added) for one in before if one.end > position]
+    rest = [
+        one.moved(max(one.begin, position), added) for one in before if (one.end or 0) > position
+    ]
     return [*(one for one in seen if one.begin < position), new, *rest,
             replace(tail.moved(tail.begin, added), size=size)]  # fmt: skip
 

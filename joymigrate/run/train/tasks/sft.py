@@ -86,13 +86,14 @@ class Sft(NextToken):
         from transformers.utils.chat_template_utils import render_jinja_template
 
         tools = list(talk.tools) or None
-        _, (blocks,) = render_jinja_template(
+        rendered: Any = render_jinja_template(
             [list(talk.messages)],
             tools=tools,
             chat_template=self.tokenizer.get_chat_template(tools=tools),
             return_assistant_tokens_mask=True,
             **self.tokenizer.special_tokens_map,
         )
+        _, (blocks,) = rendered
         turns = [
             learned
             for message, learned in zip(talk.messages, talk.learned, strict=True)
