@@ -9,13 +9,22 @@ import pytest
 import yaml
 
 from joymigrate import api
-from joymigrate.agent.patches.facts import function_at, read_facts
+from joymigrate.agent.patches.facts import Fact, functions_behind, read_facts
 from joymigrate.agent.patches.guard import Scope, judge_text
 
 HERE = Path(__file__).parent
-SAMPLE = HERE / "programs" / "sample"
+PROGRAMS = HERE / "programs"
+SAMPLE = PROGRAMS / "sample"
 CHEATS = yaml.safe_load((HERE / "cheats.yaml").read_text(encoding="utf-8"))
 HONEST = yaml.safe_load((HERE / "honest.yaml").read_text(encoding="utf-8"))
+DRAWN = yaml.safe_load((HERE / "drawn.yaml").read_text(encoding="utf-8"))
+# The line at which each program of that catalogue stops on the simulated chip.
+STOPS = {
+    "capability": "get_device_capability(0)",
+    "dims": "x.permute(",
+    "dynamic": "net = ",
+    "namecheck": "raise RuntimeError",
+}
 # What no text shows: only running it does, which tests/agent/test_rounds.py has.
 RUN = {"other-values"}
 
@@ -23,22 +32,31 @@ RUN = {"other-values"}
 @pytest.fixture(scope="module")
 def tree() -> dict[str, bytes]:
     """The sample as the rewrite leaves it: the line that asks for the capability is not moved."""
+    return rewritten(SAMPLE)
+
+
+def rewritten(program: Path) -> dict[str, bytes]:
     files = {
-        path.relative_to(SAMPLE).as_posix(): path.read_bytes()
-        for path in SAMPLE.rglob("*")
+        path.relative_to(program).as_posix(): path.read_bytes()
+        for path in program.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    for patch in api.rewrite(SAMPLE, style="agnostic").patches:
-        files[patch.path.relative_to(SAMPLE).as_posix()] = patch.after or b""
+    for patch in api.rewrite(program, style="agnostic").patches:
+        files[patch.path.relative_to(program).as_posix()] = patch.after or b""
     return files
 
 
 @pytest.fixture(scope="module")
 def scope(tree: dict[str, bytes]) -> Scope:
     """What the task allows: the file of the stop with its function, and the kernels beside."""
-    lines = tree["train.py"].decode().splitlines()
-    line = next(n for n, text in enumerate(lines, 1) if "get_device_capability()" in text)
-    return Scope({"train.py": function_at(tree["train.py"].decode(), line), "kernels.py": None})
+    return Scope({"train.py": stop_in(tree, "get_device_capability()"), "kernels.py": ()})
+
+
+def stop_in(tree: dict[str, bytes], code: str) -> tuple[str, ...]:
+    """The functions of `train.py` behind the first line with some code."""
+    text = tree["train.py"].decode()
+    line = next(n for n, one in enumerate(text.splitlines(), 1) if code in one)
+    return functions_behind(text, line)
 
 
 def patched(tree: dict[str, bytes], edits: list[dict[str, Any]]) -> dict[str, bytes | None]:
@@ -79,15 +97,55 @@ def test_an_honest_patch_passes(tree: dict[str, bytes], scope: Scope, one: dict[
     assert judge_text(tree, patched(tree, one["edits"]), scope) == []
 
 
+@pytest.fixture(scope="module")
+def drawn() -> dict[str, dict[str, bytes]]:
+    return {name: rewritten(PROGRAMS / name) for name in STOPS}
+
+
+@pytest.mark.parametrize("one", DRAWN, ids=lambda one: one["patch"])
+def test_a_drawn_patch_is_judged_as_somebody_else_wrote(
+    drawn: dict[str, dict[str, bytes]], one: dict[str, Any]
+) -> None:
+    files = drawn[one["program"]]
+    scope = Scope({"train.py": stop_in(files, STOPS[one["program"]])})
+    names = {refusal.name for refusal in judge_text(files, patched(files, one["edits"]), scope)}
+    assert one["refused"] in names if one["refused"] else not names
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ('x.to("cpu" if not torch.cuda.is_available() else x.device)', "host"),
+        ('x.to(torch.cuda.is_available() and "cuda" or "cpu")', "host"),
+        ('x.to("cpu").sum() > 0', "host"),
+        ('if x.device.type != "cuda":\n    x = x.to("cpu")', "host"),
+        ('torch.accelerator.current_accelerator() or torch.device("cpu")', "choice"),
+        ('if asked is Backend.CPU:\n    place = torch.device("cpu")', "choice"),
+        ('x.device.type in ("cuda", "cpu")', "choice"),
+    ],
+)
+def test_the_host_is_a_choice_unless_the_origin_decides(code: str, kind: str) -> None:
+    assert read_facts(code, ()).all[Fact(kind, "cpu")] == 1
+
+
 def test_the_function_around_a_line_is_found() -> None:
     text = (
         "x = 1\nclass A:\n    def f(self):\n        def g():\n            pass\n        return g\n"
     )
-    assert [function_at(text, line) for line in (1, 3, 5, 6)] == ["", "A.f", "A.f.g", "A.f"]
+    found = [functions_behind(text, line)[0] for line in (1, 3, 5, 6)]
+    assert found == ["", "A.f", "A.f.g", "A.f"]
+
+
+def test_a_function_that_made_a_value_of_the_line_may_be_mended() -> None:
+    text = (
+        "def make():\n    return 1\n\ndef other():\n    return 2\n\n"
+        "def main():\n    made = make()\n    beside = other()\n    use(made)\n"
+    )
+    assert functions_behind(text, 10) == ("main", "make")
 
 
 def test_facts_don_t_count_blanks_and_comments() -> None:
-    one, other = read_facts("x = f(1)\n", None), read_facts("x  =  f( 1 )  # why\n", None)
+    one, other = read_facts("x = f(1)\n", ()), read_facts("x  =  f( 1 )  # why\n", ())
     assert one.shape == other.shape
     assert one.all == other.all
 

@@ -16,7 +16,13 @@ import yaml
 
 from joymigrate.agent.patches import rounds
 from joymigrate.agent.patches.item import find_item
-from joymigrate.agent.patches.judges import Before, compare_work, differing, is_no_further
+from joymigrate.agent.patches.judges import (
+    Before,
+    compare_refusals,
+    compare_work,
+    differing,
+    is_no_further,
+)
 from joymigrate.agent.patches.rounds import AgentOrder, read_files, run_command, solve
 from joymigrate.errors import JoyError
 from joymigrate.journey.gates import Gates
@@ -73,7 +79,27 @@ path.write_text(path.read_text().replace("    return torch", new))
 def test_an_item_is_the_stop_with_the_files_that_may_change(stopped: Journey) -> None:
     item = find_item(to_json(stopped), stopped.request.project, (), 1)
     assert item is not None
-    assert (item.place, dict(item.files)) == ("train.py:5", {"train.py": "ask"})
+    assert (item.place, dict(item.files)) == ("train.py:5", {"train.py": ("ask",)})
+
+
+def test_a_call_that_the_chip_would_refuse_is_an_item_too(stopped: Journey) -> None:
+    project = stopped.request.project
+    call = {"kernel": "aclnnInplaceCopy", "message": "at most 8 dimensions", "calls": 4,
+            "where": f"{project}/train.py:5"}  # fmt: skip
+    held = replace(stopped.outcomes[1], held="refused calls: 4",
+                   figures={"stop": None, "refused": [call]})  # fmt: skip
+    item = find_item(to_json(replace(stopped, outcomes=(held,))), project, (), 1)
+    assert item is not None
+    assert (item.place, item.message) == ("train.py:5", "at most 8 dimensions")
+    assert dict(item.files) == {"train.py": ("ask",)}
+
+
+def test_refused_calls_have_to_become_fewer_and_their_kernel_may_go() -> None:
+    row = {"kernel": "aclnnCopy", "message": "9 dimensions", "calls": 4, "where": "train.py:5"}
+    before = {"refusals": [row], "kernels": {"aclnnCopy": 4}}
+    assert [one.name for one in compare_refusals(before, before)] == ["no-further"]
+    assert list(compare_refusals(before, {"refusals": []})) == []
+    assert list(compare_work(before, {"kernels": {}})) == []
 
 
 def test_a_patch_is_taken_as_one_step_and_rolled_back(
@@ -98,7 +124,7 @@ def test_the_task_says_what_may_change_and_how_it_is_judged(
     (made,) = try_code(stopped, code, monkeypatch)
     assert [one.name for one in made.refused] == ["outside-files"]
     task = (stopped.folder / "tasks/1/1/TASK.md").read_text()
-    for part in ("train.py:5", "what the chip said", "the function `ask`", "moved-to-host",
+    for part in ("train.py:5", "what the chip said", "its functions `ask`", "moved-to-host",
                  "   5     return torch.cuda.get_device_capability()"):  # fmt: skip
         assert part in task
 
@@ -181,6 +207,13 @@ def test_less_work_on_the_chip_is_seen() -> None:
         "moved-to-host",
         "less runs on the chip than before: aclnnMm 0 of 4",
     )
+
+
+def test_a_program_that_leaves_the_chip_alone_is_refused() -> None:
+    (one,) = compare_work({}, {"exit_code": 0, "calls": 0, "kernels": {}})
+    assert one.name == "moved-to-host"
+    assert list(compare_work({}, {"exit_code": 0, "calls": 3, "kernels": {"aclnnMm": 3}})) == []
+    assert list(compare_work({}, {"exit_code": 1, "calls": 0, "kernels": {}})) == []
 
 
 def test_another_error_in_the_same_file_is_no_further() -> None:

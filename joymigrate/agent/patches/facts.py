@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from joymigrate.chips import origin
+
 BROAD = {"Exception", "BaseException", "RuntimeError", "AssertionError", "Error", "OSError"}
-CHOICES = (ast.BoolOp, ast.IfExp, ast.Compare, ast.Dict)
 LITERALS = 3  # numbers in one list that make it a table of results
 
 
@@ -24,7 +26,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of a file inside the function that is to be mended, and elsewhere; comments."""
+    """The facts of a file inside the functions that are to be mended, and elsewhere; comments."""
 
     inside: Counter[Fact]
     elsewhere: Counter[Fact]
@@ -37,16 +39,15 @@ class Facts:
         return self.inside + self.elsewhere
 
 
-def read_facts(text: str, function: str | None) -> Facts:
-    """The facts of a source; `function` is the dotted name of the one that is to be mended, empty
-    for the statements of the file itself. Raises `SyntaxError`."""
+def read_facts(text: str, functions: Collection[str]) -> Facts:
+    """The facts of a source; `functions` are the dotted names of those that are to be mended, an
+    empty one the statements of the file itself. Raises `SyntaxError`."""
     tree = ast.parse(text)
     modules = list_imports(tree)
     inside: Counter[Fact] = Counter()
     elsewhere: Counter[Fact] = Counter()
     for node, place in walk(tree):
-        mine = function is not None and (place == function or place.startswith(f"{function}."))
-        mine = mine or (function == "" and place == "")
+        mine = any(place == one or (one and place.startswith(f"{one}.")) for one in functions)
         (inside if mine else elsewhere).update(facts_of(node, modules))
     return Facts(inside, elsewhere, comments(text), ast.dump(tree))
 
@@ -65,15 +66,43 @@ def walk(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
             pending.append((child, below))
 
 
-def function_at(text: str, line: int) -> str:
-    """The dotted name of the innermost function around a line; empty outside of all."""
-    best, span = "", 10**9
-    for node, place in walk(ast.parse(text)):
+def functions_behind(text: str, line: int) -> tuple[str, ...]:
+    """The dotted names of the innermost function around a line, empty outside of all, and of those
+    in the file that made a value which is used there."""
+    tree = ast.parse(text)
+    functions: dict[str, ast.AST] = {"": tree}
+    for node, place in walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            last = node.end_lineno or node.lineno
-            if node.lineno <= line <= last and last - node.lineno < span:
-                best, span = f"{place}.{node.name}".lstrip("."), last - node.lineno
-    return best
+            functions[f"{place}.{node.name}".lstrip(".")] = node
+    around = [name for name, node in functions.items() if name and holds(node, line)]
+    best = max(around, key=lambda name: functions[name].lineno, default="")  # type: ignore[attr-defined]
+    used = names_used(functions[best], line)
+    return (best, *(name for name in functions if name and name != best and name in used))
+
+
+def names_used(function: ast.AST, line: int) -> set[str]:
+    """The names in the simple statement at a line, and those that they were made of."""
+    simple = [one for one in ast.walk(function) if isinstance(one, ast.stmt)]
+    simple = [one for one in simple if not hasattr(one, "body")]
+    pending = [one for one in simple if holds(one, line)]
+    found: set[str] = set()
+    while pending:
+        names = {name_of(one) for one in ast.walk(pending.pop()) if is_name(one)} - found
+        found |= names
+        pending += [one for one in simple if isinstance(one, ast.Assign)
+                    and any(name_of(target) in names for target in one.targets)]  # fmt: skip
+    return found
+
+
+def is_name(node: ast.AST) -> bool:
+    """Whether a node is a name or a dotted one."""
+    return isinstance(node, ast.Name | ast.Attribute)
+
+
+def holds(node: ast.AST, line: int) -> bool:
+    """Whether a line lies in a node that has lines."""
+    first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
+    return first is not None and first <= line <= (last or first)
 
 
 def list_imports(tree: ast.AST) -> set[str]:
@@ -131,13 +160,36 @@ def constant_facts(node: ast.Constant) -> Iterator[Fact]:
 
 
 def is_chosen(node: ast.AST) -> bool:
-    """Whether a value is one side of a choice, within its statement."""
-    above = getattr(node, "parent", None)
-    while above is not None and not isinstance(above, ast.stmt):
-        if isinstance(above, CHOICES):
+    """Whether a value is asked about, or is one side of a choice that the program makes.
+
+    What the origin decides is no choice: `torch.cuda.is_available()` is false on every other chip,
+    so that all of it would go to the host there.
+    """
+    below, above = node, getattr(node, "parent", None)
+    called = False
+    while above is not None and not isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(above, ast.Dict) or (isinstance(above, ast.Compare) and not called):
             return True
-        above = getattr(above, "parent", None)
+        if isinstance(above, ast.BoolOp):
+            return not any(map(names_origin, above.values))
+        if isinstance(above, ast.If | ast.IfExp) and below is not above.test:
+            return not names_origin(above.test)
+        called = called or isinstance(above, ast.Call)
+        below, above = above, getattr(above, "parent", None)
     return False
+
+
+def names_origin(node: ast.AST) -> bool:
+    """Whether the origin's device is named anywhere below a node."""
+    return any(
+        of_origin(name_of(one)) or (isinstance(one, ast.Constant) and of_origin(str(one.value)))
+        for one in ast.walk(node)
+    )
+
+
+def of_origin(name: str) -> bool:
+    """Whether a dotted name is the origin's: what is to be replaced."""
+    return origin().device in re.split(r"[.:]", name)
 
 
 def is_number(value: object) -> bool:

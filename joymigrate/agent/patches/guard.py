@@ -7,13 +7,13 @@ that computes other values passes here and fails there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from joymigrate.agent.patches.facts import Fact, Facts, read_facts
-from joymigrate.chips import origin, read_yaml, rules_root
+from joymigrate.agent.patches.facts import Fact, Facts, of_origin, read_facts
+from joymigrate.chips import read_yaml, rules_root
 from joymigrate.language import Text
 
 OUTSIDE = "only {files} may change"
@@ -36,9 +36,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What may change: files, and the function of each that is to be mended (None: none of it)."""
+    """What may change: files, and the functions of each that are to be mended."""
 
-    files: Mapping[str, str | None]
+    files: Mapping[str, Collection[str]]
 
 
 def judge_text(
@@ -121,11 +121,6 @@ def names_launcher(texts: Sequence[str]) -> bool:
     """Whether the only texts beside are variables that launchers set."""
     known = set(settings()["variables"])
     return bool(texts) and any(one in known for one in texts)
-
-
-def of_origin(name: str) -> bool:
-    """Whether a name is the origin's: what is to be replaced."""
-    return origin().device in name.split(".")
 
 
 def refusals() -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from joymigrate.agent.patches.facts import function_at
+from joymigrate.agent.patches.facts import functions_behind
 from joymigrate.agent.patches.guard import Refusal, refusals
 from joymigrate.files import replace_file
 from joymigrate.rewrite.module import HELPER
@@ -19,6 +19,7 @@ SCHEMA = "joymigrate.agent-task/1"
 FRAME = re.compile(r"(?:^|\s)([\w./-]+\.py):(\d+)\b")
 # Files that judge, or are generated: never part of a task.
 JUDGING = re.compile(rf"(?:^|/)(?:tests?/|test_|conftest\.py|{HELPER}\.py|setup\.py|sitecustomize)")
+REFUSED = "compute the same by calls that {kernel} takes"
 AROUND = 12  # lines of code on each side
 MOST_LOG = 6_000  # bytes of what the program printed
 JUDGES = (
@@ -33,9 +34,9 @@ JUDGES = (
 
 @dataclass(frozen=True, slots=True)
 class OpenItem:
-    """A stop of the rehearsal: its line, what was said there, whose it is, what may change.
+    """What the rehearsal ended with: its line, what was said there, whose it is, what may change.
 
-    `files` has for each file the function that is to be mended; None: nothing of it may go.
+    `files` has for each file the functions that are to be mended: of others nothing may go.
     """
 
     number: int
@@ -43,7 +44,7 @@ class OpenItem:
     message: str
     whose: str
     next: str
-    files: Mapping[str, str | None]
+    files: Mapping[str, tuple[str, ...]]
 
     @property
     def path(self) -> str:
@@ -54,22 +55,35 @@ class OpenItem:
 def find_item(
     journey: Mapping[str, Any], project: Path, extra: Sequence[str], number: int
 ) -> OpenItem | None:
-    """The stop that a journey ended with, where it lies in the program's own code."""
+    """The stop or the refused call that a journey ended with, in the program's own code."""
     step = next((one for one in journey["journey"] if one["name"] == "rehearse"), None)
-    stop = step["figures"].get("stop") if step else None
-    path, _, line = str(stop["line"]).rpartition(":") if stop else ("", "", "")
-    if not stop or not path or not (project / path).is_file():
+    stop = find_stop(step, project) if step else {}
+    path, _, line = str(stop.get("line", "")).rpartition(":")
+    if not path or not (project / path).is_file():
         return None
     named = [path, *extra]
     named += [file for frame in stop["frames"] for file, _ in FRAME.findall(frame)]
-    files: dict[str, str | None] = {}
+    files: dict[str, tuple[str, ...]] = {}
     for name in dict.fromkeys(named):
         inside = (project / name).resolve()
         if inside.is_relative_to(project) and inside.is_file() and not JUDGING.search(name):
-            files[name] = None
+            files[name] = ()
     text = (project / path).read_text(encoding="utf-8", errors="replace")
-    files[path] = function_at(text, int(line))
+    files[path] = functions_behind(text, int(line))
     return OpenItem(number, stop["line"], stop["message"], stop["whose"], stop["next"], files)
+
+
+def find_stop(step: Mapping[str, Any], project: Path) -> Mapping[str, Any]:
+    """Where a rehearsal ended; where a gate held a program that ran to its end, the first call that
+    the chip would refuse, as a stop. Empty for neither."""
+    figures = step["figures"]
+    refused = figures.get("refused") if step["held"] else ()
+    if figures.get("stop") or not refused:
+        return figures.get("stop") or {}
+    place = str(refused[0]["where"]).removeprefix(f"{project}/")
+    todo = REFUSED.format(kernel=refused[0]["kernel"])
+    return {"line": place, "message": refused[0]["message"], "whose": "program", "next": todo,
+            "frames": ()}  # fmt: skip
 
 
 def write_task(
@@ -83,7 +97,7 @@ def write_task(
         "message": item.message,
         "whose": item.whose,
         "next": item.next,
-        "files": {name: function or "" for name, function in item.files.items()},
+        "files": {name: ", ".join(inside) for name, inside in item.files.items()},
         "entry": list(entry),
         "judges": list(JUDGES),
         "refused": [
@@ -94,9 +108,9 @@ def write_task(
     lines = [
         f"# {item.place}: {item.message}",
         "",
-        "The program ran on the simulated chip and stopped here. Change the code in this folder so "
-        "that it gets further and computes what it did before. Leave the change in the files; no "
-        "diff has to be written.",
+        "The program ran on the simulated chip and stopped here, or this call was refused. Change "
+        "the code in this folder so that it gets further and computes what it did before. Leave "
+        "the change in the files; no diff has to be written.",
         "",
         f"- whose: {item.whose}",
         f"- what to do: {item.next}",
@@ -117,8 +131,7 @@ def write_task(
         "",
         "## What may change",
         "",
-        *(f"- `{name}`{f': the function `{inside}`' if inside else ', where nothing may go'}"
-          for name, inside in item.files.items()),
+        *(f"- `{name}`{name_functions(inside)}" for name, inside in item.files.items()),
         "",
         "## How it is judged",
         "",
@@ -133,6 +146,14 @@ def write_task(
     path = folder / "TASK.md"
     replace_file(path, ("\n".join(lines) + "\n").encode("utf-8", "replace"))
     return path
+
+
+def name_functions(inside: Sequence[str]) -> str:
+    """What of a file is to be mended."""
+    if not inside:
+        return ", where nothing may go"
+    named = ", ".join(f"`{one}`" for one in inside if one)
+    return f": its functions {named}" if named else ""
 
 
 def show_code(tree: Path, place: str) -> list[str]:

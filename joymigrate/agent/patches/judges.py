@@ -20,6 +20,7 @@ OTHER = "on this host it computes other values than before: {names}"
 SAME = "the program gets no further than before: {said}"
 SHORTER = "the program stops earlier than before, after {calls} of {before} calls"
 LESS = "less runs on the chip than before: {names}"
+NOTHING = "the program ran to its end, and not one of its operators on the chip"
 APART = "its values part from the original's: {said}"
 BITS = (".safetensors", "log.json", "watch.json")  # of a recording: what was computed
 
@@ -64,6 +65,7 @@ def judge_host(at: StepContext, tree: Path, folder: str, before: Before) -> Iter
         return
     apart = differing(read_bits(before.recording), read_bits(bundle))
     if apart:
+        apart = differing(read_series(before.recording), read_series(bundle)) or apart
         yield Refusal("other-values", "", OTHER.format(names=", ".join(apart[:4])))
 
 
@@ -84,9 +86,16 @@ def read_bits(bundle: Path) -> dict[str, str]:
     return {name: one["sha256"] for name, one in raw["files"].items() if name.endswith(BITS)}
 
 
-def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """The parts of two recordings that are not the same."""
-    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+def read_series(bundle: Path) -> dict[str, Any]:
+    """What a recording watched at every step, by names that people know: the seed of a generator,
+    a module's inputs, the loss. Of the first rank."""
+    found: dict[str, Any] = read_json(bundle / "rank-0" / "watch.json").get("series", {})
+    return found
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The parts of two recordings that are not the same, in the order of the first."""
+    return [name for name in {**one, **other} if one.get(name) != other.get(name)]
 
 
 def judge_chip(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[Refusal]:
@@ -98,6 +107,7 @@ def judge_chip(at: StepContext, tree: Path, folder: str, before: Before) -> Iter
     code = int(found.get("exit_code", done.code) or 0)
     yield from compare_work(before.rehearsal, found)
     if not code:
+        yield from compare_refusals(before.rehearsal, found)
         yield from judge_values(at, tree, folder, before)
         return
     stop = explain(at, done, on_chip=True, refusals=found.get("refusals", ()), folder=tree)
@@ -121,12 +131,23 @@ def same_file(one: str, other: str) -> bool:
 
 
 def compare_work(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Refusal]:
-    """No kernel of the chip is called less often than before the stop."""
+    """No kernel of the chip is called less often than before the stop, and a program that runs to
+    its end calls some."""
     old, new = before.get("kernels") or {}, after.get("kernels") or {}
+    refused = {one.get("kernel") for one in before.get("refusals") or ()}  # to be replaced
     less = [f"{name} {new.get(name, 0)} of {count}" for name, count in old.items()
-            if new.get(name, 0) < count]  # fmt: skip
+            if name not in refused and new.get(name, 0) < count]  # fmt: skip
     if less:
         yield Refusal("moved-to-host", "", LESS.format(names=", ".join(less[:4])))
+    elif after.get("exit_code") == 0 and not after.get("calls"):
+        yield Refusal("moved-to-host", "", NOTHING)
+
+
+def compare_refusals(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Refusal]:
+    """Of the calls that the chip would refuse some are gone, where there were any."""
+    old, new = (sum(row["calls"] for row in one.get("refusals") or ()) for one in (before, after))
+    if old and new >= old:
+        yield Refusal("no-further", "", SAME.format(said=after["refusals"][0]["message"]))
 
 
 def judge_values(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[Refusal]:

@@ -81,7 +81,7 @@ def solve(
     item = find_item(to_json(journey), project, asked.files, number)
     if item is None:
         return []
-    before = read_before(journey)
+    before = read_before(journey, item)
     at = StepContext(journey.request, gates, journey.folder,
                      before={one.name: one for one in journey.outcomes})  # fmt: skip
     made: list[Attempt] = []
@@ -110,7 +110,7 @@ def carry_on(
     return journey
 
 
-def read_before(journey: Journey) -> Before:
+def read_before(journey: Journey, item: OpenItem) -> Before:
     """What is known of the tree before any patch."""
     base = journey.outcome("baseline")
     figures = base.figures if base else {}
@@ -127,8 +127,7 @@ def read_before(journey: Journey) -> Before:
             "writes one for the chip",
             help="--style agnostic",
         )
-    found = journey.outcome("rehearse")
-    stop = (found.figures.get("stop") if found else None) or {}
+    stop = {"line": item.place, "message": item.message}
     return Before(recording, read_json(journey.folder / "rehearse/rehearse.json"), stop)
 
 
