@@ -196,10 +196,11 @@ class Chat:
         self.readers = (
             [CallReader(asked.box, stream=asked.stream) for _ in range(n)] if asked.box else []
         )
-        self.thoughts = [
-            ThoughtReader(*asked.marks, INSIDE if asked.thinks else START)
-            for _ in range(n if asked.marks else 0)
-        ]
+        self.thoughts: list[ThoughtReader] = []
+        if asked.marks is not None:
+            begin, end = asked.marks
+            place = INSIDE if asked.thinks else START
+            self.thoughts = [ThoughtReader(begin, end, place) for _ in range(n)]
         self.called = [0] * n
         self.behind = self.opened() if asked.box is not None else set()
 
