@@ -67,8 +67,9 @@ def measures(table: Table) -> NDArray[np.float64]:
     """What the errors of a step's records are relative to [N]: a record's norm, and what one of its
     kind, type and name of state usually is, by its number of elements. A gradient that is zero but
     for rounding tells nothing."""
-    sizes, width = table.sizes(), np.sqrt([max(math.prod(shape), 1) for shape in table.shape])
-    made = sizes.copy()
+    sizes: NDArray[np.float64] = table.sizes()
+    width = np.sqrt([max(math.prod(shape), 1) for shape in table.shape])
+    made: NDArray[np.float64] = sizes.copy()
     kinds = [
         (kind, dtype, leaf.rpartition(".")[2] if kind == "state" else "")
         for kind, dtype, leaf in zip(table.kind, table.dtype, table.leaf, strict=True)

@@ -62,9 +62,8 @@ class Judge:
         others = [null[key] for null in self.nulls if key in null]
         if series.exact:
             untold = min((one.first_unequal() for one in others), default=math.inf)
-            at = series.first_unequal()
-            departs = at < untold
-            return Decision(int(at) if departs else None, None, None, untold)
+            unequal = series.first_unequal()
+            return Decision(int(unequal) if unequal < untold else None, None, None, untold)
         worst = max((error for _, error in series.points), default=None)
         if len(others) < max(len(self.nulls), 1):
             # What is not finite on one side alone needs no null.
