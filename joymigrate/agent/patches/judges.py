@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.agent.patches.guard import Refusal
+from joymigrate.agent.standing import read_object
 from joymigrate.errors import JoyError
 from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.failing import explain
@@ -86,10 +87,10 @@ def read_bits(bundle: Path) -> dict[str, str]:
     return {name: one["sha256"] for name, one in raw["files"].items() if name.endswith(BITS)}
 
 
-def read_series(bundle: Path) -> dict[str, Any]:
+def read_series(bundle: Path) -> Mapping[str, Any]:
     """What a recording watched at every step, by names that people know: the seed of a generator,
     a module's inputs, the loss. Of the first rank."""
-    found: dict[str, Any] = read_json(bundle / "rank-0" / "watch.json").get("series", {})
+    found: Mapping[str, Any] = read_object(bundle / "rank-0" / "watch.json").get("series", {})
     return found
 
 
@@ -103,7 +104,7 @@ def judge_chip(at: StepContext, tree: Path, folder: str, before: Before) -> Iter
     place = at.path(f"{folder}/rehearse.json")
     words = rehearse.words(at.request, at.chip_here, str(place))
     done = at.joymigrate(f"{folder}/rehearse.txt", *words, ok=range(256), cwd=tree)
-    found = read_json(place)
+    found = read_object(place)
     code = int(found.get("exit_code", done.code) or 0)
     yield from compare_work(before.rehearsal, found)
     if not code:
@@ -155,20 +156,11 @@ def judge_values(at: StepContext, tree: Path, folder: str, before: Before) -> It
     result = at.path(f"{folder}/verdict.json")
     words = verify.words(at.request, at.chip_here, str(before.recording), str(result))
     done = at.joymigrate(f"{folder}/verify.txt", *words, ok=range(256), cwd=tree)
-    found = read_json(result)
+    found = read_object(result)
     if found.get("verdict") not in ("pass", "inconclusive"):
         apart = found.get("first_divergence") or {}
         said = f"{apart.get('module', '')} {apart.get('metric', '')}".strip() or end_of(done)
         yield Refusal("verdict-worse", "", APART.format(said=said))
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A document that a command wrote; empty where it wrote none."""
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found
 
 
 def end_of(done: CompletedCommand) -> str:

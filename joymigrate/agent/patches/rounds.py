@@ -20,7 +20,8 @@ from typing import Any
 import joymigrate
 from joymigrate.agent.patches.guard import Refusal, Scope, judge_text
 from joymigrate.agent.patches.item import JUDGES, OpenItem, find_item, write_task
-from joymigrate.agent.patches.judges import Before, judge_run, read_json
+from joymigrate.agent.patches.judges import Before, judge_run
+from joymigrate.agent.standing import read_object
 from joymigrate.data import rules_root
 from joymigrate.errors import JoyError
 from joymigrate.journey import original
@@ -128,7 +129,7 @@ def read_before(journey: Journey, item: OpenItem) -> Before:
             help="--style agnostic",
         )
     stop = {"line": item.place, "message": item.message}
-    return Before(recording, read_json(journey.folder / "rehearse/rehearse.json"), stop)
+    return Before(recording, read_object(journey.folder / "rehearse/rehearse.json"), stop)
 
 
 def try_once(
