@@ -23,14 +23,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from joymigrate.run import kernels
-from joymigrate.run.kernels.mask import Candidates, Causal, Globals, Jagged, Simple, Window, dense
+from joymigrate.run.kernels.mask import (
+    CandidateMask,
+    Causal,
+    Globals,
+    JaggedMask,
+    Simple,
+    WindowMask,
+    dense,
+)
 from joymigrate.run.kernels.scores import Bias, Silu
 
 HEADS, SIZE, ROUNDS = 4, 32, 5
 MASKS: dict[str, Simple] = {
     "causal": Causal(),
-    "causal & (window 128 | 8 globals)": Causal() & (Window(128) | Globals(8)),
-    "candidates behind 3/4": Candidates(),
+    "causal & (window 128 | 8 globals)": Causal() & (WindowMask(128) | Globals(8)),
+    "candidates behind 3/4": CandidateMask(),
 }
 
 
@@ -55,8 +63,8 @@ def compare(label: str, mask: Simple, lengths: list[int], *, hstu: bool = False)
     total, longest = sum(lengths), max(lengths)
     offsets = torch.tensor([0, *lengths]).cumsum(0)
     contexts = torch.tensor([length * 3 // 4 for length in lengths])
-    targets = isinstance(mask, Candidates)
-    packed = Jagged(offsets, mask, contexts if targets else None, longest)
+    targets = isinstance(mask, CandidateMask)
+    packed = JaggedMask(offsets, mask, contexts if targets else None, longest)
     q, k, v = (torch.randn(total, HEADS, SIZE, requires_grad=True) for _ in range(3))
     more = {}
     if hstu:
@@ -71,7 +79,7 @@ def compare(label: str, mask: Simple, lengths: list[int], *, hstu: bool = False)
     if targets:
         seen = torch.stack(
             [
-                dense(Candidates(int(c)), longest, longest, q.device)
+                dense(CandidateMask(int(c)), longest, longest, q.device)
                 for c in contexts  # type: ignore[misc]
             ]
         )[:, None]
@@ -105,9 +113,9 @@ def memory() -> None:
     """The growth of the peak over one pass."""
     length = 16_384
     q, k, v = (torch.randn(length, HEADS, SIZE, requires_grad=True) for _ in range(3))
-    near = Causal() & (Window(1024) | Globals(16))
-    packed = Jagged(torch.tensor([0, length]), near, longest=length)
-    kernels.op("attention")(q[:64], k[:64], v[:64], Jagged(torch.tensor([0, 64]), near)).sum()
+    near = Causal() & (WindowMask(1024) | Globals(16))
+    packed = JaggedMask(torch.tensor([0, length]), near, longest=length)
+    kernels.op("attention")(q[:64], k[:64], v[:64], JaggedMask(torch.tensor([0, 64]), near)).sum()
     before = peak_mib()
     kernels.op("attention")(q, k, v, packed).sum().backward()
     grown = peak_mib() - before

@@ -80,7 +80,7 @@ def measure(decisions: int, seed: int) -> dict[str, float]:
             at = time.process_time()
             scheduler.on(Ended(name, float(i)))
             ending += time.process_time() - at
-        job = jobs.Job(
+        job = jobs.GangJob(
             f"j{i}", (tasks[int(sizes[i]), int(kinds[i])],), queues[int(owners[i])].name,
             int(rng.integers(3)), 60.0,
         )  # fmt: skip
@@ -124,7 +124,7 @@ def warm_up(scheduler: Scheduler) -> None:
     """Build the lookup tables, which belong to the start."""
     for number, (pods, cards) in enumerate(SIZES):
         for kind, _ in KINDS:
-            job = jobs.Job(f"warm{number}{kind}", (jobs.PodGroup(pods, cards, kinds=(kind,)),))
+            job = jobs.GangJob(f"warm{number}{kind}", (jobs.PodGroup(pods, cards, kinds=(kind,)),))
             scheduler.on(Submitted(job))
             scheduler.on(Cancelled(job.name))
 

@@ -20,22 +20,22 @@ import time
 from typing import Any
 
 from joymigrate.run.cluster import cards, inventory, jobs, policies
-from joymigrate.run.cluster.entries import Settings
+from joymigrate.run.cluster.entries import ClusterSettings
 from joymigrate.run.cluster.events import (
     Action,
     Cancelled,
     CardsFailed,
+    ClusterTick,
     Ended,
     Event,
     Evict,
+    JobStop,
     NodeBack,
     NodeLost,
     Start,
-    Stop,
     Submitted,
-    Tick,
 )
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.scheduler import Scheduler
 
 KINDS = ("gpu-8", "gpu-2", "ascend-910-8", "ascend-910b-8", "ascend-910b-16", "ascend-a3-16")
@@ -53,7 +53,7 @@ class Witness:
         }
         self.lost: set[str] = set()
         self.queues = {queue["name"]: queue for queue in queues}
-        self.held: dict[str, tuple[Job, list[tuple[str, int, int]]]] = {}
+        self.held: dict[str, tuple[GangJob, list[tuple[str, int, int]]]] = {}
         self.known: set[str] = set()
         self.faults: list[str] = []
 
@@ -159,7 +159,7 @@ def limits(chance: random.Random, size: int) -> list[dict[str, Any]]:
     return rows
 
 
-def request(chance: random.Random, name: str) -> Job:
+def request(chance: random.Random, name: str) -> GangJob:
     item: dict[str, Any] = {
         "name": name, "queue": chance.choice("abc"), "priority": chance.choice([0, 0, 1, 2]),
         "kind": chance.sample(KINDS, chance.choice([0, 0, 0, 1, 2])),
@@ -193,7 +193,7 @@ def live(seed: int) -> tuple[list[str], list[str], dict[str, int]]:
     witness = Witness(cluster, rows)
     queues = [jobs.from_data({"jobs": [], "queues": rows}).queues][0]
     policy = policies.get(chance.choice(policies.names()))
-    settings = Settings(overcommit=True, hold=chance.random() < 0.8)
+    settings = ClusterSettings(overcommit=True, hold=chance.random() < 0.8)
     run = Scheduler(cluster, queues, policy, None, settings)
     log, at = [], 0.0
     counts = {"starts": 0, "stops": 0, "resizes": 0, "quotas": 0}
@@ -201,7 +201,7 @@ def live(seed: int) -> tuple[list[str], list[str], dict[str, int]]:
         at += chance.choice([0.0, 0.0, 60.0, 400.0])
         what, node = chance.random(), chance.choice(cluster.nodes)
         running = sorted(run.running)
-        event: Event = Tick(at)
+        event: Event = ClusterTick(at)
         if what < 0.5:
             event = Submitted(request(chance, f"j{number}"), at)
             witness.known.add(event.job.name)
@@ -239,7 +239,7 @@ def live(seed: int) -> tuple[list[str], list[str], dict[str, int]]:
         actions = run.on(event)
         log += [f"{at} {type(one).__name__} {one.job.name}" for one in actions]
         counts["starts"] += sum(isinstance(one, Start) for one in actions)
-        counts["stops"] += sum(isinstance(one, Evict | Stop) for one in actions)
+        counts["stops"] += sum(isinstance(one, Evict | JobStop) for one in actions)
         counts["resizes"] += sum(isinstance(one, Evict) and one.resize for one in actions)
         witness.follow(actions, at)
         witness.compare(run)

@@ -21,7 +21,7 @@ import numpy as np
 from joymigrate.run.cluster import inventory, traces
 from joymigrate.run.cluster.arrival import offer
 from joymigrate.run.cluster.jobs import PodGroup
-from joymigrate.run.cluster.traces import Arrival, Trace
+from joymigrate.run.cluster.traces import Arrival, JobTrace
 
 POLICIES = ("fragmentation", "gradient", "binpack")
 Class = Callable[[PodGroup], bool]
@@ -35,13 +35,13 @@ MIXES: dict[str, tuple[Class, float]] = {
 }
 
 
-def drawn(arrivals: Sequence[Arrival], chosen: Class, factor: float, seed: int) -> Trace:
+def drawn(arrivals: Sequence[Arrival], chosen: Class, factor: float, seed: int) -> JobTrace:
     """As many pods again, those of a class `factor` times as often."""
     weights = np.array([factor if chosen(one.job.tasks[0]) else 1.0 for one in arrivals])
     rng = np.random.default_rng(seed)
     numbers = rng.choice(len(arrivals), len(arrivals), p=weights / weights.sum())
     pods = [arrivals[int(number)] for number in numbers]
-    return Trace(tuple(replace(p, job=replace(p.job, name=f"p{i}")) for i, p in enumerate(pods)))
+    return JobTrace(tuple(replace(p, job=replace(p.job, name=f"p{i}")) for i, p in enumerate(pods)))
 
 
 def main() -> None:

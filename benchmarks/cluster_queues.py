@@ -48,7 +48,7 @@ def main() -> None:
         )
         for arrival in trace.arrivals
     )
-    run = simulate(cluster, traces.Trace(on_rings), options.policy, queues=queues)
+    run = simulate(cluster, traces.JobTrace(on_rings), options.policy, queues=queues)
     data = outcome.simulation_data(run)
     data["unplaced"] = len(run.unplaced)
     print(json.dumps(data, indent=2))

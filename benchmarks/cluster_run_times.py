@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from joymigrate.run.cluster import inventory, traces
-from joymigrate.run.cluster.entries import Settings
-from joymigrate.run.cluster.jobs import Job, PodGroup
+from joymigrate.run.cluster.entries import ClusterSettings
+from joymigrate.run.cluster.jobs import GangJob, PodGroup
 from joymigrate.run.cluster.simulate import simulate
 
 
@@ -52,8 +52,8 @@ def main() -> None:
             ("elastic", elastic, False),
             ("both", elastic, True),
         ):
-            settings = Settings(predict=predict)
-            run = simulate(cluster, traces.Trace(jobs), "topology", settings=settings)
+            settings = ClusterSettings(predict=predict)
+            run = simulate(cluster, traces.JobTrace(jobs), "topology", settings=settings)
             done = [at - arrived[job] for job, at in run.tally.finished.items()]
             waits[name] = {"mean_h": run.wait_mean_h, "p99_h": run.wait_p99_h,
                            "done_h": sum(done) / max(len(done), 1) / 3600,
@@ -65,7 +65,7 @@ def main() -> None:
         print(json.dumps({"cards": nodes * 8, "less_pct": less, **waits}), flush=True)
 
 
-def made_elastic(job: Job, least: float) -> Job:
+def made_elastic(job: GangJob, least: float) -> GangJob:
     """A job of several cards as one-card pods, of which so large a share is enough."""
     cards = int(job.cards)
     if cards < 2:

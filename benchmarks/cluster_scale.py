@@ -24,10 +24,10 @@ from collections.abc import Sequence
 from benchmarks.cluster_simulate import draw
 from joymigrate.run.cluster import inventory, policies
 from joymigrate.run.cluster.demand import typical
-from joymigrate.run.cluster.entries import Settings
+from joymigrate.run.cluster.entries import ClusterSettings
 from joymigrate.run.cluster.events import Action
 from joymigrate.run.cluster.scheduler import Scheduler
-from joymigrate.run.cluster.simulate import Run
+from joymigrate.run.cluster.simulate import SimulationRun
 from joymigrate.run.cluster.traces import Arrival
 
 WIDTH = 8  # cards of a server
@@ -47,7 +47,7 @@ def route(arrivals: Sequence[Arrival], shards: int, cards: float) -> list[list[A
     return parts
 
 
-class Watched(Run):
+class Watched(SimulationRun):
     """A simulation that says on its way what events take and how large the state is."""
 
     def __init__(self, scheduler: Scheduler, arrivals: list[Arrival], every: int) -> None:
@@ -80,7 +80,7 @@ def play(cards: int, arrivals: Sequence[Arrival], every: int = 0) -> dict[str, f
     cluster = inventory.from_data({"nodes": [item]})
     began, demand = time.process_time(), typical(one.job for one in arrivals)
     policy = policies.get("topology", demand)
-    scheduler = Scheduler(cluster, (), policy, {}, Settings())
+    scheduler = Scheduler(cluster, (), policy, {}, ClusterSettings())
     run = Watched(scheduler, list(arrivals), every).play("topology", 0, demand)
     cpu = time.process_time() - began
     return {

@@ -18,14 +18,14 @@ import numpy as np
 
 from joymigrate.run.cluster import inventory, jobs, outcome
 from joymigrate.run.cluster.simulate import simulate
-from joymigrate.run.cluster.traces import Arrival, Trace
+from joymigrate.run.cluster.traces import Arrival, JobTrace
 
 # Jobs of 15 Philly virtual clusters by cards: 1, 2, 4, 8, 16, 32 and more.
 SIZES = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8), (8, 8))
 SHARES = np.array([10480, 463, 2044, 1916, 200, 120, 39], dtype=float)
 
 
-def draw(count: int, load: float, cards: int, seed: int) -> Trace:
+def draw(count: int, load: float, cards: int, seed: int) -> JobTrace:
     """`count` jobs in four queues, over the time in which they offer `load` of the cards."""
     rng = np.random.default_rng(seed)
     tasks = [jobs.PodGroup(pods, per_pod) for pods, per_pod in SIZES]
@@ -34,10 +34,10 @@ def draw(count: int, load: float, cards: int, seed: int) -> Trace:
     asked = sum(tasks[int(s)].card_share * float(t) for s, t in zip(sizes, seconds, strict=True))
     at = np.sort(rng.uniform(0, asked / (load * cards), count))
     queues = rng.integers(4, size=count)
-    return Trace(
+    return JobTrace(
         tuple(
             Arrival(
-                jobs.Job(f"j{i}", (tasks[int(sizes[i])],), f"q{queues[i]}", 0, seconds[i] / 60),
+                jobs.GangJob(f"j{i}", (tasks[int(sizes[i])],), f"q{queues[i]}", 0, seconds[i] / 60),
                 float(at[i]),
                 float(seconds[i]),
             )

@@ -18,11 +18,11 @@ from joymigrate.run.cluster import inventory, policies, traces
 from joymigrate.run.cluster.demand import typical
 from joymigrate.run.cluster.events import Start
 from joymigrate.run.cluster.scheduler import Scheduler
-from joymigrate.run.cluster.simulate import Run
+from joymigrate.run.cluster.simulate import SimulationRun
 from joymigrate.run.cluster.state import Placement
 
 
-class Counting(Run):
+class Counting(SimulationRun):
     """A simulation that looks at every start."""
 
     def __init__(self, scheduler: Scheduler, arrivals: list[traces.Arrival]) -> None:

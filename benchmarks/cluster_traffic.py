@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from joymigrate.run.cluster import autoscale, forecast
-from joymigrate.run.cluster.autoscale import Load, Rule
+from joymigrate.run.cluster.autoscale import Load, ScalingRule
 
 STEP_S, DAYS, LEARNT = 300.0, 8, 3
 
@@ -36,7 +36,7 @@ def made(kind: str, seed: int = 0) -> list[Load]:
     ]
 
 
-def compare(name: str, loads: Sequence[Load], rule: Rule) -> None:
+def compare(name: str, loads: Sequence[Load], rule: ScalingRule) -> None:
     """One line: overload and replica hours of both rules on what was not learnt."""
     ahead = forecast.ahead(loads, forecast.DAY_S, rule.start_s)
     first = next(
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--start", type=float, default=1200.0)
     parser.add_argument("--target", type=float, default=10.0)
     options = parser.parse_args()
-    rule = Rule(options.target, 1, 100_000, start_s=options.start)
+    rule = ScalingRule(options.target, 1, 100_000, start_s=options.start)
     print(
         f"a new replica carries load after {options.start:g} s; {options.target:g} requests/s each"
     )

@@ -19,13 +19,13 @@ from joymigrate.run.cluster.events import Ended, Start, Submitted
 from joymigrate.run.cluster.scheduler import Scheduler
 
 
-def draw(count: int, seed: int) -> list[jobs.Job]:
+def draw(count: int, seed: int) -> list[jobs.GangJob]:
     """Jobs of which no two are alike."""
     rng = np.random.default_rng(seed)
     cards = rng.choice([1, 2, 4, 8], count, p=[0.5, 0.15, 0.15, 0.2])
     pods = np.where(cards == 8, rng.choice([1, 2, 4, 8], count, p=[0.7, 0.15, 0.1, 0.05]), 1)
     return [
-        jobs.Job(
+        jobs.GangJob(
             f"j{i}",
             (jobs.PodGroup(int(pods[i]), int(cards[i]), cpu_milli=1000 + i, memory_mib=1024 + i),),
             f"q{i % 7}",

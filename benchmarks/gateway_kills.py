@@ -25,15 +25,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from joymigrate.run.serve.evidence.events import PRIMARY, SECOND, Gate, Health, Plan, Served
+from joymigrate.run.serve.evidence.events import (
+    PRIMARY,
+    SECOND,
+    Health,
+    LedgerGate,
+    RolloutPlan,
+    Served,
+)
 from joymigrate.run.serve.evidence.rollout import Rollout
-from joymigrate.run.serve.gateway.shared import Shared
+from joymigrate.run.serve.gateway.shared import SharedRollout
 
 GATEWAYS = 3
 EVERY_SECONDS = 0.01
 LOST_SECONDS = 1.0
 ROUND_SECONDS, SETTLE_SECONDS = 12.0, 4.0
-PLAN = Plan(min_step_seconds=3600, min_step_pairs=0)
+PLAN = RolloutPlan(min_step_seconds=3600, min_step_pairs=0)
 
 
 def nothing(said: Any) -> None:
@@ -43,9 +50,9 @@ def nothing(said: Any) -> None:
 async def gateway(url: str, until: float, failing: bool) -> None:
     """One gateway: a line of JSON for each request that it told `until` then, and its state."""
     rollout = Rollout(PLAN)
-    shared = Shared(url, "kills", rollout, {"plan": "kills"}, nothing, nothing)
+    shared = SharedRollout(url, "kills", rollout, {"plan": "kills"}, nothing, nothing)
     await shared.start()
-    shared.put(Gate(time.time(), True, "test"))
+    shared.put(LedgerGate(time.time(), True, "test"))
     shared.put(Health(time.time(), SECOND, True))
     shared.put(Health(time.time(), PRIMARY, True))
     told, longest = 0, 0.0

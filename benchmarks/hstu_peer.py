@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from joymigrate.run.train.recommendation.hstu import Hstu
-from joymigrate.run.train.recommendation.inputs import Shape
+from joymigrate.run.train.recommendation.inputs import InputShape
 
 LENGTH, SIZE, HEADS, LAYERS, ROWS, TURNS = 200, 64, 2, 2, 64, 5
 
@@ -147,7 +147,7 @@ def main() -> None:
     sys.path.insert(0, str(options.checkout))
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    ours = Hstu(Shape(0, 0, SIZE, (LENGTH,)), LAYERS, HEADS, 0.0, 128)
+    ours = Hstu(InputShape(0, 0, SIZE, (LENGTH,)), LAYERS, HEADS, 0.0, 128)
     other = theirs()
     compare(ours, other)
     speed(ours, other)

@@ -97,13 +97,13 @@ def rows(*sizes: tuple[int, ...], build: Callable) -> Callable:
     """A grid from sizes and a function (samples, *sizes) → (arguments, which get gradients)."""
 
     def grid(random) -> Iterator:
-        from joymigrate.run.kernels.operator import Case
+        from joymigrate.run.kernels.operator import OperatorCase
 
         for size in sizes:
 
-            def made(size: tuple[int, ...] = size) -> Case:
+            def made(size: tuple[int, ...] = size) -> OperatorCase:
                 args, grad = build(random, *size)
-                return Case("", args, grad=grad)
+                return OperatorCase("", args, grad=grad)
 
             yield "x".join(map(str, size)), made
 

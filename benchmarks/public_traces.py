@@ -18,7 +18,7 @@ from pathlib import Path
 from joymigrate.errors import JoyError
 from joymigrate.profile import readers
 from joymigrate.profile.coverage import cover
-from joymigrate.profile.oplist import Status, of
+from joymigrate.profile.oplist import SupportStatus, of
 
 
 def main() -> int:
@@ -45,8 +45,8 @@ def main() -> int:
         seconds = time.process_time() - began
         own = [o for o in found.gaps() if o.op.startswith("aten::")]
         gaps += len(own)
-        others = sum(1 for o in found.gaps() if o.status is Status.UNKNOWN) - sum(
-            1 for o in own if o.status is Status.UNKNOWN
+        others = sum(1 for o in found.gaps() if o.status is SupportStatus.UNKNOWN) - sum(
+            1 for o in own if o.status is SupportStatus.UNKNOWN
         )
         time_share = "-" if found.share.time is None else f"{100 * found.share.time:.1f} %"
         calls = sum(o.calls for o in found.ops)

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from joymigrate import chips
-from joymigrate.profile.capture import Capture, Operator
+from joymigrate.profile.capture import Capture, CapturedOperator
 from joymigrate.profile.cost import Cost, bound_step, peaks_of, work_of
 
 FIGURES = Path(__file__).with_suffix(".yaml")
@@ -28,20 +28,20 @@ def tensor(*shape: int) -> dict[str, Any]:
     return {"dtype": "bfloat16", "shape": list(shape)}
 
 
-def product(m: int, k: int, n: int, module: str) -> Iterator[Operator]:
+def product(m: int, k: int, n: int, module: str) -> Iterator[CapturedOperator]:
     """A linear layer: one product forward, two backward."""
     for phase, a, b in (("forward", (m, k), (k, n)), ("backward", (m, n), (n, k)),
                         ("backward", (k, m), (m, n))):  # fmt: skip
         yield call("aten::mm", [tensor(*a), tensor(*b)], [tensor(a[0], b[1])], phase, module)
 
 
-def call(op: str, args: list[Any], outputs: list[Any], phase: str, module: str) -> Operator:
+def call(op: str, args: list[Any], outputs: list[Any], phase: str, module: str) -> CapturedOperator:
     """One operator of a recording."""
-    return Operator(op, "", tuple(args), {}, tuple(outputs), 1, 0.0, phase, None, module,
-                    ("aten::linear",))  # fmt: skip
+    return CapturedOperator(op, "", tuple(args), {}, tuple(outputs), 1, 0.0, phase, None, module,
+                            ("aten::linear",))  # fmt: skip
 
 
-def operators(sizes: list[Any], length: int) -> Iterator[Operator]:
+def operators(sizes: list[Any], length: int) -> Iterator[CapturedOperator]:
     """One training step on one sequence. Embeddings are looked up, which costs no product."""
     layers, hidden, heads, key_heads, inner, gated, words = sizes
     size = hidden // heads

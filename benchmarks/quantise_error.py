@@ -67,11 +67,11 @@ def plant(norm: Any, channels: Any, times: float, *linears: Any) -> None:
 
 def errors(model: Path, samples: Any, scheme: str, *, search: bool) -> tuple[list[float], float]:
     """Every layer's own error, and the divergence of the outputs in nats."""
-    from joymigrate.run.train.quantise import Options, judge, quantise
+    from joymigrate.run.train.quantise import QuantiseOptions, judge, quantise
 
     seen, held, _ = samples.split()
     out = model.parent / "out"
-    quantise(model, out, seen, Options(scheme=scheme, search=search), replace_out=True)
+    quantise(model, out, seen, QuantiseOptions(scheme=scheme, search=search), replace_out=True)
     _, document = judge(model, out, held)
     found = document["quantise"]
     return [one["own"] for one in found["errors"]], found["kl"]

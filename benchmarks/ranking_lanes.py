@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.run.serve.ranking import trial
-from joymigrate.run.serve.ranking.batcher import Limits
+from joymigrate.run.serve.ranking.batcher import BatchLimits
 from joymigrate.run.serve.ranking.inputs import draw
 from joymigrate.run.serve.ranking.lane_count import CANDIDATES, LENGTH, threads_for
-from joymigrate.run.serve.ranking.lanes import Engine
-from joymigrate.run.serve.ranking.program import Program
+from joymigrate.run.serve.ranking.lanes import RankingEngine
+from joymigrate.run.serve.ranking.program import RankingProgram
 from joymigrate.run.serve.ranking.program import load as load_program
-from joymigrate.run.serve.ranking.request import Request
+from joymigrate.run.serve.ranking.request import RankingRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Row:
 
 
 def bench(
-    program: Program,
+    program: RankingProgram,
     lanes: Sequence[int],
     batches: Sequence[int],
     kinds: Sequence[str],
@@ -57,17 +57,17 @@ def bench(
 
 
 def one(
-    program: Program,
+    program: RankingProgram,
     kind: str,
     lanes: int,
     batch: int,
-    requests: Sequence[Request],
+    requests: Sequence[RankingRequest],
     seconds: float,
     alone: str,
 ) -> Row:
     """One setting."""
-    engine = Engine(
-        program, lanes=lanes, limits=Limits(1.0, batch), queue=4096, alone=alone, kind=kind
+    engine = RankingEngine(
+        program, lanes=lanes, limits=BatchLimits(1.0, batch), queue=4096, alone=alone, kind=kind
     )
     engine.start()
     try:
@@ -84,7 +84,7 @@ def one(
 
 
 async def load(
-    engine: Engine, requests: Sequence[Request], clients: int, seconds: float
+    engine: RankingEngine, requests: Sequence[RankingRequest], clients: int, seconds: float
 ) -> list[float]:
     """Seconds of each request that ended in time; the first tenth of the time warms up."""
     await asyncio.gather(*(engine.rank(one) for one in requests[:4]))

@@ -28,35 +28,35 @@ import torch
 
 from benchmarks import ranking_example as example
 from joymigrate.run.serve.ranking import packages, trial
-from joymigrate.run.serve.ranking.batcher import Limits
+from joymigrate.run.serve.ranking.batcher import BatchLimits
 from joymigrate.run.serve.ranking.inputs import draw
-from joymigrate.run.serve.ranking.lanes import Engine
+from joymigrate.run.serve.ranking.lanes import RankingEngine
 from joymigrate.run.serve.ranking.meters import compilations
 from joymigrate.run.serve.ranking.packages import Packages
-from joymigrate.run.serve.ranking.program import Program, load, take_tables_out
+from joymigrate.run.serve.ranking.program import RankingProgram, load, take_tables_out
 from joymigrate.run.serve.ranking.remote import Shards
 from joymigrate.run.serve.ranking.versions import Versions
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.train.formats import versions as published
 
 CANDIDATES, LENGTH = 5, 20
 
 
-def engine_of(program: Program, requests: int = 128) -> Engine:
+def engine_of(program: RankingProgram, requests: int = 128) -> RankingEngine:
     """An engine that runs, its cost model fitted."""
-    engine = Engine(program, limits=Limits(0.025, requests), queue=100_000)
+    engine = RankingEngine(program, limits=BatchLimits(0.025, requests), queue=100_000)
     trial.fit(engine)
     engine.start()
     return engine
 
 
-def asked(engine: Engine) -> list[Any]:
+def asked(engine: RankingEngine) -> list[Any]:
     """Requests of one size."""
     return [draw(engine.program.signature, CANDIDATES, LENGTH, seed) for seed in range(50)]
 
 
 async def open_loop(
-    engine: Engine, rate: float, seconds: float, check: Callable[[Any], bool] | None = None
+    engine: RankingEngine, rate: float, seconds: float, check: Callable[[Any], bool] | None = None
 ) -> tuple[list[float], int, int]:
     """Poisson arrivals: sorted milliseconds, failures, and answers that `check` refuses."""
     chance = random.Random(0)
@@ -90,7 +90,7 @@ def at(times: list[float], share: float) -> float:
     return times[min(len(times) - 1, int(share * len(times)))]
 
 
-def capacity(engine: Engine) -> float:
+def capacity(engine: RankingEngine) -> float:
     """Requests a second one after the other."""
     run = [one.arrays for one in asked(engine)]
     for arrays in run:
@@ -272,7 +272,7 @@ async def lose(path: Path, sign: int, how: str, port: int) -> tuple[float, float
         shards.start(120)
         program = load(path)
         take_tables_out(program, shards, how)
-        engine = Engine(program)
+        engine = RankingEngine(program)
         engine.start()
         request = asked(engine)[0]
         for _ in range(20):
@@ -284,7 +284,7 @@ async def lose(path: Path, sign: int, how: str, port: int) -> tuple[float, float
             began = time.perf_counter()
             try:
                 declared = bool((await engine.rank(request)).degraded)
-            except Refusal as refusal:
+            except HttpRefusal as refusal:
                 declared = refusal.status == 503
             slowest = max(slowest, time.perf_counter() - began)
         delay = time.perf_counter() - lost

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import ranking_example as example
 from joymigrate.run.serve.ranking.inputs import draw
-from joymigrate.run.serve.ranking.lanes import Engine
+from joymigrate.run.serve.ranking.lanes import RankingEngine
 from joymigrate.run.serve.ranking.merge import merge
 from joymigrate.run.serve.ranking.meters import compilations
 from joymigrate.run.serve.ranking.packages import Packages
@@ -80,7 +80,7 @@ def main() -> None:
 
 def compiled(program: Any, folder: Path) -> None:
     """Compile in a process beside this one, and compare."""
-    engine = Engine(program)
+    engine = RankingEngine(program)
     packages = Packages(engine, folder)
     before = compilations()
     packages.work()

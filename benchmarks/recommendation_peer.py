@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from joymigrate.run.train import recommendation
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs
 
 ROWS, FIELDS, NUMBERS, DIM, EVENTS, HIDDEN = 64, 4, 3, 8, 6, (16, 8)
-SHAPE = Shape(FIELDS, NUMBERS, DIM)
+SHAPE = InputShape(FIELDS, NUMBERS, DIM)
 
 
 def copy(ours: nn.Linear, weight: Tensor, bias: Tensor | None) -> None:
@@ -139,7 +139,7 @@ def mmoe(peer: Peer) -> tuple[Tensor, Tensor]:
         peer.columns, num_experts=3, **sizes, tower_dnn_hidden_units=(8,), init_std=0.3,
         task_types=("binary", "binary"), task_names=("a", "b"), device="cpu",
     )  # fmt: skip
-    shape = Shape(FIELDS, NUMBERS, DIM, targets=2)
+    shape = InputShape(FIELDS, NUMBERS, DIM, targets=2)
     ours = recommendation.find("mmoe").MODEL(shape, experts=3, expert=[16], tower=[8], dropout=0.0)
     for one, other in zip(ours.experts, theirs.expert_dnn, strict=True):
         copy_mlp(one, other)
@@ -160,7 +160,7 @@ def ple(peer: Peer) -> tuple[Tensor, Tensor]:
         tower_dnn_hidden_units=(8,), init_std=0.3, task_types=("binary", "binary"),
         task_names=("a", "b"), device="cpu",
     )  # fmt: skip
-    shape = Shape(FIELDS, NUMBERS, DIM, targets=2)
+    shape = InputShape(FIELDS, NUMBERS, DIM, targets=2)
     sizes = {"levels": 2, "own": 2, "shared": 2, "expert": [16], "tower": [8], "dropout": 0.0}
     ours = recommendation.find("ple").MODEL(shape, **sizes)
     for at, level in enumerate(ours.levels):
@@ -200,7 +200,7 @@ def din(peer: Peer) -> tuple[Tensor, Tensor]:
               "length": lengths[:, None]}  # fmt: skip
     peer.x = torch.cat([wanted[name].float() for name in theirs.feature_index], 1)
     ours = recommendation.find("din").MODEL(
-        Shape(2, 0, DIM, (EVENTS,)), hidden=[*HIDDEN], attention=[16, 8], dropout=0.0
+        InputShape(2, 0, DIM, (EVENTS,)), hidden=[*HIDDEN], attention=[16, 8], dropout=0.0
     )
     unit = theirs.attention.local_att
     linears = [layer for layer in ours.units[0].layers if isinstance(layer, nn.Linear)]

@@ -53,7 +53,7 @@ def spent(function: Callable[[], object]) -> float:
 
 def main(rounds: int) -> int:
     """Print the table; 1 when the timed steps cost more than 30 %."""
-    from joymigrate.profile.recorder.operators import Context, Recording
+    from joymigrate.profile.recorder.operators import ProgramContext, Recording
     from joymigrate.profile.recorder.timing import Timer
     from joymigrate.profile.recorder.whole import WholeRun
 
@@ -76,14 +76,14 @@ def main(rounds: int) -> int:
                 timer.stop(Path(folder) / "t.json.gz")
                 ratios[name].append(statistics.median(costs) / base)
             base = statistics.median(spent(step) for _ in range(3))
-            recording = Recording(Context(phase="forward"))
+            recording = Recording(ProgramContext(phase="forward"))
             recording.begin()
             spent(step)  # the first one makes the signatures
             costs = [spent(step) for _ in range(3)]
             recording.end()
             ratios["exact"].append(statistics.median(costs) / base)
             base = statistics.median(spent(step) for _ in range(5))
-            run = WholeRun(Context(), Path(folder))
+            run = WholeRun(ProgramContext(), Path(folder))
             run.start([])
             for _ in range(2):  # what is new is recorded here
                 spent(step)

@@ -119,8 +119,8 @@ def try_model(path: Path, module: Any) -> dict[str, Any]:
     """Merged scores of one model, as the server merges."""
     import numpy as np
 
-    from joymigrate.run.serve.ranking.batcher import Limits
-    from joymigrate.run.serve.ranking.lanes import Engine
+    from joymigrate.run.serve.ranking.batcher import BatchLimits
+    from joymigrate.run.serve.ranking.lanes import RankingEngine
     from joymigrate.run.serve.ranking.program import load
     from joymigrate.run.serve.ranking.request import check
     from joymigrate.run.serve.ranking.trial import find_freedom
@@ -136,11 +136,11 @@ def try_model(path: Path, module: Any) -> dict[str, Any]:
         arrays = [{name: np.asarray(one) for name, one in each.items()} for each in given]
         requests = [check(program.signature, each) for each in arrays]
         alone = [program.run(one.arrays)[0].numpy() for one in requests]
-        engine = Engine(program, limits=Limits(seconds=60.0), alone=freedom.alone,
-                        whole=freedom.whole)  # fmt: skip
+        engine = RankingEngine(program, limits=BatchLimits(seconds=60.0), alone=freedom.alone,
+                               whole=freedom.whole)  # fmt: skip
         engine.merged = 1  # the comparison by sample is not what is tried here
 
-        async def ask(engine: Engine = engine, requests: Any = requests) -> list[Any]:
+        async def ask(engine: RankingEngine = engine, requests: Any = requests) -> list[Any]:
             waiting = [asyncio.ensure_future(engine.rank(one)) for one in requests]
             await asyncio.sleep(0)
             engine.start()

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from joymigrate.run.train import build, packing, tokenizer
-from joymigrate.run.train.tasks import Context, find
+from joymigrate.run.train.tasks import TaskContext, find
 from joymigrate.run.train.tokens import open_cache
 
 WORDS = [f"word{number}" for number in range(5000)]
@@ -33,11 +33,11 @@ def write(path: Path, megabytes: float) -> None:
 
 def start(path: Path, folder: Path) -> tuple[float, int]:
     """Seconds until the first row is read, and bytes of the cache."""
-    task = find("pretrain")(Context(tokenizer=tokenizer.byte_level()))
+    task = find("pretrain")(TaskContext(tokenizer=tokenizer.byte_level()))
     recipe = build.Recipe((path,), task.fields(), task.identity(), task.encode)
     started = time.perf_counter()
     cache = open_cache(folder, recipe)
-    packing.Stream(cache, 512)[0]
+    packing.PackedStream(cache, 512)[0]
     return time.perf_counter() - started, cache.bytes
 
 

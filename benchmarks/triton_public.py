@@ -26,7 +26,7 @@ from joymigrate import chips
 from joymigrate.profile import port
 from joymigrate.profile.port import prove as proving
 from joymigrate.profile.port.find import kernels
-from joymigrate.profile.port.prove import Job, prove
+from joymigrate.profile.port.prove import ProofJob, prove
 from joymigrate.profile.port.rewrite import port_source
 
 TOGETHER = 9  # kernels that one process of the interpreter runs
@@ -112,7 +112,7 @@ def judged(
         rows.append({**one, "verdict": verdict.verdict, "reason": notes[0] if notes else "",
                      "port": made.refused or "written", "proof": ""})  # fmt: skip
         if not made.refused and not arguments.no_prove:
-            jobs.append((rows[-1], Job(path, source, text, made.kernel)))
+            jobs.append((rows[-1], ProofJob(path, source, text, made.kernel)))
             roots += [root, root.parent]
     unique = list(dict.fromkeys(roots))
     proofs = prove(

@@ -270,10 +270,10 @@ class Bench:
             f"runpy.run_path({str(source)!r}, run_name='__main__')\n"
             f"open({str(room / 'time')!r}, 'w').write(str(time.process_time() - begin))\n"
         )
-        from joymigrate.verify.settings import Settings
+        from joymigrate.verify.settings import RecordingSettings
 
         shutil.rmtree(room / "timed.jmb", ignore_errors=True)
-        execute(program, Settings(bundle=str(room / "timed.jmb")), ENVIRONMENT)
+        execute(program, RecordingSettings(bundle=str(room / "timed.jmb")), ENVIRONMENT)
         seconds["verify"] = float((room / "time").read_text())
         record(source, base, ENVIRONMENT)
         apart(dumped, source, clean, True, room / "time")

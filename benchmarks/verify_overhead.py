@@ -141,10 +141,10 @@ def measured(mode: str) -> float:
             return sum(steps(count=RUN_STEPS)) / RUN_STEPS
         if mode != "plain":
             from joymigrate.verify.bundle.write import create
-            from joymigrate.verify.settings import Settings
+            from joymigrate.verify.settings import RecordingSettings
             from joymigrate.verify.watch import install
 
-            settings = Settings(
+            settings = RecordingSettings(
                 bundle=f"{folder}/b.jmb",
                 last={WATCH: 0, RUN: 2}.get(mode, STEPS + 1),
                 stats_only=mode not in ("kept tensors", WATCH, WHOLE, RUN),
@@ -167,7 +167,7 @@ def compared(records: int) -> None:
     from joymigrate.verify.bundle import open_bundle
     from joymigrate.verify.bundle.write import complete, create
     from joymigrate.verify.compare import compare
-    from joymigrate.verify.settings import Settings
+    from joymigrate.verify.settings import RecordingSettings
     from joymigrate.verify.tolerance import Tolerance
     from joymigrate.verify.watch import install
 
@@ -178,7 +178,7 @@ def compared(records: int) -> None:
     )
     steps = -(-records // (1000 * kinds))
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(bundle=f"{folder}/a.jmb", last=steps, stats_only=True)
+        settings = RecordingSettings(bundle=f"{folder}/a.jmb", last=steps, stats_only=True)
         create(settings.path, {})
         finish = install(settings)
         for _ in range(steps):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from joymigrate.model import Patch, Scan
 
 __all__ = [
-    "Covered",
+    "CoverageTable",
     "Judged",
     "Rehearsed",
     "Rewritten",
@@ -80,7 +80,7 @@ class Rewritten(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Covered(Document):
+class CoverageTable(Document):
     """`coverage`: what the chip does with each operator. A row is an operator."""
 
     share: Mapping[str, float | None]  # of ops, calls and time that the chip computes, 0 to 1
@@ -131,17 +131,17 @@ def rewrite(
     from joymigrate.ledger import Ledger
     from joymigrate.report.rewriting import as_json
     from joymigrate.rewrite import device_tests
-    from joymigrate.rewrite.outcome import Outcome
+    from joymigrate.rewrite.outcome import RewriteOutcome
 
     found, _ = _scan(paths, to, settings)
     found = device_tests.include(found) if tests else found
     patches = tuple(p for p in rewriting.patches(found, unsafe=unsafe) if p.before != p.after)
-    outcome = Outcome(found, patches, Ledger.of(Path(paths[0])))
+    outcome = RewriteOutcome(found, patches, Ledger.of(Path(paths[0])))
     document = json.loads(as_json(outcome, wrote=False))
     return Rewritten(document, patches)
 
 
-def coverage(*traces: AnyPath, to: str | None = None, version: str | None = None) -> Covered:
+def coverage(*traces: AnyPath, to: str | None = None, version: str | None = None) -> CoverageTable:
     """Judge every operator of recordings (`joymigrate profile record`) on a chip.
 
     The same as `joymigrate profile coverage`, in a process of its own. Needs no torch.
@@ -150,7 +150,7 @@ def coverage(*traces: AnyPath, to: str | None = None, version: str | None = None
     words += ["--to", to] if to else []
     words += ["--version", version] if version else []
     _, document = _command(words)
-    return Covered(document, dict(document["share"]))
+    return CoverageTable(document, dict(document["share"]))
 
 
 def verdict(baseline: AnyPath, target: AnyPath, *, to: str | None = None) -> Judged:

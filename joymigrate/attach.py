@@ -21,7 +21,7 @@ Around = Callable[[Callable[[], None]], None]
 
 def waits(who: str) -> bool:
     """Whether `who` waits for a package in this process."""
-    return any(isinstance(finder, Watch) and finder.who == who for finder in sys.meta_path)
+    return any(isinstance(finder, ImportWatch) and finder.who == who for finder in sys.meta_path)
 
 
 def around_import(package: str, around: Around, *, who: str) -> None:
@@ -30,7 +30,7 @@ def around_import(package: str, around: Around, *, who: str) -> None:
     Several may wait for one package; the last one to come is the outermost.
     """
     if not waits(who):
-        sys.meta_path.insert(0, Watch(package, around, who))
+        sys.meta_path.insert(0, ImportWatch(package, around, who))
 
 
 def after_import(package: str, then: Callable[[], object], *, who: str) -> None:
@@ -62,7 +62,7 @@ def before_termination(finish: Callable[[], object]) -> None:
         return  # not in the main thread: signals can't be caught here
 
 
-class Watch(MetaPathFinder):
+class ImportWatch(MetaPathFinder):
     """Finds the package through the finders behind it, and wraps its loader."""
 
     def __init__(self, package: str, around: Around, who: str) -> None:

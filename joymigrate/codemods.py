@@ -11,7 +11,7 @@ under the entry point `joymigrate.codemods`, holds subclasses of `Codemod`.
 from __future__ import annotations
 
 from joymigrate.model import Case, Style, Tier
-from joymigrate.rewrite.codemod import Codemod, View
-from joymigrate.rewrite.codemod_check import Checked, check
+from joymigrate.rewrite.codemod import Codemod, CodemodView
+from joymigrate.rewrite.codemod_check import ExampleCheck, check
 
-__all__ = ["Case", "Checked", "Codemod", "Style", "Tier", "View", "check"]
+__all__ = ["Case", "Codemod", "CodemodView", "ExampleCheck", "Style", "Tier", "check"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.schema import Source, document, load_file, read, setting
+from joymigrate.schema import DocumentSource, document, load_file, read, setting
 
 NAME = "joymigrate"
 ENVIRONMENT = {"to": "JOYMIGRATE_TO"}
@@ -23,7 +23,7 @@ HELP = "name a readable file with --settings"
 
 @document("settings", "`[tool.joymigrate]` of pyproject.toml, or joymigrate.toml.")
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ProjectSettings:
     """Every configuration key with its default."""
 
     UNDER = ("tool", NAME)
@@ -83,7 +83,7 @@ def find_file(start: Path) -> Path | None:
     return None
 
 
-def tables(path: Path) -> tuple[Mapping[str, Any] | None, Source]:
+def tables(path: Path) -> tuple[Mapping[str, Any] | None, DocumentSource]:
     """The settings of a TOML file, None where it has none, and where they stand.
 
     A table of another tool is nobody's business, one that is nearly called like ours is a slip.
@@ -101,7 +101,7 @@ def tables(path: Path) -> tuple[Mapping[str, Any] | None, Source]:
         return raw, source
     if path.name == "joymigrate.toml":
         read(Above, raw, source)
-    return tools.get(NAME), replace(source, under=Settings.UNDER)
+    return tools.get(NAME), replace(source, under=ProjectSettings.UNDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +113,12 @@ class Above:
 
 def load(start: Path, overrides: Mapping[str, Any] | None = None) -> Config:
     """The configuration that holds for `start`; `overrides` come from the command line."""
-    settings, written = Settings(), set()
+    settings, written = ProjectSettings(), set()
     named = os.environ.get("JOYMIGRATE_SETTINGS")
     path = Path(named) if named else find_file(start.resolve())
     if path is not None:
         table, source = tables(path)
-        settings, written = read(Settings, table or {}, source), {*(table or {})}
+        settings, written = read(ProjectSettings, table or {}, source), {*(table or {})}
     values = {item.name: getattr(settings, item.name) for item in fields(settings)}
     values = {key: list(one) if isinstance(one, tuple) else one for key, one in values.items()}
     sources = {key: str(path) if key in written else "default" for key in values}

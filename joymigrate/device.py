@@ -27,7 +27,7 @@ CPU_BACKEND = "gloo"
 REST_S = 0.1
 
 
-class Names(Protocol):
+class DeviceNames(Protocol):
     """What a device needs to know of a `joymigrate.chips.Chip`."""
 
     @property
@@ -181,7 +181,7 @@ def say(message: str) -> None:
 
 
 def open_device(
-    chip: Names | None, *, required: bool = False, tell: Callable[[str], None] = say
+    chip: DeviceNames | None, *, required: bool = False, tell: Callable[[str], None] = say
 ) -> Device:
     """The device of `chip`, or the CPU for None.
 
@@ -203,7 +203,7 @@ def open_device(
     return Device(CPU, fallback=reason)
 
 
-def why_not(chip: Names) -> str | None:
+def why_not(chip: DeviceNames) -> str | None:
     """Why the device of `chip` cannot be used in this process; None when it can."""
     try:
         import torch

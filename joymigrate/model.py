@@ -131,7 +131,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptMention:
     """A mention of the source platform that is not a site: a comment, a docstring, a name."""
 
     path: str
@@ -152,7 +152,7 @@ class Scan:
     findings: tuple[Finding, ...]
     scanned: int
     skipped: tuple[Skipped, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptMention, ...] = ()
     unused_ignores: tuple[tuple[str, int, str], ...] = ()
     suppressed: int = 0
     lines: int = 0

@@ -26,7 +26,14 @@ import yaml
 from joymigrate.data import rules_root
 from joymigrate.profile.oplist import package
 from joymigrate.profile.oplist.build import build
-from joymigrate.profile.oplist.entries import Entries, Entry, Package, Release, read, read_csv
+from joymigrate.profile.oplist.entries import (
+    Entries,
+    ListRelease,
+    OplistEntry,
+    Package,
+    read,
+    read_csv,
+)
 from joymigrate.profile.oplist.package import Shipped
 from joymigrate.run.rehearse.constraints import read_arguments
 
@@ -109,7 +116,7 @@ def known(before: Entries, version: str) -> Shipped:
     return Shipped(before.releases[version], names, custom)
 
 
-def kept(before: Entries) -> list[Entry]:
+def kept(before: Entries) -> list[OplistEntry]:
     """Kernels, replacements and notes of the present table, without what wheels say themselves."""
     found = []
     for entry in before.entries:
@@ -144,7 +151,7 @@ def from_plugin(repository: Path, version: str, before: Shipped) -> Shipped:
     head = ["git", "-C", str(repository), "log", "-1", "--format=%h %cs"]
     commit, date = subprocess.run(head, check=True, capture_output=True, text=True).stdout.split()
     source = f"Ascend/op-plugin {PLUGIN}, with the hand-written kernels of {before.release.version}"
-    return Shipped(Release(version, source, commit, date), names, custom)
+    return Shipped(ListRelease(version, source, commit, date), names, custom)
 
 
 def generated(document: Mapping[str, Any], version: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -178,7 +185,7 @@ def has(span: Any, version: str, order: list[str]) -> bool:
     return version in [one.strip() for one in str(span).split(",")]
 
 
-def extras(repository: Path, shipped: Iterable[Shipped]) -> list[Entry]:
+def extras(repository: Path, shipped: Iterable[Shipped]) -> list[OplistEntry]:
     """Kernel names and replacements by operator."""
     replaced = {
         item["name"]: item.get("replace") or ""
@@ -201,7 +208,7 @@ def extras(repository: Path, shipped: Iterable[Shipped]) -> list[Entry]:
         written = f"{base}_out" if overload.endswith(("out", "grad_input")) else base
         kernels = exact.get(name) or called.get(written) or called.get(f"{base}_symint")
         kernels = kernels or relative(base, overload, exact, called)
-        entry = Entry(f"{namespace}::{base}", overload, kernels=tuple(kernels))
+        entry = OplistEntry(f"{namespace}::{base}", overload, kernels=tuple(kernels))
         if name in replaced:
             to = replaced[name]
             entry = replace(entry, note="deprecated", alternative=str(to or ""))

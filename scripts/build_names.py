@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from joymigrate.chips.extract import Extractor, Folder, Revision, Tree, Wheel
+from joymigrate.chips.extract import Extractor, Revision, SourceTree, Tree, Wheel
 from joymigrate.chips.names import span_of, version_key
 from joymigrate.data import rules_root
 from joymigrate.schema import read_yaml
@@ -69,7 +69,7 @@ def open_tree(place: Mapping[str, str], arguments: argparse.Namespace) -> tuple[
         tree = Revision(arguments.repository, revision)
         return tree, f"{place['repository']} {revision} {shown} read {today}"
     package = place["installed"]
-    return Folder(arguments.installed), f"{package} installed read {today}"
+    return SourceTree(arguments.installed), f"{package} installed read {today}"
 
 
 def commit_of(archive: zipfile.ZipFile) -> str:

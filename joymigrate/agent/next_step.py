@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from joymigrate.agent.standing import NOTHING, Standing
-from joymigrate.journey.entries import Candidate
+from joymigrate.journey.entries import EntryCandidate
 from joymigrate.language import Language, Text
 from joymigrate.report.pull_request import repeat_command
 
@@ -20,7 +20,7 @@ CUT = 240  # characters of one text at first; less where the whole would be too 
 PLACE = ".joymigrate/journey"
 
 
-class State(str, Enum):
+class MigrationState(str, Enum):
     """How far a migration is. `PASSED`: on the simulated chip or a real one, as `grade` says."""
 
     UNTOUCHED = "not started"
@@ -37,7 +37,7 @@ class State(str, Enum):
 class NextStep:
     """What to do next: where, what shows that, the file that holds it, the command that judges."""
 
-    state: State
+    state: MigrationState
     do: str
     place: str = ""
     evidence: str = ""
@@ -46,20 +46,24 @@ class NextStep:
     covers: str = ""
 
 
-def decide(at: Standing, entries: Sequence[Candidate]) -> NextStep:
+def decide(at: Standing, entries: Sequence[EntryCandidate]) -> NextStep:
     """The next step; `entries` are the programs that the project says how to start."""
     if at.interrupted:
         do = Text("end the change that was cut short: it is completed or taken back")
-        return NextStep(State.INTERRUPTED, do, judge="joymigrate status")
+        return NextStep(MigrationState.INTERRUPTED, do, judge="joymigrate status")
     if at.running:
         do = Text("wait: the step {step} runs since {since}", **pick(at.running, "step", "since"))
-        return NextStep(State.RUNNING, do, file=f"{PLACE}/running.json", judge="joymigrate next")
+        return NextStep(
+            MigrationState.RUNNING, do, file=f"{PLACE}/running.json", judge="joymigrate next"
+        )
     if not at.journey:
         return begin(at, entries)
     judge = repeat_command(at.journey)
     if at.changed:
         do = Text("judge anew: {count} file{count_s} changed behind it", count=len(at.changed))
-        return NextStep(State.EDITED, do, at.changed[0], ", ".join(at.changed), judge=judge)
+        return NextStep(
+            MigrationState.EDITED, do, at.changed[0], ", ".join(at.changed), judge=judge
+        )
     for one in at.journey["journey"]:
         if one["status"] in ("failed", "stopped"):
             return stop_of(one, judge)
@@ -67,16 +71,18 @@ def decide(at: Standing, entries: Sequence[Candidate]) -> NextStep:
         if one["status"] == "pending" or one["verdict"] == "inconclusive":
             said = one["help"] or one["summary"]
             do = Text("decide the step {step}: {said}", step=one["name"], said=first_line(said))
-            return NextStep(State.UNDECIDED, do, "", one["summary"], evidence_of(one), judge)
+            return NextStep(
+                MigrationState.UNDECIDED, do, "", one["summary"], evidence_of(one), judge
+            )
     if at.journey["verdict"] != "pass":
         do = Text("run the program on the chip: no run of it was judged")
-        return NextStep(State.UNDECIDED, do, judge=judge)
+        return NextStep(MigrationState.UNDECIDED, do, judge=judge)
     return after_pass(at, judge)
 
 
-def begin(at: Standing, entries: Sequence[Candidate]) -> NextStep:
+def begin(at: Standing, entries: Sequence[EntryCandidate]) -> NextStep:
     """The first step: the whole journey of the program that the project starts."""
-    state = State.REWRITTEN if at.rewritten else State.UNTOUCHED
+    state = MigrationState.REWRITTEN if at.rewritten else MigrationState.UNTOUCHED
     if not entries:
         do = Text("name the program that shows that the project works: --entry 'python …'")
         judge = "joymigrate migrate . --entry 'python PROGRAM.py'"
@@ -95,7 +101,7 @@ def stop_of(one: Mapping[str, Any], judge: str) -> NextStep:
     file = evidence_of(one)
     if stop:
         said = Text("{message} (whose: {whose})", **pick(stop, "message", "whose"))
-        return NextStep(State.STOPPED, stop["next"], stop["line"], said, file, judge)
+        return NextStep(MigrationState.STOPPED, stop["next"], stop["line"], said, file, judge)
     apart = figures.get("first_divergence") or NOTHING
     if apart:
         place = apart.get("line") or apart.get("module") or ""
@@ -103,9 +109,9 @@ def stop_of(one: Mapping[str, Any], judge: str) -> NextStep:
             place = next((str(v) for v in place.values() if v), "")
         words = ", ".join(f"{k} {v}" for k, v in apart.items() if isinstance(v, str | int | float))
         do = Text("find why the values part there: {help}", help=first_line(one["help"]))
-        return NextStep(State.STOPPED, do, str(place), words, file, judge)
+        return NextStep(MigrationState.STOPPED, do, str(place), words, file, judge)
     do = first_line(one["help"]) or one["summary"]
-    return NextStep(State.STOPPED, do, "", one["held"] or one["summary"], file, judge)
+    return NextStep(MigrationState.STOPPED, do, "", one["held"] or one["summary"], file, judge)
 
 
 def after_pass(at: Standing, judge: str) -> NextStep:
@@ -122,20 +128,29 @@ def after_pass(at: Standing, judge: str) -> NextStep:
         do = Text("run the program so that it reaches the rewritten places that did not run")
         named = ", ".join(place_of(one) for one in missed)
         again = "joymigrate migrate . --entry 'COMMAND'"
-        return NextStep(State.PASSED, do, place_of(missed[0]), named, f"{PLACE}/journey.json",
-                        again, covers)  # fmt: skip
+        return NextStep(
+            MigrationState.PASSED,
+            do,
+            place_of(missed[0]),
+            named,
+            f"{PLACE}/journey.json",
+            again,
+            covers,
+        )
     sites = at.outcome("rewrite").get("figures", NOTHING).get("sites") or ()
     if sites:
         first = sites[0]
         do = Text("decide the first of {count} site{count_s} left to people", count=len(sites))
         said = Text("{rule}: {message}", rule=first["rule"], message=first["message"])
-        return NextStep(State.PASSED, do, f"{first['path']}:{first['line']}", said,
+        return NextStep(MigrationState.PASSED, do, f"{first['path']}:{first['line']}", said,
                         f"{PLACE}/rewrite/left.json", judge, covers)  # fmt: skip
     if at.journey["grade"] == "measured":
         do = Text("write the page for the reviewer")
-        return NextStep(State.PASSED, do, judge="joymigrate report --pull-request", covers=covers)
+        return NextStep(
+            MigrationState.PASSED, do, judge="joymigrate report --pull-request", covers=covers
+        )
     do = Text("take the same journey on a machine with the chip: nothing was measured")
-    return NextStep(State.PASSED, do, judge=judge, covers=covers)
+    return NextStep(MigrationState.PASSED, do, judge=judge, covers=covers)
 
 
 def place_of(one: Any) -> str:

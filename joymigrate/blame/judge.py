@@ -14,15 +14,15 @@ from joymigrate.blame import signs
 from joymigrate.blame.fold import fold
 from joymigrate.blame.program import is_fault, is_ours, package_of
 from joymigrate.blame.raised import FATAL_ERROR, Frame, Raised
-from joymigrate.blame.stop import Evidence, Owner, Site, Stop
+from joymigrate.blame.stop import FrameOwner, OriginSite, Stop, StopEvidence
 from joymigrate.blame.vendor import Incompatibility
 from joymigrate.language import Text
 
-Reason = tuple[Owner, Text, Text]  # whose, how that is known, what to do
-Rule = Callable[[Evidence], "Reason | None"]
+Reason = tuple[FrameOwner, Text, Text]  # whose, how that is known, what to do
+Rule = Callable[[StopEvidence], "Reason | None"]
 
 
-def judge(evidence: Evidence) -> Stop:
+def judge(evidence: StopEvidence) -> Stop:
     """Why a program stopped. Its exit code is not 0."""
     whose, how, do = next(
         (found for rule in RULES if (found := rule(evidence)) is not None),
@@ -35,11 +35,11 @@ def judge(evidence: Evidence) -> Stop:
         how_known=how,
         next=do,
         frames=tuple(fold(evidence.chain, evidence.program)),
-        edits=row.edits if whose is Owner.PACKAGE and (row := find_row(evidence)) else {},
+        edits=row.edits if whose is FrameOwner.PACKAGE and (row := find_row(evidence)) else {},
     )
 
 
-def raising_frame(evidence: Evidence) -> Frame | None:
+def raising_frame(evidence: StopEvidence) -> Frame | None:
     """The last frame of the program's own in the exception that ended it, else in what caused
     it."""
     for one in evidence.chain:
@@ -49,13 +49,13 @@ def raising_frame(evidence: Evidence) -> Frame | None:
     return None
 
 
-def place(evidence: Evidence) -> str:
+def place(evidence: StopEvidence) -> str:
     """`train.py:60`: the line of the program that raised."""
     frame = raising_frame(evidence)
     return f"{evidence.program.name(frame.file)}:{frame.line}" if frame else ""
 
 
-def message(evidence: Evidence) -> str:
+def message(evidence: StopEvidence) -> str:
     """What was said last, in one line."""
     if evidence.chain:
         return signs.first_line(evidence.chain[0].said)
@@ -67,7 +67,7 @@ def message(evidence: Evidence) -> str:
     return Text("ended with exit code {code}", code=evidence.code)
 
 
-def texts(evidence: Evidence) -> Iterator[str]:
+def texts(evidence: StopEvidence) -> Iterator[str]:
     """What was said, of the last exception first."""
     if not evidence.chain:
         yield evidence.last
@@ -75,7 +75,7 @@ def texts(evidence: Evidence) -> Iterator[str]:
         yield one.said
 
 
-def our_edit(evidence: Evidence) -> Reason | None:
+def our_edit(evidence: StopEvidence) -> Reason | None:
     """A name or a module that is missing in a line that we wrote."""
     frame = frame_of_ours(evidence)
     if frame is None or not evidence.chain:
@@ -86,10 +86,10 @@ def our_edit(evidence: Evidence) -> Reason | None:
     how = Text(
         "the rewriting wrote {line}, and {name} is not there", line=place(evidence), name=name
     )
-    return Owner.REWRITE, how, report_edit(evidence)
+    return FrameOwner.REWRITE, how, report_edit(evidence)
 
 
-def frame_of_ours(evidence: Evidence) -> Frame | None:
+def frame_of_ours(evidence: StopEvidence) -> Frame | None:
     """The raising frame, where the rewriting wrote its line."""
     frame = raising_frame(evidence)
     if frame is None:
@@ -98,46 +98,46 @@ def frame_of_ours(evidence: Evidence) -> Frame | None:
     return frame if frame.line in lines else None
 
 
-def environment(evidence: Evidence) -> Reason | None:
+def environment(evidence: StopEvidence) -> Reason | None:
     """What the machine, the command or the data lacks: it says so itself."""
     if signs.is_killed(evidence.code) and not evidence.chain:
         how = Text("the signal came from outside of the program")
-        return Owner.ENVIRONMENT, how, Text(signs.KILLED)
+        return FrameOwner.ENVIRONMENT, how, Text(signs.KILLED)
     chain: Iterable[Raised] = evidence.chain or (Raised("", evidence.last),)
     for one in chain:
         found = signs.lacking(one)
         if found is not None:
             if signs.is_ours_missing(one):
                 continue
-            return Owner.ENVIRONMENT, *found
+            return FrameOwner.ENVIRONMENT, *found
     return None
 
 
-def no_gpu(evidence: Evidence) -> Reason | None:
+def no_gpu(evidence: StopEvidence) -> Reason | None:
     """The unchanged program asks for a GPU of the origin, and there is none."""
     if evidence.on_chip or not asks_for_origin(evidence):
         return None
     how = Text("the unchanged program asks for a GPU, and this machine has none")
-    return Owner.ENVIRONMENT, how, Text(signs.RECORD_ELSEWHERE)
+    return FrameOwner.ENVIRONMENT, how, Text(signs.RECORD_ELSEWHERE)
 
 
-def stand_in(evidence: Evidence) -> Reason | None:
+def stand_in(evidence: StopEvidence) -> Reason | None:
     """What stands in for the origin's GPU or for the chip says that it can't."""
     for said in texts(evidence):
         if signs.SIMULATION.search(said) or re.search(evidence.vendor.missing_symbol, said):
-            return Owner.SIMULATION, Text(signs.SAYS_SO), Text(signs.NO_SIMULATION)
+            return FrameOwner.SIMULATION, Text(signs.SAYS_SO), Text(signs.NO_SIMULATION)
         if not evidence.on_chip and signs.HOST_LIMIT.search(said):
-            return Owner.SIMULATION, Text(signs.HOST_SAYS), Text(signs.RECORD_ON_GPU)
+            return FrameOwner.SIMULATION, Text(signs.HOST_SAYS), Text(signs.RECORD_ON_GPU)
     raised = find_own_question(evidence) or innermost(evidence)
     if raised is None or not is_fault(raised.file, raised.text):
         return None
     if is_raise(evidence.chain[0], raised):
         how = Text("it was raised in joymigrate's own {file}", file=raised.file.rpartition("/")[2])
-        return Owner.SIMULATION, how, Text(signs.REPORT)
+        return FrameOwner.SIMULATION, how, Text(signs.REPORT)
     return None
 
 
-def find_own_question(evidence: Evidence) -> Frame | None:
+def find_own_question(evidence: StopEvidence) -> Frame | None:
     """Our own line that asked for an attribute that is not there."""
     one = evidence.chain[0] if evidence.chain else None
     found = signs.MISSING_ATTRIBUTE.search(one.message) if one else None
@@ -147,7 +147,7 @@ def find_own_question(evidence: Evidence) -> Frame | None:
     return next((f for f in one.frames if is_ours(f.file) and asked.search(f.text)), None)
 
 
-def original_stops(evidence: Evidence) -> Reason | None:
+def original_stops(evidence: StopEvidence) -> Reason | None:
     """The program as it was ends in the same way."""
     if not evidence.on_chip:
         if not evidence.chain and not signs.signal_name(evidence.code):
@@ -155,16 +155,16 @@ def original_stops(evidence: Evidence) -> Reason | None:
         if evidence.chain and evidence.chain[0].kind == FATAL_ERROR:
             return None
         how = Text("it stopped here unchanged: no chip and no rewriting was involved")
-        return Owner.PROGRAM, how, Text(signs.MEND_FIRST)
+        return FrameOwner.PROGRAM, how, Text(signs.MEND_FIRST)
     if not evidence.before or not evidence.chain:
         return None
     if signs.same(evidence.before[0], evidence.chain[0]):
         how = Text("the program as it was stops with the same error on this machine")
-        return Owner.PROGRAM, how, Text(signs.MEND_FIRST)
+        return FrameOwner.PROGRAM, how, Text(signs.MEND_FIRST)
     return None
 
 
-def chip(evidence: Evidence) -> Reason | None:
+def chip(evidence: StopEvidence) -> Reason | None:
     """A recorded answer of the chip reached the program."""
     for said in texts(evidence):
         for row in evidence.refusals:
@@ -175,18 +175,18 @@ def chip(evidence: Evidence) -> Reason | None:
                     op=row["op"],
                     source=row.get("source") or row.get("grade", ""),
                 )
-                return Owner.CHIP, how, Text.of(row.get("remedy") or signs.OTHER_CALL)
+                return FrameOwner.CHIP, how, Text.of(row.get("remedy") or signs.OTHER_CALL)
         found = re.search(evidence.vendor.runtime_code, said)
         if found:
             how = Text("{code} is an error code of the chip's runtime", code=found[1] or found[2])
-            return Owner.CHIP, how, Text(signs.ASK_CODE)
+            return FrameOwner.CHIP, how, Text(signs.ASK_CODE)
         if re.search(evidence.vendor.memory, said):
             how = Text("the chip's memory is as large as its model's data sheet says")
-            return Owner.CHIP, how, Text(signs.LESS_MEMORY)
+            return FrameOwner.CHIP, how, Text(signs.LESS_MEMORY)
     return None
 
 
-def incompatible(evidence: Evidence) -> Reason | None:
+def incompatible(evidence: StopEvidence) -> Reason | None:
     """A row of packages that don't go together explains an exception."""
     row = find_row(evidence)
     if row is None:
@@ -195,10 +195,10 @@ def incompatible(evidence: Evidence) -> Reason | None:
         "{packages}: {why}; source: {source}",
         packages=row.named(evidence.versions), why=row.why, source=row.source,
     )  # fmt: skip
-    return Owner.PACKAGE, how, Text.of(row.do)
+    return FrameOwner.PACKAGE, how, Text.of(row.do)
 
 
-def find_row(evidence: Evidence) -> Incompatibility | None:
+def find_row(evidence: StopEvidence) -> Incompatibility | None:
     """The first row that explains an exception."""
     for one in evidence.chain:
         for row in evidence.vendor.rows:
@@ -207,7 +207,7 @@ def find_row(evidence: Evidence) -> Incompatibility | None:
     return None
 
 
-def vendor(evidence: Evidence) -> Reason | None:
+def vendor(evidence: StopEvidence) -> Reason | None:
     """The vendor's package raised, or handed on what the raising call does not take."""
     if not evidence.chain or not evidence.vendor.package or asks_for_origin(evidence):
         return None
@@ -217,13 +217,13 @@ def vendor(evidence: Evidence) -> Reason | None:
     code = re.search(evidence.vendor.package_code, one.message)
     if code:
         how = Text("{package} raised it, as {code}", package=evidence.vendor.package, code=code[0])
-        return Owner.PACKAGE, how, Text(signs.OTHER_CALL)
+        return FrameOwner.PACKAGE, how, Text(signs.OTHER_CALL)
     raised = innermost(evidence)
     if raised is None:
         return None
     if package_of(raised.file) == evidence.vendor.package and is_raise(one, raised):
         how = Text("{file}:{line} raised it", file=in_package(raised), line=raised.line)
-        return Owner.PACKAGE, how, Text(signs.VENDOR_RAISED, package=evidence.vendor.package)
+        return FrameOwner.PACKAGE, how, Text(signs.VENDOR_RAISED, package=evidence.vendor.package)
     argument = signs.wrong_argument(one)
     for frame in reversed(one.frames):
         if (
@@ -235,11 +235,15 @@ def vendor(evidence: Evidence) -> Reason | None:
                 "{file}:{line} hands {argument} on",
                 file=in_package(frame), line=frame.line, argument=argument,
             )  # fmt: skip
-            return Owner.PACKAGE, how, Text(signs.VENDOR_RAISED, package=evidence.vendor.package)
+            return (
+                FrameOwner.PACKAGE,
+                how,
+                Text(signs.VENDOR_RAISED, package=evidence.vendor.package),
+            )
     return None
 
 
-def third_party(evidence: Evidence) -> Reason | None:
+def third_party(evidence: StopEvidence) -> Reason | None:
     """A package that is neither torch nor the vendor's asks for the origin by itself."""
     raised = innermost(evidence)
     if raised is None or not evidence.chain or not is_raise(evidence.chain[0], raised):
@@ -250,10 +254,10 @@ def third_party(evidence: Evidence) -> Reason | None:
     ):
         return None
     how = Text("{package} raised it, which asks for CUDA by itself", package=name)
-    return Owner.ENVIRONMENT, how, Text(signs.OTHER_PACKAGE, package=name)
+    return FrameOwner.ENVIRONMENT, how, Text(signs.OTHER_PACKAGE, package=name)
 
 
-def origin_reached(evidence: Evidence) -> Reason | None:
+def origin_reached(evidence: StopEvidence) -> Reason | None:
     """The origin's word reached torch, or the program's own question for it came out wrong."""
     if not asks_for_origin(evidence):
         return None
@@ -263,50 +267,50 @@ def origin_reached(evidence: Evidence) -> Reason | None:
             "the rewriting left `{code}` there ({rule}): {reason}",
             code=site.code, rule=site.rule, reason=site.reason or "-",
         )  # fmt: skip
-        return Owner.REWRITE, how, Text(signs.MEND_SITE, line=place(evidence))
+        return FrameOwner.REWRITE, how, Text(signs.MEND_SITE, line=place(evidence))
     if evidence.names:
         how = Text(
             "the origin's name reached torch from outside of the code: {places}",
             places=Text.join("; ", evidence.names[:3]),
         )
-        return Owner.REWRITE, how, Text(signs.CHANGE_NAME)
+        return FrameOwner.REWRITE, how, Text(signs.CHANGE_NAME)
     how = Text("the origin's name reached torch; no line of the project that was scanned names it")
-    return Owner.REWRITE, how, Text(signs.FIND_NAME)
+    return FrameOwner.REWRITE, how, Text(signs.FIND_NAME)
 
 
-def our_line(evidence: Evidence) -> Reason | None:
+def our_line(evidence: StopEvidence) -> Reason | None:
     """A line that we wrote raised, or it moved one of two tensors that meet."""
     if frame_of_ours(evidence) is not None:
         how = Text("the rewriting wrote {line}", line=place(evidence))
-        return Owner.REWRITE, how, report_edit(evidence)
+        return FrameOwner.REWRITE, how, report_edit(evidence)
     mixed = any(signs.MIXED.search(said) for said in texts(evidence))
     if mixed and evidence.before == () and evidence.written:
         how = Text("tensors of the host and of the chip meet, which they don't in the original")
-        return Owner.REWRITE, how, Text(signs.MEND_MIXED, line=place(evidence))
+        return FrameOwner.REWRITE, how, Text(signs.MEND_MIXED, line=place(evidence))
     return None
 
 
-def our_reference(evidence: Evidence) -> Reason | None:
+def our_reference(evidence: StopEvidence) -> Reason | None:
     """Words of the simulated device that are no answer of a chip, or an error of Python's own in a
     file of ours."""
     if any(signs.OUR_DEVICE.search(said) for said in texts(evidence)):
-        return Owner.SIMULATION, Text(signs.SAYS_SO), Text(signs.NO_SIMULATION)
+        return FrameOwner.SIMULATION, Text(signs.SAYS_SO), Text(signs.NO_SIMULATION)
     raised = innermost(evidence)
     if raised is None or not is_ours(raised.file) or evidence.chain[0].name == "RuntimeError":
         return None  # torch's kernels raise RuntimeError below our frames
     how = Text("it was raised in joymigrate's own {file}", file=raised.file.rpartition("/")[2])
-    return Owner.SIMULATION, how, Text(signs.REPORT)
+    return FrameOwner.SIMULATION, how, Text(signs.REPORT)
 
 
-def nothing_decides(evidence: Evidence) -> Reason:
+def nothing_decides(evidence: StopEvidence) -> Reason:
     """No rule knows whose it is: what would tell."""
     if evidence.on_chip and evidence.before is None:
         how = Text("nothing that is known decides it: how the unchanged program ends is not known")
-        return Owner.UNKNOWN, how, Text(signs.RUN_UNCHANGED)
+        return FrameOwner.UNKNOWN, how, Text(signs.RUN_UNCHANGED)
     if evidence.on_chip and evidence.before == ():
         how = Text("nothing that is known decides it: the unchanged program runs to its end here")
-        return Owner.UNKNOWN, how, Text(signs.COMPARE)
-    return Owner.UNKNOWN, Text("nothing that is known decides it"), Text(signs.READ_LOG)
+        return FrameOwner.UNKNOWN, how, Text(signs.COMPARE)
+    return FrameOwner.UNKNOWN, Text("nothing that is known decides it"), Text(signs.READ_LOG)
 
 
 RULES: tuple[Rule, ...] = (
@@ -325,7 +329,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def asks_for_origin(evidence: Evidence) -> bool:
+def asks_for_origin(evidence: StopEvidence) -> bool:
     """Whether the last exception is about the origin's device: by its words, or by the line of
     the program that asked."""
     said = [*texts(evidence)]
@@ -336,7 +340,7 @@ def asks_for_origin(evidence: Evidence) -> bool:
     return bool(own and frame and signs.QUESTION.search(frame.text))
 
 
-def innermost(evidence: Evidence) -> Frame | None:
+def innermost(evidence: StopEvidence) -> Frame | None:
     """The innermost frame of the last exception."""
     frames = evidence.chain[0].frames if evidence.chain else ()
     return frames[-1] if frames else None
@@ -347,7 +351,7 @@ def is_raise(one: Raised, frame: Frame) -> bool:
     return frame.text.startswith("raise") or one.name in signs.PYTHON_ERRORS
 
 
-def site_at(evidence: Evidence) -> Site | None:
+def site_at(evidence: StopEvidence) -> OriginSite | None:
     """The site of the origin's name that was left in the line that raised: others there are
     beside it."""
     where = place(evidence)
@@ -360,6 +364,6 @@ def in_package(frame: Frame) -> str:
     return frame.file.partition("-packages/")[2] or frame.file
 
 
-def report_edit(evidence: Evidence) -> Text:
+def report_edit(evidence: StopEvidence) -> Text:
     """What to do about an edit of ours that raises."""
     return Text(signs.MEND_EDIT, line=place(evidence))

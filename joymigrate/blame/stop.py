@@ -13,7 +13,7 @@ from joymigrate.blame.vendor import Vendor
 from joymigrate.language import Text
 
 
-class Owner(str, Enum):
+class FrameOwner(str, Enum):
     """Whose a stop is. `UNKNOWN`: nothing that is known decides it."""
 
     PROGRAM = "program"
@@ -26,7 +26,7 @@ class Owner(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class OriginSite:
     """A site of the origin that the rewriting left in the program: `where` is `file:line`."""
 
     where: str
@@ -36,7 +36,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class StopEvidence:
     """All that the judge may look at.
 
     `chain` are the exceptions, the last one first; `code` the exit code, 128 + n for signal n;
@@ -54,7 +54,7 @@ class Evidence:
     on_chip: bool = True
     before: tuple[Raised, ...] | None = None
     written: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    left: Sequence[Site] = ()
+    left: Sequence[OriginSite] = ()
     names: Sequence[str] = ()
     refusals: Sequence[Mapping[str, Any]] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Stop:
 
     line: str
     message: str
-    whose: Owner
+    whose: FrameOwner
     how_known: Text
     next: Text
     frames: tuple[str, ...] = ()  # folded

@@ -5,7 +5,7 @@ a relation (`relate`), and rules are written against that relation, so the same 
 and backwards and no chip's name occurs in code.
 """
 
-from joymigrate.chips.advice import Advice, PackageAdvice
+from joymigrate.chips.advice import NameAdvice, PackageAdvice
 from joymigrate.chips.chip import Chip, Sku
 from joymigrate.chips.load import (
     SCHEMA,
@@ -18,18 +18,18 @@ from joymigrate.chips.load import (
 )
 from joymigrate.chips.names import NameList
 from joymigrate.chips.presence import driverless, hide_driverless
-from joymigrate.chips.relation import Relation, relate
+from joymigrate.chips.relation import NameRelation, relate
 from joymigrate.data import ENTRY_POINT_GROUP, folders, rules_root
 from joymigrate.schema import read_yaml
 
 __all__ = [
     "ENTRY_POINT_GROUP",
     "SCHEMA",
-    "Advice",
     "Chip",
+    "NameAdvice",
     "NameList",
+    "NameRelation",
     "PackageAdvice",
-    "Relation",
     "Sku",
     "all_chips",
     "driverless",

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.model import Tier
-from joymigrate.schema import Source, read, setting
+from joymigrate.schema import DocumentSource, read, setting
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class NameAdvice:
     """What to do about one name of the origin: what takes its place, how safely, and why.
 
     `to` is None where nothing takes its place, and equals `name` where the name stays as it is.
@@ -73,10 +73,10 @@ CANONICAL_VARIABLES = {
 }
 
 
-def environment(raw: Mapping[str, Any], path: Path) -> dict[str, Advice]:
+def environment(raw: Mapping[str, Any], path: Path) -> dict[str, NameAdvice]:
     """Variables by canonical name from the roles, `map`, `keep` and `report` of chip.yaml."""
     here = ("environment",)
-    found: dict[str, Advice] = {}
+    found: dict[str, NameAdvice] = {}
     for role, value in raw.items():
         if role in ("map", "keep", "report"):
             continue
@@ -107,16 +107,16 @@ def environment(raw: Mapping[str, Any], path: Path) -> dict[str, Advice]:
 
 def read_advice(
     name: Any, value: Any, tier: Tier, path: Path, keys: tuple[str, ...] = ()
-) -> Advice:
-    """One item at `keys` of a file: a plain string is `to`; a mapping has the fields of `Advice`.
+) -> NameAdvice:
+    """One item at `keys` of a file: a plain string is `to`; a mapping has the fields of an advice.
 
     Without a tier of its own it has `tier`; without a replacement there is nothing to write.
     """
     keys = (*keys, str(name))
     if not isinstance(name, str):
         text = f"a name must be text, got {name!r}"
-        raise JoyError(text, where=Source(str(path)).at(keys), help="quote it")
-    advice = replace(read(Advice, value, str(path), keys=keys), name=name)
+        raise JoyError(text, where=DocumentSource(str(path)).at(keys), help="quote it")
+    advice = replace(read(NameAdvice, value, str(path), keys=keys), name=name)
     if isinstance(value, Mapping) and value.get("tier"):
         return advice
     return replace(advice, tier=tier if advice.to else Tier.REPORT)

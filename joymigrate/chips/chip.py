@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from joymigrate.chips import names as name_lists
 from joymigrate.chips import versions as version_lists
 from joymigrate.chips.advice import (
-    Advice,
+    NameAdvice,
     PackageAdvice,
     environment,
     normalise_name,
@@ -176,31 +176,31 @@ class Chip:
         """Legacy tensor types that exist: `FloatTensor`, …"""
         return frozenset(n for n in self.names(version) if n.endswith("Tensor") and "." not in n)
 
-    def renamed(self) -> Mapping[str, Advice]:
+    def renamed(self) -> Mapping[str, NameAdvice]:
         """Names below the module that the chip calls differently (canonical → own)."""
         return advice(self, "api", "renamed", Tier.SAFE)
 
-    def absent(self) -> Mapping[str, Advice]:
+    def absent(self) -> Mapping[str, NameAdvice]:
         """Names below the module that the chip lacks, with what to do instead."""
         return advice(self, "api", "absent", Tier.REPORT)
 
-    def moved(self) -> Mapping[str, Advice]:
+    def moved(self) -> Mapping[str, NameAdvice]:
         """Full dotted names outside the module: canonical → own."""
         return advice(self, "api", "moved", Tier.SAFE)
 
-    def variables(self) -> Mapping[str, Advice]:
+    def variables(self) -> Mapping[str, NameAdvice]:
         """Environment variables by canonical name; patterns (`NVTE_*`) included."""
         return advice(self, "environment", None, Tier.REPORT)
 
-    def commands(self) -> Mapping[str, Advice]:
+    def commands(self) -> Mapping[str, NameAdvice]:
         """Command-line tools and monitoring modules by canonical name."""
         return advice(self, "tools", None, Tier.REPORT)
 
-    def operators(self) -> Mapping[str, Advice]:
+    def operators(self) -> Mapping[str, NameAdvice]:
         """Known replacements of operators that CUDA sources bind, by name or pattern."""
         return advice(self, "kernels", "replacements", Tier.REPORT)
 
-    def operator(self, name: str) -> Advice | None:
+    def operator(self, name: str) -> NameAdvice | None:
         """The replacement of a bound operator: its own, or that of the longest pattern."""
         return match_pattern(self.operators(), name)
 
@@ -215,11 +215,11 @@ class Chip:
             or (wanted and name_lists.version_key(wanted) < name_lists.version_key(gap["until"]))
         )
 
-    def imports(self) -> Mapping[str, Advice]:
+    def imports(self) -> Mapping[str, NameAdvice]:
         """Advice per imported third-party module (`flash_attn`), longest prefix wins."""
         return file_advice(self, "imports.yaml", "imports")
 
-    def attributes(self) -> Mapping[str, Advice]:
+    def attributes(self) -> Mapping[str, NameAdvice]:
         """Advice per keyword or attribute value (`attn_implementation=flash_attention_2`)."""
         return file_advice(self, "imports.yaml", "attributes")
 
@@ -227,7 +227,7 @@ class Chip:
         """Advice per third-party distribution, by normalised name (`flash-attn`)."""
         return package_advice(self)
 
-    def import_advice(self, module: str) -> Advice | None:
+    def import_advice(self, module: str) -> NameAdvice | None:
         """Advice on the longest listed prefix of a dotted module."""
         known = self.imports()
         parts = module.split(".")
@@ -240,7 +240,7 @@ class Chip:
         """Advice on a distribution; `Flash_Attn` and `flash-attn` are one."""
         return match_pattern(self.packages(), normalise_name(distribution))
 
-    def variable(self, name: str) -> Advice | None:
+    def variable(self, name: str) -> NameAdvice | None:
         """Advice on an environment variable: its own, or that of the longest pattern."""
         return match_pattern(self.variables(), name)
 
@@ -291,8 +291,8 @@ def read_names(folder: Path, relative: str) -> name_lists.NameList:
     return found
 
 
-def advice(chip: Chip, section: str, key: str | None, tier: Tier) -> Mapping[str, Advice]:
-    """One mapping of chip.yaml as `Advice`, read once per chip."""
+def advice(chip: Chip, section: str, key: str | None, tier: Tier) -> Mapping[str, NameAdvice]:
+    """One mapping of chip.yaml as `NameAdvice`, read once per chip."""
     where = (chip.folder, f"{section}.{key}")
     if where not in CACHE:
         raw = getattr(chip, section)
@@ -305,7 +305,7 @@ def advice(chip: Chip, section: str, key: str | None, tier: Tier) -> Mapping[str
         else:
             read = {n: read_advice(n, value, tier, path, keys) for n, value in raw.items()}
         CACHE[where] = read
-    found: Mapping[str, Advice] = CACHE[where]
+    found: Mapping[str, NameAdvice] = CACHE[where]
     return found
 
 
@@ -323,16 +323,16 @@ def layers(chip: Chip, relative: str, key: str) -> Iterator[tuple[Path, Mapping[
             yield path, found
 
 
-def file_advice(chip: Chip, relative: str, key: str) -> Mapping[str, Advice]:
-    """One mapping of a YAML file beside chip.yaml as `Advice`, read once per chip."""
+def file_advice(chip: Chip, relative: str, key: str) -> Mapping[str, NameAdvice]:
+    """One mapping of a YAML file beside chip.yaml as `NameAdvice`, read once per chip."""
     where = (chip.folder, f"{relative}:{key}")
     if where not in CACHE:
-        found: dict[str, Advice] = {}
+        found: dict[str, NameAdvice] = {}
         if not chip.origin:
             for path, raw in layers(chip, relative, key):
                 found |= {n: read_advice(n, v, Tier.REPORT, path, (key,)) for n, v in raw.items()}
         CACHE[where] = found
-    read: Mapping[str, Advice] = CACHE[where]
+    read: Mapping[str, NameAdvice] = CACHE[where]
     return read
 
 

@@ -30,7 +30,7 @@ class Tree(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class SourceTree:
     """A tree on disk: an installed package's parent, or a checkout."""
 
     root: Path
@@ -92,7 +92,7 @@ def children_of(files: Iterable[str], folder: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ModuleNamespace:
     """The names of one module; `modules` maps those that are modules of the tree to their path."""
 
     names: frozenset[str]
@@ -106,7 +106,7 @@ class Extractor:
 
     tree: Tree
     root: str  # the dotted module whose names are wanted; only modules below it are opened
-    seen: dict[str, Bound | None] = field(default_factory=dict)
+    seen: dict[str, ModuleNamespace | None] = field(default_factory=dict)
 
     def inside(self, module: str) -> bool:
         """Whether `module` is the root or below it."""
@@ -120,14 +120,14 @@ class Extractor:
                 return file, package
         return None
 
-    def bound(self, module: str) -> Bound | None:
+    def bound(self, module: str) -> ModuleNamespace | None:
         """What `module` binds, or None for a module outside the tree."""
         if module not in self.seen:
             self.seen[module] = None  # a cycle of star imports adds nothing
             self.seen[module] = self.compute(module)
         return self.seen[module]
 
-    def compute(self, module: str) -> Bound | None:
+    def compute(self, module: str) -> ModuleNamespace | None:
         found = self.locate(module)
         if found is None:
             return None
@@ -150,7 +150,7 @@ class Extractor:
         public = {name for name in names if not name.startswith("_")}
         if collector.declared:
             public = exported
-        return Bound(frozenset(names), frozenset(public), modules)
+        return ModuleNamespace(frozenset(names), frozenset(public), modules)
 
     def members(self, name: str) -> set[str]:
         """Public methods of the class that the root binds as `name`."""

@@ -23,7 +23,7 @@ HELP = "see docs/how-to/chips.md"
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class ChipApi:
     """What is known about the chip's names; keys beyond these are read where they are used."""
 
     OPEN = True
@@ -52,7 +52,7 @@ class ChipFile:
     origin: bool = setting(False, "a platform that code comes from")
     default: bool = setting(False, "the target when none is named")
     cpu_fallback: bool = setting(False, "operators without a kernel run on the CPU")
-    api: Api = setting(make=Api, help="names of the chip")
+    api: ChipApi = setting(make=ChipApi, help="names of the chip")
     environment: Mapping[str, Any] = setting(make=dict, help="environment variables")
     tools: Mapping[str, Any] = setting(make=dict, help="command-line tools")
     launch: Mapping[str, Any] = setting(make=dict, help="resources, images, launchers")

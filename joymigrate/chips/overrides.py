@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from joymigrate.chips.chip import Chip
 from joymigrate.model import Tier
-from joymigrate.schema import Source, document, load_file, mistakes, read, setting
+from joymigrate.schema import DocumentSource, document, load_file, mistakes, read, setting
 
 FILE = "overrides.yaml"
 
@@ -53,8 +53,8 @@ def problems(chip: Chip) -> list[Any]:
     return mistakes(Overrides, *load(chip))
 
 
-def load(chip: Chip) -> tuple[Any, Source]:
+def load(chip: Chip) -> tuple[Any, DocumentSource]:
     """The file as plain data; an empty mapping where there is none."""
     path = chip.folder / FILE
-    raw, source = load_file(path) if path.is_file() else (None, Source(str(path)))
+    raw, source = load_file(path) if path.is_file() else (None, DocumentSource(str(path)))
     return raw or {}, source

@@ -13,7 +13,7 @@ from joymigrate.errors import JoyError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ChipProblem:
     """One mistake: the file, the key inside it (empty for the whole file), and what is wrong."""
 
     path: str
@@ -26,21 +26,21 @@ class Problem:
         return ": ".join(part for part in (place, self.key, self.what) if part)
 
 
-def problem_of(error: JoyError, path: Path) -> Problem:
+def problem_of(error: JoyError, path: Path) -> ChipProblem:
     """A `JoyError` as a problem; its `where` is `FILE[:LINE[:COLUMN]][ KEY]`."""
     place, _, key = (error.where or str(path)).partition(" ")
     file, line = re.fullmatch(r"(.*?)(?::(\d+))?(?::\d+)?", place, re.DOTALL).groups()  # type: ignore[union-attr]
-    return Problem(file, key, error.what, int(line) if line else None)
+    return ChipProblem(file, key, error.what, int(line) if line else None)
 
 
-def at(chip: Chip, key: str, what: str, file: str = "chip.yaml") -> Problem:
+def at(chip: Chip, key: str, what: str, file: str = "chip.yaml") -> ChipProblem:
     """A problem in a file of the chip."""
-    return Problem(str(chip.folder / file), key, what)
+    return ChipProblem(str(chip.folder / file), key, what)
 
 
 def unknown_keys(
     chip: Chip, section: str, raw: Mapping[str, Any], known: tuple[str, ...]
-) -> Iterator[Problem]:
+) -> Iterator[ChipProblem]:
     """Keys of one section that nobody reads."""
     for key in raw:
         if key not in known:

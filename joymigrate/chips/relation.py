@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from joymigrate.chips.advice import Advice
+from joymigrate.chips.advice import NameAdvice
 from joymigrate.chips.chip import Chip, match_pattern
 from joymigrate.language import Text
 from joymigrate.model import Tier
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class NameRelation:
     """Names of `origin` and what takes their place on `target`, section by section.
 
     Every mapping is keyed by the origin's own spelling. A way back that would not restore the
@@ -28,14 +28,14 @@ class Relation:
 
     origin: Chip
     target: Chip
-    renamed: Mapping[str, Advice]
-    absent: Mapping[str, Advice]
-    moved: Mapping[str, Advice]
-    variables: Mapping[str, Advice]
-    tools: Mapping[str, Advice]
+    renamed: Mapping[str, NameAdvice]
+    absent: Mapping[str, NameAdvice]
+    moved: Mapping[str, NameAdvice]
+    variables: Mapping[str, NameAdvice]
+    tools: Mapping[str, NameAdvice]
     tensor: Mapping[str, str]
 
-    def name(self, name: str, version: str | None = None) -> Advice:
+    def name(self, name: str, version: str | None = None) -> NameAdvice:
         """What becomes of the dotted `name` below the origin's module on the target.
 
         `to` is the dotted name below the target's module, or a full dotted name for a name that
@@ -47,12 +47,12 @@ class Relation:
             if found is not None:
                 return self.checked(found, table is self.renamed, version)
         if not (known := self.target.names(version)) or name in known:
-            return Advice(name=name, to=name, tier=Tier.SAFE)
-        return Advice(
+            return NameAdvice(name=name, to=name, tier=Tier.SAFE)
+        return NameAdvice(
             name=name, note=Text("{module} has no {name}", module=self.target.module, name=name)
         )
 
-    def variable(self, name: str) -> Advice | None:
+    def variable(self, name: str) -> NameAdvice | None:
         """What becomes of an environment variable; patterns count, None when nothing is known."""
         return match_pattern(self.variables, name)
 
@@ -71,7 +71,7 @@ class Relation:
                 return self.target.import_name(dotted[len(full) + 1 :])
         return None
 
-    def checked(self, found: Advice, below: bool, version: str | None) -> Advice:
+    def checked(self, found: NameAdvice, below: bool, version: str | None) -> NameAdvice:
         """`found`, unless its target does not exist in this version of the chip's package."""
         if found.to is None:
             return found
@@ -83,10 +83,10 @@ class Relation:
         note = Text(
             "{full} does not exist in {package} {picked}", full=full, package=package, picked=picked
         )
-        return Advice(name=found.name, note=Text.join("; ", (note, found.note)))
+        return NameAdvice(name=found.name, note=Text.join("; ", (note, found.note)))
 
 
-def longest(table: Mapping[str, Advice], name: str) -> Advice | None:
+def longest(table: Mapping[str, NameAdvice], name: str) -> NameAdvice | None:
     """The entry of `name` or of the longest dotted prefix that a table has.
 
     A prefix that is replaced carries the rest of the name along.
@@ -102,10 +102,10 @@ def longest(table: Mapping[str, Advice], name: str) -> Advice | None:
     return None
 
 
-MADE: dict[tuple[Path, Path], Relation] = {}
+MADE: dict[tuple[Path, Path], NameRelation] = {}
 
 
-def relate(origin: Chip, target: Chip) -> Relation:
+def relate(origin: Chip, target: Chip) -> NameRelation:
     """The relation between two chips, made once per pair."""
     pair = (origin.folder, target.folder)
     if pair not in MADE:
@@ -113,13 +113,13 @@ def relate(origin: Chip, target: Chip) -> Relation:
     return MADE[pair]
 
 
-def make(origin: Chip, target: Chip) -> Relation:
+def make(origin: Chip, target: Chip) -> NameRelation:
     """Compute every section of a relation."""
 
-    def section(read: Callable[[Chip], Mapping[str, Advice]]) -> Mapping[str, Advice]:
+    def section(read: Callable[[Chip], Mapping[str, NameAdvice]]) -> Mapping[str, NameAdvice]:
         return compose(read(origin), read(target))
 
-    return Relation(
+    return NameRelation(
         origin=origin,
         target=target,
         renamed=section(Chip.renamed),
@@ -133,13 +133,15 @@ def make(origin: Chip, target: Chip) -> Relation:
     )
 
 
-def compose(own: Mapping[str, Advice], other: Mapping[str, Advice]) -> dict[str, Advice]:
+def compose(
+    own: Mapping[str, NameAdvice], other: Mapping[str, NameAdvice]
+) -> dict[str, NameAdvice]:
     """Canonical → own and canonical → other, as own → other."""
-    found: dict[str, Advice] = {}
+    found: dict[str, NameAdvice] = {}
     claimed: dict[str, int] = {}
     for canonical in dict.fromkeys([*own, *other]):
-        mine = own.get(canonical) or Advice(canonical, canonical, Tier.SAFE)
-        theirs = other.get(canonical) or Advice(canonical, canonical, Tier.SAFE)
+        mine = own.get(canonical) or NameAdvice(canonical, canonical, Tier.SAFE)
+        theirs = other.get(canonical) or NameAdvice(canonical, canonical, Tier.SAFE)
         if mine.to is None:
             continue  # the origin has no such name, so no program of it has either
         if mine.one_way:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from joymigrate.chips.extract import Extractor, Folder
+from joymigrate.chips.extract import Extractor, SourceTree
 from joymigrate.chips.load import SCHEMA, all_chips, origin
 from joymigrate.chips.validate import NAME, WORD
 from joymigrate.data import ENTRY_POINT_GROUP
@@ -56,7 +56,7 @@ def names_text(draft: Draft, version: str, sources: Path) -> str:
         )
     if not re.fullmatch(r"\d+\.\d+", version):
         raise JoyError(f"version {version!r} is not major.minor", help="such as --chip-version 2.7")
-    names = sorted(set(Extractor(Folder(sources), root).dotted()))
+    names = sorted(set(Extractor(SourceTree(sources), root).dotted()))
     lines = [
         "# Names of the torch package, by version. Read from source, nothing imported.",
         f"version {version} {draft.distribution or draft.package or 'torch'} module {root}",

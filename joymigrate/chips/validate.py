@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 from joymigrate.chips import overrides
 from joymigrate.chips.chip import Chip, forget
 from joymigrate.chips.load import all_chips, first_marked, load_folder
-from joymigrate.chips.problems import Problem, at, problem_of, unknown_keys
+from joymigrate.chips.problems import ChipProblem, at, problem_of, unknown_keys
 from joymigrate.chips.validate_names import DOTTED, check_api, check_names, check_target
 from joymigrate.data import rules_root
 from joymigrate.errors import JoyError, did_you_mean
@@ -41,14 +41,14 @@ DTYPES = (
 )
 
 
-def validate(folder: Path) -> list[Problem]:
+def validate(folder: Path) -> list[ChipProblem]:
     """Every problem of a chip folder; empty when it is valid."""
     forget(folder)
     try:
         chip = load_folder(folder)
     except JoyError as error:
         return [problem_of(error, folder / "chip.yaml")]
-    checks: tuple[Callable[[Chip], Iterator[Problem]], ...] = (
+    checks: tuple[Callable[[Chip], Iterator[ChipProblem]], ...] = (
         check_identity,
         check_files,
         check_api,
@@ -61,7 +61,7 @@ def validate(folder: Path) -> list[Problem]:
         check_shim_and_kernels,
         check_overrides,
     )
-    found: list[Problem] = []
+    found: list[ChipProblem] = []
     for check in checks:
         try:
             found += check(chip)
@@ -70,7 +70,7 @@ def validate(folder: Path) -> list[Problem]:
     return list(dict.fromkeys(found))
 
 
-def check_identity(chip: Chip) -> Iterator[Problem]:
+def check_identity(chip: Chip) -> Iterator[ChipProblem]:
     """Names have the form that commands, torch and Python expect, and belong to one chip only."""
     for name in (chip.name, *chip.aliases):
         if not NAME.fullmatch(str(name)):
@@ -95,7 +95,7 @@ def check_identity(chip: Chip) -> Iterator[Problem]:
                 yield at(chip, flag, f"{other.name} has it already")
 
 
-def check_files(chip: Chip) -> Iterator[Problem]:
+def check_files(chip: Chip) -> Iterator[ChipProblem]:
     """Every YAML file parses, and no text was cut at a comma (`{note: one, two}`)."""
     for path in sorted(chip.folder.rglob("*.yaml")):
         try:
@@ -104,7 +104,7 @@ def check_files(chip: Chip) -> Iterator[Problem]:
             yield problem_of(error, path)
             continue
         for key in cut_texts(document, ""):
-            yield Problem(str(path), key, "has no value; quote a text that holds a comma")
+            yield ChipProblem(str(path), key, "has no value; quote a text that holds a comma")
 
 
 def cut_texts(value: Any, at: str) -> Iterator[str]:
@@ -120,7 +120,7 @@ def cut_texts(value: Any, at: str) -> Iterator[str]:
             yield from cut_texts(item, f"{at}[{index}]")
 
 
-def check_environment(chip: Chip) -> Iterator[Problem]:
+def check_environment(chip: Chip) -> Iterator[ChipProblem]:
     """Environment variables look like such."""
     for name, item in chip.variables().items():
         for text in (name, item.to or name, *item.also):
@@ -137,7 +137,7 @@ def check_environment(chip: Chip) -> Iterator[Problem]:
             yield at(chip, f"launch.{key}", f"expected a list, got {chip.launch[key]!r}")
 
 
-def check_advice(chip: Chip) -> Iterator[Problem]:
+def check_advice(chip: Chip) -> Iterator[ChipProblem]:
     """Advice on imports and keywords says something, dates are dates."""
     for section, entries in (("imports", chip.imports()), ("attributes", chip.attributes())):
         for name, item in entries.items():
@@ -151,7 +151,7 @@ def check_advice(chip: Chip) -> Iterator[Problem]:
             yield from check_date(chip, key, item.date, "imports.yaml")
 
 
-def check_packages(chip: Chip) -> Iterator[Problem]:
+def check_packages(chip: Chip) -> Iterator[ChipProblem]:
     """Advice on packages names a range that parses, a date, and where it comes from."""
     known = chip.packages()
     own = (chip.data("packages.yaml") or {}).get("packages") or {}
@@ -169,7 +169,7 @@ def check_packages(chip: Chip) -> Iterator[Problem]:
         yield from check_date(chip, key, item.date, "packages.yaml")
 
 
-def check_date(chip: Chip, key: str, date: str, file: str) -> Iterator[Problem]:
+def check_date(chip: Chip, key: str, date: str, file: str) -> Iterator[ChipProblem]:
     """A date is ISO 8601, or empty."""
     try:
         if date:
@@ -178,7 +178,7 @@ def check_date(chip: Chip, key: str, date: str, file: str) -> Iterator[Problem]:
         yield at(chip, key, f"date {date!r} is not YYYY-MM-DD", file)
 
 
-def check_skus(chip: Chip) -> Iterator[Problem]:
+def check_skus(chip: Chip) -> Iterator[ChipProblem]:
     """Figures are positive numbers of known dtypes, and say where they come from."""
     seen: set[str] = set()
     for sku in chip.skus:
@@ -198,7 +198,7 @@ def check_skus(chip: Chip) -> Iterator[Problem]:
             yield at(chip, key, "figures need a source")
 
 
-def check_versions(chip: Chip) -> Iterator[Problem]:
+def check_versions(chip: Chip) -> Iterator[ChipProblem]:
     """The compatibility table names versions of torch that parse."""
     for index, item in enumerate(chip.versions):
         key = f"versions[{index}]"
@@ -211,7 +211,7 @@ def check_versions(chip: Chip) -> Iterator[Problem]:
             yield at(chip, f"{key}.torch", f"{item['torch']!r} is not a version")
 
 
-def check_shim_and_kernels(chip: Chip) -> Iterator[Problem]:
+def check_shim_and_kernels(chip: Chip) -> Iterator[ChipProblem]:
     """`shim` and `kernels` have known keys; every gap and replacement says what it is about."""
     yield from unknown_keys(chip, "shim", chip.shim, SHIM_KEYS)
     if chip.shim and not (chip.shim.get("line") or chip.shim.get("switch")):
@@ -240,7 +240,7 @@ def check_shim_and_kernels(chip: Chip) -> Iterator[Problem]:
             yield from check_target(chip, key, item.to, first_marked("origin"))
 
 
-def check_overrides(chip: Chip) -> Iterator[Problem]:
+def check_overrides(chip: Chip) -> Iterator[ChipProblem]:
     """`overrides.yaml` changes rules that exist, in ways that exist."""
     path = chip.folder / overrides.FILE
     found = overrides.problems(chip)

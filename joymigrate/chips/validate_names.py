@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from joymigrate.chips.advice import Advice
+from joymigrate.chips.advice import NameAdvice
 from joymigrate.chips.chip import Chip
 from joymigrate.chips.load import first_marked
-from joymigrate.chips.problems import Problem, at, unknown_keys
+from joymigrate.chips.problems import ChipProblem, at, unknown_keys
 from joymigrate.model import Tier
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -26,7 +26,7 @@ API_KEYS = (
 )
 
 
-def check_api(chip: Chip) -> Iterator[Problem]:
+def check_api(chip: Chip) -> Iterator[ChipProblem]:
     """`api` has known keys; names are well-formed; every target exists in the name list."""
     yield from unknown_keys(chip, "api", chip.api, API_KEYS)
     for text in (chip.import_module, *chip.import_modules, *chip.import_modules.values()):
@@ -50,7 +50,9 @@ def check_api(chip: Chip) -> Iterator[Problem]:
             yield from check_target(chip, f"api.moved.{name}", item.to, origin)
 
 
-def check_entry(chip: Chip, key: str, full: str, item: Advice, origin: Chip) -> Iterator[Problem]:
+def check_entry(
+    chip: Chip, key: str, full: str, item: NameAdvice, origin: Chip
+) -> Iterator[ChipProblem]:
     """One name of the origin: well-formed, known there, and safe only when it can go back."""
     for text in (full, item.to or full):
         if not DOTTED.fullmatch(text):
@@ -65,7 +67,7 @@ def check_entry(chip: Chip, key: str, full: str, item: Advice, origin: Chip) -> 
         yield at(chip, key, f"tier {item.tier.value} needs `to`")
 
 
-def check_target(chip: Chip, key: str, target: str, origin: Chip) -> Iterator[Problem]:
+def check_target(chip: Chip, key: str, target: str, origin: Chip) -> Iterator[ChipProblem]:
     """A name that would be written exists in some version of the chip's package, or in torch."""
     listed = chip.name_list()
     exists: bool | None = None
@@ -78,13 +80,13 @@ def check_target(chip: Chip, key: str, target: str, origin: Chip) -> Iterator[Pr
         yield at(chip, key, f"{target} is in no version of the name list")
 
 
-def check_names(chip: Chip) -> Iterator[Problem]:
+def check_names(chip: Chip) -> Iterator[ChipProblem]:
     """The name list parses, covers the chip's module, and knows the default version."""
     listed = chip.name_list()
     if listed is None:
         return
     if chip.module not in listed.sections:
-        yield Problem(str(listed.path), "", f"has no section [{chip.module}]")
+        yield ChipProblem(str(listed.path), "", f"has no section [{chip.module}]")
     default = chip.default_version
     if default is not None and default not in listed.versions:
         yield at(chip, "api.version", f"{default!r} is not a version of {listed.path.name}")

@@ -22,7 +22,7 @@ FITS, COMPATIBLE, REFUSED, UNPROVEN = "fits", "compatible", "refused", "unproven
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class PackageRelease:
     """A release of the chip's package."""
 
     package: str = setting(help="its version, with .postN")
@@ -129,7 +129,7 @@ class ImageLine:
 
 
 Line = (
-    Release | AdapterLine | DriverLine | FirmwareLine | AddonLine | WheelLine | PythonLine
+    PackageRelease | AdapterLine | DriverLine | FirmwareLine | AddonLine | WheelLine | PythonLine
     | ImageLine | Companion
 )  # fmt: skip
 L = TypeVar("L", AdapterLine, DriverLine)
@@ -143,7 +143,7 @@ class Matrix:
     default: str = setting("", help="the version that is assumed when none is named", words=True)
     stale_days: int = setting(183, help="a line older than this warns", above=0)
     sources: Mapping[str, str] = setting(make=dict, help="texts that lines refer to")
-    releases: tuple[Release, ...] = setting(())
+    releases: tuple[PackageRelease, ...] = setting(())
     adapters: tuple[AdapterLine, ...] = setting(())
     drivers: tuple[DriverLine, ...] = setting(())
     firmware: tuple[FirmwareLine, ...] = setting(())
@@ -168,12 +168,12 @@ class Matrix:
         """Whether a line is older than `stale_days`."""
         return (today - datetime.date.fromisoformat(line.date)).days > self.stale_days
 
-    def release(self, package: str) -> Release | None:
+    def release(self, package: str) -> PackageRelease | None:
         """The line of a release; builds of a day (`.dev…`) and candidates have none."""
         plain = package.split("+")[0]
         return next((row for row in self.releases if row.package == plain), None)
 
-    def releases_for(self, torch: str) -> tuple[Release, ...]:
+    def releases_for(self, torch: str) -> tuple[PackageRelease, ...]:
         """The releases built for a torch, the newest first. A build's label does not count."""
         plain = torch.split("+")[0]
         return tuple(row for row in self.releases if row.torch == plain)

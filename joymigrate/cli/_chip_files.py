@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from joymigrate.chips.problems import Problem, problem_of
+from joymigrate.chips.problems import ChipProblem, problem_of
 from joymigrate.errors import JoyError
 
 
-def problems(folder: Path) -> list[Problem]:
+def problems(folder: Path) -> list[ChipProblem]:
     """What is wrong in the files that other packages read."""
     found = []
     for name, read in READERS.items():
@@ -26,7 +26,9 @@ def problems(folder: Path) -> list[Problem]:
         except JoyError as error:
             found.append(problem_of(error, path))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            found.append(Problem(str(path), "", f"cannot be read: {type(error).__name__}: {error}"))
+            found.append(
+                ChipProblem(str(path), "", f"cannot be read: {type(error).__name__}: {error}")
+            )
     return found
 
 

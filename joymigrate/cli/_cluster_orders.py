@@ -60,10 +60,10 @@ def ask(address: str | None, method: str, *arguments: Any) -> Any:
 
 def give(address: str | None, form: str, verb: str, **more: Any) -> int:
     """Give an order and say what it did."""
-    from joymigrate.run.cluster.controller.orders import Order
+    from joymigrate.run.cluster.controller.orders import ClusterOrder
 
     check_format(form, "order")
-    answer = ask(address, "order", Order(verb, user(), time.time(), **more))
+    answer = ask(address, "order", ClusterOrder(verb, user(), time.time(), **more))
     show_effect(answer, form)
     return Exit.OK
 

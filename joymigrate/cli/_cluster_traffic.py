@@ -85,7 +85,7 @@ def autoscale(
     check_format(form, "autoscale")
     if start < 0 or (season is not None and not 0 < season <= 24 * 366):
         raise JoyError("--start is at least 0 seconds, --season above 0 and at most 8784 hours")
-    rule = scaling.Rule(target, least, most, window, start_s=start)
+    rule = scaling.ScalingRule(target, least, most, window, start_s=start)
     scaling.Autoscaler(rule)
     loads = [] if traffic is None else read_traffic(traffic)
     if live is not None:
@@ -130,7 +130,7 @@ def autoscale(
 
 def keep_live(
     name: str,
-    rule: scaling.Rule,
+    rule: scaling.ScalingRule,
     loads: list[scaling.Load],
     season: float | None,
     live: Path,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from joymigrate.errors import JoyError
 
 if TYPE_CHECKING:
-    from joymigrate.journey.entries import Candidate
+    from joymigrate.journey.entries import EntryCandidate
 
 Ask = Callable[[str], str]
 NONE = ("n", "none")
@@ -59,16 +59,16 @@ def choose_entry(project: Path, ask: Ask | None) -> str:
     return found[number - 1].command
 
 
-def list_candidates(found: Sequence[Candidate]) -> str:
+def list_candidates(found: Sequence[EntryCandidate]) -> str:
     """The candidates as they are given on the command line."""
     return "\n".join(f"    --entry '{one.command}'  ({origin_of(one)})" for one in found)
 
 
-def describe(one: Candidate) -> str:
+def describe(one: EntryCandidate) -> str:
     """One candidate in a line."""
     return f"{one.command}  ({origin_of(one)})"
 
 
-def origin_of(one: Candidate) -> str:
+def origin_of(one: EntryCandidate) -> str:
     """Where a candidate was found, and what was made small."""
     return "; ".join([one.source, *(f"made small: {said}" for said in one.settings)])

@@ -31,7 +31,7 @@ def summary(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class CompletionOffer:
     """What a shell shows for a word that may follow; named as typer's shells read it."""
 
     value: str
@@ -68,7 +68,8 @@ class Commands(TyperGroup):
             return super().shell_complete(ctx, incomplete)
         names = [name for name in command_names() if name.startswith(incomplete)]
         return [
-            Offer(name, textwrap.shorten(summary(name), 60, placeholder="...")) for name in names
+            CompletionOffer(name, textwrap.shorten(summary(name), 60, placeholder="..."))
+            for name in names
         ]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

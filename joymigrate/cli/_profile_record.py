@@ -11,8 +11,8 @@ import typer
 from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
-    from joymigrate.profile.record import Written
-    from joymigrate.profile.recorder.settings import Settings
+    from joymigrate.profile.record import RecordFile
+    from joymigrate.profile.recorder.settings import RecorderSettings
 
 NEEDS = ("extra:torch",)
 WANTS = {"rehearsal": "--capture rehearse"}
@@ -48,7 +48,7 @@ def command(
     from joymigrate.cli import _program
     from joymigrate.cli._output import one_of
     from joymigrate.extras import need
-    from joymigrate.profile.recorder.settings import Settings
+    from joymigrate.profile.recorder.settings import RecorderSettings
 
     one_of(capture, CAPTURES, "--capture")
     if module and program:
@@ -56,7 +56,7 @@ def command(
     command = ["python", "-m", "joymigrate.profile.recorder.call", module] if module else program
     need("torch", "torch", what="recording")
     resolved = _program.resolve(command or [])
-    settings = Settings(
+    settings = RecorderSettings(
         session=Path(), out=output, steps=steps, warmup=warmup, stack=stack, variables=variables(to)
     )
     run = record_here if capture == "run" else record_rehearsed
@@ -85,8 +85,13 @@ def variables(to: str | None) -> tuple[str, ...]:
 
 
 def record_here(
-    resolved: list[str], settings: Settings, *, to: str | None, soc: str | None, migrate: bool
-) -> tuple[int, list[Written]]:
+    resolved: list[str],
+    settings: RecorderSettings,
+    *,
+    to: str | None,
+    soc: str | None,
+    migrate: bool,
+) -> tuple[int, list[RecordFile]]:
     """Record the program where it runs."""
     from dataclasses import replace
 
@@ -106,8 +111,13 @@ def record_here(
 
 
 def record_rehearsed(
-    resolved: list[str], settings: Settings, *, to: str | None, soc: str | None, migrate: bool
-) -> tuple[int, list[Written]]:
+    resolved: list[str],
+    settings: RecorderSettings,
+    *,
+    to: str | None,
+    soc: str | None,
+    migrate: bool,
+) -> tuple[int, list[RecordFile]]:
     """Record the program on the simulated chip: its operators, its own decompositions."""
     from contextlib import nullcontext
     from dataclasses import replace
@@ -139,7 +149,7 @@ def record_rehearsed(
     return code, record.read_written(settings.out)
 
 
-def summarise(written: list[Written]) -> list[str]:
+def summarise(written: list[RecordFile]) -> list[str]:
     """What was written, in a line per file."""
     lines = []
     for each in written:

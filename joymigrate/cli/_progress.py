@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from joymigrate.language import Language, Text, traits, width
 
 if TYPE_CHECKING:
-    from joymigrate.journey import Outcome, PlannedStep
+    from joymigrate.journey import PlannedStep, StepOutcome
 
 MARKS = {"done": "ok  ", "failed": "FAIL", "stopped": "STOP", "skipped": "-   ", "kept": "kept"}
 WIDTH = 10
@@ -57,7 +57,7 @@ class JourneyProgress:
         self.ended = threading.Event()
         self.clock: threading.Thread | None = None
 
-    def __call__(self, event: str, planned: PlannedStep, outcome: Outcome | None) -> None:
+    def __call__(self, event: str, planned: PlannedStep, outcome: StepOutcome | None) -> None:
         """One event: `begin`, `end`, `kept` or `skip`."""
         if outcome is None:
             self.begin(planned)

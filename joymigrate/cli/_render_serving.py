@@ -27,7 +27,7 @@ def unit(
     output: Path | None = OUTPUT,
 ) -> int:
     """Write a systemd unit for a model or a gateway. Installs nothing."""
-    from joymigrate.run.render.serving import Unit, unit
+    from joymigrate.run.render.serving import SystemdUnit, unit
 
     place = what.resolve()
     called = label(name or what.resolve().stem)
@@ -39,7 +39,7 @@ def unit(
     if place.is_dir():
         command = (*start, str(place), "--host", host, "--port", str(port), "--drain",
                    f"{drain:g}", "--log-format", "json")  # fmt: skip
-        wanted = Unit(called, command, user, str(place), (), drain)
+        wanted = SystemdUnit(called, command, user, str(place), (), drain)
     else:
         from joymigrate.run.serve.gateway import settings
 
@@ -48,7 +48,7 @@ def unit(
         folders = {str(loaded.state.parent), str(place.parent)}
         if loaded.log is not None:
             folders.add(str(loaded.log.parent))
-        wanted = Unit(
+        wanted = SystemdUnit(
             called, command, user, str(place.parent), tuple(sorted(folders)),
             loaded.limits.drain_seconds,
         )  # fmt: skip

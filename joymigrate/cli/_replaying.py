@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayRequest:
     """What `verify replay` was asked for."""
 
     baseline: Path
@@ -41,12 +41,14 @@ class Replay:
 
 
 @contextmanager
-def target(replay: Replay, baseline: Bundle, chip: str | None) -> Iterator[tuple[Bundle, int]]:
+def target(
+    replay: ReplayRequest, baseline: Bundle, chip: str | None
+) -> Iterator[tuple[Bundle, int]]:
     """The target's bundle and its program's exit code. Raises JoyError when it recorded nothing."""
     from joymigrate.cli import _program, _switch
     from joymigrate.verify import crash, session
     from joymigrate.verify.bundle import NothingRecorded, open_bundle
-    from joymigrate.verify.settings import Settings
+    from joymigrate.verify.settings import RecordingSettings
 
     resolved = _program.resolve(replay.command)
     with ExitStack() as stack:
@@ -58,7 +60,7 @@ def target(replay: Replay, baseline: Bundle, chip: str | None) -> Iterator[tuple
             stack.callback(shutil.rmtree, room, ignore_errors=True)
             folder = Path(room) / "target.jmb"
         first, last = baseline.manifest.get("steps", [0, 2])
-        settings = Settings(
+        settings = RecordingSettings(
             bundle=str(folder.resolve()),
             level=str(baseline.manifest.get("level", "modules")),
             first=int(first),
@@ -125,7 +127,9 @@ def taught_steps(baseline: Bundle) -> tuple[int, ...]:
 
 
 @contextmanager
-def around(replay: Replay, chip: str | None, base: dict[str, str]) -> Iterator[dict[str, str]]:
+def around(
+    replay: ReplayRequest, chip: str | None, base: dict[str, str]
+) -> Iterator[dict[str, str]]:
     """The environment of the rehearsal and of the switch, where they are asked for."""
     from joymigrate import chips
     from joymigrate.cli import _program, _switch
@@ -165,7 +169,7 @@ def around(replay: Replay, chip: str | None, base: dict[str, str]) -> Iterator[d
 
 
 def run(
-    replay: Replay,
+    replay: ReplayRequest,
     *,
     to: str | None,
     subject: str | None,

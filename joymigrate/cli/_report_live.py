@@ -23,7 +23,7 @@ def live(path: Path, host: str, port: int, lang: str) -> int:
         raise JoyError(
             "a live page shows a project's folder", where=str(path), help="report --serve FOLDER"
         )
-    project = page.Project(path, losses)
+    project = page.LiveProject(path, losses)
     server = listening(
         host, port, page.Feed(project.look), lambda shown: journey(path, shown), lang
     )

@@ -31,7 +31,7 @@ HIDDEN = "default"  # what a group does when no sub-command is named
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class CommandUse:
     """One way of using a command: `serve`, `MODEL_DIR`; the way is empty for a plain command."""
 
     command: str
@@ -46,10 +46,10 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Readiness:
+class CommandReadiness:
     """Whether a use works here; what is missing, and what it does without. One remedy a line."""
 
-    use: Use
+    use: CommandUse
     missing: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
 
@@ -59,7 +59,7 @@ class Readiness:
         return not self.missing
 
 
-def after_trial(ready: list[Readiness], error: str | None) -> list[Readiness]:
+def after_trial(ready: list[CommandReadiness], error: str | None) -> list[CommandReadiness]:
     """What is ready after a real start was tried: nothing that it failed for."""
     if error is None:
         return ready
@@ -67,7 +67,7 @@ def after_trial(ready: list[Readiness], error: str | None) -> list[Readiness]:
     return [replace(item, missing=(told,)) if item.ready else item for item in ready]
 
 
-def uses(command: str) -> list[Use]:
+def uses(command: str) -> list[CommandUse]:
     """Every way of using a command: its sub-commands, and the ways that its files name."""
     from joymigrate.cli._main import load
 
@@ -81,7 +81,7 @@ def uses(command: str) -> list[Use]:
         if "" in named and "" not in ways:
             ways.insert(0, "")
     ways += [way for way in named if way and way not in ways]
-    return [Use(command, way, needs.get(way, ()), wants.get(way)) for way in ways]
+    return [CommandUse(command, way, needs.get(way, ()), wants.get(way)) for way in ways]
 
 
 def leaves(command: Any, path: str = "") -> Iterable[str]:
@@ -127,7 +127,7 @@ def literals(path: Path) -> dict[str, Any]:
     return found
 
 
-def about_chip(uses: Iterable[Use]) -> bool:
+def about_chip(uses: Iterable[CommandUse]) -> bool:
     """Whether one of the uses has to do with the chip, whose package takes seconds to load."""
     return any(
         part.partition(":")[0] in ("chip", "chip-package", "rehearsal")
@@ -137,7 +137,7 @@ def about_chip(uses: Iterable[Use]) -> bool:
     )
 
 
-def readiness(uses: Iterable[Use], found: list[Check], chip: Chip) -> list[Readiness]:
+def readiness(uses: Iterable[CommandUse], found: list[Check], chip: Chip) -> list[CommandReadiness]:
     """What each use lacks, judged by the checks."""
     bad = {(check.kind, check.name): check for check in found if check.status != "ok"}
     core = tuple(f"{name}: {bad[kind, name].help}" for kind, name in bad if kind == "core")
@@ -149,7 +149,7 @@ def readiness(uses: Iterable[Use], found: list[Check], chip: Chip) -> list[Readi
             for need, what in (use.wants or {}).items()
             for line in lacks(need, bad, chip)
         )
-        answers.append(Readiness(use, (*core, *missing), without))
+        answers.append(CommandReadiness(use, (*core, *missing), without))
     return answers
 
 

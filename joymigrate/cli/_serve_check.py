@@ -20,10 +20,10 @@ MARKS = {"ok": "ok", "warn": "--", "fail": "!!"}
 def check(start: ServeOptions, asked: PreflightOptions) -> int:
     """Look at everything; exit 1 when the start would fail."""
     from joymigrate.run.serve.engine.check import check as look
-    from joymigrate.run.serve.engine.preflight import Wanted
+    from joymigrate.run.serve.engine.preflight import StartRequest
 
     options, chip = engine_options(start)
-    wanted = Wanted(
+    wanted = StartRequest(
         start.model, options, chip, asked.sku, start.server.host, start.server.port,
         start.language.template, start.language.generation, start.language.override,
     )  # fmt: skip

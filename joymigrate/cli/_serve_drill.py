@@ -45,11 +45,11 @@ def run(asked: RankingReplay, format: str, output: Path | None) -> int:
     from joymigrate.run.serve.gateway import show
     from joymigrate.run.serve.ranking import drill
     from joymigrate.verify.model import Outcome
-    from joymigrate.verify.task import Question
+    from joymigrate.verify.task import TaskQuestion
     from joymigrate.verify.tolerance import Tolerance
 
     limits = Tolerance.of(None)
-    question = Question(
+    question = TaskQuestion(
         asked.margin, alpha=limits.limit("S8", "alpha"), power=limits.limit("S8", "power")
     )
     found, outcome = drill.drill(

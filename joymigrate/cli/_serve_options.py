@@ -14,7 +14,7 @@ from joymigrate.errors import JoyError
 
 if TYPE_CHECKING:
     from joymigrate.run.serve.web.keys import Key
-    from joymigrate.run.serve.web.limits import Limits
+    from joymigrate.run.serve.web.limits import HttpLimits
     from joymigrate.run.serve.web.site import Front
 
 KEYS = "Keys that are accepted; none: any."
@@ -108,11 +108,11 @@ class ServerOptions:
         )
         return Front(tls, Cors.of(self.origins, "--cors"), read_keys=self.read_keys)
 
-    def limits(self) -> Limits:
+    def limits(self) -> HttpLimits:
         """What a server takes at most."""
-        from joymigrate.run.serve.web.limits import Limits
+        from joymigrate.run.serve.web.limits import HttpLimits
 
-        return Limits(
+        return HttpLimits(
             body_bytes=read_size(self.body_limit, "--body-limit") or BODY,
             queue=self.queue,
             drain_seconds=self.drain_seconds,

@@ -44,7 +44,7 @@ def serve(model: Path, server: ServerOptions, start: RankingOptions) -> int:
 
     service = starting.open_service(
         model,
-        starting.Settings(
+        starting.RankingSettings(
             device=device,
             lanes=start.lanes,
             lane_kind=start.lane_kind,

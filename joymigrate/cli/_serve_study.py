@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 if TYPE_CHECKING:
-    from joymigrate.run.serve.gateway.study import Question
+    from joymigrate.run.serve.gateway.study import StudyQuestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class StudyOptions:
         Option("--requests-per-second", min=1e-6, help="At the standby."),
     ] = 100.0
 
-    def question(self) -> Question:
+    def question(self) -> StudyQuestion:
         """What the study reads. Raises `JoyError` for a rate or traffic that is none."""
         from joymigrate.run.serve.gateway import study
 
-        return study.Question(
+        return study.StudyQuestion(
             rates=tuple(study.parse_rate(text) for text in self.rate),
             record=self.failures,
             upstream=self.upstream,

@@ -29,7 +29,7 @@ def run(config: Path, key: str, poll_seconds: float, say: Callable[[str], None])
             raise JoyError(f"the {name} has {len(one.urls)} servers: versions are ramped over one",
                            where=str(config))  # fmt: skip
         urls[name] = one.urls[0].rstrip("/")
-    places = version_ramp.Places(f"http://{loaded.host}:{loaded.port}", **urls, key=key)
+    places = version_ramp.RampServers(f"http://{loaded.host}:{loaded.port}", **urls, key=key)
     memory = config.with_suffix(".versions.json")
 
     async def work() -> None:

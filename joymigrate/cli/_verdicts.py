@@ -20,7 +20,7 @@ from joymigrate.language import Language, speaking, with_texts
 
 if TYPE_CHECKING:
     from joymigrate.ledger import Subject
-    from joymigrate.verify.gate import Origin
+    from joymigrate.verify.gate import TargetOrigin
     from joymigrate.verify.model import Verdict
 
 FORMATS = ("text", "json", "md", "html")
@@ -146,7 +146,7 @@ def finish(
     view: VerdictView,
     output: Path | None,
     inputs: Sequence[Path] = (),
-    origin: Origin | None = None,
+    origin: TargetOrigin | None = None,
     *,
     verbose: bool = False,
     default: str | None = None,
@@ -171,7 +171,7 @@ def finish(
     }
     emit(render(document, view, verbose=verbose), output)
     if about is not None and (place.subject is not None or Ledger.of(Path.cwd()).exists()):
-        origin = origin or gate.Origin(checkpoint=place.checkpoint)
+        origin = origin or gate.TargetOrigin(checkpoint=place.checkpoint)
         steps = gate.record(
             verdict,
             about,

@@ -47,13 +47,15 @@ def command(
     from joymigrate.extras import need
     from joymigrate.verify import session
     from joymigrate.verify.bundle import open_bundle
-    from joymigrate.verify.settings import Settings
+    from joymigrate.verify.settings import RecordingSettings
 
     need("torch", "torch", "safetensors", what="replaying")
 
     view = _verdicts.check_view(form, lang)
     first = open_bundle(baseline)
-    replay = _replaying.Replay(baseline=baseline, command=program or [], aside=output is None)
+    replay = _replaying.ReplayRequest(
+        baseline=baseline, command=program or [], aside=output is None
+    )
     with ExitStack() as stack:
         if not window:
             with _replaying.target(replay, first, to) as (made, code):
@@ -66,7 +68,7 @@ def command(
         room = Path(tempfile.mkdtemp(prefix="joymigrate-bisect-"))
         stack.callback(shutil.rmtree, room, ignore_errors=True)
         steps = first.manifest.get("steps", [0, 2])
-        settings = Settings(
+        settings = RecordingSettings(
             bundle=str(room / "window.jmb"),
             first=int(steps[0]),
             last=int(steps[1]),
@@ -79,7 +81,7 @@ def command(
         recording = session.recording(settings, resolved, _program.environment())
         with recording as running, _replaying.aside(output is None):
             running.code = _program.run(resolved, _switch.with_start(running.environment))
-        second = _replaying.Replay(
+        second = _replaying.ReplayRequest(
             baseline=room / "window.jmb", command=program or [], aside=output is None
         )
         narrow = open_bundle(room / "window.jmb")

@@ -55,16 +55,16 @@ def command(
     place = _verdicts.place(to, subject, grade)
     if (target is None) == (model is None and url is None) and not record:
         raise JoyError("name one target: a file, --model or --url")
-    source: generate_live.Source | None = None
+    source: generate_live.AskedModel | None = None
     if model is not None:
         opened_device = find_device(
             _verdicts.device(device, place.chip, rehearse=False), place.chip
         )
-        source = generate_live.Folder(model, opened_device, dtype, length)
+        source = generate_live.LocalModel(model, opened_device, dtype, length)
         facts = {"device": opened_device.type, "rehearsal": opened_device.rehearsal}
         place = _verdicts.place_of(place, facts)
     elif url is not None:
-        source = generate_live.Server(url, served, key, length)
+        source = generate_live.RemoteModel(url, served, key, length)
     if record:
         if source is None or prompts is None or output is None:
             raise JoyError("--record needs --model or --url, --prompts FILE and -o FILE")

@@ -59,7 +59,7 @@ def command(
     from joymigrate.verify.ops import document as documents
     from joymigrate.verify.ops.places import find_device
     from joymigrate.verify.ops.target import read_faults
-    from joymigrate.verify.ops.worker import Order, work
+    from joymigrate.verify.ops.worker import WorkerOrder, work
     from joymigrate.verify.tolerance import Tolerance
 
     view = _verdicts.check_view(form, lang)
@@ -74,7 +74,7 @@ def command(
         find_device(device, place.chip)
     limits = Tolerance.of(place.chip)
     limits.operator("aten::mm", "float32", level)  # an unknown level is an error here
-    order = Order(
+    order = WorkerOrder(
         str(trace.resolve()), device, place.chip, noise, {} if rehearse else faults, edges,
         backward, level, seed, max_elements, tuple(split(op)),
         str(evidence.resolve()) if evidence else None,

@@ -16,7 +16,7 @@ from joymigrate.errors import JoyError
 
 if TYPE_CHECKING:
     from joymigrate.verify.bundle import Bundle
-    from joymigrate.verify.settings import Settings
+    from joymigrate.verify.settings import RecordingSettings
 
 CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -80,10 +80,10 @@ def command(
     from joymigrate.extras import need
     from joymigrate.verify import made_files, session
     from joymigrate.verify.bundle import open_bundle
-    from joymigrate.verify.settings import OPS, Settings
+    from joymigrate.verify.settings import OPS, RecordingSettings
 
     first, last = number_range(steps)
-    settings = Settings(
+    settings = RecordingSettings(
         bundle=str(output.resolve()),
         level=OPS if arguments else level_of(level),
         first=first,
@@ -155,7 +155,7 @@ def random_numbers(environment: dict[str, str], seed: str, draws: str) -> dict[s
 
 def run_again(
     bundle: Bundle,
-    settings: Settings,
+    settings: RecordingSettings,
     resolved: list[str],
     environment: dict[str, str],
     outputs: list[str],

@@ -61,10 +61,10 @@ def command(
     Exit code 0: it does; 1: it does not, and the first wrong module is named; 3: that cannot be
     told. The program's own output goes to stderr when the verdict goes to stdout.
     """
-    from joymigrate.cli._replaying import Replay, run
+    from joymigrate.cli._replaying import ReplayRequest, run
 
     return run(
-        Replay(
+        ReplayRequest(
             baseline=baseline,
             command=[*(["-m", module] if module else []), *(program or [])],
             mapping=mapping,

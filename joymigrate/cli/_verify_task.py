@@ -54,7 +54,7 @@ def command(
     """
     from joymigrate.cli._output import one_of, split
     from joymigrate.verify import scope
-    from joymigrate.verify.task import Question, compare
+    from joymigrate.verify.task import TaskQuestion, compare
     from joymigrate.verify.task.document import document, verdict
     from joymigrate.verify.task.ranking import compare_ranking
     from joymigrate.verify.tolerance import Tolerance
@@ -65,7 +65,7 @@ def command(
             "--field, --normalise and --envelope are for samples, not for --kind ranking"
         )
     limits = Tolerance.of(None)
-    question = Question(
+    question = TaskQuestion(
         margin,
         metric,
         tuple(split(field)),

@@ -111,7 +111,7 @@ def simulate(
     from joymigrate.run.cluster import jobs as work
     from joymigrate.run.cluster import outcome, policies, traces
     from joymigrate.run.cluster.arrival import offer
-    from joymigrate.run.cluster.entries import ORDERS, Settings
+    from joymigrate.run.cluster.entries import ORDERS, ClusterSettings
     from joymigrate.run.cluster.simulate import simulate as play
 
     check_format(form, "simulation")
@@ -131,7 +131,7 @@ def simulate(
             continue
         if work_load.undated:
             raise JoyError("this trace has no times", where=str(trace), help="use --arrival 1.3")
-        settings = Settings(order=order)
+        settings = ClusterSettings(order=order)
         run = play(cluster, work_load, name, seed, queues, checkpoint, settings)
         runs.append(run)
         results.append(outcome.simulation_data(run))

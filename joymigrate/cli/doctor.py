@@ -20,7 +20,7 @@ from joymigrate.errors import Exit
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
     from joymigrate.cli._installed import Check
-    from joymigrate.cli._requirements import Readiness, Use
+    from joymigrate.cli._requirements import CommandReadiness, CommandUse
     from joymigrate.config import Config
 
 SCHEMA = "joymigrate.doctor/1"
@@ -96,7 +96,7 @@ def command(
     return Exit.OK if not words or all(item.ready for item in ready) else Exit.FOUND
 
 
-def select_uses(words: list[str]) -> list[Use]:
+def select_uses(words: list[str]) -> list[CommandUse]:
     """Every use of every command, or those of the one that is named."""
     from joymigrate.cli import _requirements
     from joymigrate.cli._commands import command_names
@@ -126,9 +126,9 @@ def machine() -> dict[str, object]:
     }
 
 
-def as_json(found: list[Check], ready: list[Readiness]) -> dict[str, object]:
+def as_json(found: list[Check], ready: list[CommandReadiness]) -> dict[str, object]:
     """Checks, and commands with their uses. A command is ready when all of its uses are."""
-    commands: dict[str, list[Readiness]] = {}
+    commands: dict[str, list[CommandReadiness]] = {}
     for item in ready:
         commands.setdefault(item.use.command, []).append(item)
     return {
@@ -153,7 +153,9 @@ def as_json(found: list[Check], ready: list[Readiness]) -> dict[str, object]:
     }
 
 
-def text_lines(chip: Chip, found: list[Check], ready: list[Readiness], *, whole: bool) -> list[str]:
+def text_lines(
+    chip: Chip, found: list[Check], ready: list[CommandReadiness], *, whole: bool
+) -> list[str]:
     """Everything as a table; of one command only what it lacks."""
     if not whole:
         return use_lines(ready)
@@ -171,20 +173,20 @@ def text_lines(chip: Chip, found: list[Check], ready: list[Readiness], *, whole:
     return lines
 
 
-def by_command(ready: list[Readiness]) -> dict[str, list[Readiness]]:
+def by_command(ready: list[CommandReadiness]) -> dict[str, list[CommandReadiness]]:
     """The uses of each command."""
-    found: dict[str, list[Readiness]] = {}
+    found: dict[str, list[CommandReadiness]] = {}
     for item in ready:
         found.setdefault(item.use.command, []).append(item)
     return found
 
 
-def lacking(item: Readiness) -> bool:
+def lacking(item: CommandReadiness) -> bool:
     """Whether anything is missing, needed or not."""
     return bool(item.missing or item.without)
 
 
-def use_lines(ready: list[Readiness]) -> list[str]:
+def use_lines(ready: list[CommandReadiness]) -> list[str]:
     """A line per set of uses of a command that lack the same, with the remedies below it."""
     lines = []
     for name, items in by_command(ready).items():

@@ -21,7 +21,7 @@ from joymigrate.errors import Exit, JoyError
 from joymigrate.language import Language
 
 if TYPE_CHECKING:
-    from joymigrate.journey import Gates, Journey, Request
+    from joymigrate.journey import Gates, Journey, JourneyRequest
 
 NEEDS = {"PATH": ("extra:torch", "chip|rehearsal"), "--dry-run": ()}
 COMMAND_CLASS = WithProgram
@@ -113,7 +113,7 @@ def command(
 ) -> int:
     """Take PATH from CUDA to another chip, step by step, as far as the gates let it."""
     from joymigrate import chips, config
-    from joymigrate.journey import Request, devices_of, read_entry, read_gates, run_journey
+    from joymigrate.journey import JourneyRequest, devices_of, read_entry, read_gates, run_journey
     from joymigrate.journey.runner import check_step_name
     from joymigrate.ledger import Ledger
 
@@ -138,7 +138,7 @@ def command(
     if not named and not dry_run and serve is None and until not in ("scan", "rewrite"):
         named = choose_entry(project, asker())
     words = read_entry(named, project)
-    request = Request(
+    request = JourneyRequest(
         project=project,
         entry=words,
         chip=chip.name,
@@ -229,7 +229,7 @@ def gpu_is_here() -> bool:
 
 
 def planned_text(
-    request: Request, gates: Gates, here: bool, until: str | None, lang: str = "en"
+    request: JourneyRequest, gates: Gates, here: bool, until: str | None, lang: str = "en"
 ) -> str:
     """The plan: every step with its gates and the commands that it would run."""
     from joymigrate.journey import NAMES, commands, plan

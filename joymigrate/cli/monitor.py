@@ -43,7 +43,7 @@ def command(
     need_extra()
     from joymigrate.run.serve.monitor import service, web
 
-    pages = [service.Page(*split_name(text), key) for text in sources or DEFAULT]
+    pages = [service.MonitorPage(*split_name(text), key) for text in sources or DEFAULT]
     made = service.Monitor(pages, interval, not no_devices, talk)
     asyncio.run(web.serve(made, host, port, talk))
     return Exit.OK

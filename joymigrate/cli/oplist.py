@@ -80,14 +80,14 @@ def show(
     output: Path | None = OUTPUT,
 ) -> int:
     """Say what happens to every operator of torch, and which ones the chip adds."""
-    from joymigrate.profile.oplist import Status, from_wheel
+    from joymigrate.profile.oplist import SupportStatus, from_wheel
     from joymigrate.profile.oplist.lists import chip_of
     from joymigrate.report import oplist as report
 
     check_format(form, "oplist")
     wanted = split(status)
     for one in wanted:
-        one_of(one, tuple(s.value for s in Status), "--status")
+        one_of(one, tuple(s.value for s in SupportStatus), "--status")
     found = from_wheel(chip_of(to)) if installed else choose_list(to, version, ops, wheel)
     every = list(found.rows())
     for name in names or []:

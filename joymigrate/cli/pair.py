@@ -57,7 +57,7 @@ def command(
     from joymigrate import chips, config
     from joymigrate.cli.migrate import chosen_entry, code_of, gpu_is_here, is_here, render
     from joymigrate.cli.migrate import write_reports as write
-    from joymigrate.journey import Request, devices_of, original, read_entry, read_gates
+    from joymigrate.journey import JourneyRequest, devices_of, original, read_entry, read_gates
     from joymigrate.journey.runner import PAIR, run_journey
     from joymigrate.journey.source import find_origin
     from joymigrate.language import Language
@@ -83,7 +83,7 @@ def command(
         before = find_origin(project, given, home / "origin")
         if before.in_memory:
             refuse_ported(words, project, chip)
-    request = Request(
+    request = JourneyRequest(
         project=project,
         entry=words,
         chip=chip.name,

@@ -71,10 +71,10 @@ def command(
     from joymigrate.extras import need
 
     need("train", "torch", "transformers", what="quantising")
-    from joymigrate.run.train.quantise import Options, judge, quantise, read_samples
+    from joymigrate.run.train.quantise import QuantiseOptions, judge, quantise, read_samples
 
     view = _verdicts.check_view(report, lang)
-    options = Options(
+    options = QuantiseOptions(
         scheme=scheme,
         format=layout,
         static=static,
@@ -137,7 +137,7 @@ def record(
         chip=device.partition(":")[0],
         grade=Grade.MEASURED,
         command=shlex.join(["joymigrate", *sys.argv[1:]]),
-        origin=gate.Origin(inputs=tuple(inputs)),
+        origin=gate.TargetOrigin(inputs=tuple(inputs)),
         document=document,
     )
     numbers = ", ".join(f"{step.id} ({step.verdict})" for step in steps)

@@ -20,7 +20,7 @@ from joymigrate.cli._render_serving import write
 from joymigrate.errors import Exit, JoyError
 
 if TYPE_CHECKING:
-    from joymigrate.run.render import Line
+    from joymigrate.run.render import PackageLine
 
 app = group("Write what runs a project elsewhere: a container's files, a lock file, a service.")
 app.command("unit")(_render_serving.unit)
@@ -119,7 +119,7 @@ def command_of(project: Path, entry: str, serve: Path | None, port: int) -> tupl
         return ()
 
 
-def summarise(folder: Path, start: str, lines: Sequence[Line]) -> str:
+def summarise(folder: Path, start: str, lines: Sequence[PackageLine]) -> str:
     """What was written, in one line."""
     kinds = [one.kind for one in lines]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))

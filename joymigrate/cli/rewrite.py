@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from joymigrate.config import Config
     from joymigrate.ledger import Ledger
     from joymigrate.model import Patch, Scan
-    from joymigrate.rewrite.outcome import Outcome
+    from joymigrate.rewrite.outcome import RewriteOutcome
 
 WANTS = {"program:git": "the check for uncommitted changes"}
 
@@ -262,11 +262,11 @@ def one_project(paths: list[Path]) -> Ledger:
     return ledger
 
 
-def rewrite_outcome(scan: Scan, made: list[Patch], ledger: Ledger) -> Outcome:
+def rewrite_outcome(scan: Scan, made: list[Patch], ledger: Ledger) -> RewriteOutcome:
     """What would be done."""
-    from joymigrate.rewrite.outcome import Outcome
+    from joymigrate.rewrite.outcome import RewriteOutcome
 
-    return Outcome(scan, tuple(made), ledger)
+    return RewriteOutcome(scan, tuple(made), ledger)
 
 
 def show_diff(scan: Scan, made: list[Patch], ledger: Ledger, lang: str, notes: list[str]) -> int:
@@ -291,7 +291,7 @@ def write(
     output: Path | None,
     unsafe: bool,
     allow_dirty: bool,
-) -> Outcome:
+) -> RewriteOutcome:
     """Write in place, or a copy."""
     from joymigrate.rewrite import outcome
 
@@ -303,21 +303,21 @@ def write(
     )
 
 
-def in_text(outcome: Outcome, *, wrote: bool, verbose: bool, quiet: bool, lang: str) -> str:
+def in_text(outcome: RewriteOutcome, *, wrote: bool, verbose: bool, quiet: bool, lang: str) -> str:
     """The outcome for people."""
     from joymigrate.report.rewriting import text
 
     return text(outcome, wrote=wrote, verbose=verbose, quiet=quiet, lang=lang)
 
 
-def in_csv(outcome: Outcome, *, wrote: bool, lang: str) -> str:
+def in_csv(outcome: RewriteOutcome, *, wrote: bool, lang: str) -> str:
     """One row for each site, written or left."""
     from joymigrate.report.csv import of_rewrite
 
     return of_rewrite(outcome, Language(lang), wrote=wrote)
 
 
-def in_json(outcome: Outcome, *, wrote: bool, diff: bool, lang: str) -> str:
+def in_json(outcome: RewriteOutcome, *, wrote: bool, diff: bool, lang: str) -> str:
     """The outcome for machines, with the diff itself under `--diff`."""
     from joymigrate.report.rewriting import as_json
     from joymigrate.rewrite.outcome import diff as diff_of

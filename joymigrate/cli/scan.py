@@ -24,7 +24,7 @@ from joymigrate.language import Language
 if TYPE_CHECKING:
     from joymigrate.config import Config
     from joymigrate.model import Scan
-    from joymigrate.report.result import Result
+    from joymigrate.report.result import ScanResult
 
 WANTS = {"program:git": "--diff BASE"}
 
@@ -141,7 +141,7 @@ def form_of(path: Path) -> str:
 
 def result_of(
     scan: Scan, settings: Config, paths: list[Path], diff: str | None, view: ScanView
-) -> Result:
+) -> ScanResult:
     """The scan after the baseline and `--diff`, with its summary and its rules."""
     from joymigrate.report import result
     from joymigrate.rewrite import baseline, since
@@ -180,7 +180,7 @@ def save_baseline(scan: Scan, path: Path) -> int:
     return Exit.OK
 
 
-def show(result: Result, view: ScanView) -> None:
+def show(result: ScanResult, view: ScanView) -> None:
     """Render the result where it belongs, and say on stderr what it leaves out."""
     from joymigrate.report import text
     from joymigrate.report.result import translate
@@ -203,7 +203,7 @@ def show(result: Result, view: ScanView) -> None:
 
 
 def render(
-    result: Result, view: ScanView, terminal: bool, texts: Mapping[str, Any] | None = None
+    result: ScanResult, view: ScanView, terminal: bool, texts: Mapping[str, Any] | None = None
 ) -> str:
     """The result in its format and language; `texts` come with a JSON document."""
     from joymigrate.report import csv, github, json_, md, sarif, text

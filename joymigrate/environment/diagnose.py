@@ -34,7 +34,7 @@ FAULTS = {"alarm", "critical", "fault", "offline", "abnormal"}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class EnvironmentFinding:
     """One cause. `broken`: it fails, or failed; `doubtful`: nobody who was read says it works."""
 
     cause: str
@@ -51,11 +51,11 @@ class Diagnosis:
     """All findings, the next to mend first, and what the record does not hold."""
 
     chip: str
-    findings: tuple[Finding, ...]
+    findings: tuple[EnvironmentFinding, ...]
     missing: tuple[str, ...]
 
     @property
-    def next(self) -> Finding | None:
+    def next(self) -> EnvironmentFinding | None:
         """The one thing to mend next."""
         return self.findings[0] if self.findings else None
 
@@ -74,12 +74,12 @@ def diagnose(environment: Mapping[str, Any], chip: Chip) -> Diagnosis:
     rules = rules_of(chip)
     if rules is None:
         raise JoyError(f"nothing is known about setting up {chip.title}", where=str(chip.folder))
-    known: dict[str, Finding] = {}
+    known: dict[str, EnvironmentFinding] = {}
     for cause, severity, evidence, source in all_signs(environment, chip, rules):
         told = rules.causes.get(cause)
         if told is None:
             raise JoyError(f"no cause is called '{cause}'", where=str(chip.folder / "doctor.yaml"))
-        one = Finding(cause, severity, told.what, told.fix, evidence, source, told.layer)
+        one = EnvironmentFinding(cause, severity, told.what, told.fix, evidence, source, told.layer)
         if cause not in known or severity == BROKEN != known[cause].severity:
             known[cause] = one
     if any(one.severity == BROKEN and one.cause != "autoload" for one in known.values()):

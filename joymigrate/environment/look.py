@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from joymigrate.environment.rules import Places
+    from joymigrate.environment.rules import RecordPlaces
 
 TOOL_S = 30
 VERSION = re.compile(
@@ -48,7 +48,7 @@ def version_of(name: str) -> str | None:
         return None
 
 
-def sdk(places: Places) -> dict[str, Any]:
+def sdk(places: RecordPlaces) -> dict[str, Any]:
     """Where the SDK is, its version, whether its script was sourced, its kernels and additions."""
     sourced = next((os.environ[n] for n in places.sdk.variables if os.environ.get(n)), None)
     homes = [sourced] if sourced else [os.path.expanduser(one) for one in places.sdk.homes]
@@ -87,7 +87,7 @@ def read_version(path: str) -> str | None:
     return found[1] if found else None
 
 
-def driver(places: Places) -> dict[str, Any]:
+def driver(places: RecordPlaces) -> dict[str, Any]:
     """The versions of driver and firmware, and whether the driver's libraries are there."""
     versions = [read_version(path) for path in places.driver_versions]
     firmware = [read_version(path) for path in places.firmware_versions]
@@ -98,7 +98,7 @@ def driver(places: Places) -> dict[str, Any]:
     }
 
 
-def devices(places: Places) -> dict[str, Any]:
+def devices(places: RecordPlaces) -> dict[str, Any]:
     """Device files with owner, mode, and whether this process may read and write them."""
     found = {}
     for path in [*sorted(glob.glob(places.cards)), *places.shared]:
@@ -128,7 +128,7 @@ def ask(command: Sequence[str]) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def smi(places: Places) -> dict[str, Any] | None:
+def smi(places: RecordPlaces) -> dict[str, Any] | None:
     """The tool's answer: version, cards with name and health. None without cards and tool."""
     code, text = ask(places.smi)
     if code == 127 and not glob.glob(places.cards):
@@ -140,7 +140,7 @@ def smi(places: Places) -> dict[str, Any] | None:
     }
 
 
-def read_smi(text: str, places: Places) -> dict[str, Any]:
+def read_smi(text: str, places: RecordPlaces) -> dict[str, Any]:
     """Version and cards of the tool's table, by the chip's patterns."""
     version = re.search(places.smi_version, text) if places.smi_version else None
     cards = re.finditer(places.smi_card, text, re.MULTILINE) if places.smi_card else ()
@@ -150,7 +150,7 @@ def read_smi(text: str, places: Places) -> dict[str, Any]:
     return {"version": version[1] if version else None, "cards": found}
 
 
-def network(places: Places) -> dict[str, Any] | None:
+def network(places: RecordPlaces) -> dict[str, Any] | None:
     """The address and the link of each card; None where the tool is not there."""
     if not places.network or shutil.which(places.network[0]) is None:
         return None

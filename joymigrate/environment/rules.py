@@ -28,7 +28,7 @@ class SdkPlaces:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RecordPlaces:
     """What a record looks at."""
 
     distributions: tuple[str, ...] = setting(())
@@ -59,7 +59,7 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class EnvironmentCause:
     """What is wrong, how to mend it, and how deep it lies (0 the hardware, 90 the program)."""
 
     layer: int = setting(least=0, most=99)
@@ -84,8 +84,8 @@ class Clash:
 class DoctorRules:
     """All of a chip's doctor.yaml."""
 
-    record: Places = field(default_factory=Places)
-    causes: Mapping[str, Cause] = setting(make=dict)
+    record: RecordPlaces = field(default_factory=RecordPlaces)
+    causes: Mapping[str, EnvironmentCause] = setting(make=dict)
     signs: tuple[Sign, ...] = setting(())
     clashes: tuple[Clash, ...] = setting(())
 

@@ -8,7 +8,7 @@ lies in one folder, with its hash in the ledger.
 from joymigrate.journey.devices import devices_of
 from joymigrate.journey.entry import read_entry
 from joymigrate.journey.gates import Gates, read_gates
-from joymigrate.journey.model import Journey, Outcome, Request, Status
+from joymigrate.journey.model import Journey, JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.plan import NAMES, PlannedStep, commands, plan
 from joymigrate.journey.runner import run_journey
 
@@ -16,10 +16,10 @@ __all__ = [
     "NAMES",
     "Gates",
     "Journey",
-    "Outcome",
+    "JourneyRequest",
     "PlannedStep",
-    "Request",
-    "Status",
+    "StepOutcome",
+    "StepStatus",
     "commands",
     "devices_of",
     "plan",

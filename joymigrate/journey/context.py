@@ -19,7 +19,7 @@ from joymigrate.journey import timed_process
 from joymigrate.journey.entry import PYTHON
 from joymigrate.journey.gates import Gates
 from joymigrate.journey.losses import losses
-from joymigrate.journey.model import Outcome, Request
+from joymigrate.journey.model import JourneyRequest, StepOutcome
 from joymigrate.language import Text, restore_texts
 from joymigrate.run.door.settings import DoorSettings
 
@@ -78,12 +78,12 @@ class StepContext:
     """One step's view of its journey. `chip_here` says that the real chip is in this machine,
     `gpu_here` that one of the origin is; `before` are the outcomes of the steps before."""
 
-    request: Request
+    request: JourneyRequest
     gates: Gates
     folder: Path
     chip_here: bool = False
     gpu_here: bool = False
-    before: Mapping[str, Outcome] = field(default_factory=dict)
+    before: Mapping[str, StepOutcome] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
     rewrite_step: str | None = None
     mended: bool = False  # this step changed the project's code

@@ -49,7 +49,7 @@ TRAINER = re.compile(r"HfArgumentParser|TrainingArguments\b")  # its options are
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class EntryCandidate:
     """A command that starts a program, where it was found, and the settings that were made small:
     `--epochs 1 (10)`, with what it said before."""
 
@@ -58,20 +58,20 @@ class Candidate:
     settings: tuple[str, ...] = ()
 
 
-def find_entries(project: Path) -> list[Candidate]:
+def find_entries(project: Path) -> list[EntryCandidate]:
     """The programs that a project says how to start, the most likely first."""
-    found: dict[str, Candidate] = {}
+    found: dict[str, EntryCandidate] = {}
     for source, line in start_lines(project):
         words = program_words(line, project)
         if words is None:
             continue
         command, settings = small(words, project)
-        found.setdefault(command, Candidate(command, source, settings))
+        found.setdefault(command, EntryCandidate(command, source, settings))
     ranked = sorted(found.values(), key=rank)  # stable: what was found first stays first
     return ranked[:MOST]
 
 
-def rank(one: Candidate) -> int:
+def rank(one: EntryCandidate) -> int:
     """Training before the rest, evaluation last."""
     script = next((word for word in one.command.split() if word.endswith((".py", ".sh"))), "")
     if LATER.search(script):

@@ -13,7 +13,7 @@ from joymigrate.blame.judge import asks_for_origin, judge
 from joymigrate.blame.left import read_chain
 from joymigrate.blame.program import Program
 from joymigrate.blame.raised import Raised
-from joymigrate.blame.stop import Evidence, Owner, Site, Stop
+from joymigrate.blame.stop import FrameOwner, OriginSite, Stop, StopEvidence
 from joymigrate.blame.vendor import load
 from joymigrate.chips import origin
 from joymigrate.journey import places
@@ -52,7 +52,7 @@ def reason(at: StepContext, done: CompletedCommand, stop: Stop) -> FailureReason
     one."""
     if not at.gpu_here and asks_for_origin(evidence(at, done, on_chip=False)):
         return FailureReason.NEEDS_GPU
-    if stop.whose in (Owner.PROGRAM, Owner.ENVIRONMENT) or at.gpu_here:
+    if stop.whose in (FrameOwner.PROGRAM, FrameOwner.ENVIRONMENT) or at.gpu_here:
         return FailureReason.BROKEN
     return FailureReason.UNCLEAR
 
@@ -64,12 +64,12 @@ def evidence(
     on_chip: bool,
     refusals: Sequence[Mapping[str, Any]] = (),
     folder: Path | None = None,
-) -> Evidence:
+) -> StopEvidence:
     """All that the journey knows of a program that stopped."""
     text = done.text()
     code = ENDED.search(text)
     said = [line for line in text.splitlines() if not OURS.match(line)]
-    return Evidence(
+    return StopEvidence(
         Program((folder or at.request.project).resolve(), tuple(SKIPPED)),
         read_chain(done.notes, text),
         int(code[1]) if code else done.code,
@@ -113,10 +113,10 @@ def lines_of_ours(at: StepContext) -> dict[str, frozenset[int]]:
     return {path: frozenset(lines) for path, lines in found.items()}
 
 
-def left_sites(at: StepContext) -> list[Site]:
+def left_sites(at: StepContext) -> list[OriginSite]:
     """The sites that the rewriting left."""
     return [
-        Site(
+        OriginSite(
             f"{one['path']}:{one['line']}", one["before"], one["rule"],
             one["reason"] or one["message"],
         )

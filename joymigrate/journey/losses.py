@@ -37,7 +37,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(slots=True)
-class Series:
+class PrintedSeries:
     """One quantity that a program prints; `steps` None where a line names none."""
 
     testing: bool
@@ -79,7 +79,7 @@ def curve(lines: Iterable[str]) -> list[tuple[int, float, float]]:
     return [] if name is None else found[name].points()
 
 
-def main(found: Mapping[str, Series]) -> str | None:
+def main(found: Mapping[str, PrintedSeries]) -> str | None:
     """Which of the series is the program's curve; None where there is none."""
     if not found:
         return None
@@ -93,9 +93,9 @@ def main(found: Mapping[str, Series]) -> str | None:
     return max(found, key=rank)
 
 
-def read(lines: Iterable[str]) -> dict[str, Series]:
+def read(lines: Iterable[str]) -> dict[str, PrintedSeries]:
     """Every loss that is printed, by name."""
-    found: dict[str, Series] = {}
+    found: dict[str, PrintedSeries] = {}
     for line in lines:
         line = COLOURS.sub("", line)
         if "loss" not in line.lower():
@@ -108,7 +108,7 @@ def read(lines: Iterable[str]) -> dict[str, Series]:
                 continue
             testing = bool(TESTING.search(line[: match.end()].lower().replace("_", " ")))
             name = re.sub(r"[\s_]+", " ", words).strip()
-            one = found.setdefault(f"{name} (test)" if testing else name, Series(testing))
+            one = found.setdefault(f"{name} (test)" if testing else name, PrintedSeries(testing))
             one.steps.append(place)
             one.values.append(float(match.group(match.lastindex or 0)))
             one.texts.append(match.group(match.lastindex or 0).lower())

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from joymigrate.blame.stop import Owner
+from joymigrate.blame.stop import FrameOwner
 from joymigrate.chips import get, origin
 from joymigrate.files import replace_file
 from joymigrate.journey import original
@@ -33,7 +33,7 @@ from joymigrate.rewrite.diff import write_unified
 FOLDER = "rounds"
 PATCH = "rounds/mend.patch"
 SCHEMA = "joymigrate.round/1"
-MENDED = (Owner.REWRITE.value, Owner.PACKAGE.value)  # whose stops may have a mend
+MENDED = (FrameOwner.REWRITE.value, FrameOwner.PACKAGE.value)  # whose stops may have a mend
 VALUE = 1  # how near a value of configuration is to any stop
 CURES = "tried on a copy: {mend}: the program runs to its end"
 MOVES = "tried on a copy: {mend}: cures this, and stops at {line}: {message}"
@@ -119,7 +119,7 @@ def mends(at: StepContext, stop: Mapping[str, Any]) -> Iterator[Mend]:
             spot = (one["rule"], one["path"], one["line"], one["column"], one["before"])
             yield Mend(*spot, stop["edits"][one["before"]], everywhere=True)
             break
-    if stop["whose"] != Owner.REWRITE.value:
+    if stop["whose"] != FrameOwner.REWRITE.value:
         return
     near = [(far, one) for one in sites(at) if (far := distance(one)) is not None]
     for far, one in sorted(near, key=lambda row: row[0]):

@@ -17,7 +17,7 @@ SCHEMA = "joymigrate.journey/1"
 DECISIONS = {"pass": "passes", "fail": "stops", "inconclusive": "not decided"}
 
 
-class Status(str, Enum):
+class StepStatus(str, Enum):
     """How a step ended. `stopped`: a gate held the journey there."""
 
     DONE = "done"
@@ -40,7 +40,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class JourneyRequest:
     """What the user asked for.
 
     `entry` is the program that trains, as words; `serve` a folder of weights to try serving.
@@ -84,14 +84,14 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StepOutcome:
     """What one step found. `figures` are its numbers by name; `evidence` its files, below the
     journey's folder, with their SHA-256 in `hashes`; `commands` what was run, for a repetition by
     hand; `help` what to do next; `held` the sentence of the gate that stopped the journey; `asked`
     what the step was asked for, to tell whether it still holds."""
 
     name: str
-    status: Status
+    status: StepStatus
     summary: str
     figures: Mapping[str, Any] = field(default_factory=dict)
     evidence: tuple[str, ...] = ()
@@ -112,10 +112,10 @@ class Journey:
     which the program itself writes.
     """
 
-    request: Request
+    request: JourneyRequest
     folder: Path
     grade: str  # rehearsed, measured
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[StepOutcome, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     outputs: frozenset[str] = frozenset()
     rewrite_step: str | None = None  # the ledger's id of the rewrite, for the way back
@@ -130,12 +130,12 @@ class Journey:
         """`pass` when every step ended well; `fail` when one did not; else `inconclusive`: also
         where no program ran on the chip."""
         found = {outcome.status for outcome in self.outcomes}
-        if found & {Status.FAILED, Status.STOPPED}:
+        if found & {StepStatus.FAILED, StepStatus.STOPPED}:
             return "fail"
-        if Status.PENDING in found or not found:
+        if StepStatus.PENDING in found or not found:
             return "inconclusive"
         ran = self.outcome("rehearse")
-        if ran is not None and ran.status is Status.SKIPPED:
+        if ran is not None and ran.status is StepStatus.SKIPPED:
             return "inconclusive"
         if any(outcome.verdict == "inconclusive" for outcome in self.outcomes):
             return "inconclusive"
@@ -150,7 +150,8 @@ class Journey:
     def stop(self) -> Mapping[str, Any]:
         """What the journey ended with: whose it is, how that is known, what to do next."""
         ended = next(
-            (one for one in self.outcomes if one.status in (Status.FAILED, Status.STOPPED)), None
+            (one for one in self.outcomes if one.status in (StepStatus.FAILED, StepStatus.STOPPED)),
+            None,
         )
         if ended is None:
             return {"whose": None, "how_known": "", "next": ""}
@@ -165,7 +166,7 @@ class Journey:
         said = [one.figures.get("grades") or {} for one in self.outcomes]
         return {grade: sum(counts.get(grade, 0) for counts in said) for grade in GRADES}
 
-    def outcome(self, name: str) -> Outcome | None:
+    def outcome(self, name: str) -> StepOutcome | None:
         """What a step found, None while it did not run."""
         return next((one for one in self.outcomes if one.name == name), None)
 
@@ -220,19 +221,19 @@ def to_json(journey: Journey) -> dict[str, Any]:
     return with_texts(found)
 
 
-def command(request: Request) -> str:
+def command(request: JourneyRequest) -> str:
     """What a user writes to go on with the journey."""
     verb = "pair" if request.pair else "migrate"
     words = ["joymigrate", verb, "."]
     return shlex.join([*words, "--entry", shlex.join(request.entry)] if request.entry else words)
 
 
-def outcomes_from(raw: Mapping[str, Any]) -> tuple[Outcome, ...]:
+def outcomes_from(raw: Mapping[str, Any]) -> tuple[StepOutcome, ...]:
     """The outcomes of a journey on disk."""
     return tuple(
-        Outcome(
+        StepOutcome(
             name=one["name"],
-            status=Status(one["status"]),
+            status=StepStatus(one["status"]),
             summary=one["found"],
             held=one["held"],
             figures=one["figures"],

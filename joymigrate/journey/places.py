@@ -21,7 +21,7 @@ TOLD = 50  # places that the result names one by one
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChangedLines:
     """Lines `first` to `last` of a file, counted from 1; `text` is the first of them."""
 
     path: str  # below the project, POSIX
@@ -31,10 +31,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ChangedPlaces:
     """What the rewrites changed: statements of Python files, and files of other kinds."""
 
-    statements: tuple[Place, ...]
+    statements: tuple[ChangedLines, ...]
     others: tuple[str, ...]
 
     def lines(self, project: Path) -> dict[str, dict[int, int]]:
@@ -60,13 +60,13 @@ class Places:
         }
 
 
-def of_project(project: Path) -> Places:
+def of_project(project: Path) -> ChangedPlaces:
     """What the rewrites that hold changed in a project."""
     ledger = Ledger.of(project)
     return find(ledger, original.rewrites(ledger, project), project)
 
 
-def find(ledger: Ledger, steps: Sequence[Step], project: Path) -> Places:
+def find(ledger: Ledger, steps: Sequence[Step], project: Path) -> ChangedPlaces:
     """The places of the rewrites `steps`, oldest first, as the files are now.
 
     A file that was rewritten twice is held against its text before the first time; one that the
@@ -83,7 +83,7 @@ def find(ledger: Ledger, steps: Sequence[Step], project: Path) -> Places:
                 before[name] = (
                     None if entry.before is None else read_before(ledger, step, entry.before)
                 )
-    statements: list[Place] = []
+    statements: list[ChangedLines] = []
     others: list[str] = []
     for name, old in sorted(before.items()):
         if old is None:
@@ -93,7 +93,7 @@ def find(ledger: Ledger, steps: Sequence[Step], project: Path) -> Places:
             others.append(name)
         else:
             statements += found
-    return Places(tuple(statements), tuple(others))
+    return ChangedPlaces(tuple(statements), tuple(others))
 
 
 def read_before(ledger: Ledger, step: Step, name: str) -> bytes:
@@ -101,7 +101,7 @@ def read_before(ledger: Ledger, step: Step, name: str) -> bytes:
     return (ledger.folder(step.id) / "before" / name).read_bytes()
 
 
-def find_changes(name: str, old: bytes, new: bytes) -> list[Place] | None:
+def find_changes(name: str, old: bytes, new: bytes) -> list[ChangedLines] | None:
     """The statements of a Python file that differ from `old`, in order; None for other files."""
     if not name.endswith(".py"):
         return None
@@ -112,7 +112,7 @@ def find_changes(name: str, old: bytes, new: bytes) -> list[Place] | None:
     return list(differing(name, tree, old, new))
 
 
-def differing(name: str, tree: ast.Module, old: bytes, new: bytes) -> Iterator[Place]:
+def differing(name: str, tree: ast.Module, old: bytes, new: bytes) -> Iterator[ChangedLines]:
     """The statements of `tree`, which was read from `new`, whose heads hold lines not in `old`."""
     before, now = old.splitlines(), new.splitlines()
     replaced: set[int] = set()
@@ -132,7 +132,7 @@ def differing(name: str, tree: ast.Module, old: bytes, new: bytes) -> Iterator[P
         seen.add(id(node))
         rows = head(node)
         text = now[line - 1].decode("utf-8", errors="replace").strip()
-        yield Place(name, rows.start, rows.stop - 1, text)
+        yield ChangedLines(name, rows.start, rows.stop - 1, text)
 
 
 def is_import(node: ast.AST) -> bool:

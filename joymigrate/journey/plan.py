@@ -10,7 +10,7 @@ from typing import Any
 from joymigrate import __version__
 from joymigrate.journey import steps
 from joymigrate.journey.context import StepContext, numbers
-from joymigrate.journey.model import Outcome, Request
+from joymigrate.journey.model import JourneyRequest, StepOutcome
 from joymigrate.journey.sites import LEFT
 
 
@@ -24,12 +24,12 @@ class PlannedStep:
 
     name: str
     title: str
-    run: Callable[[StepContext], Outcome]
+    run: Callable[[StepContext], StepOutcome]
     fields: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     skip: str | None = None
 
-    def request_document(self, request: Request) -> dict[str, Any]:
+    def request_document(self, request: JourneyRequest) -> dict[str, Any]:
         """What the step is asked for, as JSON keeps it."""
         values = {name: plain(getattr(request, name)) for name in self.fields}
         return {"joymigrate": __version__, **values}
@@ -42,7 +42,7 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | str | None) else str(value)
 
 
-def plan(request: Request) -> list[PlannedStep]:
+def plan(request: JourneyRequest) -> list[PlannedStep]:
     """All steps, in order."""
     none = None if request.entry else "no program was named with --entry"
     ported = "pair changes no file" if request.pair else None
@@ -88,7 +88,7 @@ NAMES = (
 )  # fmt: skip
 
 
-def commands(request: Request, name: str, *, chip_here: bool) -> list[str]:
+def commands(request: JourneyRequest, name: str, *, chip_here: bool) -> list[str]:
     """The command lines that a step would run, in the project."""
     made = words(request, chip_here)[name]
     return [" ".join([*prefix_variables(one), shlex.join(one)]) for one in made]
@@ -100,7 +100,7 @@ def prefix_variables(command: Sequence[str]) -> list[str]:
     return [f"{name}={shlex.quote(value)}" for name, value in found.items()]
 
 
-def words(request: Request, chip_here: bool) -> dict[str, list[list[str]]]:
+def words(request: JourneyRequest, chip_here: bool) -> dict[str, list[list[str]]]:
     """The commands of every step; paths are those from the project's folder."""
     base = request.baseline_entry or request.entry
     bundle = str(request.baseline or at(steps.baseline.BUNDLE))

@@ -14,7 +14,7 @@ from typing import Any
 
 from joymigrate import __version__
 from joymigrate.chips import get
-from joymigrate.journey.model import Request
+from joymigrate.journey.model import JourneyRequest
 from joymigrate.run.kernels.operator import CPU
 from joymigrate.run.kernels.tuned import card_name
 
@@ -23,7 +23,7 @@ FILE = "provenance.json"
 OPTIONS = {"chip": "to"}  # the option of a field, where its name is another
 
 
-def provenance(request: Request, *, chip_here: bool) -> dict[str, Any]:
+def provenance(request: JourneyRequest, *, chip_here: bool) -> dict[str, Any]:
     """What has to be known to repeat a journey, taken before its first step changes a file."""
     chip = get(request.chip)
     packages = {name: installed_version(name) for name in ("torch", chip.distribution) if name}
@@ -38,7 +38,7 @@ def provenance(request: Request, *, chip_here: bool) -> dict[str, Any]:
     }
 
 
-def repeat(request: Request) -> list[str]:
+def repeat(request: JourneyRequest) -> list[str]:
     """The command that takes the same journey anew, run in the project."""
     words = ["joymigrate", "pair" if request.pair else "migrate", "."]
     words += ["--origin", request.origin.name] if request.origin and request.origin.name else []

@@ -10,13 +10,20 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.journey import original
 from joymigrate.journey.gates import Gates, find_violation
-from joymigrate.journey.model import SCHEMA, Journey, Outcome, Status, outcomes_from, to_json
+from joymigrate.journey.model import (
+    SCHEMA,
+    Journey,
+    StepOutcome,
+    StepStatus,
+    outcomes_from,
+    to_json,
+)
 from joymigrate.journey.plan import PlannedStep
 from joymigrate.journey.tree import find_changes, snapshot
 from joymigrate.ledger import Ledger, sha256
 
 FILE = "journey.json"
-ENDED = (Status.DONE, Status.STOPPED)
+ENDED = (StepStatus.DONE, StepStatus.STOPPED)
 
 
 def reusable_outcomes(
@@ -59,10 +66,10 @@ def load(journey: Journey) -> Mapping[str, Any] | None:
 
 def holding(
     journey: Journey, raw: Mapping[str, Any], steps: list[PlannedStep], gates: Gates
-) -> list[Outcome]:
+) -> list[StepOutcome]:
     """The outcomes that need not be taken again."""
     found = {outcome.name: outcome for outcome in outcomes_from(raw)}
-    kept: dict[str, Outcome] = {}
+    kept: dict[str, StepOutcome] = {}
     left_out = {planned.name for planned in steps if planned.skip}
     for planned in steps:
         outcome = found.get(planned.name)
@@ -75,11 +82,11 @@ def holding(
         if find_violation(outcome.name, outcome.figures, outcome.verdict, gates):
             continue
         figures = {key: value for key, value in outcome.figures.items() if key != "held"}
-        kept[outcome.name] = replace(outcome, status=Status.DONE, held="", figures=figures)
+        kept[outcome.name] = replace(outcome, status=StepStatus.DONE, held="", figures=figures)
     return list(kept.values())
 
 
-def intact(journey: Journey, outcome: Outcome) -> bool:
+def intact(journey: Journey, outcome: StepOutcome) -> bool:
     """Whether the evidence is there as the step left it."""
     for name in outcome.evidence:
         try:

@@ -14,7 +14,7 @@ from joymigrate.journey import original
 from joymigrate.journey.context import StepContext, StepFailed
 from joymigrate.journey.gates import Gates, find_violation
 from joymigrate.journey.lock import hold_journey
-from joymigrate.journey.model import Journey, Outcome, Request, Status
+from joymigrate.journey.model import Journey, JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.plan import NAMES, PlannedStep, plan
 from joymigrate.journey.resume import FILE, document, reusable_outcomes, same_target
 from joymigrate.journey.running import mark_running
@@ -23,11 +23,11 @@ from joymigrate.ledger import FileHash, Ledger, Step, Subject, sha256
 from joymigrate.ledger.place import make_home, unwritable
 
 HOME, PAIR = "journey", "pair"  # folders of journeys, and of ports that are compared
-Tell = Callable[[str, PlannedStep, Outcome | None], None]
+Tell = Callable[[str, PlannedStep, StepOutcome | None], None]
 
 
 def run_journey(
-    request: Request,
+    request: JourneyRequest,
     gates: Gates,
     *,
     until: str | None = None,
@@ -86,7 +86,7 @@ def run_steps(
         if done is not None:
             tell("kept", planned, done)
         elif planned.skip:
-            outcome = Outcome(planned.name, Status.SKIPPED, planned.skip)
+            outcome = StepOutcome(planned.name, StepStatus.SKIPPED, planned.skip)
             journey = with_outcome(journey, outcome)
             tell("skip", planned, outcome)
         else:
@@ -94,10 +94,10 @@ def run_steps(
             with mark_running(journey.folder, planned.name, NAMES):
                 journey, outcome = run_step(journey, planned, gates, here)
                 save(journey)
-            if outcome.status is not Status.SKIPPED:
+            if outcome.status is not StepStatus.SKIPPED:
                 record(ledger, journey, outcome)
             tell("end", planned, outcome)
-            if outcome.status in (Status.FAILED, Status.STOPPED):
+            if outcome.status in (StepStatus.FAILED, StepStatus.STOPPED):
                 break
         if planned.name == until:
             break
@@ -116,7 +116,7 @@ class LocalDevices:
 
 def run_step(
     journey: Journey, planned: PlannedStep, gates: Gates, here: LocalDevices
-) -> tuple[Journey, Outcome]:
+) -> tuple[Journey, StepOutcome]:
     """Take one step, and hold it against its gates."""
     project = journey.request.project
     at = StepContext(
@@ -132,8 +132,8 @@ def run_step(
     try:
         outcome = planned.run(at)
     except StepFailed as failure:
-        outcome = Outcome(
-            planned.name, Status.FAILED, failure.what, verdict="fail", help=failure.tail
+        outcome = StepOutcome(
+            planned.name, StepStatus.FAILED, failure.what, verdict="fail", help=failure.tail
         )
     outcome = replace(
         apply_gates(outcome, gates),
@@ -152,9 +152,9 @@ def run_step(
     return replace(with_outcome(journey, outcome), rewrite_step=at.rewrite_step), outcome
 
 
-def apply_gates(outcome: Outcome, gates: Gates) -> Outcome:
+def apply_gates(outcome: StepOutcome, gates: Gates) -> StepOutcome:
     """The outcome with what its gates say."""
-    if outcome.status is not Status.DONE:
+    if outcome.status is not StepStatus.DONE:
         return outcome
     hold = find_violation(outcome.name, outcome.figures, outcome.verdict, gates)
     if hold is None:
@@ -163,14 +163,14 @@ def apply_gates(outcome: Outcome, gates: Gates) -> Outcome:
     figures = {"gate": hold.gate, "found": hold.found, "limit": hold.limit}
     return replace(
         outcome,
-        status=Status.STOPPED,
+        status=StepStatus.STOPPED,
         held=hold.why,
         figures={**outcome.figures, "held": figures},
         verdict="fail" if outcome.verdict == "pass" else outcome.verdict,
     )
 
 
-def refuse_dirty(ledger: Ledger, request: Request) -> None:
+def refuse_dirty(ledger: Ledger, request: JourneyRequest) -> None:
     """Refuse uncommitted changes before anything runs, as the rewrite would after it."""
     from joymigrate.rewrite.apply import refuse_dirty as refuse
 
@@ -185,7 +185,7 @@ def shorten_paths(journey: Journey, commands: list[str]) -> list[str]:
     return [command.replace(folder, shown) for command in commands]
 
 
-def with_outcome(journey: Journey, outcome: Outcome) -> Journey:
+def with_outcome(journey: Journey, outcome: StepOutcome) -> Journey:
     """The journey with one step's outcome, in the order of the plan."""
     others = [one for one in journey.outcomes if one.name != outcome.name]
     ordered = sorted([*others, outcome], key=lambda one: NAMES.index(one.name))
@@ -196,7 +196,7 @@ def with_pending(journey: Journey) -> Journey:
     """The journey with every step that was not reached."""
     for name in NAMES:
         if journey.outcome(name) is None:
-            journey = with_outcome(journey, Outcome(name, Status.PENDING, "not reached"))
+            journey = with_outcome(journey, StepOutcome(name, StepStatus.PENDING, "not reached"))
     return journey
 
 
@@ -206,7 +206,7 @@ def save(journey: Journey) -> None:
     replace_file(journey.folder / FILE, text.encode("utf-8"), durable=True)
 
 
-def record(ledger: Ledger, journey: Journey, outcome: Outcome) -> None:
+def record(ledger: Ledger, journey: Journey, outcome: StepOutcome) -> None:
     """Put one step into the ledger, with the hashes of its evidence."""
     request = journey.request
     ledger.record(

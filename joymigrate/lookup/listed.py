@@ -10,16 +10,16 @@ from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.lookup.described import Statement
 from joymigrate.lookup.written import begin
-from joymigrate.profile.oplist import OpList, Status, of
+from joymigrate.profile.oplist import OpList, SupportStatus, of
 from joymigrate.profile.support import Support
 
 WORDS = {
-    Status.NATIVE: "a kernel of the chip computes it",
-    Status.FUSED: "the chip computes it inside a larger kernel",
-    Status.COMPOSITE: "torch makes it of other operators, or it is a view",
-    Status.CPU_FALLBACK: "it runs on the CPU, with copies both ways",
-    Status.MISSING: "it fails on the chip",
-    Status.UNKNOWN: "nobody has said whether the chip has it",
+    SupportStatus.NATIVE: "a kernel of the chip computes it",
+    SupportStatus.FUSED: "the chip computes it inside a larger kernel",
+    SupportStatus.COMPOSITE: "torch makes it of other operators, or it is a view",
+    SupportStatus.CPU_FALLBACK: "it runs on the CPU, with copies both ways",
+    SupportStatus.MISSING: "it fails on the chip",
+    SupportStatus.UNKNOWN: "nobody has said whether the chip has it",
 }
 DTYPES = "dtypes: {dtypes}"
 INSTEAD = "instead: {instead}"

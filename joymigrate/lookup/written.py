@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from joymigrate.chips import Chip, relate
-from joymigrate.chips.advice import Advice
+from joymigrate.chips.advice import NameAdvice
 from joymigrate.chips.names import span_of
 from joymigrate.language import Text
 from joymigrate.lookup.described import Statement
@@ -70,7 +70,7 @@ def ask(name: str, kind: str, chips: Sequence[Chip], origin: Chip) -> Iterator[S
                     yield replace(new, chips=where, styles=(style.value,))
 
 
-def read(found: Finding, chip: Chip, origin: Chip, known: Advice | None) -> Statement:
+def read(found: Finding, chip: Chip, origin: Chip, known: NameAdvice | None) -> Statement:
     """The statement of one finding."""
     since, where = begin(found.after or "", chip)
     reference = rules.load(chip, origin)[found.rule].reference
@@ -87,7 +87,7 @@ def read(found: Finding, chip: Chip, origin: Chip, known: Advice | None) -> Stat
     )
 
 
-def read_advice(name: str, kind: str, chip: Chip, origin: Chip) -> Advice | None:
+def read_advice(name: str, kind: str, chip: Chip, origin: Chip) -> NameAdvice | None:
     """What the chip's data says of the name itself, for its source."""
     if kind == "variable":
         return chip.variable(name)

@@ -13,7 +13,7 @@ from pathlib import Path
 from joymigrate.chips import rules_root
 from joymigrate.chips.names import version_key
 from joymigrate.errors import JoyError
-from joymigrate.profile.support import Status
+from joymigrate.profile.support import SupportStatus
 from joymigrate.schema import document, read_file, setting
 
 COMMON = Path("common") / "ops" / "aliases.yaml"
@@ -29,7 +29,7 @@ class Alias:
     to: str = setting("", "The operator behind it; aten where no namespace is given.")
     fused: bool = setting(False, "The chip computes several of them in one kernel.")
     note: str = setting("", "What else to know.")
-    status: Status | None = setting(None, "Instead of `to`: how the chip runs it.")
+    status: SupportStatus | None = setting(None, "Instead of `to`: how the chip runs it.")
     since: str = setting("", "The chip's package has `to` from here on.", words=True)
     otherwise: str = setting("", "What stands behind it before that version.", key="else")
     dtypes: tuple[str, ...] = setting(make=tuple, help="With `status`: the dtypes that it takes.")

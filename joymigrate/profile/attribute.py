@@ -18,11 +18,11 @@ from joymigrate.profile.readers.names import is_operator
 from joymigrate.profile.table import (
     EMPTY,
     NONE,
+    CallSignature,
     Captured,
+    GraphReplay,
     Loose,
     OpTable,
-    Replay,
-    Signature,
     Trace,
 )
 
@@ -61,7 +61,7 @@ def attribute(trace: Trace, sources: Sequence[Trace]) -> Attribution:
 def join_replays(trace: Trace, sources: Sequence[Trace], found: Attribution) -> list[Loose]:
     """Give replayed kernels to the operators of their capture; what is left over."""
     names = trace.kernel_names
-    groups: dict[tuple[int, int], list[Replay]] = defaultdict(list)
+    groups: dict[tuple[int, int], list[GraphReplay]] = defaultdict(list)
     left: Counter[int] = Counter()
     left_us: dict[int, float] = defaultdict(float)
 
@@ -77,7 +77,7 @@ def join_replays(trace: Trace, sources: Sequence[Trace], found: Attribution) -> 
         else:
             groups[best].append(replay)
     for (source, window), replays in groups.items():
-        joined = Joined(sources[source], len(replays))
+        joined = ReplayedOperators(sources[source], len(replays))
         captured = sources[source].captures[window]
         for replay in replays:
             for number, us, row in match(replay, names, captured):
@@ -89,7 +89,7 @@ def join_replays(trace: Trace, sources: Sequence[Trace], found: Attribution) -> 
 
 
 def best_capture(
-    replay: Replay, names: Sequence[tuple[str, str]], sources: Sequence[Trace]
+    replay: GraphReplay, names: Sequence[tuple[str, str]], sources: Sequence[Trace]
 ) -> tuple[int, int] | None:
     """Which capture explains most of a replay; (source, number of the capture)."""
     wanted = Counter(names[number][0] for number, _ in replay.kernels)
@@ -106,7 +106,7 @@ def best_capture(
     return best
 
 
-def fits_in_order(replay: Replay, captured: Captured, source: Trace) -> bool:
+def fits_in_order(replay: GraphReplay, captured: Captured, source: Trace) -> bool:
     """Whether the n-th kernel of a replay can be the n-th launch of a capture without names.
 
     A kernel that is replayed several times has to come from one operator: two unlike runs with the
@@ -124,7 +124,7 @@ def fits_in_order(replay: Replay, captured: Captured, source: Trace) -> bool:
 
 
 def match(
-    replay: Replay, names: Sequence[tuple[str, str]], captured: Captured
+    replay: GraphReplay, names: Sequence[tuple[str, str]], captured: Captured
 ) -> list[tuple[int, float, int]]:
     """(kernel's number, µs, row of the capture) of each kernel: the n-th launch of each name."""
     if not any(captured.names):
@@ -141,7 +141,7 @@ def match(
     ]
 
 
-class Joined:
+class ReplayedOperators:
     """Operators of a capture with the time of its replays, as a table of their own."""
 
     def __init__(self, source: Trace, replays: int) -> None:
@@ -227,7 +227,7 @@ def find_by_name(trace: Trace, left: list[Loose], found: Attribution) -> list[Lo
 
 def add(table: OpTable, name: str, one: Loose, share: float, dtype: str = "") -> None:
     """A row for a part of the calls of a kernel; `dtype` where its name says one."""
-    inputs = Signature((dtype,), ((1,),)) if dtype else EMPTY
+    inputs = CallSignature((dtype,), ((1,),)) if dtype else EMPTY
     table.add(
         table.name_id(name),
         signature=table.signature_id(inputs),

@@ -15,13 +15,13 @@ from typing import Any
 
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
-from joymigrate.profile.table import Kernel
+from joymigrate.profile.table import DeviceKernel
 
 SCHEMA = "joymigrate.trace/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class CapturedOperator:
     """One distinct call. `calls` and times (µs) are of one step; `args` as in the trace file."""
 
     op: str
@@ -61,11 +61,11 @@ class Capture:
 
     path: Path
     header: Mapping[str, Any]
-    operators: tuple[Operator, ...]
+    operators: tuple[CapturedOperator, ...]
     stream: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    accelerator: tuple[Operator, ...] = ()
+    accelerator: tuple[CapturedOperator, ...] = ()
     flow: bool = True  # whether `stream` knows the data flow, or only the order
-    copies: tuple[Kernel, ...] = ()  # the device's own work of moving, of one step
+    copies: tuple[DeviceKernel, ...] = ()  # the device's own work of moving, of one step
     device_us: float = 0.0  # of one step
     shapes: tuple[int, int, str] = (0, 0, "")  # that a model was called with, calls, its class
 
@@ -89,8 +89,8 @@ class Capture:
 def load(path: Path) -> Capture:
     """Read a recording; `JoyError` when the file is none."""
     opened = gzip.open if path.suffix == ".gz" else open
-    operators: dict[int, Operator] = {}
-    accelerator: list[Operator] = []
+    operators: dict[int, CapturedOperator] = {}
+    accelerator: list[CapturedOperator] = []
     shapes = (0, 0, "")
     stream: list[tuple[int, tuple[int, ...]]] = []
     header: dict[str, Any] | None = None
@@ -142,9 +142,9 @@ def check_header(raw: Any, path: Path) -> dict[str, Any]:
     return raw
 
 
-def operator(raw: Mapping[str, Any]) -> Operator:
+def operator(raw: Mapping[str, Any]) -> CapturedOperator:
     """One `op` line."""
-    return Operator(
+    return CapturedOperator(
         op=raw["op"],
         overload=raw.get("overload") or "",
         args=tuple(raw.get("args") or ()),

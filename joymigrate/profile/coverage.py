@@ -17,10 +17,10 @@ from joymigrate.language import Text
 from joymigrate.profile import alternatives
 from joymigrate.profile.attribute import NAME, attribute
 from joymigrate.profile.callers import Callers
-from joymigrate.profile.judge import Judge, hide_composite
+from joymigrate.profile.judge import SupportJudge, hide_composite
 from joymigrate.profile.oplist.lists import OpList
-from joymigrate.profile.support import Status, Support, Verdict
-from joymigrate.profile.table import NONE, PHASES, Loose, OpTable, Signature, Trace
+from joymigrate.profile.support import OperatorVerdict, Support, SupportStatus
+from joymigrate.profile.table import NONE, PHASES, CallSignature, Loose, OpTable, Trace
 
 INSIDE = "inside {name}, which the chip runs as a whole"
 KERNELS = "a kernel that ran on the chip"
@@ -34,7 +34,7 @@ NOTES = 4  # reasons given per operator
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class OperatorSite:
     """Where an operator is called from: `train.py:31`, how often, how long (µs)."""
 
     where: str
@@ -43,7 +43,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class CoveredOperator:
     """One operator with one status.
 
     `self_us` is its time without that of the operators listed beside it; what it covers is in.
@@ -52,7 +52,7 @@ class Covered:
 
     op: str
     overload: str
-    status: Status
+    status: SupportStatus
     calls: int
     self_us: float
     device_us: float
@@ -63,7 +63,7 @@ class Covered:
     package: str = ""  # has to be installed beside the chip's torch package
     evidence: str = RECORDED  # or "kernel name": nobody was seen to call it
     grade: str = "documented"  # the weakest of its calls: joymigrate.evidence
-    sites: tuple[Site, ...] = ()
+    sites: tuple[OperatorSite, ...] = ()
     phases: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -79,11 +79,11 @@ class Covered:
     @property
     def known_grade(self) -> str | None:
         """How well its status is known; None where nobody knows it."""
-        return None if self.status is Status.UNKNOWN else self.grade
+        return None if self.status is SupportStatus.UNKNOWN else self.grade
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ChipShare:
     """What part stays on the chip, from 0 to 1; `time` is None where no time was recorded."""
 
     ops: float
@@ -106,15 +106,15 @@ class PhaseSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class TimeEvidence:
     """Device time whose operators are known in one way, and how much of it stays on the chip."""
 
     us: float = 0.0
     kept_us: float = 0.0
 
-    def plus(self, us: float, kept_us: float) -> Evidence:
+    def plus(self, us: float, kept_us: float) -> TimeEvidence:
         """This with more."""
-        return Evidence(self.us + us, self.kept_us + kept_us)
+        return TimeEvidence(self.us + us, self.kept_us + kept_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +125,14 @@ class Coverage:
     version: str
     torch: str
     source: str
-    ops: tuple[Covered, ...]
-    share: Share
+    ops: tuple[CoveredOperator, ...]
+    share: ChipShare
     basis: str
     traces: tuple[str, ...]
     notes: tuple[str, ...]
     loose: tuple[Loose, ...] = ()
     device_us: float = 0.0  # owned_us + by_name_us + loose_us, which `cover` checks
-    evidence: dict[str, Evidence] = field(default_factory=dict)  # by class: never added up
+    evidence: dict[str, TimeEvidence] = field(default_factory=dict)  # by class: never added up
     found_by: dict[str, float] = field(default_factory=dict)
     phases: dict[str, PhaseSeen] = field(default_factory=dict)
 
@@ -167,21 +167,21 @@ class Coverage:
 
     def grades(self) -> dict[str, int]:
         """How many statements are documented, rehearsed, measured; unknown operators have none."""
-        return count_grades(op.grade for op in self.ops if op.status is not Status.UNKNOWN)
+        return count_grades(op.grade for op in self.ops if op.status is not SupportStatus.UNKNOWN)
 
-    def known_as(self, grade: str) -> Share:
+    def known_as(self, grade: str) -> ChipShare:
         """The shares that stay on the chip by statements of at least this grade."""
         ops = [
-            op if reaches(op.grade, grade) else replace(op, status=Status.UNKNOWN)
+            op if reaches(op.grade, grade) else replace(op, status=SupportStatus.UNKNOWN)
             for op in self.ops
         ]
         return share_of(ops, self.basis, self.loose_us)
 
-    def gaps(self) -> tuple[Covered, ...]:
+    def gaps(self) -> tuple[CoveredOperator, ...]:
         """Operators that do not stay on the chip, by time, then by calls."""
         return tuple(op for op in self.ops if not op.status.supported)
 
-    def count(self, status: Status) -> int:
+    def count(self, status: SupportStatus) -> int:
         """Distinct operators of one status."""
         return sum(1 for op in self.ops if op.status is status)
 
@@ -189,7 +189,7 @@ class Coverage:
 class OperatorTotals:
     """Sums of one operator with one status."""
 
-    def __init__(self, verdict: Verdict) -> None:
+    def __init__(self, verdict: OperatorVerdict) -> None:
         self.verdict = verdict
         self.calls = 0
         self.self_us = 0.0
@@ -219,10 +219,10 @@ class OperatorTotals:
         self.self_us += table.self_us[row]
         self.device_us += table.device_us[row]
 
-    def result(self) -> Covered:
+    def result(self) -> CoveredOperator:
         """The sums as a statement."""
         verdict, support = self.verdict, self.verdict.support
-        return Covered(
+        return CoveredOperator(
             op=verdict.op,
             overload=verdict.overload,
             status=support.status,
@@ -236,9 +236,9 @@ class OperatorTotals:
             package=support.package,
             evidence=support.evidence,
             grade=weakest(self.grades or {support.grade}),
-            sites=tuple(Site(where, int(calls), us) for where, (calls, us) in self.sites.items())[
-                :SITES
-            ],
+            sites=tuple(
+                OperatorSite(where, int(calls), us) for where, (calls, us) in self.sites.items()
+            )[:SITES],
             phases=self.phases,
         )
 
@@ -255,13 +255,13 @@ class CoverageCounter:
         self.marks = marks
         self.marked: list[tuple[int, Support]] = []  # rows that count, with what is said of them
         self.phases: dict[str, dict[str, set[str]]] = {}
-        self.all_totals: dict[tuple[str, str, Status, str], OperatorTotals] = {}
+        self.all_totals: dict[tuple[str, str, SupportStatus, str], OperatorTotals] = {}
 
     def take(self, trace: Trace, evidence: str = RECORDED) -> None:
         """Add one trace, parents before their children. `evidence`: how its rows were found."""
         table = trace.ops
-        judge = Judge(self.oplist, overloads=trace.overloads)
-        cache: dict[tuple[int, int, bool], tuple[Verdict, OperatorTotals]] = {}
+        judge = SupportJudge(self.oplist, overloads=trace.overloads)
+        cache: dict[tuple[int, int, bool], tuple[OperatorVerdict, OperatorTotals]] = {}
         callers = Callers(trace)
         backends = [judge.stands_for_another(name) for name in table.names]
         covering: list[OperatorTotals | None] = [None] * len(table)
@@ -304,7 +304,7 @@ class CoverageCounter:
                 self.marked.append((row, tally.verdict.support))
             covering[row] = None if verdict.opens else tally
 
-    def note_phase(self, table: OpTable, row: int, how: str, verdict: Verdict) -> None:
+    def note_phase(self, table: OpTable, row: int, how: str, verdict: OperatorVerdict) -> None:
         """Remember in which phase an operator was seen, and how."""
         phase = self.phases.setdefault(PHASE_NAMES[table.phase[row]], {})
         phase.setdefault(how, set()).add(verdict.name)
@@ -324,18 +324,20 @@ class CoverageCounter:
             for found in (self.phases.get(name, {}),)
         }
 
-    def verdict(self, judge: Judge, trace: Trace, row: int, called: bool) -> Verdict:
+    def verdict(self, judge: SupportJudge, trace: Trace, row: int, called: bool) -> OperatorVerdict:
         """The verdict on one row; kernels of a chip's own profile ran, so they are there."""
         table = trace.ops
         name = table.names[table.name[row]]
         if trace.ran:
             source = trace.path.name
-            ran = Support(Status.NATIVE, note=KERNELS, source=source, grade="measured")
-            return Verdict(name, "", ran)
+            ran = Support(SupportStatus.NATIVE, note=KERNELS, source=source, grade="measured")
+            return OperatorVerdict(name, "", ran)
         found = judge.judge(name, table.signatures[table.signature[row]], by_program=called)
         return found if trace.tree else judge.inner(found)
 
-    def within(self, judge: Judge, verdict: Verdict, inside: Sequence[str]) -> Verdict:
+    def within(
+        self, judge: SupportJudge, verdict: OperatorVerdict, inside: Sequence[str]
+    ) -> OperatorVerdict:
         """The verdict on an operator that the chip never sees: an outer one covers it.
 
         A dtype that the chip's kernel does not take stays one, whoever asks for it.
@@ -344,13 +346,13 @@ class CoverageCounter:
             return verdict
         for name in inside:
             outer = judge.judge(name, EMPTY).support
-            if outer.status in (Status.NATIVE, Status.FUSED):
+            if outer.status in (SupportStatus.NATIVE, SupportStatus.FUSED):
                 said = Text(INSIDE, name=name)
-                covered = Support(Status.FUSED, note=said, source=outer.source)
+                covered = Support(SupportStatus.FUSED, note=said, source=outer.source)
                 return replace(verdict, support=covered)
         return verdict
 
-    def totals(self, verdict: Verdict) -> OperatorTotals:
+    def totals(self, verdict: OperatorVerdict) -> OperatorTotals:
         """The sums that a verdict is added to."""
         support = verdict.support
         key = (verdict.op, verdict.overload, support.status, support.evidence)
@@ -365,7 +367,7 @@ class CoverageCounter:
         totals = self.all_totals.values()
         return sum(one.device_us for one in totals if one.verdict.support.supported)
 
-    def results(self) -> list[Covered]:
+    def results(self) -> list[CoveredOperator]:
         """What was called at least once."""
         return [tally.result() for tally in self.all_totals.values() if tally.calls]
 
@@ -373,9 +375,9 @@ class CoverageCounter:
 EMPTY = OpTable().signatures[0]
 
 
-def is_made(verdict: Verdict) -> bool:
+def is_made(verdict: OperatorVerdict) -> bool:
     """Whether torch makes an operator of others, so that it launches nothing by itself."""
-    return verdict.op.startswith("aten::") and verdict.support.status is Status.COMPOSITE
+    return verdict.op.startswith("aten::") and verdict.support.status is SupportStatus.COMPOSITE
 
 
 def find_leaves(table: OpTable) -> list[bool]:
@@ -393,17 +395,19 @@ def find_leaves(table: OpTable) -> list[bool]:
 def on_own_processor(trace: Trace) -> Support:
     """What a profile of the chip says of work that its own processor did."""
     source = trace.path.name
-    return Support(Status.CPU_FALLBACK, note=OWN_PROCESSOR, source=source, grade="measured")
+    return Support(SupportStatus.CPU_FALLBACK, note=OWN_PROCESSOR, source=source, grade="measured")
 
 
-def know_by_name(verdict: Verdict) -> Verdict:
+def know_by_name(verdict: OperatorVerdict) -> OperatorVerdict:
     """A verdict on an operator that only a kernel's name speaks for: nobody was seen to call it."""
     support = verdict.support
     words = BY_NAME if support.supported else BY_NAME_NOT
     said = Text(words, name=verdict.name, note=support.note or support.status.value)
     return replace(
         verdict,
-        support=replace(support, status=Status.UNKNOWN, note=said, evidence=NAME, alternative=""),
+        support=replace(
+            support, status=SupportStatus.UNKNOWN, note=said, evidence=NAME, alternative=""
+        ),
     )
 
 
@@ -416,13 +420,13 @@ def cover(traces: Iterable[Trace], oplist: OpList, captures: Sequence[Trace] = (
     read = list(traces)
     loose: list[Loose] = []
     found_by: dict[str, float] = {}
-    evidence: dict[str, Evidence] = {}
+    evidence: dict[str, TimeEvidence] = {}
 
     def take(trace: Trace, how: str) -> None:
         before = counter.kept_us()
         counter.take(trace, how)
         us = sum(trace.ops.device_us)
-        evidence[how] = evidence.get(how, Evidence()).plus(us, counter.kept_us() - before)
+        evidence[how] = evidence.get(how, TimeEvidence()).plus(us, counter.kept_us() - before)
 
     for trace in read:
         take(trace, RECORDED)
@@ -466,7 +470,7 @@ def cover(traces: Iterable[Trace], oplist: OpList, captures: Sequence[Trace] = (
         share=share_of(ops, basis, loose_us),
         basis=basis,
         device_us=device_us,
-        evidence={**evidence, NOTHING: Evidence(loose_us)} if device_us else {},
+        evidence={**evidence, NOTHING: TimeEvidence(loose_us)} if device_us else {},
         traces=tuple(str(t.path) for t in read),
         notes=tuple(notes),
         loose=tuple(sorted(loose, key=lambda one: -one.device_us)),
@@ -489,40 +493,40 @@ def mark(trace: Trace, oplist: OpList) -> list[tuple[int, Support]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CoverageCall:
     """One distinct call of a recording: an operator with one signature, and what is said of it."""
 
     name: str
-    signature: Signature
+    signature: CallSignature
     support: Support
     calls: int
 
 
-def distinct_calls(traces: Iterable[Trace], oplist: OpList) -> list[Call]:
+def distinct_calls(traces: Iterable[Trace], oplist: OpList) -> list[CoverageCall]:
     """Every distinct call of recordings, the most called first."""
-    found: dict[tuple[str, Signature], Call] = {}
+    found: dict[tuple[str, CallSignature], CoverageCall] = {}
     for trace in traces:
         table = trace.ops
         for row, support in mark(trace, oplist):
             key = (table.names[table.name[row]], table.signatures[table.signature[row]])
             before = found[key].calls if key in found else 0
-            found[key] = Call(*key, support, before + table.calls[row])
+            found[key] = CoverageCall(*key, support, before + table.calls[row])
     return sorted(found.values(), key=lambda one: (-one.calls, one.name))
 
 
-def basis_of(ops: Sequence[Covered]) -> str:
+def basis_of(ops: Sequence[CoveredOperator]) -> str:
     """Which time the shares are made of."""
     if any(op.device_us for op in ops):
         return "device"
     return "host" if any(op.self_us for op in ops) else "none"
 
 
-def weight(op: Covered, basis: str) -> float:
+def weight(op: CoveredOperator, basis: str) -> float:
     """Time of one operator, µs."""
     return op.device_us if basis == "device" else op.self_us
 
 
-def share_of(ops: Sequence[Covered], basis: str, unattributed_us: float = 0.0) -> Share:
+def share_of(ops: Sequence[CoveredOperator], basis: str, unattributed_us: float = 0.0) -> ChipShare:
     """The shares that stay on the chip; unattributed device time does not."""
     kept = [op for op in ops if op.status.supported]
     calls = sum(op.calls for op in ops)
@@ -532,7 +536,7 @@ def share_of(ops: Sequence[Covered], basis: str, unattributed_us: float = 0.0) -
     time = None
     if basis != "none":
         time = sum(weight(op, basis) for op in kept) / total if total else 1.0
-    return Share(
+    return ChipShare(
         ops=len(kept) / len(ops) if ops else nothing,
         calls=sum(op.calls for op in kept) / calls if calls else nothing,
         time=time,

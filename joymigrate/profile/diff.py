@@ -16,14 +16,14 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.profile import aliases, capture, readers
 from joymigrate.profile.aliases import Aliases
-from joymigrate.profile.capture import Capture, Operator
+from joymigrate.profile.capture import Capture, CapturedOperator
 from joymigrate.profile.support import split_name
 
 HEIGHTS = ("operators", "modules", "phases")
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class OperatorPair:
     """One thing on both sides; times in µs of one step. A side that lacks it has 0 calls."""
 
     name: str
@@ -51,7 +51,7 @@ class TraceDiff:
     target: str
     devices: tuple[str, str]
     total_us: tuple[float, float]
-    pairs: Mapping[str, tuple[Pair, ...]]
+    pairs: Mapping[str, tuple[OperatorPair, ...]]
     notes: tuple[str, ...] = ()
 
 
@@ -119,7 +119,7 @@ def total(side: Capture) -> float:
     return sum(operator.self_us for operator in side.operators)
 
 
-def plain(operator: Operator, known: Aliases) -> str:
+def plain(operator: CapturedOperator, known: Aliases) -> str:
     """The name both sides share: without overload and in-place sign, behind aliases."""
     namespace, base, _ = split_name(operator.op)
     alias = known.of(namespace, base)
@@ -138,7 +138,7 @@ def common_prefix(side: Capture) -> str:
     return f"{heads.pop()}." if wrapped and all("." in name for name in names) else ""
 
 
-def module(operator: Operator, prefix: str) -> str:
+def module(operator: CapturedOperator, prefix: str) -> str:
     """The module of an operator, without a wrapper's name."""
     name = operator.module
     if name is None:
@@ -146,7 +146,7 @@ def module(operator: Operator, prefix: str) -> str:
     return name.removeprefix(prefix) or "(the model itself)"
 
 
-def rank_pairs(sides: list[Capture], key: Any) -> tuple[Pair, ...]:
+def rank_pairs(sides: list[Capture], key: Any) -> tuple[OperatorPair, ...]:
     """Sums of both sides by key, the largest loss first; without times by calls gained."""
     sums: dict[str, Sum] = defaultdict(lambda: Sum([0, 0], [0.0, 0.0], [{}, {}]))
     for index, side in enumerate(sides):
@@ -158,7 +158,7 @@ def rank_pairs(sides: list[Capture], key: Any) -> tuple[Pair, ...]:
             times[operator.name] = times.get(operator.name, 0.0) + operator.self_us
             entry.where = entry.where or operator.where
     pairs = [
-        Pair(
+        OperatorPair(
             name,
             (entry.calls[0], entry.calls[1]),
             (entry.us[0], entry.us[1]),

@@ -13,8 +13,8 @@ from joymigrate.profile.measured import Measured
 from joymigrate.profile.oplist.aten import AtenOp
 from joymigrate.profile.oplist.lists import OpList, is_out
 from joymigrate.profile.oplist.resolve import IMPLICIT
-from joymigrate.profile.support import Status, Support, Verdict, split_name
-from joymigrate.profile.table import EMPTY, Signature, tensor_dtypes
+from joymigrate.profile.support import OperatorVerdict, Support, SupportStatus, split_name
+from joymigrate.profile.table import EMPTY, CallSignature, tensor_dtypes
 
 OLD = "a name that this torch does not have; judged by the operators inside it"
 COMPILED = "a kernel that a compiler generated for the source platform"
@@ -35,7 +35,7 @@ COMMON = frozenset(
 )  # fmt: skip
 
 
-class Judge:
+class SupportJudge:
     """One chip in one version. `overloads`: whether the recording names overloads."""
 
     def __init__(self, oplist: OpList, *, overloads: bool) -> None:
@@ -46,9 +46,11 @@ class Judge:
         self.libraries = libraries.load(oplist.path.parent / "libraries.yaml")
         self.bases = frozenset(oplist.resolver.table.bases)
         self.measured = Measured(oplist)
-        self.kept: dict[tuple[str, Signature, bool], Verdict] = {}
+        self.kept: dict[tuple[str, CallSignature, bool], OperatorVerdict] = {}
 
-    def judge(self, name: str, signature: Signature, *, by_program: bool = False) -> Verdict:
+    def judge(
+        self, name: str, signature: CallSignature, *, by_program: bool = False
+    ) -> OperatorVerdict:
         """The verdict on one call. `by_program`: the program itself calls it, not torch."""
         key = (name, signature, by_program)
         found = self.kept.get(key)
@@ -62,42 +64,44 @@ class Judge:
         alias = self.aliases.of(*split_name(name)[:2])
         return alias is not None and bool(alias.to)
 
-    def decide(self, name: str, signature: Signature, *, by_program: bool = False) -> Verdict:
+    def decide(
+        self, name: str, signature: CallSignature, *, by_program: bool = False
+    ) -> OperatorVerdict:
         """Look the operator up, then behind its alias, then at its dtypes."""
         if name.startswith("triton_"):
-            return Verdict(name, "", self.generated(name), opens=True)
+            return OperatorVerdict(name, "", self.generated(name), opens=True)
         namespace, base, overload = split_name(name, "" if self.overloads else None)
         bare = f"{namespace}::{base}"
         support = self.look_up(bare, overload, signature)
         laid_out = self.in_layout(bare, overload, support, signature)
         if laid_out is not None:
-            return Verdict(bare, overload or "", laid_out, opens=False)
+            return OperatorVerdict(bare, overload or "", laid_out, opens=False)
         alias = self.aliases.of(namespace, base)
         if by_program and alias is not None and alias.to:
             alias = None  # nobody calls another operator in its place
         # The chip's own kernel for a backend's name is better than what stands behind the name.
-        if alias is not None and support.status is not Status.NATIVE:
+        if alias is not None and support.status is not SupportStatus.NATIVE:
             support = self.behind(bare, alias)
-        elif support.status is Status.COMPOSITE:
+        elif support.status is SupportStatus.COMPOSITE:
             support = self.left_to_the_chip(bare, support)
-        elif support.status is Status.UNKNOWN and namespace == "aten":
+        elif support.status is SupportStatus.UNKNOWN and namespace == "aten":
             support = self.own(base, overload) or support
-        if support.status is Status.UNKNOWN and namespace != "aten":
+        if support.status is SupportStatus.UNKNOWN and namespace != "aten":
             support = self.counterpart(bare) or support
-        if support.status is Status.UNKNOWN:
+        if support.status is SupportStatus.UNKNOWN:
             is_torch = namespace == "aten"
             note = OLD if is_torch else support.note
             opened = replace(support, note=note)
-            return Verdict(bare, overload or "", opened, opens=True, silent=is_torch)
+            return OperatorVerdict(bare, overload or "", opened, opens=True, silent=is_torch)
         # One backend's name may come with inputs of that backend (a state, a seed).
         own = self.aliases.own_inputs.get(base, ())
         if helps(bare, support):
-            return Verdict(bare, overload or "", support, opens=False)
+            return OperatorVerdict(bare, overload or "", support, opens=False)
         support = self.with_dtypes(support, signature, only_first=alias is not None, own=own)
-        opens = support.status is Status.COMPOSITE and alias is None
-        return Verdict(bare, overload or "", support, opens=opens)
+        opens = support.status is SupportStatus.COMPOSITE and alias is None
+        return OperatorVerdict(bare, overload or "", support, opens=opens)
 
-    def look_up(self, bare: str, overload: str | None, signature: Signature) -> Support:
+    def look_up(self, bare: str, overload: str | None, signature: CallSignature) -> Support:
         """The list's statement; an overload that was not recorded is narrowed by the inputs."""
         if overload is not None:
             return self.oplist.status(bare, overload)
@@ -109,7 +113,7 @@ class Judge:
         return self.oplist.best(bare, fitting)
 
     def in_layout(
-        self, bare: str, overload: str | None, support: Support, signature: Signature
+        self, bare: str, overload: str | None, support: Support, signature: CallSignature
     ) -> Support | None:
         """What the chip does with sparse or quantised tensors; None where nothing is special."""
         resolver = self.oplist.resolver
@@ -121,10 +125,10 @@ class Judge:
             names = [f"{bare}.{overload}" if overload else bare]
         if any(resolver.in_layout(name, special) for name in names):
             note = Text(IN_LAYOUT, layout=special)
-            return Support(Status.NATIVE, note=note, source=resolver.source)
+            return Support(SupportStatus.NATIVE, note=note, source=resolver.source)
         if special not in (SPARSE, NESTED) or not support.supported:
             return None
-        return replace(support, status=Status.UNKNOWN, note=Text(NO_LAYOUT, layout=special))
+        return replace(support, status=SupportStatus.UNKNOWN, note=Text(NO_LAYOUT, layout=special))
 
     def behind(self, bare: str, alias: Alias) -> Support:
         """What the chip does with the operator that stands behind a name."""
@@ -134,8 +138,8 @@ class Judge:
             return Support(alias.status, dtypes=alias.dtypes, note=note, source=source)
         target = alias.target(self.oplist.version)
         found = self.left_to_the_chip(target, self.oplist.status(target))
-        if alias.fused and found.status is Status.NATIVE:
-            return replace(found, status=Status.FUSED, note=FUSED.format(target=target))
+        if alias.fused and found.status is SupportStatus.NATIVE:
+            return replace(found, status=SupportStatus.FUSED, note=FUSED.format(target=target))
         said = (ALIAS.format(name=bare, target=target), alias.note, found.note)
         return replace(found, note="; ".join(part for part in said if part))
 
@@ -148,17 +152,19 @@ class Judge:
         if known.own:
             note = Text("{package} registers it for the chip", package=known.package)
             return Support(
-                Status.FUSED, note=Text.join("; ", [note, known.note] if known.note else [note]),
-                source=known.source, package=known.package,
-            )  # fmt: skip
+                SupportStatus.FUSED,
+                note=Text.join("; ", [note, known.note] if known.note else [note]),
+                source=known.source,
+                package=known.package,
+            )
         found = self.oplist.status(known.to)
         if not found.status.supported:
             note = Text("{target} would compute it, which this version lacks", target=known.to)
-            return Support(Status.MISSING, note=note, source=known.source or found.source)
+            return Support(SupportStatus.MISSING, note=note, source=known.source or found.source)
         note = Text(FUSED, target=known.to) + Text(UNJUDGED) + beside
         said = [note, known.note] if known.note else [note]
         return Support(
-            Status.FUSED, note=Text.join("; ", said), source=known.source or found.source,
+            SupportStatus.FUSED, note=Text.join("; ", said), source=known.source or found.source,
             package=known.package,
         )  # fmt: skip
 
@@ -166,14 +172,14 @@ class Judge:
         """A kernel of torch's compiler: as good as the operators that its name lists."""
         bases = fused_operators(name, self.bases)
         if not bases:
-            return Support(Status.UNKNOWN, note=COMPILED)
+            return Support(SupportStatus.UNKNOWN, note=COMPILED)
         worst = [
             (base, status)
             for base in dict.fromkeys(bases)
             if not (status := self.judge(f"aten::{base}", EMPTY).support.status).supported
         ]
         if not worst:
-            return Support(Status.COMPOSITE, note=Text(GENERATED, ops=", ".join(bases)))
+            return Support(SupportStatus.COMPOSITE, note=Text(GENERATED, ops=", ".join(bases)))
         base, status = max(worst, key=lambda item: item[1].rank)
         return Support(status, note=Text("{note}: made of {name}", note=COMPILED, name=base))
 
@@ -181,9 +187,9 @@ class Judge:
         """Torch makes `convolution` out of `convolution_overrideable`, which a chip must bring."""
         needed, resolver = f"{name}_overrideable", self.oplist.resolver
         found = resolver.support(needed)
-        if support.status is not Status.COMPOSITE or found is None:
+        if support.status is not SupportStatus.COMPOSITE or found is None:
             return support
-        if found.status in (Status.NATIVE, Status.FUSED):
+        if found.status in (SupportStatus.NATIVE, SupportStatus.FUSED):
             return support
         source = f"not in {resolver.source}" if resolver.source else ""
         return Support(resolver.absent, note=MADE.format(name=needed), source=source)
@@ -192,18 +198,18 @@ class Judge:
         """The chip's own operator, which old releases put into torch's namespace."""
         for namespace in self.oplist.entries.namespaces:
             found = self.oplist.status(f"{namespace}::{base}", overload)
-            if found.status is not Status.UNKNOWN:
+            if found.status is not SupportStatus.UNKNOWN:
                 return found
         return None
 
-    def inner(self, verdict: Verdict) -> Verdict:
+    def inner(self, verdict: OperatorVerdict) -> OperatorVerdict:
         """The verdict where the recording does not show what an operator is made of.
 
         Torch writes some operators as a call of their out variant, or of one with a leading
         underscore; what the chip does with that one is what happens.
         """
         support, base = verdict.support, verdict.op.removeprefix("aten::")
-        if support.status is not Status.COMPOSITE or not verdict.op.startswith("aten::"):
+        if support.status is not SupportStatus.COMPOSITE or not verdict.op.startswith("aten::"):
             return verdict
         op = self.oplist.resolver.table.ops.get(verdict.name.removeprefix("aten::"))
         if op is None or op.composite != "explicit" or op.generated:
@@ -212,7 +218,10 @@ class Judge:
         outs = (f"{overload}_out" if overload else "out", "out", "grad_input")
         for name in (*(f"aten::{base}.{out}" for out in outs), f"aten::_{base}"):
             found = self.oplist.resolver.support(name)
-            if found is not None and found.status in (Status.CPU_FALLBACK, Status.MISSING):
+            if found is not None and found.status in (
+                SupportStatus.CPU_FALLBACK,
+                SupportStatus.MISSING,
+            ):
                 said = "; ".join(part for part in (MADE.format(name=name), found.note) if part)
                 return replace(verdict, support=replace(found, note=said), opens=False)
         return verdict
@@ -220,7 +229,7 @@ class Judge:
     def with_dtypes(
         self,
         support: Support,
-        signature: Signature,
+        signature: CallSignature,
         *,
         only_first: bool = False,
         own: tuple[int, ...] = (),
@@ -243,13 +252,13 @@ class Judge:
         return support
 
 
-def hide_composite(verdict: Verdict) -> Verdict:
+def hide_composite(verdict: OperatorVerdict) -> OperatorVerdict:
     """An operator made of others whose kernels no recorded operator launched."""
-    said = replace(verdict.support, status=Status.UNKNOWN, note=Text(HIDDEN))
+    said = replace(verdict.support, status=SupportStatus.UNKNOWN, note=Text(HIDDEN))
     return replace(verdict, support=said)
 
 
-def layout_of(signature: Signature) -> str:
+def layout_of(signature: CallSignature) -> str:
     """`sparse`, `nested`, `quantised`, or "" for tensors with a place for each element."""
     dtypes = [dtype for dtype in signature.dtypes if dtype]
     for start, word in (("sparse", SPARSE), ("jagged ", NESTED)):
@@ -258,12 +267,12 @@ def layout_of(signature: Signature) -> str:
     return QUANTISED if any(dtype.startswith(("qint", "quint")) for dtype in dtypes) else ""
 
 
-def silent_about(support: Support, signature: Signature) -> Support:
+def silent_about(support: Support, signature: CallSignature) -> Support:
     """Unknown where a kernel without documented dtypes meets a rare one."""
     rare = next((d for _, d in tensor_dtypes(signature) if d not in COMMON), "")
-    if not rare or support.status is Status.COMPOSITE:
+    if not rare or support.status is SupportStatus.COMPOSITE:
         return support
-    return replace(support, status=Status.UNKNOWN, note=Text(RARE, dtype=rare))
+    return replace(support, status=SupportStatus.UNKNOWN, note=Text(RARE, dtype=rare))
 
 
 def helps(bare: str, support: Support) -> bool:
@@ -275,7 +284,7 @@ def helps(bare: str, support: Support) -> bool:
     return "_fft_" in bare and not any("fft" in kernel.lower() for kernel in support.kernels)
 
 
-def fits(op: AtenOp, signature: Signature) -> bool:
+def fits(op: AtenOp, signature: CallSignature) -> bool:
     """Whether an overload can have been called with these inputs."""
     if not signature.kinds:
         return True

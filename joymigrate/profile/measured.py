@@ -15,8 +15,8 @@ from typing import Any
 from joymigrate.chips import calibration
 from joymigrate.language import Text
 from joymigrate.profile.oplist.lists import OpList
-from joymigrate.profile.support import Status, Verdict
-from joymigrate.profile.table import Signature, tensor_dtypes
+from joymigrate.profile.support import OperatorVerdict, SupportStatus
+from joymigrate.profile.table import CallSignature, tensor_dtypes
 
 REFUSED = ("refused", "hung", "crashed")
 SEEN = "{outcome} in {dtype} ({where})"
@@ -34,7 +34,7 @@ class Measured:
                 key = (calibration.base(str(row["op"])), str(row["dtype"]))
                 self.rows.setdefault(key, []).append(row)
 
-    def apply(self, verdict: Verdict, signature: Signature) -> Verdict:
+    def apply(self, verdict: OperatorVerdict, signature: CallSignature) -> OperatorVerdict:
         """The verdict as the chip was seen to behave; unchanged where nobody tried."""
         first = next(tensor_dtypes(signature), None) if self.rows else None
         if first is None:
@@ -48,8 +48,12 @@ class Measured:
         return self.seen(verdict, row, deviations, same_shapes(row, signature))
 
     def seen(
-        self, verdict: Verdict, row: Mapping[str, Any], deviations: list[str], alike: bool | None
-    ) -> Verdict:
+        self,
+        verdict: OperatorVerdict,
+        row: Mapping[str, Any],
+        deviations: list[str],
+        alike: bool | None,
+    ) -> OperatorVerdict:
         """What one row makes of a verdict; `alike`: its shapes are those of the call."""
         outcome, support = str(row["found"]["outcome"]), verdict.support
         where, dtype = calibration.provenance(row), str(row["dtype"])
@@ -59,13 +63,21 @@ class Measured:
                     where=where, shapes=shapes)  # fmt: skip
         told = replace(support, note=note, grade=str(row["grade"]), source=where)
         if outcome in REFUSED:
-            return replace(verdict, support=replace(told, status=Status.MISSING), opens=False)
+            return replace(
+                verdict, support=replace(told, status=SupportStatus.MISSING), opens=False
+            )
         if outcome == "fallback":
-            return replace(verdict, support=replace(told, status=Status.CPU_FALLBACK), opens=False)
+            return replace(
+                verdict, support=replace(told, status=SupportStatus.CPU_FALLBACK), opens=False
+            )
         if outcome != "accepted":
             return verdict
-        if support.status is Status.MISSING and support.dtypes and dtype not in support.dtypes:
-            return replace(verdict, support=replace(told, status=Status.NATIVE))
+        if (
+            support.status is SupportStatus.MISSING
+            and support.dtypes
+            and dtype not in support.dtypes
+        ):
+            return replace(verdict, support=replace(told, status=SupportStatus.NATIVE))
         if not support.status.supported:
             return verdict  # another overload may have run
         if alike is False:  # it ran in other shapes: that is no measurement of this call
@@ -75,14 +87,14 @@ class Measured:
         return replace(verdict, support=told)
 
 
-def rank(row: Mapping[str, Any], signature: Signature) -> tuple[bool, bool, bool]:
+def rank(row: Mapping[str, Any], signature: CallSignature) -> tuple[bool, bool, bool]:
     """What comes first: the call's shapes, plain strides, and in other shapes what ran."""
     alike = same_shapes(row, signature)
     refused = alike is False and str(row["found"]["outcome"]) in REFUSED
     return alike is not True, str(row["layout"]) != "contiguous", refused
 
 
-def same_shapes(row: Mapping[str, Any], signature: Signature) -> bool | None:
+def same_shapes(row: Mapping[str, Any], signature: CallSignature) -> bool | None:
     """Whether a row was seen with the shapes of a call; None where one of the two is not known."""
     inputs = row.get("inputs")
     dims = [

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.recorder.settings import ENVIRONMENT, HOOK, Settings, stem
+from joymigrate.profile.recorder.settings import ENVIRONMENT, HOOK, RecorderSettings, stem
 
 FOLDER = "seen"  # of the session: one file per process, see recorder/whole.py
 VARIABLES = ("OMP_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_LAUNCH_BLOCKING")
@@ -22,7 +22,7 @@ SWITCH = "JOYMIGRATE_SWITCH"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class RecordFile:
     """One file that a process of the program left."""
 
     path: Path
@@ -35,7 +35,7 @@ class Written:
 
 
 @contextmanager
-def open_recording(settings: Settings) -> Iterator[Settings]:
+def open_recording(settings: RecorderSettings) -> Iterator[RecorderSettings]:
     """Keep a folder for the recording while it lasts; old files of the same name go first."""
     folder = settings.out.parent
     if not folder.is_dir():
@@ -57,7 +57,7 @@ def open_recording(settings: Settings) -> Iterator[Settings]:
 SHAPES = ("shapes", "calls", "module", "training")  # of the model with the most shapes
 
 
-def environment(settings: Settings, base: Mapping[str, str], start: Path) -> dict[str, str]:
+def environment(settings: RecorderSettings, base: Mapping[str, str], start: Path) -> dict[str, str]:
     """`base` with what makes each Python below it part of the recording.
 
     `start` is the folder whose sitecustomize calls the hooks.
@@ -72,7 +72,7 @@ def environment(settings: Settings, base: Mapping[str, str], start: Path) -> dic
     return made
 
 
-def merge_seen(settings: Settings) -> None:
+def merge_seen(settings: RecorderSettings) -> None:
     """Put what processes saw beside and after the exact step behind their recordings."""
     default = settings.out
     for path in sorted((settings.session / FOLDER).glob("*.jsonl")):
@@ -121,12 +121,12 @@ def written_paths(out: Path) -> list[Path]:
     return [path for path in (main, *parts) if path.is_file()]
 
 
-def read_written(out: Path) -> list[Written]:
+def read_written(out: Path) -> list[RecordFile]:
     """What the processes of the program left, in the order of their names."""
     return [summary(path) for path in written_paths(out)]
 
 
-def summary(path: Path) -> Written:
+def summary(path: Path) -> RecordFile:
     """Sizes of one recording."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
@@ -138,4 +138,4 @@ def summary(path: Path) -> Written:
                 calls += int(json.loads(line)["calls"])
     chrome = path.with_name(header["chrome"]) if header["chrome"] else None
     seen = header["steps_seen"]
-    return Written(path, operators, calls, header["steps"], seen, header["complete"], chrome)
+    return RecordFile(path, operators, calls, header["steps"], seen, header["complete"], chrome)

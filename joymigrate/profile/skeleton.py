@@ -14,7 +14,7 @@ from pathlib import Path
 
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
-from joymigrate.profile.coverage import Covered
+from joymigrate.profile.coverage import CoveredOperator
 from joymigrate.profile.oplist.aten import AtenOp, split_arguments
 from joymigrate.profile.oplist.lists import OpList, is_out
 
@@ -61,7 +61,7 @@ def check(*args, rtol=1e-4, atol=1e-5, **kwargs):
 '''
 
 
-def write(ops: Iterable[Covered], oplist: OpList, folder: Path) -> list[Path]:
+def write(ops: Iterable[CoveredOperator], oplist: OpList, folder: Path) -> list[Path]:
     """One file per operator of torch that has no kernel; existing files are left alone.
 
     Left out are operators of other libraries, whose schema is not here, and those whose kernel
@@ -87,7 +87,7 @@ def write(ops: Iterable[Covered], oplist: OpList, folder: Path) -> list[Path]:
     return written
 
 
-def first_plain(op: Covered, oplist: OpList) -> AtenOp | None:
+def first_plain(op: CoveredOperator, oplist: OpList) -> AtenOp | None:
     """The overload that a recording without overloads means: the first one without a kernel."""
     table = oplist.resolver.table
     names = table.bases.get(op.op.removeprefix("aten::"), ())
@@ -99,7 +99,7 @@ def first_plain(op: Covered, oplist: OpList) -> AtenOp | None:
     return None
 
 
-def text(op: Covered, schema: AtenOp, chip: Chip) -> str:
+def text(op: CoveredOperator, schema: AtenOp, chip: Chip) -> str:
     """The file of one operator."""
     where = f", first at {op.where}" if op.where else ""
     named = f"{schema.base}_{schema.overload}".strip("_")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Status(str, Enum):
+class SupportStatus(str, Enum):
     """How a chip runs an operator, best first.
 
     `native`: a kernel of the chip. `fused`: the vendor computes it as part of a larger kernel.
@@ -25,7 +25,7 @@ class Status(str, Enum):
     @property
     def supported(self) -> bool:
         """Whether the operator stays on the chip."""
-        return self in (Status.NATIVE, Status.FUSED, Status.COMPOSITE)
+        return self in (SupportStatus.NATIVE, SupportStatus.FUSED, SupportStatus.COMPOSITE)
 
     @property
     def rank(self) -> int:
@@ -33,7 +33,7 @@ class Status(str, Enum):
         return ORDER.index(self)
 
 
-ORDER = tuple(Status)
+ORDER = tuple(SupportStatus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Support:
     `alternative` is what to use instead, `source` where the statement comes from.
     """
 
-    status: Status
+    status: SupportStatus
     dtypes: tuple[str, ...] = ()
     note: str = ""
     source: str = ""
@@ -63,7 +63,7 @@ class Support:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class OperatorVerdict:
     """What is said about one operator with one signature.
 
     `opens` says that its children are looked at as well: it is made of them. `silent` operators

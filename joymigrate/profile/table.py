@@ -18,7 +18,7 @@ NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class CallSignature:
     """The inputs of a call, one item per parameter.
 
     `dtypes` holds torch's names, "" for what is no tensor; `dims` and `strides` are None where
@@ -37,15 +37,15 @@ class Signature:
         return tuple(dict.fromkeys(d for d in self.dtypes if d))
 
 
-EMPTY = Signature()
+EMPTY = CallSignature()
 
 
 class OpTable:
-    """Columns of equal length; see `Row` for what each holds. Rows are added, never changed."""
+    """Columns of equal length, as `OperatorRow` says. Rows are added, never changed."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.signatures: list[Signature] = [EMPTY]
+        self.signatures: list[CallSignature] = [EMPTY]
         self.places: list[str] = [""]
         self.name = array("l")
         self.signature = array("l")
@@ -60,7 +60,7 @@ class OpTable:
         self.calls = array("l")
         self.operator = array("b")
         self._names: dict[str, int] = {}
-        self._signatures: dict[Signature, int] = {EMPTY: 0}
+        self._signatures: dict[CallSignature, int] = {EMPTY: 0}
         self._places: dict[str, int] = {"": 0}
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class OpTable:
             self.names.append(name)
         return found
 
-    def signature_id(self, signature: Signature) -> int:
+    def signature_id(self, signature: CallSignature) -> int:
         """The number of a signature."""
         found = self._signatures.get(signature)
         if found is None:
@@ -121,9 +121,9 @@ class OpTable:
         self.operator.append(operator)
         return len(self.name) - 1
 
-    def row(self, index: int) -> Row:
+    def row(self, index: int) -> OperatorRow:
         """One row with its names spelled out."""
-        return Row(
+        return OperatorRow(
             index,
             self.names[self.name[index]],
             self.signatures[self.signature[index]],
@@ -139,13 +139,13 @@ class OpTable:
             bool(self.operator[index]),
         )
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[OperatorRow]:
         """All rows, in the order of the tree: a parent before its children."""
         return (self.row(index) for index in range(len(self)))
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OperatorRow:
     """One operator call (or `calls` of them).
 
     `name` is `aten::add`, or `aten::add.Tensor` where overloads were recorded. `parent` is the
@@ -157,7 +157,7 @@ class Row:
 
     index: int
     name: str
-    signature: Signature
+    signature: CallSignature
     parent: int
     tid: int
     ts: float
@@ -171,7 +171,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class DeviceKernel:
     """One kind of device kernel: `operator` is the row's name that launched it, "" if unknown."""
 
     name: str
@@ -204,7 +204,7 @@ class Captured:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class GraphReplay:
     """One graph launch: the kernels it ran, by start, as (number of the name, µs)."""
 
     kernels: tuple[tuple[int, float], ...]
@@ -223,7 +223,7 @@ class Trace:
     path: Path
     kind: str
     ops: OpTable
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[DeviceKernel, ...] = ()
     device_us: float = 0.0  # of all device work, whoever owns it
     overloads: bool = False
     tree: bool = True
@@ -237,13 +237,13 @@ class Trace:
     watched: tuple[str, ...] = ()  # per process: how long it was watched beyond the exact step
     loose: tuple[Loose, ...] = ()  # launch and operator; graphs lie in `replays`
     captures: tuple[Captured, ...] = ()
-    replays: tuple[Replay, ...] = ()
+    replays: tuple[GraphReplay, ...] = ()
     kernel_names: tuple[tuple[str, str], ...] = ()  # (name, kind) of the numbers in `replays`
     slow: frozenset[int] = frozenset()  # rows whose work the chip's own processor did (AI CPU)
     ran: bool = False  # rows are kernels that ran on the chip, not torch's operators
 
 
-def tensor_dtypes(signature: Signature) -> Iterator[tuple[int, str]]:
+def tensor_dtypes(signature: CallSignature) -> Iterator[tuple[int, str]]:
     """Known dtypes of the tensors with their position among the tensors.
 
     A tensor without dimensions may be a number in a tensor's clothes, which kernels take as a

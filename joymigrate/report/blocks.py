@@ -36,13 +36,13 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Several:
+class CellStack:
     """A cell of several, one below the other."""
 
     cells: Sequence[Cell]
 
 
-Cell = str | int | float | Badge | Code | Amount | Several
+Cell = str | int | float | Badge | Code | Amount | CellStack
 
 
 @dataclass(frozen=True, slots=True)

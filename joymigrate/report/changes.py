@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 
 from joymigrate.model import Edit, Finding
 from joymigrate.rewrite.excerpts import Excerpts, notebook_cells
-from joymigrate.rewrite.source import NEWLINE, Source, apply_edits
+from joymigrate.rewrite.source import NEWLINE, SourceText, apply_edits
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def hunks(finding: Finding, excerpts: Excerpts) -> tuple[Hunk, ...]:
     return tuple(hunk_of(source, group) for group in by_lines(source, finding.edits))
 
 
-def cell_hunks(source: Source, edits: Sequence[Edit], cell: int) -> tuple[Hunk, ...]:
+def cell_hunks(source: SourceText, edits: Sequence[Edit], cell: int) -> tuple[Hunk, ...]:
     """What edits of a notebook's file mean for the lines of one cell."""
     written = apply_edits(source.data, list(edits)).decode(source.encoding, "replace")
     before = notebook_cells(source.text).get(cell, ())
@@ -57,7 +57,7 @@ def cell_hunks(source: Source, edits: Sequence[Edit], cell: int) -> tuple[Hunk, 
     )
 
 
-def by_lines(source: Source, edits: Sequence[Edit]) -> list[list[Edit]]:
+def by_lines(source: SourceText, edits: Sequence[Edit]) -> list[list[Edit]]:
     """Edits in groups that share a line."""
     groups: list[list[Edit]] = []
     last = -1
@@ -70,7 +70,7 @@ def by_lines(source: Source, edits: Sequence[Edit]) -> list[list[Edit]]:
     return groups
 
 
-def hunk_of(source: Source, edits: Sequence[Edit]) -> Hunk:
+def hunk_of(source: SourceText, edits: Sequence[Edit]) -> Hunk:
     """One group of edits as lines before and after."""
     first = line_of(source, edits[0].start)
     start = byte_of_line(source, first)
@@ -101,18 +101,18 @@ def regions(finding: Finding, excerpts: Excerpts) -> tuple[Region, ...]:
     return tuple(found)
 
 
-def position(source: Source, at: int) -> tuple[int, int]:
+def position(source: SourceText, at: int) -> tuple[int, int]:
     """Line and column of a byte offset in the file."""
     text = source.data[len(source.mark) : max(at, len(source.mark))]
     return source.position(len(text.decode(source.encoding, "replace")))
 
 
-def line_of(source: Source, at: int) -> int:
+def line_of(source: SourceText, at: int) -> int:
     """Line of a byte offset in the file."""
     return position(source, at)[0]
 
 
-def byte_of_line(source: Source, line: int) -> int:
+def byte_of_line(source: SourceText, line: int) -> int:
     """Byte offset at which a line starts; the file's end behind its last line."""
     if line > len(source.starts):
         return len(source.data)

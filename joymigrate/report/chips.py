@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from joymigrate.chips import Advice, Chip, PackageAdvice, Relation
-from joymigrate.chips.problems import Problem
+from joymigrate.chips import Chip, NameAdvice, NameRelation, PackageAdvice
+from joymigrate.chips.problems import ChipProblem
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.language import columns
 from joymigrate.report.fields import fields
@@ -45,7 +45,7 @@ def table(chips: Iterable[Chip]) -> str:
     return "\n".join(columns(cells)) + "\n"
 
 
-def facts(chip: Chip, relation: Relation, version: str | None) -> dict[str, Any]:
+def facts(chip: Chip, relation: NameRelation, version: str | None) -> dict[str, Any]:
     """Everything known about one chip, section by section, as plain data."""
     listed = chip.name_list()
     origin = relation.origin
@@ -98,7 +98,7 @@ def pick(data: Mapping[str, Any], sections: Sequence[str]) -> dict[str, Any]:
     return {key: data[key] for key in keep}
 
 
-def plain(item: Advice | PackageAdvice | Any) -> dict[str, Any]:
+def plain(item: NameAdvice | PackageAdvice | Any) -> dict[str, Any]:
     """A noun as plain data, without its empty fields."""
     values = dataclasses.asdict(item)
     for key, value in list(values.items()):
@@ -203,7 +203,7 @@ def one_line(value: Any) -> str:
     return " ".join(str(value).split())
 
 
-def problems(results: Mapping[str, Sequence[Problem]]) -> str:
+def problems(results: Mapping[str, Sequence[ChipProblem]]) -> str:
     """Each problem on a line, then what was checked."""
     lines = [str(problem) for found in results.values() for problem in found]
     bad = sum(1 for found in results.values() if found)

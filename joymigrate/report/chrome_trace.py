@@ -13,16 +13,16 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.profile.coverage import mark
 from joymigrate.profile.oplist.lists import OpList
-from joymigrate.profile.support import Status, Support
+from joymigrate.profile.support import Support, SupportStatus
 from joymigrate.profile.table import Trace
 
 COLORS = {
-    Status.NATIVE: "good",
-    Status.FUSED: "good",
-    Status.COMPOSITE: "grey",
-    Status.CPU_FALLBACK: "bad",
-    Status.MISSING: "terrible",
-    Status.UNKNOWN: "yellow",
+    SupportStatus.NATIVE: "good",
+    SupportStatus.FUSED: "good",
+    SupportStatus.COMPOSITE: "grey",
+    SupportStatus.CPU_FALLBACK: "bad",
+    SupportStatus.MISSING: "terrible",
+    SupportStatus.UNKNOWN: "yellow",
 }
 PROGRAM, MARKS = 1, 2  # processes of the written trace
 
@@ -50,7 +50,7 @@ def titles(oplist: OpList) -> Iterator[dict[str, Any]]:
     names = ((PROGRAM, "program"), (MARKS, f"not on {oplist.chip.name} {oplist.version}"))
     for process, name in names:
         yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
-    for index, status in enumerate(Status):
+    for index, status in enumerate(SupportStatus):
         if not status.supported:
             yield {"ph": "M", "name": "thread_name", "pid": MARKS, "tid": index,
                    "args": {"name": status.value}}  # fmt: skip
@@ -58,7 +58,7 @@ def titles(oplist: OpList) -> Iterator[dict[str, Any]]:
 
 def operators(trace: Trace, said: dict[int, Support]) -> Iterator[dict[str, Any]]:
     """Every row, and for each gap one more on the track of its status."""
-    order = list(Status)
+    order = list(SupportStatus)
     for row in trace.ops.rows():
         support = said.get(row.index)
         event: dict[str, Any] = {
@@ -72,10 +72,14 @@ def operators(trace: Trace, said: dict[int, Support]) -> Iterator[dict[str, Any]
         }
         if support:
             event["cname"] = COLORS[support.status]
-            event["args"] = {"status": support.status.value, "note": support.note,
-                             "source": support.source, "where": row.place,
-                             "grade": None if support.status is Status.UNKNOWN else support.grade,
-                             "dtypes": list(row.signature.tensor_dtypes)}  # fmt: skip
+            event["args"] = {
+                "status": support.status.value,
+                "note": support.note,
+                "source": support.source,
+                "where": row.place,
+                "grade": None if support.status is SupportStatus.UNKNOWN else support.grade,
+                "dtypes": list(row.signature.tensor_dtypes),
+            }
         yield event
         if support and not support.supported:
             yield {**event, "pid": MARKS, "tid": order.index(support.status)}

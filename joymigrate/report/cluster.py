@@ -9,7 +9,7 @@ from typing import Any
 
 from joymigrate.language import columns
 from joymigrate.report.fields import fields
-from joymigrate.run.cluster.kubernetes.validate import Checked
+from joymigrate.run.cluster.kubernetes.validate import ManifestCheck
 
 WAITING_SHOWN = 20  # distinct reasons under a simulation
 
@@ -73,7 +73,7 @@ def reasons(unplaced: Sequence[Mapping[str, str]]) -> list[str]:
     return ["", "Never placed under the first policy:", *lines] if lines else []
 
 
-def manifest_document(found: Checked) -> dict[str, Any]:
+def manifest_document(found: ManifestCheck) -> dict[str, Any]:
     """Problems of manifests as plain data (schema `joymigrate.manifests/1`)."""
     return {
         "schema": "joymigrate.manifests/1",

@@ -7,8 +7,8 @@ from typing import Any
 from joymigrate.evidence import grade_line
 from joymigrate.language import mark, pad, tell, tidy, with_texts
 from joymigrate.profile.attribute import NAME, REASONS
-from joymigrate.profile.coverage import LOOSE, Coverage, Covered, weight
-from joymigrate.profile.support import Status
+from joymigrate.profile.coverage import LOOSE, Coverage, CoveredOperator, weight
+from joymigrate.profile.support import SupportStatus
 from joymigrate.report.fields import fields
 from joymigrate.report.json_ import dumps
 
@@ -48,13 +48,13 @@ def document(coverage: Coverage) -> dict[str, Any]:
             name: fields(phase, "seen exact by_name gaps")
             for name, phase in coverage.phases.items()
         },
-        "summary": {status.value: coverage.count(status) for status in Status},
+        "summary": {status.value: coverage.count(status) for status in SupportStatus},
         "grades": coverage.grades(),
         "notes": list(coverage.notes),
     }
 
 
-def row(op: Covered) -> dict[str, Any]:
+def row(op: CoveredOperator) -> dict[str, Any]:
     """One operator."""
     return {
         **fields(op, "op overload status calls self_us:3 device_us:3 dtypes where note"),
@@ -157,7 +157,7 @@ def time_line(coverage: Coverage) -> str:
     return tell("{basis} time {share}", basis=coverage.basis, share=percent(coverage.share.time))
 
 
-def gap_lines(op: Covered, coverage: Coverage) -> list[str]:
+def gap_lines(op: CoveredOperator, coverage: Coverage) -> list[str]:
     """One operator that does not stay on the chip."""
     dtypes = f"  {' '.join(op.dtypes)}" if op.dtypes else ""
     where = f"  {op.where}" if op.where else ""
@@ -171,7 +171,7 @@ def gap_lines(op: Covered, coverage: Coverage) -> list[str]:
     return lines
 
 
-def figures(op: Covered, coverage: Coverage) -> str:
+def figures(op: CoveredOperator, coverage: Coverage) -> str:
     """Calls and time."""
     words = "{number} call" if op.calls == 1 else "{number} calls"
     calls = tell(words, number=f"{op.calls:,}")
@@ -190,9 +190,9 @@ def closing(coverage: Coverage) -> str:
     parts = [
         tell(words, number=coverage.count(status))
         for status, words in (
-            (Status.CPU_FALLBACK, "{number} on the CPU"),
-            (Status.MISSING, "{number} missing"),
-            (Status.UNKNOWN, "{number} unknown"),
+            (SupportStatus.CPU_FALLBACK, "{number} on the CPU"),
+            (SupportStatus.MISSING, "{number} missing"),
+            (SupportStatus.UNKNOWN, "{number} unknown"),
         )
         if coverage.count(status)
     ]

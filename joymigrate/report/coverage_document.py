@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from joymigrate.evidence import grade_line
 from joymigrate.language import tell
 from joymigrate.profile.attribute import REASONS
-from joymigrate.profile.coverage import LOOSE, Coverage, Covered, weight
-from joymigrate.profile.support import Status
+from joymigrate.profile.coverage import LOOSE, Coverage, CoveredOperator, weight
+from joymigrate.profile.support import SupportStatus
 from joymigrate.report.blocks import (
     Amount,
     Badge,
     Block,
     BlockDocument,
+    CellStack,
     Chapter,
     Code,
     Listing,
     Paragraph,
     Picture,
-    Several,
     StackedBar,
     TableBlock,
     TileRow,
@@ -29,12 +29,12 @@ from joymigrate.report.html.page import BarPart, Html, Tile
 from joymigrate.report.html.plots import Bar, bars, beside
 
 TONES = {
-    Status.NATIVE: "safe",
-    Status.FUSED: "safe",
-    Status.COMPOSITE: "plain",
-    Status.CPU_FALLBACK: "unsafe",
-    Status.MISSING: "report",
-    Status.UNKNOWN: "report",
+    SupportStatus.NATIVE: "safe",
+    SupportStatus.FUSED: "safe",
+    SupportStatus.COMPOSITE: "plain",
+    SupportStatus.CPU_FALLBACK: "unsafe",
+    SupportStatus.MISSING: "report",
+    SupportStatus.UNKNOWN: "report",
 }
 LONGEST = 25  # bars of the chart
 SIDE = 6  # bars; more stand in two columns
@@ -80,7 +80,7 @@ def measure(coverage: Coverage) -> str:
     return tell("calls") if coverage.basis == "none" else tell("{basis} time", basis=coverage.basis)
 
 
-def value(op: Covered, coverage: Coverage) -> float:
+def value(op: CoveredOperator, coverage: Coverage) -> float:
     """Time of an operator, or its calls where no time was recorded."""
     return float(op.calls) if coverage.basis == "none" else weight(op, coverage.basis)
 
@@ -121,7 +121,7 @@ def summary(coverage: Coverage) -> list[Block]:
             status.value,
             TONES[status],
         )
-        for status in Status
+        for status in SupportStatus
         if coverage.count(status)
     ]
     if coverage.unattributed_us:
@@ -133,7 +133,7 @@ def summary(coverage: Coverage) -> list[Block]:
     return [*found, Listing(ways)] if ways else found
 
 
-def chart(ops: Sequence[Covered], coverage: Coverage) -> Html:
+def chart(ops: Sequence[CoveredOperator], coverage: Coverage) -> Html:
     """Bars with names and figures; the colour is the status."""
     rows = [
         Bar(
@@ -160,7 +160,7 @@ def shorten(name: str, limit: int = 40) -> str:
     return name if len(name) <= limit else f"{name[: limit - 1]}…"
 
 
-def gap_table(ops: Sequence[Covered], coverage: Coverage) -> TableBlock:
+def gap_table(ops: Sequence[CoveredOperator], coverage: Coverage) -> TableBlock:
     """Everything that is known about the operators that do not stay on the chip."""
     head = ("Operator", "Status", "Calls", "µs", "Dtypes", "Where", "Why and what instead")
     rows = [
@@ -170,7 +170,7 @@ def gap_table(ops: Sequence[Covered], coverage: Coverage) -> TableBlock:
             op.calls,
             Amount(f"{weight(op, coverage.basis):,.1f}", weight(op, coverage.basis)),
             " ".join(op.dtypes),
-            Several([site.where for site in op.sites[:5]]),
+            CellStack([site.where for site in op.sites[:5]]),
             reason(op),
         )
         for op in ops
@@ -178,13 +178,13 @@ def gap_table(ops: Sequence[Covered], coverage: Coverage) -> TableBlock:
     return TableBlock(head, rows)
 
 
-def reason(op: Covered) -> Several:
+def reason(op: CoveredOperator) -> CellStack:
     """Why an operator does not stay, what to use instead, and where that is known from."""
     instead = f"{tell('Instead:')} {tell(op.alternative)}" if op.alternative else ""
-    return Several([one for one in (op.note, instead, op.source) if one])
+    return CellStack([one for one in (op.note, instead, op.source) if one])
 
 
-def rest_table(ops: Sequence[Covered], coverage: Coverage) -> TableBlock:
+def rest_table(ops: Sequence[CoveredOperator], coverage: Coverage) -> TableBlock:
     """The operators that stay."""
     head = ("Operator", "Status", "Calls", "µs", "Dtypes", "Note")
     rows = [

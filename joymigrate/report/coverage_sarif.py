@@ -7,15 +7,15 @@ from typing import Any
 from urllib.parse import quote
 
 from joymigrate import __version__
-from joymigrate.profile.coverage import Coverage, Covered
-from joymigrate.profile.support import Status
+from joymigrate.profile.coverage import Coverage, CoveredOperator
+from joymigrate.profile.support import SupportStatus
 from joymigrate.report.json_ import dumps
 from joymigrate.report.sarif import ROOT, SCHEMA_URI, plain
 
 RULES = {
-    Status.CPU_FALLBACK: ("operator-cpu-fallback", "An operator runs on the CPU", "warning"),
-    Status.MISSING: ("operator-missing", "An operator raises on the chip", "error"),
-    Status.UNKNOWN: ("operator-unknown", "Nobody knows whether the chip has it", "warning"),
+    SupportStatus.CPU_FALLBACK: ("operator-cpu-fallback", "An operator runs on the CPU", "warning"),
+    SupportStatus.MISSING: ("operator-missing", "An operator raises on the chip", "error"),
+    SupportStatus.UNKNOWN: ("operator-unknown", "Nobody knows whether the chip has it", "warning"),
 }
 
 
@@ -54,7 +54,7 @@ def document(coverage: Coverage, root: Path) -> dict[str, Any]:
     return {"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}
 
 
-def result(op: Covered, where: str, rule: int, root: Path) -> dict[str, Any]:
+def result(op: CoveredOperator, where: str, rule: int, root: Path) -> dict[str, Any]:
     """One gap at one call site, or without one."""
     name, title, level = RULES[op.status]
     parts = [f"{op.name}: {title[0].lower()}{title[1:]}", op.note, f"instead: {op.alternative}"]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from joymigrate.model import Finding, Skipped
-from joymigrate.report.result import Result
-from joymigrate.rewrite.outcome import Outcome, why_left
+from joymigrate.report.result import ScanResult
+from joymigrate.rewrite.outcome import RewriteOutcome, why_left
 
 COLUMNS = (
     "path", "cell", "line", "column", "end_line", "end_column", "rule", "name", "tier", "area",
@@ -17,7 +17,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def render(result: Result) -> str:
+def render(result: ScanResult) -> str:
     """A header and one row per finding, and per file that was not read."""
     say, path = result.say, result.display_path
     rows = [finding_row(each, path(each.path), say) for each in result.scan.findings]
@@ -25,7 +25,7 @@ def render(result: Result) -> str:
     return table(COLUMNS, rows)
 
 
-def of_rewrite(outcome: Outcome, say: Callable[[str], str], *, wrote: bool) -> str:
+def of_rewrite(outcome: RewriteOutcome, say: Callable[[str], str], *, wrote: bool) -> str:
     """One row per site of a rewrite: what was (or would be) written, what stays and why."""
     done = "written" if wrote else "would be written"
     rows = [[done, *finding_row(each, each.path, say)] for each in outcome.edits()]

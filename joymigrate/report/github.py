@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from joymigrate.language import Language, bracket
 from joymigrate.model import Finding, Tier
-from joymigrate.report.result import Result
+from joymigrate.report.result import ScanResult
 from joymigrate.rewrite.readiness import UNREADABLE
 
 KINDS = {Tier.SAFE: "notice", Tier.UNSAFE: "warning", Tier.REPORT: "warning"}
 
 
-def render(result: Result) -> str:
+def render(result: ScanResult) -> str:
     """One command per finding, then the closing line."""
     lines = [command(result, finding) for finding in result.scan.findings]
     lines += [
@@ -24,7 +24,7 @@ def render(result: Result) -> str:
     return "\n".join([*lines, result.grades(result.say), result.last_line()]) + "\n"
 
 
-def command(result: Result, finding: Finding) -> str:
+def command(result: ScanResult, finding: Finding) -> str:
     """`::warning file=…,line=…::message` for one finding. Columns only within one line."""
     kind = "error" if finding.rule == UNREADABLE else KINDS[finding.tier]
     first = finding.file_line or finding.line
@@ -50,7 +50,7 @@ def words(finding: Finding, say: Language) -> str:
     return f"{finding.message}\njoymigrate rewrite{note}: {change}"
 
 
-def place(result: Result, path: str) -> str:
+def place(result: ScanResult, path: str) -> str:
     """The path from the folder in which the tool runs, as GitHub wants it."""
     return f"{result.prefix() or ''}{path}"
 

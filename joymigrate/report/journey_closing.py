@@ -8,7 +8,7 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 
 from joymigrate.language import Language
-from joymigrate.report.journey.evidence import Evidence, steps
+from joymigrate.report.journey.evidence import JourneyFiles, steps
 from joymigrate.report.journey.summary import step_name
 from joymigrate.report.journey_text import fold, not_reached, title, ways_on, what_it_is
 from joymigrate.report.journey_words import say
@@ -21,7 +21,7 @@ WIDTH = 88
 def closing(document: Mapping[str, Any], report: str, lang: str = "en") -> str:
     """The verdict, what to do next, the way back, where the report lies."""
     lines = ["", title(document, lang)]
-    for step in steps(Evidence(document, lang=lang)):
+    for step in steps(JourneyFiles(document, lang=lang)):
         one = step.raw
         if one["help"] and (one["status"] in ("failed", "stopped") or doubtful(one)):
             lines += [

@@ -13,7 +13,13 @@ from typing import Any
 
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Page, Section, escape
-from joymigrate.report.journey.evidence import FINE_SECONDS, SECONDS, Evidence, Step, steps
+from joymigrate.report.journey.evidence import (
+    FINE_SECONDS,
+    SECONDS,
+    JourneyFiles,
+    JourneyStep,
+    steps,
+)
 from joymigrate.report.journey.origin import origin
 from joymigrate.report.journey.phrase import tell
 from joymigrate.report.journey.pictures import pictures
@@ -27,7 +33,7 @@ from joymigrate.report.labels import Labels
 
 def render(document: Mapping[str, Any], folder: Path, lang: str = "en", *, link: str = "") -> str:
     """The page; `folder` holds the evidence, `link` is the way to it from where the page lies."""
-    evidence = Evidence(document, folder, link, lang)
+    evidence = JourneyFiles(document, folder, link, lang)
     sections = [summary(evidence, lang), todo_section(evidence, lang)]
     sections += [step_section(step, lang) for step in steps(evidence)]
     sections.append(origin(evidence, lang))
@@ -43,12 +49,12 @@ def render(document: Mapping[str, Any], folder: Path, lang: str = "en", *, link:
     ).render()
 
 
-def step_section(step: Step, lang: str) -> Section:
+def step_section(step: JourneyStep, lang: str) -> Section:
     """One step: what it is for, its result, its pictures, its evidence, its commands."""
     return Section(step.name, step_name(step, lang), Html("".join(step_parts(step, lang))))
 
 
-def step_parts(step: Step, lang: str) -> Iterator[str]:
+def step_parts(step: JourneyStep, lang: str) -> Iterator[str]:
     """The parts of a step's section."""
     raw, at = step.raw, step.evidence
     about = "about_rehearse_chip" if on_the_chip(step) else f"about_{step.name}"
@@ -71,17 +77,17 @@ def step_parts(step: Step, lang: str) -> Iterator[str]:
         yield page.details(say("repeat", lang), lines)
 
 
-def urgent(step: Step) -> bool:
+def urgent(step: JourneyStep) -> bool:
     """Whether a step's advice is more than a remark."""
     return step.raw["status"] in ("failed", "stopped") or step.doubtful
 
 
-def needs_own_words(step: Step) -> bool:
+def needs_own_words(step: JourneyStep) -> bool:
     """Whether the step's own words hold a reason that our sentences don't."""
     return step.raw["status"] == "done" and step.raw["verdict"] in ("fail", "inconclusive")
 
 
-def on_the_chip(step: Step) -> bool:
+def on_the_chip(step: JourneyStep) -> bool:
     """Whether the program ran on the chip itself."""
     return step.name == "rehearse" and step.evidence.document["grade"] == "measured"
 
@@ -92,7 +98,7 @@ def sentence(text: Html, lang: str) -> Html:
     return text if ended or not text else Html(text + ("." if lang == "en" else "。"))
 
 
-def result(step: Step, lang: str) -> Html:
+def result(step: JourneyStep, lang: str) -> Html:
     """What a step found, in sentences; in its own words where it failed or did nothing."""
     status, at = step.raw["status"], step.evidence
     if status in ("skipped", "pending", "failed"):

@@ -14,7 +14,7 @@ from joymigrate.chips import get
 from joymigrate.errors import JoyError
 from joymigrate.evidence import grade_line
 from joymigrate.language import Language
-from joymigrate.report.journey.evidence import Evidence, Step, steps
+from joymigrate.report.journey.evidence import JourneyFiles, JourneyStep, steps
 from joymigrate.report.journey.reach import reach, share
 from joymigrate.report.journey.sentences import short
 from joymigrate.report.journey.summary import step_name
@@ -32,7 +32,7 @@ MOST_PLACES = 5  # statements that did not run
 def text(document: Mapping[str, Any], lang: str = "en", *, color: bool = False) -> str:
     """One screen: a line per step, then what to do. `color` is for terminals only."""
     paint = Paint(color)
-    evidence = Evidence(document, lang=lang)
+    evidence = JourneyFiles(document, lang=lang)
     taken = steps(evidence)
     names = max((cell_len(step_name(step, lang)) for step in taken), default=0)
     verdict = "green" if document["verdict"] == "pass" else "yellow"
@@ -75,7 +75,7 @@ def ways_on(document: Mapping[str, Any], lang: str) -> list[str]:
     return lines
 
 
-def row(step: Step, names: int, lang: str, paint: Paint) -> list[str]:
+def row(step: JourneyStep, names: int, lang: str, paint: Paint) -> list[str]:
     """One step: mark, name, what it found, seconds at the right edge; folded where it is long."""
     status, seconds = step.raw["status"], step.raw["seconds"]
     took = f"{seconds:.1f} s" if seconds else ""
@@ -90,7 +90,7 @@ def row(step: Step, names: int, lang: str, paint: Paint) -> list[str]:
     return [made, *(" " * indent + part for part in rest)]
 
 
-def in_short(step: Step, lang: str) -> str:
+def in_short(step: JourneyStep, lang: str) -> str:
     """What a step found, in one sentence."""
     phrase = short(step)
     if phrase is None:
@@ -151,7 +151,7 @@ def markdown(document: Mapping[str, Any], lang: str = "en") -> str:
         f"| {say('seconds', lang)} |",
         "|---|---|---|---:|",
     ]
-    taken = steps(Evidence(document, lang=lang))
+    taken = steps(JourneyFiles(document, lang=lang))
     for step in taken:
         status, seconds = say(step.raw["status"], lang), f"{step.raw['seconds']:.1f}"
         cells = (step.name, status, step.step_text("summary"), seconds)
@@ -168,7 +168,7 @@ def markdown(document: Mapping[str, Any], lang: str = "en") -> str:
 
 def junit(document: Mapping[str, Any], lang: str = "en") -> str:
     """One test case per step."""
-    taken = steps(Evidence(document, lang=lang))
+    taken = steps(JourneyFiles(document, lang=lang))
     cases = [
         {**one.raw, "summary": one.step_text("summary"), "help": one.step_text("help")}
         for one in taken

@@ -11,9 +11,9 @@ from joymigrate import __version__
 from joymigrate.errors import JoyError
 from joymigrate.evidence import count_grades
 from joymigrate.language import with_texts
-from joymigrate.model import Edit, Finding, Kept, Scan, Skipped, Style, Tier
+from joymigrate.model import Edit, Finding, KeptMention, Scan, Skipped, Style, Tier
 from joymigrate.report.fields import fields
-from joymigrate.report.result import Result
+from joymigrate.report.result import ScanResult
 from joymigrate.rewrite import readiness
 
 SCHEMA = "joymigrate.scan/1"
@@ -22,7 +22,7 @@ TEXTS = ("message", "before", "after", "reason")
 KEPT = "path line column text kind"
 
 
-def render(result: Result) -> str:
+def render(result: ScanResult) -> str:
     """The scan as JSON text."""
     return dumps(with_texts(document(result)))
 
@@ -32,7 +32,7 @@ def dumps(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def document(result: Result) -> dict[str, Any]:
+def document(result: ScanResult) -> dict[str, Any]:
     """The scan as plain data. Paths are POSIX and relative to `root`."""
     scan = result.scan
     return {
@@ -78,7 +78,7 @@ def finding_document(finding: Finding) -> dict[str, Any]:
     }
 
 
-def baseline_part(result: Result) -> dict[str, Any]:
+def baseline_part(result: ScanResult) -> dict[str, Any]:
     """What a baseline took out; nothing without one."""
     if result.known is None:
         return {}
@@ -98,7 +98,7 @@ def read(document: Mapping[str, Any], where: str) -> Scan:
             findings=tuple(read_finding(raw) for raw in document["findings"]),
             scanned=int(files["scanned"]),
             skipped=tuple(Skipped(one["path"], one["reason"]) for one in files["skipped"]),
-            kept=tuple(Kept(**one) for one in document.get("kept", ())),
+            kept=tuple(KeptMention(**one) for one in document.get("kept", ())),
             unused_ignores=tuple(
                 (one["path"], int(one["line"]), one["text"])
                 for one in document.get("unused_ignores", ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from joymigrate.profile.coverage import Coverage, Covered
+from joymigrate.profile.coverage import Coverage, CoveredOperator
 
 # What XML 1.0 can't hold.
 CONTROL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -35,7 +35,7 @@ def render(coverage: Coverage) -> str:
     )
 
 
-def case(op: Covered, coverage: Coverage) -> ElementTree.Element:
+def case(op: CoveredOperator, coverage: Coverage) -> ElementTree.Element:
     """One operator; a gap is a failure with all that is known."""
     name = f"{op.name} {' '.join(op.dtypes)}".strip()
     found = ElementTree.Element(

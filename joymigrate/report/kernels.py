@@ -13,7 +13,7 @@ from joymigrate.language import columns
 from joymigrate.report.fields import fields
 from joymigrate.run.kernels import Kernel
 from joymigrate.run.kernels.bench import Timing, is_simulated
-from joymigrate.run.kernels.check import Row
+from joymigrate.run.kernels.check import CheckRow
 from joymigrate.run.kernels.operator import Call, Implementation
 from joymigrate.run.kernels.select import why_not
 
@@ -75,7 +75,7 @@ def list_grades(rows: Sequence[dict[str, Any]]) -> list[str]:
     return ["documented" for row in rows if row["chip"]]
 
 
-def check_document(rows: Sequence[Row], about: dict[str, Any]) -> dict[str, Any]:
+def check_document(rows: Sequence[CheckRow], about: dict[str, Any]) -> dict[str, Any]:
     """The contract of `kernels check --format json`."""
     grades = list(filter(None, map(grade_of, rows)))
     return {
@@ -84,14 +84,14 @@ def check_document(rows: Sequence[Row], about: dict[str, Any]) -> dict[str, Any]
     }  # fmt: skip
 
 
-def grade_of(row: Row) -> str | None:
+def grade_of(row: CheckRow) -> str | None:
     """How well a result is known of the chip; None for what did not run, or ran on the CPU."""
     if row.status == "skipped" or row.device == "cpu":
         return None
     return "rehearsed" if is_simulated(row.device) else "measured"
 
 
-def check_text(rows: Sequence[Row]) -> str:
+def check_text(rows: Sequence[CheckRow]) -> str:
     """One line a result: what was checked with its error and limit, what was skipped and why."""
     cells = [("OP", "IMPLEMENTATION", "DTYPE", "PHASE", "STATUS", "ERROR", "LIMIT", "CASES")]
     notes = []

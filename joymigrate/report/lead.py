@@ -8,8 +8,8 @@ from typing import Any
 
 from joymigrate.language import Language, tell
 from joymigrate.report.documents.opening import Opened
-from joymigrate.report.documents.view import View
-from joymigrate.report.journey.evidence import Evidence, Step, steps
+from joymigrate.report.documents.view import DocumentView
+from joymigrate.report.journey.evidence import JourneyFiles, JourneyStep, steps
 from joymigrate.report.journey.summary import step_name
 from joymigrate.report.journey_text import in_short, title
 from joymigrate.report.journey_words import say
@@ -21,7 +21,7 @@ ENDED = "done"
 
 def page(document: Mapping[str, Any], path: Path, lang: str) -> Opened:
     """The page as a document, for `documents.show`."""
-    taken = steps(Evidence(document, lang=lang))
+    taken = steps(JourneyFiles(document, lang=lang))
     rewrite: Mapping[str, Any] = next(
         (step.raw["figures"] for step in taken if step.name == "rewrite"), {}
     )
@@ -45,10 +45,10 @@ def page(document: Mapping[str, Any], path: Path, lang: str) -> Opened:
     }  # fmt: skip
     kept = {key: value for key, value in body.items() if value not in (None, [])}
     what = tell("One page for a decision. Each figure is in the report with its evidence.")
-    return Opened(kept, View("joymigrate.journey/1", title(document, lang), what), path)
+    return Opened(kept, DocumentView("joymigrate.journey/1", title(document, lang), what), path)
 
 
-def gaps(taken: list[Step], lang: str) -> Iterator[dict[str, str]]:
+def gaps(taken: list[JourneyStep], lang: str) -> Iterator[dict[str, str]]:
     """What the verdict says nothing about: steps without a result, and why."""
     for step in taken:
         if step.raw["status"] != ENDED or step.doubtful:
@@ -66,7 +66,7 @@ def sites(
         yield {"place": place, "rule": site["rule"], "message": translate(site["message"])}
 
 
-def next_lines(taken: list[Step]) -> list[dict[str, str]]:
+def next_lines(taken: list[JourneyStep]) -> list[dict[str, str]]:
     """The advice of the first step that holds the journey up."""
     for step in taken:
         if step.raw["help"] and (step.raw["status"] in ("failed", "stopped") or step.doubtful):

@@ -12,14 +12,14 @@ from joymigrate.report.blocks import Cell
 from joymigrate.report.changes import hunks
 from joymigrate.report.labels import Labels
 from joymigrate.report.renderers.markdown import draw_table, escape, longest_run
-from joymigrate.report.result import Result, count_words
-from joymigrate.rewrite.readiness import Item
+from joymigrate.report.result import ScanResult, count_words
+from joymigrate.rewrite.readiness import RuleEffort
 
 LIMIT = 60_000  # characters; GitHub refuses a comment of more than 65,536
 MANUAL_SHOWN = 10
 
 
-def render(result: Result, lang: str = "en") -> str:
+def render(result: ScanResult, lang: str = "en") -> str:
     """The comment. Details that would make it too long for GitHub are left out, with a note."""
     say = Labels(lang)
     head = [*summary(result, say), *manual(result, say)]
@@ -33,7 +33,7 @@ def render(result: Result, lang: str = "en") -> str:
     return text.rstrip("\n") + "\n\n" + result.last_line() + "\n"
 
 
-def summary(result: Result, say: Labels) -> Iterator[str]:
+def summary(result: ScanResult, say: Labels) -> Iterator[str]:
     """Title, the automatic share in one sentence, the table by area."""
     scan, found = result.scan, result.readiness
     yield f"## {say('title')}: {scan.origin} → {scan.to}"
@@ -63,7 +63,7 @@ def summary(result: Result, say: Labels) -> Iterator[str]:
     yield ""
 
 
-def manual(result: Result, say: Labels) -> Iterator[str]:
+def manual(result: ScanResult, say: Labels) -> Iterator[str]:
     """The heaviest work by hand."""
     items = result.readiness.manual
     if not items:
@@ -82,14 +82,14 @@ def manual(result: Result, say: Labels) -> Iterator[str]:
     yield ""
 
 
-def what(item: Item) -> str:
+def what(item: RuleEffort) -> str:
     """A rule's title with the commonest texts of its sites."""
     shown = ", ".join(f"`{text.replace('`', '')}`" for text, _ in item.samples)
     colon = "：" if HAN.search(item.title) else ": "
     return f"{item.title}{colon}{shown}" if shown else item.title
 
 
-def details(result: Result, say: Labels) -> Iterator[str]:
+def details(result: ScanResult, say: Labels) -> Iterator[str]:
     """One folded block per file."""
     for path, group in groupby(result.scan.findings, key=lambda finding: finding.path):
         findings = list(group)
@@ -103,7 +103,7 @@ def details(result: Result, say: Labels) -> Iterator[str]:
         yield "\n".join([*lines, "", "</details>", ""])
 
 
-def finding_lines(result: Result, finding: Finding, say: Labels) -> Iterator[str]:
+def finding_lines(result: ScanResult, finding: Finding, say: Labels) -> Iterator[str]:
     """One finding as a list item, with its difference below it."""
     cell = "" if finding.cell is None else f"{say('cell')} {finding.cell + 1}, "
     reason = bracket(escape(finding.reason), say.tell) if finding.reason else ""

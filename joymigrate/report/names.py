@@ -11,7 +11,7 @@ from joymigrate.lookup import Described, Statement
 from joymigrate.lookup.written import STYLES
 from joymigrate.report.fields import fields
 from joymigrate.report.renderers.markdown import escape
-from joymigrate.report.rules import Explanation, sentence
+from joymigrate.report.rules import RuleExplanation, sentence
 
 SCHEMA = "joymigrate.names/1"
 KINDS = {
@@ -30,7 +30,7 @@ COVERS = "what this tells: {covers}"
 MORE = "its examples: joymigrate explain {rule}"
 
 
-def describe_rule(name: str, found: Explanation) -> Described:
+def describe_rule(name: str, found: RuleExplanation) -> Described:
     """A rule beside other names, in short."""
     rule = found.rule
     told = Statement(

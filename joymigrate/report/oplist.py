@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from joymigrate.evidence import count_grades, grade_line
-from joymigrate.profile.oplist.compare import Change, Validation
+from joymigrate.profile.oplist.compare import OplistChange, Validation
 from joymigrate.profile.oplist.lists import OpList
 from joymigrate.profile.support import Support
 from joymigrate.report.fields import fields
@@ -66,7 +66,7 @@ def text(oplist: OpList, rows: Sequence[Row]) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def diff_document(before: OpList, after: OpList, changes: Sequence[Change]) -> dict[str, Any]:
+def diff_document(before: OpList, after: OpList, changes: Sequence[OplistChange]) -> dict[str, Any]:
     """Two lists as plain data."""
     return {
         "schema": DIFF_SCHEMA,
@@ -90,7 +90,7 @@ def half(support: Support | None) -> dict[str, Any] | None:
     return None if support is None else fields(support, "status dtypes note")
 
 
-def diff_text(before: OpList, after: OpList, changes: Sequence[Change]) -> str:
+def diff_text(before: OpList, after: OpList, changes: Sequence[OplistChange]) -> str:
     """One line per change, gains first."""
     lines = []
     for change in sorted(changes, key=lambda c: (not c.gained, c.name)):
@@ -109,7 +109,7 @@ def diff_text(before: OpList, after: OpList, changes: Sequence[Change]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def dtype_change(change: Change) -> str:
+def dtype_change(change: OplistChange) -> str:
     """Dtypes that came and went."""
     one = set(change.before.dtypes) if change.before else set()
     two = set(change.after.dtypes) if change.after else set()

@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from joymigrate.profile.port import Bound, Checked, Ported
+from joymigrate.profile.port import BoundOperator, KernelCheck, Ported
 from joymigrate.report.fields import fields
 
 
 def as_json(
-    found: Sequence[Checked], operators: Sequence[Bound], chip: str, known: dict[str, Any],
+    found: Sequence[KernelCheck],
+    operators: Sequence[BoundOperator],
+    chip: str,
+    known: dict[str, Any],
     variants: Sequence[Ported] = (),
-) -> str:  # fmt: skip
+) -> str:
     """`joymigrate.port/1`."""
     made = {
         "schema": "joymigrate.port/1",
@@ -31,9 +34,12 @@ def as_json(
 
 
 def as_text(
-    found: Sequence[Checked], operators: Sequence[Bound], chip: str, known: dict[str, Any],
+    found: Sequence[KernelCheck],
+    operators: Sequence[BoundOperator],
+    chip: str,
+    known: dict[str, Any],
     variants: Sequence[Ported] = (),
-) -> str:  # fmt: skip
+) -> str:
     """One line per kernel and operator, their notes below, and a summary with the source."""
     lines: list[str] = []
     for one in found:
@@ -119,7 +125,7 @@ def variant_lines(variants: Sequence[Ported]) -> list[str]:
     return lines
 
 
-def operator(one: Bound) -> dict[str, Any]:
+def operator(one: BoundOperator) -> dict[str, Any]:
     """One bound operator; `ported` is true where its reference equals the original built here."""
     made = asdict(one)
     for key in ("instead", "source", "skeleton", "module", "schema", "function", "reference"):
@@ -128,7 +134,7 @@ def operator(one: Bound) -> dict[str, Any]:
     return made | {"host": one.host, "ported": equal}
 
 
-def operator_lines(one: Bound) -> list[str]:
+def operator_lines(one: BoundOperator) -> list[str]:
     """One bound operator, with what is known or was started."""
     inside = ", ".join(f"{a.type} {a.name}" for a in one.arguments or ())
     inside = inside if one.arguments is not None else "arguments not found"

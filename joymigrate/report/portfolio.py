@@ -16,7 +16,7 @@ from joymigrate.report.labels import Labels
 from joymigrate.report.renderers.markdown import draw_table, escape
 from joymigrate.report.result import count_words
 from joymigrate.rewrite import readiness
-from joymigrate.rewrite.portfolio import Portfolio, Row
+from joymigrate.rewrite.portfolio import Portfolio, RepositoryRow
 
 SCHEMA = "joymigrate.portfolio/1"
 
@@ -63,7 +63,7 @@ def grades(portfolio: Portfolio) -> dict[str, int]:
     return count_grades("documented" for row in portfolio.rows for _ in range(row.readiness.sites))
 
 
-def effort(row: Row, say: Labels) -> str:
+def effort(row: RepositoryRow, say: Labels) -> str:
     """Effort at its turn, and alone where that differs."""
     now = say.duration(row.minutes)
     alone = say.duration(row.alone)
@@ -114,7 +114,7 @@ def document(portfolio: Portfolio) -> dict[str, Any]:
     }
 
 
-def row_document(number: int, row: Row) -> dict[str, Any]:
+def row_document(number: int, row: RepositoryRow) -> dict[str, Any]:
     """One repository with its summary."""
     return {
         "order": number,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from joymigrate.profile.diff import HEIGHTS, Pair, TraceDiff
+from joymigrate.profile.diff import HEIGHTS, OperatorPair, TraceDiff
 from joymigrate.report.fields import fields
 from joymigrate.report.html.page import BarPart, Html, Page, Section, Tile, bar, notes, table, tiles
 from joymigrate.report.json_ import dumps
@@ -33,7 +33,7 @@ def document(found: TraceDiff) -> dict[str, Any]:
     }
 
 
-def entry(pair: Pair) -> dict[str, Any]:
+def entry(pair: OperatorPair) -> dict[str, Any]:
     """One pair."""
     return {
         **fields(pair, "name where lost_us:3 ratio:4"),
@@ -43,7 +43,7 @@ def entry(pair: Pair) -> dict[str, Any]:
     }
 
 
-def times(pair: Pair) -> str:
+def times(pair: OperatorPair) -> str:
     """How many times as long."""
     if pair.ratio is None:
         return "new" if pair.calls[1] else ""

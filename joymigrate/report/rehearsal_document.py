@@ -12,15 +12,15 @@ from joymigrate.language import tell
 from joymigrate.report.blocks import (
     Block,
     BlockDocument,
+    CellStack,
     Chapter,
     Code,
     Picture,
     Preformatted,
-    Several,
     TableBlock,
     facts,
 )
-from joymigrate.report.html.plots import Curve, Style, lines
+from joymigrate.report.html.plots import Curve, PlotStyle, lines
 from joymigrate.run.rehearse.summary import gib
 
 NOTE = (
@@ -136,7 +136,7 @@ def plot(ranks: Sequence[Mapping[str, Any]]) -> Picture | None:
     if not curves:
         return None
     words = tell("Memory over time")
-    drawn = lines(curves, words, "s", "MiB", style=Style(steps=True, ground=True))
+    drawn = lines(curves, words, "s", "MiB", style=PlotStyle(steps=True, ground=True))
     return Picture(drawn, words)
 
 
@@ -180,7 +180,7 @@ def fallback_table(fallbacks: Sequence[Mapping[str, Any]]) -> TableBlock:
         (
             Code(row["op"]),
             row["calls"],
-            Several([Code(tell(place)) for place in row["where"][:5]]),
+            CellStack([Code(tell(place)) for place in row["where"][:5]]),
         )
         for row in fallbacks
     ]

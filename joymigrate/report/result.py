@@ -13,16 +13,16 @@ from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import Language, Text
 from joymigrate.model import Rule, Scan, Tier
 from joymigrate.rewrite import rules
-from joymigrate.rewrite.baseline import Known
+from joymigrate.rewrite.baseline import BaselineEntry
 from joymigrate.rewrite.effort import from_settings
 from joymigrate.rewrite.excerpts import Excerpts
-from joymigrate.rewrite.readiness import Item, Readiness, assess
+from joymigrate.rewrite.readiness import Readiness, RuleEffort, assess
 
 INSTALLED = "site-packages/"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ScanResult:
     """One scan, its summary, the rules behind it and the sources below it.
 
     `known` counts findings that a baseline took out (None without one), `stale` are the
@@ -36,7 +36,7 @@ class Result:
     excerpts: Excerpts
     folder: Path
     known: int | None = None
-    stale: tuple[Known, ...] = ()
+    stale: tuple[BaselineEntry, ...] = ()
     base: str | None = None
     show_kept: bool = False
     statistics: bool = False
@@ -90,23 +90,23 @@ class Result:
 
 def build(
     scan: Scan, effort: Mapping[str, Any] | None = None, folder: Path | None = None
-) -> Result:
+) -> ScanResult:
     """A scan with its summary under `[tool.joymigrate.effort]` and the rules it was made with."""
     known = rules.load(chips.get(scan.to), origin_of(scan))
     known = {**known, **{one.id: one for one in scan.rules}}
     model = from_settings(effort or {}, known, rules.AREAS)
-    return Result(
+    return ScanResult(
         scan, assess(scan, model, known), known, Excerpts(scan.root), folder or Path.cwd()
     )
 
 
-def translate(result: Result, say: Language) -> Result:
+def translate(result: ScanResult, say: Language) -> ScanResult:
     """The result with the texts of its rules and findings in one language."""
     if say.lang == "en":
         return result
     scan, found = result.scan, result.readiness
 
-    def item(one: Item) -> Item:
+    def item(one: RuleEffort) -> RuleEffort:
         return replace(one, title=say(one.title), message=say(one.message))
 
     return replace(
@@ -136,7 +136,7 @@ def origin_of(scan: Scan) -> chips.Chip:
     return next((chip for chip in known.values() if chip.device == scan.origin), default)
 
 
-def nothing_to_do(result: Result) -> str:
+def nothing_to_do(result: ScanResult) -> str:
     """The closing line where there is no finding; says so, and what it is based on."""
     scan = result.scan
     say = result.say

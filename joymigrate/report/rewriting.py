@@ -15,14 +15,19 @@ from joymigrate.model import Finding, Patch, Tier
 from joymigrate.report.fields import fields
 from joymigrate.report.json_ import SPAN
 from joymigrate.report.result import count_words
-from joymigrate.rewrite.outcome import Outcome, why_left
+from joymigrate.rewrite.outcome import RewriteOutcome, why_left
 
 SCHEMA = "joymigrate.rewrite/1"
 SHOWN = 15  # sites that stay as they are, unless -v
 
 
 def text(
-    outcome: Outcome, *, wrote: bool, verbose: bool = False, quiet: bool = False, lang: str = "en"
+    outcome: RewriteOutcome,
+    *,
+    wrote: bool,
+    verbose: bool = False,
+    quiet: bool = False,
+    lang: str = "en",
 ) -> str:
     """What was changed per file and rule, what was left and why, and the way back."""
     say = Language(lang)
@@ -36,12 +41,12 @@ def text(
     return "\n".join(lines) + "\n"
 
 
-def grades_of(outcome: Outcome) -> dict[str, int]:
+def grades_of(outcome: RewriteOutcome) -> dict[str, int]:
     """How well what a rewrite says of the chip is known: all of it from documents."""
     return count_grades("documented" for _ in [*outcome.edits(), *outcome.left()])
 
 
-def file_lines(outcome: Outcome, say: Language) -> list[str]:
+def file_lines(outcome: RewriteOutcome, say: Language) -> list[str]:
     """One line per file: how many sites, which rules."""
     rows = [(outcome.name_of(patch), what_happened(patch, say)) for patch in outcome.patches]
     columns = min(max((len(name) for name, _ in rows), default=0), 60)
@@ -61,7 +66,7 @@ def what_happened(patch: Patch, say: Language) -> str:
     return f"{count_words(len(patch.findings), 'site', say)}: {names}"
 
 
-def left_lines(outcome: Outcome, say: Language, verbose: bool) -> list[str]:
+def left_lines(outcome: RewriteOutcome, say: Language, verbose: bool) -> list[str]:
     """The sites that stay, each with the reason; without `verbose` the first few."""
     left = outcome.left()
     if not left:
@@ -82,7 +87,7 @@ def site(finding: Finding) -> str:
     return f"{finding.path}:{cell}{finding.line}:{finding.column}"
 
 
-def remarks(outcome: Outcome, say: Language) -> list[str]:
+def remarks(outcome: RewriteOutcome, say: Language) -> list[str]:
     """What the user should know besides."""
     lines = [f"{say('not written')}: {path}: {say(reason)}" for path, reason in outcome.left_files]
     lines += [f"{say('note')}: {say(note)}" for note in outcome.notes]
@@ -92,7 +97,7 @@ def remarks(outcome: Outcome, say: Language) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def last_line(outcome: Outcome, say: Language, *, wrote: bool) -> str:
+def last_line(outcome: RewriteOutcome, say: Language, *, wrote: bool) -> str:
     """How much, where it is recorded, and how to go back."""
     sites, files = len(outcome.edits()), len(outcome.patches)
     left = outcome.left()
@@ -118,7 +123,7 @@ def last_line(outcome: Outcome, say: Language, *, wrote: bool) -> str:
     )  # fmt: skip
 
 
-def project_option(outcome: Outcome) -> str:
+def project_option(outcome: RewriteOutcome) -> str:
     """` --project DIR` where the working directory is not in the project."""
     root = outcome.ledger.root
     if Path.cwd().is_relative_to(root):
@@ -126,7 +131,9 @@ def project_option(outcome: Outcome) -> str:
     return f" --project {shlex.quote(str(root))}"
 
 
-def as_json(outcome: Outcome, *, wrote: bool, diff: bytes | None = None, lang: str = "en") -> str:
+def as_json(
+    outcome: RewriteOutcome, *, wrote: bool, diff: bytes | None = None, lang: str = "en"
+) -> str:
     """The whole outcome for machines, with the diff where one was asked for.
 
     Bytes of the diff that are not UTF-8 become lone surrogates, as Python's surrogateescape.
@@ -162,7 +169,7 @@ def as_json(outcome: Outcome, *, wrote: bool, diff: bytes | None = None, lang: s
     return json.dumps(with_texts(document), ensure_ascii=False, indent=1) + "\n"
 
 
-def file_json(outcome: Outcome, patch: Patch) -> dict[str, Any]:
+def file_json(outcome: RewriteOutcome, patch: Patch) -> dict[str, Any]:
     """One file of the outcome."""
     status = "modified"
     if patch.before is None:

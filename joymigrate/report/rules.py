@@ -40,7 +40,7 @@ class Writing:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class RuleExplanation:
     """One rule for one chip, with its examples filled in, and what it writes on all chips."""
 
     rule: Rule
@@ -51,7 +51,7 @@ class Explanation:
 
 def explain(
     rule_id: str, chip: chips.Chip, origin: chips.Chip, added: Iterable[Rule] = ()
-) -> Explanation:
+) -> RuleExplanation:
     """The rule of this id (any case) or name; an unknown one raises `JoyError`.
 
     `added` are rules of codemods that are not ours; what they write is the same on every chip.
@@ -66,13 +66,13 @@ def explain(
             help="joymigrate explain --list",
         )
     if key in others:
-        return Explanation(known[key], chip, known[key].cases, ())
+        return RuleExplanation(known[key], chip, known[key].cases, ())
     targets = [one for one in chips.all_chips().values() if not one.origin]
     writings = tuple(writing(key, one, origin) for one in targets)
-    return Explanation(known[key], chip, examples(known[key], chip, origin), writings)
+    return RuleExplanation(known[key], chip, examples(known[key], chip, origin), writings)
 
 
-def translate(found: Explanation, say: Language) -> Explanation:
+def translate(found: RuleExplanation, say: Language) -> RuleExplanation:
     """The explanation with the rule's texts in one language."""
     return replace(found, rule=rules.translate({found.rule.id: found.rule}, say)[found.rule.id])
 
@@ -124,7 +124,7 @@ def similarity(matcher: SequenceMatcher[str], line: str) -> float:
     return matcher.ratio()
 
 
-def text(found: Explanation, lang: str = "en") -> str:
+def text(found: RuleExplanation, lang: str = "en") -> str:
     """The explanation for a terminal or a pipe."""
     lines = text_lines(found, Labels(lang))
     return "\n".join(wide(one) if traits(lang).wide else one for one in lines) + "\n"
@@ -140,7 +140,7 @@ def wide(line: str) -> str:
     return re.sub(rf" \(([^()]*{HAN.pattern}[^()]*)\)$", r"（\1）", line)
 
 
-def text_lines(found: Explanation, say: Labels) -> Iterator[str]:
+def text_lines(found: RuleExplanation, say: Labels) -> Iterator[str]:
     """Title, tier, message, why, what is written where, examples, reference, how to silence."""
     rule = found.rule
     yield f"{rule.id} {rule.name}: {rule.title}"
@@ -197,7 +197,7 @@ def sentence(words: str) -> str:
     return " ".join(words.split()).replace("{before}", "…")
 
 
-def document(found: Explanation) -> dict[str, Any]:
+def document(found: RuleExplanation) -> dict[str, Any]:
     """The explanation as plain data, the contract `joymigrate.rule/1`."""
     rule = found.rule
     return {
@@ -212,7 +212,7 @@ def document(found: Explanation) -> dict[str, Any]:
     }
 
 
-def list_of(found: Sequence[Explanation]) -> dict[str, Any]:
+def list_of(found: Sequence[RuleExplanation]) -> dict[str, Any]:
     """Several explanations as plain data, under the contract of the list."""
     to = found[0].chip.name
     return {"schema": LIST_SCHEMA, "to": to, "rules": [document(one) for one in found]}
@@ -246,12 +246,12 @@ def list_markdown(known: Mapping[str, Rule], say: Labels, *, anchors: bool = Fal
     return "\n".join(lines) + "\n"
 
 
-def markdown(found: Explanation, lang: str = "en", *, level: int = 2) -> str:
+def markdown(found: RuleExplanation, lang: str = "en", *, level: int = 2) -> str:
     """The explanation as Markdown, under a heading of `level`."""
     return "\n".join(markdown_lines(found, Labels(lang), level)) + "\n"
 
 
-def markdown_lines(found: Explanation, say: Labels, level: int) -> Iterator[str]:
+def markdown_lines(found: RuleExplanation, say: Labels, level: int) -> Iterator[str]:
     """One rule's part of the reference."""
     rule = found.rule
     yield f"{'#' * level} {rule.id}"

@@ -12,7 +12,7 @@ from joymigrate.language import Language, bracket, traits
 from joymigrate.model import Finding, Rule, Tier
 from joymigrate.report.changes import Region, regions
 from joymigrate.report.json_ import dumps
-from joymigrate.report.result import Result
+from joymigrate.report.result import ScanResult
 from joymigrate.rewrite import readiness
 from joymigrate.rewrite.baseline import fingerprints
 from joymigrate.rewrite.readiness import UNREADABLE
@@ -26,12 +26,12 @@ LINK_SIGN = re.compile(r"[\[\]\\]")
 LEVELS = {Tier.SAFE: "note", Tier.UNSAFE: "warning", Tier.REPORT: "warning"}
 
 
-def render(result: Result) -> str:
+def render(result: ScanResult) -> str:
     """The scan as a SARIF log with one run."""
     return dumps(document(result))
 
 
-def document(result: Result) -> dict[str, Any]:
+def document(result: ScanResult) -> dict[str, Any]:
     """The SARIF log as plain data."""
     scan = result.scan
     ids = list(result.by_rule())
@@ -64,18 +64,18 @@ def document(result: Result) -> dict[str, Any]:
     return {"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}
 
 
-def base_uri(result: Result) -> str:
+def base_uri(result: ScanResult) -> str:
     """The folder that all locations are relative to."""
     root = result.folder if result.prefix() is not None else result.scan.root
     return root.resolve().as_uri() + "/"
 
 
-def uri(result: Result, path: str) -> str:
+def uri(result: ScanResult, path: str) -> str:
     """A file's location below the base, percent-encoded."""
     return quote(f"{result.prefix() or ''}{path}".encode("utf-8", "surrogateescape"))
 
 
-def location(result: Result, path: str) -> dict[str, Any]:
+def location(result: ScanResult, path: str) -> dict[str, Any]:
     """A file's artifactLocation."""
     return {"uri": uri(result, path), "uriBaseId": ROOT}
 
@@ -108,7 +108,7 @@ def level(rule_id: str, tier: Tier) -> str:
     return "error" if rule_id == UNREADABLE else LEVELS[tier]
 
 
-def result_of(result: Result, finding: Finding, number: int, mark: str) -> dict[str, Any]:
+def result_of(result: ScanResult, finding: Finding, number: int, mark: str) -> dict[str, Any]:
     """One finding as a SARIF result."""
     text = finding.message + (bracket(finding.reason, result.say) if finding.reason else "")
     found: dict[str, Any] = {
@@ -153,7 +153,7 @@ def region_of(finding: Finding) -> dict[str, Any]:
     return {**region, **snippet}
 
 
-def fix_of(result: Result, finding: Finding) -> dict[str, Any] | None:
+def fix_of(result: ScanResult, finding: Finding) -> dict[str, Any] | None:
     """The finding's edits as one fix of its file."""
     replacements = [replacement(region) for region in regions(finding, result.excerpts)]
     if not replacements:
@@ -182,7 +182,7 @@ def replacement(region: Region) -> dict[str, Any]:
     return {"deletedRegion": deleted, "insertedContent": {"text": region.text}}
 
 
-def notifications(result: Result) -> dict[str, Any]:
+def notifications(result: ScanResult) -> dict[str, Any]:
     """Files that were not read, as notes of the run."""
     if not result.scan.skipped:
         return {}

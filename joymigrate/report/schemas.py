@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from joymigrate.schema import Document, json_schema
+from joymigrate.schema import DocumentKind, json_schema
 
 HEAD = """\
 # Documents
@@ -27,7 +27,7 @@ line. The keys of a document that joymigrate writes stay; others may be added.
 """
 
 
-def listing(documents: Sequence[Document]) -> str:
+def listing(documents: Sequence[DocumentKind]) -> str:
     """One line per document: name, read or written, what it is."""
     width = max(len(item.name) for item in documents)
     return "".join(
@@ -36,7 +36,7 @@ def listing(documents: Sequence[Document]) -> str:
     )
 
 
-def page(documents: Sequence[Document]) -> str:
+def page(documents: Sequence[DocumentKind]) -> str:
     """The page: what is read first, then what is written."""
     parts = [HEAD]
     for title, output in (("What joymigrate reads", False), ("What joymigrate writes", True)):
@@ -47,7 +47,7 @@ def page(documents: Sequence[Document]) -> str:
     return "".join(parts)
 
 
-def section(document: Document) -> str:
+def section(document: DocumentKind) -> str:
     """One document with its keys."""
     schema = json_schema(document)
     lines = ["", f"### {document.name}", "", f"`{document.schema}`. {document.about}", ""]

@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 
 from joymigrate.report.fields import fields
-from joymigrate.run.serve.engine.families import Family
+from joymigrate.run.serve.engine.families import EngineFamily
 
 SCHEMA = "joymigrate.served/1"
 
 
-def as_text(found: Sequence[Family], versions: str) -> str:
+def as_text(found: Sequence[EngineFamily], versions: str) -> str:
     """One line for each family, and a summary."""
     width = max((len(family.name) for family in found), default=0)
     lines = []
@@ -26,7 +26,7 @@ def as_text(found: Sequence[Family], versions: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json(found: Sequence[Family], versions: str) -> str:
+def as_json(found: Sequence[EngineFamily], versions: str) -> str:
     """The same for programs."""
     models = [
         fields(one, "family=name status") | {"path": one.path or None, "reason": one.reason or None}

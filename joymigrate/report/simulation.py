@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from joymigrate.report.html.page import Html, Page, Section, figure
-from joymigrate.report.html.plots import Curve, Style, beside, lines
+from joymigrate.report.html.plots import Curve, PlotStyle, beside, lines
 from joymigrate.report.labels import Labels
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def page(found: Mapping[str, Sequence[Delays]], horizon: int, lang: str = "en") 
 
 def plot(curves: Sequence[Curve], caption: str, y_title: str, *, log: bool = False) -> Html:
     """One plot over the failure rate, in decades."""
-    style = Style(log=log, log_x=True, ground=True)
+    style = PlotStyle(log=log, log_x=True, ground=True)
     return figure(lines(curves, caption, "true failure rate (%)", y_title, style=style), caption)
 
 

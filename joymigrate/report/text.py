@@ -13,7 +13,7 @@ from joymigrate.language import Language, bracket, pad, traits, width
 from joymigrate.model import Finding, Tier
 from joymigrate.report.changes import hunks
 from joymigrate.report.labels import Labels
-from joymigrate.report.result import Result, count_words
+from joymigrate.report.result import ScanResult, count_words
 
 MARKS = {Tier.SAFE: "[*] ", Tier.UNSAFE: "[~] ", Tier.REPORT: ""}
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -36,7 +36,7 @@ class Paint:
 
 
 def render(
-    result: Result, *, terminal: bool = False, color: bool = False, summary: bool = False
+    result: ScanResult, *, terminal: bool = False, color: bool = False, summary: bool = False
 ) -> str:
     """The whole report, ending with the closing line; `summary` puts the readiness before it."""
     paint = Paint(color)
@@ -56,7 +56,7 @@ def render(
     return "\n".join(blocks) + "\n"
 
 
-def finding_line(result: Result, finding: Finding, paint: Paint) -> str:
+def finding_line(result: ScanResult, finding: Finding, paint: Paint) -> str:
     """`path:line:col: JM101 [*] message (reason)`."""
     cell = "" if finding.cell is None else f"cell {finding.cell + 1}:"
     path = paint(result.display_path(finding.path), "bold")
@@ -96,7 +96,7 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
 
 
-def excerpt(result: Result, finding: Finding, paint: Paint) -> Iterator[str]:
+def excerpt(result: ScanResult, finding: Finding, paint: Paint) -> Iterator[str]:
     """The source with a caret underline, and what would be written there."""
     lines = result.excerpts.around(finding)
     changes = () if finding.tier is Tier.REPORT else hunks(finding, result.excerpts)
@@ -124,7 +124,7 @@ def expand(line: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in line.expandtabs(TAB))
 
 
-def suggestion(result: Result, finding: Finding, margin: int, paint: Paint) -> Iterator[str]:
+def suggestion(result: ScanResult, finding: Finding, margin: int, paint: Paint) -> Iterator[str]:
     """What would be written: in one line where the site itself changes, else as a difference."""
     say = result.say
     pad, help = " " * margin, paint(say("help:"), "bold", "cyan")
@@ -147,7 +147,7 @@ def suggestion(result: Result, finding: Finding, margin: int, paint: Paint) -> I
                 yield f"{paint(number, 'cyan')} {paint(f'{sign} {expand(line)}', colour)}"
 
 
-def statistics(result: Result, paint: Paint) -> list[str]:
+def statistics(result: ScanResult, paint: Paint) -> list[str]:
     """One line per rule and tier: how many sites, what happens to them."""
     items = sorted(result.readiness.items, key=lambda item: (-item.sites, item.rule))
     digits = len(f"{items[0].sites:,}") if items else 1
@@ -161,7 +161,7 @@ def statistics(result: Result, paint: Paint) -> list[str]:
     ]
 
 
-def kept_line(result: Result, index: int) -> str:
+def kept_line(result: ScanResult, index: int) -> str:
     """One mention that stays as it is."""
     kept = result.scan.kept[index]
     where = f"{result.display_path(kept.path)}:{kept.line}:{kept.column}"
@@ -169,7 +169,7 @@ def kept_line(result: Result, index: int) -> str:
     return f"{where}: {kind} {one_line(kept.text)}"
 
 
-def warnings(result: Result, *, color: bool = False) -> list[str]:
+def warnings(result: ScanResult, *, color: bool = False) -> list[str]:
     """What the user should know beside the findings: dead ignores, dead entries, unread files."""
     say = result.say
     note = Paint(color)(say("warning:"), "yellow")
@@ -184,7 +184,7 @@ def warnings(result: Result, *, color: bool = False) -> list[str]:
     return [*unused, *stale]
 
 
-def skipped_lines(result: Result) -> list[str]:
+def skipped_lines(result: ScanResult) -> list[str]:
     """Files that were not read, one line each."""
     say = result.say
     return [
@@ -192,7 +192,7 @@ def skipped_lines(result: Result) -> list[str]:
     ]
 
 
-def readiness(result: Result, *, color: bool = False) -> str:
+def readiness(result: ScanResult, *, color: bool = False) -> str:
     """The summary block: shares, areas, the heaviest work by hand, the effort model."""
     paint = Paint(color)
     summary, say = result.readiness, Labels(result.say.lang)

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from joymigrate.report.html.page import Html, Page, Section, Tile, figure, table, tiles
 from joymigrate.report.html.plots import WIDTH, Curve, lines, standalone
 from joymigrate.report.labels import Labels
-from joymigrate.run.train.status import Status
+from joymigrate.run.train.status import RunStatus
 
 SCHEMA = "joymigrate.runs/1"
 COLUMNS, ROWS = 72, 16  # of the curve in a terminal
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # braille: [row][column]
 
 
-def text(runs: Sequence[Status]) -> str:
+def text(runs: Sequence[RunStatus]) -> str:
     """One line per run."""
     lines = []
     for run in runs:
@@ -40,7 +40,7 @@ def text(runs: Sequence[Status]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json(runs: Sequence[Status]) -> str:
+def as_json(runs: Sequence[RunStatus]) -> str:
     """All runs."""
     return json.dumps({"schema": SCHEMA, "runs": [run.as_dict() for run in runs]}, indent=1) + "\n"
 
@@ -57,7 +57,7 @@ def thin(
     )
 
 
-def terminal_curve(run: Status) -> str:
+def terminal_curve(run: RunStatus) -> str:
     """The loss over the steps in braille dots, with both axes' ends."""
     steps, losses = run.curve()
     if not steps:
@@ -98,7 +98,7 @@ def scale(value: float, low: float, high: float, size: int) -> int:
     return 0 if high <= low else min(size, max(0, round((value - low) / (high - low) * size)))
 
 
-def picture(run: Status) -> Html:
+def picture(run: RunStatus) -> Html:
     """The loss over the steps, thinned out where the picture could not show more points."""
     steps, losses = run.curve()
     label = f"loss of {run.path.name} over {len(steps)} steps"
@@ -106,12 +106,12 @@ def picture(run: Status) -> Html:
     return lines([Curve("loss", points)], label, "step", "loss")
 
 
-def svg(run: Status) -> str:
+def svg(run: RunStatus) -> str:
     """The loss over the steps as a picture in a file of its own."""
     return standalone(picture(run))
 
 
-def html(run: Status, lang: str = "en") -> str:
+def html(run: RunStatus, lang: str = "en") -> str:
     """One run as a page."""
     known = run.document
     loss, mfu = known.get("loss"), known.get("mfu")

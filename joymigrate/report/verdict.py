@@ -25,7 +25,7 @@ from joymigrate.report.blocks import (
     facts,
 )
 from joymigrate.report.html.page import BarPart, Tile
-from joymigrate.report.html.plots import Curve, Limit, Mark, Style, lines
+from joymigrate.report.html.plots import Curve, PlotLimit, PlotMark, PlotStyle, lines
 from joymigrate.report.verdict_kinds import parts_of
 from joymigrate.report.verdict_words import (
     MEANING,
@@ -137,7 +137,7 @@ def depth_plots(
     first = document.get("first_divergence") or {}
     mark = next(
         (
-            Mark(p["order"], real(p["error"]), str(p["module"]))
+            PlotMark(p["order"], real(p["error"]), str(p["module"]))
             for p in points
             if p["module"] == first.get("module") and first.get("module")
         ),
@@ -145,7 +145,7 @@ def depth_plots(
     )
     caption = "Error over depth: slow growth is rounding, a jump is a fault."
     axes = "modules in the order of execution", "relative error"
-    picture = lines(curves, caption, *axes, style=Style(log=True), mark=mark)
+    picture = lines(curves, caption, *axes, style=PlotStyle(log=True), mark=mark)
     yield Picture(picture, caption)
 
 
@@ -168,7 +168,11 @@ def step_plots(document: Mapping[str, Any], found: Mapping[str, Any]) -> Iterato
     outside = curve.get("first_outside")
     if outside is not None:
         mark = next(
-            (Mark(x, y, tell("step {number}", number=f"{x:g}")) for x, y in apart if x == outside),
+            (
+                PlotMark(x, y, tell("step {number}", number=f"{x:g}"))
+                for x, y in apart
+                if x == outside
+            ),
             None,
         )
     picture = lines(
@@ -176,8 +180,8 @@ def step_plots(document: Mapping[str, Any], found: Mapping[str, Any]) -> Iterato
         "Error over steps.",
         "step",
         "relative difference of the loss",
-        style=Style(log=True),
-        limits=[Limit("limit of the mean", limit)] if limit else [],
+        style=PlotStyle(log=True),
+        limits=[PlotLimit("limit of the mean", limit)] if limit else [],
         mark=mark,
     )
     yield Picture(picture, "Error over steps.")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from joymigrate.language import Text
 from joymigrate.report.blocks import Picture, TableBlock
-from joymigrate.report.html.plots import Curve, Style, lines
+from joymigrate.report.html.plots import Curve, PlotStyle, lines
 from joymigrate.report.verdict_parts import VerdictPart, VerdictTable
 from joymigrate.report.verdict_words import figure, percent
 
@@ -16,7 +16,7 @@ SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Generation(VerdictPart):
+class GenerationFigures(VerdictPart):
     """The object `generation` of a verdict."""
 
     KEY: ClassVar[str] = "generation"
@@ -86,6 +86,6 @@ class Generation(VerdictPart):
             caption,
             "token",
             "log-probability difference",
-            style=Style(log=True),
+            style=PlotStyle(log=True),
         )
         return [Picture(picture, caption)]

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from joymigrate.report.verdict_curve import LossCurve
-from joymigrate.report.verdict_generation import Generation
-from joymigrate.report.verdict_operators import Operators
+from joymigrate.report.verdict_generation import GenerationFigures
+from joymigrate.report.verdict_operators import ReplayedOperatorTable
 from joymigrate.report.verdict_parts import VerdictPart
-from joymigrate.report.verdict_quantise import Quantised
-from joymigrate.report.verdict_scope import Scope
+from joymigrate.report.verdict_quantise import QuantisedFigures
+from joymigrate.report.verdict_scope import VerdictScope
 from joymigrate.report.verdict_task import TaskFigures
 
-KINDS = (TaskFigures, LossCurve, Generation, Quantised, Operators)
+KINDS = (TaskFigures, LossCurve, GenerationFigures, QuantisedFigures, ReplayedOperatorTable)
 
 
 def parts_of(document: Mapping[str, Any]) -> list[VerdictPart]:
@@ -22,5 +22,5 @@ def parts_of(document: Mapping[str, Any]) -> list[VerdictPart]:
         kind(document[kind.KEY]) for kind in KINDS if document.get(kind.KEY)
     ]
     if document.get("covered"):
-        found.append(Scope(document["covered"], document.get("uncovered", ())))
+        found.append(VerdictScope(document["covered"], document.get("uncovered", ())))
     return found

@@ -17,7 +17,7 @@ HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Operators(VerdictPart):
+class ReplayedOperatorTable(VerdictPart):
     """The object `operators` of a verdict."""
 
     KEY: ClassVar[str] = "operators"

@@ -13,7 +13,7 @@ from joymigrate.report.verdict_words import figure, percent
 
 
 @dataclass(frozen=True, slots=True)
-class Quantised(VerdictPart):
+class QuantisedFigures(VerdictPart):
     """The object `quantise` of a verdict."""
 
     KEY: ClassVar[str] = "quantise"

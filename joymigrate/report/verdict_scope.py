@@ -29,7 +29,7 @@ NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Scope(VerdictPart):
+class VerdictScope(VerdictPart):
     """The objects `covered` and `uncovered` of a verdict."""
 
     covered: Mapping[str, Mapping[str, int]]

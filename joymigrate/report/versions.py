@@ -16,8 +16,8 @@ from joymigrate.chips.versions import (
     ImageLine,
     Line,
     Matrix,
+    PackageRelease,
     PythonLine,
-    Release,
     WheelLine,
 )
 from joymigrate.errors import JoyError
@@ -48,7 +48,7 @@ def rows(matrix: Matrix) -> Iterator[tuple[str, str, str, Line]]:
 
 def words(line: Line) -> tuple[str, str, str]:
     """Kind, name, and what it goes with."""
-    if isinstance(line, Release):
+    if isinstance(line, PackageRelease):
         parts = [f"torch {line.torch}", line.sdk, f"triton {line.triton}" if line.triton else ""]
         adapter = f"the vendor's {line.adapter}" if line.adapter else ""
         return "release", line.package, ", ".join(filter(None, (*parts, adapter)))

@@ -27,11 +27,11 @@ APART = bytes(at if at > 127 or chr(at).isalnum() or at == ord("_") else 32 for 
 
 
 def settle(
-    results: list[analyse.Result],
+    results: list[analyse.FileAnalysis],
     files: dict[str, File],
-    job: analyse.Job,
+    job: analyse.ScanContext,
     texts: Mapping[str, str],
-) -> list[analyse.Result]:
+) -> list[analyse.FileAnalysis]:
     """Decide the open sites by following their keys through the other files.
 
     `texts` are those of the Python files.
@@ -40,7 +40,7 @@ def settle(
     asked = Questions(files, job, texts)
     asked.explore({key for r in waiting for item in r.open for key in own_keys(item.keys, r.path)})
     conditions = Conditions(files, job, texts)
-    decided: dict[str, analyse.Result] = {}
+    decided: dict[str, analyse.FileAnalysis] = {}
     answers: dict[str, dict[str, bool]] = {}
     for result in waiting:
         answers[result.path] = {
@@ -70,12 +70,12 @@ def settle(
 
 
 def hold(
-    results: list[analyse.Result],
+    results: list[analyse.FileAnalysis],
     files: dict[str, File],
-    job: analyse.Job,
+    job: analyse.ScanContext,
     answers: Mapping[str, Mapping[str, bool]],
     asking: Conditions,
-) -> list[analyse.Result]:
+) -> list[analyse.FileAnalysis]:
     """Leave conditions of the project as they are where code behind them can't move.
 
     `if is_cuda_available(): torch.cuda.only_there()`: the function stays, and with it all that
@@ -119,7 +119,9 @@ def last_word(key: str) -> str:
 class Conditions:
     """Which conditions of a project ask for the origin's device, by themselves or by others."""
 
-    def __init__(self, files: dict[str, File], job: analyse.Job, texts: Mapping[str, str]) -> None:
+    def __init__(
+        self, files: dict[str, File], job: analyse.ScanContext, texts: Mapping[str, str]
+    ) -> None:
         self.files = {path: file for path, file in files.items() if file.kind == "python"}
         self.job = job
         self.texts = texts
@@ -166,8 +168,8 @@ class Conditions:
 
 
 def reread_launches(
-    results: list[analyse.Result], files: dict[str, File], job: analyse.Job
-) -> list[analyse.Result]:
+    results: list[analyse.FileAnalysis], files: dict[str, File], job: analyse.ScanContext
+) -> list[analyse.FileAnalysis]:
     """Read launch lines again that give values to options whose values were rewritten.
 
     `run.sh: --place cuda` goes with `add_argument("--place", choices=["cuda", "cpu"])`.
@@ -194,7 +196,9 @@ def own_keys(keys: Iterable[str], path: str) -> set[str]:
 class Questions:
     """Follows keys from file to file, all of them at once, one round per step of the way."""
 
-    def __init__(self, files: dict[str, File], job: analyse.Job, texts: Mapping[str, str]) -> None:
+    def __init__(
+        self, files: dict[str, File], job: analyse.ScanContext, texts: Mapping[str, str]
+    ) -> None:
         self.files = {path: file for path, file in files.items() if file.kind == "python"}
         self.job = job
         self.texts = texts

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from joymigrate.chips import all_chips
 from joymigrate.errors import JoyError
 from joymigrate.language import Text
-from joymigrate.model import Finding, Kept, Style, Tier
+from joymigrate.model import Finding, KeptMention, Style, Tier
 from joymigrate.rewrite import (
     conditions,
     foreign,
@@ -33,7 +33,7 @@ from joymigrate.rewrite.module import Module, Pending, Project
 from joymigrate.rewrite.portable.judge import judge_all
 from joymigrate.rewrite.prefilter import prefilter
 from joymigrate.rewrite.readers import notebook
-from joymigrate.rewrite.source import Source, Unreadable, decode
+from joymigrate.rewrite.source import SourceText, Unreadable, decode
 
 KEPT = 64  # modules that stay in memory while files are asked about each other
 STRINGS = ("JM120", "JM121", "JM122", "JM130")  # rules of names for devices and backends
@@ -44,7 +44,7 @@ OURS = re.compile(r"[\"']schema[\"']\s*:\s*[\"']joymigrate\.")
 
 
 @dataclass(slots=True)
-class Job:
+class ScanContext:
     """What all files of one scan share."""
 
     context: Context
@@ -71,7 +71,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class FileAnalysis:
     """What one file gave. `open` are sites that other files decide."""
 
     path: str
@@ -88,7 +88,7 @@ class Result:
     guarding: frozenset[str] = frozenset()
     suppressed: int = 0
     unused: tuple[tuple[str, int, str], ...] = ()
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptMention, ...] = ()
     # Shim style only: code for the origin's device, and a question for it as it is imported.
     device_lines: tuple[int, ...] = ()
     loads_anywhere: bool = False
@@ -96,7 +96,7 @@ class Result:
     asks_early: bool = False
 
 
-def project_of(job: Job, path: str) -> Project:
+def project_of(job: ScanContext, path: str) -> Project:
     """What one module knows about its project."""
     near = job.own_near is None or path in job.own_near or path not in job.tree.paths
     return Project(
@@ -123,7 +123,7 @@ def project_of(job: Job, path: str) -> Project:
     )
 
 
-def twin(job: Job, path: str) -> str | None:
+def twin(job: ScanContext, path: str) -> str | None:
     """The file beside a file that does the same for the target: `cuda_x.py`, `<target>_x.py`."""
     folder, slash, name = path.rpartition("/")
     here, there = job.context.origin, job.context.chip
@@ -132,7 +132,7 @@ def twin(job: Job, path: str) -> str | None:
     return next((each for each in others if f"{folder}{slash}{each}" in job.tree.paths), None)
 
 
-def other_back_end(job: Job, path: str) -> str | None:
+def other_back_end(job: ScanContext, path: str) -> str | None:
     """The back end that a file serves as another one beside it serves the origin: `hpu_x.py`.
 
     The host is none: `train_cpu.py` and `offload_cpu.py` may well ask for the device.
@@ -147,7 +147,7 @@ def other_back_end(job: Job, path: str) -> str | None:
     return None
 
 
-def reserve(job: Job, path: str) -> str | None:
+def reserve(job: ScanContext, path: str) -> str | None:
     """The folder or file that serves the origin alone, as others beside it serve other back ends.
 
     `backends/cuda/` beside `backends/metal/`, `cuda_x.py` beside `hpu_x.py`.
@@ -170,7 +170,7 @@ def reserve(job: Job, path: str) -> str | None:
     return None
 
 
-def analyse(file: File, job: Job) -> Result:
+def analyse(file: File, job: ScanContext) -> FileAnalysis:
     """Read and scan one file. A file that can't be used becomes a JM000 finding."""
     try:
         data = job.content(file)
@@ -193,7 +193,7 @@ def analyse(file: File, job: Job) -> Result:
     return abroad(module, done)
 
 
-def describe(module: Module, done: Result) -> Result:
+def describe(module: Module, done: FileAnalysis) -> FileAnalysis:
     """A file's result with what decides which files get the vendor's shim."""
     return replace(
         done,
@@ -204,7 +204,7 @@ def describe(module: Module, done: Result) -> Result:
     )
 
 
-def look_at_notebook(source: Source, file: File, job: Job) -> Result:
+def look_at_notebook(source: SourceText, file: File, job: ScanContext) -> FileAnalysis:
     """The result of a notebook, which knows the project as a Python file does.
 
     Its code is a module by the lines of its joined cells. What only values of other files could
@@ -224,7 +224,9 @@ def look_at_notebook(source: Source, file: File, job: Job) -> Result:
     return replace(abroad(module, done, written), watched=())
 
 
-def abroad(module: Module, done: Result, written: set[tuple[int, int]] | None = None) -> Result:
+def abroad(
+    module: Module, done: FileAnalysis, written: set[tuple[int, int]] | None = None
+) -> FileAnalysis:
     """A file's result with what it gives to other files, and what waits for their values.
 
     `written`: places of the edits in the module's text, where they are not the result's own.
@@ -253,7 +255,7 @@ def abroad(module: Module, done: Result, written: set[tuple[int, int]] | None = 
 
 
 def look(
-    source: Source, file: File, job: Job
+    source: SourceText, file: File, job: ScanContext
 ) -> tuple[Module | None, list[Finding], list[Pending]]:
     """The module of a Python file, its findings, and those that wait for other files."""
     if file.kind != "python":
@@ -287,7 +289,7 @@ def look(
     return module, python.finish(module, found, *import_of(module, job)), []
 
 
-def import_of(module: Module, job: Job) -> tuple[str, str | None]:
+def import_of(module: Module, job: ScanContext) -> tuple[str, str | None]:
     """The statement that imports the helper into a file, and why it can't be written there."""
     home, statement = job.tree.helper_home(module.source.path)
     if job.context.style is not Style.AGNOSTIC:
@@ -298,7 +300,7 @@ def import_of(module: Module, job: Job) -> tuple[str, str | None]:
     )
 
 
-def unreadable(job: Job, file: File, data: bytes, error: Unreadable) -> Result:
+def unreadable(job: ScanContext, file: File, data: bytes, error: Unreadable) -> FileAnalysis:
     """The JM000 finding of a file."""
     rule = job.context.rules["JM000"]
     finding = Finding(
@@ -317,7 +319,7 @@ def unreadable(job: Job, file: File, data: bytes, error: Unreadable) -> Result:
         weight=rule.weight,
     )
     found = (finding,) if job.active(rule.id) else ()
-    return Result(file.relative, digest(data), data.count(b"\n"), found)
+    return FileAnalysis(file.relative, digest(data), data.count(b"\n"), found)
 
 
 def digest(data: bytes) -> str:
@@ -325,7 +327,9 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def result(source: Source, job: Job, found: list[Finding], pending: list[Pending]) -> Result:
+def result(
+    source: SourceText, job: ScanContext, found: list[Finding], pending: list[Pending]
+) -> FileAnalysis:
     """Apply the selection and the inline ignores to what was found."""
     marks = ignores.parse(source.text, source.path)
     chosen = [f for f in found if job.active(f.rule) or f.rule == "JM001"]
@@ -337,10 +341,10 @@ def result(source: Source, job: Job, found: list[Finding], pending: list[Pending
     )
     silenced = {mark for mark in marks for item in pending if mark.covers(item.no)}
     stay = groups.complete(found, applied.findings)
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptMention, ...] = ()
     if job.want_kept:
         kept = tuple(mentions.find_kept(source, job.context, [*stay, *(p.no for p in pending)]))
-    return Result(
+    return FileAnalysis(
         path=source.path,
         digest=digest(source.data),
         lines=source.text.count("\n"),
@@ -354,7 +358,7 @@ def result(source: Source, job: Job, found: list[Finding], pending: list[Pending
     )
 
 
-def needed_imports(findings: Iterable[Finding], job: Job) -> tuple[Finding, ...]:
+def needed_imports(findings: Iterable[Finding], job: ScanContext) -> tuple[Finding, ...]:
     """Leave out the added import when no edit that needs it stays, and give it the best tier."""
     found = tuple(findings)
     if job.context.style is Style.SHIM:
@@ -366,7 +370,7 @@ def needed_imports(findings: Iterable[Finding], job: Job) -> tuple[Finding, ...]
     return tuple(replace(f, tier=best) if f.rule == "JM001" and f.after else f for f in found)
 
 
-def settle(file: File, job: Job, answers: Mapping[str, bool]) -> Result:
+def settle(file: File, job: ScanContext, answers: Mapping[str, bool]) -> FileAnalysis:
     """Scan a file again when its open sites are decided; `answers` tells by place.
 
     A notebook is read again for the project's conditions that stay.
@@ -401,7 +405,7 @@ def place(item: Pending) -> str:
     return f"{item.yes.line}:{item.yes.column}"
 
 
-def open_module(file: File, job: Job) -> Module | None:
+def open_module(file: File, job: ScanContext) -> Module | None:
     """The module of a file, kept for the next questions; None for one that can't be read."""
     known = job.opened.pop(file.relative, None)
     if known is None:
@@ -417,7 +421,7 @@ def open_module(file: File, job: Job) -> Module | None:
     return known
 
 
-def close_modules(job: Job) -> None:
+def close_modules(job: ScanContext) -> None:
     """Let go of the modules that were kept for questions."""
     for module in job.opened.values():
         module.names.release()
@@ -437,7 +441,7 @@ def replace_project(module: Module, project: Project) -> Module:
     )
 
 
-def origins(file: File, job: Job, keys: frozenset[str]) -> set[str]:
+def origins(file: File, job: ScanContext, keys: frozenset[str]) -> set[str]:
     """Where values under keys of this file (`#NAME`, `function()`, `function@1`) come from.
 
     Keys with their file: of other files, or of this one where others give it values.
@@ -454,7 +458,7 @@ def origins(file: File, job: Job, keys: frozenset[str]) -> set[str]:
     }
 
 
-def condition(file: File, job: Job, key: str) -> tuple[bool, set[str]]:
+def condition(file: File, job: ScanContext, key: str) -> tuple[bool, set[str]]:
     """Whether a condition defined in this file asks for the origin's device, and what else it asks.
 
     The second part are keys of the project, its name in another file among them when this file
@@ -479,7 +483,9 @@ def condition(file: File, job: Job, key: str) -> tuple[bool, set[str]]:
     return conditions.asks(module, node), {*conditions.keys_in(module, node)} - {key}
 
 
-def answer(file: File, job: Job, keys: frozenset[str]) -> dict[str, tuple[set[str], set[str]]]:
+def answer(
+    file: File, job: ScanContext, keys: frozenset[str]
+) -> dict[str, tuple[set[str], set[str]]]:
     """For each key (`path::key` or `.attr`): sinks it reaches here, and keys it goes on to.
 
     Keys of this file are asked for by their local name; `function@2` is the third parameter.

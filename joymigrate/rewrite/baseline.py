@@ -24,7 +24,7 @@ SCHEMA = "joymigrate.baseline/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class BaselineEntry:
     """One entry of a baseline. `path` is POSIX and relative to the baseline file's folder."""
 
     fingerprint: str
@@ -34,12 +34,12 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class BaselineComparison:
     """A scan without its known findings; how many those were; entries that no longer occur."""
 
     scan: Scan
     known: int
-    stale: tuple[Known, ...]
+    stale: tuple[BaselineEntry, ...]
 
 
 def fingerprints(
@@ -69,7 +69,7 @@ def even_blanks(text: str) -> str:
     return " ".join(text.split())
 
 
-def entries(scan: Scan, folder: Path) -> list[Known]:
+def entries(scan: Scan, folder: Path) -> list[BaselineEntry]:
     """The findings of a scan as baseline entries, with paths relative to `folder`."""
 
     def path_of(finding: Finding) -> str:
@@ -77,7 +77,7 @@ def entries(scan: Scan, folder: Path) -> list[Known]:
 
     marks = fingerprints(scan.findings, Excerpts(scan.root).line, path_of)
     return [
-        Known(mark, finding.rule, path_of(finding), even_blanks(finding.before)[:120])
+        BaselineEntry(mark, finding.rule, path_of(finding), even_blanks(finding.before)[:120])
         for mark, finding in zip(marks, scan.findings, strict=True)
     ]
 
@@ -86,14 +86,17 @@ def render(scan: Scan, folder: Path) -> str:
     """The text of a baseline file, ordered so that a new site is one new line."""
     known = sorted(entries(scan, folder), key=lambda e: (e.path, e.rule, e.before, e.fingerprint))
     rows = ",\n".join(
-        "  " + json.dumps({name: getattr(e, name) for name in Known.__slots__}, ensure_ascii=False)
+        "  "
+        + json.dumps(
+            {name: getattr(e, name) for name in BaselineEntry.__slots__}, ensure_ascii=False
+        )
         for e in known
     )
     head = f'{{"schema": "{SCHEMA}", "to": {json.dumps(scan.to)}, "findings": ['
     return f"{head}\n{rows}\n]}}\n" if rows else f"{head}]}}\n"
 
 
-def read(path: Path) -> list[Known]:
+def read(path: Path) -> list[BaselineEntry]:
     """The entries of a baseline file; anything else raises `JoyError`."""
     remedy = f"write it with: joymigrate scan PATH --write-baseline {path}"
     try:
@@ -105,7 +108,10 @@ def read(path: Path) -> list[Known]:
                 where=str(path),
                 help=remedy,
             )
-        return [Known(**{k: str(raw[k]) for k in Known.__slots__}) for raw in document["findings"]]
+        return [
+            BaselineEntry(**{k: str(raw[k]) for k in BaselineEntry.__slots__})
+            for raw in document["findings"]
+        ]
     except OSError as error:
         raise JoyError(
             f"cannot read the baseline: {error.strerror}", where=str(path), help=remedy
@@ -115,8 +121,8 @@ def read(path: Path) -> list[Known]:
 
 
 def compare(
-    scan: Scan, known: Iterable[Known], folder: Path, within: Sequence[Path] = ()
-) -> Compared:
+    scan: Scan, known: Iterable[BaselineEntry], folder: Path, within: Sequence[Path] = ()
+) -> BaselineComparison:
     """Take the known findings out of a scan.
 
     An entry is stale when its site no longer occurs although its file lies in what was scanned:
@@ -134,7 +140,7 @@ def compare(
         if any((folder / entry.path).resolve().is_relative_to(scope) for scope in scopes)
     )
     left = replace(scan, findings=tuple(new))
-    return Compared(left, len(scan.findings) - len(new), stale)
+    return BaselineComparison(left, len(scan.findings) - len(new), stale)
 
 
 def relative(path: Path, folder: Path) -> str:

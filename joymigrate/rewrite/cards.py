@@ -23,7 +23,7 @@ from joymigrate.language import Text
 from joymigrate.model import Case, Patch, Scan, Tier
 from joymigrate.rewrite import cards_helper
 from joymigrate.rewrite.cards_helper import NAME
-from joymigrate.rewrite.codemod import Codemod, View
+from joymigrate.rewrite.codemod import Codemod, CodemodView
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.patch import patches
 
@@ -38,7 +38,7 @@ Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(slots=True)
-class Plan:
+class CardPlan:
     """What changes: by the offset where a statement or call starts."""
 
     model: str = ""
@@ -88,9 +88,9 @@ class MultiCard(Codemod):
         ),
     )
 
-    def __init__(self, context: CodemodContext, view: View) -> None:
+    def __init__(self, context: CodemodContext, view: CodemodView) -> None:
         super().__init__(context, view)
-        self.plan = Plan()
+        self.plan = CardPlan()
         try:
             self.plan = plan(view.module)
         except Stays as stays:
@@ -118,11 +118,11 @@ class MultiCard(Codemod):
     leave_If = leave_For = leave_While = leave_With = leave_Try = statement
 
 
-def plan(module: Module) -> Plan:
+def plan(module: Module) -> CardPlan:
     """What to change in one script; nothing for a file that trains nothing. Raises `Stays`."""
     makers = [*optimisers(module)]
     if not makers:
-        return Plan()
+        return CardPlan()
     single_card(module)
     names = {name for _, name in makers}
     call, model = makers[0]
@@ -139,7 +139,7 @@ def plan(module: Module) -> Plan:
     for later in own_statements(scope):
         if later.lineno > maker.lineno and moves(later, model):
             raise Stays(later, "the model moves to a device after its optimiser is made")
-    found = Plan(model=model)
+    found = CardPlan(model=model)
     start = module.span(beginning(scope, maker))[0]
     found.before.setdefault(start, []).append(f"{NAME}.setup()")
     for each, name in makers:

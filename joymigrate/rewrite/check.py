@@ -38,7 +38,7 @@ KNOWN = frozenset((*dir(builtins), "__file__", "__name__", "__doc__", "__path__"
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class TreeFault:
     """Something wrong with a written tree: the file and the offset that an edit wrote."""
 
     reason: str
@@ -48,7 +48,7 @@ class Fault:
 
 def faults(
     graph: ValueGraph, patches: Mapping[str, Patch], vocabulary: Vocabulary
-) -> Iterator[Fault]:
+) -> Iterator[TreeFault]:
     """What is wrong with the tree of `graph`, of which `patches` are the files that changed."""
     written = {path: list(spans_of(patch)) for path, patch in patches.items()}
     targets = target_words(vocabulary)
@@ -80,7 +80,7 @@ def faults(
         yield from find_unbound(path, patch)
 
 
-def fault(graph: ValueGraph, cell: Cell, other: Cell, way: Way) -> Fault:
+def fault(graph: ValueGraph, cell: Cell, other: Cell, way: Way) -> TreeFault:
     """The fault of two texts."""
     here, there = place_of(graph, cell), place_of(graph, other)
     assert here is not None  # both are texts of the graph
@@ -94,7 +94,7 @@ def fault(graph: ValueGraph, cell: Cell, other: Cell, way: Way) -> Fault:
         "written": short(graph.texts[other[1]][there.start : there.end]),
         "way": "; ".join(f"{where}:{at} {how}" for where, at, how in way),
     }
-    return Fault(Text(APART, **words), other[1], there.start)
+    return TreeFault(Text(APART, **words), other[1], there.start)
 
 
 def short(text: str) -> str:
@@ -123,7 +123,7 @@ def at_fault(patch: Patch, start: int) -> list[Finding]:
     ]
 
 
-def find_unbound(path: str, patch: Patch) -> Iterator[Fault]:
+def find_unbound(path: str, patch: Patch) -> Iterator[TreeFault]:
     """Names that the new content of a Python file reads and that it had not to bind before."""
     if not path.endswith((".py", ".pyw")) or patch.after is None:
         return
@@ -137,7 +137,7 @@ def find_unbound(path: str, patch: Patch) -> Iterator[Fault]:
         if not any(each.rule.startswith("JM") for each in at_fault(patch, start)):
             continue  # a codemod of the project's own, which knows its names
         line = patch.after.count(b"\n", 0, start) + 1
-        yield Fault(Text(UNBOUND, path=path, line=line, name=name), path, start)
+        yield TreeFault(Text(UNBOUND, path=path, line=line, name=name), path, start)
 
 
 def free_names(data: bytes) -> set[str]:

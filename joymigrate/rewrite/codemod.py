@@ -49,7 +49,7 @@ class Codemod(ContextAwareTransformer):
     CASES: ClassVar[tuple[Case, ...]] = ()
     METADATA_DEPENDENCIES = (PositionProvider,)
 
-    def __init__(self, context: CodemodContext, view: View) -> None:
+    def __init__(self, context: CodemodContext, view: CodemodView) -> None:
         super().__init__(context)
         self.view = view
         self._changed: list[tuple[Span, str | None]] = []
@@ -104,7 +104,7 @@ class Codemod(ContextAwareTransformer):
 
 
 @dataclass(slots=True)
-class View:
+class CodemodView:
     """What a codemod may ask about the file it is in, and about the move."""
 
     module: Module
@@ -208,7 +208,7 @@ def transform(kind: type[Codemod], module: Module) -> tuple[Codemod, str]:
     context = CodemodContext(filename=module.source.path)
     start, end = kind.part(module)
     wrapper = parse_tree(text[start:end])
-    job = kind(context, View(module, wrapper, module.source.position(start)[0] - 1))
+    job = kind(context, CodemodView(module, wrapper, module.source.position(start)[0] - 1))
     made = wrapper.visit(job)
     for visitor in (AddImportsVisitor, RemoveImportsVisitor):
         if visitor.CONTEXT_KEY in context.scratch:  # each goes over the whole tree

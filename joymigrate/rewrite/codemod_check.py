@@ -15,7 +15,7 @@ from joymigrate.rewrite.project import scan
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ExampleCheck:
     """One example after its run: what is wrong, None when nothing is."""
 
     rule: str
@@ -23,13 +23,13 @@ class Checked:
     fault: str | None
 
 
-def check(kind: type[Codemod], chip: Chip | None = None) -> list[Checked]:
+def check(kind: type[Codemod], chip: Chip | None = None) -> list[ExampleCheck]:
     """Run every case of a codemod in a folder of its own; a codemod without one is a fault."""
     if not kind.CASES:
-        return [Checked(kind.RULE, 0, "no CASES: give an example of what it changes")]
+        return [ExampleCheck(kind.RULE, 0, "no CASES: give an example of what it changes")]
     target = chip or chips.target(None)
     return [
-        Checked(kind.RULE, number, fault_of(kind, case, target))
+        ExampleCheck(kind.RULE, number, fault_of(kind, case, target))
         for number, case in enumerate(kind.CASES, 1)
     ]
 

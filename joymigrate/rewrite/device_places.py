@@ -6,7 +6,7 @@ import ast
 import re
 
 from joymigrate.rewrite import conditions
-from joymigrate.rewrite.device_texts import Text, find_matched, last_name
+from joymigrate.rewrite.device_texts import DeviceText, find_matched, last_name
 from joymigrate.rewrite.module import Module
 
 STRING_METHODS = {
@@ -147,7 +147,7 @@ def question(module: Module, part: ast.expr, depth: int) -> bool:
     )
 
 
-def special_place(module: Module, text: Text, parent: ast.AST | None) -> str | None:
+def special_place(module: Module, text: DeviceText, parent: ast.AST | None) -> str | None:
     """`silent` for text and the like, a reason for places never rewritten, None for the rest."""
     node = text.whole
     if isinstance(parent, ast.Dict) and node in parent.keys:
@@ -257,7 +257,7 @@ def find_searched(call: ast.Call, argument: ast.expr) -> ast.expr | None:
     return call.func.value if method and argument in call.args[:1] else None  # type: ignore[attr-defined]
 
 
-def mixed_precision(module: Module, text: Text) -> bool:
+def mixed_precision(module: Module, text: DeviceText) -> bool:
     """Whether a literal is the device of automatic mixed precision.
 
     On a machine without the origin's device that is off, and with the origin's name it stays off.

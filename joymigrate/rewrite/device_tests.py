@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from joymigrate.language import Text
 from joymigrate.model import Finding, Scan, Tier
 from joymigrate.rewrite.expressions import leaving
-from joymigrate.rewrite.groups import Groups
+from joymigrate.rewrite.groups import FindingGroups
 from joymigrate.rewrite.kernel_tests import skip_around, skips_with_device
 from joymigrate.rewrite.questions import find as find_questions
 from joymigrate.rewrite.questions import names_device
@@ -46,7 +46,7 @@ def is_test(path: str) -> bool:
     return TEST.search(path) is not None
 
 
-def find(groups: Groups, units: Units) -> dict[int, str]:
+def find(groups: FindingGroups, units: Units) -> dict[int, str]:
     """Findings of tests that need the device: their numbers, each with the reason.
 
     Where one test of a file needs it, only those that replace names of the origin's module go on.
@@ -66,7 +66,9 @@ def find(groups: Groups, units: Units) -> dict[int, str]:
     return {number: Text(WAITS) for unit in kept for number in unit.moving}
 
 
-def names_alone(groups: Groups, unit: Unit, questions: list[ast.expr], shared: list[Unit]) -> bool:
+def names_alone(
+    groups: FindingGroups, unit: Unit, questions: list[ast.expr], shared: list[Unit]
+) -> bool:
     """Whether a test does no more than name a device, and shares nothing with what waits.
 
     `check(torch.device("cuda:0"))` runs on any machine: it moves with the code that it tests.
@@ -90,7 +92,7 @@ def is_test_function(unit: Unit) -> bool:
     return str(getattr(unit.node, "name", "test")).startswith("test")
 
 
-def replaces_names(groups: Groups, unit: Unit) -> bool:
+def replaces_names(groups: FindingGroups, unit: Unit) -> bool:
     """Whether a test pretends: it replaces a name of the origin's module."""
     module = groups.module
     text = module.source.text[unit.start : unit.end]
@@ -105,7 +107,7 @@ def replaces_names(groups: Groups, unit: Unit) -> bool:
     )
 
 
-def find_played(groups: Groups, units: Units) -> dict[int, str]:
+def find_played(groups: FindingGroups, units: Units) -> dict[int, str]:
     """All edits of a file whose tests play a device, where a name of it stays there.
 
     `patch("torch.cuda._lazy_init")` serves the `x.cuda()` of the same file.
@@ -120,7 +122,7 @@ def find_played(groups: Groups, units: Units) -> dict[int, str]:
     return {}
 
 
-def needs_device(groups: Groups, unit: Unit, questions: list[ast.expr]) -> bool:
+def needs_device(groups: FindingGroups, unit: Unit, questions: list[ast.expr]) -> bool:
     """Whether a test is skipped without the device, or fails without it.
 
     `questions` are those of its module.
@@ -151,13 +153,13 @@ def is_skipping(question: ast.AST) -> bool:
     return isinstance(at, ast.If) and leaving(at)
 
 
-def is_left_without(groups: Groups, unit: Unit, branch: ast.If) -> bool:
+def is_left_without(groups: FindingGroups, unit: Unit, branch: ast.If) -> bool:
     """Whether a condition that names the device leaves a test: `if DEVICE != "cuda:0": skip()`."""
     inside = unit.start <= groups.module.span(branch)[0] < unit.end
     return inside and leaving(branch) and names_device(groups.module, [branch.test])
 
 
-def takes_device(groups: Groups, finding: Finding) -> bool:
+def takes_device(groups: FindingGroups, finding: Finding) -> bool:
     """Whether a place fails on a machine without the device."""
     module = groups.module
     if finding.rule in METHODS:

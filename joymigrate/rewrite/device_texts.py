@@ -26,7 +26,7 @@ EXPRESSIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class DeviceText:
     """A string literal that names the origin. `whole` is the expression that a value flows as."""
 
     node: ast.expr
@@ -40,14 +40,14 @@ class Text:
     shape: str
 
 
-def literals(module: Module) -> list[Text]:
+def literals(module: Module) -> list[DeviceText]:
     """String literals that look like a device, a backend or a typed tensor of the origin."""
     if module.texts is None:
         module.texts = list(read_literals(module))
     return module.texts
 
 
-def read_literals(module: Module) -> Iterator[Text]:
+def read_literals(module: Module) -> Iterator[DeviceText]:
     """The same, read from the tree."""
     for node, value in module.spoken:
         parent = getattr(node, "parent", None)
@@ -163,7 +163,7 @@ def template_shape(value: str, device: str) -> str | None:
     return "template" if TEMPLATE.fullmatch(rest) else None
 
 
-def describe_text(module: Module, node: ast.expr, value: str, shape: str) -> Iterator[Text]:
+def describe_text(module: Module, node: ast.expr, value: str, shape: str) -> Iterator[DeviceText]:
     """The literal with the spans of its content; reported when it is written in pieces."""
     start, end = module.span(node)
     match = LITERAL.match(module.source.text[start:end])
@@ -180,11 +180,11 @@ def describe_text(module: Module, node: ast.expr, value: str, shape: str) -> Ite
     if match is None or not plain:
         if kind == BACKEND or shape in ("exact", "index", "fstring"):
             # `"cuda:" "0"` or an escape: the value is a device, its text is not.
-            yield Text(node, node, value, kind, rule, (start, start), (start, end), "pieces")
+            yield DeviceText(node, node, value, kind, rule, (start, start), (start, end), "pieces")
         return
     at = start + match.start("body") + head
     body = (at, at + len(value))
-    yield Text(node, whole_of(node, shape), value, kind, rule, body, (start, end), shape)
+    yield DeviceText(node, whole_of(node, shape), value, kind, rule, body, (start, end), shape)
 
 
 def rule_of(node: ast.expr, shape: str) -> str:

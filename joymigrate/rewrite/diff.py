@@ -62,7 +62,7 @@ def hunks(old: Sequence[bytes], new: Sequence[bytes]) -> Iterator[bytes]:
         yield from mark_lines(b" ", old[at:stop])
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Lines `i1:i2` of the old text became lines `j1:j2` of the new one."""
 
     i1: int
@@ -71,9 +71,9 @@ class Block(NamedTuple):
     j2: int
 
 
-def group_blocks(blocks: Iterable[Block]) -> Iterator[list[Block]]:
+def group_blocks(blocks: Iterable[LineBlock]) -> Iterator[list[LineBlock]]:
     """Blocks whose context touches, together."""
-    group: list[Block] = []
+    group: list[LineBlock] = []
     for block in blocks:
         if group and block.i1 - group[-1].i2 > 2 * CONTEXT:
             yield group
@@ -83,7 +83,7 @@ def group_blocks(blocks: Iterable[Block]) -> Iterator[list[Block]]:
         yield group
 
 
-def find_changed(old: Sequence[bytes], new: Sequence[bytes]) -> Iterator[Block]:
+def find_changed(old: Sequence[bytes], new: Sequence[bytes]) -> Iterator[LineBlock]:
     """The blocks that differ, first to last.
 
     A rewrite changes lines and adds a few, so the texts stay in step; this walks them side by side
@@ -95,7 +95,7 @@ def find_changed(old: Sequence[bytes], new: Sequence[bytes]) -> Iterator[Block]:
             i, j = i + 1, j + 1
             continue
         di, dj = in_step_again(old, new, i, j)
-        yield Block(i, i + di, j, j + dj)
+        yield LineBlock(i, i + di, j, j + dj)
         i, j = i + di, j + dj
 
 

@@ -17,7 +17,7 @@ from joymigrate.rewrite import (
     questions,
     third_party,
 )
-from joymigrate.rewrite.groups import DOUBTED, PROFILER, Groups
+from joymigrate.rewrite.groups import DOUBTED, PROFILER, FindingGroups
 from joymigrate.rewrite.option_calls import literal_type
 from joymigrate.rewrite.scopes import FUNCTIONS
 from joymigrate.rewrite.units import Unit, Units
@@ -27,7 +27,7 @@ APART = "the profiler that takes it is made in another file"
 UNKNOWN = "`{name}` runs behind this question, and nothing tells whether it does on the target"
 
 
-def find(groups: Groups) -> dict[int, str]:
+def find(groups: FindingGroups) -> dict[int, str]:
     """Findings of a module that need review: their numbers, each with the reason."""
     module = groups.module
     found = third_party.find(groups)
@@ -66,7 +66,7 @@ def find(groups: Groups) -> dict[int, str]:
     return doubt_around(groups, found)
 
 
-def doubt_around(groups: Groups, found: dict[int, str]) -> dict[int, str]:
+def doubt_around(groups: FindingGroups, found: dict[int, str]) -> dict[int, str]:
     """The same with guards of what needs review, and with what runs behind a condition that does.
 
     `if torch.cuda.is_available(): outside.load(device="cuda")`: with the question alone moved the
@@ -88,7 +88,7 @@ def doubt_around(groups: Groups, found: dict[int, str]) -> dict[int, str]:
     return found
 
 
-def find_apart(groups: Groups) -> dict[int, str]:
+def find_apart(groups: FindingGroups) -> dict[int, str]:
     """What a profiler is given, in a file that makes none."""
     text = groups.module.source.text
     numbers = [n for n, f in enumerate(groups.findings) if f.rule == PROFILER and f.edits]
@@ -103,7 +103,7 @@ def shorten(text: str) -> str:
     return shown if len(shown) < 60 else shown[:59] + "…"
 
 
-def annotates(groups: Groups, unit: Unit, number: int) -> bool:
+def annotates(groups: FindingGroups, unit: Unit, number: int) -> bool:
     """Whether an edit stands in `Literal[…]` of a function's annotations that nothing reads."""
     if not isinstance(unit.node, FUNCTIONS) or unit.node.decorator_list:
         return False
@@ -122,7 +122,7 @@ def annotates(groups: Groups, unit: Unit, number: int) -> bool:
     return any(start <= offset < end for start, end in spans)
 
 
-def is_handed_on(groups: Groups, name: str) -> bool:
+def is_handed_on(groups: FindingGroups, name: str) -> bool:
     """Whether a file hands a function to a call by its name."""
     calls = groups.module.names.nodes[ast.Call]
     given = (value for call in calls for value in (*call.args, *(k.value for k in call.keywords)))

@@ -42,9 +42,9 @@ WORDS = ("device", "gpu", "accelerator")
 
 def add_imports(
     findings: Iterable[Finding],
-    results: Iterable[analyse.Result],
+    results: Iterable[analyse.FileAnalysis],
     reached: ReachableFiles,
-    job: analyse.Job,
+    job: analyse.ScanContext,
     trees: Trees,
 ) -> list[Finding]:
     """The findings with an import of the shim in each file that starts a program for the device."""
@@ -95,7 +95,7 @@ def add_imports(
     return found
 
 
-def find_lines(result: analyse.Result, text: str) -> tuple[int, ...]:
+def find_lines(result: analyse.FileAnalysis, text: str) -> tuple[int, ...]:
     """Lines of a file with code for the origin's device, or by which the user chooses one."""
     if not any(word in text for word in WORDS):
         return result.device_lines

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from joymigrate.model import Finding
-from joymigrate.rewrite.source import NEWLINE, Source, Unreadable, decode
+from joymigrate.rewrite.source import NEWLINE, SourceText, Unreadable, decode
 
 REMEMBERED = 16  # files; findings come ordered by path, so a few suffice
 
@@ -23,7 +23,7 @@ class Excerpts:
         self.root = root
         self._file = functools.lru_cache(maxsize=REMEMBERED)(self._read)
 
-    def source(self, path: str) -> Source | None:
+    def source(self, path: str) -> SourceText | None:
         """A file as bytes and text, which edits are offsets of; None when it can't be read."""
         source, _ = self._file(path)
         return source
@@ -46,7 +46,7 @@ class Excerpts:
         last = min(len(lines), finding.end_line + context, first + most - 1)
         return [(number, lines[number - 1]) for number in range(first, last + 1)]
 
-    def _read(self, path: str) -> tuple[Source | None, dict[int | None, tuple[str, ...]]]:
+    def _read(self, path: str) -> tuple[SourceText | None, dict[int | None, tuple[str, ...]]]:
         try:
             data = (self.root / path).read_bytes()
         except (OSError, ValueError):

@@ -19,7 +19,7 @@ SINK = "taken as a device or a backend"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FlowStep:
     """One line of the way: where, its text, and what happens to the value there."""
 
     path: str
@@ -35,7 +35,7 @@ class Explanation:
     finding: Finding
     verdict: str
     reason: str
-    steps: tuple[Step, ...]
+    steps: tuple[FlowStep, ...]
 
 
 def explain(
@@ -47,7 +47,7 @@ def explain(
         if each.path != path or not each.line <= line <= each.end_line:
             continue
         way = scan.ways.get((each.path, each.line, each.column), ())
-        steps = tuple(Step(p, n, line_of(graph, p, n), what) for p, n, what in way)
+        steps = tuple(FlowStep(p, n, line_of(graph, p, n), what) for p, n, what in way)
         if not steps:
             steps = tuple(explain_text(graph, vocabulary, each))
         verdict = {Tier.SAFE: MOVES, Tier.UNSAFE: WAITS}.get(each.tier, STAYS)
@@ -55,7 +55,7 @@ def explain(
     return found
 
 
-def explain_text(graph: ValueGraph, vocabulary: Vocabulary, finding: Finding) -> Iterator[Step]:
+def explain_text(graph: ValueGraph, vocabulary: Vocabulary, finding: Finding) -> Iterator[FlowStep]:
     """Where the text of a finding goes: to what takes or compares it."""
     cell = text_at(graph, finding)
     place = place_of(graph, cell) if cell is not None else None
@@ -70,8 +70,8 @@ def explain_text(graph: ValueGraph, vocabulary: Vocabulary, finding: Finding) ->
             for before, edge in way_to((each, False), reached):
                 where = edge.path or home_of(edge.cell) or home_of(before)
                 if edge.kind not in SILENT:
-                    yield Step(where, edge.line, line_of(graph, where, edge.line), edge.kind)
-            yield Step(home_of(each), taker, line_of(graph, home_of(each), taker), SINK)
+                    yield FlowStep(where, edge.line, line_of(graph, where, edge.line), edge.kind)
+            yield FlowStep(home_of(each), taker, line_of(graph, home_of(each), taker), SINK)
             break
     targets = target_words(vocabulary)
 
@@ -113,9 +113,9 @@ def text_at(graph: ValueGraph, finding: Finding) -> Cell | None:
     return next(inside, None)
 
 
-def step_of(graph: ValueGraph, cell: Cell, place: TextPlace, what: str) -> Step:
+def step_of(graph: ValueGraph, cell: Cell, place: TextPlace, what: str) -> FlowStep:
     """The line of a text."""
-    return Step(cell[1], place.line, line_of(graph, cell[1], place.line), what)
+    return FlowStep(cell[1], place.line, line_of(graph, cell[1], place.line), what)
 
 
 def line_of(graph: ValueGraph, path: str, line: int) -> str:

@@ -19,7 +19,7 @@ from joymigrate.rewrite import flow_fields, flow_tables
 from joymigrate.rewrite.flow_graph import SINK, FlowGraph
 from joymigrate.rewrite.flow_sinks import DEVICE, Sinks
 from joymigrate.rewrite.option_calls import OPTION_CALLS, looked_up, option_name
-from joymigrate.rewrite.scopes import COMPREHENSIONS, FUNCTIONS, Binding, Names, Scope
+from joymigrate.rewrite.scopes import COMPREHENSIONS, FUNCTIONS, Binding, ModuleScopes, NameScope
 
 # Calls that give a value to a name that is written as a string, and where the value stands.
 NAMING = {"setattr": 2, "parametrize": 1, "setenv": 1, "putenv": 1, "setitem": 2}
@@ -40,7 +40,7 @@ class Flow(FlowGraph):
 
     def __init__(
         self,
-        names: Names,
+        names: ModuleScopes,
         sinks: Sinks,
         locate: Locate,
         defines: Callable[[str, str], bool] = lambda path, name: False,
@@ -86,7 +86,7 @@ class Flow(FlowGraph):
 
     # -- building ----------------------------------------------------------------------------
 
-    def qualified(self, scope: Scope) -> str:
+    def qualified(self, scope: NameScope) -> str:
         """Dotted path of a scope inside its module, empty for the module itself."""
         known = self._qualified.get(scope.node)
         if known is None:
@@ -99,7 +99,7 @@ class Flow(FlowGraph):
             self._qualified[scope.node] = known
         return known
 
-    def _scope(self, scope: Scope) -> None:
+    def _scope(self, scope: NameScope) -> None:
         node = scope.node
         if isinstance(node, ast.ClassDef):
             self.classes[self.qualified(scope)] = node
@@ -730,7 +730,7 @@ def goes_nowhere(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and not isinstance(value.value, str)
 
 
-def knows_accelerators(names: Names) -> bool:
+def knows_accelerators(names: ModuleScopes) -> bool:
     """Whether a file knows a framework that names its accelerators."""
     return any(map(names_accelerators, names.root.names.items()))
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from joymigrate.rewrite.flow_graph import SINK
 from joymigrate.rewrite.flow_sinks import BACKEND, DEVICE, Sinks
-from joymigrate.rewrite.scopes import Names
+from joymigrate.rewrite.scopes import ModuleScopes
 
 KEYS = "{}"
 # A kind of sink beside the others: on a machine without a device the value is matched with one.
@@ -27,7 +27,7 @@ EQUALITY = (ast.Eq, ast.NotEq)
 class Values(Protocol):
     """What is asked of a module's flow of values (see `flow`)."""
 
-    names: Names
+    names: ModuleScopes
     sinks: Sinks
     edges: dict[str, set[str]]
     literals: dict[ast.expr, set[str]]

@@ -46,10 +46,10 @@ STAYS = "it goes with `{text}` (line {line}), which stays"
 DOUBTED = "it goes with `{text}` (line {line}), which needs review"
 
 
-Doubts = Callable[["Groups"], Mapping[int, str]]
+Doubts = Callable[["FindingGroups"], Mapping[int, str]]
 
 
-class Groups:
+class FindingGroups:
     """The groups of one module's findings."""
 
     def __init__(self, module: Module, findings: list[Finding]) -> None:
@@ -481,9 +481,9 @@ def bind(module: Module, findings: list[Finding], doubts: Doubts) -> list[Findin
     if not findings:
         text = module.source.text
         if "available" in text.lower() and conditions.library_words(module).search(text):
-            Groups(module, findings).hold_for_libraries()
+            FindingGroups(module, findings).hold_for_libraries()
         return findings
-    return Groups(module, findings).bind(doubts)
+    return FindingGroups(module, findings).bind(doubts)
 
 
 def complete(before: Iterable[Finding], after: Iterable[Finding]) -> list[Finding]:

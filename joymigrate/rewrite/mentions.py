@@ -10,12 +10,14 @@ import re
 import tokenize
 from collections.abc import Iterator
 
-from joymigrate.model import Finding, Kept
+from joymigrate.model import Finding, KeptMention
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import SourceText
 
 
-def find_kept(source: Source, context: Context, findings: list[Finding]) -> Iterator[Kept]:
+def find_kept(
+    source: SourceText, context: Context, findings: list[Finding]
+) -> Iterator[KeptMention]:
     """Every mention of the origin's device or backend outside the findings, with its kind."""
     words = re.compile(
         rf"[\w.]*(?:{re.escape(context.origin.device)}|{re.escape(context.origin.backend)})[\w.]*",
@@ -32,10 +34,10 @@ def find_kept(source: Source, context: Context, findings: list[Finding]) -> Iter
             continue
         kind = next((k for first, last, k in places if first <= match.start() < last), None)
         kind = kind or ("text" if places else kind_of_line(source, line, column))
-        yield Kept(source.path, line, column, match.group(), kind)
+        yield KeptMention(source.path, line, column, match.group(), kind)
 
 
-def kind_of_line(source: Source, line: int, column: int) -> str:
+def kind_of_line(source: SourceText, line: int, column: int) -> str:
     """`comment` behind a comment sign of the file's own kind, else `text`."""
     suffix = source.path.rpartition(".")[2]
     if suffix in ("json", "ipynb"):
@@ -45,7 +47,7 @@ def kind_of_line(source: Source, line: int, column: int) -> str:
     return "comment" if re.search(rf"(?:^|\s){re.escape(sign)}", head) else "text"
 
 
-def kinds(source: Source) -> list[tuple[int, int, str]]:
+def kinds(source: SourceText) -> list[tuple[int, int, str]]:
     """Spans of a Python file by kind: comment, docstring, string, name."""
     spans = []
     statement_start = True

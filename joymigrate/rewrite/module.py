@@ -14,8 +14,8 @@ from joymigrate.model import Edit, Finding, Rule, Tier
 from joymigrate.rewrite import flow_sinks, guards
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.flow import Flow, Locate, knows_accelerators
-from joymigrate.rewrite.scopes import Names
-from joymigrate.rewrite.source import Source, Unreadable
+from joymigrate.rewrite.scopes import ModuleScopes
+from joymigrate.rewrite.source import SourceText, Unreadable
 from joymigrate.rewrite.vocabulary import Vocabulary
 
 HELPER = "joymigrate_device"
@@ -77,9 +77,9 @@ class Pending:
 class Module:
     """A parsed Python file. Spans are offsets into `source.text`."""
 
-    source: Source
+    source: SourceText
     tree: ast.Module
-    names: Names
+    names: ModuleScopes
     context: Context
     vocabulary: Vocabulary
     project: Project
@@ -107,12 +107,12 @@ class Module:
     proven: dict[str, set[str]] = field(default_factory=dict)  # kind → keys that hold such values
 
     @classmethod
-    def parse(cls, source: Source, context: Context, project: Project | None = None) -> Module:
+    def parse(cls, source: SourceText, context: Context, project: Project | None = None) -> Module:
         """Parse one file. Raises `Unreadable` with the position of a syntax error."""
         project = project or Project()
         tree = parse(source)
         try:
-            names = Names(tree, project.package)
+            names = ModuleScopes(tree, project.package)
         except RecursionError:
             raise Unreadable("nested too deeply to analyse") from None
         return cls(source, tree, names, context, Vocabulary.of(context), project)
@@ -279,7 +279,7 @@ def wordlike(character: str) -> bool:
     return character == "_" or character.isalnum()
 
 
-def parse(source: Source) -> ast.Module:
+def parse(source: SourceText) -> ast.Module:
     """`ast.parse` with every way it fails turned into `Unreadable`."""
     try:
         with warnings.catch_warnings():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from joymigrate.chips import Advice
+from joymigrate.chips import NameAdvice
 from joymigrate.rewrite.module import Module
 
 # Names that mean the origin's device unless they are given one, with their other arguments.
@@ -20,7 +20,9 @@ def gives_device(node: ast.expr, name: str) -> bool:
     return len(call.args) + len(call.keywords) > others
 
 
-def moved_part(module: Module, top: ast.expr, dotted: str) -> tuple[ast.expr, str, Advice] | None:
+def moved_part(
+    module: Module, top: ast.expr, dotted: str
+) -> tuple[ast.expr, str, NameAdvice] | None:
     """The longest part of a chain that the chips list as moved, with what it becomes."""
     node, name = top, dotted
     while True:

@@ -42,9 +42,9 @@ class OptionReaders:
     def __init__(
         self,
         findings: Iterable[Finding],
-        results: Iterable[analyse.Result],
+        results: Iterable[analyse.FileAnalysis],
         files: Mapping[str, File],
-        job: analyse.Job,
+        job: analyse.ScanContext,
         programs: Programs,
     ) -> None:
         self.files, self.job, self.programs = files, job, programs

@@ -20,7 +20,7 @@ UNSAFE = "it needs review first; --unsafe writes it"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RewriteOutcome:
     """One rewrite. `step` is None when nothing was written, `output` the folder of a copy.
 
     `recovered` is an interrupted command that was ended first; `notes` are remarks on files.
@@ -106,7 +106,7 @@ def in_place(
     command: str,
     unsafe: bool,
     allow_dirty: bool,
-) -> Outcome:
+) -> RewriteOutcome:
     """Write the patches into the tree as one step."""
     applied = apply(
         patches,
@@ -120,7 +120,7 @@ def in_place(
     )
     left = {reached for reached, _ in applied.left}
     written = tuple(patch for patch in patches if str(scan.root / patch.path) not in left)
-    return Outcome(
+    return RewriteOutcome(
         scan, written, ledger, applied.step, left_files=applied.left, notes=applied.notes
     )
 
@@ -133,7 +133,7 @@ def to_copy(
     *,
     command: str,
     unsafe: bool,
-) -> Outcome:
+) -> RewriteOutcome:
     """Write a rewritten copy of `paths` to `output`."""
     moved = [
         Patch(Path(relative(patch.path, scan.root)), patch.before, patch.after, patch.findings)
@@ -158,7 +158,7 @@ def to_copy(
     left = rewritten_copy(paths, scan.root, output, write)
     done = outcomes[0]
     notes = tuple(Text("{name} is an environment and was not copied", name=name) for name in left)
-    return Outcome(
+    return RewriteOutcome(
         scan,
         done.patches,
         Ledger(output),

@@ -14,7 +14,7 @@ from joymigrate.model import Finding, Patch, Scan, Style, Tier
 from joymigrate.rewrite import helper
 from joymigrate.rewrite.across import read_text
 from joymigrate.rewrite.analyse import digest
-from joymigrate.rewrite.check import Fault, at_fault, faults
+from joymigrate.rewrite.check import TreeFault, at_fault, faults
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.module_index import ModuleIndex
@@ -82,7 +82,7 @@ def check_files(
 
 def find_faults(
     scan: Scan, words: Vocabulary, data: Mapping[str, bytes], made: Iterable[Patch]
-) -> list[Fault]:
+) -> list[TreeFault]:
     """What is wrong with the tree after some patches."""
     patches = {path_of(scan, patch): patch for patch in made}
     after = {path: patches[path].after or b"" for path in data if path in patches}
@@ -97,7 +97,7 @@ def without_faults(
     data: Mapping[str, bytes],
     by_path: Mapping[str, list[Finding]],
     made: Iterable[Patch],
-    wrong: Iterable[Fault],
+    wrong: Iterable[TreeFault],
 ) -> dict[str, list[tuple[Finding, str]]]:
     """The findings that faults are due to and those that go with them, each with the reason."""
     patches = {path_of(scan, patch): patch for patch in made}

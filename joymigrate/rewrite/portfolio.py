@@ -12,7 +12,7 @@ from joymigrate import chips, schema
 from joymigrate.errors import JoyError
 from joymigrate.model import Tier
 from joymigrate.rewrite.effort import EffortModel
-from joymigrate.rewrite.readiness import Item, Readiness
+from joymigrate.rewrite.readiness import Readiness, RuleEffort
 from joymigrate.schema import document, load_file, setting
 
 REMEDY = "a list of `- {path: ../repo, name: repo}`, each with an optional `to: CHIP`"
@@ -51,7 +51,7 @@ class Repository:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RepositoryRow:
     """One repository in the suggested order.
 
     `minutes` is the effort when its turn comes: rules that an earlier repository solved by hand
@@ -66,7 +66,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedWork:
     """Work by hand of one rule that two or more repositories have."""
 
     rule: str
@@ -82,8 +82,8 @@ class Shared:
 class Portfolio:
     """All repositories, in the order in which to take them."""
 
-    rows: tuple[Row, ...]
-    shared: tuple[Shared, ...]
+    rows: tuple[RepositoryRow, ...]
+    shared: tuple[SharedWork, ...]
     model: EffortModel
 
     @property
@@ -145,7 +145,7 @@ def rank(
         left.remove(best)
         entry, to, readiness = best
         cost = next_cost(to, readiness, solved, model)
-        rows.append(Row(entry, to, readiness, cost, readiness.minutes))
+        rows.append(RepositoryRow(entry, to, readiness, cost, readiness.minutes))
         solved |= {(to, item.rule) for item in readiness.manual}
     return Portfolio(tuple(rows), shared_work(rows), model)
 
@@ -174,14 +174,14 @@ def next_cost(
     return readiness.minutes - saved
 
 
-def shared_work(rows: Sequence[Row]) -> tuple[Shared, ...]:
+def shared_work(rows: Sequence[RepositoryRow]) -> tuple[SharedWork, ...]:
     """Manual work that several repositories have, the widest spread first."""
-    by_rule: dict[str, list[tuple[str, Item]]] = defaultdict(list)
+    by_rule: dict[str, list[tuple[str, RuleEffort]]] = defaultdict(list)
     for row in rows:
         for item in row.readiness.manual:
             by_rule[item.rule].append((row.repository.name, item))
     shared = [
-        Shared(
+        SharedWork(
             rule,
             hits[0][1].name,
             hits[0][1].title,

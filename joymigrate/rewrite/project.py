@@ -47,7 +47,7 @@ from joymigrate.rewrite.portable.judge import find_floor
 from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels
 from joymigrate.rewrite.replaced import leave_replaced
-from joymigrate.rewrite.source import Source, Unreadable, decode
+from joymigrate.rewrite.source import SourceText, Unreadable, decode
 from joymigrate.rewrite.unrunnable import doubt_unrunnable
 from joymigrate.rewrite.unseen import leave_unseen
 from joymigrate.rewrite.unused_imports import doubt_alone, doubt_unused
@@ -104,7 +104,7 @@ def scan(
     reached = ReachableFiles(named, tree)
     method = origin.tensor["cuda"]
     own = own_classes.own_methods(texts, method)
-    job = analyse.Job(
+    job = analyse.ScanContext(
         context=context,
         tree=tree,
         own_methods=own,
@@ -177,7 +177,7 @@ def scan(
     )
 
 
-_JOB: analyse.Job | None = None
+_JOB: analyse.ScanContext | None = None
 
 
 def find_configured(files: Iterable[File], device: str) -> frozenset[str]:
@@ -204,9 +204,9 @@ def graph_of(
     """
     tree = tree or index_of(texts, vocabulary.device)
     left = beside.find_left_out(root, texts, tree, skipped, vocabulary.device)
-    known: dict[str, Source | None] = {}
+    known: dict[str, SourceText | None] = {}
 
-    def load(path: str) -> Source | None:
+    def load(path: str) -> SourceText | None:
         if path not in known:
             try:
                 data = content(path) if path in texts else (root / path).read_bytes()
@@ -422,7 +422,9 @@ def read_python(files: Iterable[File]) -> tuple[dict[str, str], set[str]]:
     return texts, exact
 
 
-def run(files: list[File], jobs: int, on_progress: Progress | None) -> Iterator[analyse.Result]:
+def run(
+    files: list[File], jobs: int, on_progress: Progress | None
+) -> Iterator[analyse.FileAnalysis]:
     """Analyse every file, in several processes when there is enough to do."""
     workers = jobs or processors.available()
     size = sum(size_of(file.path) for file in files)
@@ -448,13 +450,13 @@ def run(files: list[File], jobs: int, on_progress: Progress | None) -> Iterator[
                 on_progress(number, len(files))
 
 
-def prepare(job: analyse.Job | None) -> None:
+def prepare(job: analyse.ScanContext | None) -> None:
     """Make once what every worker would make for itself: tables, codemods, readers."""
     if job is None:
         return
     device = job.context.origin.device
     text = f'import torch\nx = torch.zeros(1, device="{device}").cuda()\ntorch.load("x")\n'
-    python.findings(Source("prepare.py", text.encode(), text), job.context)
+    python.findings(SourceText("prepare.py", text.encode(), text), job.context)
     clues(job.context)
 
 
@@ -508,7 +510,7 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def _work(file: File) -> analyse.Result:
+def _work(file: File) -> analyse.FileAnalysis:
     assert _JOB is not None
     try:
         return analyse.analyse(file, _JOB)

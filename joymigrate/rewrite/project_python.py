@@ -39,7 +39,7 @@ PROGRAM = Path(__file__).with_name("parse_texts.py")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PythonRequirement:
     """A project's version of Python, and the file that says so."""
 
     version: tuple[int, int]
@@ -50,20 +50,20 @@ class Wanted:
         return f"{self.version[0]}.{self.version[1]}"
 
 
-def find_wanted(root: Path) -> Wanted | None:
+def find_wanted(root: Path) -> PythonRequirement | None:
     """The version of the project at `root`: of its environment, else the lowest that it admits."""
     for name in ENVIRONMENTS:
         match = SAID.search(text_of(root / name / "pyvenv.cfg"))
         if match:
-            return Wanted((int(match[1]), int(match[2])), f"{name}/pyvenv.cfg")
+            return PythonRequirement((int(match[1]), int(match[2])), f"{name}/pyvenv.cfg")
     match = re.match(r"\s*(\d+)\.(\d+)", text_of(root / ".python-version"))
     if match:
-        return Wanted((int(match[1]), int(match[2])), ".python-version")
+        return PythonRequirement((int(match[1]), int(match[2])), ".python-version")
     for name in FILES:
         match = REQUIRED.search(text_of(root / name))
         lowest = lowest_of(match[1].strip()) if match else None
         if lowest is not None:
-            return Wanted(lowest, name)
+            return PythonRequirement(lowest, name)
     return None
 
 

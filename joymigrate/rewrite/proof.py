@@ -20,7 +20,7 @@ from joymigrate.language import Text
 from joymigrate.model import Edit, Finding
 from joymigrate.rewrite.device_places import SHOWN, TALK
 from joymigrate.rewrite.module import HELPER_NAMES
-from joymigrate.rewrite.source import Source, Unreadable, apply_edits, decode
+from joymigrate.rewrite.source import SourceText, Unreadable, apply_edits, decode
 
 PYTHON = (".py", ".pyi", ".pyw")
 CHOICES = ("choices", "enum_values")  # keywords whose values name both devices by right
@@ -39,7 +39,7 @@ class Devices:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ContentProblem:
     """What is wrong with new content, between which of its bytes; None: nowhere in particular."""
 
     reason: str
@@ -74,7 +74,7 @@ def prove(path: str, before: bytes, findings: Iterable[Finding], devices: Device
     return Proven(before, (), tuple(left))
 
 
-def at_fault(findings: list[Finding], edits: list[Edit], problem: Problem) -> list[Finding]:
+def at_fault(findings: list[Finding], edits: list[Edit], problem: ContentProblem) -> list[Finding]:
     """Findings with an edit where the problem is, and those of the same groups."""
     if problem.span is None:
         return []
@@ -97,11 +97,11 @@ def move_offset(offset: int, edits: list[Edit]) -> int:
 
 def check(
     path: str, before: bytes, after: bytes, edits: list[Edit], devices: Devices
-) -> Problem | None:
+) -> ContentProblem | None:
     """What is wrong with the new content of a file; None when nothing is."""
     if path.endswith((".json", ".ipynb")):
         if not valid_json(after) and valid_json(before):
-            return Problem(Text("not written: the result is no valid JSON"))
+            return ContentProblem(Text("not written: the result is no valid JSON"))
         return None
     if not path.endswith(PYTHON):
         return None
@@ -113,9 +113,9 @@ def check(
     except (SyntaxError, ValueError, Unreadable, RecursionError, MemoryError) as error:
         reason = Text("not written: the result does not parse ({problem})", problem=str(error))
         line = getattr(error, "lineno", None)
-        return Problem(reason, line_span(after, line) if isinstance(line, int) else None)
+        return ContentProblem(reason, line_span(after, line) if isinstance(line, int) else None)
     if devices.agnostic and uses_unbound_helper(tree):
-        return Problem(Text("not written: the helper would be used without its import"))
+        return ContentProblem(Text("not written: the helper would be used without its import"))
     if devices.origin == devices.target:
         return None
     return find_mixed(source, tree, edits, devices)
@@ -153,8 +153,8 @@ def uses_unbound_helper(tree: ast.Module) -> bool:
 
 
 def find_mixed(
-    source: Source, tree: ast.Module, edits: list[Edit], devices: Devices
-) -> Problem | None:
+    source: SourceText, tree: ast.Module, edits: list[Edit], devices: Devices
+) -> ContentProblem | None:
     """The first expression with an edit that names both devices, and did not before."""
     places = [(move_offset(edit.start, edits), edit) for edit in edits]
     starts = [0, *itertools.accumulate(map(len, source.data.splitlines(keepends=True)))]
@@ -174,12 +174,14 @@ def find_mixed(
         if not devices.agnostic and source.data[start:end].count(target) > written:
             continue  # the program's author wrote both
         reason = Text("an expression of the result would name both devices")
-        return Problem(reason, with_guard(source, tree, (start, end), [at for at, _ in places]))
+        return ContentProblem(
+            reason, with_guard(source, tree, (start, end), [at for at, _ in places])
+        )
     return None
 
 
 def with_guard(
-    source: Source, tree: ast.Module, span: tuple[int, int], places: list[int]
+    source: SourceText, tree: ast.Module, span: tuple[int, int], places: list[int]
 ) -> tuple[int, int]:
     """The outermost `if` around a place whose condition is rewritten as well: a guard that moves
     without what it guards would lead the target into it. The place itself where there is none."""
@@ -194,7 +196,7 @@ def with_guard(
     return min(around)
 
 
-def bytes_of(source: Source, node: ast.expr | ast.stmt) -> tuple[int, int]:
+def bytes_of(source: SourceText, node: ast.expr | ast.stmt) -> tuple[int, int]:
     """Where a node stands in the file."""
     return (
         source.to_bytes(source.offset(node.lineno, node.col_offset)),

@@ -13,7 +13,7 @@ from pathlib import Path
 from joymigrate.errors import JoyError
 from joymigrate.model import Patch, Scan
 from joymigrate.rewrite.patch import patches, unit
-from joymigrate.rewrite.prove_run import Run, Runner
+from joymigrate.rewrite.prove_run import ProofRun, ProofRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Proved:
     """
 
     patches: tuple[Patch, ...]
-    before: Run
+    before: ProofRun
     left: tuple[str, ...]
     runs: int
     loaded: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ def prove(
     )  # fmt: skip
     if not units:
         return None
-    runner = Runner(project or scan.root, here or Path.cwd(), list(command), timeout_s)
+    runner = ProofRunner(project or scan.root, here or Path.cwd(), list(command), timeout_s)
     before = first_runs(runner)
     last = before
 
@@ -86,7 +86,7 @@ def prove(
     )
 
 
-def first_runs(runner: Runner) -> Run:
+def first_runs(runner: ProofRunner) -> ProofRun:
     """The result of the unchanged program; `JoyError` for one that can prove nothing."""
     where = " ".join(runner.command)
     before = steady(runner.run(()), runner.run(()))
@@ -106,7 +106,7 @@ def first_runs(runner: Runner) -> Run:
     return before
 
 
-def steady(before: Run, again: Run) -> Run:
+def steady(before: ProofRun, again: ProofRun) -> ProofRun:
     """What two runs of the unchanged program have in common; `JoyError` if they differ."""
     common = replace(before, numbers=before.numbers & again.numbers)
     ways = common.differences(again)

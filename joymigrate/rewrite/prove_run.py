@@ -60,7 +60,7 @@ def times_and_cards() -> re.Pattern[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ProofRun:
     """What one run came to.
 
     `numbers` are lines by their numbers and data types. `loaded` are files of the copy that it ran
@@ -88,11 +88,11 @@ class Run:
         ran = counts.get("tests", 0) + counts.get("test", 0)
         return max(0, ran - sum(counts.get(word, 0) for word in bad))
 
-    def same(self, other: Run) -> bool:
+    def same(self, other: ProofRun) -> bool:
         """Whether two runs had the same outcome, tests, losses and data types."""
         return self.differences(other) == ()
 
-    def differences(self, other: Run) -> tuple[str, ...]:
+    def differences(self, other: ProofRun) -> tuple[str, ...]:
         """In what two runs differ."""
         names = {"code": "exit code", "tests": "tests", "failing": "failing tests",
                  "losses": "losses", "types": "data types"}  # fmt: skip
@@ -106,13 +106,13 @@ class Run:
 
 def read_output(
     code: int | None, text: str, loaded: frozenset[str], original: Sequence[str]
-) -> Run:
+) -> ProofRun:
     """A run, from what the program printed."""
     text = COLOURS.sub("", text)
     tests = (*TESTS.findall(text), *RAN.findall(text))
     tests += tuple((number, word) for word, number in UNITTEST.findall(text))
     failing = sorted(one or other for one, other in FAILING.findall(text))
-    return Run(
+    return ProofRun(
         code,
         tests,
         tuple(failing),
@@ -133,7 +133,7 @@ def read_numbers(text: str) -> Counter[tuple[str, ...]]:
 
 
 @dataclass(slots=True)
-class Runner:
+class ProofRunner:
     """Runs `command`, which was typed in `here`, in copies of `project`."""
 
     project: Path
@@ -151,7 +151,7 @@ class Runner:
         """A file's name inside the project, POSIX."""
         return relative(path, self.project)
 
-    def run(self, made: Sequence[Patch]) -> Run:
+    def run(self, made: Sequence[Patch]) -> ProofRun:
         """Run the command in a copy of the project with patches applied.
 
         Raises `JoyError` where the unchanged program takes longer than `timeout_s`.
@@ -163,7 +163,7 @@ class Runner:
             done = self._run(made)
         return done
 
-    def _run(self, made: Sequence[Patch]) -> Run:
+    def _run(self, made: Sequence[Patch]) -> ProofRun:
         self.runs += 1
         with tempfile.TemporaryDirectory(prefix="joymigrate-prove-") as folder:
             top = Path(folder).resolve()

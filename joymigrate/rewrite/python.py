@@ -14,12 +14,12 @@ from joymigrate.rewrite.codemods import all_codemods
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.module import HELPER, Module, Pending, Project, parse
 from joymigrate.rewrite.portable.judge import judge_all
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import SourceText
 
 DEFAULT_HELPER_IMPORT = f"import {HELPER} as jm"
 
 
-def findings(source: Source, context: Context, project: Project | None = None) -> list[Finding]:
+def findings(source: SourceText, context: Context, project: Project | None = None) -> list[Finding]:
     """Findings of one file by itself: what only another file could prove is reported.
 
     Raises `Unreadable` when the text is not Python.
@@ -126,7 +126,7 @@ def clash(span: tuple[int, int], taken: list[tuple[int, int]]) -> bool:
     return (at > 0 and taken[at - 1][1] > span[0]) or (at < len(taken) and taken[at][0] < span[1])
 
 
-def check(source: Source) -> None:
+def check(source: SourceText) -> None:
     """Raise `Unreadable` when a file without any site is not valid Python.
 
     Without a tree of Python objects this takes a fifth of the time; what is refused is parsed.

@@ -11,7 +11,7 @@ import builtins
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from joymigrate.rewrite.groups import Groups
+from joymigrate.rewrite.groups import FindingGroups
 from joymigrate.rewrite.kernel_names import operator
 from joymigrate.rewrite.own_kernels import behind
 from joymigrate.rewrite.third_party import is_foreign
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module
 
 
-def find_open(groups: Groups) -> Iterator[tuple[list[int], str]]:
+def find_open(groups: FindingGroups) -> Iterator[tuple[list[int], str]]:
     """Findings of a tensor's questions before what may be the origin's own, with its name."""
     module = groups.module
     platform = f"{module.vocabulary.module}."
@@ -75,7 +75,7 @@ def is_elsewhere(module: Module, dotted: str) -> bool:
     return bool(name) and not module.project.defines(place[0], name)
 
 
-def find_loads(groups: Groups) -> Iterator[tuple[list[int], ast.Call]]:
+def find_loads(groups: FindingGroups) -> Iterator[tuple[list[int], ast.Call]]:
     """Findings of questions before a load that is given no place, which the other branch gives.
 
     `if torch.cuda.is_available(): torch.load(p)`, `else: torch.load(p, map_location="cpu")`: a file

@@ -32,7 +32,7 @@ class Area:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class RuleEffort:
     """The sites of one rule in one tier. `price` is the cost of a first site, in minutes.
 
     `samples` are the commonest texts of its sites with their numbers.
@@ -57,7 +57,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileEffort:
     """One file: its sites, those of them by hand, and the minutes they take."""
 
     path: str
@@ -75,8 +75,8 @@ class Readiness:
     tiers: Mapping[Tier, int]
     tier_minutes: Mapping[Tier, float]
     areas: tuple[Area, ...]
-    items: tuple[Item, ...]  # by rule id
-    places: tuple[Place, ...] = ()  # the files with the most work, the heaviest first
+    items: tuple[RuleEffort, ...]  # by rule id
+    places: tuple[FileEffort, ...] = ()  # the files with the most work, the heaviest first
     model: EffortModel = field(default_factory=EffortModel)
     read: int = 0  # files that the figures cover
     unread: int = 0  # files that were left out, each with its reason in the scan
@@ -98,13 +98,13 @@ class Readiness:
         return sum(self.tier_minutes.values())
 
     @property
-    def manual(self) -> tuple[Item, ...]:
+    def manual(self) -> tuple[RuleEffort, ...]:
         """What is left to do by hand, the heaviest first."""
         by_hand = [item for item in self.items if item.tier is Tier.REPORT]
         return tuple(sorted(by_hand, key=lambda item: (-item.minutes, -item.price, item.rule)))
 
     @property
-    def blockers(self) -> tuple[Item, ...]:
+    def blockers(self) -> tuple[RuleEffort, ...]:
         """The part of the manual list whose single sites take an hour or more."""
         return tuple(item for item in self.manual if item.blocker)
 
@@ -143,13 +143,13 @@ def assess(
     )
 
 
-def places(scan: Scan, costs: list[float]) -> tuple[Place, ...]:
+def places(scan: Scan, costs: list[float]) -> tuple[FileEffort, ...]:
     """All files with findings, the one with the most work first."""
     files: dict[str, list[tuple[Finding, float]]] = defaultdict(list)
     for finding, cost in zip(scan.findings, costs, strict=True):
         files[finding.path].append((finding, cost))
     found = [
-        Place(
+        FileEffort(
             path,
             len(sites),
             sum(finding.tier is Tier.REPORT for finding, _ in sites),
@@ -162,13 +162,13 @@ def places(scan: Scan, costs: list[float]) -> tuple[Place, ...]:
 
 def item_of(
     group: list[tuple[Finding, float]], model: EffortModel, titles: Mapping[str, str]
-) -> Item:
+) -> RuleEffort:
     """The sites of one rule and tier as one line of work."""
     first = group[0][0]
     messages = Counter(finding.message for finding, _ in group)
     texts = Counter(" ".join(finding.before.split()) for finding, _ in group)
     short = [(text, number) for text, number in texts.most_common() if 0 < len(text) <= LONGEST]
-    return Item(
+    return RuleEffort(
         rule=first.rule,
         name=first.name,
         title=titles.get(first.rule, messages.most_common(1)[0][0]),
@@ -216,7 +216,7 @@ def document(readiness: Readiness) -> dict[str, Any]:
     }
 
 
-def item_document(item: Item) -> dict[str, Any]:
+def item_document(item: RuleEffort) -> dict[str, Any]:
     """One line of work as plain data."""
     return {
         "rule": item.rule,

@@ -35,11 +35,11 @@ class Binding:
 
 
 @dataclass(slots=True)
-class Scope:
+class NameScope:
     """The names bound in one scope."""
 
     node: ast.AST
-    parent: Scope | None
+    parent: NameScope | None
     names: dict[str, list[Binding]] = field(default_factory=dict)
     outer: dict[str, str] = field(default_factory=dict)  # name → "global" or "nonlocal"
 
@@ -55,7 +55,7 @@ class Scope:
         home.names.setdefault(name, []).append(binding)
 
 
-class Names:
+class ModuleScopes:
     """Scopes and bindings of a module, and the nodes that rules look at, by type."""
 
     def __init__(self, tree: ast.Module, package: tuple[str, ...] = ()) -> None:
@@ -63,12 +63,12 @@ class Names:
         self.tree = tree
         self.package = package
         self.nodes: dict[type, list[Any]] = defaultdict(list)
-        self.scopes: dict[ast.AST, Scope] = {}
+        self.scopes: dict[ast.AST, NameScope] = {}
         self.star_imports: list[ast.ImportFrom] = []
         self.adopted: list[ast.AST] = []  # nodes with a parent that stand in no list of `nodes`
         self.imported: set[str] = set()  # names bound by an import anywhere
         self.docstrings: set[ast.AST] = set()
-        self._where: dict[ast.AST, Scope] = {}  # names that are read → the scope around them
+        self._where: dict[ast.AST, NameScope] = {}  # names that are read → the scope around them
         self._dotted: dict[ast.AST, str | None] = {}
         self._chains: list[tuple[ast.expr, str]] | None = None
         self.root = self._enter(tree, None)
@@ -78,8 +78,8 @@ class Names:
 
     # -- walking -----------------------------------------------------------------------------
 
-    def _enter(self, node: ast.AST, parent: Scope | None) -> Scope:
-        scope = Scope(node, parent)
+    def _enter(self, node: ast.AST, parent: NameScope | None) -> NameScope:
+        scope = NameScope(node, parent)
         self.scopes[node] = scope
         return scope
 
@@ -88,7 +88,7 @@ class Names:
         if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             self.docstrings.add(body[0].value)
 
-    def _visit(self, node: ast.AST, parent: ast.AST, scope: Scope) -> None:
+    def _visit(self, node: ast.AST, parent: ast.AST, scope: NameScope) -> None:
         node.parent = parent  # type: ignore[attr-defined]
         kind = type(node)
         self.nodes[kind].append(node)
@@ -116,12 +116,12 @@ class Names:
                 if item is not None:
                     self._visit(item, node, scope)
 
-    def _children(self, items: list[Any], parent: ast.AST, scope: Scope) -> None:
+    def _children(self, items: list[Any], parent: ast.AST, scope: NameScope) -> None:
         for item in items:
             if item is not None:
                 self._visit(item, parent, scope)
 
-    def _function(self, node: Any, scope: Scope) -> None:
+    def _function(self, node: Any, scope: NameScope) -> None:
         if not isinstance(node, ast.Lambda):
             scope.bind(node.name, Binding("function", node))
             self._children(node.decorator_list, node, scope)
@@ -141,7 +141,7 @@ class Names:
         self._children(node.body, node, inner)
         self._docstring(node)
 
-    def _parameters(self, args: ast.arguments, scope: Scope, inner: Scope) -> None:
+    def _parameters(self, args: ast.arguments, scope: NameScope, inner: NameScope) -> None:
         positional = [*args.posonlyargs, *args.args]
         defaults: list[ast.expr | None] = [None] * (len(positional) - len(args.defaults))
         for arg, default in zip(positional, [*defaults, *args.defaults], strict=True):
@@ -153,7 +153,12 @@ class Names:
                 self._parameter(arg_or_none, None, args, scope, inner)
 
     def _parameter(
-        self, arg: ast.arg, default: ast.expr | None, args: ast.AST, scope: Scope, inner: Scope
+        self,
+        arg: ast.arg,
+        default: ast.expr | None,
+        args: ast.AST,
+        scope: NameScope,
+        inner: NameScope,
     ) -> None:
         arg.parent = args  # type: ignore[attr-defined]
         self.adopted.append(arg)
@@ -163,7 +168,7 @@ class Names:
         if default is not None:
             self._visit(default, args, scope)
 
-    def _class(self, node: ast.ClassDef, scope: Scope) -> None:
+    def _class(self, node: ast.ClassDef, scope: NameScope) -> None:
         scope.bind(node.name, Binding("class", node))
         self._children(getattr(node, "type_params", []), node, scope)
         self._children([*node.decorator_list, *node.bases, *node.keywords], node, scope)
@@ -171,7 +176,7 @@ class Names:
         self._children(node.body, node, inner)
         self._docstring(node)
 
-    def _comprehension(self, node: Any, scope: Scope) -> None:
+    def _comprehension(self, node: Any, scope: NameScope) -> None:
         inner = self._enter(node, scope)
         for index, generator in enumerate(node.generators):
             generator.parent = node
@@ -184,7 +189,7 @@ class Names:
         else:
             self._visit(node.elt, node, inner)
 
-    def _import(self, node: ast.Import, scope: Scope) -> None:
+    def _import(self, node: ast.Import, scope: NameScope) -> None:
         for alias in node.names:
             alias.parent = node  # type: ignore[attr-defined]
             self.adopted.append(alias)
@@ -193,7 +198,7 @@ class Names:
             dotted = alias.name if alias.asname else name
             scope.bind(name, Binding("import", node, dotted))
 
-    def _import_from(self, node: ast.ImportFrom, scope: Scope) -> None:
+    def _import_from(self, node: ast.ImportFrom, scope: NameScope) -> None:
         base = self.absolute(node)
         for alias in node.names:
             alias.parent = node  # type: ignore[attr-defined]
@@ -221,50 +226,50 @@ class Names:
             return "." * node.level + (node.module or "")
         return ".".join([*self.package[:keep], *([node.module] if node.module else [])])
 
-    def _assign(self, node: ast.Assign, scope: Scope) -> None:
+    def _assign(self, node: ast.Assign, scope: NameScope) -> None:
         self._visit(node.value, node, scope)
         for target in node.targets:
             self._target(target, node, scope, "assign", node.value)
 
-    def _annotated(self, node: ast.AnnAssign, scope: Scope) -> None:
+    def _annotated(self, node: ast.AnnAssign, scope: NameScope) -> None:
         self._visit(node.annotation, node, scope)
         if node.value is not None:
             self._visit(node.value, node, scope)
         self._target(node.target, node, scope, "assign", node.value)
 
-    def _augmented(self, node: ast.AugAssign, scope: Scope) -> None:
+    def _augmented(self, node: ast.AugAssign, scope: NameScope) -> None:
         self._visit(node.value, node, scope)
         self._target(node.target, node, scope, "other", None)
 
-    def _walrus(self, node: ast.NamedExpr, scope: Scope) -> None:
+    def _walrus(self, node: ast.NamedExpr, scope: NameScope) -> None:
         self._visit(node.value, node, scope)
         home = scope
         while isinstance(home.node, COMPREHENSIONS) and home.parent is not None:
             home = home.parent
         self._target(node.target, node, home, "assign", node.value)
 
-    def _for(self, node: Any, scope: Scope) -> None:
+    def _for(self, node: Any, scope: NameScope) -> None:
         self._visit(node.iter, node, scope)
         self._target(node.target, node, scope, "loop", node.iter)
         self._children([*node.body, *node.orelse], node, scope)
 
-    def _with_item(self, node: ast.withitem, scope: Scope) -> None:
+    def _with_item(self, node: ast.withitem, scope: NameScope) -> None:
         self._visit(node.context_expr, node, scope)
         if node.optional_vars is not None:
             self._target(node.optional_vars, node, scope, "other", None)
 
-    def _handler(self, node: ast.ExceptHandler, scope: Scope) -> None:
+    def _handler(self, node: ast.ExceptHandler, scope: NameScope) -> None:
         if node.type is not None:
             self._visit(node.type, node, scope)
         if node.name:
             scope.bind(node.name, Binding("other", node))
         self._children(node.body, node, scope)
 
-    def _outer(self, node: ast.Global | ast.Nonlocal, scope: Scope) -> None:
+    def _outer(self, node: ast.Global | ast.Nonlocal, scope: NameScope) -> None:
         for name in node.names:
             scope.outer[name] = "global" if isinstance(node, ast.Global) else "nonlocal"
 
-    def _capture(self, node: Any, scope: Scope) -> None:
+    def _capture(self, node: Any, scope: NameScope) -> None:
         name = getattr(node, "name", None) or getattr(node, "rest", None)
         if name:
             scope.bind(name, Binding("other", node))
@@ -272,7 +277,7 @@ class Names:
             self._visit(child, node, scope)
 
     def _target(
-        self, target: ast.expr, parent: ast.AST, scope: Scope, kind: str, value: ast.expr | None
+        self, target: ast.expr, parent: ast.AST, scope: NameScope, kind: str, value: ast.expr | None
     ) -> None:
         target.parent = parent  # type: ignore[attr-defined]
         self.adopted.append(target)
@@ -304,7 +309,7 @@ class Names:
 
     # -- asking ------------------------------------------------------------------------------
 
-    def scope_of(self, node: ast.AST) -> Scope:
+    def scope_of(self, node: ast.AST) -> NameScope:
         """The scope in which an expression is evaluated."""
         known = self._where.get(node)
         if known is not None:
@@ -318,9 +323,9 @@ class Names:
             before, child, parent = child, parent, getattr(parent, "parent", None)
         return self.root
 
-    def lookup(self, name: str, node: ast.AST) -> tuple[Scope, list[Binding]] | None:
+    def lookup(self, name: str, node: ast.AST) -> tuple[NameScope, list[Binding]] | None:
         """The scope that `name` means at `node`, and its bindings there; None when unbound."""
-        scope: Scope | None = self.scope_of(node)
+        scope: NameScope | None = self.scope_of(node)
         first = True
         while scope is not None:
             # A class body's names are not seen from its functions.
@@ -468,24 +473,24 @@ def evaluated_inside(child: ast.AST, scope: ast.AST, before: ast.AST) -> bool:
 
 
 SPECIAL: dict[type, Any] = {
-    ast.FunctionDef: Names._function,
-    ast.AsyncFunctionDef: Names._function,
-    ast.Lambda: Names._function,
-    ast.ClassDef: Names._class,
-    ast.Import: Names._import,
-    ast.ImportFrom: Names._import_from,
-    ast.Assign: Names._assign,
-    ast.AnnAssign: Names._annotated,
-    ast.AugAssign: Names._augmented,
-    ast.NamedExpr: Names._walrus,
-    ast.For: Names._for,
-    ast.AsyncFor: Names._for,
-    ast.withitem: Names._with_item,
-    ast.ExceptHandler: Names._handler,
-    ast.Global: Names._outer,
-    ast.Nonlocal: Names._outer,
-    ast.MatchAs: Names._capture,
-    ast.MatchStar: Names._capture,
-    ast.MatchMapping: Names._capture,
-    **dict.fromkeys(COMPREHENSIONS, Names._comprehension),
+    ast.FunctionDef: ModuleScopes._function,
+    ast.AsyncFunctionDef: ModuleScopes._function,
+    ast.Lambda: ModuleScopes._function,
+    ast.ClassDef: ModuleScopes._class,
+    ast.Import: ModuleScopes._import,
+    ast.ImportFrom: ModuleScopes._import_from,
+    ast.Assign: ModuleScopes._assign,
+    ast.AnnAssign: ModuleScopes._annotated,
+    ast.AugAssign: ModuleScopes._augmented,
+    ast.NamedExpr: ModuleScopes._walrus,
+    ast.For: ModuleScopes._for,
+    ast.AsyncFor: ModuleScopes._for,
+    ast.withitem: ModuleScopes._with_item,
+    ast.ExceptHandler: ModuleScopes._handler,
+    ast.Global: ModuleScopes._outer,
+    ast.Nonlocal: ModuleScopes._outer,
+    ast.MatchAs: ModuleScopes._capture,
+    ast.MatchStar: ModuleScopes._capture,
+    ast.MatchMapping: ModuleScopes._capture,
+    **dict.fromkeys(COMPREHENSIONS, ModuleScopes._comprehension),
 }

@@ -41,7 +41,7 @@ PLACED = (Tier.SAFE, Tier.UNSAFE)
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TierDecision:
     """Why a finding is held: the tier that it falls to, the reason, and the way of the fact."""
 
     tier: Tier
@@ -56,7 +56,7 @@ class Solver:
     graph: ValueGraph
     findings: list[Finding]
     targets: re.Pattern[str]  # texts that name the target
-    held: dict[int, Decision] = field(default_factory=dict)
+    held: dict[int, TierDecision] = field(default_factory=dict)
     _spans: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
     _groups: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
@@ -112,7 +112,7 @@ class Solver:
 
     # -- the fixpoint --------------------------------------------------------------------------
 
-    def solve(self, paths: Iterable[str]) -> dict[int, Decision]:
+    def solve(self, paths: Iterable[str]) -> dict[int, TierDecision]:
         """Hold what the texts that stay in `paths` reach; findings by number."""
         todo = [cell for path in self.graph.texts for cell in self.serve(path)]
         todo += [cell for path in paths for cell in self.staying(path)]
@@ -136,7 +136,7 @@ class Solver:
             place, there = self.place(cell), self.place(other) if other is not None else None
             if place is not None and there is not None and not self.names_target(cell):
                 words = {"text": self.text(other[1], there), "line": there.line}  # type: ignore[index]
-                why = Decision(Tier.REPORT, Text(SERVED, **words))
+                why = TierDecision(Tier.REPORT, Text(SERVED, **words))
                 for number in self.over(path, place.start, place.end):
                     yield from self.hold(number, why)
 
@@ -195,11 +195,11 @@ class Solver:
             if there is None or (tier is Tier.UNSAFE and self.state(other) is not Tier.SAFE):
                 continue
             for number in self.over(other[1], there.start, there.end):
-                yield from self.hold(number, Decision(tier, reason, way))
+                yield from self.hold(number, TierDecision(tier, reason, way))
         if not place.quoted:
             yield from self.hold_guards(cell, tier)
 
-    def hold(self, number: int, why: Decision) -> Iterator[Cell]:
+    def hold(self, number: int, why: TierDecision) -> Iterator[Cell]:
         """Hold a finding with its group and the conditions before it; gives texts that stay."""
         group = self.findings[number].group
         for each in self._groups[group] if group else [number]:
@@ -230,7 +230,7 @@ class Solver:
             if guarded == cell:
                 way = ((cell[1], place.line, "stands behind"), (cell[1], guard.line, "asked"))
                 for number in self.asked(cell[1], guard):
-                    yield from self.hold(number, Decision(tier, reason, way))
+                    yield from self.hold(number, TierDecision(tier, reason, way))
 
     def asked(self, path: str, guard: Guard) -> set[int]:
         """Findings in a condition, and in what gives its variables their answers."""
@@ -241,7 +241,9 @@ class Solver:
         return found
 
 
-def hold(findings: list[Finding], graph: ValueGraph, vocabulary: Vocabulary) -> dict[int, Decision]:
+def hold(
+    findings: list[Finding], graph: ValueGraph, vocabulary: Vocabulary
+) -> dict[int, TierDecision]:
     """What is held, by the number of its finding. `graph` holds the project as it stands."""
     if not any(each.edits and each.path in graph.texts for each in findings):
         return {}
@@ -388,13 +390,13 @@ def tell(found: dict[State, growth.Way], cell: Cell) -> Way:
     )
 
 
-def ways_of(findings: list[Finding], held: Mapping[int, Decision]) -> dict[Site, Way]:
+def ways_of(findings: list[Finding], held: Mapping[int, TierDecision]) -> dict[Site, Way]:
     """The way of each decision that has one, by the place of its finding."""
     sites = ((findings[number], each.way) for number, each in held.items() if each.way)
     return {(one.path, one.line, one.column): way for one, way in sites}
 
 
-def apply_decisions(findings: Iterable[Finding], held: Mapping[int, Decision]) -> list[Finding]:
+def apply_decisions(findings: Iterable[Finding], held: Mapping[int, TierDecision]) -> list[Finding]:
     """The findings with those that are held as what they fall to."""
     done = []
     for number, each in enumerate(findings):

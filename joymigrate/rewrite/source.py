@@ -30,7 +30,7 @@ class Unreadable(Exception):
 
 
 @dataclass(slots=True)
-class Source:
+class SourceText:
     """Text of one file. Offsets into `text` are code points; edits leave as bytes of the file.
 
     `path` is POSIX and relative to the scan's root. `text` has no byte order mark; `encoding` is
@@ -158,7 +158,7 @@ def short(text: str) -> str:
     return found if len(found) <= 60 else found[:59] + "…"
 
 
-def decode(path: str, data: bytes, *, python: bool) -> Source:
+def decode(path: str, data: bytes, *, python: bool) -> SourceText:
     """Read bytes as text without losing one: decoding and encoding again gives the same bytes.
 
     Raises `Unreadable` for binary content, a wrong or unknown encoding, and text that would not
@@ -189,7 +189,7 @@ def decode(path: str, data: bytes, *, python: bool) -> Source:
         raise Unreadable(
             Text("text in '{encoding}' does not survive decoding and encoding", encoding=encoding)
         )
-    return Source(path, data, text, encoding, mark)
+    return SourceText(path, data, text, encoding, mark)
 
 
 def cookie(data: bytes) -> str:

@@ -52,7 +52,7 @@ Leaf = str | ast.expr
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PackageTable:
     """What is known about packages. `known`: those that may be handed a device."""
 
     known: frozenset[str]
@@ -77,13 +77,13 @@ class GroupedFindings(Protocol):
 
 
 @once_per_rules
-def table_of(context: Context) -> Table:
+def table_of(context: Context) -> PackageTable:
     """The table of a move, from the rules for all chips and the chip's own."""
     common: dict[str, Any] = read_yaml(rules_root() / "common" / FILE)
     own = context.chip.data(FILE) or {}
     bound = [*common["bound"], *own.get("bound", ())]
     listed = [*common["passes_on"], *common["carries"], *own.get("knows", ())]
-    return Table(
+    return PackageTable(
         frozenset(name for item in listed for name in item["packages"]),
         frozenset(common["neutral_parameters"]),
         tuple(common["counts"]),
@@ -129,7 +129,7 @@ def find(groups: GroupedFindings) -> dict[int, str]:
                 continue
             if isinstance(question, ast.Compare):
                 compared.append((number, question))
-            reason = Answer(module, arrivals, table).follow(question)
+            reason = AnswerFlow(module, arrivals, table).follow(question)
             if reason is not None:
                 found[number] = reason
     for number, question in compared if handed else ():
@@ -337,10 +337,10 @@ def is_placed(module: Module, value: ast.expr) -> bool:
     return not SETTINGS.search(name) if name else not isinstance(owner, ast.Call)
 
 
-class Answer:
+class AnswerFlow:
     """Where the answer of one question goes."""
 
-    def __init__(self, module: Module, arrivals: Arrivals, table: Table) -> None:
+    def __init__(self, module: Module, arrivals: Arrivals, table: PackageTable) -> None:
         self.module, self.arrivals, self.table = module, arrivals, table
         self.chosen = False  # what follows is no answer any more, but chosen by it
 

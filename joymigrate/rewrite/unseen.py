@@ -24,7 +24,7 @@ from joymigrate.rewrite.readers import _options
 from joymigrate.rewrite.readers._environment import SPEAKS, command_name
 from joymigrate.rewrite.readers._migration_map import MigrationMap, migration_map
 from joymigrate.rewrite.readers._words import ASSIGNMENT, EXPANDED, Command, Word
-from joymigrate.rewrite.source import Source, Unreadable, decode
+from joymigrate.rewrite.source import SourceText, Unreadable, decode
 
 # Folders and files of build services. Python files too, where the folder can be no package.
 HIDDEN = re.compile(
@@ -61,7 +61,7 @@ LINKED = "it goes with {path}, where {name} waits"
 class ScriptPlace:
     """One edit of a script: where it begins, the command and the word that hold it."""
 
-    source: Source
+    source: SourceText
     start: int
     command: Command
     word: Word
@@ -91,9 +91,9 @@ class Unseen:
     def __init__(
         self,
         findings: list[Finding],
-        results: Iterable[analyse.Result],
+        results: Iterable[analyse.FileAnalysis],
         reached: ReachableFiles,
-        job: analyse.Job,
+        job: analyse.ScanContext,
         texts: Mapping[str, str],
     ) -> None:
         files = reached.files
@@ -162,7 +162,7 @@ class Unseen:
                 if reason:
                     yield number, reason
 
-    def _of_script(self, source: Source, number: int) -> str:
+    def _of_script(self, source: SourceText, number: int) -> str:
         """Why an edit of a script waits; a variable that is shared waits at all of its places."""
         name, place = self.variable(number), self._place(source, self.findings[number])
         if not name:
@@ -178,7 +178,7 @@ class Unseen:
         why = next(filter(None, whys), "")
         return why or self._variable(number, place or source, name)
 
-    def _asked(self, source: Source, word: Word) -> str:
+    def _asked(self, source: SourceText, word: Word) -> str:
         """The tool of the origin that decides about an assignment: by its output, or by an `if`."""
         before = source.text[: word.start]
         value = source.text[word.start : word.end]
@@ -203,7 +203,7 @@ class Unseen:
 
     # --- whole files --------------------------------------------------------------------------
 
-    def _whole(self, path: str, source: Source) -> str:
+    def _whole(self, path: str, source: SourceText) -> str:
         """Why nothing of a file is moved."""
         origin, chip = self.job.context.origin, self.job.context.chip
         if origin.device == chip.device:
@@ -234,7 +234,7 @@ class Unseen:
                     return f"{folder}{slash}{other}{dot}{ending}"
         return ""
 
-    def _code(self, path: str, source: Source) -> str:
+    def _code(self, path: str, source: SourceText) -> str:
         """A file's text without its comments."""
         if self.files[path].kind != "shell":
             return re.sub(r"(?m)(?:^|\s)#.*$", "", source.text)
@@ -246,7 +246,7 @@ class Unseen:
 
     # --- variables ----------------------------------------------------------------------------
 
-    def _place(self, source: Source, finding: Finding) -> ScriptPlace | None:
+    def _place(self, source: SourceText, finding: Finding) -> ScriptPlace | None:
         """The innermost command that holds an edit."""
         start = source.starts[finding.line - 1] + finding.column - 1
         holding = [
@@ -257,7 +257,7 @@ class Unseen:
         ]
         return max(holding, key=lambda each: each.command.words[0].start, default=None)
 
-    def _variable(self, number: int, place: ScriptPlace | Source, name: str) -> str:
+    def _variable(self, number: int, place: ScriptPlace | SourceText, name: str) -> str:
         """Why a variable waits: what runs with it is no program of torch, as far as is known."""
         path, paths, answer = place.path, list[str](), None
         only = place if isinstance(place, ScriptPlace) and place.alone else None
@@ -326,7 +326,7 @@ class Unseen:
             return ""
         return Text(OPTION, key=key)
 
-    def _shell_variable(self, source: Source, name: str) -> str:
+    def _shell_variable(self, source: SourceText, name: str) -> str:
         """Why the values of a script's variable wait.
 
         It moves where all that happens to it is: it is given to options that take a device, is
@@ -372,7 +372,7 @@ class Unseen:
 
     # --- settings -------------------------------------------------------------------------------
 
-    def _setting(self, source: Source, finding: Finding) -> str:
+    def _setting(self, source: SourceText, finding: Finding) -> str:
         """Why a value of a configuration file waits."""
         start = source.starts[finding.line - 1] + finding.column - 1
         key = key_before(source.text, start)
@@ -408,9 +408,9 @@ def serves_a_program(place: ScriptPlace, name: str) -> bool:
 
 def leave_unseen(
     findings: Iterable[Finding],
-    results: Iterable[analyse.Result],
+    results: Iterable[analyse.FileAnalysis],
     reached: ReachableFiles,
-    job: analyse.Job,
+    job: analyse.ScanContext,
     texts: Mapping[str, str],
 ) -> list[Finding]:
     """The findings; edits outside Python wait for a look where their meaning was not seen."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from joymigrate.chips import Advice, Relation, relate
+from joymigrate.chips import NameAdvice, NameRelation, relate
 from joymigrate.model import Style
 from joymigrate.rewrite.context import Context
 
@@ -14,7 +14,7 @@ from joymigrate.rewrite.context import Context
 class Vocabulary:
     """Names of the origin and the target, and patterns of the origin's strings."""
 
-    relation: Relation
+    relation: NameRelation
     style: Style
     version: str | None
     device: str  # the origin's: "cuda"
@@ -95,7 +95,7 @@ class Vocabulary:
         """Whether the target keeps the origin's device name, so that Python code stays."""
         return self.device == self.to_device
 
-    def name(self, rest: str) -> Advice:
+    def name(self, rest: str) -> NameAdvice:
         """What becomes of a dotted name below the origin's module."""
         return self.relation.name(rest, self.version)
 
@@ -114,7 +114,7 @@ class Vocabulary:
                 return dotted[len(full) + 1 :]
         return None
 
-    def moved(self, dotted: str) -> Advice | None:
+    def moved(self, dotted: str) -> NameAdvice | None:
         """What becomes of a full dotted name outside the module; None when nothing is known."""
         return self.relation.moved.get(dotted)
 

@@ -9,9 +9,9 @@ with one clear error per mistake; `json_schema` describes it for editors and tes
 from joymigrate.schema.describe import json_schema
 from joymigrate.schema.fields import setting
 from joymigrate.schema.read import mistakes, read, read_file, read_items
-from joymigrate.schema.registry import Document, document, find, names
+from joymigrate.schema.registry import DocumentKind, document, find, names
 from joymigrate.schema.source import (
-    Source,
+    DocumentSource,
     load_file,
     parse_json,
     parse_toml,
@@ -20,8 +20,8 @@ from joymigrate.schema.source import (
 )
 
 __all__ = [
-    "Document",
-    "Source",
+    "DocumentKind",
+    "DocumentSource",
     "document",
     "find",
     "json_schema",

@@ -11,7 +11,7 @@ from typing import Any
 
 from joymigrate.schema.fields import (
     POWER,
-    Field,
+    SchemaField,
     choices_of,
     fields_of,
     is_mapping,
@@ -20,13 +20,13 @@ from joymigrate.schema.fields import (
     options_of,
     rest_of,
 )
-from joymigrate.schema.registry import Document, find
+from joymigrate.schema.registry import DocumentKind, find
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
 
 
-def json_schema(document: Document) -> dict[str, Any]:
+def json_schema(document: DocumentKind) -> dict[str, Any]:
     """The schema of one document. Classes inside it stand under `$defs`."""
     definitions: dict[str, Any] = {}
     top = dict(record(document.kind, definitions) if document.kind else document.shape)
@@ -40,7 +40,7 @@ def json_schema(document: Document) -> dict[str, Any]:
 
 
 def frame_schema(
-    document: Document, top: dict[str, Any], definitions: dict[str, Any]
+    document: DocumentKind, top: dict[str, Any], definitions: dict[str, Any]
 ) -> dict[str, Any]:
     """A schema with what every schema says of itself."""
     schema = {
@@ -74,7 +74,7 @@ def record(kind: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def field(item: Field, definitions: dict[str, Any]) -> dict[str, Any]:
+def field(item: SchemaField, definitions: dict[str, Any]) -> dict[str, Any]:
     """One key of a class."""
     if item.meta.get("part"):
         schema = {"type": "object"} | json_schema(find(item.meta["part"]))

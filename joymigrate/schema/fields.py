@@ -68,7 +68,7 @@ def setting(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Field:
+class SchemaField:
     """One key of a document: its annotation resolved, whether it must be there, its metadata."""
 
     name: str  # of the attribute
@@ -79,15 +79,15 @@ class Field:
     meta: Mapping[str, Any]
 
 
-KNOWN: dict[type[Any], dict[str, Field]] = {}
+KNOWN: dict[type[Any], dict[str, SchemaField]] = {}
 
 
-def fields_of(kind: type[Any]) -> dict[str, Field]:
+def fields_of(kind: type[Any]) -> dict[str, SchemaField]:
     """The fields of a document's class by their key in the file; hidden ones left out."""
     if kind in KNOWN:
         return KNOWN[kind]
     hints = typing.get_type_hints(kind)
-    known: dict[str, Field] = {}
+    known: dict[str, SchemaField] = {}
     for item in dataclasses.fields(kind):
         if item.metadata.get("hidden"):
             continue
@@ -96,12 +96,12 @@ def fields_of(kind: type[Any]) -> dict[str, Field]:
         default = item.default
         if item.default_factory is not dataclasses.MISSING:
             default = item.default_factory()
-        known[key] = Field(item.name, key, hints[item.name], required, default, item.metadata)
+        known[key] = SchemaField(item.name, key, hints[item.name], required, default, item.metadata)
     KNOWN[kind] = known
     return known
 
 
-def rest_of(kind: type[Any]) -> Field | None:
+def rest_of(kind: type[Any]) -> SchemaField | None:
     """The field that takes all other keys: `REST = "options"` in the class."""
     rest = getattr(kind, "REST", None)
     return fields_of(kind)[rest] if rest else None

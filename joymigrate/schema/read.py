@@ -24,7 +24,7 @@ from joymigrate.schema.fields import (
     rest_of,
 )
 from joymigrate.schema.registry import find, of_class
-from joymigrate.schema.source import Source, load_file, spell_path
+from joymigrate.schema.source import DocumentSource, load_file, spell_path
 
 T = TypeVar("T")
 EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads 1e-4 as a text
@@ -40,7 +40,12 @@ def read_file(kind: type[T], path: Path, what: str = "document", help: str | Non
 
 
 def read(
-    kind: type[T], raw: Any, source: Source | str = "", *, keys: Keys = (), help: str | None = None
+    kind: type[T],
+    raw: Any,
+    source: DocumentSource | str = "",
+    *,
+    keys: Keys = (),
+    help: str | None = None,
 ) -> T:
     """`raw` as a `kind`. `keys` lead to it from the top of the source.
 
@@ -50,20 +55,22 @@ def read(
     class's `__post_init__` raises is placed in the file; its `where` may name a key of the class.
     `help` stands under messages that have no help of their own.
     """
-    source = Source(source) if isinstance(source, str) else source
-    result: T = Reader(source, help).record(kind, raw, keys)
+    source = DocumentSource(source) if isinstance(source, str) else source
+    result: T = DocumentReader(source, help).record(kind, raw, keys)
     return result
 
 
-def read_items(kind: type[T], raw: Sequence[Any], source: Source | str = "") -> tuple[T, ...]:
+def read_items(
+    kind: type[T], raw: Sequence[Any], source: DocumentSource | str = ""
+) -> tuple[T, ...]:
     """A document that is a list: a class with `ITEMS = True` is one item of it."""
     return tuple(read(kind, item, source, keys=(number,)) for number, item in enumerate(raw))
 
 
-def mistakes(kind: type[Any], raw: Any, source: Source | str = "") -> list[JoyError]:
+def mistakes(kind: type[Any], raw: Any, source: DocumentSource | str = "") -> list[JoyError]:
     """Every mistake of a document, in its order; empty when it can be read."""
-    source = Source(source) if isinstance(source, str) else source
-    reader = Reader(source, None, [])
+    source = DocumentSource(source) if isinstance(source, str) else source
+    reader = DocumentReader(source, None, [])
     if not getattr(kind, "ITEMS", False):
         with contextlib.suppress(JoyError):
             reader.record(kind, raw, ())
@@ -77,10 +84,10 @@ def mistakes(kind: type[Any], raw: Any, source: Source | str = "") -> list[JoyEr
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Reader:
+class DocumentReader:
     """Reads one document. With a list in `found` it goes on after a mistake and collects them."""
 
-    source: Source
+    source: DocumentSource
     help: str | None = None
     found: list[JoyError] | None = None
 

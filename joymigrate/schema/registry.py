@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.schema.notation import FILE, outputs
-from joymigrate.schema.source import Source, read_yaml
+from joymigrate.schema.source import DocumentSource, read_yaml
 
 PACKAGE = Path(__file__).parents[1]
 DECLARATION = re.compile(r'^@document\(\s*"([a-z][a-z0-9-]*)"', re.MULTILINE)
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class DocumentKind:
     """One kind of document: `joymigrate.<name>/<version>`, and what it is.
 
     An input becomes a `kind`; a key that nobody reads is an error. An output has the JSON Schema
@@ -48,7 +48,7 @@ class Document:
         """What its `schema` key says."""
         return f"joymigrate.{self.name}/{self.version}"
 
-    def within(self, raw: Any, source: Source) -> tuple[Any, Source]:
+    def within(self, raw: Any, source: DocumentSource) -> tuple[Any, DocumentSource]:
         """The part of a file that is the document: a TOML file may hold it under `tool.…`."""
         under = getattr(self.kind, "UNDER", ())
         for key in under if isinstance(raw, Mapping) and under and under[0] in raw else ():
@@ -57,20 +57,20 @@ class Document:
         return raw, source
 
 
-DECLARED: dict[str, Document] = {}
+DECLARED: dict[str, DocumentKind] = {}
 
 
 def document(name: str, about: str, *, version: int = 1) -> Callable[[type[T]], type[T]]:
     """Declare a frozen dataclass as a document. `about` is one sentence."""
 
     def declare(kind: type[T]) -> type[T]:
-        DECLARED[name] = Document(name, about, kind, version=version)
+        DECLARED[name] = DocumentKind(name, about, kind, version=version)
         return kind
 
     return declare
 
 
-def of_class(kind: type[Any]) -> Document | None:
+def of_class(kind: type[Any]) -> DocumentKind | None:
     """The document that a class was declared as, where it was."""
     return next((item for item in DECLARED.values() if item.kind is kind), None)
 
@@ -100,7 +100,7 @@ def names() -> list[str]:
     return list(homes())
 
 
-def find(name: str) -> Document:
+def find(name: str) -> DocumentKind:
     """The document of this name (`coverage`, or `joymigrate.coverage/1`).
 
     Raises `JoyError` with the nearest name for an unknown one.
@@ -113,6 +113,6 @@ def find(name: str) -> Document:
         )
     home = homes()[short]
     if isinstance(home, Path):
-        return Document(short, **outputs(home)[short])
+        return DocumentKind(short, **outputs(home)[short])
     importlib.import_module(home)
     return DECLARED[short]

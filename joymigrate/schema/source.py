@@ -24,7 +24,7 @@ Keys = Sequence[str | int]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DocumentSource:
     """Where a document came from. `text` finds lines; `form` is yaml (JSON too) or toml."""
 
     name: str = ""
@@ -167,7 +167,9 @@ def read_yaml(path: Path) -> Any:
     return parse_yaml(path.read_bytes(), str(path))
 
 
-def load_file(path: Path, what: str = "document", help: str | None = None) -> tuple[Any, Source]:
+def load_file(
+    path: Path, what: str = "document", help: str | None = None
+) -> tuple[Any, DocumentSource]:
     """The data of a YAML, JSON or TOML file with its source.
 
     Raises `JoyError` for a file that can't be read or parsed; `what` is named in it.
@@ -182,6 +184,6 @@ def load_file(path: Path, what: str = "document", help: str | None = None) -> tu
             help=help or "name an existing file",
         ) from error
     if path.suffix == ".toml":
-        return parse_toml(text, str(path)), Source(str(path), text, "toml")
+        return parse_toml(text, str(path)), DocumentSource(str(path), text, "toml")
     parse = parse_json if text.lstrip().startswith(("{", "[")) and path.suffix == ".json" else None
-    return (parse or parse_yaml)(text, str(path)), Source(str(path), text)
+    return (parse or parse_yaml)(text, str(path)), DocumentSource(str(path), text)

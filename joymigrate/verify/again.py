@@ -19,13 +19,13 @@ from joymigrate.verify.bundle import Bundle, Rank
 from joymigrate.verify.bundle.write import MANIFEST, RankWriter, complete
 from joymigrate.verify.files_stage import observe_files
 from joymigrate.verify.free import compare_step, record_key, resolution
-from joymigrate.verify.judge import Judge, Key, Series
+from joymigrate.verify.judge import ErrorSeries, Judge, Key
 from joymigrate.verify.module_stage import other_numbers
 from joymigrate.verify.printed_stage import observe_prints
 from joymigrate.verify.rest_model import UNREPEATED
 from joymigrate.verify.rest_stage import key_of
 from joymigrate.verify.series import observe_run
-from joymigrate.verify.settings import Settings
+from joymigrate.verify.settings import RecordingSettings
 from joymigrate.verify.tolerance_file import JudgeLimits
 
 AGAIN = "again.json"
@@ -71,16 +71,19 @@ def usual_error(rank: Rank, runs: Sequence[Mapping[str, Any]]) -> float:
 
 def null_records(
     rank: Rank, tables: Mapping[str, Sequence[float | None]]
-) -> Iterator[tuple[Key, Series]]:
+) -> Iterator[tuple[Key, ErrorSeries]]:
     """The records of the recorded steps."""
     for step in map(int, tables):
         types = rank.table(step).dtype
         for row, error in enumerate(tables[str(step)]):
             if error is not None:
-                yield record_key(step, row), Series([(step, error)], floor=resolution(types[row]))
+                yield (
+                    record_key(step, row),
+                    ErrorSeries([(step, error)], floor=resolution(types[row])),
+                )
 
 
-def settings_of(settings: Settings, folder: Path, number: int) -> Settings:
+def settings_of(settings: RecordingSettings, folder: Path, number: int) -> RecordingSettings:
     """The settings of another run of a baseline."""
     made = replace(settings, bundle=str(folder), batches_bytes=0, arguments=(), quiet=True)
     return replace(made, again=True, noise=1.0, noise_seed=number)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import yaml
 
 from joymigrate.errors import JoyError
-from joymigrate.schema import Source, read, setting
+from joymigrate.schema import DocumentSource, read, setting
 
 SCHEMA = "joymigrate.alignment/1"
 
@@ -91,7 +91,7 @@ def read_map(path: Path) -> NameMap:
     help = f"{{baseline name: target name}}, or a file of schema {SCHEMA}"
     if not isinstance(raw, dict):
         raise JoyError("the map of module names holds no mapping", where=str(path), help=help)
-    source = Source(str(path), text)
+    source = DocumentSource(str(path), text)
     if "schema" not in raw:
         return NameMap(read(PlainMap, raw, source, help=help).modules)
     read_in = read(AlignmentMap, raw, source, help=help)

@@ -26,7 +26,7 @@ class Unwritable(Exception):
     """An argument that has no words: a generator, a sparse tensor, an object."""
 
 
-class Arguments:
+class ArgumentRecorder:
     """What is kept of calls whose operator or module one of `patterns` names."""
 
     def __init__(self, patterns: Sequence[str], budget_bytes: int) -> None:

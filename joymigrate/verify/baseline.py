@@ -29,7 +29,7 @@ from joymigrate.verify.module_replay import ARGUMENTS, OUTPUT
 from joymigrate.verify.module_stage import other_numbers
 from joymigrate.verify.ranks import rank_and_world
 from joymigrate.verify.rest_model import UNREPEATED
-from joymigrate.verify.settings import Settings
+from joymigrate.verify.settings import RecordingSettings
 from joymigrate.verify.target_pass import PassResult, examine
 from joymigrate.verify.tensor_store import KeptTensors, NamedTensors
 from joymigrate.verify.wrong_call import first_wrong
@@ -63,7 +63,7 @@ def read_reference(raw: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> 
 class Baseline:
     """What a replay compares with: one rank of the baseline's bundle."""
 
-    def __init__(self, path: Path, settings: Settings) -> None:
+    def __init__(self, path: Path, settings: RecordingSettings) -> None:
         bundle = open_bundle(path)
         number = rank_and_world()[0]
         known = [rank.number for rank in bundle.ranks]

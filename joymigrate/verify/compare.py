@@ -43,8 +43,8 @@ from joymigrate.verify.merge import merge_ranks
 from joymigrate.verify.model import (
     Difference,
     Outcome,
+    RecordStatus,
     StageResult,
-    Status,
     Verdict,
 )
 from joymigrate.verify.module_stage import ModuleStage
@@ -219,7 +219,7 @@ def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> Re
             for r in found.rows
         ]
         found.rows = [
-            replace(row, status=Status.WARN, consequence_of=formula.module) if there else row
+            replace(row, status=RecordStatus.WARN, consequence_of=formula.module) if there else row
             for row, there in zip(found.rows, same, strict=True)
         ]
         rows = [row for row in found.rows if row.stage == "S1"]
@@ -227,7 +227,7 @@ def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> Re
     unequal = next((row for row in found.rows if row.stage == "S1" and row.status.failed), None)
     if unequal is not None:  # other data or weights: what is computed from them differs as well
         rest.rows = [
-            replace(row, status=Status.WARN, consequence_of=unequal.module)
+            replace(row, status=RecordStatus.WARN, consequence_of=unequal.module)
             if row.status.failed
             else row
             for row in rest.rows
@@ -236,7 +236,7 @@ def judge_the_rest(ours: Rank, theirs: Rank, alike: bool, found: Findings) -> Re
     if wrong is not None:  # a value that a model keeps beside what it returns, or a choice by it
         chooses = any(rank.json("watch.json").get("chooses") for rank in (ours, theirs))
         rest.rows = [
-            replace(row, status=Status.WARN, consequence_of=wrong.module)
+            replace(row, status=RecordStatus.WARN, consequence_of=wrong.module)
             if row.status.failed and (row.op == "given" or chosen_after(row, wrong, chooses))
             else row
             for row in rest.rows
@@ -298,7 +298,7 @@ def judge_run(
     found: Findings,
     parted: float,
     limits: Judge,
-) -> watch_record.Watched:
+) -> watch_record.RunRows:
     """S5W: every step of the run, where nothing before explains what departs."""
     watched = watch_stage.judge_run(ours, theirs, replay.get("roots", {}), alike, limits, parted)
     overtaken(found, watched.rows)
@@ -310,7 +310,7 @@ def judge_run(
 
 
 def judge_prints(
-    ours: Rank, theirs: Rank, watched: watch_record.Watched, found: Findings, limits: Judge
+    ours: Rank, theirs: Rank, watched: watch_record.RunRows, found: Findings, limits: Judge
 ) -> None:
     """S5P: printed numbers, where nothing before explains what departs."""
     printed = printed_stage.judge_printed(ours, theirs, limits, watched)
@@ -323,7 +323,7 @@ def judge_prints(
 def judge_files(
     baseline: Bundle,
     target: Bundle,
-    watched: watch_record.Watched,
+    watched: watch_record.RunRows,
     found: Findings,
     limits: Judge,
 ) -> None:

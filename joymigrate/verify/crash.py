@@ -31,7 +31,7 @@ HANDS_ON = re.compile(
 )
 
 
-class Recorded(Protocol):
+class ProcessRecord(Protocol):
     """What one process recorded."""
 
     @property
@@ -136,7 +136,7 @@ def foreign(path: Path) -> bool:
     return path.is_relative_to(library) or path.is_relative_to(OURS)
 
 
-def of(ranks: Sequence[Recorded]) -> Mapping[str, Any] | None:
+def of(ranks: Sequence[ProcessRecord]) -> Mapping[str, Any] | None:
     """The crash of a recording: that of its earliest step, of the first process that tells one."""
     found = [rank.manifest["crash"] for rank in ranks if rank.manifest.get("crash")]
     return min(found, key=lambda crash: int(crash["step"]), default=None)

@@ -39,7 +39,7 @@ class Position:
 
 
 @dataclass(slots=True)
-class Known:
+class GeneratorPosition:
     """A generator of the program's own: where it stands, and its last states."""
 
     position: Position
@@ -69,7 +69,7 @@ class DrawPositions:
     def __init__(self, seed: int) -> None:
         self.default = Position(seed)
         self.saved: IdentityMap[Position] = IdentityMap()  # by state that was handed out
-        self.own: IdentityMap[Known] = IdentityMap()
+        self.own: IdentityMap[GeneratorPosition] = IdentityMap()
 
     def next(self, generator: torch.Generator | None, place: str) -> tuple[int, int]:
         """The seed and the number of a generator's next draw. None: torch's own of any device."""
@@ -77,7 +77,7 @@ class DrawPositions:
             return self.default.next(place)
         known = self.own.get(generator)
         if known is None:
-            known = Known(Position(generator.initial_seed()), state_of(generator))
+            known = GeneratorPosition(Position(generator.initial_seed()), state_of(generator))
             known.keep(known.state)
             self.own.put(generator, known)
         elif state_of(generator) != known.state:

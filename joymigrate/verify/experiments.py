@@ -15,7 +15,7 @@ from joymigrate.verify.module_replay import ARGUMENTS, OUTPUT, CutValue, Key, Mo
 from joymigrate.verify.rest_evidence import Case, case_of
 from joymigrate.verify.summaries import summary
 from joymigrate.verify.tape import Tape
-from joymigrate.verify.tape_entries import Slot, is_weight
+from joymigrate.verify.tape_entries import TapeSlot, is_weight
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class ModuleRerun:
         """(case, tensors) of the value's calls in the module's own code, on the baseline's inputs;
         None where they can't be written down."""
         held: list[ModuleReplay] = []
-        found: list[Slot] = []
+        found: list[TapeSlot] = []
         real = self.isolated.hold
 
         def within() -> bool:

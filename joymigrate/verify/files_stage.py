@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from joymigrate.language import Text
-from joymigrate.verify.judge import Judge, Key, Series
-from joymigrate.verify.model import Difference, Phase, Status
+from joymigrate.verify.judge import ErrorSeries, Judge, Key
+from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.text_numbers import columns, distances
 from joymigrate.verify.watch_stage import ALONE, CHOSEN, UNTOLD, first_only
 from joymigrate.verify.written_files import MOST_FILES
@@ -56,7 +56,7 @@ def judge_files(
         elif other is None:
             old = name in theirs.get("stale", ())
             reason = "it is older than the target's run" if old else "the target does not write it"
-            made.rows.append(row(name, "", Status.FAIL, None, reason, order))
+            made.rows.append(row(name, "", RecordStatus.FAIL, None, reason, order))
             made.compared += 1
         else:
             rows = list(of_file(name, mine, other, order, made))
@@ -74,13 +74,13 @@ def of_file(
     """One file."""
     if mine["kind"] != other["kind"]:
         reason = Text("{golden} became {target}", golden=mine["kind"], target=other["kind"])
-        yield row(name, "", Status.FAIL, None, reason, order)
+        yield row(name, "", RecordStatus.FAIL, None, reason, order)
     elif mine["kind"] == "arrays":
         yield from of_arrays(name, mine["arrays"], other["arrays"], order, made)
     elif mine["kind"] == "text":
         yield from of_text(name, mine["lines"], other["lines"], order, made)
     elif mine.get("sha256") and mine.get("sha256") == other.get("sha256"):
-        yield row(name, "", Status.IDENTICAL, 0.0, None, order)
+        yield row(name, "", RecordStatus.IDENTICAL, 0.0, None, order)
     else:
         made.leave_out(
             name, Text("its bytes differ, and it can't be read ({why})", why=mine["why"])
@@ -94,27 +94,31 @@ def of_arrays(
     for key, mine in ours.items():
         other = theirs.get(key)
         if other is None:
-            yield row(name, key, Status.FAIL, None, "the target's file has no such array", order)
+            yield row(
+                name, key, RecordStatus.FAIL, None, "the target's file has no such array", order
+            )
         elif mine["shape"] != other["shape"]:
             words = Text(
                 "shape {golden} became {target}", golden=mine["shape"], target=other["shape"]
             )
-            yield row(name, key, Status.FAIL, None, words, order)
+            yield row(name, key, RecordStatus.FAIL, None, words, order)
         elif "sha256" in mine and mine["sha256"] == other.get("sha256"):
-            yield row(name, key, Status.IDENTICAL, 0.0, None, order)
+            yield row(name, key, RecordStatus.IDENTICAL, 0.0, None, order)
         elif "sketch" not in mine or "sketch" not in other:
-            yield row(name, key, Status.FAIL, None, "the contents differ", order)
+            yield row(name, key, RecordStatus.FAIL, None, "the contents differ", order)
         elif mine["nonfinite"] != other["nonfinite"]:
             words = Text(
                 "{target} values are not finite, {golden} in the baseline",
                 target=other["nonfinite"],
                 golden=mine["nonfinite"],
             )
-            yield row(name, key, Status.FAIL, None, words, order)
+            yield row(name, key, RecordStatus.FAIL, None, words, order)
         else:
             yield from judge_distance(name, key, distance(mine, other), order, made)
     for key in theirs.keys() - ours.keys():
-        yield row(name, key, Status.WARN, None, "only the target's file has this array", order)
+        yield row(
+            name, key, RecordStatus.WARN, None, "only the target's file has this array", order
+        )
 
 
 def distance(mine: Mapping[str, Any], other: Mapping[str, Any]) -> float:
@@ -131,7 +135,7 @@ def of_text(
     """Text: the same words on as many lines, and numbers that agree."""
     if len(ours) != len(theirs):
         words = Text("{golden} lines became {target}", golden=len(ours), target=len(theirs))
-        yield row(name, "lines", Status.FAIL, None, words, order)
+        yield row(name, "lines", RecordStatus.FAIL, None, words, order)
         return
     mine, other = columns(ours), columns(theirs)
     words_differ = {c.template for c in mine} != {c.template for c in other}
@@ -139,7 +143,7 @@ def of_text(
     if words_differ or plain:
         at = f"'{plain[0][0][:60]}' → '{plain[0][1][:60]}'" if plain else ""
         words = Text("the words differ {at}", at=at)
-        yield row(name, "text", Status.FAIL, None, words, order)
+        yield row(name, "text", RecordStatus.FAIL, None, words, order)
         return
     yield from judge_distance(name, "numbers", number_distance(ours, theirs), order, made)
 
@@ -156,9 +160,9 @@ def number_distance(ours: list[str], theirs: list[str]) -> float:
     return min(max(found, default=0.0), 1e300)
 
 
-def observe_files(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[Key, Series]:
+def observe_files(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[Key, ErrorSeries]:
     """How far every file is from the baseline's, array by array."""
-    found: dict[Key, Series] = {}
+    found: dict[Key, ErrorSeries] = {}
     there = theirs.get("files", {})
     for name, mine in ours.get("files", {}).items():
         other = there.get(name, {})
@@ -175,9 +179,9 @@ def observe_files(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[Ke
     return found
 
 
-def single(error: float) -> Series:
+def single(error: float) -> ErrorSeries:
     """A series of one error."""
-    return Series([(0, error)])
+    return ErrorSeries([(0, error)])
 
 
 def has_number(line: str) -> bool:
@@ -191,20 +195,20 @@ def judge_distance(
     """By the distance; nothing where it can't be told."""
     decided = made.judge.decide(("file", f"{name} {key}"), single(error))
     if decided.at is not None:
-        status = Status.WARN if made.chosen else Status.FAIL
+        status = RecordStatus.WARN if made.chosen else RecordStatus.FAIL
         reason = CHOSEN if made.chosen else "the results differ"
         yield row(name, key, status, error, reason, order, decided.limit)
     elif error and decided.untold <= 0:
         made.leave_out(name, UNTOLD if made.judge.nulls else ALONE)
     else:
-        status = Status.IDENTICAL if error == 0 else Status.PASS
+        status = RecordStatus.IDENTICAL if error == 0 else RecordStatus.PASS
         yield row(name, key, status, error, None, order, decided.limit)
 
 
 def row(
     name: str,
     key: str,
-    status: Status,
+    status: RecordStatus,
     value: float | None,
     reason: Any,
     order: int,

@@ -14,7 +14,7 @@ from joymigrate.verify.model import (
     Outcome,
     StageResult,
 )
-from joymigrate.verify.watch_record import Watched
+from joymigrate.verify.watch_record import RunRows
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Findings:
     depth: list[dict[str, Any]] = field(default_factory=list)
     # of all processes but the first: what was judged of the whole run, by process, and (process,
     # what is not covered)
-    watched: dict[int, tuple[Watched, Judge]] = field(default_factory=dict)
+    watched: dict[int, tuple[RunRows, Judge]] = field(default_factory=dict)
     elsewhere: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
     def explained_by(self, row: Difference, cause: Cause | None) -> None:

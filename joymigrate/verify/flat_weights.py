@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from joymigrate.verify.sketch import Shard
+from joymigrate.verify.sketch import ShardPlace
 
 FLAT = "FullyShardedDataParallel"
 Place = tuple[int, str]  # id of a module, name of its weight
@@ -30,9 +30,9 @@ class FlatWeight:
     size: int
 
     @property
-    def shard(self) -> Shard:
+    def shard(self) -> ShardPlace:
         """Where the stretch lies."""
-        return Shard((self.start,), self.shape, flat=True)
+        return ShardPlace((self.start,), self.shape, flat=True)
 
 
 def is_flat_wrapper(module: Any) -> bool:

@@ -17,7 +17,7 @@ from joymigrate.verify.identity import LOADED
 from joymigrate.verify.model import (
     Cause,
     Difference,
-    Status,
+    RecordStatus,
 )
 from joymigrate.verify.module_stage import JudgedDifference
 from joymigrate.verify.pairing import Pairing
@@ -34,7 +34,9 @@ def consequences(rows: list[Difference], found: Findings) -> list[Difference]:
     if failed is None:
         return rows
     return [
-        replace(row, status=Status.WARN, consequence_of=failed.module) if row.status.failed else row
+        replace(row, status=RecordStatus.WARN, consequence_of=failed.module)
+        if row.status.failed
+        else row
         for row in rows
     ]
 
@@ -88,7 +90,7 @@ def one_failure_per_fault(rows: list[JudgedDifference], before: set[str]) -> lis
     for item in failed:
         if id(item) in explained:
             item.difference = replace(
-                item.difference, status=Status.WARN, consequence_of=explained[id(item)]
+                item.difference, status=RecordStatus.WARN, consequence_of=explained[id(item)]
             )
     return rows
 
@@ -114,7 +116,7 @@ def of_other_shape(rows: list[JudgedDifference], found: Findings) -> None:
     for item in rows:
         row = item.difference
         if given is not None and row.status.failed and row.metric == "shape":
-            item.difference = replace(row, status=Status.WARN, consequence_of=given.module)
+            item.difference = replace(row, status=RecordStatus.WARN, consequence_of=given.module)
 
 
 def after_module(found: Findings) -> None:
@@ -124,7 +126,7 @@ def after_module(found: Findings) -> None:
     if wrong is None:
         return
     found.rows = [
-        replace(row, status=Status.WARN, consequence_of=wrong.module)
+        replace(row, status=RecordStatus.WARN, consequence_of=wrong.module)
         if row.stage == "S1"
         and row.status.failed
         and is_batch(row)
@@ -146,7 +148,9 @@ def given_before(found: Findings, rows: list[Difference]) -> None:
     if any(row.stage != rest_model.STAGE or (row.step or 0) <= at for row in failed):
         return
     found.rows = [
-        replace(row, status=Status.WARN, consequence_of=given.module) if row.status.failed else row
+        replace(row, status=RecordStatus.WARN, consequence_of=given.module)
+        if row.status.failed
+        else row
         for row in found.rows
     ]
     kept = [row for row in found.rows if row.stage == rest_model.STAGE]
@@ -170,7 +174,7 @@ def overtaken(found: Findings, rows: list[Difference]) -> None:
     culprit = next(r for r in rows if r.status.failed and (r.step or 0) == first)
     other_mode = called and "training mode" in str(culprit.reason)  # results come after the call
     found.rows = [
-        replace(row, status=Status.WARN, consequence_of=culprit.module)
+        replace(row, status=RecordStatus.WARN, consequence_of=culprit.module)
         if there and (row.step or 0) >= first + (row.op == LOADED or not other_mode)
         else row
         for row, there in zip(found.rows, late, strict=True)
@@ -185,7 +189,7 @@ def alone(rows: list[Difference], same: Any) -> list[Difference]:
     if first is None:
         return rows
     return [
-        replace(row, status=Status.WARN, consequence_of=first.module)
+        replace(row, status=RecordStatus.WARN, consequence_of=first.module)
         if row is not first and row.status.failed and same(first, row)
         else row
         for row in rows
@@ -201,7 +205,7 @@ def under_setting(setting: Difference, found: Findings) -> None:
         return row.phase in ("input", "output") or row.op == "given"
 
     found.rows = [
-        replace(row, status=Status.WARN, consequence_of=setting.module)
+        replace(row, status=RecordStatus.WARN, consequence_of=setting.module)
         if row.status.failed
         and row.stage == rest_model.STAGE
         and (row.phase in follows or row.op == "accumulated" or later(row))

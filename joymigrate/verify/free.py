@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joymigrate.language import Text
-from joymigrate.verify.bundle import Table
+from joymigrate.verify.bundle import RecordTable
 from joymigrate.verify.display import Display
-from joymigrate.verify.judge import RESOLUTION, Decision, Judge, Key, Series
-from joymigrate.verify.model import Difference, Phase, Status
+from joymigrate.verify.judge import RESOLUTION, ErrorSeries, Judge, Key, SeriesDecision
+from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.tolerance import ROUNDED_LAST
 
 CARRIED = 10.0  # times: a gradient that is so much farther off is the one that others follow
@@ -27,16 +27,16 @@ PHASES |= {"state": Phase.OPTIMISER, "buffer": Phase.STATE}
 
 
 @dataclass(slots=True)
-class Compared:
+class StepComparison:
     """One step of both sides: rows of the baseline, the target's row (-1: none), and errors."""
 
-    table: Table
+    table: RecordTable
     rows: NDArray[np.int64]
     errors: NDArray[np.float64]  # nan where there is no partner
-    other: Table
+    other: RecordTable
 
 
-def compare_step(mine: Table, other: Table, names: Mapping[str, str]) -> Compared:
+def compare_step(mine: RecordTable, other: RecordTable, names: Mapping[str, str]) -> StepComparison:
     """Hold one step's tables against each other."""
     rows = np.full(len(mine), -1, np.int64)
     turns = mine.turns()
@@ -60,10 +60,10 @@ def compare_step(mine: Table, other: Table, names: Mapping[str, str]) -> Compare
     found[same] = 0.0
     found[np.isnan(found)] = np.inf
     errors[have] = found
-    return Compared(mine, rows, errors, other)
+    return StepComparison(mine, rows, errors, other)
 
 
-def measures(table: Table) -> NDArray[np.float64]:
+def measures(table: RecordTable) -> NDArray[np.float64]:
     """What the errors of a step's records are relative to [N]: a record's norm, and what one of its
     kind, type and name of state usually is, by its number of elements. A gradient that is zero but
     for rounding tells nothing."""
@@ -80,7 +80,7 @@ def measures(table: Table) -> NDArray[np.float64]:
     return made
 
 
-def find_narrowed(found: Compared) -> Iterator[str]:
+def find_narrowed(found: StepComparison) -> Iterator[str]:
     """For each output of a module that one side has in float32 and the target in 16 bits: that
     dtype. Mixed precision that is on there alone looks like this."""
     for row, there in enumerate(found.rows):
@@ -105,7 +105,7 @@ class FreeStep:
 
     def __init__(
         self,
-        found: Compared,
+        found: StepComparison,
         view: Display,
         step: int,
         models: Mapping[str, Any],
@@ -113,12 +113,12 @@ class FreeStep:
     ) -> None:
         self.found, self.view, self.step, self.models = found, view, step, models
         usual = self.usual_nulls(judge)
-        self.decided: list[Decision | None] = [
+        self.decided: list[SeriesDecision | None] = [
             None
             if np.isnan(error)
             else judge.decide(
                 record_key(step, row),
-                Series([(step, float(error))], floor=max(usual[kind], resolution(dtype))),
+                ErrorSeries([(step, float(error))], floor=max(usual[kind], resolution(dtype))),
             )
             for row, (error, kind, dtype) in enumerate(
                 zip(found.errors, found.table.kind, found.table.dtype, strict=True)
@@ -151,7 +151,7 @@ class FreeStep:
             metric="relative_l2",
             value=None if decided is None else decided.value,
             limit=None if decided is None else decided.limit,
-            status=Status.FAIL,
+            status=RecordStatus.FAIL,
             stage="S5",
             step=self.step,
             reason=reason,
@@ -302,7 +302,7 @@ class FreeStep:
         return parent or f"{found.partition(':')[0]}:"
 
 
-def depth(found: Compared, view: Display, step: int) -> Iterator[dict[str, Any]]:
+def depth(found: StepComparison, view: Display, step: int) -> Iterator[dict[str, Any]]:
     """The error of each output along the order of computing, for a plot."""
     table = found.table
     for row in range(len(table)):

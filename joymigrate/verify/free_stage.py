@@ -25,7 +25,7 @@ from joymigrate.verify.model import (
     Difference,
     Outcome,
     Phase,
-    Status,
+    RecordStatus,
 )
 from joymigrate.verify.module_stage import UNLIKE, ModuleStage
 from joymigrate.verify.optimiser_stage import OWN_UPDATE, optimisers
@@ -99,7 +99,9 @@ def follow_rule(code: Difference, found: Findings) -> None:
     """Weights that training made elsewhere (an average) follow from an optimiser's other rule."""
     if any(is_too_far(row) for row in found.rows):
         found.rows = [
-            replace(row, status=Status.WARN, consequence_of=code.module) if is_too_far(row) else row
+            replace(row, status=RecordStatus.WARN, consequence_of=code.module)
+            if is_too_far(row)
+            else row
             for row in found.rows
         ]
         rows = [row for row in found.rows if row.stage == "S1"]
@@ -152,7 +154,7 @@ def tell_forward(
         return departs, None
     reason = why_apart(departs, replayed)
     if departs.module not in replayed.drawn:
-        found.doubts.append(replace(departs, status=Status.WARN, reason=reason))
+        found.doubts.append(replace(departs, status=RecordStatus.WARN, reason=reason))
     return None, reason
 
 
@@ -172,7 +174,7 @@ def why_apart(forward: Difference, replayed: ModuleStage) -> Text:
 
 
 def free_rows(
-    found: free.Compared,
+    found: free.StepComparison,
     one: free.FreeStep,
     step: int,
     culprit: Difference | None,
@@ -185,13 +187,13 @@ def free_rows(
     for row, decided in enumerate(one.decided):
         if culprit is not None and row == culprit.order:
             continue
-        status, reason = Status.UNCOMPARED, None
+        status, reason = RecordStatus.UNCOMPARED, None
         if decided is not None and not decided.value:
-            status = Status.IDENTICAL
+            status = RecordStatus.IDENTICAL
         elif decided is not None and decided.limit is None:
             reason = ALONE
         elif decided is not None:
-            status = Status.WARN if one.departs(row) else Status.PASS
+            status = RecordStatus.WARN if one.departs(row) else RecordStatus.PASS
         phase = free.PHASES.get(table.kind[row], Phase.FORWARD)
         made.append(
             Difference(
@@ -206,7 +208,7 @@ def free_rows(
                 stage="S5",
                 step=step,
                 reason=reason,
-                consequence_of=because if status is Status.WARN else None,
+                consequence_of=because if status is RecordStatus.WARN else None,
                 order=row,
             )
         )

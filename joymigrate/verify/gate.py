@@ -24,7 +24,7 @@ ARTEFACT = "verdict.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class TargetOrigin:
     """What the target of a verdict was made of, so that one can go back to before it.
 
     `bundle` is the bundle's id (the sha256 of its manifest), `configuration` files whose hashes
@@ -39,7 +39,7 @@ class Origin:
     inputs: tuple[Path, ...] = ()
 
 
-NOTHING = Origin()
+NOTHING = TargetOrigin()
 
 
 def record(
@@ -50,7 +50,7 @@ def record(
     grade: Grade,
     where: Path | None = None,
     command: str = "",
-    origin: Origin = NOTHING,
+    origin: TargetOrigin = NOTHING,
     document: Mapping[str, Any] | None = None,
 ) -> list[Step]:
     """Record every judged stage of `verdict`; returns the steps, in the order of stages.
@@ -97,7 +97,7 @@ def chip_of(device: Device) -> str:
     return device.chip or (CPU if device.is_cpu else device.type)
 
 
-def details_of(origin: Origin, patch: str | None, root: Path) -> dict[str, Any]:
+def details_of(origin: TargetOrigin, patch: str | None, root: Path) -> dict[str, Any]:
     """What only a verdict's step knows; without what is not known."""
     files = [hash_file(path, root) for path in origin.configuration]
     found = {

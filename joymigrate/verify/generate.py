@@ -18,12 +18,12 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.verify.model import (
-    Coverage,
     Difference,
     FirstDivergence,
     Outcome,
+    RecordCoverage,
+    RecordStatus,
     StageResult,
-    Status,
     Verdict,
     number,
     verdict_json,
@@ -39,7 +39,7 @@ Top = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TokenScores:
     """What one side said at given places: log-probability of the token that stands there, whether
     it was its own first choice, and its most probable tokens where they are known."""
 
@@ -49,13 +49,13 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PromptOutcome:
     """One prompt's outcome on one side. `forced` is about the baseline's tokens."""
 
     id: str
     tokens: tuple[str, ...]
-    said: Said = field(default_factory=Said)
-    forced: Said | None = None
+    said: TokenScores = field(default_factory=TokenScores)
+    forced: TokenScores | None = None
     prompt: str | None = None
     prompt_tokens: tuple[int, ...] = ()
     token_ids: tuple[int, ...] = ()
@@ -96,9 +96,9 @@ class ForcedFigures:
         return self.logprob / self.logprob_positions if self.logprob_positions else math.nan
 
 
-def read_lines(path: Path) -> dict[str, Line]:
+def read_lines(path: Path) -> dict[str, PromptOutcome]:
     """Outcomes by id; `JoyError` for other files."""
-    found: dict[str, Line] = {}
+    found: dict[str, PromptOutcome] = {}
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             for number_, raw in enumerate(file, 1):
@@ -116,7 +116,7 @@ def read_lines(path: Path) -> dict[str, Line]:
     return found
 
 
-def parse_line(raw: bytes, where: str) -> Line:
+def parse_line(raw: bytes, where: str) -> PromptOutcome:
     """One line."""
     shape = '{"id": "1", "tokens": [5, 17], "logprobs": [-0.1, -0.4]}'
     try:
@@ -124,7 +124,7 @@ def parse_line(raw: bytes, where: str) -> Line:
         tokens = value["tokens"]
         forced = value.get("forced")
         whole = all(isinstance(token, int) for token in tokens)
-        return Line(
+        return PromptOutcome(
             str(value["id"]),
             tuple(map(str, tokens)),
             said_of(value, len(tokens)),
@@ -138,7 +138,7 @@ def parse_line(raw: bytes, where: str) -> Line:
         raise JoyError(what, where=where, help=shape) from None
 
 
-def said_of(value: Mapping[str, Any], length: int) -> Said:
+def said_of(value: Mapping[str, Any], length: int) -> TokenScores:
     """Log-probabilities and choices of one object; lists as long as the tokens, or absent."""
     logprobs = [math.nan if v is None else float(v) for v in value.get("logprobs") or ()]
     top = [top_of(item) for item in value.get("top_logprobs") or ()]
@@ -146,7 +146,7 @@ def said_of(value: Mapping[str, Any], length: int) -> Said:
     for name, items in (("logprobs", logprobs), ("top_logprobs", top)):
         if items and len(items) < length and "tokens" in value:
             raise ValueError(f"{name} has {len(items)} entries for {length} tokens")
-    return Said(logprobs, choices, top)
+    return TokenScores(logprobs, choices, top)
 
 
 def top_of(item: Any) -> dict[str, float]:
@@ -155,7 +155,9 @@ def top_of(item: Any) -> dict[str, float]:
     return {str(token): float(logprob) for token, logprob in pairs}
 
 
-def measure(baseline: Mapping[str, Line], target: Mapping[str, Line], tie: float) -> ForcedFigures:
+def measure(
+    baseline: Mapping[str, PromptOutcome], target: Mapping[str, PromptOutcome], tie: float
+) -> ForcedFigures:
     """All figures over the prompts that both sides have. `tie` is the gap in log-probability
     below which two tokens are equally good."""
     figures = ForcedFigures()
@@ -167,7 +169,7 @@ def measure(baseline: Mapping[str, Line], target: Mapping[str, Line], tie: float
     return figures
 
 
-def add(figures: ForcedFigures, base: Line, target: Line, tie: float) -> None:
+def add(figures: ForcedFigures, base: PromptOutcome, target: PromptOutcome, tie: float) -> None:
     """Count one prompt."""
     common = prefix(base.tokens, target.tokens) if target.tokens else len(base.tokens)
     if target.tokens:
@@ -192,7 +194,11 @@ def add(figures: ForcedFigures, base: Line, target: Line, tie: float) -> None:
 
 
 def add_positions(
-    figures: ForcedFigures, base: Line, said: Said, length: int, chosen: Sequence[bool] | None
+    figures: ForcedFigures,
+    base: PromptOutcome,
+    said: TokenScores,
+    length: int,
+    chosen: Sequence[bool] | None,
 ) -> None:
     """Count the positions of one prompt. `chosen` None: as the forced side says."""
     flags = said.first_choice if chosen is None else chosen
@@ -235,7 +241,7 @@ def divergence_of(p: Top, q: Top) -> float | None:
     return max(0.0, total)
 
 
-def is_tie(base: Line, other: str, place: int, tie: float) -> bool:
+def is_tie(base: PromptOutcome, other: str, place: int, tie: float) -> bool:
     """Whether the baseline itself held the other token for as good, within `tie`."""
     if place >= len(base.said.top):
         return False
@@ -250,7 +256,7 @@ def prefix(a: Sequence[str], b: Sequence[str]) -> int:
     return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
 
 
-def example(base: Line, target: Line, common: int) -> dict[str, Any]:
+def example(base: PromptOutcome, target: PromptOutcome, common: int) -> dict[str, Any]:
     """Where one prompt's outputs part."""
     return {
         "id": base.id,
@@ -280,7 +286,7 @@ def judge(
         shown = None if math.isnan(value) else value
         known = None if math.isnan(own[key]) else own[key]
         records.append(record(names[key], shown, limit, status, known))
-        if status is Status.FAIL:
+        if status is RecordStatus.FAIL:
             reasons.append(
                 Text(
                     "{name} {value}, limit {limit}",
@@ -303,7 +309,7 @@ def judge(
         why = "weights, template or tokenizer differ, or a kernel is wrong"
         number_ = float(len(figures.first_token))
         name = "outputs that part at the first token"
-        records.append(record(name, number_, 0.0, Status.FAIL, reason=why))
+        records.append(record(name, number_, 0.0, RecordStatus.FAIL, reason=why))
     if reasons:
         return Outcome.FAIL, records, reasons
     if not figures.positions:
@@ -315,7 +321,7 @@ def record(
     metric: str,
     value: float | None,
     limit: float,
-    status: Status,
+    status: RecordStatus,
     own: float | None = None,
     reason: str | None = None,
 ) -> Difference:
@@ -348,28 +354,28 @@ def distances(figures: ForcedFigures | None) -> dict[str, float]:
 
 def status_of(
     value: float, allowed: float, warn: float, own: float, factor: float
-) -> tuple[Status, float]:
+) -> tuple[RecordStatus, float]:
     """(status, limit): beside the baseline's own noise where that is known."""
     if math.isnan(value):
-        return Status.UNCOMPARED, allowed
+        return RecordStatus.UNCOMPARED, allowed
     if own > 0:  # not NaN: it is known
         if value <= factor * own:
-            return Status.PASS, factor * own
+            return RecordStatus.PASS, factor * own
         return (
-            (Status.WARN, factor * own)
+            (RecordStatus.WARN, factor * own)
             if value <= allowed
-            else (Status.FAIL, max(allowed, factor * own))
+            else (RecordStatus.FAIL, max(allowed, factor * own))
         )
     if value <= allowed:
-        return Status.PASS, allowed
-    return (Status.WARN, allowed) if value <= warn else (Status.FAIL, warn)
+        return RecordStatus.PASS, allowed
+    return (RecordStatus.WARN, allowed) if value <= warn else (RecordStatus.FAIL, warn)
 
 
 def verdict(
-    baseline: Mapping[str, Line],
-    target: Mapping[str, Line],
+    baseline: Mapping[str, PromptOutcome],
+    target: Mapping[str, PromptOutcome],
     limits: Tolerance,
-    envelope: Mapping[str, Line] | None = None,
+    envelope: Mapping[str, PromptOutcome] | None = None,
 ) -> tuple[Verdict, dict[str, Any]]:
     """The verdict of stage S7 and its document."""
     tie = limits.limit(STAGE, "logprob_pass")
@@ -382,14 +388,14 @@ def verdict(
     paired = len(baseline.keys() & target.keys())
     total = len(baseline.keys() | target.keys())
     missing = tuple(sorted(baseline.keys() ^ target.keys())[:50])
-    coverage = Coverage(paired / total, paired, total, limits.module_coverage, missing)
+    coverage = RecordCoverage(paired / total, paired, total, limits.module_coverage, missing)
     if outcome is Outcome.PASS and not coverage.enough:
         outcome = Outcome.INCONCLUSIVE
         reasons.append(
             Text("only {paired} of {total} prompts are in both files", paired=paired, total=total)
         )
     reason = Text.join("; ", reasons) if reasons else None
-    first = next((r for r in reversed(records) if r.status is Status.FAIL), None)
+    first = next((r for r in reversed(records) if r.status is RecordStatus.FAIL), None)
     found = Verdict(
         outcome, STAGE, parting(first, figures) if outcome is Outcome.FAIL else None, coverage,
         tuple(records), (StageResult(STAGE, outcome, paired, total, reason=reason),), reason=reason,

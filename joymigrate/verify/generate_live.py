@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from joymigrate.errors import JoyError
-from joymigrate.verify.generate import Line, Said, top_of
+from joymigrate.verify.generate import PromptOutcome, TokenScores, top_of
 
 if TYPE_CHECKING:
     from joymigrate.device import Device
@@ -20,17 +20,17 @@ TOP = 20  # most probable tokens that are kept per position
 TIMEOUT_S = 300.0
 
 
-class Source(Protocol):
+class AskedModel(Protocol):
     """A model that can be asked."""
 
-    def free(self, prompt: Line) -> Line:
+    def free(self, prompt: PromptOutcome) -> PromptOutcome:
         """Greedy output of a prompt."""
 
-    def forced(self, base: Line) -> Said:
+    def forced(self, base: PromptOutcome) -> TokenScores:
         """What it says at every position of the baseline's output."""
 
 
-def read_prompts(path: Path) -> list[Line]:
+def read_prompts(path: Path) -> list[PromptOutcome]:
     """Prompts: lines of `{"id", "prompt"}` or `{"id", "prompt_tokens"}`, or plain lines."""
     try:
         rows = [row for row in path.read_text(encoding="utf-8").splitlines() if row.strip()]
@@ -42,10 +42,10 @@ def read_prompts(path: Path) -> list[Line]:
     return found
 
 
-def prompt_of(row: str, index: int, path: Path) -> Line:
+def prompt_of(row: str, index: int, path: Path) -> PromptOutcome:
     """One prompt."""
     if not row.lstrip().startswith("{"):
-        return Line(str(index), (), prompt=row)
+        return PromptOutcome(str(index), (), prompt=row)
     try:
         raw = json.loads(row)
     except ValueError as error:
@@ -56,19 +56,21 @@ def prompt_of(row: str, index: int, path: Path) -> Line:
         raise JoyError(
             "a prompt needs prompt or prompt_tokens", where=f"{path}:{index + 1}", help=shape
         )
-    return Line(str(raw.get("id", index)), (), prompt=text, prompt_tokens=tokens)
+    return PromptOutcome(str(raw.get("id", index)), (), prompt=text, prompt_tokens=tokens)
 
 
-def ask(source: Source, prompts: Sequence[Line], *, forced: bool, free: bool) -> dict[str, Line]:
+def ask(
+    source: AskedModel, prompts: Sequence[PromptOutcome], *, forced: bool, free: bool
+) -> dict[str, PromptOutcome]:
     """The source's side for all prompts (or lines of the baseline, where it is forced)."""
     found = {}
     for prompt in prompts:
-        line = source.free(prompt) if free else Line(prompt.id, ())
+        line = source.free(prompt) if free else PromptOutcome(prompt.id, ())
         found[prompt.id] = replace(line, forced=source.forced(prompt) if forced else None)
     return found
 
 
-def as_json(line: Line) -> dict[str, Any]:
+def as_json(line: PromptOutcome) -> dict[str, Any]:
     """One line of the file that a baseline is kept in."""
     return {
         "id": line.id,
@@ -81,7 +83,7 @@ def as_json(line: Line) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Folder:
+class LocalModel:
     """A causal language model of transformers on a device."""
 
     path: Path
@@ -125,7 +127,7 @@ class Folder:
         ):
             self.tokenizer = AutoTokenizer.from_pretrained(self.path)
 
-    def prompt_ids(self, prompt: Line) -> list[int]:
+    def prompt_ids(self, prompt: PromptOutcome) -> list[int]:
         """The prompt's tokens."""
         if prompt.prompt_tokens:
             return list(prompt.prompt_tokens)
@@ -145,7 +147,7 @@ class Folder:
             made = self.model(torch.tensor([list(ids)], device=self.device.at())).logits[0]
         return torch.log_softmax(made.to("cpu", torch.float32), dim=-1)
 
-    def free(self, prompt: Line) -> Line:
+    def free(self, prompt: PromptOutcome) -> PromptOutcome:
         """Greedy decoding, then one forward pass over all of it for the probabilities."""
         import torch
 
@@ -161,13 +163,13 @@ class Folder:
                 pad_token_id=self.model.config.eos_token_id or 0,
             )
         tokens = made[0, len(ids) :].tolist()
-        line = Line(
+        line = PromptOutcome(
             prompt.id, tuple(map(str, tokens)), prompt=prompt.prompt, prompt_tokens=tuple(ids),
             token_ids=tuple(tokens),
         )  # fmt: skip
         return replace(line, said=self.forced(line))
 
-    def forced(self, base: Line) -> Said:
+    def forced(self, base: PromptOutcome) -> TokenScores:
         """One forward pass over prompt and output. The baseline's listed tokens are asked for by
         name, so that both sides speak of the same ones."""
         if not base.token_ids:
@@ -187,11 +189,11 @@ class Folder:
             if not wanted:
                 wanted = row.topk(min(TOP, row.numel())).indices.tolist()
             tops.append({str(name): float(row[name]) for name in wanted})
-        return Said(logprobs, choices, tops)
+        return TokenScores(logprobs, choices, tops)
 
 
 @dataclass(slots=True)
-class Server:
+class RemoteModel:
     """An OpenAI-style completions endpoint. Forcing needs one that echoes log-probabilities."""
 
     url: str
@@ -222,11 +224,11 @@ class Server:
             what = f"no answer of a completions endpoint: {error}"
             raise JoyError(what, where=address, help="check --url and --served-model") from None
 
-    def prompt_of(self, line: Line) -> Any:
+    def prompt_of(self, line: PromptOutcome) -> Any:
         """The prompt as text, else as token numbers."""
         return line.prompt if line.prompt is not None else list(line.prompt_tokens)
 
-    def free(self, prompt: Line) -> Line:
+    def free(self, prompt: PromptOutcome) -> PromptOutcome:
         """Greedy completion with log-probabilities."""
         said = self.post(
             {
@@ -238,12 +240,12 @@ class Server:
         )
         listed = said.get("logprobs") or {}
         tokens = tuple(map(str, listed.get("tokens") or [said.get("text", "")]))
-        return Line(
+        return PromptOutcome(
             prompt.id, tokens, said_in(listed, 0), prompt=prompt.prompt,
             prompt_tokens=prompt.prompt_tokens,
         )  # fmt: skip
 
-    def forced(self, base: Line) -> Said:
+    def forced(self, base: PromptOutcome) -> TokenScores:
         """The baseline's output as part of the prompt, echoed with log-probabilities."""
         text = "".join(base.tokens)
         numbers = [*base.prompt_tokens, *base.token_ids]
@@ -262,19 +264,19 @@ class Server:
         return said_in({name: values[:end] for name, values in listed.items() if values}, first)
 
 
-def start_of(listed: Mapping[str, Any], base: Line) -> int:
+def start_of(listed: Mapping[str, Any], base: PromptOutcome) -> int:
     """The place of the first token behind the prompt's text."""
     length = len(base.prompt or "")
     offsets = listed.get("text_offset") or []
     return next((i for i, offset in enumerate(offsets) if offset >= length), len(offsets))
 
 
-def said_in(listed: Mapping[str, Any], first: int) -> Said:
+def said_in(listed: Mapping[str, Any], first: int) -> TokenScores:
     """An answer's log-probabilities from place `first` on."""
     logprobs = [float("nan") if v is None else float(v) for v in listed.get("token_logprobs") or ()]
     tops = [top_of(item or {}) for item in listed.get("top_logprobs") or ()]
     choices = list(first_choices(logprobs, tops))
-    return Said(logprobs[first:], choices[first:], tops[first:])
+    return TokenScores(logprobs[first:], choices[first:], tops[first:])
 
 
 def first_choices(logprobs: Sequence[float], tops: Sequence[Mapping[str, float]]) -> Iterator[bool]:

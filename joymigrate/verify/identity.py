@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from joymigrate.language import Text
-from joymigrate.verify.bundle import Rank, Table
+from joymigrate.verify.bundle import Rank, RecordTable
 from joymigrate.verify.display import Display
 from joymigrate.verify.growth import Growth
-from joymigrate.verify.model import Difference, Status
+from joymigrate.verify.model import Difference, RecordStatus
 from joymigrate.verify.tolerance import ROUNDED_LAST
 
-Finding = tuple[Status, float | None, Any]
+Finding = tuple[RecordStatus, float | None, Any]
 # Of weights that training has made: times the trained model's own drift; and how far a copy may lie
 # from its model, against the baseline's. Chosen by us; a clean average of a drifting run is at 1.
 DRIFT, LAG = 3.0, 1.5
@@ -58,7 +58,7 @@ def environment_differences(baseline: Mapping[str, Any], target: Mapping[str, An
 def difference(
     module: str,
     op: str,
-    status: Status,
+    status: RecordStatus,
     *,
     value: float | None = None,
     reason: str | None = None,
@@ -106,10 +106,10 @@ def weights(
         what = f"{mine['kind']} {leaf}"
         if other is None and there in target.get("shared", {}) and "shared" not in program:
             reason = "an older baseline: the target's is a tensor of an earlier model"
-            yield difference(view(place), what, Status.UNCOMPARED, reason=reason, order=order)
+            yield difference(view(place), what, RecordStatus.UNCOMPARED, reason=reason, order=order)
         elif other is None:
             reason = "the target has no such tensor"
-            status, known = Status.UNCOMPARED, measured.get(name, {})
+            status, known = RecordStatus.UNCOMPARED, measured.get(name, {})
             if known.get("whole"):
                 yield of_whole(view(place), what, known, order)
                 continue
@@ -118,10 +118,10 @@ def weights(
             elif mine["kind"] == "parameter" and kinds(program, place) == kinds(
                 target, names.get(place, "")
             ):
-                status = Status.FAIL
+                status = RecordStatus.FAIL
             yield difference(view(place), what, status, reason=reason, order=order)
         elif other["sha256"] == mine["sha256"] and other["dtype"] == mine["dtype"]:
-            yield difference(view(place), what, Status.IDENTICAL, value=0.0, order=order)
+            yield difference(view(place), what, RecordStatus.IDENTICAL, value=0.0, order=order)
         else:
             status, value, reason = made.get(name) or unequal(mine, other, measured.get(name))
             yield difference(view(place), what, status, value=value, reason=reason, order=order)
@@ -136,10 +136,10 @@ def of_whole(module: str, what: str, known: Mapping[str, Any], order: int) -> Di
     """A weight of which the target's processes hold parts, by its value brought together."""
     error = float(known["error"])
     if known["cast"] or not error:
-        status = Status.META_DIFF if known["cast"] else Status.IDENTICAL
+        status = RecordStatus.META_DIFF if known["cast"] else RecordStatus.IDENTICAL
         return difference(module, what, status, value=0.0, order=order)
     reason = Text("relative difference {error}", error=f"{error:.2g}")
-    return difference(module, what, Status.FAIL, value=error, reason=reason, order=order)
+    return difference(module, what, RecordStatus.FAIL, value=error, reason=reason, order=order)
 
 
 def copies(
@@ -152,7 +152,9 @@ def copies(
         place, leaf = owner_of(name)
         if join_path(names.get(place, place), leaf) in target.get("weights", {}):
             reason = "the target's is a copy, the baseline's is the tensor of an earlier model"
-            yield difference(view(place), f"weight {leaf}", Status.FAIL, reason=reason, order=order)
+            yield difference(
+                view(place), f"weight {leaf}", RecordStatus.FAIL, reason=reason, order=order
+            )
 
 
 def ties(
@@ -178,39 +180,39 @@ def ties(
         ours = mine.get(name, name) == mine.get(first, first)
         theirs = other.get(there[0], there[0]) == other.get(there[1], there[1])
         if ours == theirs:
-            yield difference(view(owner_of(name)[0]), TIE, Status.PASS, order=order)
+            yield difference(view(owner_of(name)[0]), TIE, RecordStatus.PASS, order=order)
             continue
         words = TIED_THERE if ours else TIED_HERE
         reason = Text(words, one=view(name), other=view(first))
         where = view(owner_of(name)[0])
-        yield difference(where, TIE, Status.FAIL, reason=reason, order=order)
+        yield difference(where, TIE, RecordStatus.FAIL, reason=reason, order=order)
 
 
 def unequal(
     mine: Mapping[str, Any], other: Mapping[str, Any], known: Mapping[str, Any] | None
-) -> tuple[Status, float | None, str]:
+) -> tuple[RecordStatus, float | None, str]:
     """How far two tensors of one name differ."""
     if mine["shape"] != other["shape"]:
         return (
-            Status.FAIL,
+            RecordStatus.FAIL,
             None,
             Text("shape {golden} became {target}", golden=mine["shape"], target=other["shape"]),
         )
     types = f"{mine['dtype']} → {other['dtype']}"
     if known is not None and known["cast"]:
-        return Status.META_DIFF, 0.0, Text("equal after the conversion {types}", types=types)
+        return RecordStatus.META_DIFF, 0.0, Text("equal after the conversion {types}", types=types)
     if known is not None:
         error = float(known["error"])
         if error <= ROUNDING:  # computed by the program: `weight_norm`, a first update
-            return Status.WARN, error, "differs by rounding"
-        return Status.FAIL, error, Text("relative difference {error}", error=f"{error:.2g}")
+            return RecordStatus.WARN, error, "differs by rounding"
+        return RecordStatus.FAIL, error, Text("relative difference {error}", error=f"{error:.2g}")
     if mine["dtype"] != other["dtype"]:
         return (
-            Status.UNCOMPARED,
+            RecordStatus.UNCOMPARED,
             None,
             Text("{types}, and the values are not in the bundle", types=types),
         )
-    return Status.FAIL, None, "the bytes differ"
+    return RecordStatus.FAIL, None, "the bytes differ"
 
 
 def made_by_training(
@@ -238,9 +240,9 @@ def made_by_training(
             error = measured.get(name, {}).get("error")
             if mine["same"] != other["same"]:
                 told = BASELINE_ALONE if mine["same"] else TARGET_ALONE
-                made[name] = Status.FAIL, error, Text(told, source=source)
+                made[name] = RecordStatus.FAIL, error, Text(told, source=source)
             elif mine["same"]:
-                made[name] = Status.PASS, error, Text(NOW, source=source)
+                made[name] = RecordStatus.PASS, error, Text(NOW, source=source)
             else:
                 apart[name] = mine, other
         found = of_a_step(apart, source) or by_distance(apart, measured, source)
@@ -269,10 +271,10 @@ def loads(
         missing = next(iter(items[len(there) :]), None)
         if wrong is None and missing is not None and missing[0] < theirs.get("steps", 0):
             reason = "the baseline loads a state here, and the target does not"
-            yield difference(where, what, Status.FAIL, reason=reason, step=missing[0])
+            yield difference(where, what, RecordStatus.FAIL, reason=reason, step=missing[0])
             continue
         if wrong is None:
-            yield difference(where, what, Status.PASS if pairs else Status.UNCOMPARED)
+            yield difference(where, what, RecordStatus.PASS if pairs else RecordStatus.UNCOMPARED)
             continue
         (at, want), (_, have) = wrong
         words = Text(
@@ -280,12 +282,12 @@ def loads(
             have=have,
             want=want,
         )
-        yield difference(where, what, Status.FAIL, reason=words, step=at)
+        yield difference(where, what, RecordStatus.FAIL, reason=words, step=at)
 
 
 def of_a_step(
     group: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]], source: str
-) -> tuple[Status, Any] | None:
+) -> tuple[RecordStatus, Any] | None:
     """A checkpoint by the steps after which the trained model had these values, on both sides."""
     sides: list[set[int]] = []
     for side in (0, 1):
@@ -296,7 +298,7 @@ def of_a_step(
         return None
     if ours & theirs:
         words = Text("the weights of {source} after step {step}", source=source, step=max(ours))
-        return Status.PASS, words
+        return RecordStatus.PASS, words
     if ours and theirs:
         words = Text(
             "the weights of {source} after step {have}, after step {want} in the baseline",
@@ -304,11 +306,11 @@ def of_a_step(
             have=max(theirs),
             want=max(ours),
         )
-        return Status.FAIL, words
+        return RecordStatus.FAIL, words
     told = "the weights of {source} after step {step} in the baseline alone"
     if theirs:
         told = "the weights of {source} after step {step} in the target alone"
-    return Status.FAIL, Text(told, source=source, step=max(ours or theirs))
+    return RecordStatus.FAIL, Text(told, source=source, step=max(ours or theirs))
 
 
 def is_too_far(row: Difference) -> bool:
@@ -322,7 +324,7 @@ def by_distance(
     group: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]],
     measured: Mapping[str, Mapping[str, Any]],
     source: str,
-) -> tuple[Status, Any] | None:
+) -> tuple[RecordStatus, Any] | None:
     """An average, or a step that nobody has seen: as far from the baseline's as the trained models
     are from one another, and as far from its own model as the baseline's from its own."""
     facts = [measured[name] for name in group if name in measured]
@@ -334,12 +336,12 @@ def by_distance(
     least = ROUNDING * norm
     if not drift <= BEYOND * norm:
         words = "made from {source}, which has drifted too far to tell: by {drift}"
-        return Status.UNCOMPARED, Text(words, source=source, drift=f"{drift:.2g}")
+        return RecordStatus.UNCOMPARED, Text(words, source=source, drift=f"{drift:.2g}")
     alike = max(mine, other) <= LAG * min(mine, other) + least
     if alike and error <= DRIFT * drift + least:
         words = "made from {source}; no farther from the baseline's than training has drifted"
-        return Status.PASS, Text(words, source=source)
-    return Status.FAIL, Text(
+        return RecordStatus.PASS, Text(words, source=source)
+    return RecordStatus.FAIL, Text(
         TOO_FAR,
         error=f"{error:.2g}",
         drift=f"{drift:.2g}",
@@ -393,14 +395,16 @@ def batches(
             what = Text("batch, input {leaf}", leaf=mine["leaf"])
             if other is None:
                 reason = "the target has no such call"
-                yield difference(view(place), what, Status.UNCOMPARED, reason=reason, step=step)
+                yield difference(
+                    view(place), what, RecordStatus.UNCOMPARED, reason=reason, step=step
+                )
             elif other["sha256"] == mine["sha256"]:
-                yield difference(view(place), what, Status.IDENTICAL, value=0.0, step=step)
+                yield difference(view(place), what, RecordStatus.IDENTICAL, value=0.0, step=step)
             else:
                 row = unlike(baseline, target, mine, other, view, names, step, trains, devices)
                 floating = mine["dtype"].startswith(("float", "bfloat")) and row.value is not None
                 if floating and growth.explains(0, float(row.value or 0)) and takes:
-                    row = replace(row, status=Status.WARN, reason=GROWS)
+                    row = replace(row, status=RecordStatus.WARN, reason=GROWS)
                 yield row
 
 
@@ -420,7 +424,7 @@ def unlike(
     reason: str
     if mine["shape"] != other["shape"]:
         reason = Text("shape {golden} became {target}", golden=mine["shape"], target=other["shape"])
-        return difference(view(place), what, Status.FAIL, reason=reason, step=step)
+        return difference(view(place), what, RecordStatus.FAIL, reason=reason, step=step)
     key = (place, mine["call"], "in", mine["leaf"])
     error, alike = apart(baseline, target, key, names.get(place, place), step)
     floating = mine["dtype"].startswith(("float", "bfloat"))
@@ -430,13 +434,19 @@ def unlike(
         reason = Text(
             "differs by rounding ({golden} → {target})", golden=mine["dtype"], target=other["dtype"]
         )
-        return difference(view(place), what, Status.WARN, value=error, reason=reason, step=step)
+        return difference(
+            view(place), what, RecordStatus.WARN, value=error, reason=reason, step=step
+        )
     if floating and devices and alike:
         reason = "looks drawn at random on another device"
-        return difference(view(place), what, Status.RANDOM, value=error, reason=reason, step=step)
+        return difference(
+            view(place), what, RecordStatus.RANDOM, value=error, reason=reason, step=step
+        )
     first = step == baseline.steps[0]
-    status = Status.FAIL if trains or first else Status.WARN
-    reason = "the data differ" if status is Status.FAIL else "differs; may follow from results"
+    status = RecordStatus.FAIL if trains or first else RecordStatus.WARN
+    reason = (
+        "the data differ" if status is RecordStatus.FAIL else "differs; may follow from results"
+    )
     return difference(view(place), what, status, value=error, reason=reason, step=step)
 
 
@@ -454,7 +464,7 @@ def apart(
 
 
 def divided_batches(
-    mine: Table, other: Table, baseline: Rank, names: Mapping[str, str]
+    mine: RecordTable, other: RecordTable, baseline: Rank, names: Mapping[str, str]
 ) -> Iterator[Difference]:
     """Batches that are spread over another number of processes: by sketches, which add up."""
     view = Display(baseline.program)
@@ -466,12 +476,12 @@ def divided_batches(
         what, step = Text("batch, input {leaf}", leaf=entry["leaf"]), mine.step
         if there is None or tuple(mine.shape[row]) != tuple(other.shape[there]):
             reason = "the parts do not make up the baseline's batch"
-            yield difference(view(place), what, Status.UNCOMPARED, reason=reason, step=step)
+            yield difference(view(place), what, RecordStatus.UNCOMPARED, reason=reason, step=step)
             continue
         error = float(np.linalg.norm(other.sketch[there] - mine.sketch[row]) / mine.sizes()[row])
         close = ROUNDED_LAST.get(entry["dtype"], ROUNDING)
-        status = Status.PASS if error <= close else Status.FAIL
-        why = None if status is Status.PASS else "the data differ"
+        status = RecordStatus.PASS if error <= close else RecordStatus.FAIL
+        why = None if status is RecordStatus.PASS else "the data differ"
         yield difference(view(place), what, status, value=error, reason=why, step=step)
 
 
@@ -487,8 +497,14 @@ def loader_batches(baseline: Mapping[str, Any], target: Mapping[str, Any]) -> It
         for leaf in mine:
             what = f"data loader, batch {number}{f', {leaf}' if leaf else ''}"
             same = other.get(leaf, {}).get("sha256") == mine[leaf]["sha256"]
-            status = Status.IDENTICAL if same else Status.WARN if number else Status.FAIL
+            status = (
+                RecordStatus.IDENTICAL
+                if same
+                else RecordStatus.WARN
+                if number
+                else RecordStatus.FAIL
+            )
             reason = None if same else "the data differ"
             if not same and number in given:
-                status, reason = Status.UNCOMPARED, GIVEN
+                status, reason = RecordStatus.UNCOMPARED, GIVEN
             yield difference(view.main or "", what, status, reason=reason, order=number)

@@ -34,7 +34,7 @@ def tensor_hash(tensor: torch.Tensor) -> dict[str, Any]:
     }
 
 
-class Inventory:
+class ModuleInventory:
     """What is written once: modules by root, weights by name, and the scalars of first calls."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ RESOLUTION = 2.0**-23  # of float32, in which the sizes of what is seen are kept
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class ErrorSeries:
     """Errors of one thing by where they were seen. `exact`: an error is there or not. Below `floor`
     an error is none: the resolution of its numbers."""
 
@@ -34,7 +34,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class SeriesDecision:
     """Where a series departs first (None: nowhere), its error there and the limit; from where on it
     can't be told, because the baseline's own runs depart."""
 
@@ -50,25 +50,25 @@ class Judge:
     finite numbers can't be told, and exact ones are held to the one run that there is."""
 
     limits: JudgeLimits
-    nulls: Sequence[Mapping[Key, Series]] = ()
+    nulls: Sequence[Mapping[Key, ErrorSeries]] = ()
     tests: int = 1
     floor: float = 0.0  # what the models' outputs are usually off by: no number is better
     coarser: float = 1.0  # how many times coarser than in the nulls the target rounds
     grain: float = 0.0  # the rounding of the program's coarsest type, which comes or does not
     known: list[float] = field(default_factory=list)  # the factor, once it is asked for
 
-    def decide(self, key: Key, series: Series) -> Decision:
+    def decide(self, key: Key, series: ErrorSeries) -> SeriesDecision:
         """Whether and where the target departs."""
         others = [null[key] for null in self.nulls if key in null]
         if series.exact:
             untold = min((one.first_unequal() for one in others), default=math.inf)
             unequal = series.first_unequal()
-            return Decision(int(unequal) if unequal < untold else None, None, None, untold)
+            return SeriesDecision(int(unequal) if unequal < untold else None, None, None, untold)
         worst = max((error for _, error in series.points), default=None)
         if len(others) < max(len(self.nulls), 1):
             # What is not finite on one side alone needs no null.
             at = next((at for at, error in series.points if error == math.inf), None)
-            return Decision(at, worst, None, -math.inf if worst else math.inf)
+            return SeriesDecision(at, worst, None, -math.inf if worst else math.inf)
         factor, null, limit = self.factor(), max(series.floor, self.floor, self.grain), 0.0
         known, next_one = sorted(point for one in others for point in one.points), 0
         for at, error in sorted(series.points):
@@ -76,8 +76,8 @@ class Judge:
                 null, next_one = max(null, known[next_one][1]), next_one + 1
             limit = factor * null
             if not error <= limit:
-                return Decision(at, error, limit)
-        return Decision(None, worst, limit)
+                return SeriesDecision(at, error, limit)
+        return SeriesDecision(None, worst, limit)
 
     def factor(self) -> float:
         """How many times its null a clean error may be: by how far the baseline's own runs are
@@ -103,7 +103,7 @@ class Judge:
                         yield sum(value**2 for value in found) / len(found) / 2
 
 
-def ratios(one: Series, two: Series, grain: float) -> Iterable[float]:
+def ratios(one: ErrorSeries, two: ErrorSeries, grain: float) -> Iterable[float]:
     """Logarithms of what two null series are apart by, where either is above the floor, which is
     no finer than the `grain` of the program's numbers."""
     a, b = (list(accumulate((e for _, e in s.points), max)) for s in (one, two))

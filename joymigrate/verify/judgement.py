@@ -19,10 +19,10 @@ from joymigrate.verify.findings import Findings
 from joymigrate.verify.identity import LOADED, TIE
 from joymigrate.verify.model import (
     Cause,
-    Coverage,
     Difference,
     FirstDivergence,
     Outcome,
+    RecordCoverage,
     Verdict,
 )
 from joymigrate.verify.module_stage import UNLIKE, ModuleStage
@@ -46,7 +46,7 @@ def count_covered(
     tolerance: Tolerance,
     rest: Rest,
     found: Findings,
-) -> Coverage:
+) -> RecordCoverage:
     """Modules with parameters that the baseline called, and those that were compared; and how many
     tensors of the recorded steps were held against each other."""
     ours, theirs = baseline.ranks[0], target.ranks[0]
@@ -74,7 +74,7 @@ def count_covered(
     alone = not called and bool(rest.compared)  # a program without modules
     share = 1.0 - len(missing) / len(wanted) if wanted else 1.0 if called or alone else 0.0
     names = tuple(view(place) for place in missing)
-    return Coverage(share, compared, records, tolerance.module_coverage, names)
+    return RecordCoverage(share, compared, records, tolerance.module_coverage, names)
 
 
 def judge(
@@ -82,7 +82,7 @@ def judge(
     target: Bundle,
     found: Findings,
     replayed: ModuleStage,
-    coverage: Coverage,
+    coverage: RecordCoverage,
     exit_code: int,
     rest: Rest,
     tolerance: Tolerance,

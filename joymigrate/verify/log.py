@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from joymigrate.verify.shard_map import local_part, wait_for
 from joymigrate.verify.signs import WIDTH
-from joymigrate.verify.sketch import Row, Shard, as_float, sketch, statistics
+from joymigrate.verify.sketch import Row, ShardPlace, as_float, sketch, statistics
 
 Meta = tuple[str, int, str, str, str, tuple[int, ...], str]
 
 
-class Log:
+class StepLog:
     """The records of one step, in the order of their arising."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Log:
         kind: str,
         leaf: str,
         tensor: torch.Tensor,
-        spread: tuple[str, Shard] | None = None,
+        spread: tuple[str, ShardPlace] | None = None,
     ) -> None:
         """Record one tensor. What has no plain values (meta, sparse, wrapped) is left out."""
         tensor = wait_for(tensor)
@@ -65,7 +65,7 @@ class Log:
         dtype = str(tensor.dtype).removeprefix("torch.")
         self.meta.append((module, call, kind, leaf, dtype, shape, spread[0] if spread else ""))
 
-    def measure(self, tensor: torch.Tensor, shard: Shard | None) -> None:
+    def measure(self, tensor: torch.Tensor, shard: ShardPlace | None) -> None:
         """Queue the reductions of one tensor; on a device nothing waits for them."""
         device = tensor.device.type
         if torch.is_autocast_enabled(device):  # the program's: it would round the sketch
@@ -74,7 +74,7 @@ class Log:
         else:
             self.measure_exactly(tensor, shard)
 
-    def measure_exactly(self, tensor: torch.Tensor, shard: Shard | None) -> None:
+    def measure_exactly(self, tensor: torch.Tensor, shard: ShardPlace | None) -> None:
         """The same, in float32."""
         values = as_float(tensor.detach())  # no graph is built on it
         self.stats.append(statistics(values))

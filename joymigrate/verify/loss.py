@@ -16,14 +16,14 @@ from typing import Any
 from joymigrate import stats
 from joymigrate.errors import JoyError
 from joymigrate.language import Text
-from joymigrate.verify.loss_curves import LOSS_NAMES, NORM_NAMES, Curves, Values
+from joymigrate.verify.loss_curves import LOSS_NAMES, NORM_NAMES, LossColumns, Values
 from joymigrate.verify.model import (
-    Coverage,
     Difference,
     FirstDivergence,
     Outcome,
+    RecordCoverage,
+    RecordStatus,
     StageResult,
-    Status,
     Verdict,
     number,
     verdict_json,
@@ -40,13 +40,13 @@ Points = list[tuple[float, float, float]]  # (step, baseline, target)
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class LossComparison:
     """One quantity of both runs. Errors are relative to the baseline; `envelope` is the mean
     relative error of the baseline's own other runs."""
 
     name: str
     verdict: Outcome
-    status: Status
+    status: RecordStatus
     reason: str
     steps: tuple[float, ...]
     pairs: tuple[tuple[float, float], ...]
@@ -68,14 +68,14 @@ class Comparison:
 
 
 def compare(
-    baseline: Curves,
-    target: Curves,
-    envelope: Sequence[Curves] = (),
+    baseline: LossColumns,
+    target: LossColumns,
+    envelope: Sequence[LossColumns] = (),
     *,
     column: str | None = None,
     tolerance: Tolerance | None = None,
     smooth: int = 1,
-) -> list[Comparison]:
+) -> list[LossComparison]:
     """The loss, and the gradient norm where both runs have one. The first entry is the loss."""
     limits = tolerance or Tolerance.of(None)
     found = []
@@ -100,7 +100,7 @@ def compare(
     return found
 
 
-def resolutions(name: str, *sides: Curves) -> Values:
+def resolutions(name: str, *sides: LossColumns) -> Values:
     """The coarser resolution of the sides at each step."""
     found: Values = {}
     for side in sides:
@@ -125,7 +125,7 @@ def one(
     smooth: int,
     is_norm: bool,
     sizes: Values | None = None,
-) -> Comparison:
+) -> LossComparison:
     """Compare one quantity over the steps that both runs have."""
     steps = sorted(baseline.keys() & target.keys())
     pairs = [(baseline[s], target[s]) for s in steps]
@@ -151,12 +151,12 @@ def one(
             reason=reason,
             size=f"{100 * median(coarse):.2g}",
         )
-    return Comparison(
+    return LossComparison(
         name, outcome, status, reason, tuple(steps), tuple(pairs), mean,
         errors[most] if most is not None else math.nan,
         finite[most][0] if most is not None else math.nan,
         above, below, stats.sign_test(above, below),
-        None if status is Status.PASS else outside,
+        None if status is RecordStatus.PASS else outside,
         bad, spread, tuple(notes_of(above, below, limits)),
     )  # fmt: skip
 
@@ -234,7 +234,7 @@ def decide_curve(
     limits: Tolerance,
     n: int,
     is_norm: bool,
-) -> tuple[Outcome, Status, str]:
+) -> tuple[Outcome, RecordStatus, str]:
     """Verdict, status and reason of one curve."""
     allowed = limits.limit(STAGE, "mean_relative_pass")
     warn = limits.limit(STAGE, WARN)
@@ -242,11 +242,11 @@ def decide_curve(
     if bad is not None:
         return (
             Outcome.FAIL,
-            Status.NAN_MISMATCH,
+            RecordStatus.NAN_MISMATCH,
             Text("one side alone is not finite at step {bad}", bad=f"{bad:g}"),
         )
     if not n:
-        return Outcome.INCONCLUSIVE, Status.UNCOMPARED, "the runs have no step in common"
+        return Outcome.INCONCLUSIVE, RecordStatus.UNCOMPARED, "the runs have no step in common"
     if spread is not None:
         ratio = mean / max(spread, TINY)
         shown = Text(
@@ -256,22 +256,22 @@ def decide_curve(
             spread=f"{100 * spread:.3f}",
         )
         if ratio <= factor:
-            return Outcome.PASS, Status.PASS, shown
+            return Outcome.PASS, RecordStatus.PASS, shown
         if mean > allowed and not is_norm:
-            return Outcome.FAIL, Status.FAIL, shown
+            return Outcome.FAIL, RecordStatus.FAIL, shown
         return (
             Outcome.PASS,
-            Status.WARN,
+            RecordStatus.WARN,
             Text("{shown}, but below {allowed} %", shown=shown, allowed=f"{100 * allowed:g}"),
         )
     shown = Text("mean relative difference {mean} %", mean=f"{100 * mean:.3f}")
     if mean <= allowed:
-        return Outcome.PASS, Status.PASS, shown
+        return Outcome.PASS, RecordStatus.PASS, shown
     if is_norm:  # the norm of a gradient swings more than the loss: it warns, it does not fail
-        return Outcome.PASS, Status.WARN, shown
+        return Outcome.PASS, RecordStatus.WARN, shown
     if mean <= warn:
-        return Outcome.PASS, Status.WARN, Text("{shown}: worth a look", shown=shown)
-    return Outcome.FAIL, Status.FAIL, shown
+        return Outcome.PASS, RecordStatus.WARN, Text("{shown}: worth a look", shown=shown)
+    return Outcome.FAIL, RecordStatus.FAIL, shown
 
 
 def notes_of(above: int, below: int, limits: Tolerance) -> Iterator[str]:
@@ -287,14 +287,16 @@ def notes_of(above: int, below: int, limits: Tolerance) -> Iterator[str]:
         )
 
 
-def verdict(found: Sequence[Comparison], limits: Tolerance, baseline: int, target: int) -> Verdict:
+def verdict(
+    found: Sequence[LossComparison], limits: Tolerance, baseline: int, target: int
+) -> Verdict:
     """The run's verdict of stage S6; `baseline` and `target` are numbers of recorded steps."""
     loss = found[0]
     order = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
     outcome = next(o for o in order if any(c.verdict is o for c in found))
     total = max(baseline, target)
     share = len(loss.steps) / total if total else 0.0
-    coverage = Coverage(share, len(loss.steps), total, 0.5)
+    coverage = RecordCoverage(share, len(loss.steps), total, 0.5)
     reasons = [Text("{name}: {reason}", name=c.name, reason=c.reason or "") for c in found]
     if outcome is Outcome.PASS and not coverage.enough:
         outcome = Outcome.INCONCLUSIVE
@@ -319,7 +321,7 @@ def verdict(found: Sequence[Comparison], limits: Tolerance, baseline: int, targe
     )  # fmt: skip
 
 
-def record(one: Comparison, allowed: float) -> Difference:
+def record(one: LossComparison, allowed: float) -> Difference:
     """A curve as a record."""
     return Difference(
         one.name, 0, None, None, "mean relative error", one.mean_relative, allowed, one.status,
@@ -327,7 +329,7 @@ def record(one: Comparison, allowed: float) -> Difference:
     )  # fmt: skip
 
 
-def divergence(one: Comparison, allowed: float) -> FirstDivergence:
+def divergence(one: LossComparison, allowed: float) -> FirstDivergence:
     """The step at which the curves part."""
     step = one.first_outside
     cause = "overflow" if one.first_nonfinite is not None and step == one.first_nonfinite else None
@@ -337,7 +339,7 @@ def divergence(one: Comparison, allowed: float) -> FirstDivergence:
     )  # fmt: skip
 
 
-def growth(one: Comparison) -> list[dict[str, Any]]:
+def growth(one: LossComparison) -> list[dict[str, Any]]:
     """Points for the plots, at most `MOST_POINTS`, the first and the last among them."""
     stride = max(1, math.ceil(len(one.steps) / MOST_POINTS))
     keep = {*range(0, len(one.steps), stride), len(one.steps) - 1}
@@ -350,7 +352,9 @@ def growth(one: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def document(found: Sequence[Comparison], verdict: Verdict, limits: Tolerance) -> dict[str, Any]:
+def document(
+    found: Sequence[LossComparison], verdict: Verdict, limits: Tolerance
+) -> dict[str, Any]:
     """`joymigrate.verdict/1` with the object `curve`."""
     loss = found[0]
     curve = {
@@ -366,7 +370,7 @@ def document(found: Sequence[Comparison], verdict: Verdict, limits: Tolerance) -
     return {**verdict_json(verdict), "curve": curve}
 
 
-def curve_json(one: Comparison) -> dict[str, Any]:
+def curve_json(one: LossComparison) -> dict[str, Any]:
     """The figures of one quantity."""
     return {
         "verdict": one.verdict.value,

@@ -25,7 +25,7 @@ Values = dict[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Curves:
+class LossColumns:
     """All numeric columns of one run: name → step → value. NaN stays NaN."""
 
     path: Path
@@ -46,7 +46,7 @@ class Curves:
         return None if found is None else (found, self.columns[found])
 
 
-def read_curves(path: Path) -> Curves:
+def read_curves(path: Path) -> LossColumns:
     """The curves of one run; `JoyError` for what holds none."""
     if not path.exists():
         raise JoyError("there is no such file", where=str(path), help="name a metrics file")
@@ -68,7 +68,7 @@ def read_curves(path: Path) -> Curves:
             where=str(path),
             help='lines such as {"step": 1, "loss": 2.31}, or CSV with a head line',
         )
-    return Curves(path, columns)
+    return LossColumns(path, columns)
 
 
 def from_jsonl(path: Path) -> Iterator[tuple[float, dict[str, float]]]:

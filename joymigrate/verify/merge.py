@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.verify.bundle import Rank, Table
+from joymigrate.verify.bundle import Rank, RecordTable
 from joymigrate.verify.bundle.table import COLUMNS
 
 ADDED = ("shard", "partial", "batch")
 
 
-def merge_ranks(ranks: Sequence[Rank], step: int) -> Table:
+def merge_ranks(ranks: Sequence[Rank], step: int) -> RecordTable:
     """One table of a step; of what every rank holds whole, the first rank's counts."""
     first = ranks[0].table(step)
     others = [rank.table(step) for rank in ranks[1:] if step in rank.steps]
@@ -49,7 +49,7 @@ def merge_ranks(ranks: Sequence[Rank], step: int) -> Table:
                 stats[row], squares[row] = np.nan, np.nan  # of partial sums nothing is known
     stats[:, 2] /= parts
     stats[:, 3] = np.sqrt(squares)
-    return Table(
+    return RecordTable(
         step,
         first.module,
         first.call,
@@ -63,7 +63,7 @@ def merge_ranks(ranks: Sequence[Rank], step: int) -> Table:
     )
 
 
-def add_parts(first: Table, others: Sequence[Table]) -> Table:
+def add_parts(first: RecordTable, others: Sequence[RecordTable]) -> RecordTable:
     """The first process's table with parts of tensors of which it holds nothing."""
     known, found = set(first.keys()), []
     for other in others:
@@ -80,4 +80,4 @@ def add_parts(first: Table, others: Sequence[Table]) -> Table:
     for name in ("stats", "sketch"):
         parts = [getattr(first, name), *(getattr(t, name)[[row]] for t, row in found)]
         columns[name] = np.concatenate(parts)
-    return Table(first.step, **columns)
+    return RecordTable(first.step, **columns)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 SCHEMA = "joymigrate.verdict/1"
 
 
-class Status(str, Enum):
+class RecordStatus(str, Enum):
     """What was found about one record.
 
     UNCOMPARED never counts as passed. RANDOM: the values are drawn, and could not be replayed.
@@ -29,12 +29,12 @@ class Status(str, Enum):
     @property
     def failed(self) -> bool:
         """Whether one such record fails a stage."""
-        return self in (Status.FAIL, Status.NAN_MISMATCH)
+        return self in (RecordStatus.FAIL, RecordStatus.NAN_MISMATCH)
 
     @property
     def compared(self) -> bool:
         """Whether the two sides were held against each other."""
-        return self not in (Status.UNCOMPARED, Status.RANDOM)
+        return self not in (RecordStatus.UNCOMPARED, RecordStatus.RANDOM)
 
 
 class Outcome(str, Enum):
@@ -115,7 +115,7 @@ class Difference:
     metric: str
     value: float | None
     limit: float | None
-    status: Status
+    status: RecordStatus
     stage: str
     step: int | None = None
     target_error: float | None = None
@@ -177,7 +177,7 @@ class StageResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class RecordCoverage:
     """Share of what was recorded that was compared; `modules` counts those with parameters."""
 
     modules: float
@@ -203,7 +203,7 @@ class Verdict:
     verdict: Outcome
     stage: str | None
     first_divergence: FirstDivergence | None
-    coverage: Coverage
+    coverage: RecordCoverage
     records: tuple[Difference, ...] = ()
     stages: tuple[StageResult, ...] = ()
     baseline: Mapping[str, Any] = field(default_factory=dict)

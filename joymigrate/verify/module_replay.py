@@ -46,7 +46,7 @@ class ReferenceValues(Protocol):
 
 
 @dataclass(slots=True)
-class Frame:
+class ModuleFrame:
     """One module call in progress."""
 
     path: str
@@ -107,7 +107,7 @@ class ModuleReplay:
         self.needs = needs  # of which weights
         self.noise = noise
         self.skip = skip
-        self.stack: list[Frame] = []
+        self.stack: list[ModuleFrame] = []
         self.calls: dict[str, int] = {}
         self.order = 0
         self.draws = Draws(self.place)
@@ -173,7 +173,7 @@ class ModuleReplay:
     ) -> Any:
         """One call on the reference's inputs; the reference's outputs go to its caller."""
         with self.lender.call() as weights:
-            frame = Frame(path, number, module, weights=weights)
+            frame = ModuleFrame(path, number, module, weights=weights)
             frame.before = buffers_of(module)
             given = pytree.arguments(args, kwargs)
             self.scalars[path, number] = pytree.scalars(given)
@@ -190,7 +190,7 @@ class ModuleReplay:
             written_back(versions)
             return self.take(frame, made)
 
-    def feed(self, frame: Frame, given: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    def feed(self, frame: ModuleFrame, given: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         """The reference's inputs in place of those that the parent made."""
         parent = self.stack[-1] if self.stack else None
         versions: list[Any] = []
@@ -216,7 +216,7 @@ class ModuleReplay:
 
         return pytree.replace_tensors(given, change), versions
 
-    def take(self, frame: Frame, made: Any) -> Any:
+    def take(self, frame: ModuleFrame, made: Any) -> Any:
         """Report what the module made, and hand the reference's outputs to its parent."""
         parent = self.stack[-1] if self.stack else None
         outputs = pytree.tensors(made)
@@ -280,14 +280,14 @@ class ModuleReplay:
         """Whether products with the Jacobian are computed here."""
         return self.gradients and torch.is_grad_enabled()
 
-    def report_value(self, key: Key, owner: Frame, tensor: torch.Tensor | None) -> None:
+    def report_value(self, key: Key, owner: ModuleFrame, tensor: torch.Tensor | None) -> None:
         """Report one value, outside of the modes that the module runs in: what is done with it is
         our own work."""
         with _disable_current_modes():
             self.report(CutValue(key, owner.path, owner.call, tensor, self.order))
         self.order += 1
 
-    def backward(self, frame: Frame, outputs: list[tuple[str, torch.Tensor]]) -> None:
+    def backward(self, frame: ModuleFrame, outputs: list[tuple[str, torch.Tensor]]) -> None:
         """Report the gradients that this module's own code makes from cotangents of ±1.
 
         What was fed and is handed on as it is needs no backward pass: its cotangent is added to the

@@ -14,7 +14,7 @@ from joymigrate.verify.calls import cause_of
 from joymigrate.verify.cause import NUMERICS, is_rounding, of_operator, suspect
 from joymigrate.verify.cut import Cut
 from joymigrate.verify.display import Display
-from joymigrate.verify.model import Cause, Difference, Phase, Status
+from joymigrate.verify.model import Cause, Difference, Phase, RecordStatus
 from joymigrate.verify.tolerance import EPSILON, Tolerance
 
 NOTHING: Mapping[str, Any] = {}
@@ -132,7 +132,7 @@ def unlike_copies(
         metric="witness",
         value=first["error"],
         limit=None,
-        status=Status.WARN,
+        status=RecordStatus.WARN,
         stage="S4",
         step=item["step"],
         reason=UNLIKE,
@@ -161,7 +161,7 @@ def called_otherwise(
     words = Text("called with {have}, with {want} in the baseline", have=b[other], want=a[other])
     first, place = failed[0], f"{replayed['root']}:{replayed.get('path', '')}"
     for item in failed[1:]:
-        warned = replace(item.difference, status=Status.WARN, consequence_of=view(place))
+        warned = replace(item.difference, status=RecordStatus.WARN, consequence_of=view(place))
         item.difference = warned
     first.place, first.cause = place, None
     first.difference = replace(
@@ -272,56 +272,62 @@ class PassJudge:
                 self.covered.add(f"{self.root}:{cut.path}")
         return made
 
-    def absent(self) -> tuple[Status, str, Any, Any, str | None]:
+    def absent(self) -> tuple[RecordStatus, str, Any, Any, str | None]:
         """What only the baseline has."""
-        return Status.UNCOMPARED, "relative_l2", None, None, "the target has no such value"
+        return RecordStatus.UNCOMPARED, "relative_l2", None, None, "the target has no such value"
 
     def measured(
         self, cut: Cut, mine: Mapping[str, Any]
-    ) -> tuple[Status, str, Any, Any, str | None]:
+    ) -> tuple[RecordStatus, str, Any, Any, str | None]:
         """Status, metric, value and limit of one cut; for errors the ratio to the baseline's."""
         shape, missing = cut.shape, cut.missing
         if missing != mine["missing"]:
             which = "the target" if mine["missing"] else "the baseline"
             if cut.kind == "grad" and not self.matters(cut, mine):
-                return Status.PASS, "gradient", 0.0, 0.0, None
+                return RecordStatus.PASS, "gradient", 0.0, 0.0, None
             return (
-                Status.FAIL,
+                RecordStatus.FAIL,
                 "gradient",
                 None,
                 None,
                 Text("{which} has no gradient here", which=which),
             )
         if missing:
-            return Status.IDENTICAL, "gradient", 0.0, 0.0, None
+            return RecordStatus.IDENTICAL, "gradient", 0.0, 0.0, None
         if mine["shape"] != shape:
             return (
-                Status.FAIL,
+                RecordStatus.FAIL,
                 "shape",
                 None,
                 None,
                 Text("shape {golden} became {target}", golden=shape, target=mine["shape"]),
             )
         if "error" not in mine:
-            return Status.UNCOMPARED, "relative_l2", None, None, "the tensor did not fit --budget"
+            return (
+                RecordStatus.UNCOMPARED,
+                "relative_l2",
+                None,
+                None,
+                "the tensor did not fit --budget",
+            )
         error = float(mine["error"])
         if not math.isfinite(error):
-            return Status.NAN_MISMATCH, "nonfinite", error, 0.0, "NaN or inf on one side only"
+            return RecordStatus.NAN_MISMATCH, "nonfinite", error, 0.0, "NaN or inf on one side only"
         if error == 0:
-            return Status.IDENTICAL, "error_ratio", 0.0, self.limit(cut, "ratio_pass"), None
+            return RecordStatus.IDENTICAL, "error_ratio", 0.0, self.limit(cut, "ratio_pass"), None
         base = max(cut.error if self.native and cut.error else cut.error32, mine.get("own", 0.0))
         if self.native and cut.dtype in EPSILON:
             self.rounding.append(error / max(base, EPSILON[cut.dtype]))
         base = max(base, self.floor(cut.dtype, mine["dtype"]))
         if base == 0:
-            return Status.FAIL, "mismatch", error, 0.0, "whole numbers differ"
+            return RecordStatus.FAIL, "mismatch", error, 0.0, "whole numbers differ"
         ratio = error / base
         if ratio <= self.limit(cut, "ratio_pass"):
-            status = Status.PASS
+            status = RecordStatus.PASS
         elif ratio <= self.limit(cut, "ratio_warn") or (base > 0.05 and ratio < 100):
-            status = Status.WARN
+            status = RecordStatus.WARN
         else:
-            status = Status.FAIL
+            status = RecordStatus.FAIL
         return status, "error_ratio", ratio, self.limit(cut, "ratio_warn"), None
 
     def matters(self, cut: Cut, mine: Mapping[str, Any]) -> bool:
@@ -348,7 +354,7 @@ class PassJudge:
         self,
         cut: Cut,
         mine: Mapping[str, Any] | None,
-        status: Status,
+        status: RecordStatus,
         metric: str,
         value: Any,
         limit: Any,
@@ -380,7 +386,7 @@ class PassJudge:
             error = float(mine.get("error", 1.0))
             made.rounding = "signature" in mine and is_rounding(made.cause[0], error)
             if made.cause.name == NUMERICS:  # no more than rounding: no place is wrong
-                made.difference = replace(difference, status=Status.WARN)
+                made.difference = replace(difference, status=RecordStatus.WARN)
         return made
 
     def cause(self, place: str, spot: str, mine: Mapping[str, Any], ratio: float | None) -> Cause:

@@ -17,13 +17,13 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.verify.model import (
-    Coverage,
     Difference,
     FirstDivergence,
     Outcome,
     Record,
+    RecordCoverage,
+    RecordStatus,
     StageResult,
-    Status,
     Verdict,
 )
 from joymigrate.verify.tolerance import Tolerance
@@ -51,7 +51,7 @@ Key = tuple[str, int, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class DumpSide:
     """One run's records by place, and where tensors lie, if they were kept."""
 
     name: str
@@ -76,7 +76,7 @@ def found_dumps(path: Path) -> dict[int, Path]:
     return found
 
 
-def read_dump(path: Path, step: int | None = None) -> Side:
+def read_dump(path: Path, step: int | None = None) -> DumpSide:
     """One step of a dump (default: the first); `JoyError` for what is none."""
     if path.is_dir():
         files = found_dumps(path)
@@ -100,7 +100,7 @@ def read_dump(path: Path, step: int | None = None) -> Side:
     return collect_dump(path, pairs, raw.get("dump_data_dir"))
 
 
-def collect_dump(path: Path, pairs: Sequence[tuple[str, Any]], folder: str | None) -> Side:
+def collect_dump(path: Path, pairs: Sequence[tuple[str, Any]], folder: str | None) -> DumpSide:
     """All tensors and scalars of a dump, in its order."""
     records: dict[Key, Record] = {}
     scalars: dict[Key, Any] = {}
@@ -117,7 +117,7 @@ def collect_dump(path: Path, pairs: Sequence[tuple[str, Any]], folder: str | Non
             file = beside / str(value.get("data_name") or "")
             if value.get("data_name") and file.parent == beside and file.is_file():
                 tensors[key] = file
-    return Side(str(path), records, scalars, tensors)
+    return DumpSide(str(path), records, scalars, tensors)
 
 
 def leaves(name: str, call: Any) -> Iterator[tuple[Key, Any]]:
@@ -177,7 +177,7 @@ def real(value: Any) -> float:
         return math.nan
 
 
-def read_side(path: Path, step: int | None = None) -> Side:
+def read_side(path: Path, step: int | None = None) -> DumpSide:
     """A dump, or a bundle's step (tensors of a bundle are not used here)."""
     if is_dump(path):
         return read_dump(path, step)
@@ -186,7 +186,7 @@ def read_side(path: Path, step: int | None = None) -> Side:
     rank = open_bundle(path).rank(0)
     table = rank.table(rank.steps[0] if step is None else step)
     found = {(r.module, r.call, r.kind, r.leaf): r for r in table}
-    return Side(str(path), found, {}, {})
+    return DumpSide(str(path), found, {}, {})
 
 
 def compare(baseline: Path, target: Path, tolerance: Tolerance, step: int | None = None) -> Verdict:
@@ -200,7 +200,7 @@ def compare(baseline: Path, target: Path, tolerance: Tolerance, step: int | None
     compared = sum(r.status.compared for r in rows)
     share = compared / len(rows) if rows else 0.0
     missing = tuple(dict.fromkeys(r.module for r in rows if not r.status.compared))
-    coverage = Coverage(share, compared, len(rows), tolerance.module_coverage, missing[:50])
+    coverage = RecordCoverage(share, compared, len(rows), tolerance.module_coverage, missing[:50])
     failed = next((r for r in rows if r.status.failed), None)
     reason = None
     outcome = Outcome.PASS
@@ -230,25 +230,33 @@ def compare(baseline: Path, target: Path, tolerance: Tolerance, step: int | None
     )
 
 
-def scalar_rows(ours: Side, theirs: Side) -> Iterator[Difference]:
+def scalar_rows(ours: DumpSide, theirs: DumpSide) -> Iterator[Difference]:
     """Arguments that are no tensors and differ: eps, p, shapes."""
     for (module, call, kind, leaf), value in ours.scalars.items():
         other = theirs.scalars.get((module, call, kind, leaf), value)
         if other != value:
             yield Difference(
-                module, call, "forward", leaf, "argument", None, None, Status.META_DIFF, STAGE,
+                module,
+                call,
+                "forward",
+                leaf,
+                "argument",
+                None,
+                None,
+                RecordStatus.META_DIFF,
+                STAGE,
                 reason=f"{value!r} became {other!r}",
-            )  # fmt: skip
+            )
 
 
-def row(key: Key, ours: Side, theirs: Side, tolerance: Tolerance) -> Difference:
+def row(key: Key, ours: DumpSide, theirs: DumpSide, tolerance: Tolerance) -> Difference:
     """One tensor of the baseline against the target's."""
     module, call, kind, leaf = key
     base, other = ours.records[key], theirs.records.get(key)
     phase = INPUTS.get(kind) or ("forward" if kind == "out" else "backward")
 
     def made(
-        status: Status,
+        status: RecordStatus,
         metric: str,
         value: float | None = None,
         limit: float | None = None,
@@ -260,21 +268,27 @@ def row(key: Key, ours: Side, theirs: Side, tolerance: Tolerance) -> Difference:
         )  # fmt: skip
 
     if other is None:
-        return made(Status.UNCOMPARED, "not in the target")
+        return made(RecordStatus.UNCOMPARED, "not in the target")
     if base.shape != other.shape:
-        return made(Status.FAIL, "shape", reason=f"{base.shape} became {other.shape}")
+        return made(RecordStatus.FAIL, "shape", reason=f"{base.shape} became {other.shape}")
     odd = [math.isfinite(v) for v in base.stats] != [math.isfinite(v) for v in other.stats]
     if odd:
-        return made(Status.NAN_MISMATCH, "inf or nan on one side alone")
+        return made(RecordStatus.NAN_MISMATCH, "inf or nan on one side alone")
     limit = tolerance.limit_of(STAGE, "statistics", base.dtype)
     fail = limit * tolerance.limit(STAGE, "statistics_fail")
     if key in ours.tensors and key in theirs.tensors:
         value, metric = distance(ours.tensors[key], theirs.tensors[key]), "relative L2 error"
     else:
         value, metric = statistics_apart(base, other), "relative difference of statistics"
-    status = Status.FAIL if value > fail else Status.WARN if value > limit else Status.PASS
+    status = (
+        RecordStatus.FAIL
+        if value > fail
+        else RecordStatus.WARN
+        if value > limit
+        else RecordStatus.PASS
+    )
     if base.stats == other.stats and value == 0:
-        status = Status.IDENTICAL
+        status = RecordStatus.IDENTICAL
     return made(status, metric, value, fail)
 
 
@@ -335,7 +349,7 @@ def blame_first(rows: Sequence[Difference]) -> list[Difference]:
             culprit = one.module
             found.append(one)
             continue
-        found.append(replace(one, status=Status.WARN, consequence_of=culprit))
+        found.append(replace(one, status=RecordStatus.WARN, consequence_of=culprit))
     return found
 
 

@@ -12,7 +12,7 @@ VIEWS = {"view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice",
 VIEWS |= {"unsqueeze", "squeeze", "detach", "as_strided", "reshape", "unbind", "chunk", "split"}
 
 
-class Operators(WatchingMode):
+class OperatorWitness(WatchingMode):
     """Records what operators make inside of modules."""
 
     def __init__(self, recorder: Any) -> None:

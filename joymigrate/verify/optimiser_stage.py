@@ -13,7 +13,7 @@ from joymigrate.verify import crash
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
 from joymigrate.verify.identity import FLAT_TENSOR, owner_of
-from joymigrate.verify.model import Difference, Phase, Status
+from joymigrate.verify.model import Difference, Phase, RecordStatus
 
 OWN_UPDATE = "own update"  # a metric
 OFF = 10.0  # times what the CPU's arithmetic in the same type is off by
@@ -39,7 +39,7 @@ def optimisers(baseline: Rank, target: Rank, names: Mapping[str, str]) -> Iterat
                 "{ours} optimiser steps became {theirs}", ours=len(ours), theirs=len(theirs)
             )
             first = first_parameter((ours or theirs)[0]["groups"], view)
-            yield entry(first, "optimiser steps", Status.FAIL, step, reason=reason)
+            yield entry(first, "optimiser steps", RecordStatus.FAIL, step, reason=reason)
 
 
 def absent(
@@ -67,7 +67,7 @@ def declare_parameters(program: Mapping[str, Any]) -> dict[str, list[str]]:
 def entry(
     module: str,
     op: str,
-    status: Status,
+    status: RecordStatus,
     step: int,
     *,
     value: float | None = None,
@@ -128,7 +128,7 @@ def groups(
                 told.add("held")
                 reason = "the target's optimiser does not update this parameter"
                 op = f"{mine['class']} {leaf}"
-                yield entry(module, op, Status.FAIL, step, reason=reason)
+                yield entry(module, op, RecordStatus.FAIL, step, reason=reason)
             continue
         for key in sorted(settings.keys() & twin.keys()):
             a, b = settings[key], twin[key]
@@ -137,17 +137,17 @@ def groups(
                 continue
             told.add(label)
             reason = f"{key}: {a} → {b}"
-            yield entry(module, f"{mine['class']}.{key}", Status.FAIL, step, reason=reason)
+            yield entry(module, f"{mine['class']}.{key}", RecordStatus.FAIL, step, reason=reason)
     loose = [0, 0] if flat[0] != flat[1] else [count_unnamed(side) for side in (mine, other)]
     same = {(names.get(p, p), leaf) for p, leaf in ours if not p.startswith("?")}
     if not told and loose[0] != loose[1] and same == {k for k in theirs if k[0][:1] != "?"}:
         told.add("loose")
         words = "it updates {have} tensors that are in no model, {want} in the baseline"
         reason = Text(words, have=loose[1], want=loose[0])
-        yield entry(str(mine["class"]), "tensors", Status.FAIL, step, reason=reason)
+        yield entry(str(mine["class"]), "tensors", RecordStatus.FAIL, step, reason=reason)
     if not told:
         first = first_parameter(mine["groups"], view)
-        yield entry(first, f"{mine['class']} settings", Status.IDENTICAL, step, value=0.0)
+        yield entry(first, f"{mine['class']} settings", RecordStatus.IDENTICAL, step, value=0.0)
 
 
 def other_groups(
@@ -159,7 +159,7 @@ def other_groups(
         words = "{ours} groups of parameters became {theirs}"
         reason = Text(words, ours=counts[0], theirs=counts[1])
         first = first_parameter(mine["groups"], view)
-        yield entry(first, "groups", Status.FAIL, step, reason=reason)
+        yield entry(first, "groups", RecordStatus.FAIL, step, reason=reason)
 
 
 def by_parameter(found: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
@@ -209,12 +209,14 @@ def results(
             )
             if "updates" not in a or "updates" not in b:
                 reason = a.get("reason") or b.get("reason")
-                yield entry(module, op, Status.UNCOMPARED, step, metric="update", reason=reason)
+                yield entry(
+                    module, op, RecordStatus.UNCOMPARED, step, metric="update", reason=reason
+                )
                 continue
             error = apart(a["updates"], b["updates"])
-            status = Status.FAIL if error > CLOSE else Status.PASS
+            status = RecordStatus.FAIL if error > CLOSE else RecordStatus.PASS
             yield entry(module, op, status, step, value=error, metric="update")
-            if status is Status.FAIL:
+            if status is RecordStatus.FAIL:
                 return
 
 
@@ -240,18 +242,18 @@ def own_updates(
     if found["reason"] is not None:
         op = f"{other['class']} update"
         reason = Text("not made again in float64: {why}", why=found["reason"])
-        yield entry(first, op, Status.UNCOMPARED, step, metric=OWN_UPDATE, reason=reason)
+        yield entry(first, op, RecordStatus.UNCOMPARED, step, metric=OWN_UPDATE, reason=reason)
         return
     wrong_there = any(error > OFF * usual for _, _, error, usual, _ in base["rows"])
     for name, what, error, usual, _ in found["rows"]:
         module, leaf = shown(name)
         op = Text("update of {leaf}", leaf=leaf if what == "weight" else f"{leaf}.{what}")
-        status = Status.PASS if error <= OFF * usual else Status.FAIL
+        status = RecordStatus.PASS if error <= OFF * usual else RecordStatus.FAIL
         said = None
-        if status is Status.FAIL:
+        if status is RecordStatus.FAIL:
             text = "not what {optimiser} makes of the device's own weight, gradient and state"
             said = Text(text, optimiser=other["class"])
-            status = Status.WARN if wrong_there else status
+            status = RecordStatus.WARN if wrong_there else status
         yield Difference(
             module=module,
             call=0,
@@ -267,7 +269,7 @@ def own_updates(
             reason=said,
             order=1 << 30,
         )
-        if status is Status.FAIL:
+        if status is RecordStatus.FAIL:
             return
 
 

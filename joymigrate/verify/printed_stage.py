@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
-from joymigrate.verify.judge import Judge, Key, Series
-from joymigrate.verify.model import Difference, Phase, Status
-from joymigrate.verify.text_numbers import Column, Printed, columns, counterparts, distances
-from joymigrate.verify.watch_record import Watched
+from joymigrate.verify.judge import ErrorSeries, Judge, Key
+from joymigrate.verify.model import Difference, Phase, RecordStatus
+from joymigrate.verify.text_numbers import NumberColumn, Printed, columns, counterparts, distances
+from joymigrate.verify.watch_record import RunRows
 from joymigrate.verify.watch_stage import ALONE, CHOSEN, FARTHER, PARTED, UNTOLD, first_only
 
 STAGE = "S5P"
@@ -26,7 +26,7 @@ class PrintedNumbers:
     of: int = 0
 
 
-def observe_prints(ours: Sequence[str], theirs: Sequence[str]) -> dict[Key, Series]:
+def observe_prints(ours: Sequence[str], theirs: Sequence[str]) -> dict[Key, ErrorSeries]:
     """Every number that both sides printed, by the words around it."""
     mine, other = columns(ours), columns(theirs)
     return {
@@ -35,7 +35,7 @@ def observe_prints(ours: Sequence[str], theirs: Sequence[str]) -> dict[Key, Seri
     }
 
 
-def judge_printed(ours: Rank, theirs: Rank, judge: Judge, watched: Watched) -> PrintedNumbers:
+def judge_printed(ours: Rank, theirs: Rank, judge: Judge, watched: RunRows) -> PrintedNumbers:
     """Every number that the baseline printed, by the words around it."""
     made = PrintedNumbers()
     a, b = ours.json("printed.json"), theirs.json("printed.json")
@@ -62,17 +62,17 @@ def judge_printed(ours: Rank, theirs: Rank, judge: Judge, watched: Watched) -> P
         if parted:
             reason += ", or rates that follow a measured result"
         watched.leave_out("printed", missing, reason)
-    watched.doubts += [row for row in made.rows if row.status is Status.WARN]
+    watched.doubts += [row for row in made.rows if row.status is RecordStatus.WARN]
     made.rows = first_only(made.rows)
     return made
 
 
 def rows_of(
-    column: Column,
+    column: NumberColumn,
     ours: list[Printed],
     theirs: list[Printed],
     judge: Judge,
-    watched: Watched,
+    watched: RunRows,
     order: int,
 ) -> Iterator[Difference]:
     """One column: PASS, FAIL, WARN where a choice may be why, or nothing where it can't be told."""
@@ -86,10 +86,10 @@ def rows_of(
     if at is not None and math.isfinite(watched.end):
         watched.leave_out("printed", len(series.points), PARTED)
         return
-    status, reason = Status.PASS, None
+    status, reason = RecordStatus.PASS, None
     if at is not None:
         chosen = math.isfinite(watched.chosen)
-        status = Status.WARN if chosen else Status.FAIL
+        status = RecordStatus.WARN if chosen else RecordStatus.FAIL
         reason = Text(
             "'{line}': {have}, {want} in the baseline; {reason}",
             line=column.template[:120],

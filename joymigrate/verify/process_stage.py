@@ -29,7 +29,7 @@ from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings
 from joymigrate.verify.folding import in_other_mode, one_failure_per_fault, other_modes
 from joymigrate.verify.judgement import matches
-from joymigrate.verify.model import Cause, Difference, Outcome, StageResult, Status
+from joymigrate.verify.model import Cause, Difference, Outcome, RecordStatus, StageResult
 from joymigrate.verify.pairing import Pairing
 from joymigrate.verify.rest_model import Rest
 from joymigrate.verify.tolerance import Tolerance
@@ -171,7 +171,7 @@ def keep_failure(found: Findings, process: ProcessRows, wrong: Difference) -> Di
     row = replace(wrong, reason=in_process(process.number, wrong.reason or wrong.metric))
     before = next((known for known in found.rows if known.status.failed), None)
     if before is not None:
-        return replace(row, status=Status.WARN, consequence_of=before.module)
+        return replace(row, status=RecordStatus.WARN, consequence_of=before.module)
     cause = process.cause(wrong)
     if cause is not None:
         found.causes[id(row)] = cause._replace(words=in_process(process.number, cause.words))

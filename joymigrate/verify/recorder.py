@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from joymigrate.verify import crash, graphs, origins, pytree
-from joymigrate.verify.arguments import Arguments
+from joymigrate.verify.arguments import ArgumentRecorder
 from joymigrate.verify.handed_batches import BatchGiver, BatchKeeper
-from joymigrate.verify.inventory import Inventory, hashable, tensor_hash
+from joymigrate.verify.inventory import ModuleInventory, hashable, tensor_hash
 from joymigrate.verify.modes import is_training, mode_of
 from joymigrate.verify.module_names import ModuleNames, unwrap
 from joymigrate.verify.module_replay import ModuleReplay
@@ -31,7 +31,7 @@ from joymigrate.verify.program_log import ProgramLog
 from joymigrate.verify.ranks import computes_alone, data_parallel
 from joymigrate.verify.replay_session import ReplaySession
 from joymigrate.verify.run_watch import RunWatch
-from joymigrate.verify.settings import Settings
+from joymigrate.verify.settings import RecordingSettings
 from joymigrate.verify.source_lines import where
 from joymigrate.verify.step_files import StepFiles
 from joymigrate.verify.step_tape import StepTape
@@ -47,12 +47,12 @@ MOST_CALLS = {True: 16, False: 4}  # of one module in one step, with gradients a
 class Recorder:
     """The state of a recording in one process."""
 
-    def __init__(self, settings: Settings, stop: Callable[[], None]) -> None:
+    def __init__(self, settings: RecordingSettings, stop: Callable[[], None]) -> None:
         self.settings = settings
         self.stop = stop  # puts back what was patched
         self.process, self.thread = os.getpid(), threading.get_ident()
         self.module_names = ModuleNames()
-        self.inventory = Inventory()
+        self.inventory = ModuleInventory()
         self.values = StepValues(self)
         self.files = StepFiles(self)
         self.replay_session = ReplaySession(settings, self.files.open_writer)
@@ -62,7 +62,7 @@ class Recorder:
         self.run_watch = RunWatch()
         self.plateaus = Plateaus(self)
         kept = settings.arguments
-        self.arguments = Arguments(kept, settings.arguments_bytes) if kept else None
+        self.arguments = ArgumentRecorder(kept, settings.arguments_bytes) if kept else None
         most = settings.batches_bytes
         self.batch_keeper = BatchKeeper(most) if most else None
         baseline = self.replay_session.baseline

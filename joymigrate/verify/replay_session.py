@@ -28,7 +28,7 @@ from joymigrate.verify.measure import relative_error
 from joymigrate.verify.modes import mode_of
 from joymigrate.verify.module_names import plain, unwrap
 from joymigrate.verify.ranks import rank_and_world
-from joymigrate.verify.settings import Settings
+from joymigrate.verify.settings import RecordingSettings
 from joymigrate.verify.tensor_store import NamedTensors, TensorStore
 from joymigrate.verify.whole_copy import is_fully_sharded, spread_names, whole_copy, whole_size
 from joymigrate.verify.witness import Witness
@@ -41,7 +41,7 @@ MOST_REPLAYED_CALLS = 2  # of one outermost module
 class ReplaySession:
     """The replayed calls of one process, in a recording and in a replay."""
 
-    def __init__(self, settings: Settings, writer: Callable[[], RankWriter]) -> None:
+    def __init__(self, settings: RecordingSettings, writer: Callable[[], RankWriter]) -> None:
         self.settings = settings
         self.notes: list[str] = []
         self.given: dict[str, int] = {}  # place → replayed calls so far

@@ -11,7 +11,7 @@ import torch
 from torch.overrides import resolve_name
 
 from joymigrate.verify.signs import WIDTH, signs
-from joymigrate.verify.tape_entries import Entry, External, Slot
+from joymigrate.verify.tape_entries import External, TapeEntry, TapeSlot
 from joymigrate.verify.traced_number import Number
 
 LIMIT = 1e-5  # what S4R judges by
@@ -24,7 +24,7 @@ LISTS = ("_foreach_", "split", "chunk", "unbind", "tensor_split", "vsplit", "hsp
 def keep_case(
     entry: Mapping[str, Any],
     tape: Any,
-    slots: Mapping[str, Slot],
+    slots: Mapping[str, TapeSlot],
     values: Mapping[int, torch.Tensor],
     theirs: Mapping[str, Any],
 ) -> Case | None:
@@ -52,7 +52,7 @@ def keep_case(
 def case_of(
     facts: Mapping[str, Any],
     tape: Any,
-    slot: Slot,
+    slot: TapeSlot,
     values: Mapping[int, torch.Tensor],
     golden: Mapping[str, Any],
 ) -> Case | None:
@@ -97,7 +97,7 @@ def value_of(external: External, values: Mapping[int, torch.Tensor]) -> torch.Te
     return values.get(external.slot.number, external.value())
 
 
-def source_of(entry: Entry) -> str | None:
+def source_of(entry: TapeEntry) -> str | None:
     """One call as a line of Python; None for what has no name in torch."""
     args = [text_of(value) for value in entry.args]
     args += [f"{key}={text_of(value)}" for key, value in entry.kwargs.items()]
@@ -119,7 +119,7 @@ def source_of(entry: Entry) -> str | None:
 
 def text_of(value: Any) -> str:
     """An argument as source, "None?" for what can't be written."""
-    if isinstance(value, Slot):
+    if isinstance(value, TapeSlot):
         return f"x{value.number}"
     if isinstance(value, Number):
         return repr(float(value))

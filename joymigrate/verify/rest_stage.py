@@ -11,7 +11,7 @@ from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
 from joymigrate.verify.free import CHANGED
-from joymigrate.verify.model import Difference, Phase, Status
+from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.optimiser_stage import unequal
 from joymigrate.verify.plateaus import SERIES
 from joymigrate.verify.rest_model import AT_A_PLATEAU, NOT_REPEATED, STAGE, UNREPEATED, Rest
@@ -101,7 +101,7 @@ def first_only(rows: list[Difference]) -> list[Difference]:
         return rows
     first = min(failed, key=lambda row: (row.step or 0, row.order))
     return [
-        replace(row, status=Status.WARN, consequence_of=first.module)
+        replace(row, status=RecordStatus.WARN, consequence_of=first.module)
         if row is not first and row.status.failed
         else row
         for row in rows
@@ -126,7 +126,7 @@ def extra(
         metric="events",
         value=None,
         limit=None,
-        status=Status.FAIL,
+        status=RecordStatus.FAIL,
         stage=STAGE,
         step=event["step"],
         reason=Text("only the target {word} here", word=word),
@@ -159,7 +159,7 @@ class EventJudge:
                 reason = "the target does not compute this"
                 if self.kind == "loss":
                     reason = "the target begins fewer backward passes in this step"
-                yield self.row(name, Status.FAIL, None, None, reason)
+                yield self.row(name, RecordStatus.FAIL, None, None, reason)
             return
         if event.get("accumulates") is not None and event["accumulates"] != twin["accumulates"]:
             reason = (
@@ -167,7 +167,7 @@ class EventJudge:
                 if twin["accumulates"]
                 else "gradients of earlier passes are cleared here, where the baseline adds to them"
             )
-            yield self.row("accumulated", Status.FAIL, None, None, reason, Phase.GRADIENTS)
+            yield self.row("accumulated", RecordStatus.FAIL, None, None, reason, Phase.GRADIENTS)
         if twin.get("constants_given"):
             self.rest.leave_out(
                 self.kind,
@@ -183,19 +183,19 @@ class EventJudge:
             if row is None and "alone" in twin and len(event["sinks"]) > len(twin["rows"]):
                 self.rest.leave_out(self.kind, 1, "the target reads fewer values in this step")
             elif row is None:
-                yield self.row(name, Status.FAIL, None, None, "the target has no such value")
+                yield self.row(name, RecordStatus.FAIL, None, None, "the target has no such value")
             else:
                 yield from self.sink(name, theirs, row)
         for name, row in twin.get("rows", {}).items():
             changed = row.get("returned", 0.0)
             if changed > RETURNED:
                 reason = "the baseline gives back what the model returned; here it is changed first"
-                yield self.row(name, Status.FAIL, min(changed, 1e300), RETURNED, reason)
+                yield self.row(name, RecordStatus.FAIL, min(changed, 1e300), RETURNED, reason)
             if "only" in row and self.kind in ("gradients", "state", "loss"):
                 if name.startswith("gradient at") and not row["norm"]:
                     continue
                 words = CHANGED if self.kind == "gradients" else "only the target changes this"
-                yield self.row(name, Status.FAIL, None, None, words)
+                yield self.row(name, RecordStatus.FAIL, None, None, words)
 
     def flows(self) -> Iterator[Difference]:
         """Whether gradients flow back to where an input of a model comes from."""
@@ -207,7 +207,7 @@ class EventJudge:
                     if back
                     else "gradients flow back from here, as they do not in the baseline"
                 )
-                yield self.row(name, Status.FAIL, None, None, reason)
+                yield self.row(name, RecordStatus.FAIL, None, None, reason)
 
     def given(self) -> Iterator[Difference]:
         """Labels and other tensors that come from elsewhere."""
@@ -245,12 +245,12 @@ class EventJudge:
                 limit = of_table(fact)
             if drawn:
                 reason = "random numbers that this is computed from differ: no seed, or another"
-                yield self.row("given", Status.FAIL, error, 0.0, reason, Phase.INPUT)
+                yield self.row("given", RecordStatus.FAIL, error, 0.0, reason, Phase.INPUT)
             elif whole or (first and error > limit) or self.made_elsewhere(role, error, half):
                 what = "whole numbers" if whole else "values"
                 what = "constants" if fact.get("table") else what
                 reason = Text("{what} that this is computed from differ", what=what)
-                yield self.row("given", Status.FAIL, error, 0.0 if whole else limit, reason)
+                yield self.row("given", RecordStatus.FAIL, error, 0.0 if whole else limit, reason)
 
     def made_elsewhere(self, role: str, error: float, half: bool) -> bool:
         """Whether a value that a loss is made of, and that the program computed before the step's
@@ -267,7 +267,7 @@ class EventJudge:
         if "shapes" in row:
             a, b = row["shapes"]
             words = Text("shape {golden} became {target}", golden=a, target=b)
-            yield self.row(name, Status.FAIL, None, None, words)
+            yield self.row(name, RecordStatus.FAIL, None, None, words)
             return
         if "error" not in row:
             return
@@ -281,10 +281,10 @@ class EventJudge:
             wider = "a number read by float() or int() is used again: judged by a wider limit"
             self.rest.leave_out(self.kind, 1, wider)
         error = row["error"]
-        status = Status.IDENTICAL if error == 0 else Status.PASS
+        status = RecordStatus.IDENTICAL if error == 0 else RecordStatus.PASS
         reason: str | None = None
         if error > limit:
-            status, reason = Status.FAIL, self.words()
+            status, reason = RecordStatus.FAIL, self.words()
         own, base = row.get("native"), theirs.get("native", 0.0)
         # A loss that the baseline has in float32 is near float64 there, and should be here.
         types = theirs.get("dtype"), row.get("dtype")
@@ -297,10 +297,10 @@ class EventJudge:
         if types == ("bfloat16", "bfloat16"):  # computed in float32, perhaps, and rounded last
             least = max(least, ROUNDED_LAST["bfloat16"])
         allowed = max(RATIO * base, least)
-        judged = status is not Status.FAIL and own is not None and "content" not in theirs
+        judged = status is not RecordStatus.FAIL and own is not None and "content" not in theirs
         if judged and own > allowed:
             reason = "the device's arithmetic is off from float64 on the same values"
-            yield self.row(name, Status.FAIL, own, allowed, reason)
+            yield self.row(name, RecordStatus.FAIL, own, allowed, reason)
             return
         yield self.row(name, status, error, limit, reason)
 
@@ -317,7 +317,7 @@ class EventJudge:
     def row(
         self,
         name: str,
-        status: Status,
+        status: RecordStatus,
         value: float | None,
         limit: float | None,
         reason: Any,
@@ -485,7 +485,7 @@ def mode_row(module: str, step: int, reason: Any) -> Difference:
         metric="mode",
         value=None,
         limit=None,
-        status=Status.FAIL,
+        status=RecordStatus.FAIL,
         stage=STAGE,
         step=step,
         reason=reason,
@@ -534,7 +534,7 @@ def schedules(
                         metric="setting",
                         value=None,
                         limit=None,
-                        status=Status.FAIL,
+                        status=RecordStatus.FAIL,
                         stage=STAGE,
                         step=number,
                         reason=measured

@@ -10,10 +10,10 @@ from typing import Any
 from joymigrate.language import Text
 from joymigrate.verify.align import parents
 from joymigrate.verify.bundle import Rank
-from joymigrate.verify.model import Coverage, Outcome, StageResult, Verdict
+from joymigrate.verify.model import Outcome, RecordCoverage, StageResult, Verdict
 from joymigrate.verify.module_stage import ModuleStage
 from joymigrate.verify.rest_model import NOT_REPEATED, Rest
-from joymigrate.verify.watch_record import Watched
+from joymigrate.verify.watch_record import RunRows
 
 PARTS = (
     "steps",
@@ -38,8 +38,8 @@ def of(
     theirs: Rank,
     replayed: ModuleStage,
     rest: Rest,
-    coverage: Coverage,
-    watched: Watched,
+    coverage: RecordCoverage,
+    watched: RunRows,
 ) -> tuple[dict[str, dict[str, int]], tuple[dict[str, Any], ...]]:
     """(covered, uncovered) of one comparison."""
     log = ours.json("log.json")

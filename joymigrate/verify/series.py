@@ -7,17 +7,17 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from joymigrate.verify.judge import RESOLUTION, Key, Series
+from joymigrate.verify.judge import RESOLUTION, ErrorSeries, Key
 
 Items = Sequence[Any]
 
 
 def observe_run(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], roots: Mapping[str, str]
-) -> dict[Key, Series]:
+) -> dict[Key, ErrorSeries]:
     """Every series that both sides have. `roots` are the baseline's names of the other's models."""
     there = {rename_series(name, roots): items for name, items in theirs["series"].items()}
-    made: dict[Key, Series] = {}
+    made: dict[Key, ErrorSeries] = {}
     for name, items in ours["series"].items():
         kind, _, rest = name.partition(" ")
         if kind == "random" and not is_drawn_from(items, there.get(name, ())):
@@ -52,13 +52,13 @@ def pair_steps(ours: Items, theirs: Items) -> list[tuple[Any, Any]]:
     return [(x, y) for x, y in zip(ours, theirs, strict=False) if x[0] == y[0]]
 
 
-def equal_items(ours: Items, theirs: Items) -> Series:
+def equal_items(ours: Items, theirs: Items) -> ErrorSeries:
     """Items that have to be the same, in their order."""
     pairs = zip(ours, theirs, strict=False)
-    return Series([(int(x[0]), float(x[1:] != y[1:])) for x, y in pairs], exact=True)
+    return ErrorSeries([(int(x[0]), float(x[1:] != y[1:])) for x, y in pairs], exact=True)
 
 
-def equal_states(ours: Items, theirs: Items) -> Series:
+def equal_states(ours: Items, theirs: Items) -> ErrorSeries:
     """States that are noted as they change, and have to be the same at the end of every step."""
     one, two = by_step(ours), by_step(theirs)
     a = b = None
@@ -66,22 +66,22 @@ def equal_states(ours: Items, theirs: Items) -> Series:
     for step in sorted({*one, *two}):
         a, b = one.get(step, a), two.get(step, b)
         points.append((max(int(step), 0), float(a != b)))
-    return Series(points, exact=True)
+    return ErrorSeries(points, exact=True)
 
 
-def input_errors(ours: Items, theirs: Items) -> Series:
+def input_errors(ours: Items, theirs: Items) -> ErrorSeries:
     """What a model is given, by two numbers of each; whole numbers have to be the same."""
     pairs = pair_steps(ours, theirs)
     if all(isinstance(v, int) for pair in pairs for item in pair for v in item[1:]):
-        return Series([(int(x[0]), float(x[1:] != y[1:])) for x, y in pairs], exact=True)
-    return Series([(int(x[0]), fingerprint_error(x[1:], y[1:])) for x, y in pairs])
+        return ErrorSeries([(int(x[0]), float(x[1:] != y[1:])) for x, y in pairs], exact=True)
+    return ErrorSeries([(int(x[0]), fingerprint_error(x[1:], y[1:])) for x, y in pairs])
 
 
-def result_errors(ours: Items, theirs: Items) -> Series:
+def result_errors(ours: Items, theirs: Items) -> ErrorSeries:
     """Results and weights, by two numbers of each."""
     usual = statistics.median(item[2] for item in ours) if ours else 0.0
     pairs = pair_steps(ours, theirs)
-    return Series([(int(x[0]), fingerprint_error(x[1:], y[1:], usual)) for x, y in pairs])
+    return ErrorSeries([(int(x[0]), fingerprint_error(x[1:], y[1:], usual)) for x, y in pairs])
 
 
 def fingerprint_error(mine: Sequence[float], other: Sequence[float], usual: float = 0.0) -> float:
@@ -93,11 +93,11 @@ def fingerprint_error(mine: Sequence[float], other: Sequence[float], usual: floa
     return float(gap / max(abs(mine[1]), usual, 1e-30))
 
 
-def loss_errors(ours: Items, theirs: Items, at: int = 1) -> Series:
+def loss_errors(ours: Items, theirs: Items, at: int = 1) -> ErrorSeries:
     """Single numbers; `at`: where they stand in their items."""
     usual = usual_size(item[at] for item in ours)
     pairs = pair_steps(ours, theirs)
-    return Series([(int(x[0]), value_error(x[at], y[at], usual)) for x, y in pairs])
+    return ErrorSeries([(int(x[0]), value_error(x[at], y[at], usual)) for x, y in pairs])
 
 
 def usual_size(values: Iterable[float]) -> float:
@@ -114,12 +114,12 @@ def value_error(mine: float, other: float, usual: float) -> float:
     return gap / max(abs(mine), usual, 1e-30)
 
 
-def update_errors(ours: Items, theirs: Items) -> Series:
+def update_errors(ours: Items, theirs: Items) -> ErrorSeries:
     """Sizes of a weight's updates; a weight's own resolution moves them."""
     there = by_step(theirs)
     known = [(int(s), m, there[s][0], n) for s, m, n in ours if s in there]
     points = [(s, log_ratio(mine, other, norm)) for s, mine, other, norm in known]
-    return Series(points, floor=resolution((mine, norm) for _, mine, _, norm in known))
+    return ErrorSeries(points, floor=resolution((mine, norm) for _, mine, _, norm in known))
 
 
 def resolution(sizes: Iterable[tuple[float, float]]) -> float:
@@ -140,7 +140,7 @@ def log_ratio(mine: float, other: float, norm: float) -> float:
     return abs(math.log(max(other, least) / max(mine, least)))
 
 
-def growth_errors(ours: Items, theirs: Items) -> Series:
+def growth_errors(ours: Items, theirs: Items) -> ErrorSeries:
     """How differently each step changes a weight's norm, by how far the weight moves (0 to 2).
     Items are (step, how far it moved, norm)."""
     there, points, known = by_step(theirs), [], []
@@ -156,17 +156,17 @@ def growth_errors(ours: Items, theirs: Items) -> Series:
             points.append((int(step), gap / most))
             known.append((most, norm))
         before = step, norm, other[1]
-    return Series(points, floor=resolution(known))
+    return ErrorSeries(points, floor=resolution(known))
 
 
-def weight_errors(ours: Items, theirs: Items) -> Series:
+def weight_errors(ours: Items, theirs: Items) -> ErrorSeries:
     """Norms of weights that are changed in some steps only."""
     there = by_step(theirs)
     known = [(s, n, there[s][0]) for s, n in ours if s in there]
-    return Series([(int(s), abs(n - m) / max(abs(n), 1e-30)) for s, n, m in known])
+    return ErrorSeries([(int(s), abs(n - m) / max(abs(n), 1e-30)) for s, n, m in known])
 
 
-ERRORS: Mapping[str, Callable[[Items, Items], Series]] = {
+ERRORS: Mapping[str, Callable[[Items, Items], ErrorSeries]] = {
     "seed": equal_items,
     "random": equal_states,
     "batch": equal_items,

@@ -16,7 +16,7 @@ from joymigrate import settings as stored
 from joymigrate.errors import JoyError
 from joymigrate.verify import crash, written_files
 from joymigrate.verify.bundle.write import MANIFEST, complete, create
-from joymigrate.verify.settings import ENVIRONMENT, Settings
+from joymigrate.verify.settings import ENVIRONMENT, RecordingSettings
 
 HOOK = "joymigrate.verify.start:start"
 SWITCH = "JOYMIGRATE_SWITCH"
@@ -41,7 +41,7 @@ def make_room(path: Path, force: bool) -> None:
 
 
 @dataclass(slots=True)
-class Running:
+class RecordedProgram:
     """A program that is to be recorded: its environment; set `code` when it has ended."""
 
     environment: dict[str, str]
@@ -50,11 +50,11 @@ class Running:
 
 @contextmanager
 def recording(
-    settings: Settings,
+    settings: RecordingSettings,
     command: Sequence[str],
     base: Mapping[str, str],
     outputs: Sequence[str] = (),
-) -> Iterator[Running]:
+) -> Iterator[RecordedProgram]:
     """The environment in which every Python below `command` records into the bundle. `outputs` are
     patterns of files that the program writes."""
     facts: dict[str, Any] = {
@@ -74,7 +74,7 @@ def recording(
     os.close(handle)
     file = Path(name)
     made = dict(base)
-    running = Running(made)
+    running = RecordedProgram(made)
     try:
         stored.write(settings, file)
         made[ENVIRONMENT] = str(file)

@@ -15,7 +15,7 @@ GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RecordingSettings:
     """`first … last` are the recorded steps; `tensor_steps` those whose modules are kept.
 
     `baseline` makes the run a replay: its modules are taught what that bundle holds. `window` are
@@ -57,12 +57,12 @@ class Settings:
         return self.first <= step <= self.last
 
 
-def read_settings() -> Settings | None:
+def read_settings() -> RecordingSettings | None:
     """The settings of this process; None outside of a recording."""
     name = os.environ.get(ENVIRONMENT)
     if not name:
         return None
     try:
-        return stored.read(Settings, Path(name))
+        return stored.read(RecordingSettings, Path(name))
     except (OSError, ValueError):
         return None  # the recording is over: a process that outlived it

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from joymigrate.verify.identity_map import IdentityMap
-from joymigrate.verify.sketch import Shard
+from joymigrate.verify.sketch import ShardPlace
 
-Spread = tuple[str, Shard]
+Spread = tuple[str, ShardPlace]
 
 
 class ShardMap:
@@ -45,11 +45,11 @@ def local_part(tensor: Any) -> tuple[torch.Tensor, Spread | None]:
     # Of the ranks that hold the same block one counts; of partial sums every one does.
     for at, placement in zip(coordinate, placements, strict=True):
         if isinstance(placement, Replicate) and at:
-            return local, ("copy", Shard(tuple(offset), tuple(tensor.shape)))
+            return local, ("copy", ShardPlace(tuple(offset), tuple(tensor.shape)))
     partial = any(isinstance(p, Partial) for p in placements)
     part = ",".join(map(str, (*offset, *(coordinate if partial else ()))))
     kind = f"{'partial' if partial else 'shard'} {part}"
-    return local, (kind, Shard(tuple(offset), tuple(tensor.shape)))
+    return local, (kind, ShardPlace(tuple(offset), tuple(tensor.shape)))
 
 
 def wait_for(tensor: torch.Tensor) -> torch.Tensor:

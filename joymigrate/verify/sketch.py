@@ -22,7 +22,7 @@ _on_device: dict[torch.device, torch.Tensor] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ShardPlace:
     """Where a local tensor lies in the global one: its offset per dimension, the global shape."""
 
     offset: tuple[int, ...]
@@ -58,7 +58,7 @@ def statistics(values: torch.Tensor) -> Row:
     return torch.stack(parts)
 
 
-def sketch(values: torch.Tensor, shard: Shard | None = None) -> torch.Tensor:
+def sketch(values: torch.Tensor, shard: ShardPlace | None = None) -> torch.Tensor:
     """64 floats; `shard` places a local tensor in the global one."""
     if shard is not None and shard.flat:
         return sketch_flat(values.reshape(-1), shard.offset[0])
@@ -88,7 +88,7 @@ def sketch_flat(flat: torch.Tensor, offset: int) -> torch.Tensor:
     return made
 
 
-def sketch_of_shard(values: torch.Tensor, shard: Shard) -> torch.Tensor:
+def sketch_of_shard(values: torch.Tensor, shard: ShardPlace) -> torch.Tensor:
     """The sketch of a block of a larger tensor."""
     if tuple(values.shape[1:]) == tuple(shard.shape[1:]):
         inner = 1
@@ -101,7 +101,7 @@ def sketch_of_shard(values: torch.Tensor, shard: Shard) -> torch.Tensor:
     return made.index_add_(0, index % WIDTH, values.reshape(-1) * weight)
 
 
-def positions(shape: Sequence[int], shard: Shard) -> torch.Tensor:
+def positions(shape: Sequence[int], shard: ShardPlace) -> torch.Tensor:
     """Global flat position of each local element."""
     index = torch.zeros((1,) * len(shape), dtype=torch.int64)
     stride = 1

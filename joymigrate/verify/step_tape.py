@@ -30,7 +30,14 @@ from joymigrate.verify.rest_model import UNREPEATED
 from joymigrate.verify.state_names import names_of_state
 from joymigrate.verify.summaries import apart, summary
 from joymigrate.verify.tape import COMPARES, TAKES, Tape
-from joymigrate.verify.tape_entries import Entry, External, Slot, constants_in, is_weight, slots_in
+from joymigrate.verify.tape_entries import (
+    External,
+    TapeEntry,
+    TapeSlot,
+    constants_in,
+    is_weight,
+    slots_in,
+)
 from joymigrate.verify.tape_matching import match_externals
 from joymigrate.verify.transforms import tensors_in
 
@@ -196,29 +203,29 @@ class StepTape:
         """Whether a tensor is computed from what a model returned, or from weights."""
         return self.from_models(self.tape.slot(tensor))
 
-    def computed_reads(self) -> list[Slot]:
+    def computed_reads(self) -> list[TapeSlot]:
         """What the program computed and read as numbers in this step, in order."""
         tape = self.tape
         return [slot for _, slot in tape.read if slot.number not in tape.externals]
 
-    def compared_reads(self) -> list[Slot]:
+    def compared_reads(self) -> list[TapeSlot]:
         """Numbers that were read and come from comparisons of what models made: shares of right
         answers."""
         slots = self.computed_reads()[:MOST_READS]
         return [s for s in slots if any(map(self.compares_results, self.tape.needed([s])[0]))]
 
-    def compares_results(self, entry: Entry) -> bool:
+    def compares_results(self, entry: TapeEntry) -> bool:
         """Whether a call compares what models made: with a label's padding alone it does not."""
         given = slots_in((entry.args, entry.kwargs)) if entry.name in COMPARES else ()
         return any(map(self.from_models, given))
 
-    def comparisons(self, reads: list[Slot]) -> list[int | None]:
+    def comparisons(self, reads: list[TapeSlot]) -> list[int | None]:
         """Hashes of what the comparisons behind these came to; None for one that was too large."""
         needed = self.tape.needed(reads)[0] if reads else []
         numbers = [slot.number for e in needed if e.name in COMPARES for slot in e.results]
         return [self.tape.compared[n] for n in numbers if n in self.tape.compared]
 
-    def from_models(self, slot: Slot) -> bool:
+    def from_models(self, slot: TapeSlot) -> bool:
         """The same of a value on the tape."""
         _, outside, _ = self.tape.needed([slot])
         if any(e.role.startswith(("out:", "param:", "grad:", "leaf")) for e in outside):
@@ -357,7 +364,7 @@ class StepTape:
         if clear:
             tape.end()
 
-    def kept_beside(self, sinks: Mapping[str, Slot], trained: Sequence[str]) -> list[str]:
+    def kept_beside(self, sinks: Mapping[str, TapeSlot], trained: Sequence[str]) -> list[str]:
         """State that the new values of trained tensors are computed from: an optimiser's own."""
         tape = self.tape
         entries = tape.needed([sinks[name] for name in trained])[0] if trained else []
@@ -402,8 +409,8 @@ class StepTape:
         if where:
             entry["where"] = where
         try:
-            slots = {n: s if isinstance(s, Slot) else tape.slot(s) for n, s in sinks.items()}
-            actual = {n: s.detach() for n, s in sinks.items() if not isinstance(s, Slot)}
+            slots = {n: s if isinstance(s, TapeSlot) else tape.slot(s) for n, s in sinks.items()}
+            actual = {n: s.detach() for n, s in sinks.items() if not isinstance(s, TapeSlot)}
             if tape.full:
                 raise RuntimeError("the step has too many calls outside of its models")
             if self.recorder.settings.baseline:
@@ -419,7 +426,7 @@ class StepTape:
         self.events.append(entry)
 
     def keep(
-        self, entry: dict[str, Any], slots: dict[str, Slot], actual: Any, gradients: bool
+        self, entry: dict[str, Any], slots: dict[str, TapeSlot], actual: Any, gradients: bool
     ) -> None:
         """The baseline's side."""
         entries, outside, untraced = self.tape.needed(list(slots.values()))
@@ -472,7 +479,7 @@ class StepTape:
         }
 
     def compare(
-        self, entry: dict[str, Any], slots: dict[str, Slot], actual: Any, gradients: bool
+        self, entry: dict[str, Any], slots: dict[str, TapeSlot], actual: Any, gradients: bool
     ) -> None:
         """The target's side: its own calls on the baseline's values."""
         theirs = self.event_of(entry)
@@ -535,7 +542,7 @@ class StepTape:
             with contextlib.suppress(RuntimeError, TypeError, ValueError, KeyError):
                 self.evidence = keep_case(entry, self.tape, slots, values, theirs["sinks"])
 
-    def role_of_value(self, slot: Slot) -> str:
+    def role_of_value(self, slot: TapeSlot) -> str:
         """What a value that the program reads is, by the calls that make it."""
         calls = [call.told for call in self.tape.needed([slot])[0] if call.told is not None]
         return " ".join(plain_name(call[0]) for call in calls[-ROLE_CALLS:])

@@ -11,15 +11,15 @@ import torch
 from joymigrate.verify import pytree
 from joymigrate.verify.flat_weights import FlatWeight, is_flat_wrapper
 from joymigrate.verify.identity_map import IdentityMap
-from joymigrate.verify.inventory import Inventory, hashable
-from joymigrate.verify.log import Log
+from joymigrate.verify.inventory import ModuleInventory, hashable
+from joymigrate.verify.log import StepLog
 from joymigrate.verify.modes import is_training
 from joymigrate.verify.module_names import plain
 from joymigrate.verify.noise import keep_noise
 from joymigrate.verify.optimisers import probe, settings_of
 from joymigrate.verify.own_update import OwnUpdate
 from joymigrate.verify.shard_map import ShardMap, Spread
-from joymigrate.verify.sketch import Shard
+from joymigrate.verify.sketch import ShardPlace
 
 Given = ParamSpec("Given")
 Piece = tuple[str, FlatWeight, int]  # a weight's name, what is known of it, where it begins
@@ -43,7 +43,7 @@ class StepValues:
 
     def __init__(self, recorder: Any) -> None:
         self.recorder = recorder
-        self.log = Log()
+        self.log = StepLog()
         self.shard_map = ShardMap()
         self.pieces: IdentityMap[list[Piece]] = IdentityMap()  # of what FSDP1's optimiser gets
         self.probed: IdentityMap[set[str]] = IdentityMap()  # settings by optimiser
@@ -112,7 +112,7 @@ class StepValues:
             if rows and tensor.shape[0] % rows == 0:
                 offset = (rank * tensor.shape[0], *([0] * (tensor.dim() - 1)))
                 shape = (world * tensor.shape[0], *tensor.shape[1:])
-                spread = (f"batch {rank}", Shard(offset, shape))
+                spread = (f"batch {rank}", ShardPlace(offset, shape))
                 # The processes' gradients are averaged: theirs of a mean loss is `world` times one
                 # process's share.
                 tensor = tensor.detach() / world if kind == "gout" else tensor
@@ -159,7 +159,7 @@ class StepValues:
     def names_of(self, optimiser: Any) -> IdentityMap[str]:
         """The names of parameters, all of this optimiser's among them."""
         mine = [p for group in optimiser.param_groups for p in group["params"]]
-        inventory: Inventory = self.recorder.inventory
+        inventory: ModuleInventory = self.recorder.inventory
         return inventory.parameter_names(self.recorder.module_names, mine)
 
     @own
@@ -226,7 +226,7 @@ class StepValues:
         """Record a loss of one element."""
         if self.spread and self.spread[1] > 1:  # each process has its own mean
             value, part = value / self.spread[1], f"partial {self.spread[0]}"
-            self.log.add("loss:", number, "loss", "", value, (part, Shard((0,), (1,))))
+            self.log.add("loss:", number, "loss", "", value, (part, ShardPlace((0,), (1,))))
         else:
             self.log.add("loss:", number, "loss", "", value)
 

@@ -27,10 +27,10 @@ from joymigrate.verify.tables import Tables, made_before_models
 from joymigrate.verify.tape_draws import RANDOM, Seeds, drawn_by, is_draw
 from joymigrate.verify.tape_entries import (
     MOST_NUMBERS,
-    Entry,
     External,
     Rerun,
-    Slot,
+    TapeEntry,
+    TapeSlot,
     is_inplace,
     numbers_read,
     run_entry,
@@ -94,19 +94,21 @@ class Tape(TorchFunctionMode):
 
     def clear(self) -> None:
         """Forget everything."""
-        self.entries: list[Entry] = []
+        self.entries: list[TapeEntry] = []
         self.externals: dict[int, External] = {}
-        self.known: dict[int, tuple[weakref.ref[torch.Tensor], Slot]] = {}
+        self.known: dict[int, tuple[weakref.ref[torch.Tensor], TapeSlot]] = {}
         self.groups: dict[int, int] = {}  # slot → group of slots that share memory
         self.stores: dict[int, int] = {}  # memory of externals → group
         self.roles: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
         self.changed: dict[int, External] = {}  # externals that the tape has changed
-        self.read: list[tuple[str, Slot]] = []
-        self.choices: list[Slot] = []  # whole numbers and truths that the program read
+        self.read: list[tuple[str, TapeSlot]] = []
+        self.choices: list[TapeSlot] = []  # whole numbers and truths that the program read
         self.chosen: list[int] = []  # hashes of their values
         self.compared: dict[int, int | None] = {}  # hashes of what comparisons came to, by slot
-        self.drawn: list[tuple[str, Slot]] = []  # what random numbers were drawn by: chances, means
-        self.drawn_by: dict[int, list[Slot]] = {}  # the same, by the slot of what was drawn
+        self.drawn: list[
+            tuple[str, TapeSlot]
+        ] = []  # what random numbers were drawn by: chances, means
+        self.drawn_by: dict[int, list[TapeSlot]] = {}  # the same, by the slot of what was drawn
         self.untraced: set[int] = set()  # groups from which plain numbers were taken
         self.drifting: set[int] = set()  # groups of other values than constants
         self.full = False
@@ -274,7 +276,7 @@ class Tape(TorchFunctionMode):
         reads = {self.group(t) for t in given}
         reads |= {self.groups[s.number] for s in slots_in(stored)}
         writes = {self.group(t) for t in mutated}
-        results: list[Slot] = []
+        results: list[TapeSlot] = []
         drifts = bool(reads & self.drifting)
         for tensor in outputs:
             twin = next((t for t in given if t is tensor), None)
@@ -291,7 +293,7 @@ class Tape(TorchFunctionMode):
                 small = tensor.numel() <= MOST_CHOSEN
                 self.compared[slot.number] = zlib.crc32(raw_bytes(tensor)) if small else None
         self.drifting |= writes if drifts else set()
-        entry = Entry(
+        entry = TapeEntry(
             func,
             name,
             *stored,
@@ -362,7 +364,7 @@ class Tape(TorchFunctionMode):
         if isinstance(generator, torch.Generator):
             self.seeds.note(generator)
 
-    def held(self, tensor: torch.Tensor, name: str) -> Slot:
+    def held(self, tensor: torch.Tensor, name: str) -> TapeSlot:
         """The value of a tensor as a draw takes it; the program may change it afterwards."""
         slot = self.slot(tensor)
         if slot.number not in self.externals:
@@ -384,13 +386,13 @@ class Tape(TorchFunctionMode):
         stored = self.stored(args)
         group = self.groups[slot.number]
         self.drifting.add(group)
-        self.entries.append(Entry(call, "number", stored, {}, [slot], reads, {group}, False))
+        self.entries.append(TapeEntry(call, "number", stored, {}, [slot], reads, {group}, False))
         number = Number(made)
         number.slot, number.tape = slot, self
         number.computed = bool(list(numbers_in(args)))
         return number
 
-    def show(self, how: str, slot: Slot) -> None:
+    def show(self, how: str, slot: TapeSlot) -> None:
         """The program writes a number that it has computed: a result, while its step goes on."""
         if self.active() and slot.number in self.groups:
             self.read.append((how, slot))
@@ -403,7 +405,7 @@ class Tape(TorchFunctionMode):
                 value = external.value()
                 external.kept = value.clone() if value is not None else None
 
-    def slot(self, tensor: torch.Tensor) -> Slot:
+    def slot(self, tensor: torch.Tensor) -> TapeSlot:
         """The slot of a tensor; one that the tape doesn't know comes from elsewhere."""
         held = self.known.get(id(tensor))
         if held is not None and held[0]() is tensor:
@@ -425,13 +427,13 @@ class Tape(TorchFunctionMode):
             self.drifting.add(self.groups[slot.number])
         return slot
 
-    def fresh(self, group: int | None) -> Slot:
+    def fresh(self, group: int | None) -> TapeSlot:
         """A new slot, in a group of its own or in one that is known."""
         self.count += 1
         self.groups[self.count] = self.count if group is None else group
-        return Slot(self.count)
+        return TapeSlot(self.count)
 
-    def bind(self, tensor: torch.Tensor, slot: Slot) -> None:
+    def bind(self, tensor: torch.Tensor, slot: TapeSlot) -> None:
         """This tensor is that value."""
         self.known[id(tensor)] = (weakref.ref(tensor), slot)
 
@@ -485,7 +487,7 @@ class Tape(TorchFunctionMode):
 
     # -- running again ---------------------------------------------------------------------------
 
-    def needed(self, sinks: Sequence[Slot]) -> tuple[list[Entry], list[External], bool]:
+    def needed(self, sinks: Sequence[TapeSlot]) -> tuple[list[TapeEntry], list[External], bool]:
         """The entries and externals that some values come from, in order, and whether a plain
         number was read from one of them on the way."""
         groups = {self.groups[slot.number] for slot in sinks}
@@ -508,7 +510,7 @@ class Tape(TorchFunctionMode):
         outside = [e for e in self.externals.values() if e.slot.number in used]
         return wanted[::-1], outside, bool(groups & self.untraced)
 
-    def replaced(self, entries: Sequence[Entry]) -> set[int]:
+    def replaced(self, entries: Sequence[TapeEntry]) -> set[int]:
         """Slots of what these entries overwrite before they read it: weights of a new model, say,
         that are loaded at once."""
         touched: set[int] = set()
@@ -526,7 +528,7 @@ class Tape(TorchFunctionMode):
 
     def rerun(
         self,
-        sinks: Sequence[Slot],
+        sinks: Sequence[TapeSlot],
         values: Mapping[int, torch.Tensor],
         *,
         gradients: bool = False,

@@ -20,7 +20,7 @@ FLAGS = ("requires_grad_", "share_memory_", "detach_", "rename_")
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class TapeSlot:
     """A value on the tape."""
 
     number: int
@@ -30,7 +30,7 @@ class Slot:
 class External:
     """A tensor that comes from elsewhere, with its value at its first use."""
 
-    slot: Slot
+    slot: TapeSlot
     tensor: torch.Tensor
     version: int
     role: str
@@ -46,14 +46,14 @@ class External:
 
 
 @dataclass(slots=True)
-class Entry:
+class TapeEntry:
     """One call: its arguments with slots for tensors, and the slots of its results."""
 
     call: Callable[..., Any]
     name: str
     args: Any
     kwargs: Any
-    results: list[Slot]
+    results: list[TapeSlot]
     reads: set[int]
     writes: set[int]
     gradients: bool
@@ -78,7 +78,7 @@ def device_types() -> frozenset[str]:
     return frozenset({"cpu", "xpu", "hpu", *(chip.device for chip in all_chips().values())})
 
 
-def run_entry(entry: Entry, env: Mapping[int, Any]) -> Any:
+def run_entry(entry: TapeEntry, env: Mapping[int, Any]) -> Any:
     """One call on the values of this run, on the CPU."""
     call = entry.call
     if entry.name in device_types():
@@ -126,7 +126,7 @@ IN_FLOAT32_ONLY: Mapping[str, Callable[..., Any]] = {
 
 def place_tensors(value: Any, env: Mapping[int, Any]) -> Any:
     """Stored arguments with this run's tensors; devices become the CPU."""
-    if isinstance(value, Slot):
+    if isinstance(value, TapeSlot):
         return env[value.number]
     if isinstance(value, torch.device):
         return torch.device("cpu")
@@ -148,12 +148,12 @@ def numbers_read(made: Any) -> list[float]:
     return found[:MOST_NUMBERS]
 
 
-def constants_in(entries: Iterable[Entry]) -> list[float]:
+def constants_in(entries: Iterable[TapeEntry]) -> list[float]:
     """The plain numbers with a fraction in the arguments of calls, in order."""
     return [number for entry in entries for number in numbers_read((entry.args, entry.kwargs))]
 
 
-def with_constants(entries: Iterable[Entry], constants: Sequence[float]) -> list[Entry]:
+def with_constants(entries: Iterable[TapeEntry], constants: Sequence[float]) -> list[TapeEntry]:
     """The same calls with other numbers, as many as `constants_in` finds."""
     left = iter(constants)
     changed = []
@@ -224,9 +224,9 @@ def written_by(name: str, args: Sequence[Any]) -> list[torch.Tensor]:
     return list(tensors_in(args[:2] if name.startswith("_amp_") else args[0]))
 
 
-def slots_in(value: Any) -> Iterable[Slot]:
+def slots_in(value: Any) -> Iterable[TapeSlot]:
     """Slots in stored arguments."""
-    return found_in(Slot, value)
+    return found_in(TapeSlot, value)
 
 
 def is_weight(tensor: torch.Tensor) -> bool:

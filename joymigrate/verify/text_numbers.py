@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from joymigrate.verify.judge import Key, Series
+from joymigrate.verify.judge import ErrorSeries, Key
 
 # Not inside of a word, a path, a version or a time of day.
 NUMBER = re.compile(
@@ -34,7 +34,7 @@ ROUNDING, HIGHEST_FLOOR = 2.0**-23, 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class NumberColumn:
     """One number of a line: what stands around it."""
 
     template: str
@@ -81,9 +81,9 @@ def read(text: str) -> Printed:
     return Printed(float(text), 0.0 if whole else unit, whole)
 
 
-def columns(lines: Iterable[str]) -> dict[Column, list[Printed]]:
+def columns(lines: Iterable[str]) -> dict[NumberColumn, list[Printed]]:
     """Every number of some lines, by what stands around it, in the order of the lines."""
-    found: dict[Column, list[Printed]] = {}
+    found: dict[NumberColumn, list[Printed]] = {}
     for line in map(without_places, lines):
         numbers = list(NUMBER.finditer(line))
         template = NUMBER.sub("#", line).strip()
@@ -91,7 +91,7 @@ def columns(lines: Iterable[str]) -> dict[Column, list[Printed]]:
         for index, match in enumerate(numbers):
             before, end = line[end : match.start()][-24:], match.end()
             words = f"{before} {unit_of(line, before, end)}"
-            column = Column(template, index, NUMBER.sub("#", words))
+            column = NumberColumn(template, index, NUMBER.sub("#", words))
             known.append((column, read(match.group())))
         sizes = (abs(n.value) for c, n in known if not n.whole and not c.measures)
         floor = min(ROUNDING * max(filter(math.isfinite, sizes), default=0.0), HIGHEST_FLOOR)
@@ -115,14 +115,16 @@ def unit_of(line: str, before: str, end: int) -> str:
     return "" if names_next and re.search(r"[A-Za-z]", before) else unit.group()
 
 
-def counterparts(ours: Iterable[Column], theirs: Iterable[Column]) -> dict[Column, Column]:
+def counterparts(
+    ours: Iterable[NumberColumn], theirs: Iterable[NumberColumn]
+) -> dict[NumberColumn, NumberColumn]:
     """Columns of both sides: of the same line, else the only ones left with the same words.
 
     A line reads otherwise where a part of it names the machine: `memory None` beside `memory 13.3`.
     """
     mine, other = list(ours), set(theirs)
     found = {column: column for column in mine if column in other}
-    left: dict[str, list[Column]] = {}
+    left: dict[str, list[NumberColumn]] = {}
     for column in other - found.keys():
         left.setdefault(column.words, []).append(column)
     for column in mine:
@@ -135,13 +137,13 @@ def counterparts(ours: Iterable[Column], theirs: Iterable[Column]) -> dict[Colum
 
 def distances(
     ours: Sequence[Printed], theirs: Sequence[Printed], *, rounded: bool = True
-) -> Series:
+) -> ErrorSeries:
     """Relative distances of two sequences, infinite where one alone is not finite; `rounded`: less
     what printing has rounded, one unit of the finest number's last place. Below the floor is what
     hides behind equal prints in half of all cases. Whole numbers have to be the same."""
     pairs = list(zip(ours, theirs, strict=False))
     if all(a.whole and b.whole for a, b in pairs):
-        return Series([(n, float(a.value != b.value)) for n, (a, b) in enumerate(pairs)], True)
+        return ErrorSeries([(n, float(a.value != b.value)) for n, (a, b) in enumerate(pairs)], True)
     unit = min((n.unit for n in (*ours, *theirs) if n.unit), default=0.0) if rounded else 0.0
     sizes = sorted(abs(a.value) for a in ours if math.isfinite(a.value))
     typical = sizes[len(sizes) // 2] if sizes else 0.0
@@ -154,4 +156,4 @@ def distances(
         gap = max(0.0, abs(a.value - b.value) - 1.01 * unit - a.floor)
         points.append((number, gap / max(abs(a.value), typical, 1e-12) if gap else 0.0))
     hidden = unit * (1 - 0.5 ** (1 / max(len(points), 1)))
-    return Series(points, floor=max(ROUNDING, hidden / max(typical, 1e-12)))
+    return ErrorSeries(points, floor=max(ROUNDING, hidden / max(typical, 1e-12)))

@@ -6,14 +6,14 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from joymigrate.verify.tape_entries import Slot
+from joymigrate.verify.tape_entries import TapeSlot
 from joymigrate.verify.transforms import found_in
 
 
 class Number(float):
     """A number read from a tensor, whose further arithmetic stays on the tape."""
 
-    slot: Slot
+    slot: TapeSlot
     tape: Any  # the Tape that it was read on
     computed = False  # by the program, from numbers that it read
 

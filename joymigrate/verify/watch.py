@@ -16,7 +16,7 @@ from torch.optim.optimizer import (
 from joymigrate import attach
 from joymigrate.verify import graphs
 from joymigrate.verify.recorder import Recorder
-from joymigrate.verify.settings import OPS, Settings
+from joymigrate.verify.settings import OPS, RecordingSettings
 from joymigrate.verify.transforms import watch_transforms, within
 
 DISTRIBUTED = "torch.distributed.tensor"
@@ -24,7 +24,7 @@ DYNAMO = "torch._dynamo"
 EAGER = "functions given to torch.compile run without it while their calls are recorded"
 
 
-def install(settings: Settings) -> Callable[[], None]:
+def install(settings: RecordingSettings) -> Callable[[], None]:
     """Look at torch in this process; returns what ends the recording."""
     undo: list[Callable[[], None]] = []
 
@@ -46,9 +46,9 @@ def install(settings: Settings) -> Callable[[], None]:
     attach.after_import(DYNAMO, lambda: watch_compiled(recorder, undo), who=f"{DYNAMO} (calls)")
     attach.after_import(DISTRIBUTED, lambda: watch_placements(recorder, undo), who=DISTRIBUTED)
     if settings.level == OPS:
-        from joymigrate.verify.operators import Operators
+        from joymigrate.verify.operators import OperatorWitness
 
-        enter(Operators(recorder), undo)
+        enter(OperatorWitness(recorder), undo)
     if settings.noise:
         from joymigrate.verify.noise import Noise
 

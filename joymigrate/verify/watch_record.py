@@ -10,7 +10,7 @@ from joymigrate.verify.model import Difference
 
 
 @dataclass(slots=True)
-class Watched:
+class RunRows:
     """The rows of a run; `doubts` are rows that depart where a choice by rounding may be why."""
 
     rows: list[Difference] = field(default_factory=list)

@@ -18,11 +18,11 @@ from joymigrate.verify import crash
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
 from joymigrate.verify.identity import GIVEN
-from joymigrate.verify.judge import Decision, Judge, Key, Series
-from joymigrate.verify.model import Difference, Phase, Status
+from joymigrate.verify.judge import ErrorSeries, Judge, Key, SeriesDecision
+from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.series import observe_run, random_words, rename_series
 from joymigrate.verify.watch_ranks import drawing, draws_alike, whole_steps
-from joymigrate.verify.watch_record import Watched
+from joymigrate.verify.watch_record import RunRows
 
 STAGE = "S5W"
 UNTOLD = "the baseline's own runs depart here"
@@ -77,11 +77,11 @@ def judge_run(
     alike: bool,
     judge: Judge,
     parted: float = math.inf,
-) -> Watched:
+) -> RunRows:
     """All series of both sides. `roots` are the baseline's names of the target's models; from the
     step `parted` on the sides do not train at the same rate any more."""
     a, b = ours.json("watch.json"), theirs.json("watch.json")
-    found = Watched(end=parted)
+    found = RunRows(end=parted)
     if not a or not b:
         found.leave_out("run", 0, "one side was recorded by an older joymigrate")
         return found
@@ -112,7 +112,7 @@ def first_only(rows: list[Difference]) -> list[Difference]:
         return rows
     first = min(failed, key=lambda row: (row.step or 0, row.order))
     return [
-        replace(row, status=Status.WARN, consequence_of=first.module)
+        replace(row, status=RecordStatus.WARN, consequence_of=first.module)
         if row is not first and row.status.failed
         else row
         for row in rows
@@ -129,7 +129,7 @@ class RunJudge:
         roots: Mapping[str, str],
         view: Display,
         judge: Judge,
-        found: Watched,
+        found: RunRows,
     ) -> None:
         self.ours, self.theirs, self.roots = ours, theirs, roots
         self.view, self.judge, self.found = view, judge, found
@@ -180,7 +180,7 @@ class RunJudge:
         first = min((at for at, _ in choice.points), default=math.inf) if blind else math.inf
         return min(first, math.inf if known.at is None else known.at)
 
-    def row_of(self, key: Key, series: Series) -> Iterator[Difference]:
+    def row_of(self, key: Key, series: ErrorSeries) -> Iterator[Difference]:
         """The row of one series, and what of it can't be told."""
         kind, name = key
         series = self.cut(kind, name, series)
@@ -202,7 +202,7 @@ class RunJudge:
         if not self.same_draws:
             self.found.end = min(self.found.end, step)
 
-    def cut(self, kind: str, name: str, series: Series) -> Series:
+    def cut(self, kind: str, name: str, series: ErrorSeries) -> ErrorSeries:
         """The part of a series in which both sides are to do the same."""
         if kind == "random" and (not self.same_draws or self.theirs.get("given")):
             why = (
@@ -243,15 +243,15 @@ class RunJudge:
         owner, _, leaf = path.rpartition(".")
         return self.view(f"{root}:{owner}"), Text(seen.op, leaf=leaf)
 
-    def row(self, kind: str, name: str, decided: Decision) -> Difference:
+    def row(self, kind: str, name: str, decided: SeriesDecision) -> Difference:
         """A series: PASS, FAIL from a step on, or WARN where a choice may be why."""
         seen = KINDS[kind]
         module, op = self.place(kind, name)
-        status, reason, at = Status.PASS, None, decided.at
+        status, reason, at = RecordStatus.PASS, None, decided.at
         if at is not None:
-            status, reason = Status.FAIL, self.reason(kind, name, at)
+            status, reason = RecordStatus.FAIL, self.reason(kind, name, at)
             if at >= self.found.chosen and kind not in ("seed", "random", "batch"):
-                status, reason = Status.WARN, CHOSEN
+                status, reason = RecordStatus.WARN, CHOSEN
         phase = seen.phase
         if kind in ("update", "growth") and at is not None and self.by_hand_in(name, at):
             phase = Phase.STATE

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from joymigrate.verify import pytree
 from joymigrate.verify.isolated_pass import IsolatedPass, arguments_in, keep_generators
 from joymigrate.verify.lent_weights import Lender
-from joymigrate.verify.log import Log
+from joymigrate.verify.log import StepLog
 from joymigrate.verify.module_names import plain
 from joymigrate.verify.module_replay import kept_activations
 from joymigrate.verify.noise import keep_noise
@@ -36,7 +36,7 @@ class Copy:
     def __init__(self, names: Mapping[int, str]) -> None:
         self.names = names
         self.calls: dict[str, int] = {}
-        self.log = Log()
+        self.log = StepLog()
 
     def call(self, module: Any, args: Any, kwargs: Any, real: Callable[..., Any]) -> Any:
         """One module call."""
@@ -59,7 +59,7 @@ class Witness:
         self.start = 0  # of the call's own records
         self.found: list[dict[str, Any]] = []
 
-    def ask(self, isolated: IsolatedPass, log: Log) -> None:
+    def ask(self, isolated: IsolatedPass, log: StepLog) -> None:
         """Run the copy. Raises what the program's own code raises."""
         self.copy, self.start = None, len(log.meta)
         lender = Lender(None)
@@ -82,7 +82,7 @@ class Witness:
                 isolated.hold(None)
         self.copy = copy
 
-    def hear(self, root: str, step: int, log: Log) -> None:
+    def hear(self, root: str, step: int, log: StepLog) -> None:
         """The call is over: note how far its records are from the copy's."""
         copy, self.copy = self.copy, None
         if copy is None:

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from joymigrate import api
-from joymigrate.agent.patches.facts import Fact, functions_behind, read_facts
-from joymigrate.agent.patches.guard import Scope, judge_text
+from joymigrate.agent.patches.facts import CodeFact, functions_behind, read_facts
+from joymigrate.agent.patches.guard import PatchScope, judge_text
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
@@ -47,9 +47,9 @@ def rewritten(program: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def scope(tree: dict[str, bytes]) -> Scope:
+def scope(tree: dict[str, bytes]) -> PatchScope:
     """What the task allows: the file of the stop with its function, and the kernels beside."""
-    return Scope({"train.py": stop_in(tree, "get_device_capability()"), "kernels.py": ()})
+    return PatchScope({"train.py": stop_in(tree, "get_device_capability()"), "kernels.py": ()})
 
 
 def stop_in(tree: dict[str, bytes], code: str) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def test_the_catalogues_are_large_enough() -> None:
 
 @pytest.mark.parametrize("one", CHEATS, ids=lambda one: one["cheat"])
 def test_a_cheat_is_refused_by_name(
-    tree: dict[str, bytes], scope: Scope, one: dict[str, Any]
+    tree: dict[str, bytes], scope: PatchScope, one: dict[str, Any]
 ) -> None:
     if "makes" in one:
         pytest.skip("a link is no text: tests/agent/test_rounds.py has it")
@@ -93,7 +93,9 @@ def test_a_cheat_is_refused_by_name(
 
 
 @pytest.mark.parametrize("one", HONEST, ids=lambda one: one["patch"])
-def test_an_honest_patch_passes(tree: dict[str, bytes], scope: Scope, one: dict[str, Any]) -> None:
+def test_an_honest_patch_passes(
+    tree: dict[str, bytes], scope: PatchScope, one: dict[str, Any]
+) -> None:
     assert judge_text(tree, patched(tree, one["edits"]), scope) == []
 
 
@@ -107,7 +109,7 @@ def test_a_drawn_patch_is_judged_as_somebody_else_wrote(
     drawn: dict[str, dict[str, bytes]], one: dict[str, Any]
 ) -> None:
     files = drawn[one["program"]]
-    scope = Scope({"train.py": stop_in(files, STOPS[one["program"]])})
+    scope = PatchScope({"train.py": stop_in(files, STOPS[one["program"]])})
     names = {refusal.name for refusal in judge_text(files, patched(files, one["edits"]), scope)}
     assert one["refused"] in names if one["refused"] else not names
 
@@ -125,7 +127,7 @@ def test_a_drawn_patch_is_judged_as_somebody_else_wrote(
     ],
 )
 def test_the_host_is_a_choice_unless_the_origin_decides(code: str, kind: str) -> None:
-    assert read_facts(code, ()).all[Fact(kind, "cpu")] == 1
+    assert read_facts(code, ()).all[CodeFact(kind, "cpu")] == 1
 
 
 def test_the_function_around_a_line_is_found() -> None:
@@ -150,6 +152,6 @@ def test_facts_don_t_count_blanks_and_comments() -> None:
     assert one.all == other.all
 
 
-def test_broken_code_is_refused(tree: dict[str, bytes], scope: Scope) -> None:
+def test_broken_code_is_refused(tree: dict[str, bytes], scope: PatchScope) -> None:
     found = judge_text(tree, {"train.py": b"def ("}, scope)
     assert [one.name for one in found] == ["broken-code"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from joymigrate.agent.next_step import MOST_BYTES, State, decide, document
+from joymigrate.agent.next_step import MOST_BYTES, MigrationState, decide, document
 from joymigrate.agent.standing import Standing, read_standing
-from joymigrate.journey.entries import Candidate
-from joymigrate.journey.model import Journey, Outcome, Request, Status, to_json
+from joymigrate.journey.entries import EntryCandidate
+from joymigrate.journey.model import Journey, JourneyRequest, StepOutcome, StepStatus, to_json
 from joymigrate.journey.resume import document as on_disk
 from joymigrate.journey.tree import snapshot
 from joymigrate.language import restore_texts
@@ -36,20 +36,20 @@ def joy(capsys: pytest.CaptureFixture[str]) -> Joy:
     return joy_with(capsys)
 
 
-def journey(*outcomes: Outcome, folder: Path = Path("p")) -> Journey:
-    request = Request(folder, ("python", "train.py"), "ascend")
+def journey(*outcomes: StepOutcome, folder: Path = Path("p")) -> Journey:
+    request = JourneyRequest(folder, ("python", "train.py"), "ascend")
     return Journey(request, folder / ".joymigrate/journey", "rehearsed", outcomes)
 
 
-def standing(*outcomes: Outcome, **more: Any) -> Standing:
+def standing(*outcomes: StepOutcome, **more: Any) -> Standing:
     return Standing(Path("/p"), journey=restore_texts(to_json(journey(*outcomes))), **more)
 
 
-def done(name: str, verdict: str | None = "pass", **figures: Any) -> Outcome:
-    return Outcome(name, Status.DONE, f"{name} ended", figures, verdict=verdict)
+def done(name: str, verdict: str | None = "pass", **figures: Any) -> StepOutcome:
+    return StepOutcome(name, StepStatus.DONE, f"{name} ended", figures, verdict=verdict)
 
 
-def passed(**figures: Any) -> tuple[Outcome, ...]:
+def passed(**figures: Any) -> tuple[StepOutcome, ...]:
     reached = {"reached_pct": 100.0, "not_run": [], **figures}
     compared = {"coverage": {"compared": 9, "recorded": 9}}
     sites = figures.get("sites", [])
@@ -59,8 +59,10 @@ def passed(**figures: Any) -> tuple[Outcome, ...]:
 
 
 def test_nothing_begun_asks_for_the_journey_of_the_first_program() -> None:
-    step = decide(Standing(Path("/p")), [Candidate("python train.py --steps 3", "README.md:4")])
-    assert step.state is State.UNTOUCHED
+    step = decide(
+        Standing(Path("/p")), [EntryCandidate("python train.py --steps 3", "README.md:4")]
+    )
+    assert step.state is MigrationState.UNTOUCHED
     assert step.place == "README.md:4"
     assert step.judge == "joymigrate migrate . --entry 'python train.py --steps 3'"
 
@@ -71,10 +73,16 @@ def test_without_a_program_one_has_to_be_named() -> None:
 
 def test_a_stop_of_the_rehearsal_has_its_line_and_whose_it_is() -> None:
     stopped = replace(
-        done("rehearse", "fail", stop=STOP), status=Status.STOPPED, evidence=("rehearse/log.txt",)
+        done("rehearse", "fail", stop=STOP),
+        status=StepStatus.STOPPED,
+        evidence=("rehearse/log.txt",),
     )
     step = decide(standing(stopped), [])
-    assert (step.state, step.place, step.do) == (State.STOPPED, "train.py:14", STOP["next"])
+    assert (step.state, step.place, step.do) == (
+        MigrationState.STOPPED,
+        "train.py:14",
+        STOP["next"],
+    )
     assert step.evidence == f"{STOP['message']} (whose: rewrite)"
     assert (step.file, step.judge) == (".joymigrate/journey/rehearse/log.txt", JUDGE)
 
@@ -82,7 +90,9 @@ def test_a_stop_of_the_rehearsal_has_its_line_and_whose_it_is() -> None:
 def test_a_failed_comparison_has_its_first_divergence() -> None:
     apart = {"line": None, "module": "net.norm", "metric": "relative", "value": 0.3, "limit": 0.01}
     failed = replace(
-        done("verify", "fail", first_divergence=apart), status=Status.STOPPED, help="look at eps"
+        done("verify", "fail", first_divergence=apart),
+        status=StepStatus.STOPPED,
+        help="look at eps",
     )
     step = decide(standing(failed), [])
     assert (step.place, step.do) == ("net.norm", "find why the values part there: look at eps")
@@ -90,20 +100,22 @@ def test_a_failed_comparison_has_its_first_divergence() -> None:
 
 
 def test_a_gate_is_said_as_it_held() -> None:
-    held = Outcome("coverage", Status.STOPPED, "s", held="70 % is below coverage = 90", help="h")
+    held = StepOutcome(
+        "coverage", StepStatus.STOPPED, "s", held="70 % is below coverage = 90", help="h"
+    )
     step = decide(standing(held), [])
     assert (step.do, step.evidence) == ("h", "70 % is below coverage = 90")
 
 
 def test_what_nobody_decided_is_no_pass() -> None:
     step = decide(standing(*passed(), done("train", "inconclusive")), [])
-    assert step.state is State.UNDECIDED
+    assert step.state is MigrationState.UNDECIDED
     assert step.do.startswith("decide the step train")
 
 
 def test_files_that_changed_behind_it_are_judged_anew() -> None:
     step = decide(standing(*passed(), changed=("a.py", "b.py")), [])
-    assert (step.state, step.place, step.judge) == (State.EDITED, "a.py", JUDGE)
+    assert (step.state, step.place, step.judge) == (MigrationState.EDITED, "a.py", JUDGE)
 
 
 def test_behind_a_pass_come_places_that_did_not_run_then_sites_then_the_chip() -> None:
@@ -118,12 +130,12 @@ def test_behind_a_pass_come_places_that_did_not_run_then_sites_then_the_chip() -
 
 def test_a_running_journey_is_waited_for() -> None:
     step = decide(standing(running={"step": "verify", "since": "10:00"}), [])
-    assert (step.state, step.judge) == (State.RUNNING, "joymigrate next")
+    assert (step.state, step.judge) == (MigrationState.RUNNING, "joymigrate next")
 
 
 def test_the_document_is_small_whatever_was_said() -> None:
     long = {**STOP, "message": "x" * 200_000, "next": "y" * 9_000, "line": "z" * 4_000 + ":1"}
-    stopped = replace(done("rehearse", "fail", stop=long), status=Status.STOPPED)
+    stopped = replace(done("rehearse", "fail", stop=long), status=StepStatus.STOPPED)
     at = standing(stopped, steps=(Step("rewrite", id="0001"),))
     found = document(at, decide(at, []))
     assert found["schema"] == "joymigrate.next/1"

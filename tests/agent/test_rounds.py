@@ -26,7 +26,7 @@ from joymigrate.agent.patches.judges import (
 from joymigrate.agent.patches.rounds import AgentOrder, read_files, run_command, solve
 from joymigrate.errors import JoyError
 from joymigrate.journey.gates import Gates
-from joymigrate.journey.model import Journey, Outcome, Request, Status, to_json
+from joymigrate.journey.model import Journey, JourneyRequest, StepOutcome, StepStatus, to_json
 from joymigrate.ledger import Ledger
 from tests.cli.joy import joy_with
 
@@ -53,15 +53,15 @@ def stopped(tmp_path: Path) -> Journey:
     (folder / "rehearse").mkdir()
     (folder / "rehearse/log.txt").write_text("what the chip said\n")
     figures = {"of": "original", "recorded": True}
-    base = Outcome("baseline", Status.DONE, "", figures, verdict="pass")
-    stop = Outcome("rehearse", Status.STOPPED, "", {"stop": STOP}, verdict="fail")
-    request = Request(tmp_path, ("python", "train.py"), "ascend")
+    base = StepOutcome("baseline", StepStatus.DONE, "", figures, verdict="pass")
+    stop = StepOutcome("rehearse", StepStatus.STOPPED, "", {"stop": STOP}, verdict="fail")
+    request = JourneyRequest(tmp_path, ("python", "train.py"), "ascend")
     return Journey(request, folder, "rehearsed", (base, stop))
 
 
 def try_code(
     stopped: Journey, code: str, monkeypatch: pytest.MonkeyPatch, **more: Any
-) -> list[rounds.Attempt]:
+) -> list[rounds.PatchRound]:
     """Rounds of a command that runs some Python; the judges that run programs agree."""
     monkeypatch.setattr(rounds, "judge_run", lambda *words: iter(()))
     asked = AgentOrder(shlex.join([sys.executable, "-c", code]), **{"rounds": 1, **more})

@@ -14,7 +14,7 @@ import joymigrate
 from joymigrate.blame.judge import judge
 from joymigrate.blame.program import Program
 from joymigrate.blame.raised import from_log
-from joymigrate.blame.stop import Evidence, Site, Stop
+from joymigrate.blame.stop import OriginSite, Stop, StopEvidence
 from joymigrate.blame.vendor import load
 
 HERE = Path(__file__).parent
@@ -44,7 +44,7 @@ def judged(row: dict[str, Any], project: Path) -> Stop:
     said = row.get("baseline", "well" if on_chip else "none")
     before = None if said == "none" else () if said == "well" else from_log(f"{TRACE}{said}\n")
     return judge(
-        Evidence(
+        StopEvidence(
             Program(project),
             from_log(text),
             row.get("exit", 1),
@@ -52,7 +52,7 @@ def judged(row: dict[str, Any], project: Path) -> Stop:
             on_chip,
             before,
             {file: frozenset(lines) for file, lines in row.get("wrote", {}).items()},
-            tuple(Site(where, *site) for where, site in row.get("left", {}).items()),
+            tuple(OriginSite(where, *site) for where, site in row.get("left", {}).items()),
             refusals=row.get("refusals", ()),
             versions=VERSIONS,
             vendor=load("ascend"),

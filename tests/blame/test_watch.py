@@ -12,7 +12,7 @@ import pytest
 from joymigrate.blame.judge import judge
 from joymigrate.blame.left import prepare, read_chain
 from joymigrate.blame.program import Program
-from joymigrate.blame.stop import Evidence, Stop
+from joymigrate.blame.stop import Stop, StopEvidence
 from joymigrate.run.rehearse.session import START
 
 
@@ -25,7 +25,7 @@ def stop_of(folder: Path, program: str, *arguments: str) -> Stop:
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
     code = done.returncode if done.returncode >= 0 else 128 - done.returncode
     said = read_chain(notes, done.stderr)
-    return judge(Evidence(Program(folder), said, code, done.stderr, on_chip=False))
+    return judge(StopEvidence(Program(folder), said, code, done.stderr, on_chip=False))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.chips.extract import Folder
+from joymigrate.chips.extract import SourceTree
 from joymigrate.chips.names import parse
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -41,12 +41,12 @@ RECIPE = {
 }
 
 
-def tree(root: Path, files: dict[str, str]) -> Folder:
+def tree(root: Path, files: dict[str, str]) -> SourceTree:
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return Folder(root)
+    return SourceTree(root)
 
 
 def test_one_list_says_since_when_a_name_exists(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_the_origin_s_list_is_what_the_installed_torch_says() -> None:
         pytest.skip(f"the list is of torch 2.13, installed is {torch}")
     import sysconfig
 
-    site = Folder(Path(sysconfig.get_paths()["purelib"]))
+    site = SourceTree(Path(sysconfig.get_paths()["purelib"]))
     listed = origin().name_list()
     assert listed is not None
     for section in read_yaml(origin().folder / "names.yaml")["sections"]:

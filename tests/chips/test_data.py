@@ -14,7 +14,7 @@ import pytest
 
 import joymigrate
 from joymigrate.chips import Chip, all_chips, get, origin, relate, rules_root
-from joymigrate.chips.extract import Extractor, Folder
+from joymigrate.chips.extract import Extractor, SourceTree
 from joymigrate.chips.validate import validate
 from joymigrate.model import Tier
 
@@ -93,7 +93,7 @@ def test_no_public_name_is_missing_without_a_word(chip: Chip) -> None:
 
 def test_the_lists_cover_what_the_packages_offer() -> None:
     # 125 names in torch.cuda.__all__ of torch 2.13; counted against each package's own source.
-    bound = Extractor(Folder(SITE), "torch.cuda").bound("torch.cuda")
+    bound = Extractor(SourceTree(SITE), "torch.cuda").bound("torch.cuda")
     assert bound is not None
     covered = {
         (chip.name, version): len(bound.public & chip.names(version))
@@ -118,7 +118,7 @@ def installed(distribution: str) -> str:
 
 @pytest.mark.skipif(not installed("torch-npu").startswith("2.13"), reason="needs torch-npu 2.13")
 def test_the_list_is_what_the_installed_package_says() -> None:
-    found = set(Extractor(Folder(SITE), "torch_npu.npu").dotted())
+    found = set(Extractor(SourceTree(SITE), "torch_npu.npu").dotted())
     listed = get("ascend").names("2.13")
     added_by_hand = {name for name in listed - found if name.split(".")[0] in BY_HAND}
     assert listed - found - added_by_hand == set()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.chips.extract import Extractor, Folder, Revision, Wheel
+from joymigrate.chips.extract import Extractor, Revision, SourceTree, Wheel
 
 FILES = {
     "acme/__init__.py": """
@@ -61,7 +61,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_everything_the_package_binds_is_found(root: Path) -> None:
-    found = set(Extractor(Folder(root), "acme").dotted())
+    found = set(Extractor(SourceTree(root), "acme").dotted())
     wanted = {"Stream", "Happening", "empty", "mark", "amp", "lazy", "fast", "limit", "other"}
     wanted |= {"first", "second", "start", "Graph", "FloatTensor", "LongTensor"}
     wanted |= {"amp.autocast", "amp.mode.autocast", "memory.empty", "streams.Stream"}
@@ -69,23 +69,23 @@ def test_everything_the_package_binds_is_found(root: Path) -> None:
 
 
 def test_what_the_package_does_not_bind_is_not(root: Path) -> None:
-    found = set(Extractor(Folder(root), "acme").dotted())
+    found = set(Extractor(SourceTree(root), "acme").dotted())
     assert not found & {"os", "sys", "List", "torch", "gone", "Event", "secret", "invisible"}
     assert "csrc" not in found
 
 
 def test_a_module_nobody_imports_counts_because_a_program_may_import_it(root: Path) -> None:
-    assert "unused.later" in set(Extractor(Folder(root), "acme").dotted())
+    assert "unused.later" in set(Extractor(SourceTree(root), "acme").dotted())
 
 
 def test_a_class_hides_the_module_of_its_name(root: Path) -> None:
-    extractor = Extractor(Folder(root), "acme")
+    extractor = Extractor(SourceTree(root), "acme")
     assert "mark.mark" not in set(extractor.dotted())
     assert extractor.members("mark") == {"push"}
 
 
 def test_a_wheel_and_a_git_revision_read_the_same(root: Path, tmp_path: Path) -> None:
-    wanted = set(Extractor(Folder(root), "acme").dotted())
+    wanted = set(Extractor(SourceTree(root), "acme").dotted())
     wheel = tmp_path / "acme.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name in FILES:
@@ -99,4 +99,4 @@ def test_a_wheel_and_a_git_revision_read_the_same(root: Path, tmp_path: Path) ->
 
 
 def test_a_module_outside_the_tree_has_no_names(root: Path) -> None:
-    assert list(Extractor(Folder(root), "nothing").dotted()) == []
+    assert list(Extractor(SourceTree(root), "nothing").dotted()) == []

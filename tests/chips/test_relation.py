@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.chips import Chip, Relation, get, load_folder, origin, relate
+from joymigrate.chips import Chip, NameRelation, get, load_folder, origin, relate
 from joymigrate.model import Tier
 
 CHIP = """
@@ -55,60 +55,60 @@ def chip(tmp_path: Path) -> Chip:
 
 
 @pytest.fixture
-def there(chip: Chip) -> Relation:
+def there(chip: Chip) -> NameRelation:
     return relate(origin(), chip)
 
 
 @pytest.fixture
-def back(chip: Chip) -> Relation:
+def back(chip: Chip) -> NameRelation:
     return relate(chip, origin())
 
 
-def test_a_name_that_exists_stays(there: Relation) -> None:
+def test_a_name_that_exists_stays(there: NameRelation) -> None:
     assert there.name("Stream").to == "Stream"
     assert there.name("amp.autocast").tier is Tier.SAFE
 
 
-def test_a_renamed_name_takes_its_members_along(there: Relation) -> None:
+def test_a_renamed_name_takes_its_members_along(there: NameRelation) -> None:
     assert there.name("CUDAGraph").to == "AcmGraph"
     assert there.name("CUDAGraph.replay").to == "AcmGraph.replay"
 
 
-def test_an_absent_name_and_what_lies_below_it_is_reported(there: Relation) -> None:
+def test_an_absent_name_and_what_lies_below_it_is_reported(there: NameRelation) -> None:
     for name in ("nvtx", "nvtx.range_push"):
         found = there.name(name)
         assert (found.to, found.tier, found.note) == (None, Tier.REPORT, "use marks")
 
 
-def test_a_name_nobody_listed_is_reported(there: Relation) -> None:
+def test_a_name_nobody_listed_is_reported(there: NameRelation) -> None:
     assert there.name("gds").note == "torch.acm has no gds"
 
 
-def test_a_target_must_exist_in_the_version(there: Relation) -> None:
+def test_a_target_must_exist_in_the_version(there: NameRelation) -> None:
     assert there.name("late", "2.0").to == "newest"
     old = there.name("late", "1.0")
     assert old.to is None
     assert old.note == "torch.acm.newest does not exist in torch.acm 1.0"
 
 
-def test_the_way_back_reads_the_same_data(back: Relation) -> None:
+def test_the_way_back_reads_the_same_data(back: NameRelation) -> None:
     assert back.name("AcmGraph").to == "CUDAGraph"
     assert back.moved["torch.acm.a"].to == "torch.a"
     assert back.variables["ACM_VISIBLE"].to == "CUDA_VISIBLE_DEVICES"
     assert back.tensor == {"acm": "cuda", "is_acm": "is_cuda"}
 
 
-def test_what_can_not_go_back_does_not_shadow_what_can(back: Relation) -> None:
+def test_what_can_not_go_back_does_not_shadow_what_can(back: NameRelation) -> None:
     assert back.name("seed").to == "seed"
     assert back.moved["torch.acm.a"].tier is Tier.SAFE
 
 
-def test_the_way_back_is_no_safer_than_the_way_there(back: Relation) -> None:
+def test_the_way_back_is_no_safer_than_the_way_there(back: NameRelation) -> None:
     assert back.moved["torch.acm.ab"].tier is Tier.UNSAFE
     assert back.variables["ACCL_X"].tier is Tier.UNSAFE
 
 
-def test_patterns_of_variables_count(there: Relation) -> None:
+def test_patterns_of_variables_count(there: NameRelation) -> None:
     assert there.variable("NCCL_X").to == "ACCL_X"  # type: ignore[union-attr]
     assert there.variable("NCCL_Y").note == "ask"  # type: ignore[union-attr]
 

@@ -14,7 +14,7 @@ import pytest
 from joymigrate.chips import all_chips
 from joymigrate.cli import _completion
 from joymigrate.cli._main import command_names, load
-from joymigrate.journey import Request, plan
+from joymigrate.journey import JourneyRequest, plan
 from joymigrate.run.train import tasks
 from tests.cli.joy import Joy, joy_with
 
@@ -143,7 +143,7 @@ def test_names_that_are_read_from_files_are_those_that_commands_know(
     listed = {line.split()[0] for line in joy("explain", "--list").lines if line.startswith("JM")}
     assert set(_completion.rules()) >= listed
     assert set(_completion.chips()) == set(all_chips())
-    steps = [step.name for step in plan(Request(Path(), ("python",), chip="ascend"))]
+    steps = [step.name for step in plan(JourneyRequest(Path(), ("python",), chip="ascend"))]
     assert list(_completion.steps()) == steps
     assert list(_completion.tasks()) == tasks.names()
     from joymigrate.run import kernels

@@ -80,11 +80,11 @@ def test_a_wrong_setting_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def lacking(
     needs: tuple[str, ...], *found: _installed.Check, wants: dict[str, str] | None = None
-) -> _requirements.Readiness:
+) -> _requirements.CommandReadiness:
     """What a use with these needs comes to when the checks found this."""
     from joymigrate.chips import target
 
-    use = _requirements.Use("one", "two", needs, wants)
+    use = _requirements.CommandUse("one", "two", needs, wants)
     return _requirements.readiness([use], list(found), target(None))[0]
 
 
@@ -132,7 +132,7 @@ def test_what_is_only_wanted_leaves_a_use_ready() -> None:
 def test_a_chip_that_cannot_be_simulated_is_needed_itself() -> None:
     chip = next(c for c in all_chips().values() if not (c.origin or _installed.can_rehearse(c)))
     absent = _installed.Check("chip", chip.distribution or chip.name, "missing", help="vendor")
-    use = _requirements.Use("migrate", "", ("chip|rehearsal",))
+    use = _requirements.CommandUse("migrate", "", ("chip|rehearsal",))
     (answer,) = _requirements.readiness([use], [absent], chip)
     assert answer.missing == (f"{absent.name}: vendor",)
 

@@ -12,7 +12,7 @@ from joymigrate.cli._main import run
 from joymigrate.environment import lock as locks
 from joymigrate.environment.look import read_smi, sdk
 from joymigrate.environment.record import record
-from joymigrate.environment.rules import Places, SdkPlaces, rules_of
+from joymigrate.environment.rules import RecordPlaces, SdkPlaces, rules_of
 
 TABLE = """\
 +------------------------------------------------------------------------------------------------+
@@ -50,7 +50,7 @@ def test_an_sdk_that_is_there_and_not_sourced(
         "package_name=Ascend-cann-toolkit\nversion=8.3.RC1\n"
     )
     (tmp_path / "opp" / "ascend910b").mkdir(parents=True)
-    places = Places(
+    places = RecordPlaces(
         sdk=SdkPlaces(
             variables=("TOY_HOME",), homes=(str(tmp_path),),
             versions=("*-linux/ascend_toolkit_install.info",), kernels=("opp/ascend*",),

@@ -9,7 +9,7 @@ import pytest
 
 from joymigrate.cli._entry import choose_entry
 from joymigrate.errors import JoyError
-from joymigrate.journey.entries import Candidate, find_entries
+from joymigrate.journey.entries import EntryCandidate, find_entries
 
 TRAIN = (
     "import argparse\nimport torch\n"
@@ -39,7 +39,7 @@ def test_a_readme_says_how_to_train_and_the_options_are_made_small(tmp_path: Pat
         "python train.py --epochs 20 \\\n    --lr 0.05  # long\n```\n"
     )
     found = find_entries(project(tmp_path, README_md=readme, train_py=TRAIN, download_py="x"))
-    assert found[0] == Candidate(
+    assert found[0] == EntryCandidate(
         "python train.py --epochs 1 --lr 0.05 --batch-size 4",
         "README.md:6",
         ("--epochs 1 (20)", "--batch-size 4 (64)"),
@@ -107,7 +107,7 @@ def test_a_file_that_starts_itself_is_one_and_training_comes_before_evaluation(
 def test_a_setting_that_is_small_stays(tmp_path: Path) -> None:
     small = TRAIN.replace("20", "1").replace("64", "2")
     project(tmp_path, README_md="```\npython train.py\n```\n", train_py=small)
-    assert find_entries(tmp_path)[0] == Candidate("python train.py", "README.md:2")
+    assert find_entries(tmp_path)[0] == EntryCandidate("python train.py", "README.md:2")
 
 
 def test_elsewhere_than_on_a_terminal_the_candidates_are_listed(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.blame.stop import Owner
+from joymigrate.blame.stop import FrameOwner
 from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.failing import FailureReason, explain, reason
 from joymigrate.journey.gates import Gates
-from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 
 HEAD = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
 CUDA = f"{HEAD}    net.cuda()\nAssertionError: Torch not compiled with CUDA enabled\n"
@@ -24,7 +24,7 @@ def at(tmp_path: Path) -> StepContext:
     (tmp_path / "train.py").write_text("")
     folder = tmp_path / ".joymigrate" / "journey"
     folder.mkdir(parents=True)
-    return StepContext(Request(tmp_path, ("python", "train.py"), "ascend"), Gates(), folder)
+    return StepContext(JourneyRequest(tmp_path, ("python", "train.py"), "ascend"), Gates(), folder)
 
 
 def ended(at: StepContext, log: str, code: int = 2) -> CompletedCommand:
@@ -61,20 +61,20 @@ def test_with_a_gpu_in_the_machine_nothing_fails_for_want_of_one(at: StepContext
 
 
 def with_baseline(at: StepContext, **figures: object) -> StepContext:
-    outcome = Outcome("baseline", Status.DONE, "", figures)
+    outcome = StepOutcome("baseline", StepStatus.DONE, "", figures)
     return replace(at, before={"baseline": outcome})
 
 
 def test_the_same_error_before_is_the_programs_own(at: StepContext) -> None:
     stop = explain(at, ended(at, KEY, 1), on_chip=False)
     told = with_baseline(at, failure="broken", stop=stop.document())
-    assert explain(told, ended(told, KEY, 1), on_chip=True).whose is Owner.PROGRAM
+    assert explain(told, ended(told, KEY, 1), on_chip=True).whose is FrameOwner.PROGRAM
 
 
 def test_another_error_before_accuses_nobody(at: StepContext) -> None:
     stop = explain(at, ended(at, f"{HEAD}    x\nValueError: 1\n", 1), on_chip=False)
     told = with_baseline(at, failure="broken", stop=stop.document())
-    assert explain(told, ended(told, KEY, 1), on_chip=True).whose is Owner.UNKNOWN
+    assert explain(told, ended(told, KEY, 1), on_chip=True).whose is FrameOwner.UNKNOWN
 
 
 def test_a_recording_from_elsewhere_says_nothing_of_the_end(at: StepContext) -> None:
@@ -87,5 +87,5 @@ def test_a_word_on_the_command_line_is_named(at: StepContext) -> None:
     request = replace(at.request, entry=("python", "train.py", "--device", "cuda:0"))
     told = with_baseline(replace(at, request=request), of="original", exit_code=0)
     stop = explain(told, ended(told, CUDA, 1), on_chip=True)
-    assert stop.whose is Owner.REWRITE
+    assert stop.whose is FrameOwner.REWRITE
     assert "--entry, `cuda:0`" in stop.how_known

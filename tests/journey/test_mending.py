@@ -12,7 +12,7 @@ from joymigrate.journey import mending
 from joymigrate.journey.context import StepContext
 from joymigrate.journey.gates import Gates
 from joymigrate.journey.mending import Mend, Round
-from joymigrate.journey.model import Request
+from joymigrate.journey.model import JourneyRequest
 from joymigrate.journey.sites import LEFT
 from joymigrate.ledger import Ledger
 
@@ -46,7 +46,7 @@ def at(tmp_path: Path) -> StepContext:
     folder = tmp_path / ".joymigrate" / "journey"
     (folder / LEFT).parent.mkdir(parents=True)
     (folder / LEFT).write_text(json.dumps({"findings": SITES}))
-    return StepContext(Request(tmp_path, ("python", "train.py"), "ascend"), Gates(), folder)
+    return StepContext(JourneyRequest(tmp_path, ("python", "train.py"), "ascend"), Gates(), folder)
 
 
 def test_the_nearest_to_the_stop_comes_first_and_what_nobody_offers_not_at_all(

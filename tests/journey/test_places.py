@@ -37,7 +37,7 @@ NEW = (
 )
 
 
-def found() -> list[places.Place]:
+def found() -> list[places.ChangedLines]:
     return places.find_changes("a.py", OLD, NEW) or []
 
 
@@ -79,7 +79,7 @@ match device:
 def test_handlers_and_cases_are_places_of_their_own() -> None:
     rows = places.find_changes("a.py", HANDLED, HANDLED.replace(b"cuda", b"npu")) or []
     assert [(one.first, one.last) for one in rows] == [(4, 7), (11, 11), (12, 12)]
-    lines = places.Places(tuple(rows), ()).lines(Path("/"))["/a.py"]
+    lines = places.ChangedPlaces(tuple(rows), ()).lines(Path("/"))["/a.py"]
     assert lines[11] != lines[12]
 
 
@@ -121,8 +121,8 @@ if __name__ == "__main__":
 def test_all_processes_and_threads_are_watched(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
-    rows = [places.Place("program.py", *lines, "") for lines in ((7, 9), (13, 13), (17, 17))]
-    every = places.Places(tuple(rows), ("run.sh",))
+    rows = [places.ChangedLines("program.py", *lines, "") for lines in ((7, 9), (13, 13), (17, 17))]
+    every = places.ChangedPlaces(tuple(rows), ("run.sh",))
     reach.ask(tmp_path / "reached", every.lines(tmp_path))
     path = os.pathsep.join([str(START), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, reach.ENVIRONMENT: str(tmp_path / "reached"), "PYTHONPATH": path}

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from joymigrate.cli._progress import JourneyProgress, last_words
-from joymigrate.journey.model import Journey, Outcome, Request, Status, to_json
+from joymigrate.journey.model import Journey, JourneyRequest, StepOutcome, StepStatus, to_json
 from joymigrate.journey.plan import plan
 from joymigrate.report.journey_closing import closing
 
-REQUEST = Request(Path("/p"), ("python", "train.py"), "ascend")
+REQUEST = JourneyRequest(Path("/p"), ("python", "train.py"), "ascend")
 SCAN, BASELINE = plan(REQUEST)[:2]
-DONE = Outcome("scan", Status.DONE, "3 sites", seconds=1.25)
+DONE = StepOutcome("scan", StepStatus.DONE, "3 sites", seconds=1.25)
 
 
 class Terminal(io.StringIO):
@@ -29,7 +29,7 @@ def test_off_a_terminal_a_step_is_one_line_when_it_ended() -> None:
     going("begin", SCAN, None)
     assert out.getvalue() == ""
     going("end", SCAN, DONE)
-    going("kept", BASELINE, Outcome("baseline", Status.DONE, "ran", seconds=9))
+    going("kept", BASELINE, StepOutcome("baseline", StepStatus.DONE, "ran", seconds=9))
     assert out.getvalue() == "  ok    scan       3 sites  (1.2 s)\n  kept  baseline   ran\n"
 
 
@@ -106,11 +106,11 @@ def test_the_closing_block_says_what_to_do_and_repeats_no_step() -> None:
     site = {"path": "train.py", "line": 7, "rule": "JM107", "message": "capability " * 20}
     outcomes = (
         DONE,
-        Outcome(
-            "rewrite", Status.DONE, "4 edits", {"left": 9, "sites": [site] * 9}, verdict="pass"
+        StepOutcome(
+            "rewrite", StepStatus.DONE, "4 edits", {"left": 9, "sites": [site] * 9}, verdict="pass"
         ),
-        Outcome(
-            "rehearse", Status.STOPPED, "ran", held="ended with 1", help="drop it\n" * 30,
+        StepOutcome(
+            "rehearse", StepStatus.STOPPED, "ran", held="ended with 1", help="drop it\n" * 30,
             verdict="fail",
         ),
     )  # fmt: skip

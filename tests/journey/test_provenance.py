@@ -11,12 +11,12 @@ from typer import Typer
 from typer.main import get_command
 
 from joymigrate.cli import migrate
-from joymigrate.journey import Request
+from joymigrate.journey import JourneyRequest
 from joymigrate.journey.provenance import provenance, repeat
 
 
-def request(project: Path) -> Request:
-    return Request(project, ("python", "train.py", "--name", "a b"), "ascend", unsafe=True)
+def request(project: Path) -> JourneyRequest:
+    return JourneyRequest(project, ("python", "train.py", "--name", "a b"), "ascend", unsafe=True)
 
 
 def test_versions_and_the_command(tmp_path: Path) -> None:
@@ -36,11 +36,11 @@ def test_the_command_asks_for_all_that_was_asked_for(tmp_path: Path) -> None:
         one.name: {"str": "x", "bool": True, "int | None": 2, "Path | None": tmp_path}.get(
             str(one.type), ("a b", "c")
         )
-        for one in fields(Request)
+        for one in fields(JourneyRequest)
         if one.name not in ("pair", "origin")  # of `joymigrate pair`
     }
     asked |= {"project": tmp_path, "chip": "ascend"}
-    command = repeat(Request(**asked))
+    command = repeat(JourneyRequest(**asked))
     options = {word for word in command if word.startswith("--")}
     known = {
         word

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.journey.model import Journey, Outcome, Request, Status, outcomes_from, to_json
+from joymigrate.journey.model import (
+    Journey,
+    JourneyRequest,
+    StepOutcome,
+    StepStatus,
+    outcomes_from,
+    to_json,
+)
 from joymigrate.report import journey_html, journey_text
 
 
@@ -19,22 +26,26 @@ def journey(tmp_path: Path) -> Journey:
     for name, scale in (("baseline", 1.0), ("chip", 1.001)):
         rows = [json.dumps({"step": n, "loss": scale * (3 - n)}) for n in range(3)]
         (folder / f"train/{name}.jsonl").write_text("\n".join(rows) + "\n")
-    request = Request(tmp_path / "p<roject", ("python", "train.py"), "ascend")
+    request = JourneyRequest(tmp_path / "p<roject", ("python", "train.py"), "ascend")
     outcomes = (
-        Outcome(
+        StepOutcome(
             "scan",
-            Status.DONE,
+            StepStatus.DONE,
             "3 sites",
             {"sites": 3, "safe": 2, "unsafe": 1, "by_hand": 0, "automatic_pct": 66.7},
             ("scan/scan.json",),
             ("joymigrate scan .",),
             "pass",
         ),
-        Outcome(
-            "rehearse", Status.STOPPED, "ended with 1 \x00 | <b>", help="drop it", verdict="fail"
+        StepOutcome(
+            "rehearse",
+            StepStatus.STOPPED,
+            "ended with 1 \x00 | <b>",
+            help="drop it",
+            verdict="fail",
         ),
-        Outcome("train", Status.DONE, "3 losses", verdict="pass"),
-        Outcome("serve", Status.SKIPPED, "no model"),
+        StepOutcome("train", StepStatus.DONE, "3 losses", verdict="pass"),
+        StepOutcome("serve", StepStatus.SKIPPED, "no model"),
     )
     return Journey(request, folder, "rehearsed", outcomes, rewrite_step="0002")
 

@@ -19,7 +19,7 @@ from joymigrate.errors import JoyError
 from joymigrate.journey.context import StepContext
 from joymigrate.journey.gates import Gates
 from joymigrate.journey.lock import hold_journey
-from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.plan import NAMES, plan
 from joymigrate.journey.runner import run_journey
 
@@ -51,18 +51,18 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def request_(project: Path) -> Request:
-    return Request(project, ("python", "train.py"), "ascend")
+def request_(project: Path) -> JourneyRequest:
+    return JourneyRequest(project, ("python", "train.py"), "ascend")
 
 
 def leaves_a_file(name: str, ran: list[str]) -> Any:
     """A step that notes that it ran and leaves evidence."""
 
-    def run(at: StepContext) -> Outcome:
+    def run(at: StepContext) -> StepOutcome:
         ran.append(name)
         at.path(f"{name}.txt").write_text(name)
         figures = {"exit_code": 0, "fallbacks": 1, "calls_pct": 90.0, "automatic_pct": 50.0}
-        return Outcome(name, Status.DONE, name, figures, (f"{name}.txt",), verdict="pass")
+        return StepOutcome(name, StepStatus.DONE, name, figures, (f"{name}.txt",), verdict="pass")
 
     return run
 
@@ -72,7 +72,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the steps that were taken; what they would do is left out."""
     names: list[str] = []
 
-    def planned(request: Request) -> list[Any]:
+    def planned(request: JourneyRequest) -> list[Any]:
         return [replace(one, run=leaves_a_file(one.name, names)) for one in plan(request)]
 
     monkeypatch.setattr(import_module("joymigrate.journey.runner"), "plan", planned)
@@ -98,7 +98,7 @@ CHANGES: list[tuple[str, Any, set[str]]] = [
 
 @pytest.mark.parametrize(("what", "change", "again"), CHANGES, ids=[c[0] for c in CHANGES])
 def test_a_change_of_the_request_redoes_what_rests_on_it(
-    what: str, change: dict[str, Any], again: set[str], request_: Request, ran: list[str]
+    what: str, change: dict[str, Any], again: set[str], request_: JourneyRequest, ran: list[str]
 ) -> None:
     run_journey(request_, Gates())
     assert ran == list(NAMES)
@@ -108,7 +108,7 @@ def test_a_change_of_the_request_redoes_what_rests_on_it(
 
 
 def test_evidence_that_was_changed_or_is_gone_is_made_again(
-    request_: Request, ran: list[str]
+    request_: JourneyRequest, ran: list[str]
 ) -> None:
     folder = run_journey(request_, Gates()).folder
     ran.clear()
@@ -119,7 +119,7 @@ def test_evidence_that_was_changed_or_is_gone_is_made_again(
 
 
 def test_a_tighter_gate_asks_again_and_a_looser_one_lets_pass_what_was_held(
-    request_: Request, ran: list[str]
+    request_: JourneyRequest, ran: list[str]
 ) -> None:
     assert run_journey(request_, Gates()).verdict == "pass"
     ran.clear()
@@ -135,12 +135,12 @@ def test_a_tighter_gate_asks_again_and_a_looser_one_lets_pass_what_was_held(
     assert ran == ["advice"]  # what came after does not rest on it, and was kept
     outcome = freed.outcome("coverage")
     assert outcome is not None
-    assert (outcome.status, outcome.held) == (Status.DONE, "")
+    assert (outcome.status, outcome.held) == (StepStatus.DONE, "")
     assert "held" not in outcome.figures
 
 
 def test_the_users_edit_begins_anew_and_a_programs_output_does_not(
-    request_: Request, ran: list[str]
+    request_: JourneyRequest, ran: list[str]
 ) -> None:
     run_journey(request_, Gates())
     ran.clear()
@@ -153,11 +153,11 @@ def test_the_users_edit_begins_anew_and_a_programs_output_does_not(
 
 
 def test_fresh_takes_every_step_and_until_stops_behind_one(
-    request_: Request, ran: list[str]
+    request_: JourneyRequest, ran: list[str]
 ) -> None:
     stopped = run_journey(request_, Gates(), until="coverage")
     assert ran == list(NAMES[: NAMES.index("coverage") + 1])
-    assert {one.status for one in stopped.outcomes[5:]} == {Status.PENDING}
+    assert {one.status for one in stopped.outcomes[5:]} == {StepStatus.PENDING}
     ran.clear()
     run_journey(request_, Gates())
     assert ran == list(NAMES[NAMES.index("coverage") + 1 :])
@@ -166,7 +166,9 @@ def test_fresh_takes_every_step_and_until_stops_behind_one(
     assert ran == list(NAMES)
 
 
-def test_a_second_journey_in_the_same_project_is_refused(request_: Request, ran: list[str]) -> None:
+def test_a_second_journey_in_the_same_project_is_refused(
+    request_: JourneyRequest, ran: list[str]
+) -> None:
     folder = run_journey(request_, Gates(), until="scan").folder
     with hold_journey(folder), pytest.raises(JoyError, match=f"process {os.getpid()}"):
         run_journey(request_, Gates())

@@ -16,7 +16,14 @@ from joymigrate.cli.migrate import planned_text
 from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.gates import CHECKS, Gates, find_violation
 from joymigrate.journey.gates import OF as GATES
-from joymigrate.journey.model import Journey, Outcome, Request, Status, outcomes_from, to_json
+from joymigrate.journey.model import (
+    Journey,
+    JourneyRequest,
+    StepOutcome,
+    StepStatus,
+    outcomes_from,
+    to_json,
+)
 from joymigrate.journey.plan import NAMES, plan
 from joymigrate.journey.runner import with_pending
 from joymigrate.journey.steps import baseline, coverage, rehearse, scan, train, verify
@@ -40,11 +47,11 @@ FIRST = {
 
 def travelling(folder: Path) -> StepContext:
     """A step's view of a journey in which nothing has run."""
-    request = Request(folder, ENTRY, "ascend")
+    request = JourneyRequest(folder, ENTRY, "ascend")
     return StepContext(request, Gates(), folder / ".joymigrate" / "journey")
 
 
-def failed_baseline(at: StepContext, log: str) -> Outcome:
+def failed_baseline(at: StepContext, log: str) -> StepOutcome:
     """What the baseline tells of a program that printed `log` and ended with 1."""
     path = at.path("log.txt")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,31 +59,33 @@ def failed_baseline(at: StepContext, log: str) -> Outcome:
     return baseline.explain_failure(at, CompletedCommand("", 1, path), {"exit_code": 1})
 
 
-def outcomes(at: StepContext) -> list[Outcome]:
+def outcomes(at: StepContext) -> list[StepOutcome]:
     """One of every kind of step, most of them with something to tell."""
     sites = {"sites": 7, "files": 2, "safe": 5, "unsafe": 0, "by_hand": 2, "rewritten": 3}
     trap = {"where": "train.py:3", "message": Text(LACKS, name="nvtx"),
             "remedy": rehearse.sentences(["a.", Text("use {to}", to="z")], "; ")}  # fmt: skip
     run = {"exit_code": 0, "fallbacks": [{"op": "aten::lgamma", "calls": 2, "where": ["a.py:1"]}]}
     curve = {"losses": [4, 4], "baseline": OF}
-    chip = Outcome("train", Status.DONE, train.against(curve, "fail"), curve, verdict="fail")
+    chip = StepOutcome(
+        "train", StepStatus.DONE, train.against(curve, "fail"), curve, verdict="fail"
+    )
     return [
-        Outcome("scan", Status.DONE, Text(scan.AGAIN, **sites), sites),
+        StepOutcome("scan", StepStatus.DONE, Text(scan.AGAIN, **sites), sites),
         replace(failed_baseline(at, "RuntimeError: no NVIDIA driver\n"), evidence=()),
-        Outcome("rewrite", Status.FAILED, "the rewrite told no result"),
-        Outcome(
+        StepOutcome("rewrite", StepStatus.FAILED, "the rewrite told no result"),
+        StepOutcome(
             "rehearse",
-            Status.STOPPED,
+            StepStatus.STOPPED,
             "ran to its end",
             help=rehearse.advice([trap], run, None, ""),
         ),
-        Outcome(
+        StepOutcome(
             "coverage",
-            Status.STOPPED,
+            StepStatus.STOPPED,
             Text(coverage.IN_PART, calls=98.3, lacking=1, operators=56, code=1),
             help=Text.join("\n", [coverage.lack({"op": "aten::lgamma", "status": "cpu_fallback"})]),
         ),
-        Outcome("advice", Status.SKIPPED, str(plan(replace(at.request, entry=()))[5].skip)),
+        StepOutcome("advice", StepStatus.SKIPPED, str(plan(replace(at.request, entry=()))[5].skip)),
         replace(
             verify.without(at),
             evidence=(),
@@ -128,7 +137,7 @@ def test_a_journey_that_was_read_again_keeps_its_texts(document: dict[str, Any])
     back = outcomes_from(document)
     assert isinstance(back[0].summary, Text)
     assert back[0].summary.template == scan.AGAIN
-    journey = Journey(Request(Path("/p"), ENTRY, "ascend"), Path("/p"), "rehearsed", back)
+    journey = Journey(JourneyRequest(Path("/p"), ENTRY, "ascend"), Path("/p"), "rehearsed", back)
     again = to_json(journey)
     assert again["journey"] == document["journey"]
     assert again["texts"] == document["texts"]
@@ -182,13 +191,13 @@ def test_a_first_divergence_is_told_in_chinese(tmp_path: Path) -> None:
 
 
 def test_progress_and_plan_are_chinese() -> None:
-    request = Request(Path("/p"), ENTRY, get("ascend").name)
+    request = JourneyRequest(Path("/p"), ENTRY, get("ascend").name)
     out = io.StringIO()
     going = JourneyProgress(quiet=False, stream=out, lang="zh")
     steps = plan(request)
     for step in steps:
         going("begin", step, None)
-        going("end", step, Outcome(step.name, Status.DONE, "not reached", seconds=1.0))
+        going("end", step, StepOutcome(step.name, StepStatus.DONE, "not reached", seconds=1.0))
     going.begin(steps[0])
     said = out.getvalue() + going.interrupted()
     said += planned_text(request, Gates(by_hand=0), False, "verify", "zh")

@@ -16,7 +16,7 @@ from joymigrate.report import rehearsal_document, renderers, verdict_text
 from joymigrate.report.verdict import describe
 from joymigrate.report.verdict_words import content
 from joymigrate.run.rehearse.summary import as_text
-from joymigrate.verify.task import Question, compare
+from joymigrate.verify.task import TaskQuestion, compare
 from joymigrate.verify.task.document import document
 
 ROOT = Path(__file__).parents[2]
@@ -193,7 +193,7 @@ def verdict(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
             for i in range(400)
         ]
         (folder / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    question = Question(0.5, None, (), (), 0.05, 0.8, None, False, "error", 2, 0.9)
+    question = TaskQuestion(0.5, None, (), (), 0.05, 0.8, None, False, "error", 2, 0.9)
     return dict(document(compare(folder / "a.jsonl", folder / "b.jsonl", question, None)))
 
 

@@ -21,7 +21,7 @@ import pytest
 from joymigrate import chips
 from joymigrate.errors import JoyError
 from joymigrate.profile import capture
-from joymigrate.profile.advice import Subject, advise, advise_all, load_rules
+from joymigrate.profile.advice import AdviceSubject, advise, advise_all, load_rules
 from joymigrate.profile.advice.support import ChipSupport
 from joymigrate.profile.oplist import lists
 from joymigrate.report.advice import render
@@ -89,16 +89,18 @@ def support() -> ChipSupport:
 def recorded(rule: str, kind: str, folder: Path, **options: Any) -> Path:
     """A recording of one planted program."""
     from joymigrate.profile.recorder.inside import record_step
-    from joymigrate.profile.recorder.settings import Settings
+    from joymigrate.profile.recorder.settings import RecorderSettings
 
     steps = TIMED.get(rule, 0)
-    settings = Settings(folder, folder, steps=steps, timing=steps > 0, stack=False, **options)
+    settings = RecorderSettings(
+        folder, folder, steps=steps, timing=steps > 0, stack=False, **options
+    )
     return record_step(SLOW[rule][kind](), folder / f"{rule}.{kind}.jsonl", settings)
 
 
 def given(path: Path, support: ChipSupport) -> dict[str, Any]:
     """The advice on one recording, by rule."""
-    subject = Subject(capture.load(path), CHIP, support)
+    subject = AdviceSubject(capture.load(path), CHIP, support)
     return {advice.rule.id: advice for advice in advise(subject, RULES)}
 
 
@@ -158,14 +160,16 @@ def test_rules_about_the_environment_read_what_was_recorded(
 
 def test_a_chip_without_fallback_is_told_apart(tmp_path: Path) -> None:
     musa = chips.target("musa")
-    subject = Subject(
+    subject = AdviceSubject(
         capture.load(recorded("OP-FALLBACK", "slow", tmp_path)),
         musa,
         ChipSupport(lists.of(musa)),
     )
     found = {advice.rule.id for advice in advise(subject, load_rules(musa))}
     assert "OP-FALLBACK" not in found
-    plain = Subject(capture.load(recorded("OP-FALLBACK", "clean", tmp_path)), musa, subject.support)
+    plain = AdviceSubject(
+        capture.load(recorded("OP-FALLBACK", "clean", tmp_path)), musa, subject.support
+    )
     assert "OP-MISSING" not in {advice.rule.id for advice in advise(plain, load_rules(musa))}
 
 
@@ -209,11 +213,11 @@ def test_a_known_library_gets_a_verdict_in_samples_per_second(
     rounds: int, rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from joymigrate.profile.recorder.inside import record_step
-    from joymigrate.profile.recorder.settings import Settings
+    from joymigrate.profile.recorder.settings import RecorderSettings
 
     monkeypatch.setitem(sys.modules, "decord", ModuleType("decord"))
     step = decoding(rounds)
-    settings = Settings(tmp_path, tmp_path, steps=2, timing=True, stack=False)
+    settings = RecorderSettings(tmp_path, tmp_path, steps=2, timing=True, stack=False)
     made = record_step(step, tmp_path / "own.jsonl", settings)
     header = json.loads(made.read_text(encoding="utf-8").splitlines()[0])
     assert "decord" in header["imports"]
@@ -567,7 +571,9 @@ def test_traces_of_other_tools_show_shapes_optimisers_and_copies(
 def test_advice_without_the_chip_s_times_says_that_it_is_structural(
     tmp_path: Path, support: ChipSupport
 ) -> None:
-    subject = Subject(capture.load(recorded("CHANNELS-LAST", "slow", tmp_path)), CHIP, support)
+    subject = AdviceSubject(
+        capture.load(recorded("CHANNELS-LAST", "slow", tmp_path)), CHIP, support
+    )
     found = list(advise(subject, RULES))
     assert {one.basis for one in found} == {"structural"}
     assert "structure alone" in render("text", found, CHIP, ["t"])

@@ -14,7 +14,7 @@ from joymigrate import chips
 from joymigrate.cli._main import run
 from joymigrate.errors import JoyError
 from joymigrate.profile import cost
-from joymigrate.profile.capture import Capture, Operator, load
+from joymigrate.profile.capture import Capture, CapturedOperator, load
 from joymigrate.profile.cost.bound import Link, all_reduce, ring, tree
 from joymigrate.schema import read_yaml
 
@@ -25,12 +25,12 @@ def tensor(*shape: int, dtype: str = "float32") -> dict[str, Any]:
     return {"dtype": dtype, "shape": list(shape)}
 
 
-def call(op: str, *args: Any, out: Any, phase: str = "forward", calls: int = 1) -> Operator:
-    return Operator(op, "", args, {}, (out,), calls, 0.0, phase, "a.py:1", "layer",
-                    ("aten::linear",))  # fmt: skip
+def call(op: str, *args: Any, out: Any, phase: str = "forward", calls: int = 1) -> CapturedOperator:
+    return CapturedOperator(op, "", args, {}, (out,), calls, 0.0, phase, "a.py:1", "layer",
+                            ("aten::linear",))  # fmt: skip
 
 
-def capture(*operators: Operator, **header: Any) -> Capture:
+def capture(*operators: CapturedOperator, **header: Any) -> Capture:
     return Capture(Path("t"), header, operators)
 
 

@@ -16,7 +16,7 @@ import pytest
 from joymigrate.errors import JoyError
 from joymigrate.profile import readers
 from joymigrate.profile.coverage import Coverage, cover
-from joymigrate.profile.oplist import Status, of
+from joymigrate.profile.oplist import SupportStatus, of
 from joymigrate.report import coverage as report
 from joymigrate.report import coverage_document, coverage_sarif, junit
 from joymigrate.report.coverage_document import describe
@@ -354,8 +354,8 @@ def test_html_escapes_what_a_trace_says(tmp_path: Path) -> None:
     assert "evil::x&lt;script&gt;" in html
 
 
-@pytest.mark.parametrize("status", list(Status))
-def test_every_status_has_a_place_in_each_report(status: Status) -> None:
+@pytest.mark.parametrize("status", list(SupportStatus))
+def test_every_status_has_a_place_in_each_report(status: SupportStatus) -> None:
     assert status in coverage_document.TONES
     assert status.supported or status in coverage_sarif.RULES
 
@@ -371,12 +371,12 @@ def test_every_status_has_a_place_in_each_report(status: Status) -> None:
 def test_what_the_chip_makes_itself_is_no_missing_dtype(
     name: str, dtypes: tuple[str, ...], status: str
 ) -> None:
-    from joymigrate.profile.judge import Judge
-    from joymigrate.profile.table import Signature
+    from joymigrate.profile.judge import SupportJudge
+    from joymigrate.profile.table import CallSignature
 
     kinds = ("tensor",) * len(dtypes)
-    signature = Signature(dtypes, ((2, 3),) * len(dtypes), (), kinds)
-    judge = Judge(of("ascend", "2.13"), overloads=True)
+    signature = CallSignature(dtypes, ((2, 3),) * len(dtypes), (), kinds)
+    judge = SupportJudge(of("ascend", "2.13"), overloads=True)
     assert judge.judge(name, signature).support.status.value == status
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from joymigrate.chips import all_chips, rules_root
 from joymigrate.chips.names import inside, span_of
 from joymigrate.errors import JoyError
-from joymigrate.profile.oplist import Status, from_wheel, of
+from joymigrate.profile.oplist import SupportStatus, from_wheel, of
 from joymigrate.profile.oplist import entries as lists
 from joymigrate.profile.oplist.aten import find_torchgen, parse, read_table, shipped_path
 from joymigrate.profile.oplist.compare import diff, validate
@@ -44,20 +44,20 @@ def test_a_table_without_operators_is_refused() -> None:
 @pytest.mark.parametrize(
     ("op", "overload", "status"),
     [
-        ("aten::mm", "", Status.NATIVE),
-        ("aten::add", "Tensor", Status.NATIVE),
-        ("aten::lgamma", "", Status.CPU_FALLBACK),
-        ("aten::scatter", "src", Status.NATIVE),
-        ("aten::scatter", "reduce", Status.CPU_FALLBACK),
-        ("aten::linear", "", Status.COMPOSITE),
-        ("aten::t", "", Status.COMPOSITE),
-        ("npu::npu_rms_norm", "", Status.NATIVE),
-        ("aten::_coalesce", "", Status.CPU_FALLBACK),
-        ("fbgemm::permute_2D_sparse_data", "", Status.UNKNOWN),
-        ("aten::no_such_operator", "", Status.UNKNOWN),
+        ("aten::mm", "", SupportStatus.NATIVE),
+        ("aten::add", "Tensor", SupportStatus.NATIVE),
+        ("aten::lgamma", "", SupportStatus.CPU_FALLBACK),
+        ("aten::scatter", "src", SupportStatus.NATIVE),
+        ("aten::scatter", "reduce", SupportStatus.CPU_FALLBACK),
+        ("aten::linear", "", SupportStatus.COMPOSITE),
+        ("aten::t", "", SupportStatus.COMPOSITE),
+        ("npu::npu_rms_norm", "", SupportStatus.NATIVE),
+        ("aten::_coalesce", "", SupportStatus.CPU_FALLBACK),
+        ("fbgemm::permute_2D_sparse_data", "", SupportStatus.UNKNOWN),
+        ("aten::no_such_operator", "", SupportStatus.UNKNOWN),
     ],
 )
-def test_the_default_chips_list_knows(op: str, overload: str, status: Status) -> None:
+def test_the_default_chips_list_knows(op: str, overload: str, status: SupportStatus) -> None:
     assert of("ascend", "2.13").status(op, overload).status is status
 
 
@@ -67,22 +67,22 @@ def test_a_structured_operator_is_computed_by_its_out_variant() -> None:
 
 def test_without_an_overload_the_best_one_counts_and_the_note_says_so() -> None:
     support = of("ascend").status("aten::scatter")
-    assert support.status is Status.NATIVE
+    assert support.status is SupportStatus.NATIVE
     assert "no overload recorded" in support.note
     assert "aten::scatter.reduce" in support.note
 
 
 def test_a_dtype_that_no_kernel_takes_is_missing_with_the_one_to_cast_to() -> None:
     support = of("ascend").status("aten::mm", "", dtype="float64")
-    assert support.status is Status.MISSING
+    assert support.status is SupportStatus.MISSING
     assert "float64 is not among the documented dtypes" in support.note
     assert support.alternative.startswith("cast to float32")
-    assert of("ascend").status("aten::mm", "", dtype="bfloat16").status is Status.NATIVE
+    assert of("ascend").status("aten::mm", "", dtype="bfloat16").status is SupportStatus.NATIVE
 
 
 def test_a_deprecated_operator_names_its_replacement() -> None:
     support = of("ascend").status("npu::npu_silu", "")
-    assert support.status is Status.NATIVE
+    assert support.status is SupportStatus.NATIVE
     assert "deprecated" in support.note
     assert support.alternative == "torch.nn.functional.silu"
 
@@ -90,9 +90,9 @@ def test_a_deprecated_operator_names_its_replacement() -> None:
 def test_a_chip_without_a_cpu_fallback_says_missing() -> None:
     oplist = of("musa")
     statuses = {support.status for *_, support in oplist.rows()}
-    assert Status.MISSING in statuses
-    assert Status.CPU_FALLBACK not in statuses
-    assert of("cambricon").status("aten::lgamma", "").status is Status.CPU_FALLBACK
+    assert SupportStatus.MISSING in statuses
+    assert SupportStatus.CPU_FALLBACK not in statuses
+    assert of("cambricon").status("aten::lgamma", "").status is SupportStatus.CPU_FALLBACK
 
 
 @pytest.mark.parametrize("version", [f"2.{minor}" for minor in range(1, 16)])
@@ -122,8 +122,8 @@ def test_a_release_is_itself_or_the_newest_one_listed_before(asked: str, listed:
 
 def test_a_later_release_has_operators_that_the_first_lacks() -> None:
     name = "npu::_npu_dtype_cast"
-    assert of("ascend", "2.6").status(name, "").status is not Status.NATIVE
-    assert of("ascend", "2.6.0.post5").status(name, "").status is Status.NATIVE
+    assert of("ascend", "2.6").status(name, "").status is not SupportStatus.NATIVE
+    assert of("ascend", "2.6.0.post5").status(name, "").status is SupportStatus.NATIVE
     assert of("ascend", "2.6").entries.later("2.6") == "2.6.0.post5"
     assert of("ascend", "2.13").entries.later("2.13") is None
 
@@ -180,12 +180,14 @@ custom:
     oplist = from_wheel("ascend", wheel(tmp_path, text))
     assert oplist.version == "2.13.0"
     assert oplist.release.commit == "abc123"
-    assert oplist.status("aten::mm", "").status is Status.NATIVE
-    assert oplist.status("aten::lgamma", "").status is Status.NATIVE  # through its out variant
-    assert oplist.status("aten::bmm", "").status is Status.CPU_FALLBACK
-    assert oplist.status("aten::_coalesce", "").status is Status.CPU_FALLBACK
-    assert oplist.status("aten::int_repr", "").status is Status.CPU_FALLBACK
-    assert oplist.status("npu::npu_new_thing", "").status is Status.NATIVE
+    assert oplist.status("aten::mm", "").status is SupportStatus.NATIVE
+    assert (
+        oplist.status("aten::lgamma", "").status is SupportStatus.NATIVE
+    )  # through its out variant
+    assert oplist.status("aten::bmm", "").status is SupportStatus.CPU_FALLBACK
+    assert oplist.status("aten::_coalesce", "").status is SupportStatus.CPU_FALLBACK
+    assert oplist.status("aten::int_repr", "").status is SupportStatus.CPU_FALLBACK
+    assert oplist.status("npu::npu_new_thing", "").status is SupportStatus.NATIVE
 
 
 def test_a_file_that_is_no_wheel_is_refused(tmp_path: Path) -> None:
@@ -223,13 +225,15 @@ def test_one_yaml_file_is_a_list_for_a_chip(tmp_path: Path) -> None:
     path.write_text(PLUGIN)
     oplist = of("musa", file=path)
     assert (oplist.version, oplist.release.commit) == ("2.7", "abc")
-    assert oplist.status("aten::mm", "", dtype="float64").status is Status.MISSING
-    assert oplist.status("aten::add", "Tensor").status is Status.NATIVE  # a bare name: every one
-    assert oplist.status("aten::add", "Scalar").status is Status.NATIVE
-    assert oplist.status("aten::lgamma", "").status is Status.CPU_FALLBACK
-    assert oplist.status("aten::bmm", "").status is Status.MISSING
-    assert oplist.status("acme::fused_thing", "").status is Status.NATIVE
-    assert oplist.status("other::thing", "").status is Status.UNKNOWN
+    assert oplist.status("aten::mm", "", dtype="float64").status is SupportStatus.MISSING
+    assert (
+        oplist.status("aten::add", "Tensor").status is SupportStatus.NATIVE
+    )  # a bare name: every one
+    assert oplist.status("aten::add", "Scalar").status is SupportStatus.NATIVE
+    assert oplist.status("aten::lgamma", "").status is SupportStatus.CPU_FALLBACK
+    assert oplist.status("aten::bmm", "").status is SupportStatus.MISSING
+    assert oplist.status("acme::fused_thing", "").status is SupportStatus.NATIVE
+    assert oplist.status("other::thing", "").status is SupportStatus.UNKNOWN
 
 
 def test_a_csv_alone_is_a_list(tmp_path: Path) -> None:
@@ -237,8 +241,8 @@ def test_a_csv_alone_is_a_list(tmp_path: Path) -> None:
     path.write_text("op,overload,dtypes\nadd,Tensor,float32 float16\naten::mm,,\n")
     oplist = of("cambricon", file=path)
     assert oplist.status("aten::add", "Tensor").dtypes == ("float32", "float16")
-    assert oplist.status("aten::add", "Scalar").status is not Status.NATIVE
-    assert oplist.status("aten::mm", "").status is Status.NATIVE
+    assert oplist.status("aten::add", "Scalar").status is not SupportStatus.NATIVE
+    assert oplist.status("aten::mm", "").status is SupportStatus.NATIVE
 
 
 @pytest.mark.parametrize(
@@ -283,7 +287,7 @@ def test_a_folder_with_a_chip_and_its_list_is_a_chip(tmp_path: Path) -> None:
     )
     (folder / "ops" / "operators.yaml").write_text("ops: [aten::mm]\n")
     oplist = of(chip_of(str(folder)))
-    assert oplist.status("aten::bmm", "").status is Status.CPU_FALLBACK
+    assert oplist.status("aten::bmm", "").status is SupportStatus.CPU_FALLBACK
 
 
 def test_every_shipped_list_reads_and_names_its_sources() -> None:
@@ -292,7 +296,7 @@ def test_every_shipped_list_reads_and_names_its_sources() -> None:
     for chip in found:
         oplist = of(chip)
         assert all(release.source for release in oplist.entries.releases.values())
-        assert sum(s.status is Status.NATIVE for *_, s in oplist.rows()) > 700
+        assert sum(s.status is SupportStatus.NATIVE for *_, s in oplist.rows()) > 700
 
 
 def test_alternatives_name_calls_that_exist_and_are_not_deprecated() -> None:
@@ -301,7 +305,7 @@ def test_alternatives_name_calls_that_exist_and_are_not_deprecated() -> None:
     for word in {w.strip('",()=:;') for w in text.replace("torch_npu.", " torch_npu.").split()}:
         if word.startswith("torch_npu.npu_"):
             support = oplist.status(f"npu::{word.removeprefix('torch_npu.')}")
-            assert support.status is Status.NATIVE, word
+            assert support.status is SupportStatus.NATIVE, word
             assert "deprecated" not in support.note, word
 
 
@@ -324,7 +328,7 @@ def test_a_validation_names_each_difference_with_a_reason() -> None:
     for name in oplist.names():
         support = oplist.resolver.support(name)
         assert support is not None
-        kinds = {Status.NATIVE: "kernel", Status.COMPOSITE: "composite"}
+        kinds = {SupportStatus.NATIVE: "kernel", SupportStatus.COMPOSITE: "composite"}
         real[name] = kinds.get(support.status, "none")
     real["aten::mm"] = "none"
     real["npu::not_in_the_list"] = "kernel"

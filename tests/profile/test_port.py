@@ -28,13 +28,13 @@ def kernel(x, out, n, BLOCK: tl.constexpr):
 STORE = "tl.store(out + at, value, mask=at < n)"
 
 
-def judge(source: str) -> port.Checked:
+def judge(source: str) -> port.KernelCheck:
     known = port.load(chips.target("ascend"))
     (found,) = port.check_source((HEAD + source).encode(), "own.py", known)
     return found
 
 
-def said(found: port.Checked, level: str) -> str:
+def said(found: port.KernelCheck, level: str) -> str:
     return "\n".join(note.message for note in found.notes if note.level == level)
 
 
@@ -278,10 +278,10 @@ def variant(source: str, name: str) -> tuple[str, Any]:
     return text, next(one for one in ports if one.kernel == name)
 
 
-def proof(source: str, name: str, text: str | None = None) -> prove.Proof:
+def proof(source: str, name: str, text: str | None = None) -> prove.PortProof:
     known = port.load(chips.target("ascend"))
     made = text if text is not None else variant(source, name)[0]
-    job = prove.Job(Path("own.py"), (HEAD + source).encode(), made, name)
+    job = prove.ProofJob(Path("own.py"), (HEAD + source).encode(), made, name)
     return prove.prove([job], [], known, cases=3)[0]
 
 
@@ -400,7 +400,7 @@ def test_arguments_are_drawn_by_what_kernels_do_with_them() -> None:
         "leaves",
     }
     assert "return\n" not in text  # the chip's compiler takes no block that leaves early
-    jobs = [prove.Job(Path("own.py"), source, text, name) for name in names]
+    jobs = [prove.ProofJob(Path("own.py"), source, text, name) for name in names]
     proofs = dict(zip(names, prove.prove(jobs, [], known, cases=2), strict=True))
     assert {name: one.result for name, one in proofs.items()} == dict.fromkeys(names, "equal")
     assert all(0 < one.ran <= one.statements for one in proofs.values())
@@ -444,8 +444,8 @@ def test_a_compilers_front_end_is_asked_about_both() -> None:
     text = rewrite.port_source(source, known)[0]
     head, mark, tail = text.partition("def _third_block(")
     odd = head + mark + tail.replace("    value = ", "    unused = {'a': 1}\n    value = ", 1)
-    jobs = [prove.Job(Path("own.py"), source, text, "halve"),
-            prove.Job(Path("own.py"), source, odd, "third")]  # fmt: skip
+    jobs = [prove.ProofJob(Path("own.py"), source, text, "halve"),
+            prove.ProofJob(Path("own.py"), source, odd, "third")]  # fmt: skip
     here = Path(triton.__file__).parents[1]
     fine, refused = prove.prove(jobs, [], known, cases=1, compiler=here)
     assert (fine.result, fine.front_end, fine.front_end_original) == ("equal", "taken", "taken")
@@ -476,7 +476,7 @@ def test_what_can_t_be_folded_is_left_with_a_reason(line: str, why: str) -> None
     assert why in variant(source, "halve")[1].refused
 
 
-def project(folder: Path, kernel: str, **files: str) -> port.Checked:
+def project(folder: Path, kernel: str, **files: str) -> port.KernelCheck:
     """The verdict of the kernel in `kernels.py`, with the other files of its project."""
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)

@@ -189,7 +189,7 @@ def test_objects_come_out_whatever_the_window_and_the_cut(
     path.write_bytes(data if cut is None else data[:cut])
     before, stream.WINDOW = stream.WINDOW, window
     try:
-        with stream.Window(path) as found:
+        with stream.TextWindow(path) as found:
             if found.peek() != "[":
                 assert cut == 0
                 return

@@ -16,7 +16,7 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.profile import capture
-from joymigrate.profile.recorder.settings import Settings, stem, trace_files
+from joymigrate.profile.recorder.settings import RecorderSettings, stem, trace_files
 
 PROGRAMS = Path(__file__).parent / "programs"
 TRAINING = PROGRAMS / "training.py"
@@ -363,7 +363,9 @@ def test_a_loop_with_ever_new_values_stays_small(tmp_path: Path) -> None:
         for number in range(2000):
             x.mul(number)
 
-    out = record_step(step, tmp_path / "t.jsonl", Settings(tmp_path, tmp_path, timing=False))
+    out = record_step(
+        step, tmp_path / "t.jsonl", RecorderSettings(tmp_path, tmp_path, timing=False)
+    )
     read = capture.load(out)
     assert len(read.operators) < 300
     assert sum(o.calls for o in read.operators) == 2000
@@ -379,7 +381,7 @@ def test_the_recorder_lets_go_of_torch(tmp_path: Path) -> None:
     record_step(
         lambda: layer(torch.ones(1, 2)).sum().backward(),
         tmp_path / "t.jsonl",
-        Settings(tmp_path, tmp_path, steps=1, stack=False),
+        RecorderSettings(tmp_path, tmp_path, steps=1, stack=False),
     )
     assert (torch.nn.Module.__call__, torch.autograd.backward, torch.optim.Adam.step) == before
 
@@ -397,7 +399,7 @@ def test_a_compiled_model_is_recorded_and_computes_the_same(tmp_path: Path) -> N
     out = record_step(
         lambda: results.append(compiled(x)),
         tmp_path / "t.jsonl",
-        Settings(tmp_path, tmp_path, timing=False),
+        RecorderSettings(tmp_path, tmp_path, timing=False),
     )
     assert all(torch.equal(result, layer(x)) for result in results)
     assert "aten::addmm" in {o.op for o in capture.load(out).operators}
@@ -406,6 +408,6 @@ def test_a_compiled_model_is_recorded_and_computes_the_same(tmp_path: Path) -> N
 def test_an_output_without_its_folder_is_an_error(tmp_path: Path) -> None:
     from joymigrate.profile.record import open_recording
 
-    settings = Settings(tmp_path, tmp_path / "nowhere" / "t.jsonl")
+    settings = RecorderSettings(tmp_path, tmp_path / "nowhere" / "t.jsonl")
     with pytest.raises(JoyError, match="folder does not exist"), open_recording(settings):
         pass

@@ -15,7 +15,7 @@ from joymigrate.cli._main import run as joymigrate
 from joymigrate.profile.port import host_runtime, original
 from joymigrate.profile.port.cpp import read
 from joymigrate.profile.port.operators import find_bound
-from joymigrate.profile.port.reference import FALLBACK, KERNEL, Derived, Project, derive
+from joymigrate.profile.port.reference import FALLBACK, KERNEL, Derived, SourceProject, derive
 from joymigrate.profile.port.syntax import Untranslated
 from joymigrate.profile.port.translate import Translation
 
@@ -177,7 +177,7 @@ def derived(folder: Path, **files: str) -> Derived | str:
     for name, text in files.items():
         (folder / name.replace("__", ".")).write_text(text)
     (one,) = find_bound([folder], chips.target("ascend"))
-    return derive(one, Project([folder]))
+    return derive(one, SourceProject([folder]))
 
 
 def test_a_fallback_in_python_comes_first(tmp_path: Path) -> None:

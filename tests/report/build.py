@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.model import Edit, Finding, Rule, Scan, Style, Tier
-from joymigrate.report.result import Result
+from joymigrate.report.result import ScanResult
 from joymigrate.rewrite.excerpts import Excerpts
 from joymigrate.rewrite.readiness import assess
 
@@ -39,7 +39,9 @@ def site(root: Path, path: str, before: str, after: str | None = None, **fields:
     )  # fmt: skip
 
 
-def result_of(root: Path, *findings: Finding, folder: Path | None = None, **fields: Any) -> Result:
+def result_of(
+    root: Path, *findings: Finding, folder: Path | None = None, **fields: Any
+) -> ScanResult:
     """A result over `findings`, seen from `folder` (default: the root itself)."""
     scan_fields = {key: fields.pop(key) for key in list(fields) if key in Scan.__slots__}
     scan = Scan(
@@ -50,7 +52,9 @@ def result_of(root: Path, *findings: Finding, folder: Path | None = None, **fiel
         }
     )  # fmt: skip
     rules: Mapping[str, Rule] = {RULE.id: RULE}
-    return Result(scan, assess(scan, None, rules), rules, Excerpts(root), folder or root, **fields)
+    return ScanResult(
+        scan, assess(scan, None, rules), rules, Excerpts(root), folder or root, **fields
+    )
 
 
 def write(root: Path, files: Mapping[str, str]) -> Path:

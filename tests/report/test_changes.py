@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from joymigrate.model import Edit, Finding, Tier
 from joymigrate.report.changes import Hunk, hunk_of, hunks, lines_of, position, regions
 from joymigrate.rewrite.excerpts import Excerpts
-from joymigrate.rewrite.source import Source, apply_edits, decode
+from joymigrate.rewrite.source import SourceText, apply_edits, decode
 from tests.report.build import site, write
 
 
@@ -82,6 +82,6 @@ def test_hunks_and_regions_say_what_the_edits_do(text: str, data: st.DataObject)
     assert [*old[:first], *shown.after, *old[last:]] == lines_of(written)
 
 
-def at(source: Source, line: int, column: int) -> int:
+def at(source: SourceText, line: int, column: int) -> int:
     """Offset of a line and column, from 1."""
     return source.starts[line - 1] + column - 1

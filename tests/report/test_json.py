@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.model import Kept, Skipped, Tier
+from joymigrate.model import KeptMention, Skipped, Tier
 from joymigrate.report import json_
 from tests.report.build import result_of, site, write
 
@@ -60,7 +60,7 @@ def test_a_scan_survives_writing_and_reading(tmp_path: Path) -> None:
         site(root, "a.py", "a.cuda()", "a.npu()"),
         replace(site(root, "a.py", "b.cuda(1)"), cell=3, file_line=9, area="amp", weight=5.0),
         skipped=(Skipped("big.py", "too large"),),
-        kept=(Kept("a.py", 1, 1, "cuda", "comment"),),
+        kept=(KeptMention("a.py", 1, 1, "cuda", "comment"),),
         unused_ignores=(("a.py", 2, "# joymigrate: ignore"),),
         suppressed=4,
         lines=2,

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from joymigrate.report.html.plots import (
     HEIGHT,
     WIDTH,
-    Area,
     Bar,
     Curve,
-    Limit,
-    Mark,
+    PlotLimit,
+    PlotMark,
+    PlotStyle,
     Scale,
-    Style,
+    StackLayer,
     bars,
     interval_plot,
     lines,
@@ -66,8 +66,8 @@ def test_every_point_lies_inside_the_picture(
     made = lines(
         [Curve(f"c{n}", points) for n, points in enumerate(curves)],
         "label", "x", "y",
-        limits=[Limit(f"l{n}", value) for n, value in enumerate(limits)],
-        style=Style(log=log, log_x=log_x, steps=steps, ground=ground),
+        limits=[PlotLimit(f"l{n}", value) for n, value in enumerate(limits)],
+        style=PlotStyle(log=log, log_x=log_x, steps=steps, ground=ground),
     )  # fmt: skip
     for x, y in places(made):
         assert 0 <= x <= WIDTH
@@ -88,7 +88,7 @@ def test_a_line_is_interrupted_where_it_has_no_value() -> None:
 
 def test_zero_and_infinity_have_a_place_of_their_own_in_decades() -> None:
     points = [(0.0, 0.0), (1.0, 1e-3), (2.0, math.inf)]
-    made = lines([Curve("a", points)], "l", "x", "y", style=Style(log=True, zero="identical"))
+    made = lines([Curve("a", points)], "l", "x", "y", style=PlotStyle(log=True, zero="identical"))
     assert ">identical<" in made
     assert ">inf, nan<" in made
     (_, low), (_, middle), (_, high) = places(made)[-3:]
@@ -96,7 +96,7 @@ def test_zero_and_infinity_have_a_place_of_their_own_in_decades() -> None:
 
 
 def test_names_of_limits_that_lie_close_do_not_cover_each_other() -> None:
-    limits = [Limit("low", 1.0), Limit("high", 1.01)]
+    limits = [PlotLimit("low", 1.0), PlotLimit("high", 1.01)]
     made = lines([Curve("a", [(0, 0.0), (1, 10.0)])], "l", "x", "y", limits=limits)
     heights = [
         float(one) for one in re.findall(r'y="([\d.]+)" text-anchor="end"[^>]*>\w{3,4}<', made)
@@ -114,14 +114,14 @@ def test_the_other_plots_hold_their_parts() -> None:
     made = bars(rows, "n", "label", "x", [("safe", "safe")])
     assert made.count("<rect") == 3  # two pieces and the hatch
     assert "&lt;a&gt;" in made
-    areas = [Area("w", "link", [1, 2, 3]), Area("g", "plain-fill", [1, 0, 1])]
+    areas = [StackLayer("w", "link", [1, 2, 3]), StackLayer("g", "plain-fill", [1, 0, 1])]
     assert len(pictures(stack_areas([0, 1, 2], areas, "l", "x", "y"))) == 1
     below = lines_below(
         [Curve("a", [(0, 1), (1, 2)])], [Curve("d", [(0, 0.0), (1, 1e-4)])], "l", "x", ("y", "z")
     )
     assert "<svg" in below
     assert "margin" in interval_plot([("d", 0.1, -0.2, math.inf)], -0.5, "points")
-    assert lines([Curve("a", [(1, 1), (2, 3)])], "l", "x", "y", mark=Mark(2, 3, "here")).count(
+    assert lines([Curve("a", [(1, 1), (2, 3)])], "l", "x", "y", mark=PlotMark(2, 3, "here")).count(
         "here"
     )
 

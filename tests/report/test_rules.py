@@ -15,7 +15,7 @@ from joymigrate.rewrite.rules import load
 KNOWN = load(chips.target(None), chips.origin())
 
 
-def explain(rule: str, chip: str | None = None) -> rules.Explanation:
+def explain(rule: str, chip: str | None = None) -> rules.RuleExplanation:
     return rules.explain(rule, chips.target(chip), chips.origin())
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from joymigrate.model import Edit, Skipped, Tier
 from joymigrate.report import sarif
-from joymigrate.report.result import Result
+from joymigrate.report.result import ScanResult
 from joymigrate.rewrite.source import NEWLINE
 from tests.report.build import result_of, site, write
 from tests.report.sarif_schema import LOG
@@ -24,7 +24,7 @@ if OFFICIAL:
     SCHEMAS["official"] = json.loads(Path(OFFICIAL).read_text(encoding="utf-8"))
 
 
-def sample(root: Path, head: str = "") -> Result:
+def sample(root: Path, head: str = "") -> ScanResult:
     """One result of each kind, below `head`."""
     lines = f"{head}import torch\n模型 = x.cuda()\ny = torch.cuda.nccl\nf(\n  'cuda')\n"
     write(root, {"a b/数 据.py": lines, "n.ipynb": '{"cells": []}\n'})
@@ -40,7 +40,7 @@ def sample(root: Path, head: str = "") -> Result:
     )
 
 
-def run_of(found: Result) -> dict[str, Any]:
+def run_of(found: ScanResult) -> dict[str, Any]:
     return dict(json.loads(sarif.render(found))["runs"][0])
 
 

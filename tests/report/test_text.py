@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from joymigrate.model import Kept, Skipped, Tier
+from joymigrate.model import KeptMention, Skipped, Tier
 from joymigrate.report import text
-from joymigrate.rewrite.baseline import Known
+from joymigrate.rewrite.baseline import BaselineEntry
 from tests.report.build import result_of, site, write
 
 
@@ -129,7 +129,7 @@ def test_warnings_name_dead_ignores_and_dead_entries(tmp_path: Path) -> None:
     found = result_of(
         tmp_path,
         unused_ignores=(("a.py", 3, "# joymigrate: ignore"),),
-        stale=(Known("f", "JM101", "b.py", "x.cuda()"),),
+        stale=(BaselineEntry("f", "JM101", "b.py", "x.cuda()"),),
     )
     assert text.warnings(found) == [
         "a.py:3:1: warning: unused ignore: # joymigrate: ignore",
@@ -143,7 +143,7 @@ def test_files_not_read_have_their_reason(tmp_path: Path) -> None:
 
 
 def test_kept_mentions_are_shown_on_request(tmp_path: Path) -> None:
-    kept = (Kept("a.py", 1, 3, "# cuda here", "comment"),)
+    kept = (KeptMention("a.py", 1, 3, "# cuda here", "comment"),)
     assert "kept" not in text.render(result_of(tmp_path, kept=kept))
     shown = text.render(result_of(tmp_path, kept=kept, show_kept=True))
     assert shown.startswith("a.py:1:3: kept (comment) # cuda here\n")

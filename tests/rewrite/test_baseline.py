@@ -24,7 +24,7 @@ def scan_of(root: Path, *files: str) -> Scan:
     return Scan(root, "chip", "cuda", Style.DIRECT, tuple(findings), len(files))
 
 
-def known(root: Path, *files: str) -> list[baseline.Known]:
+def known(root: Path, *files: str) -> list[baseline.BaselineEntry]:
     path = root / "baseline.json"
     path.write_text(baseline.render(scan_of(root, *files), root))
     return baseline.read(path)

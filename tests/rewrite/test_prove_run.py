@@ -12,13 +12,15 @@ import pytest
 from joymigrate.cli.rewrite import split_command
 from joymigrate.errors import JoyError
 from joymigrate.model import Patch
-from joymigrate.rewrite.prove_run import Runner, import_root, read_output
+from joymigrate.rewrite.prove_run import ProofRunner, import_root, read_output
 from tests.ledger.trees import write_tree
 
 
-def runner(project: Path, *command: str, here: Path | None = None, timeout_s: float = 60) -> Runner:
+def runner(
+    project: Path, *command: str, here: Path | None = None, timeout_s: float = 60
+) -> ProofRunner:
     """A runner of this Python."""
-    return Runner(project, here or project, [sys.executable, *command], timeout_s)
+    return ProofRunner(project, here or project, [sys.executable, *command], timeout_s)
 
 
 def wait_until_gone(state: Path) -> None:
@@ -130,7 +132,7 @@ def test_a_program_that_does_not_end_is_ended_with_what_it_started(tmp_path: Pat
 def test_a_program_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     write_tree(tmp_path, {"run.py": b""})
     with pytest.raises(JoyError, match="no such program: pyhton"):
-        Runner(tmp_path, tmp_path, ["pyhton", "run.py"], 5).run(())
+        ProofRunner(tmp_path, tmp_path, ["pyhton", "run.py"], 5).run(())
 
 
 def test_a_long_text_of_a_program_is_no_path(tmp_path: Path) -> None:
@@ -144,10 +146,10 @@ def test_a_script_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
     write_tree(tmp_path, {"run.sh": b"echo acc 1\n"})
     for word, said in (("run.sh", "no such program"), ("./run.sh", "not executable")):
         with pytest.raises(JoyError, match=f"{said}: {word}"):
-            Runner(tmp_path, tmp_path, [word], 5).run(())
+            ProofRunner(tmp_path, tmp_path, [word], 5).run(())
     (tmp_path / "run.sh").chmod(0o755)
     with pytest.raises(JoyError, match=r"cannot start \./run\.sh: Exec format error"):
-        Runner(tmp_path, tmp_path, ["./run.sh"], 5).run(())
+        ProofRunner(tmp_path, tmp_path, ["./run.sh"], 5).run(())
 
 
 def test_words_of_the_command_stand_as_they_were_typed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from joymigrate.model import Style
 from joymigrate.rewrite.scope_fields import FIELD, FIELDS, fields_of
-from joymigrate.rewrite.scopes import Names
+from joymigrate.rewrite.scopes import ModuleScopes
 from tests.rewrite.projects import findings, look, move, rewritten, write
 
 USE = "torch.cuda.synchronize()\n"
@@ -245,7 +245,7 @@ def test_every_node_that_holds_code_is_visited() -> None:
         "match a:\n    case [B(c, d=1), *_] if b: pass\n    case {'k': 1, **rest}: pass\n"
     )
     tree = ast.parse(text)
-    names = Names(tree)
+    names = ModuleScopes(tree)
     seen = {id(each) for nodes in (*names.nodes.values(), names.adopted) for each in nodes}
     skipped = (ast.Module, ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop)
     left = [n for n in ast.walk(tree) if id(n) not in seen and not isinstance(n, skipped)]

@@ -12,8 +12,16 @@ import yaml
 
 from joymigrate.errors import JoyError
 from joymigrate.model import Tier
-from joymigrate.schema import Document, json_schema, mistakes, read, read_file, read_yaml, setting
-from joymigrate.schema.source import Source
+from joymigrate.schema import (
+    DocumentKind,
+    json_schema,
+    mistakes,
+    read,
+    read_file,
+    read_yaml,
+    setting,
+)
+from joymigrate.schema.source import DocumentSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,7 @@ class Cart:
             raise JoyError("a cart with a motor is not pushed", where="mode")
 
 
-CART = Document("cart", "A cart.", Cart)
+CART = DocumentKind("cart", "A cart.", Cart)
 GOOD: list[dict[str, Any]] = [
     {"title": "a"},
     {"title": "a", "wheels": "left"},
@@ -139,7 +147,7 @@ def test_a_mistake_names_its_line(tmp_path: Path, name: str, text: str, line: in
 
 def test_all_mistakes_are_found_in_one_go() -> None:
     text = "title: A\ncout: 1\nwheels: [{size: 0}, {name: x, size: y}]\n"
-    found = mistakes(Cart, yaml.safe_load(text), Source("c", text))
+    found = mistakes(Cart, yaml.safe_load(text), DocumentSource("c", text))
     assert [(error.what.split(".")[0], error.where) for error in found] == [
         ("'title' is 'A', which does not match [a-z]+", "c:1 title"),
         ("unknown key 'cout'", "c:2 cout"),

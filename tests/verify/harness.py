@@ -17,7 +17,7 @@ from joymigrate.verify import again, made_files
 from joymigrate.verify.bundle import Bundle, open_bundle
 from joymigrate.verify.bundle.write import complete, create
 from joymigrate.verify.model import Verdict
-from joymigrate.verify.settings import Settings
+from joymigrate.verify.settings import RecordingSettings
 from joymigrate.verify.tolerance import Tolerance
 from joymigrate.verify.written_files import collect
 from tests.forked import SERVER
@@ -25,7 +25,7 @@ from tests.forked import SERVER
 
 def execute(
     program: Path,
-    settings: Settings | None,
+    settings: RecordingSettings | None,
     environment: dict[str, str],
     outputs: Path | None = None,
 ) -> str:
@@ -54,7 +54,7 @@ def execute(
 
 
 def in_child(
-    program: Path, settings: Settings | None, environment: dict[str, str], out: str
+    program: Path, settings: RecordingSettings | None, environment: dict[str, str], out: str
 ) -> None:
     """Run the program in this process; what it prints goes to the file `out`."""
     os.environ.clear()
@@ -77,7 +77,7 @@ def record(
     **more: Any,
 ) -> Bundle:
     """A baseline of a program, with so many other runs of it."""
-    settings = Settings(bundle=str(bundle), **more)
+    settings = RecordingSettings(bundle=str(bundle), **more)
     execute(program, settings, environment or {}, outputs)
     made = open_bundle(bundle)
     if runs:
@@ -104,7 +104,7 @@ def replay(
     **more: Any,
 ) -> Verdict:
     """The verdict on a program."""
-    settings = Settings(bundle=str(bundle), baseline=str(baseline), **more)
+    settings = RecordingSettings(bundle=str(bundle), baseline=str(baseline), **more)
     execute(program, settings, environment or {}, outputs)
     return joymigrate.verify.compare.compare(
         open_bundle(baseline), open_bundle(bundle), Tolerance.of(None)

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from joymigrate.verify.findings import Findings
 from joymigrate.verify.folding import of_other_shape, one_failure_per_fault
-from joymigrate.verify.model import Difference, Status
+from joymigrate.verify.model import Difference, RecordStatus
 from joymigrate.verify.module_stage import JudgedDifference
 
 
 def row(place: str, metric: str, order: int, stage: str = "S3", op: str = "output") -> Difference:
-    return Difference(module=place, call=0, phase="forward", op=op, metric=metric, value=None,
-                      limit=None, status=Status.FAIL, stage=stage, step=0, order=order)  # fmt: skip
+    return Difference(
+        module=place,
+        call=0,
+        phase="forward",
+        op=op,
+        metric=metric,
+        value=None,
+        limit=None,
+        status=RecordStatus.FAIL,
+        stage=stage,
+        step=0,
+        order=order,
+    )
 
 
 def judged(*places: tuple[str, str]) -> list[JudgedDifference]:

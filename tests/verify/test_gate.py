@@ -10,8 +10,8 @@ import pytest
 from joymigrate.device import Device
 from joymigrate.evidence import Grade
 from joymigrate.ledger import Change, Ledger, Step, Subject
-from joymigrate.verify.gate import Origin, chip_of, grade_of, record
-from joymigrate.verify.model import Coverage, Outcome, StageResult, Verdict
+from joymigrate.verify.gate import TargetOrigin, chip_of, grade_of, record
+from joymigrate.verify.model import Outcome, RecordCoverage, StageResult, Verdict
 
 SUBJECT = Subject("tiny", "ab" * 32)
 
@@ -19,7 +19,7 @@ SUBJECT = Subject("tiny", "ab" * 32)
 def verdict(*stages: tuple[str, Outcome]) -> Verdict:
     results = tuple(StageResult(name, outcome, 3, 3) for name, outcome in stages)
     last = results[-1]
-    return Verdict(last.verdict, last.stage, None, Coverage(1.0, 3, 3), (), results)
+    return Verdict(last.verdict, last.stage, None, RecordCoverage(1.0, 3, 3), (), results)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def note(project: Path, grade: Grade, *stages: tuple[str, Outcome]) -> list[Step]:
-    origin = Origin(
+    origin = TargetOrigin(
         configuration=(project / "job.yaml",), bundle="b" * 64, checkpoint="ckpt/step-100.pt"
     )
     return record(

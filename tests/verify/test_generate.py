@@ -14,26 +14,35 @@ import pytest
 
 from joymigrate.device import Device
 from joymigrate.errors import JoyError
-from joymigrate.verify.generate import Line, Said, divergence_of, measure, read_lines, verdict
-from joymigrate.verify.generate_live import Folder, Server, as_json, ask, read_prompts
+from joymigrate.verify.generate import (
+    PromptOutcome,
+    TokenScores,
+    divergence_of,
+    measure,
+    read_lines,
+    verdict,
+)
+from joymigrate.verify.generate_live import LocalModel, RemoteModel, as_json, ask, read_prompts
 from joymigrate.verify.model import Outcome
 from joymigrate.verify.tolerance import Tolerance
 
 LIMITS = Tolerance.of(None)
 
 
-def line(name: str, *tokens: int, logprob: float = -0.5, gap: float = 3.0) -> Line:
+def line(name: str, *tokens: int, logprob: float = -0.5, gap: float = 3.0) -> PromptOutcome:
     """Every token at `logprob`; token 99 is the second choice, `gap` below."""
     words = tuple(map(str, tokens))
     top = [{word: logprob, "99": logprob - gap} for word in words]
-    return Line(name, words, Said([logprob] * len(words), [True] * len(words), top))
+    return PromptOutcome(name, words, TokenScores([logprob] * len(words), [True] * len(words), top))
 
 
-def side(*lines: Line) -> dict[str, Line]:
+def side(*lines: PromptOutcome) -> dict[str, PromptOutcome]:
     return {one.id: one for one in lines}
 
 
-def outcome(base: dict[str, Line], target: dict[str, Line], *more: Any) -> Outcome:
+def outcome(
+    base: dict[str, PromptOutcome], target: dict[str, PromptOutcome], *more: Any
+) -> Outcome:
     return verdict(base, target, LIMITS, *more)[0].verdict
 
 
@@ -142,8 +151,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def recorded(models: Path) -> dict[str, Line]:
-    source = Folder(models / "right", Device("cpu"), length=12)
+def recorded(models: Path) -> dict[str, PromptOutcome]:
+    source = LocalModel(models / "right", Device("cpu"), length=12)
     said = ask(source, read_prompts(models / "prompts.jsonl"), forced=False, free=True)
     path = models / "base.jsonl"
     path.write_text("".join(json.dumps(as_json(one)) + "\n" for one in said.values()))
@@ -153,7 +162,7 @@ def recorded(models: Path) -> dict[str, Line]:
 def test_a_model_agrees_with_itself_and_a_wrong_one_does_not(models: Path) -> None:
     base = recorded(models)
     for name, wanted in (("right", Outcome.PASS), ("wrong", Outcome.FAIL)):
-        source = Folder(models / name, Device("cpu"), length=12)
+        source = LocalModel(models / name, Device("cpu"), length=12)
         said = ask(source, list(base.values()), forced=True, free=True)
         found, document = verdict(base, said, LIMITS)
         assert found.verdict is wanted
@@ -162,9 +171,9 @@ def test_a_model_agrees_with_itself_and_a_wrong_one_does_not(models: Path) -> No
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JoyError, match="cannot load the model"):
-        Folder(tmp_path, Device("cpu"))
+        LocalModel(tmp_path, Device("cpu"))
     with pytest.raises(JoyError, match="no such model folder"):
-        Folder(tmp_path / "absent", Device("cpu"))
+        LocalModel(tmp_path / "absent", Device("cpu"))
 
 
 class Completions(BaseHTTPRequestHandler):
@@ -201,8 +210,8 @@ def server() -> Iterator[str]:
 
 
 def test_a_server_is_asked_free_and_forced(server: str) -> None:
-    source = Server(server, length=2)
-    prompts = [Line("1", (), prompt="hello")]
+    source = RemoteModel(server, length=2)
+    prompts = [PromptOutcome("1", (), prompt="hello")]
     base = ask(source, prompts, forced=False, free=True)
     assert base["1"].tokens == ("a", "b")
     said = ask(source, list(base.values()), forced=True, free=True)
@@ -213,4 +222,4 @@ def test_a_server_is_asked_free_and_forced(server: str) -> None:
 
 def test_a_server_that_is_not_there_is_named() -> None:
     with pytest.raises(JoyError, match="no answer"):
-        Server("http://127.0.0.1:9").free(Line("1", (), prompt="x"))
+        RemoteModel("http://127.0.0.1:9").free(PromptOutcome("1", (), prompt="x"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from joymigrate.verify.identity_map import IdentityMap
-from joymigrate.verify.inventory import Inventory
+from joymigrate.verify.inventory import ModuleInventory
 from joymigrate.verify.module_names import ModuleNames
 from joymigrate.verify.program_log import ProgramLog
 
@@ -38,7 +38,7 @@ def test_an_object_without_weak_references_is_held() -> None:
 
 def test_parts_that_are_made_anew_have_their_own_names() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
-    names, inventory = ModuleNames(), Inventory()
+    names, inventory = ModuleNames(), ModuleInventory()
     root, _ = names.open(model)
     places = set()
     for number in range(2, 60):

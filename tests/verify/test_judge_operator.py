@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from joymigrate.verify.model import Status
+from joymigrate.verify.model import RecordStatus
 from joymigrate.verify.ops.judge import by_single, cause, errors, identical, judge
 from joymigrate.verify.tolerance import OperatorLimit
 
@@ -20,7 +20,7 @@ LIMIT = OperatorLimit(
 INF, NAN = math.inf, math.nan
 
 
-def judged(target: Any, reference: Any, golden: Any, limit: OperatorLimit = LIMIT) -> Status:
+def judged(target: Any, reference: Any, golden: Any, limit: OperatorLimit = LIMIT) -> RecordStatus:
     made = [torch.tensor(x) for x in (target, reference)]
     return judge(made[0], made[1], torch.tensor(golden, dtype=torch.float64), limit).status
 
@@ -43,24 +43,24 @@ def test_identical_values(a: list[float], b: list[float], same: bool) -> None:
 
 def test_whole_numbers_are_equal_or_wrong() -> None:
     golden = torch.tensor([1, 2, 3])
-    assert judge(golden.clone(), golden, golden, LIMIT).status is Status.IDENTICAL
+    assert judge(golden.clone(), golden, golden, LIMIT).status is RecordStatus.IDENTICAL
     found = judge(torch.tensor([1, 2, 4]), golden, golden, LIMIT)
-    assert (found.status, found.value) == (Status.FAIL, pytest.approx(1 / 3))
+    assert (found.status, found.value) == (RecordStatus.FAIL, pytest.approx(1 / 3))
 
 
 @pytest.mark.parametrize(
     ("target", "reference", "golden", "status"),
     [
-        ([1.0, NAN], [1.0, 2.0], [1.0, 2.0], Status.NAN_MISMATCH),
-        ([1.0, INF], [1.0, -INF], [1.0, -INF], Status.NAN_MISMATCH),
-        ([1.0, INF], [1.0, NAN], [1.0, 2.0], Status.PASS),  # the reference strays itself
-        ([1.0, INF], [1.0, 2.0], [1.0, INF], Status.PASS),  # the target is right
-        ([NAN], [INF], [1.0], Status.PASS),  # nothing is left to compare
-        ([1.0, 1e-40], [1.0, 0.0], [1.0, 1e-40], Status.PASS),
+        ([1.0, NAN], [1.0, 2.0], [1.0, 2.0], RecordStatus.NAN_MISMATCH),
+        ([1.0, INF], [1.0, -INF], [1.0, -INF], RecordStatus.NAN_MISMATCH),
+        ([1.0, INF], [1.0, NAN], [1.0, 2.0], RecordStatus.PASS),  # the reference strays itself
+        ([1.0, INF], [1.0, 2.0], [1.0, INF], RecordStatus.PASS),  # the target is right
+        ([NAN], [INF], [1.0], RecordStatus.PASS),  # nothing is left to compare
+        ([1.0, 1e-40], [1.0, 0.0], [1.0, 1e-40], RecordStatus.PASS),
     ],
 )
 def test_values_that_are_not_finite(
-    target: Any, reference: Any, golden: Any, status: Status
+    target: Any, reference: Any, golden: Any, status: RecordStatus
 ) -> None:
     assert judged(target, reference, golden) is status
 
@@ -68,8 +68,8 @@ def test_values_that_are_not_finite(
 def test_subnormal_results_may_be_zero_and_the_smallest_normal_one_may_not() -> None:
     tiny = torch.finfo(torch.float32).tiny
     exact = replace(LIMIT, exact=True)
-    assert judged([1.0, 0.0], [1.0, tiny / 4], [1.0, tiny / 4]) is Status.PASS
-    assert judged([1.0, 0.0], [1.0, 1e-3], [1.0, 1e-3], exact) is Status.FAIL
+    assert judged([1.0, 0.0], [1.0, tiny / 4], [1.0, tiny / 4]) is RecordStatus.PASS
+    assert judged([1.0, 0.0], [1.0, 1e-3], [1.0, 1e-3], exact) is RecordStatus.FAIL
 
 
 def single(method: str, allowed: dict[str, float], target: list[float], golden: list[float]) -> Any:
@@ -127,5 +127,5 @@ def test_the_worst_of_the_spread_figures_is_named() -> None:
     golden = torch.linspace(1, 2, 64, dtype=torch.float64)
     reference = golden.float()
     found = judge((golden * 1.001).float(), reference, golden, limit)
-    assert found.status is Status.FAIL
+    assert found.status is RecordStatus.FAIL
     assert "rmse" in str(found.metric)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.verify.loss import Comparison, compare, document, verdict
+from joymigrate.verify.loss import LossComparison, compare, document, verdict
 from joymigrate.verify.loss_curves import read_curves
-from joymigrate.verify.model import Outcome, Status, Verdict
+from joymigrate.verify.model import Outcome, RecordStatus, Verdict
 from joymigrate.verify.tolerance import Tolerance
 
 
@@ -33,7 +33,9 @@ def noisy(seed: int, size: float) -> Callable[[int, float], float]:
     return lambda step, loss: loss * (1 + rng.gauss(0, size))
 
 
-def run(base: Path, target: Path, *envelope: Path, **options: Any) -> tuple[Comparison, Verdict]:
+def run(
+    base: Path, target: Path, *envelope: Path, **options: Any
+) -> tuple[LossComparison, Verdict]:
     limits = Tolerance.of(None)
     sides = read_curves(base), read_curves(target)
     found = compare(*sides, [read_curves(path) for path in envelope], tolerance=limits, **options)
@@ -48,14 +50,14 @@ def base(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("offset", "outcome", "status"),
     [
-        (0.0, Outcome.PASS, Status.PASS),
-        (0.009, Outcome.PASS, Status.PASS),
-        (0.015, Outcome.PASS, Status.WARN),
-        (0.03, Outcome.FAIL, Status.FAIL),
+        (0.0, Outcome.PASS, RecordStatus.PASS),
+        (0.009, Outcome.PASS, RecordStatus.PASS),
+        (0.015, Outcome.PASS, RecordStatus.WARN),
+        (0.03, Outcome.FAIL, RecordStatus.FAIL),
     ],
 )
 def test_the_mean_relative_error_decides(
-    tmp_path: Path, base: Path, offset: float, outcome: Outcome, status: Status
+    tmp_path: Path, base: Path, offset: float, outcome: Outcome, status: RecordStatus
 ) -> None:
     target = curve(tmp_path, "target.jsonl", lambda step, loss: loss * (1 + offset))
     found, judged = run(base, target)
@@ -84,7 +86,7 @@ def test_noise_like_the_baselines_own_passes_even_when_large(tmp_path: Path, bas
 def test_a_loss_that_ends_in_nan_fails_at_that_step(tmp_path: Path, base: Path) -> None:
     target = curve(tmp_path, "target.jsonl", lambda s, loss: loss if s < 300 else math.nan)
     found, judged = run(base, target)
-    assert (judged.verdict, found.status) == (Outcome.FAIL, Status.NAN_MISMATCH)
+    assert (judged.verdict, found.status) == (Outcome.FAIL, RecordStatus.NAN_MISMATCH)
     assert judged.first_divergence is not None
     assert (judged.first_divergence.step, judged.first_divergence.cause) == (300, "overflow")
 
@@ -120,7 +122,7 @@ def test_a_gradient_norm_warns_but_does_not_fail(tmp_path: Path, base: Path) -> 
     found = compare(read_curves(base), read_curves(target), tolerance=limits)
     judged = verdict(found, limits, 500, 500)
     assert judged.verdict is Outcome.PASS
-    assert {r.module: r.status for r in judged.records}["grad_norm"] is Status.WARN
+    assert {r.module: r.status for r in judged.records}["grad_norm"] is RecordStatus.WARN
     assert set(document(found, judged, limits)["curve"]["values"]) == {"loss", "grad_norm"}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.verify.model import Outcome, Status, Verdict
+from joymigrate.verify.model import Outcome, RecordStatus, Verdict
 from joymigrate.verify.msprobe import compare, is_dump, read_dump
 from joymigrate.verify.tolerance import Tolerance
 
@@ -44,7 +44,7 @@ def test_modules_calls_and_gradients_are_read() -> None:
 def test_a_dump_against_itself_passes() -> None:
     found = judged(DUMP)
     assert found.verdict is Outcome.PASS
-    assert {r.status for r in found.records} == {Status.IDENTICAL}
+    assert {r.status for r in found.records} == {RecordStatus.IDENTICAL}
 
 
 def test_the_first_module_whose_output_is_off_is_named_once(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_small_noise_passes_and_nan_on_one_side_does_not(tmp_path: Path) -> None
     assert judged(changed(tmp_path / "a", noise)).verdict is Outcome.PASS
     found = judged(changed(tmp_path / "b", nan))
     assert found.verdict is Outcome.FAIL
-    assert Status.NAN_MISMATCH in {r.status for r in found.records}
+    assert RecordStatus.NAN_MISMATCH in {r.status for r in found.records}
 
 
 def test_kept_tensors_are_compared_by_value_where_statistics_are_blind(tmp_path: Path) -> None:

@@ -14,15 +14,15 @@ import torch
 
 from joymigrate.device import Device
 from joymigrate.errors import JoyError
-from joymigrate.verify.arguments import Arguments
+from joymigrate.verify.arguments import ArgumentRecorder
 from joymigrate.verify.bundle.write import RankWriter, complete, create
-from joymigrate.verify.model import Outcome, Status
-from joymigrate.verify.ops import Options, Result, Target, read_calls, replay
+from joymigrate.verify.model import Outcome, RecordStatus
+from joymigrate.verify.ops import ReplayOptions, ReplayResult, ReplayTarget, read_calls, replay
 from joymigrate.verify.ops import judge as judging
 from joymigrate.verify.ops.document import document, row, verdict
 from joymigrate.verify.ops.kept import kept_of
 from joymigrate.verify.ops.target import read_faults
-from joymigrate.verify.ops.worker import Order, work
+from joymigrate.verify.ops.worker import WorkerOrder, work
 from joymigrate.verify.tolerance import Tolerance
 
 HEAD = {"schema": "joymigrate.trace/1", "device": "cpu", "torch": "2.13", "steps": 1}
@@ -43,13 +43,13 @@ def trace(folder: Path, *ops: dict[str, Any]) -> Path:
     return path
 
 
-def run(path: Path, target: Target | None = None, **options: Any) -> list[Result]:
-    made = target or Target(Device("cpu"))
-    found = replay(read_calls(path), made, Tolerance.of("ascend"), Options(**options))
+def run(path: Path, target: ReplayTarget | None = None, **options: Any) -> list[ReplayResult]:
+    made = target or ReplayTarget(Device("cpu"))
+    found = replay(read_calls(path), made, Tolerance.of("ascend"), ReplayOptions(**options))
     return [result for _, results in found for result in results]
 
 
-def statuses(results: Sequence[Result]) -> set[Status]:
+def statuses(results: Sequence[ReplayResult]) -> set[RecordStatus]:
     return {result.finding.status for result in results}
 
 
@@ -81,7 +81,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_cpu_against_itself_is_identical_in_every_case(many: Path) -> None:
     results = run(many)
-    assert statuses(results) <= {Status.IDENTICAL, Status.PASS}
+    assert statuses(results) <= {RecordStatus.IDENTICAL, RecordStatus.PASS}
     assert {r.case for r in results} == {
         "recorded", "large", "tiny", "special", "zeros", "empty", "non-contiguous",
     }  # fmt: skip
@@ -90,45 +90,49 @@ def test_the_cpu_against_itself_is_identical_in_every_case(many: Path) -> None:
 
 def test_rounding_noise_is_no_failure(many: Path) -> None:
     for seed in (1, 2, 3):
-        results = run(many, Target(Device("cpu"), noise=1, seed=seed))
+        results = run(many, ReplayTarget(Device("cpu"), noise=1, seed=seed))
         assert not [r for r in results if r.finding.status.failed]
-        assert Status.PASS in statuses(results)
+        assert RecordStatus.PASS in statuses(results)
 
 
 @pytest.mark.parametrize("name", ["gelu", "addmm", "_softmax", "sum", "convolution", "log"])
 def test_a_fault_is_found_and_nothing_else(many: Path, name: str) -> None:
-    results = run(many, Target(Device("cpu"), noise=1, faults={name: 1e-2}), edges=False)
+    results = run(many, ReplayTarget(Device("cpu"), noise=1, faults={name: 1e-2}), edges=False)
     assert {r.call.op for r in results if r.finding.status.failed} == {f"aten::{name}"}
 
 
 def test_a_small_fault_in_fp32_is_at_least_a_warning(many: Path) -> None:
-    results = run(many, Target(Device("cpu"), faults={"gelu": 3e-5}), edges=False)
-    odd = {r.call.op: r.finding for r in results if r.finding.status is Status.WARN}
+    results = run(many, ReplayTarget(Device("cpu"), faults={"gelu": 3e-5}), edges=False)
+    odd = {r.call.op: r.finding for r in results if r.finding.status is RecordStatus.WARN}
     assert list(odd) == ["aten::gelu"]
 
 
 def test_an_error_looks_like_the_format_that_makes_it(tmp_path: Path) -> None:
     path = trace(tmp_path, op("mm", tensor(64, 256), tensor(256, 64)))
-    (result,) = run(path, Target(Device("cpu"), faults={"mm": 1e-3}), edges=False)
-    assert result.finding.status is Status.FAIL
+    (result,) = run(path, ReplayTarget(Device("cpu"), faults={"mm": 1e-3}), edges=False)
+    assert result.finding.status is RecordStatus.FAIL
     assert "TF32" in str(result.finding.reason)
 
 
 @pytest.mark.parametrize(
     ("call", "status", "reason"),
     [
-        (op("rand", [64, 64]), Status.RANDOM, "mean and spread agree"),
-        (op("native_dropout", tensor(64, 64), 0.5, True), Status.RANDOM, "mean and spread"),
-        (op("native_dropout", tensor(8, 8), 0.0, True), Status.IDENTICAL, None),
-        (op("no_such_operator", tensor(4)), Status.UNCOMPARED, "no such operator"),
-        (op("add", tensor(4), tensor(4), overload="Nothing"), Status.UNCOMPARED, "no overload"),
-        (op("set_", tensor(4), overload="source_Tensor"), Status.UNCOMPARED, "storages"),
-        (op("mm", tensor(4, 5), tensor(4, 5)), Status.UNCOMPARED, "no golden on the CPU"),
-        (op("empty_like", tensor(4, 5)), Status.IDENTICAL, None),
+        (op("rand", [64, 64]), RecordStatus.RANDOM, "mean and spread agree"),
+        (op("native_dropout", tensor(64, 64), 0.5, True), RecordStatus.RANDOM, "mean and spread"),
+        (op("native_dropout", tensor(8, 8), 0.0, True), RecordStatus.IDENTICAL, None),
+        (op("no_such_operator", tensor(4)), RecordStatus.UNCOMPARED, "no such operator"),
+        (
+            op("add", tensor(4), tensor(4), overload="Nothing"),
+            RecordStatus.UNCOMPARED,
+            "no overload",
+        ),
+        (op("set_", tensor(4), overload="source_Tensor"), RecordStatus.UNCOMPARED, "storages"),
+        (op("mm", tensor(4, 5), tensor(4, 5)), RecordStatus.UNCOMPARED, "no golden on the CPU"),
+        (op("empty_like", tensor(4, 5)), RecordStatus.IDENTICAL, None),
     ],
 )
 def test_what_cannot_be_compared_says_why(
-    tmp_path: Path, call: dict[str, Any], status: Status, reason: str | None
+    tmp_path: Path, call: dict[str, Any], status: RecordStatus, reason: str | None
 ) -> None:
     first, *_ = run(trace(tmp_path, call), edges=False)
     assert first.finding.status is status
@@ -153,7 +157,7 @@ def test_attention_of_one_platform_is_compared_as_the_operator(tmp_path: Path) -
     results = run(trace(tmp_path, call), edges=False)
     assert {r.call.op for r in results} == {"aten::scaled_dot_product_attention"}
     assert {r.phase for r in results} == {"forward", "backward"}
-    assert statuses(results) == {Status.IDENTICAL}
+    assert statuses(results) == {RecordStatus.IDENTICAL}
 
 
 def test_equal_calls_are_replayed_once(tmp_path: Path) -> None:
@@ -163,7 +167,7 @@ def test_equal_calls_are_replayed_once(tmp_path: Path) -> None:
 
 def test_inputs_are_the_same_every_time(many: Path) -> None:
     def errors() -> list[float | None]:
-        target = Target(Device("cpu"), noise=1)
+        target = ReplayTarget(Device("cpu"), noise=1)
         return [r.finding.target_error for r in run(many, target, edges=False)]
 
     assert errors() == errors()
@@ -215,9 +219,9 @@ def limit(op_name: str = "aten::tanh", dtype: str = "float32", chip: str | None 
 def test_inf_and_nan_must_stand_where_the_golden_has_them() -> None:
     golden = torch.tensor([1.0, float("inf"), float("nan")], dtype=torch.float64)
     same = golden.float()
-    assert judging.judge(same, same.clone(), golden, limit()).status is Status.IDENTICAL
+    assert judging.judge(same, same.clone(), golden, limit()).status is RecordStatus.IDENTICAL
     other = torch.tensor([1.0, 3.0e38, float("nan")])
-    assert judging.judge(other, same, golden, limit()).status is Status.NAN_MISMATCH
+    assert judging.judge(other, same, golden, limit()).status is RecordStatus.NAN_MISMATCH
 
 
 def test_where_the_reference_overflows_itself_nothing_is_demanded() -> None:
@@ -230,7 +234,7 @@ def test_where_the_reference_overflows_itself_nothing_is_demanded() -> None:
 def test_subnormal_numbers_may_become_zero() -> None:
     golden = torch.tensor([1.0, 1e-40], dtype=torch.float64)
     found = judging.judge(torch.tensor([1.0, 0.0]), golden.float(), golden, limit())
-    assert found.status is Status.PASS
+    assert found.status is RecordStatus.PASS
     assert "subnormal" in str(found.reason)
 
 
@@ -243,7 +247,7 @@ def test_another_shape_or_dtype_is_a_failure() -> None:
 def test_without_a_reference_the_single_limit_decides() -> None:
     golden = torch.linspace(1, 2, 100, dtype=torch.float64)
     assert not judging.judge(golden.float() * (1 + 1e-4), None, golden, limit()).status.failed
-    assert judging.judge(golden.float() * 1.01, None, golden, limit()).status is Status.FAIL
+    assert judging.judge(golden.float() * 1.01, None, golden, limit()).status is RecordStatus.FAIL
 
 
 @pytest.mark.parametrize("chip", [None, "cambricon", "musa", "ascend"])
@@ -252,12 +256,12 @@ def test_every_chips_limits_judge(chip: str | None) -> None:
     good = golden.float() * (1 + torch.finfo(torch.float32).eps)
     right = golden.float()
     assert not judging.judge(good, right, golden, limit(chip=chip)).status.failed
-    assert judging.judge(right * 1.05, right, golden, limit(chip=chip)).status is Status.FAIL
+    assert judging.judge(right * 1.05, right, golden, limit(chip=chip)).status is RecordStatus.FAIL
 
 
 def test_indices_of_equal_values_may_differ(tmp_path: Path) -> None:
     results = run(trace(tmp_path, op("topk", tensor(4, 64, dtype="bfloat16"), 8)), edges=False)
-    assert statuses(results) == {Status.IDENTICAL}
+    assert statuses(results) == {RecordStatus.IDENTICAL}
 
 
 def test_a_verdict_needs_most_of_the_calls(tmp_path: Path) -> None:
@@ -284,7 +288,7 @@ def test_a_call_that_kills_the_process_is_named_and_the_rest_goes_on(tmp_path: P
         "    return plain(operator, args, kwargs)\n"
         "replay.outputs = outputs\n"
     )
-    order = Order(str(path), edges=False, backward=False)
+    order = WorkerOrder(str(path), edges=False, backward=False)
     outcome = work(order, ["env", "TORCH_DEVICE_BACKEND_AUTOLOAD=0", f"PYTHONPATH={tmp_path}"])
     found = {one["op"]: (one["status"], one["metric"]) for one in outcome.rows}
     assert found == {"aten::addmm": ("FAIL", "crash"), "aten::gelu": ("IDENTICAL", "bits")}
@@ -296,7 +300,7 @@ def test_a_bundle_with_arguments_is_replayed_by_its_own_values(
 ) -> None:
     base, case, given = tmp_path / "base.jmb", tmp_path / "case", torch.full((2, 4), 3.0)
     create(base, {"command": [], "level": "ops", "steps": [0, 0]})
-    kept = Arguments(["aten::gelu", "head"], 10_000)
+    kept = ArgumentRecorder(["aten::gelu", "head"], 10_000)
     for func, module, args in (
         (torch.ops.aten.gelu.default, "net:act", (given,)),
         (torch.ops.aten.addmm.default, "net:head", (torch.ones(3), given, torch.ones(4, 3))),
@@ -315,8 +319,8 @@ def test_a_bundle_with_arguments_is_replayed_by_its_own_values(
         ("aten::gelu", "act", True),
         ("aten::addmm", "head", True),
     ]
-    faulty = Target(Device("cpu"), faults={"gelu": 1e-2})
-    options = Options(edges=False, backward=False)
+    faulty = ReplayTarget(Device("cpu"), faults={"gelu": 1e-2})
+    options = ReplayOptions(edges=False, backward=False)
     limits, held_there = Tolerance.of("ascend"), kept_of(base, case)
     found = [
         (one.call.op, one.inputs, one.finding.status)
@@ -324,8 +328,8 @@ def test_a_bundle_with_arguments_is_replayed_by_its_own_values(
         for one in results
     ]
     assert found == [
-        ("aten::gelu", "recorded", Status.FAIL),
-        ("aten::addmm", "recorded", Status.IDENTICAL),
+        ("aten::gelu", "recorded", RecordStatus.FAIL),
+        ("aten::addmm", "recorded", RecordStatus.IDENTICAL),
     ]
     assert len((case / "reproduce.py").read_text().splitlines()) <= 30
     with pytest.MonkeyPatch.context() as patch:
@@ -337,7 +341,7 @@ def test_a_bundle_with_arguments_is_replayed_by_its_own_values(
 
 
 def test_arguments_that_do_not_fit_are_counted() -> None:
-    kept = Arguments(["aten::*"], 100)
+    kept = ArgumentRecorder(["aten::*"], 100)
     func = torch.ops.aten.mm.default
     small, large = torch.ones(2, 2), torch.ones(9, 9)
     for tensor_ in (small, large):

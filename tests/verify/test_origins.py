@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from joymigrate.verify import identity
-from joymigrate.verify.model import Outcome, Status
+from joymigrate.verify.model import Outcome, RecordStatus
 from tests.verify.harness import record, replay
 from tests.verify.more_faults import MORE_FAULTS
 from tests.verify.whole_faults import PROGRAMS
@@ -29,7 +29,7 @@ def test_loaded_weights_that_drift_pass(baseline: Path, tmp_path: Path) -> None:
     program = PROGRAMS / "whole_checkpoint.py"
     found = replay(baseline, program, tmp_path / "target.jmb", PLAIN, noise=1.0)
     assert found.verdict is Outcome.PASS, found.first_divergence
-    drifted = [r for r in found.records if r.stage == "S1" and r.status is Status.PASS]
+    drifted = [r for r in found.records if r.stage == "S1" and r.status is RecordStatus.PASS]
     assert len({row.module.partition(".")[0] for row in drifted}) == 4
 
 
@@ -61,21 +61,31 @@ def side(**fact: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("mine", "other", "measured", "status"),
     [
-        ({"same": True}, {"same": True, "norm": 2}, {}, Status.PASS),
-        ({"same": True}, {}, {}, Status.FAIL),
-        ({}, {"same": True}, {}, Status.FAIL),
-        ({"steps": [3]}, {"steps": [3], "norm": 2}, {}, Status.PASS),
-        ({"steps": [3]}, {"steps": [4]}, {}, Status.FAIL),
-        ({"steps": [3]}, {}, {}, Status.FAIL),
-        ({}, {"apart": 0.6}, {"apart": 0.02, "drift": 0.01}, Status.PASS),
-        ({}, {"apart": 0.9}, {"apart": 0.02, "drift": 0.01}, Status.FAIL),  # lies elsewhere
-        ({}, {"apart": 0.6}, {"apart": 0.04, "drift": 0.01}, Status.FAIL),  # farther than drift
-        ({}, {"apart": 9.0}, {"apart": 9.0, "drift": 5.0}, Status.UNCOMPARED),  # nothing is known
-        ({}, {"apart": 0.6}, {}, Status.FAIL),  # the bytes differ, and nothing was measured
+        ({"same": True}, {"same": True, "norm": 2}, {}, RecordStatus.PASS),
+        ({"same": True}, {}, {}, RecordStatus.FAIL),
+        ({}, {"same": True}, {}, RecordStatus.FAIL),
+        ({"steps": [3]}, {"steps": [3], "norm": 2}, {}, RecordStatus.PASS),
+        ({"steps": [3]}, {"steps": [4]}, {}, RecordStatus.FAIL),
+        ({"steps": [3]}, {}, {}, RecordStatus.FAIL),
+        ({}, {"apart": 0.6}, {"apart": 0.02, "drift": 0.01}, RecordStatus.PASS),
+        ({}, {"apart": 0.9}, {"apart": 0.02, "drift": 0.01}, RecordStatus.FAIL),  # lies elsewhere
+        (
+            {},
+            {"apart": 0.6},
+            {"apart": 0.04, "drift": 0.01},
+            RecordStatus.FAIL,
+        ),  # farther than drift
+        (
+            {},
+            {"apart": 9.0},
+            {"apart": 9.0, "drift": 5.0},
+            RecordStatus.UNCOMPARED,
+        ),  # nothing is known
+        ({}, {"apart": 0.6}, {}, RecordStatus.FAIL),  # the bytes differ, and nothing was measured
     ],
 )
 def test_a_copy_is_to_its_model_what_the_baselines_is(
-    mine: dict[str, Any], other: dict[str, Any], measured: dict[str, Any], status: Status
+    mine: dict[str, Any], other: dict[str, Any], measured: dict[str, Any], status: RecordStatus
 ) -> None:
     facts = {"copy:w": {"cast": False, "error": 0.1, **measured}} if measured else {}
     (row,) = identity.weights(side(**mine), side(**other), {}, facts)

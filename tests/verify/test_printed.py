@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from joymigrate.verify.judge import Judge
-from joymigrate.verify.model import Status
+from joymigrate.verify.model import RecordStatus
 from joymigrate.verify.printed_stage import judge_printed, observe_prints
 from joymigrate.verify.text_numbers import columns, distances
 from joymigrate.verify.tolerance import Tolerance
-from joymigrate.verify.watch_record import Watched
+from joymigrate.verify.watch_record import RunRows
 
 
 class Recorded:
@@ -30,7 +30,7 @@ def verdict(ours: list[str], theirs: list[str], *others: list[str], **more: Any)
     b: Any = Recorded(*theirs)
     nulls = [observe_prints(ours, one) for one in others]
     judge = Judge(Tolerance.of(None).judge, nulls, tests=len(ours))
-    return [row.status for row in judge_printed(a, b, judge, Watched(**more)).rows]
+    return [row.status for row in judge_printed(a, b, judge, RunRows(**more)).rows]
 
 
 def scores(values: list[float]) -> list[str]:
@@ -44,28 +44,28 @@ ROUNDED = [[one * (1 + off) for one in PLAIN] for off in (0.001, -0.0012)]
 def test_numbers_are_held_to_how_far_the_baselines_own_runs_are_apart() -> None:
     null = [scores(values) for values in ROUNDED]
     near, far = (scores([one * (1 + off) for one in PLAIN]) for off in (0.0015, 0.4))
-    assert Status.FAIL not in verdict(scores(PLAIN), near, *null)
-    assert Status.FAIL in verdict(scores(PLAIN), far, *null)
+    assert RecordStatus.FAIL not in verdict(scores(PLAIN), near, *null)
+    assert RecordStatus.FAIL in verdict(scores(PLAIN), far, *null)
     # Where the program may have chosen otherwise, that is a doubt.
     doubted = verdict(scores(PLAIN), far, *null, chosen=0)
-    assert Status.WARN in doubted
-    assert Status.FAIL not in doubted
+    assert RecordStatus.WARN in doubted
+    assert RecordStatus.FAIL not in doubted
 
 
 def test_the_last_digit_that_is_printed_is_no_error() -> None:
     null = [scores(PLAIN)] * 2
     other = scores([one + 1e-4 for one in PLAIN])
-    assert Status.FAIL not in verdict(scores(PLAIN), other, *null)
+    assert RecordStatus.FAIL not in verdict(scores(PLAIN), other, *null)
 
 
 def test_a_baseline_that_was_run_once_tells_nothing_of_numbers() -> None:
-    assert Status.FAIL not in verdict(scores(PLAIN), scores([one * 2 for one in PLAIN]))
+    assert RecordStatus.FAIL not in verdict(scores(PLAIN), scores([one * 2 for one in PLAIN]))
 
 
 def test_whole_numbers_are_the_same_but_where_other_runs_have_others() -> None:
     lines = [["right 31 of 64\n"], ["right 29 of 64\n"]]
-    assert verdict(lines[0], lines[1], lines[0], lines[0]) == [Status.FAIL, Status.PASS]
-    assert verdict(lines[0], ["right 28 of 64\n"], lines[0], lines[1]) == [Status.PASS]
+    assert verdict(lines[0], lines[1], lines[0], lines[0]) == [RecordStatus.FAIL, RecordStatus.PASS]
+    assert verdict(lines[0], ["right 28 of 64\n"], lines[0], lines[1]) == [RecordStatus.PASS]
 
 
 def test_lines_of_source_files_are_no_numbers() -> None:

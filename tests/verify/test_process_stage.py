@@ -16,7 +16,7 @@ import pytest
 from joymigrate.verify.align import NameMap
 from joymigrate.verify.bundle import Bundle, Rank, open_bundle
 from joymigrate.verify.compare import compare
-from joymigrate.verify.model import Outcome, Status, Verdict
+from joymigrate.verify.model import Outcome, RecordStatus, Verdict
 from joymigrate.verify.tolerance import Tolerance
 from tests.verify.harness import record, replay
 
@@ -141,7 +141,7 @@ def test_what_is_left_out_of_another_process_alone_is_said(folder: Path, tmp_pat
 def test_what_the_user_leaves_out_is_left_out_in_every_process(folder: Path) -> None:
     def modules(names: NameMap | None) -> list[str]:
         rows = judged(folder, folder / "wrong.jmb", names).records
-        return [r.module for r in rows if r.stage in ("S3", "S4") and r.status is Status.FAIL]
+        return [r.module for r in rows if r.stage in ("S3", "S4") and r.status is RecordStatus.FAIL]
 
     assert modules(None)
     assert not modules(NameMap({}, ("*",)))

@@ -192,11 +192,11 @@ SOME = [n if n in ("gan", "mixed") else pytest.param(n, marks=SLOW) for n in ALL
 
 @pytest.mark.parametrize("name", SOME)
 def test_recording_changes_no_bit(name: str, tmp_path: Path) -> None:
-    from joymigrate.verify.settings import Settings
+    from joymigrate.verify.settings import RecordingSettings
 
     program = tmp_path / "p.py"
     program.write_text(ALL[name])
     plain = execute(program, None, {})
     for level in ("modules", "ops"):
-        settings = Settings(bundle=str(tmp_path / f"{level}.jmb"), level=level)
+        settings = RecordingSettings(bundle=str(tmp_path / f"{level}.jmb"), level=level)
         assert execute(program, settings, {}) == plain

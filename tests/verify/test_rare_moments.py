@@ -11,7 +11,7 @@ import torch
 from joymigrate.verify.bundle.write import RankWriter
 from joymigrate.verify.model import Outcome, Verdict
 from joymigrate.verify.replay_session import ReplaySession
-from joymigrate.verify.settings import Settings
+from joymigrate.verify.settings import RecordingSettings
 from tests.verify.harness import record, replay
 
 PROGRAM = """
@@ -212,7 +212,7 @@ def test_one_of_several_processes_is_not_taught_alone(
 ) -> None:
     """It would wait for the others in its model's own collectives."""
     writer = RankWriter(tmp_path / "rank", {})
-    session, meter = ReplaySession(Settings(bundle=str(tmp_path)), lambda: writer), Meter()
+    session, meter = ReplaySession(RecordingSettings(bundle=str(tmp_path)), lambda: writer), Meter()
     session.keep_weights("net:", meter)
     assert not session.hides_less("net:", meter)
     meter.load += 1

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joymigrate.verify.bundle.table import Table
+from joymigrate.verify.bundle.table import RecordTable
 from joymigrate.verify.recorded_losses import losses
 
 
 def rank(values: Sequence[float], spread: str = "") -> Any:
     """What one process recorded: a loss per step."""
     tables = {
-        step: Table(
+        step: RecordTable(
             step, ["loss:"], [0], ["loss"], [""], ["float32"], [(1,)], [spread],
             np.array([[value, value, value, abs(value)]], np.float32),
             np.zeros((1, 64), np.float32),

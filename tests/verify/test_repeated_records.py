@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from joymigrate.verify.bundle.table import Table
+from joymigrate.verify.bundle.table import RecordTable
 from joymigrate.verify.free import compare_step
 
 
-def made_of(norms: list[float]) -> Table:
+def made_of(norms: list[float]) -> RecordTable:
     """Gradients of one output, in the order in which they came."""
     count = len(norms)
     stats = np.array([[norm, -norm, 0.0, norm] for norm in norms], np.float32)
     sketch = np.ones((count, 64), np.float32) * stats[:, 3:]
     names = (["D:0"] * count, [0] * count, ["gout"] * count, [""] * count)
-    return Table(0, *names, ["float32"] * count, [(2,)] * count, [""] * count, stats, sketch)
+    return RecordTable(0, *names, ["float32"] * count, [(2,)] * count, [""] * count, stats, sketch)
 
 
 def test_the_second_is_held_against_the_second() -> None:

@@ -11,9 +11,9 @@ import pytest
 from joymigrate.verify.model import Outcome
 from joymigrate.verify.task import judge as judging
 from joymigrate.verify.task.clusters import score_p, sign_flip
-from joymigrate.verify.task.compare import Question, compare
-from joymigrate.verify.task.figures import Figures, Paired
-from joymigrate.verify.task.judge import Rule
+from joymigrate.verify.task.compare import TaskQuestion, compare
+from joymigrate.verify.task.figures import Paired, TaskView
+from joymigrate.verify.task.judge import AcceptanceRule
 
 RUNS = 200  # a share of 0.05 has a standard error of 0.015
 
@@ -25,11 +25,11 @@ def write(path: Path, lines: list[dict[str, object]]) -> Path:
 
 def test_one_prompt_and_answers_that_are_all_alike_show_nothing_by_themselves() -> None:
     def judged(prompts: int, copies: int, value: float = 1.0) -> judging.Judgement:
-        figures = Figures()
+        figures = TaskView()
         for number in range(prompts * copies):
             for view in (figures.paired, figures.worst):
                 view.add(value, value, str(number % prompts))
-        return judging.judge(figures, Rule(0.05), "exact")
+        return judging.judge(figures, AcceptanceRule(0.05), "exact")
 
     one = judged(1, 500)
     assert one.outcome is Outcome.INCONCLUSIVE
@@ -48,14 +48,14 @@ def test_the_number_of_prompts_that_is_needed_has_the_power_that_was_asked() -> 
     random = np.random.default_rng(5)
 
     def judged(prompts: int) -> judging.Judgement:
-        figures = Figures()
+        figures = TaskView()
         for number in range(prompts):
             share = random.beta(1, 1)
             for _ in range(random.choice([1, 2, 4, 8, 16])):
                 pair = [float(random.random() < share) for _ in range(2)]
                 for view in (figures.paired, figures.worst):
                     view.add(pair[0], pair[1], str(number))
-        return judging.judge(figures, Rule(0.05), "exact")
+        return judging.judge(figures, AcceptanceRule(0.05), "exact")
 
     pilots = sorted(judged(100).required_clusters or 0 for _ in range(5))
     passed = sum(judged(pilots[2]).outcome is Outcome.PASS for _ in range(100))
@@ -74,7 +74,7 @@ def test_a_hundred_copies_of_a_hundred_prompts_are_a_hundred_samples(tmp_path: P
     found = compare(
         write(tmp_path / "a.jsonl", base),
         write(tmp_path / "b.jsonl", target),
-        Question(duplicates="number", margin=5.0),
+        TaskQuestion(duplicates="number", margin=5.0),
     )
     made = found.judgement
     assert made.clusters == 100
@@ -89,7 +89,7 @@ def test_a_hundred_copies_of_a_hundred_prompts_are_a_hundred_samples(tmp_path: P
 def test_the_key_cluster_joins_samples_of_several_ids(tmp_path: Path) -> None:
     lines = [{"id": i, "cluster": i // 10, "score": 1.0} for i in range(200)]
     worse = [{**line, "score": 0.0 if line["cluster"] == 3 else 1.0} for line in lines]
-    found = compare(write(tmp_path / "a", lines), write(tmp_path / "b", worse), Question())
+    found = compare(write(tmp_path / "a", lines), write(tmp_path / "b", worse), TaskQuestion())
     assert (found.judgement.clusters, found.judgement.p_different) == (20, 1.0)
 
 
@@ -124,7 +124,7 @@ def passed(
         q = np.where(hit, 0, p) if worse else p
         a = rng.random((prompts, copies)) < p[:, None]
         b = rng.random((prompts, copies)) < q[:, None]
-        found = Figures(paired=Paired())
+        found = TaskView(paired=Paired())
         for i in range(prompts):
             if averaged:
                 found.paired.add(float(a[i].mean()), float(b[i].mean()), str(i))
@@ -132,7 +132,7 @@ def passed(
                 for one, two in zip(a[i], b[i], strict=True):
                     found.paired.add(float(one), float(two), str(i))
         found.worst = found.paired
-        outcome = judging.judge(found, Rule(margin=margin), "score").outcome
+        outcome = judging.judge(found, AcceptanceRule(margin=margin), "score").outcome
         count += outcome is Outcome.PASS
     return count / RUNS
 

@@ -13,9 +13,9 @@ import pytest
 from joymigrate.cli._main import run
 from joymigrate.errors import JoyError
 from joymigrate.verify.model import Outcome
-from joymigrate.verify.task import Question
+from joymigrate.verify.task import TaskQuestion
 from joymigrate.verify.task.ranking import (
-    Pairs,
+    RankedPairs,
     compare_ranking,
     components,
     ndcg,
@@ -73,7 +73,7 @@ def test_equal_scores_at_the_edge_of_the_first_k_are_one_place() -> None:
     base, target = np.array([3.0, 1.0, 1.0, 0.0]), np.array([3.0, 1.0, 2.0, 0.0])
 
     def share(one: np.ndarray, other: np.ndarray) -> float:
-        return top_figures(Pairs(["u"], [one], [other], [None]), 2).agreement.moments.mean
+        return top_figures(RankedPairs(["u"], [one], [other], [None]), 2).agreement.moments.mean
 
     assert share(base, target) == 1.0  # the second place is shared by two
     assert share(target, base) == 1.0
@@ -86,15 +86,17 @@ def test_the_same_scores_pass_and_a_worse_target_fails(tmp_path: Path) -> None:
     _, far = requests(3000, 0.5)
     paths = [write(tmp_path / f"{name}.jsonl", rows)
              for name, rows in (("base", base), ("near", near), ("far", far))]  # fmt: skip
-    same = compare_ranking(paths[0], paths[1], Question(margin=1.0))
+    same = compare_ranking(paths[0], paths[1], TaskQuestion(margin=1.0))
     assert (same.outcome, same.metric) == (Outcome.PASS, "gauc")
     assert set(same.fields) == {"auc", "ndcg", "brier", "top-k"}
-    worse = compare_ranking(paths[0], paths[2], Question(margin=1.0))
+    worse = compare_ranking(paths[0], paths[2], TaskQuestion(margin=1.0))
     assert worse.outcome is Outcome.FAIL
     assert worse.judgement.difference is not None
     assert worse.judgement.difference.high < -0.01
     few = compare_ranking(
-        write(tmp_path / "a.jsonl", base[:20]), write(tmp_path / "b.jsonl", near[:20]), Question()
+        write(tmp_path / "a.jsonl", base[:20]),
+        write(tmp_path / "b.jsonl", near[:20]),
+        TaskQuestion(),
     )
     assert few.outcome is Outcome.INCONCLUSIVE
 
@@ -104,7 +106,9 @@ def test_another_metric_that_fails_fails_the_whole(tmp_path: Path) -> None:
     # Ranks are the same, probabilities are not: AUC and top-k see nothing.
     shifted = [{**row, "prediction": [0.5 + one / 2 for one in row["prediction"]]} for row in base]
     task = compare_ranking(
-        write(tmp_path / "a.jsonl", base), write(tmp_path / "b.jsonl", shifted), Question(margin=1)
+        write(tmp_path / "a.jsonl", base),
+        write(tmp_path / "b.jsonl", shifted),
+        TaskQuestion(margin=1),
     )
     assert task.judgement.outcome is Outcome.PASS
     assert task.outcome is Outcome.FAIL
@@ -115,18 +119,18 @@ def test_another_metric_that_fails_fails_the_whole(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_target_worse_by_the_margin_passes_rarely() -> None:
     """Size of the test: at the margin at most about alpha of the runs pass (clustered users)."""
-    from joymigrate.verify.task.figures import Figures
-    from joymigrate.verify.task.judge import Rule, judge
+    from joymigrate.verify.task.figures import TaskView
+    from joymigrate.verify.task.judge import AcceptanceRule, judge
 
     random = np.random.default_rng(0)
     passed = 0
     for _ in range(400):
-        figures = Figures()
+        figures = TaskView()
         for user in range(150):
             shift = random.normal(0, 0.05)
             figures.paired.add(0.7, 0.7 - 0.01 + shift, str(user))
             figures.worst.add(0.7, 0.7 - 0.01 + shift, str(user))
-        passed += judge(figures, Rule(0.01), "score").outcome is Outcome.PASS
+        passed += judge(figures, AcceptanceRule(0.01), "score").outcome is Outcome.PASS
     assert passed / 400 < 0.09
 
 
@@ -135,19 +139,19 @@ def test_without_labels_the_first_k_are_compared(tmp_path: Path) -> None:
     plain = [[{key: row[key] for key in ("id", "prediction", "cluster")} for row in rows]
              for rows in (base, near)]  # fmt: skip
     paths = [write(tmp_path / f"{at}.jsonl", rows) for at, rows in enumerate(plain)]
-    task = compare_ranking(*paths, Question(agreement=99.0), k=3)
+    task = compare_ranking(*paths, TaskQuestion(agreement=99.0), k=3)
     assert (task.metric, task.outcome) == ("agreement", Outcome.PASS)
     with pytest.raises(JoyError, match="auc cannot be computed: no request has labels"):
-        compare_ranking(*paths, Question(metric="auc"))
+        compare_ranking(*paths, TaskQuestion(metric="auc"))
 
 
 def test_logits_are_no_probabilities_unless_said(tmp_path: Path) -> None:
     base, _ = requests(200, 0.0)
     rows = [{**row, "prediction": [8 * one - 4 for one in row["prediction"]]} for row in base]
     path = write(tmp_path / "a.jsonl", rows)
-    plain = compare_ranking(path, path, Question())
+    plain = compare_ranking(path, path, TaskQuestion())
     assert "no probabilities" in plain.ranking["left_out"]["brier"]
-    assert "brier" in compare_ranking(path, path, Question(), logits=True).fields
+    assert "brier" in compare_ranking(path, path, TaskQuestion(), logits=True).fields
 
 
 @pytest.mark.parametrize(
@@ -162,7 +166,7 @@ def test_logits_are_no_probabilities_unless_said(tmp_path: Path) -> None:
 def test_broken_requests_are_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     base = write(tmp_path / "a.jsonl", [{"id": "1", "prediction": [1, 2]}])
     with pytest.raises(JoyError, match=message):
-        compare_ranking(base, write(tmp_path / "b.jsonl", [row]), Question())
+        compare_ranking(base, write(tmp_path / "b.jsonl", [row]), TaskQuestion())
 
 
 def test_the_command_writes_a_verdict_with_figures(

@@ -10,7 +10,7 @@ import torch
 
 from joymigrate.verify import rest_cause
 from joymigrate.verify.measure import relative_error
-from joymigrate.verify.model import Difference, Status
+from joymigrate.verify.model import Difference, RecordStatus
 from joymigrate.verify.optimisers import probe
 from joymigrate.verify.update_cause import cause_of_update
 
@@ -180,7 +180,7 @@ def test_a_cause_is_tried_on_the_event_of_its_row_and_no_other() -> None:
 
     def row(phase: str, order: int, op: str, measured: float | None = 0.5) -> Difference:
         return Difference(module="a", call=0, phase=phase, op=op, metric="float64",
-                          value=measured, limit=1e-5, status=Status.FAIL, stage="S4R",
+                          value=measured, limit=1e-5, status=RecordStatus.FAIL, stage="S4R",
                           step=0, order=order)  # fmt: skip
 
     golden: Any = Recorded("sinks", 1.0, 1.0, 1.0, 1.0)
@@ -210,8 +210,19 @@ def test_one_factor_of_few_numbers_has_to_hold_in_the_next_step(later: float, na
         ]  # fmt: skip
         return type("Recorded", (), {"json": lambda self, name: {"events": events}})()
 
-    row = Difference(module="loss", call=0, phase="loss", op="loss", metric="float64", value=0.1,
-                     limit=1e-5, status=Status.FAIL, stage="S4R", step=0, order=0)  # fmt: skip
+    row = Difference(
+        module="loss",
+        call=0,
+        phase="loss",
+        op="loss",
+        metric="float64",
+        value=0.1,
+        limit=1e-5,
+        status=RecordStatus.FAIL,
+        stage="S4R",
+        step=0,
+        order=0,
+    )
     found = rest_cause.cause_of_rest(rank("sinks", (1.0, 1.0)), rank("rows", (1.1, later)), row)
     assert (found is not None) == named
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joymigrate.verify.bundle.table import Table
+from joymigrate.verify.bundle.table import RecordTable
 from joymigrate.verify.cause import suspect
 from joymigrate.verify.free import CHANGED, FreeStep, compare_step, record_key
-from joymigrate.verify.judge import Judge, Series
+from joymigrate.verify.judge import ErrorSeries, Judge
 from joymigrate.verify.tolerance import Tolerance
 
 NAMES = {"net:": "net:", "net:a": "net:a", "net:b": "net:b"}
@@ -18,7 +18,7 @@ NULL = 1e-6  # how far each record is in the baseline's own runs
 ROWS = list[tuple[str, str, str, float]]
 
 
-def table(rows: ROWS, seed: int = 0) -> Table:
+def table(rows: ROWS, seed: int = 0) -> RecordTable:
     """Rows of (module, kind, leaf, relative error): random sketches, shaken by that much."""
     base, shake = np.random.default_rng(7), np.random.default_rng(seed + 99)
     sketch = base.standard_normal((len(rows), 64))
@@ -27,7 +27,7 @@ def table(rows: ROWS, seed: int = 0) -> Table:
         sketch[row] += off * error * np.linalg.norm(sketch[row]) / np.linalg.norm(off)
     stats = np.ones((len(rows), 4))
     columns = list(zip(*rows, strict=True))
-    return Table(
+    return RecordTable(
         0, list(columns[0]), [0] * len(rows), list(columns[1]), list(columns[2]),
         ["float32"] * len(rows), [(64,)] * len(rows), [""] * len(rows),
         stats.astype(np.float32), sketch.astype(np.float32),
@@ -39,8 +39,8 @@ def step(rows: ROWS, without: tuple[int, ...] = (), nulls: dict[int, float] | No
     clean, off = table([(m, k, leaf, 0.0) for m, k, leaf, _ in rows]), table(rows)
     for row in without:
         off.leaf[row] = "elsewhere"
-    own = {record_key(0, row): Series([(0, NULL)]) for row in range(len(rows))}
-    own |= {record_key(0, row): Series([(0, error)]) for row, error in (nulls or {}).items()}
+    own = {record_key(0, row): ErrorSeries([(0, NULL)]) for row in range(len(rows))}
+    own |= {record_key(0, row): ErrorSeries([(0, error)]) for row, error in (nulls or {}).items()}
     judge = Judge(Tolerance.of(None).judge, [own, own], tests=len(rows))
     compared = compare_step(clean, off, NAMES)
     return FreeStep(compared, lambda place: place, 0, NAMES, judge)  # type: ignore[arg-type]

@@ -14,9 +14,9 @@ import torch
 from joymigrate.verify import run_watch, watch_record, watch_stage
 from joymigrate.verify.files_stage import judge_files, observe_files
 from joymigrate.verify.identity import unequal
-from joymigrate.verify.judge import Judge, Series
+from joymigrate.verify.judge import ErrorSeries, Judge
 from joymigrate.verify.measure import rounding_error
-from joymigrate.verify.model import Outcome, Status
+from joymigrate.verify.model import Outcome, RecordStatus
 from joymigrate.verify.series import log_ratio, observe_run, usual_size, value_error
 from joymigrate.verify.text_numbers import columns, counterparts, distances, read
 from joymigrate.verify.tolerance import Tolerance
@@ -27,14 +27,14 @@ from tests.verify.whole_faults import PROGRAMS, WHOLE_FAULTS
 PLAIN = {"MODE": "float32", "SEED": "0"}
 
 
-def judge_by(*nulls: dict[Any, Series], tests: int = 100) -> Judge:
+def judge_by(*nulls: dict[Any, ErrorSeries], tests: int = 100) -> Judge:
     return Judge(Tolerance.of(None).judge, nulls, tests)
 
 
 def test_rounding_that_grows_as_in_the_baselines_own_runs_is_none() -> None:
-    def run(factor: float, jump: float = 1.0) -> dict[Any, Series]:
+    def run(factor: float, jump: float = 1.0) -> dict[Any, ErrorSeries]:
         points = [(s, factor * 1e-6 * 3.0**s * (jump if s > 5 else 1)) for s in range(12)]
-        return {("loss", "0"): Series(points)}
+        return {("loss", "0"): ErrorSeries(points)}
 
     judge = judge_by(run(1.0), run(1.4))
     assert judge.decide(("loss", "0"), run(2.0)["loss", "0"]).at is None
@@ -48,12 +48,12 @@ def test_rounding_that_grows_as_in_the_baselines_own_runs_is_none() -> None:
 
 def test_what_the_baselines_own_runs_make_otherwise_is_not_told() -> None:
     key, same, other = ("shapes", "net:"), [(0, 0.0), (1, 0.0)], [(0, 0.0), (1, 1.0)]
-    once, departs = judge_by(), judge_by({key: Series(other, exact=True)})
-    assert once.decide(key, Series(same, exact=True)).at is None
-    assert once.decide(key, Series(other, exact=True)).at == 1
-    told = departs.decide(key, Series(other, exact=True))
+    once, departs = judge_by(), judge_by({key: ErrorSeries(other, exact=True)})
+    assert once.decide(key, ErrorSeries(same, exact=True)).at is None
+    assert once.decide(key, ErrorSeries(other, exact=True)).at == 1
+    told = departs.decide(key, ErrorSeries(other, exact=True))
     assert (told.at, told.untold) == (None, 1)
-    numbers = once.decide(("loss", "0"), Series([(0, 0.5)]))
+    numbers = once.decide(("loss", "0"), ErrorSeries([(0, 0.5)]))
     assert (numbers.at, numbers.untold) == (None, -math.inf)  # nobody knows how far is far
 
 
@@ -65,7 +65,7 @@ def test_a_complex_weight_is_watched_by_both_of_its_parts() -> None:
 def test_weights_that_the_program_computes_may_differ_by_rounding() -> None:
     weight = {"shape": [2], "dtype": "float32", "kind": "parameter"}
     found = [unequal(weight, weight, {"cast": False, "error": e})[0] for e in (1e-7, 1e-5)]
-    assert found == [Status.WARN, Status.FAIL]
+    assert found == [RecordStatus.WARN, RecordStatus.FAIL]
     never = torch.tensor([0.5, -1e9, 0.25, -1e9])  # a mask must not hide what is beside it
     assert rounding_error(torch.tensor([0.45, -1e9, 0.25, -1e9]), never) > 0.05
     many = torch.linspace(1.0, 2.0, 100_000)
@@ -112,7 +112,7 @@ def watched(states: list[list[int]], **more: Any) -> dict[str, Any]:
 def judged(
     a: dict[str, Any], b: dict[str, Any], *nulls: dict[str, Any]
 ) -> tuple[list[Any], list[Any]]:
-    found = watch_record.Watched(steps=6, of=6)
+    found = watch_record.RunRows(steps=6, of=6)
     view: Any = lambda place: place  # noqa: E731
     judge = judge_by(*(observe_run(a, one, {}) for one in nulls))
     return list(watch_stage.RunJudge(a, b, {}, view, judge, found).rows()), found.uncovered
@@ -120,9 +120,9 @@ def judged(
 
 def test_a_state_that_begins_alike_and_departs_fails_and_another_start_is_named() -> None:
     same = watched([[-1, 5], [2, 6], [4, 7]])
-    assert [row.status for row in judged(same, same)[0]] == [Status.PASS]
+    assert [row.status for row in judged(same, same)[0]] == [RecordStatus.PASS]
     rows, _ = judged(same, watched([[-1, 5], [2, 6], [3, 9]]))
-    assert [(row.status, row.step) for row in rows] == [(Status.FAIL, 3)]
+    assert [(row.status, row.step) for row in rows] == [(RecordStatus.FAIL, 3)]
     rows, left = judged(same, watched([[-1, 4], [2, 6], [4, 7]]))
     assert rows == []
     assert "no seed" in left[0]["reason"]
@@ -131,12 +131,12 @@ def test_a_state_that_begins_alike_and_departs_fails_and_another_start_is_named(
 def test_seeds_that_only_one_side_sets_again_are_named() -> None:
     often, once = ({"seed generator 0": items} for items in ([[0, 1], [2, 3]], [[0, 1]]))
     rows, left = judged(watched([], **often), watched([], **once))
-    assert [row.status for row in rows] == [Status.PASS]
+    assert [row.status for row in rows] == [RecordStatus.PASS]
     assert [item["reason"] for item in left] == ["one side gives it another seed more often"]
     later = {"seed generator 0": [[0, 1], [6, 3]]}  # in a step that is not compared
     assert judged(watched([], **later), watched([], **once))[1] == []
     rows, _ = judged(watched([], **often), watched([], **{"seed generator 0": [[0, 1], [2, 4]]}))
-    assert [(row.status, row.step) for row in rows] == [(Status.FAIL, 2)]
+    assert [(row.status, row.step) for row in rows] == [(RecordStatus.FAIL, 2)]
 
 
 def test_a_model_that_is_called_once_is_held_to_the_baselines_own_runs() -> None:
@@ -163,7 +163,7 @@ def test_a_choice_that_may_have_fallen_otherwise_makes_a_doubt_of_a_departure() 
         [row.status for row in judged(run(1.0), other, *null)[0]]
         for other in (run(1.0), run(1.1), run(1.1, choice=4))
     ]
-    assert statuses == [[Status.PASS], [Status.FAIL], [Status.WARN]]
+    assert statuses == [[RecordStatus.PASS], [RecordStatus.FAIL], [RecordStatus.WARN]]
 
 
 def test_a_weight_that_is_scaled_in_a_step_that_is_not_recorded_is_seen() -> None:
@@ -215,7 +215,7 @@ def test_files_are_judged_by_shape_words_and_distance(tmp_path: Path) -> None:
     assert failed({**base, "files": {}}) == ["scores.npy"]  # and what follows is a warning
     judge = judge_by(observe_files(base, base))
     doubted = judge_files(base, written(values[::-1], plain), judge, chosen=True)
-    assert [row.status for row in doubted.rows if row.module == "scores.npy"] == [Status.WARN]
+    assert [row.status for row in doubted.rows if row.module == "scores.npy"] == [RecordStatus.WARN]
 
 
 def test_a_pattern_that_fits_no_file_is_named(tmp_path: Path) -> None:

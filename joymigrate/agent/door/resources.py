@@ -27,7 +27,7 @@ TEMPLATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class AgentPage:
     """A resource: its address, its name, what it holds."""
 
     uri: str
@@ -35,13 +35,19 @@ class Page:
     about: str
 
 
-def list_pages() -> Iterator[Page]:
+def list_pages() -> Iterator[AgentPage]:
     """Those without a parameter."""
-    yield Page(f"{SCHEME}rules", "rules", "Every rule: what a scan looks for, and how far it goes.")
-    yield Page(f"{SCHEME}limits", "limits", "What joymigrate can't do, and what nobody measured.")
+    yield AgentPage(
+        f"{SCHEME}rules", "rules", "Every rule: what a scan looks for, and how far it goes."
+    )
+    yield AgentPage(
+        f"{SCHEME}limits", "limits", "What joymigrate can't do, and what nobody measured."
+    )
     for chip in chips.all_chips().values():
         if not chip.origin:
-            yield Page(f"{SCHEME}operators/{chip.name}", f"operators of {chip.name}", chip.title)
+            yield AgentPage(
+                f"{SCHEME}operators/{chip.name}", f"operators of {chip.name}", chip.title
+            )
 
 
 def read_page(uri: str) -> str:

@@ -34,7 +34,7 @@ LAST = re.compile(r"^error: ", re.MULTILINE)
 
 
 @dataclass(slots=True)
-class Run:
+class CommandRun:
     """One call of a command: `document` is its answer when it ended."""
 
     id: str
@@ -70,23 +70,23 @@ class Runs:
 
     def __init__(self, scope: anyio.abc.TaskGroup) -> None:
         self.scope = scope
-        self.known: dict[str, Run] = {}
+        self.known: dict[str, CommandRun] = {}
         self.kept: deque[str] = deque()
         self.room = anyio.Semaphore(AT_ONCE)
         self.count = 0
 
-    def begin(self, tool: ToolSpec, asked: Mapping[str, Any]) -> Run:
+    def begin(self, tool: ToolSpec, asked: Mapping[str, Any]) -> CommandRun:
         """Start a call; a server with too many that wait refuses another one."""
         going = sum(not one.ended.is_set() for one in self.known.values())
         if going >= MOST_WAITING:
             raise JoyError(f"{going} runs wait already", help="`result` with `cancel` ends one")
         self.count += 1
-        run = Run(f"r{self.count}", tool.name)
+        run = CommandRun(f"r{self.count}", tool.name)
         self.known[run.id] = run
         self.scope.start_soon(self.carry_out, run, tool, dict(asked))
         return run
 
-    def find(self, name: str) -> Run:
+    def find(self, name: str) -> CommandRun:
         """A run by its id."""
         if name not in self.known:
             raise JoyError(
@@ -94,7 +94,7 @@ class Runs:
             )
         return self.known[name]
 
-    async def carry_out(self, run: Run, tool: ToolSpec, asked: Mapping[str, Any]) -> None:
+    async def carry_out(self, run: CommandRun, tool: ToolSpec, asked: Mapping[str, Any]) -> None:
         """Run the command to its end, and keep what it answered."""
         folder = Path(tempfile.mkdtemp(prefix="joymigrate-mcp-"))
         try:
@@ -117,13 +117,13 @@ class Runs:
             run.ended.set()
             self.forget(run)
 
-    def forget(self, run: Run) -> None:
+    def forget(self, run: CommandRun) -> None:
         """Keep the answers of the last runs alone."""
         self.kept.append(run.id)
         while len(self.kept) > MOST_KEPT:
             self.known.pop(self.kept.popleft(), None)
 
-    async def cancel(self, run: Run) -> None:
+    async def cancel(self, run: CommandRun) -> None:
         """End a run, and what it started."""
         if not run.ended.is_set():
             run.state = "cancelled"
@@ -131,7 +131,7 @@ class Runs:
 
 
 async def execute(
-    run: Run, words: Sequence[str], document: str, folder: Path, asked: Mapping[str, Any]
+    run: CommandRun, words: Sequence[str], document: str, folder: Path, asked: Mapping[str, Any]
 ) -> int:
     """Start one of our commands without a shell, and wait for it."""
     words = list(words)
@@ -155,7 +155,7 @@ async def execute(
     return int(run.process.returncode)
 
 
-async def kill(run: Run) -> None:
+async def kill(run: CommandRun) -> None:
     """End a command with its whole process group; one that goes on is killed."""
     process = run.process
     if process is None or process.poll() is not None:

@@ -22,7 +22,7 @@ from joymigrate import __version__
 from joymigrate.agent.door import resources
 from joymigrate.agent.door.answers import MOST_BYTES, dump, shorten
 from joymigrate.agent.door.arguments import check, meet_roots
-from joymigrate.agent.door.runs import Run, Runs, describe
+from joymigrate.agent.door.runs import CommandRun, Runs, describe
 from joymigrate.agent.door.tools import BY_NAME, TOOLS, ToolSpec, schema_of
 from joymigrate.errors import JoyError
 
@@ -214,7 +214,7 @@ async def give_result(
     return answer_of(run, asked.get("cursor", 0))
 
 
-async def wait(ctx: Context, run: Run, seconds: float) -> None:
+async def wait(ctx: Context, run: CommandRun, seconds: float) -> None:
     """Wait for a run, and tell the client that it goes on."""
     until = time.monotonic() + seconds
     while not run.ended.is_set() and time.monotonic() < until:
@@ -225,7 +225,7 @@ async def wait(ctx: Context, run: Run, seconds: float) -> None:
             await ctx.session.report_progress(time.monotonic() - run.began, None, message)
 
 
-def answer_of(run: Run, cursor: int = 0) -> tuple[dict[str, Any], bool]:
+def answer_of(run: CommandRun, cursor: int = 0) -> tuple[dict[str, Any], bool]:
     """What a run answers now; its id where there is more to come."""
     if run.document is None:
         return {**run.row(), "schema": "joymigrate.server-run/1",

@@ -17,7 +17,7 @@ LITERALS = 3  # numbers in one list that make it a table of results
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class CodeFact:
     """One thing that code does: its kind, and the name or value that it is about."""
 
     kind: str
@@ -28,13 +28,13 @@ class Fact:
 class Facts:
     """The facts of a file inside the functions that are to be mended, and elsewhere; comments."""
 
-    inside: Counter[Fact]
-    elsewhere: Counter[Fact]
+    inside: Counter[CodeFact]
+    elsewhere: Counter[CodeFact]
     comments: Counter[str]
     shape: str  # the code without blanks and comments
 
     @property
-    def all(self) -> Counter[Fact]:
+    def all(self) -> Counter[CodeFact]:
         """Those of both."""
         return self.inside + self.elsewhere
 
@@ -44,8 +44,8 @@ def read_facts(text: str, functions: Collection[str]) -> Facts:
     empty one the statements of the file itself. Raises `SyntaxError`."""
     tree = ast.parse(text)
     modules = list_imports(tree)
-    inside: Counter[Fact] = Counter()
-    elsewhere: Counter[Fact] = Counter()
+    inside: Counter[CodeFact] = Counter()
+    elsewhere: Counter[CodeFact] = Counter()
     for node, place in walk(tree):
         mine = any(place == one or (one and place.startswith(f"{one}.")) for one in functions)
         (inside if mine else elsewhere).update(facts_of(node, modules))
@@ -114,49 +114,49 @@ def list_imports(tree: ast.AST) -> set[str]:
     return found
 
 
-def facts_of(node: ast.AST, modules: set[str]) -> Iterator[Fact]:
+def facts_of(node: ast.AST, modules: set[str]) -> Iterator[CodeFact]:
     """The facts of one node."""
     if isinstance(node, ast.Call):
-        yield Fact("call", name_of(node.func))
+        yield CodeFact("call", name_of(node.func))
     if isinstance(node, ast.Attribute | ast.Name):
-        yield Fact("name", name_of(node))
+        yield CodeFact("name", name_of(node))
     if isinstance(node, ast.Constant):
         yield from constant_facts(node)
     if isinstance(node, ast.ExceptHandler):
         named = name_of(node.type).rpartition(".")[2] if node.type else ""
         many = isinstance(node.type, ast.Tuple)
         if not node.type or many or named in BROAD:
-            yield Fact("handler", named)
+            yield CodeFact("handler", named)
     if isinstance(node, ast.Break | ast.Continue):
-        yield Fact("leave", type(node).__name__)
+        yield CodeFact("leave", type(node).__name__)
     if isinstance(node, ast.Return):
         value = node.value
         if value is None or (isinstance(value, ast.Constant) and value.value is None):
-            yield Fact("leave", "Return")
-        yield Fact("fixed" if is_literal(value) else "worked out", "return")
+            yield CodeFact("leave", "Return")
+        yield CodeFact("fixed" if is_literal(value) else "worked out", "return")
     if isinstance(node, ast.If | ast.While | ast.IfExp) and is_decided(node.test):
-        yield Fact("decided", type(node).__name__)
+        yield CodeFact("decided", type(node).__name__)
     if isinstance(node, ast.List | ast.Tuple | ast.Dict | ast.Set) and is_table(node):
-        yield Fact("table", "")
+        yield CodeFact("table", "")
     if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
             root = name_of(target).partition(".")[0]
             if isinstance(target, ast.Attribute | ast.Subscript) and root in modules:
-                yield Fact("patched", name_of(target))
+                yield CodeFact("patched", name_of(target))
             elif node.value is not None:
                 kind = "fixed" if is_literal(node.value) else "worked out"
-                yield Fact(kind, ast.unparse(target))
+                yield CodeFact(kind, ast.unparse(target))
 
 
-def constant_facts(node: ast.Constant) -> Iterator[Fact]:
+def constant_facts(node: ast.Constant) -> Iterator[CodeFact]:
     """A number, a text, or the host's name where it is no part of a choice."""
     if is_number(node.value):
-        yield Fact("number", repr(node.value))
+        yield CodeFact("number", repr(node.value))
     elif isinstance(node.value, str) and not isinstance(getattr(node, "parent", None), ast.Expr):
-        yield Fact("text", node.value)
+        yield CodeFact("text", node.value)
         if node.value == "cpu" or node.value.startswith("cpu:"):
-            yield Fact("choice" if is_chosen(node) else "host", "cpu")
+            yield CodeFact("choice" if is_chosen(node) else "host", "cpu")
 
 
 def is_chosen(node: ast.AST) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from joymigrate.agent.patches.facts import Fact, Facts, of_origin, read_facts
+from joymigrate.agent.patches.facts import CodeFact, Facts, of_origin, read_facts
 from joymigrate.chips import read_yaml, rules_root
 from joymigrate.language import Text
 
@@ -26,7 +26,7 @@ BROKEN = "it is no Python: {error}"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class PatchRefusal:
     """Why a patch is not taken: its name, the file, what was seen."""
 
     name: str
@@ -35,35 +35,35 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class PatchScope:
     """What may change: files, and the functions of each that are to be mended."""
 
     files: Mapping[str, Collection[str]]
 
 
 def judge_text(
-    before: Mapping[str, bytes], after: Mapping[str, bytes | None], scope: Scope
-) -> list[Refusal]:
+    before: Mapping[str, bytes], after: Mapping[str, bytes | None], scope: PatchScope
+) -> list[PatchRefusal]:
     """Every reason to refuse; `after` has the changed files alone, None for one that is gone."""
     files = ", ".join(scope.files) or "nothing"
-    found: list[Refusal] = []
+    found: list[PatchRefusal] = []
     same = True
     for path, data in sorted(after.items()):
         if path not in scope.files or data is None or path not in before:
-            found.append(Refusal("outside-files", path, Text(OUTSIDE, files=files)))
+            found.append(PatchRefusal("outside-files", path, Text(OUTSIDE, files=files)))
             same = False
             continue
         try:
             old = read_facts(before[path].decode("utf-8"), scope.files[path])
             new = read_facts(data.decode("utf-8"), scope.files[path])
         except (SyntaxError, ValueError) as error:
-            found.append(Refusal("broken-code", path, Text(BROKEN, error=error)))
+            found.append(PatchRefusal("broken-code", path, Text(BROKEN, error=error)))
             same = False
             continue
         same = same and old.shape == new.shape
-        found += [Refusal(name, path, why) for name, why in compare(old, new)]
+        found += [PatchRefusal(name, path, why) for name, why in compare(old, new)]
     if same:
-        found.append(Refusal("no-diff", "", Text(EQUAL)))
+        found.append(PatchRefusal("no-diff", "", Text(EQUAL)))
     return found
 
 
@@ -80,11 +80,11 @@ def compare(old: Facts, new: Facts) -> Iterator[tuple[str, str]]:
     for fact in added:
         if fact.kind == "table":
             yield "hard-coded", Text(TABLE, name="a table of numbers")
-        if fact.kind == "fixed" and gone[Fact("worked out", fact.name)]:
+        if fact.kind == "fixed" and gone[CodeFact("worked out", fact.name)]:
             yield "hard-coded", Text(TABLE, name=fact.name)
 
 
-def find_added(added: Counter[Fact], comments: Counter[str]) -> Iterator[tuple[str, str]]:
+def find_added(added: Counter[CodeFact], comments: Counter[str]) -> Iterator[tuple[str, str]]:
     """What was added that no patch may add."""
     kinds = {"handler": "swallowed-error", "host": "moved-to-host", "leave": "skipped-work",
              "decided": "skipped-work", "patched": "patches-torch"}  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.agent.patches.facts import functions_behind
-from joymigrate.agent.patches.guard import Refusal, refusals
+from joymigrate.agent.patches.guard import PatchRefusal, refusals
 from joymigrate.files import replace_file
 from joymigrate.rewrite.module import HELPER
 
@@ -88,7 +88,7 @@ def find_stop(step: Mapping[str, Any], project: Path) -> Mapping[str, Any]:
 
 def write_task(
     folder: Path, item: OpenItem, entry: Sequence[str], tree: Path, log: Path,
-    before: Sequence[Sequence[Refusal]],
+    before: Sequence[Sequence[PatchRefusal]],
 ) -> Path:  # fmt: skip
     """The task as text for whoever solves it, and as JSON beside it; returns where the text is."""
     document = {

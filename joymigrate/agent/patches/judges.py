@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from joymigrate.agent.patches.guard import Refusal
+from joymigrate.agent.patches.guard import PatchRefusal
 from joymigrate.agent.standing import read_object
 from joymigrate.errors import JoyError
 from joymigrate.journey.context import CompletedCommand, StepContext
@@ -35,7 +35,7 @@ class Before:
     stop: Mapping[str, Any]
 
 
-def judge_run(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[Refusal]:
+def judge_run(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[PatchRefusal]:
     """Every refusal of the judges in their order; `folder` is below the journey's.
 
     The first judge that refuses is the last that is asked: what it saw explains the rest.
@@ -47,27 +47,29 @@ def judge_run(at: StepContext, tree: Path, folder: str, before: Before) -> Itera
             return
 
 
-def judge_rewrite(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[Refusal]:
+def judge_rewrite(
+    at: StepContext, tree: Path, folder: str, before: Before
+) -> Iterator[PatchRefusal]:
     """The written tree is one that a rewrite has nothing left to write in."""
     request = at.request
     words = ["rewrite", ".", "--to", request.chip, "--style", request.style, "--check", "-q"]
     done = at.joymigrate(f"{folder}/rewrite.txt", *words, ok=range(256), cwd=tree)
     if done.code:
-        yield Refusal("origin-again", "", f"{AGAIN}: {end_of(done)}")
+        yield PatchRefusal("origin-again", "", f"{AGAIN}: {end_of(done)}")
 
 
-def judge_host(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[Refusal]:
+def judge_host(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[PatchRefusal]:
     """The program on this machine's processor computes, bit for bit, what it did before."""
     bundle = at.path(f"{folder}/host.jmb")
     done = record(at, tree, f"{folder}/host.txt", bundle)
     if not baseline.program_ended_well(done):
         said = HOST.format(code=done.code, said=end_of(done))
-        yield Refusal("other-values", "", said)
+        yield PatchRefusal("other-values", "", said)
         return
     apart = differing(read_bits(before.recording), read_bits(bundle))
     if apart:
         apart = differing(read_series(before.recording), read_series(bundle)) or apart
-        yield Refusal("other-values", "", OTHER.format(names=", ".join(apart[:4])))
+        yield PatchRefusal("other-values", "", OTHER.format(names=", ".join(apart[:4])))
 
 
 def record(at: StepContext, tree: Path, log: str, bundle: Path) -> CompletedCommand:
@@ -99,7 +101,7 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]
 
 
-def judge_chip(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[Refusal]:
+def judge_chip(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[PatchRefusal]:
     """The rehearsal gets further with no less work on the chip; at its end its values pass."""
     place = at.path(f"{folder}/rehearse.json")
     words = rehearse.words(at.request, at.chip_here, str(place))
@@ -115,9 +117,9 @@ def judge_chip(at: StepContext, tree: Path, folder: str, before: Before) -> Iter
     after, said = stop.document(), f"{stop.line} {stop.message}"
     calls = {"calls": found.get("calls", 0), "before": before.rehearsal.get("calls", 0)}
     if calls["calls"] < calls["before"]:
-        yield Refusal("no-further", stop.line, SHORTER.format(**calls))
+        yield PatchRefusal("no-further", stop.line, SHORTER.format(**calls))
     elif is_no_further(before.stop, after, calls["calls"] > calls["before"]):
-        yield Refusal("no-further", stop.line, SAME.format(said=said))
+        yield PatchRefusal("no-further", stop.line, SAME.format(said=said))
 
 
 def is_no_further(before: Mapping[str, Any], after: Mapping[str, Any], more: bool) -> bool:
@@ -131,7 +133,7 @@ def same_file(one: str, other: str) -> bool:
     return one.rpartition(":")[0] == other.rpartition(":")[0]
 
 
-def compare_work(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Refusal]:
+def compare_work(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[PatchRefusal]:
     """No kernel of the chip is called less often than before the stop, and a program that runs to
     its end calls some."""
     old, new = before.get("kernels") or {}, after.get("kernels") or {}
@@ -139,19 +141,21 @@ def compare_work(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterato
     less = [f"{name} {new.get(name, 0)} of {count}" for name, count in old.items()
             if name not in refused and new.get(name, 0) < count]  # fmt: skip
     if less:
-        yield Refusal("moved-to-host", "", LESS.format(names=", ".join(less[:4])))
+        yield PatchRefusal("moved-to-host", "", LESS.format(names=", ".join(less[:4])))
     elif after.get("exit_code") == 0 and not after.get("calls"):
-        yield Refusal("moved-to-host", "", NOTHING)
+        yield PatchRefusal("moved-to-host", "", NOTHING)
 
 
-def compare_refusals(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Refusal]:
+def compare_refusals(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[PatchRefusal]:
     """Of the calls that the chip would refuse some are gone, where there were any."""
     old, new = (sum(row["calls"] for row in one.get("refusals") or ()) for one in (before, after))
     if old and new >= old:
-        yield Refusal("no-further", "", SAME.format(said=after["refusals"][0]["message"]))
+        yield PatchRefusal("no-further", "", SAME.format(said=after["refusals"][0]["message"]))
 
 
-def judge_values(at: StepContext, tree: Path, folder: str, before: Before) -> Iterator[Refusal]:
+def judge_values(
+    at: StepContext, tree: Path, folder: str, before: Before
+) -> Iterator[PatchRefusal]:
     """The program on the simulated chip against the recording of the original."""
     result = at.path(f"{folder}/verdict.json")
     words = verify.words(at.request, at.chip_here, str(before.recording), str(result))
@@ -160,7 +164,7 @@ def judge_values(at: StepContext, tree: Path, folder: str, before: Before) -> It
     if found.get("verdict") not in ("pass", "inconclusive"):
         apart = found.get("first_divergence") or {}
         said = f"{apart.get('module', '')} {apart.get('metric', '')}".strip() or end_of(done)
-        yield Refusal("verdict-worse", "", APART.format(said=said))
+        yield PatchRefusal("verdict-worse", "", APART.format(said=said))
 
 
 def end_of(done: CompletedCommand) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import joymigrate
-from joymigrate.agent.patches.guard import Refusal, Scope, judge_text
+from joymigrate.agent.patches.guard import PatchRefusal, PatchScope, judge_text
 from joymigrate.agent.patches.item import JUDGES, OpenItem, find_item, write_task
 from joymigrate.agent.patches.judges import Before, judge_run
 from joymigrate.agent.standing import read_object
@@ -56,11 +56,11 @@ class AgentOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class PatchRound:
     """One round: its number, why it was refused, and the ledger's step."""
 
     number: int
-    refused: tuple[Refusal, ...]
+    refused: tuple[PatchRefusal, ...]
     step: str
     diff: bytes = field(default=b"", repr=False)
 
@@ -72,7 +72,7 @@ class Attempt:
 
 def solve(
     journey: Journey, gates: Gates, asked: AgentOrder, number: int, tell: Tell
-) -> list[Attempt]:
+) -> list[PatchRound]:
     """Have the journey's stop mended; the rounds that were made, the last one taken or not.
 
     None are made where the journey left no stop in the program's own code. Raises `JoyError` where
@@ -85,7 +85,7 @@ def solve(
     before = read_before(journey, item)
     at = StepContext(journey.request, gates, journey.folder,
                      before={one.name: one for one in journey.outcomes})  # fmt: skip
-    made: list[Attempt] = []
+    made: list[PatchRound] = []
     with hold_journey(journey.folder):
         while len(made) < asked.rounds and not (made and made[-1].taken):
             made.append(try_once(at, item, asked, before, made))
@@ -133,8 +133,8 @@ def read_before(journey: Journey, item: OpenItem) -> Before:
 
 
 def try_once(
-    at: StepContext, item: OpenItem, asked: AgentOrder, before: Before, made: list[Attempt]
-) -> Attempt:
+    at: StepContext, item: OpenItem, asked: AgentOrder, before: Before, made: list[PatchRound]
+) -> PatchRound:
     """One round: a copy, the command, its diff, the judges, the ledger."""
     number = len(made) + 1
     name = f"{FOLDER}/{item.number}/{number}"
@@ -154,10 +154,10 @@ def try_once(
         path for path in seal.keys() | unsealed.keys() if seal.get(path) != unsealed.get(path)
     )
     refused = [
-        Refusal("touched-judge", path, "it was changed outside of the copy") for path in broken
+        PatchRefusal("touched-judge", path, "it was changed outside of the copy") for path in broken
     ]
     refused += judge_text(
-        {k: v for k, v in first.items() if v is not None}, after, Scope(item.files)
+        {k: v for k, v in first.items() if v is not None}, after, PatchScope(item.files)
     )
     kept = {path: data for path, data in after.items() if data is not None and path in item.files}
     diff = b"".join(
@@ -170,7 +170,7 @@ def try_once(
             (trial / path).write_bytes(data)
         refused = list(judge_run(at, trial, name, before))
     step = keep(at, item, asked, kept, diff, refused, code, number)
-    return Attempt(number, tuple(refused), step, diff)
+    return PatchRound(number, tuple(refused), step, diff)
 
 
 def run_command(asked: AgentOrder, tree: Path, task: Path, log: Path) -> int:
@@ -240,7 +240,7 @@ def keep(
     asked: AgentOrder,
     kept: Mapping[str, bytes],
     diff: bytes,
-    refused: list[Refusal],
+    refused: list[PatchRefusal],
     code: int,
     number: int,
 ) -> str:

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from joymigrate.blame.stop import Owner
+from joymigrate.blame.stop import FrameOwner
 from joymigrate.blame.text import lines
 from joymigrate.errors import JoyError
 from joymigrate.journey import original
 from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.failing import FailureReason, explain, reason
 from joymigrate.journey.losses import write_curve
-from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.language import Text
 from joymigrate.ledger import Ledger, sha256
 from joymigrate.run.door.report import WHAT
@@ -33,7 +33,7 @@ ENDED = re.compile(r"^error: (?:the program ended with exit code (\d+); |nothing
 
 
 def words(
-    request: Request, bundle: str, entry: Sequence[str], stand_ins: bool = False
+    request: JourneyRequest, bundle: str, entry: Sequence[str], stand_ins: bool = False
 ) -> list[str]:
     """The command that records; by stand-ins for a GPU that is not here."""
     asked = ["--steps", request.steps, *(["--once"] if request.once else [])]
@@ -53,12 +53,12 @@ def stood_in(at: StepContext) -> bool:
     return not (at.gpu_here or own_way)
 
 
-def entry_of(request: Request) -> tuple[str, ...]:
+def entry_of(request: JourneyRequest) -> tuple[str, ...]:
     """How the original is started on this machine."""
     return request.baseline_entry or request.entry
 
 
-def run(at: StepContext) -> Outcome:
+def run(at: StepContext) -> StepOutcome:
     """Record the original on the GPU of this machine, or its CPU; or take what is given."""
     if at.request.baseline is not None:
         return check_recording(at, at.request.baseline)
@@ -83,7 +83,7 @@ def run(at: StepContext) -> Outcome:
             text = "{of} ran to its end by stand-ins for its GPU; {kept}; {what}"
         told = Text(text, of=of, device=device, kept=kept, what=Text(WHAT))
         evidence = (log, CURVE, f"{BUNDLE}/manifest.json") if recorded else (log, CURVE)
-        return Outcome("baseline", Status.DONE, told, figures, evidence, verdict="pass")
+        return StepOutcome("baseline", StepStatus.DONE, told, figures, evidence, verdict="pass")
     if ends_well_alone(at, ALONE, entry_of(at.request), elsewhere(at, folder), done):
         figures |= {"of": "original", "exit_code": 0, "recorded": False}
         figures["device"] = device = "GPU" if at.gpu_here else "CPU"
@@ -94,8 +94,8 @@ def run(at: StepContext) -> Outcome:
             device=device,
         )
         help_ = Text.join("\n\n", (tail(done), OURS))
-        return Outcome(
-            "baseline", Status.DONE, told, figures, (LOG,), verdict="inconclusive", help=help_
+        return StepOutcome(
+            "baseline", StepStatus.DONE, told, figures, (LOG,), verdict="inconclusive", help=help_
         )
     return explain_failure(at, done, figures, elsewhere(at, folder))
 
@@ -128,7 +128,7 @@ def ends_well_alone(
 def lacks(at: StepContext, done: CompletedCommand, folder: Path) -> bool:
     """Whether what stopped a program is missing on this machine with stand-ins or without."""
     stop = explain(at, done, on_chip=False, folder=elsewhere(at, folder))
-    return stop.whose is Owner.ENVIRONMENT
+    return stop.whose is FrameOwner.ENVIRONMENT
 
 
 def counts(losses: int) -> Text:
@@ -148,7 +148,7 @@ def empty(done: CompletedCommand) -> Text:
 
 def explain_failure(
     at: StepContext, done: CompletedCommand, figures: dict[str, Any], folder: Path | None = None
-) -> Outcome:
+) -> StepOutcome:
     """The original did not run: say whose fault that is."""
     stop = explain(at, done, on_chip=False, folder=folder)
     why, said = reason(at, done, stop), stop.message
@@ -156,7 +156,9 @@ def explain_failure(
     if why is FailureReason.BROKEN:
         told = Text("the program fails before the migration: {said}", said=said)
         help_ = Text.join("\n", lines(stop.document(), log_of(at, done)))
-        return Outcome("baseline", Status.DONE, told, figures, (LOG,), verdict="fail", help=help_)
+        return StepOutcome(
+            "baseline", StepStatus.DONE, told, figures, (LOG,), verdict="fail", help=help_
+        )
     told = (
         Text("the original needs a GPU, and there is none here")
         if why is FailureReason.NEEDS_GPU
@@ -165,9 +167,9 @@ def explain_failure(
     if said:
         text = "{told} ({said}); there is nothing to compare with"
         told = Text(text, told=told, said=said)
-    return Outcome(
+    return StepOutcome(
         "baseline",
-        Status.DONE,
+        StepStatus.DONE,
         told,
         figures,
         (LOG,),
@@ -183,7 +185,7 @@ def log_of(at: StepContext, done: CompletedCommand) -> str:
 OURS = "This is a fault of joymigrate: please report it with these lines."
 
 
-def recording(request: Request) -> str:
+def recording(request: JourneyRequest) -> str:
     """How to get a baseline from a machine with a GPU."""
     entry = shlex.join(request.entry)
     told = (
@@ -199,7 +201,7 @@ def recording(request: Request) -> str:
     return Text.join("\n", told)
 
 
-def check_recording(at: StepContext, bundle: Path) -> Outcome:
+def check_recording(at: StepContext, bundle: Path) -> StepOutcome:
     """A recording from elsewhere, held against its hashes."""
     from joymigrate.verify.bundle import open_bundle
 
@@ -229,9 +231,9 @@ def check_recording(at: StepContext, bundle: Path) -> Outcome:
     other = Text(
         "{told}, by another command: {command}", told=told, command=shlex.join(command[1:])
     )
-    return Outcome(
+    return StepOutcome(
         "baseline",
-        Status.DONE,
+        StepStatus.DONE,
         told if same else other,
         {"of": "given", "device": device, "recorded": True, "same_command": same},
         ("baseline/given.json",),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.journey.context import CompletedCommand, StepContext, StepFailed
-from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.language import Text
 
 TRACE = "coverage/trace.jsonl.gz"
@@ -25,17 +25,17 @@ IN_PART = (
 )
 
 
-def words(request: Request, trace: str) -> list[str]:
+def words(request: JourneyRequest, trace: str) -> list[str]:
     """The command that records operators."""
     return ["profile", "record", "-o", trace, "--", *request.entry]
 
 
-def asking(request: Request, trace: str, form: str, path: str) -> list[str]:
+def asking(request: JourneyRequest, trace: str, form: str, path: str) -> list[str]:
     """The command that asks the chip's list."""
     return ["profile", "coverage", trace, "--to", request.chip, "--format", form, "-o", path]
 
 
-def run(at: StepContext) -> Outcome:
+def run(at: StepContext) -> StepOutcome:
     """Record the operators on this machine, then ask the chip's list."""
     trace = at.path(TRACE)
     trace.unlink(missing_ok=True)
@@ -58,9 +58,9 @@ def run(at: StepContext) -> Outcome:
         "grades": dict(found["grades"]),
         "recorded_on": where,
     }
-    return Outcome(
+    return StepOutcome(
         "coverage",
-        Status.DONE,
+        StepStatus.DONE,
         Text(
             IN_PART if done.code else WHOLE,
             calls=f"{calls:.1f}",

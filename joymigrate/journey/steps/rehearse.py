@@ -15,7 +15,7 @@ from joymigrate.chips import get, origin
 from joymigrate.journey import mending, places
 from joymigrate.journey.context import DRAWN, CompletedCommand, StepContext
 from joymigrate.journey.failing import explain
-from joymigrate.journey.model import Outcome, Request, Status, command
+from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus, command
 from joymigrate.journey.sites import device_names, sites_at
 from joymigrate.language import Text
 from joymigrate.run.rehearse import reach
@@ -30,7 +30,7 @@ REWRITTEN = "no_cuda"  # its remedy is the rewrite, which left the line to peopl
 BACKEND = "nccl"
 
 
-def words(request: Request, chip_here: bool, path: str) -> list[str]:
+def words(request: JourneyRequest, chip_here: bool, path: str) -> list[str]:
     """The command that runs the program there."""
     if chip_here:
         return ["run", "--to", request.chip, "--", *request.entry]
@@ -39,17 +39,17 @@ def words(request: Request, chip_here: bool, path: str) -> list[str]:
     return [*first, "--", *request.entry]
 
 
-def devices(request: Request) -> list[str]:
+def devices(request: JourneyRequest) -> list[str]:
     """How many devices the simulated machine has."""
     return ["--devices", str(request.devices)] if request.devices else []
 
 
-def in_memory(request: Request) -> list[str]:
+def in_memory(request: JourneyRequest) -> list[str]:
     """What rewrites an unchanged program as it loads."""
     return ["--migrate"] if request.in_memory else []
 
 
-def run(at: StepContext, *, mends: bool = True) -> Outcome:
+def run(at: StepContext, *, mends: bool = True) -> StepOutcome:
     """What breaks, what falls back, how much memory; `mends` tries on copies what would cure a
     stop, and takes it where the user said so."""
     result, folder = str(at.path("rehearse/rehearse.json")), at.path(MEMORY_FOLDER)
@@ -98,9 +98,9 @@ def run(at: StepContext, *, mends: bool = True) -> Outcome:
     ended = "ran to its end" if code == 0 else Text("ended with exit code {code}", code=code)
     number = len(fallbacks)
     fell = Text("{number} operator{number_s}", number=number)
-    return Outcome(
+    return StepOutcome(
         "rehearse",
-        Status.DONE,
+        StepStatus.DONE,
         Text(
             "{ended} on a simulated {soc}; {fell} fell back to the CPU, peak {peak} MiB",
             ended=ended,
@@ -242,14 +242,14 @@ def advice(
 
 def on_the_chip(
     at: StepContext, done: CompletedCommand, held: Mapping[str, Any], ran: Mapping[str, Any]
-) -> Outcome:
+) -> StepOutcome:
     """The program itself, on the chip of this machine."""
     stop = explain(at, done, on_chip=True) if done.code else None
     log = os.path.relpath(done.log, at.request.project)
     peaks = [peak for one in held["processes"] for peak in one["peak_bytes"].values()]
-    return Outcome(
+    return StepOutcome(
         "rehearse",
-        Status.DONE,
+        StepStatus.DONE,
         Text("the program ended with exit code {code} on the chip", code=done.code),
         {
             "rehearsal": False,

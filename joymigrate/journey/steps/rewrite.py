@@ -8,7 +8,7 @@ from typing import Any
 
 from joymigrate.journey import original
 from joymigrate.journey.context import StepContext, StepFailed
-from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.sites import LEFT
 from joymigrate.language import Text
 from joymigrate.ledger import Ledger
@@ -16,7 +16,7 @@ from joymigrate.ledger import Ledger
 TELL = 200  # sites that the result names one by one
 
 
-def words(request: Request) -> list[str]:
+def words(request: JourneyRequest) -> list[str]:
     """The command that rewrites."""
     made = ["rewrite", ".", "--to", request.chip, "--style", request.style]
     made += ["--unsafe"] if request.unsafe else []
@@ -24,13 +24,13 @@ def words(request: Request) -> list[str]:
     return [*made, "--format", "json"]
 
 
-def looking(request: Request, path: str) -> list[str]:
+def looking(request: JourneyRequest, path: str) -> list[str]:
     """The command that lists what is left."""
     common = ["scan", ".", "--to", request.chip, "--exit-zero", "--style", request.style]
     return [*common, "--format", "json", "-o", path]
 
 
-def run(at: StepContext) -> Outcome:
+def run(at: StepContext) -> StepOutcome:
     """Rewrite the project in place; what an earlier call rewrote counts as well."""
     done = at.joymigrate("rewrite/rewrite.json", *words(at.request))
     try:
@@ -53,9 +53,9 @@ def run(at: StepContext) -> Outcome:
     names = ", ".join(step.id for step in steps)
     done_ = Text(text, edits=edits, files=files, names=names) if steps else "nothing to edit"
     rest = Text("{number} site{number_s} left to you", number=len(left))
-    return Outcome(
+    return StepOutcome(
         "rewrite",
-        Status.DONE,
+        StepStatus.DONE,
         Text.join("; ", (done_, rest)),
         {
             "edits": edits,

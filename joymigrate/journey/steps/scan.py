@@ -6,7 +6,7 @@ import json
 
 from joymigrate.journey import original
 from joymigrate.journey.context import StepContext
-from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.provenance import FILE, provenance
 from joymigrate.language import Text
 from joymigrate.ledger import Ledger
@@ -25,14 +25,14 @@ SAID = ("sites", "files", "safe", "unsafe", "by_hand", "rewritten")
 FILES = ("scan/scan.json", "scan/scan.sarif", "scan/scan.html")
 
 
-def words(request: Request, document: str, *others: str) -> list[str]:
+def words(request: JourneyRequest, document: str, *others: str) -> list[str]:
     """The command that scans; `others` are files whose names say their form."""
     common = ["scan", ".", "--to", request.chip, "--exit-zero", "--style", request.style]
     also = [word for path in others for word in ("--also", path)]
     return [*common, "--format", "json", "-o", document, *also]
 
 
-def run(at: StepContext) -> Outcome:
+def run(at: StepContext) -> StepOutcome:
     """Scan the project; findings as JSON, SARIF and a page. Sites that an earlier call rewrote
     count as what they were."""
     origin = provenance(at.request, chip_here=at.chip_here)  # before anything changes a file
@@ -56,9 +56,9 @@ def run(at: StepContext) -> Outcome:
         "automatic_pct": round(100 * automatic / sites, 1) if sites else 100.0,
         "by_rule": summary["by_rule"],
     }
-    return Outcome(
+    return StepOutcome(
         "scan",
-        Status.DONE,
+        StepStatus.DONE,
         Text(AGAIN if rewritten else FOUND, **{name: figures[name] for name in SAID}),
         figures,
         (*FILES, FILE),

@@ -14,7 +14,7 @@ from typing import Any
 
 from joymigrate.journey.child import end, start
 from joymigrate.journey.context import StepContext
-from joymigrate.journey.model import Outcome, Status
+from joymigrate.journey.model import StepOutcome, StepStatus
 from joymigrate.language import Text
 from joymigrate.run.serve.engine.launch import free_port
 
@@ -24,11 +24,11 @@ STOP_SECONDS = 20.0  # running requests may end
 ASKED = {"prompt": [1, 2, 3, 4], "max_tokens": 8, "temperature": 0, "ignore_eos": True}
 
 
-def run(at: StepContext) -> Outcome:
+def run(at: StepContext) -> StepOutcome:
     """Start the engine on a folder of weights, send one request, stop it."""
     folder = at.request.serve or found_model(at.request.project)
     if folder is None:
-        return Outcome("serve", Status.SKIPPED, "no folder with a language model's weights")
+        return StepOutcome("serve", StepStatus.SKIPPED, "no folder with a language model's weights")
     words = ["serve", str(folder), "--port", str(free_port())]
     at.ran.append(shlex.join(["joymigrate", *words]))
     log = at.path("serve/log.txt")
@@ -46,9 +46,9 @@ def run(at: StepContext) -> Outcome:
         except OSError as error:
             why = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
             tail = log.read_text(encoding="utf-8", errors="replace").strip()[-2000:]
-            return Outcome(
+            return StepOutcome(
                 "serve",
-                Status.DONE,
+                StepStatus.DONE,
                 Text("{name} gave no answer: {why}", name=folder.name, why=why),
                 {"answered": False},
                 ("serve/log.txt",),
@@ -59,9 +59,9 @@ def run(at: StepContext) -> Outcome:
             end(server, STOP_SECONDS)
     answered = int(answer["usage"]["completion_tokens"])
     at.path("serve/answer.json").write_text(json.dumps(answer, indent=1), encoding="utf-8")
-    return Outcome(
+    return StepOutcome(
         "serve",
-        Status.DONE,
+        StepStatus.DONE,
         Text(
             "{name} was ready in {ready} s and answered {tokens} token{tokens_s} in {took} s",
             name=folder.name,

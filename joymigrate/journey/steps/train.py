@@ -10,7 +10,7 @@ from typing import Any
 
 from joymigrate.journey.context import DRAWN, CompletedCommand, StepContext, StepFailed
 from joymigrate.journey.losses import write_curve
-from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.speed import SCHEMA, speed
 from joymigrate.journey.steps import baseline, rehearse
 from joymigrate.language import Text
@@ -20,7 +20,7 @@ AGAIN = "train/again-log.txt"
 JUDGED = "train/loss.json"
 
 
-def words(request: Request, chip_here: bool) -> list[str]:
+def words(request: JourneyRequest, chip_here: bool) -> list[str]:
     """The command that trains on the chip."""
     entry = request.train or request.entry
     if chip_here:
@@ -34,7 +34,7 @@ def judging(curves: Sequence[str], path: str) -> list[str]:
     return ["verify", "loss", *curves, "--format", "json", "-o", path]
 
 
-def run(at: StepContext) -> Outcome:
+def run(at: StepContext) -> StepOutcome:
     """Compare what the program prints as its loss on both sides, which draw the same random
     numbers; curves that part are held against how far the baseline parts from itself."""
     found = compare_runs(at)
@@ -50,7 +50,7 @@ def run(at: StepContext) -> Outcome:
     return found
 
 
-def leave_undecided(outcome: Outcome, why: str) -> Outcome:
+def leave_undecided(outcome: StepOutcome, why: str) -> StepOutcome:
     """A failed comparison that says nothing about the chip."""
     return replace(
         outcome,
@@ -74,13 +74,13 @@ def repeats(at: StepContext) -> bool:
     return bool(at.load("train/again.json")["verdict"] == "pass")
 
 
-def compare_runs(at: StepContext) -> Outcome:
+def compare_runs(at: StepContext) -> StepOutcome:
     """The runs, and the verdict on their curves."""
     base, of = here(at)
     if base is None:
-        return Outcome(
+        return StepOutcome(
             "train",
-            Status.DONE,
+            StepStatus.DONE,
             Text("not compared: {why}", why=of),
             {"losses": [0, 0], "baseline": None},
             verdict="inconclusive",
@@ -97,11 +97,11 @@ def compare_runs(at: StepContext) -> Outcome:
     logs = ("train/speed.json", BASE, CHIP)
     if not any(counts) and (number := count_verified_steps(at)):
         text = "no loss is printed; verify compared all that it recorded in {number} step{number_s}"
-        return Outcome("train", Status.SKIPPED, Text(text, number=number), figures, logs)
+        return StepOutcome("train", StepStatus.SKIPPED, Text(text, number=number), figures, logs)
     if not all(counts):
-        return Outcome(
+        return StepOutcome(
             "train",
-            Status.DONE,
+            StepStatus.DONE,
             Text("both runs ended well; {why}", why=nothing(counts)),
             figures,
             logs,
@@ -122,16 +122,16 @@ def count_verified_steps(at: StepContext) -> int:
 
 def judge_curves(
     at: StepContext, of: str, counts: list[int], figures: dict[str, Any], logs: tuple[str, ...]
-) -> Outcome:
+) -> StepOutcome:
     """The verdict on the two curves."""
     curves = [str(at.path(f"train/{name}.jsonl")) for name in ("baseline", "chip")]
     ask = judging(curves, str(at.path(JUDGED)))
     at.joymigrate("train/loss-log.txt", *ask, *about(at), ok=(0, 1, 3))
     found = at.load(JUDGED)
     verdict = found["verdict"]
-    return Outcome(
+    return StepOutcome(
         "train",
-        Status.DONE,
+        StepStatus.DONE,
         against(figures, verdict),
         {**figures, "verdict": verdict, "loss": found.get("loss")},
         ("train/baseline.jsonl", "train/chip.jsonl", JUDGED, *logs),

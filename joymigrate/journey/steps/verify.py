@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.journey.context import StepContext, StepFailed
-from joymigrate.journey.model import Outcome, Request, Status
+from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
 from joymigrate.journey.steps import baseline, rehearse
 from joymigrate.journey.tree import SKIPPED
 from joymigrate.language import Text
@@ -29,7 +29,7 @@ AGAIN = "verify/again.jmb"  # the baseline recorded a second time
 UNSEEDED = "the program starts from other weights or data at every run: set a seed"
 
 
-def words(request: Request, chip_here: bool, bundle: str, path: str) -> list[str]:
+def words(request: JourneyRequest, chip_here: bool, bundle: str, path: str) -> list[str]:
     """The command that replays and judges."""
     made = ["verify", "replay", bundle, "--to", request.chip, "--format", "json", "-o", path]
     made += ["--map", str(request.map)] if request.map else []
@@ -38,7 +38,7 @@ def words(request: Request, chip_here: bool, bundle: str, path: str) -> list[str
     return [*made, "--", *request.entry]
 
 
-def run(at: StepContext) -> Outcome:
+def run(at: StepContext) -> StepOutcome:
     """Replay the baseline on the chip, judge. A program is never its own baseline."""
     bundle, of = choose_bundle(at)
     if bundle is None:
@@ -66,9 +66,9 @@ def run(at: StepContext) -> Outcome:
         said = Text(text, said=said, module=first["module"], phase=first["phase"])
     elif broke_off(found):
         said = Text("{said}: {why}", said=said, why=found["reason"])
-    return Outcome(
+    return StepOutcome(
         "verify",
-        Status.DONE,
+        StepStatus.DONE,
         said,
         {
             "verdict": verdict,
@@ -111,7 +111,7 @@ def choose_bundle(at: StepContext) -> tuple[Path | None, str]:
     return bundle, Text(text, device=found.figures["device"])
 
 
-def without(at: StepContext) -> Outcome:
+def without(at: StepContext) -> StepOutcome:
     """Nothing to compare with: that is said, not passed over."""
     found = at.before.get("baseline")
     ran = found is not None and found.figures.get("exit_code") == 0
@@ -128,9 +128,9 @@ def without(at: StepContext) -> Outcome:
         if ran
         else "not compared: there is no baseline but the rewritten program itself"
     )
-    return Outcome(
+    return StepOutcome(
         "verify",
-        Status.DONE,
+        StepStatus.DONE,
         why,
         {"verdict": "inconclusive", "baseline": None, "verified_pct": 0.0},
         verdict="inconclusive",

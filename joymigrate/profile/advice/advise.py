@@ -57,7 +57,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class AdviceSubject:
     """What detectors look at. `support` (a `ChipSupport`) answers for operators on the chip."""
 
     capture: Capture
@@ -83,7 +83,7 @@ def detectors() -> Mapping[str, Detect]:
 
 
 def advise(
-    subject: Subject, rules: Sequence[AdviceRule], *, needs: str = "trace"
+    subject: AdviceSubject, rules: Sequence[AdviceRule], *, needs: str = "trace"
 ) -> Iterator[Advice]:
     """What the rules say of one recording."""
     for rule in rules:
@@ -129,7 +129,7 @@ def merge_hits(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(found.values(), key=lambda h: (-h.self_us, -h.calls, h.where or "~"))
 
 
-def sum_hits(hits: list[Hit], rule: AdviceRule, subject: Subject) -> Advice:
+def sum_hits(hits: list[Hit], rule: AdviceRule, subject: AdviceSubject) -> Advice:
     """The advice with its share of the step's time."""
     total = subject.capture.step_us if subject.capture.timed else 0.0
     if subject.profile is not None:

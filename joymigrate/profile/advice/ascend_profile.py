@@ -122,10 +122,10 @@ def number(text: str | None) -> float:
 def events(path: Path) -> dict[str, tuple[int, float]]:
     """Host events by name: how many, and µs in all."""
     from joymigrate.profile.readers import chrome
-    from joymigrate.profile.readers.stream import Window
+    from joymigrate.profile.readers.stream import TextWindow
 
     found: dict[str, tuple[int, float]] = {}
-    window = Window(path)
+    window = TextWindow(path)
     try:
         for event in chrome.events(window, chrome.Chrome(path)):
             if event.get("ph") == "X":

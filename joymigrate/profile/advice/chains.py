@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from joymigrate.profile.capture import Capture, Operator
+from joymigrate.profile.capture import Capture, CapturedOperator
 
 TRANSPARENT = frozenset(
     """view _unsafe_view reshape _reshape_alias t transpose permute expand squeeze unsqueeze select
@@ -22,7 +22,7 @@ FARTHEST = 6  # transparent operators in a row
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PatternStep:
     """One step of a pattern: base names of operators, and how often it may occur."""
 
     names: frozenset[str]
@@ -30,23 +30,23 @@ class Step:
     repeated: bool = False
 
 
-def parse(pattern: Sequence[str]) -> tuple[Step, ...]:
+def parse(pattern: Sequence[str]) -> tuple[PatternStep, ...]:
     """Steps from their texts: `mul|div?`."""
     steps = []
     for text in pattern:
         mark = text[-1] if text[-1] in "?*" else ""
         names = frozenset(text.rstrip("?*").split("|"))
-        steps.append(Step(names, optional=bool(mark), repeated=mark == "*"))
+        steps.append(PatternStep(names, optional=bool(mark), repeated=mark == "*"))
     return tuple(steps)
 
 
-def base(operator: Operator) -> str:
+def base(operator: CapturedOperator) -> str:
     """`add` of `aten::add_`: in-place forms are the same step."""
     name = operator.op.removeprefix("aten::")
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 
-class Flow:
+class CallGraph:
     """The stream of one recording as a graph: who consumes the results of a call."""
 
     def __init__(self, capture: Capture) -> None:
@@ -63,11 +63,11 @@ class Flow:
         """The base name of a call's operator."""
         return self.names[self.capture.stream[call][0]]
 
-    def operator(self, call: int) -> Operator:
+    def operator(self, call: int) -> CapturedOperator:
         """The operator of a call."""
         return self.capture.operators[self.capture.stream[call][0]]
 
-    def matches(self, steps: Sequence[Step], phase: str | None) -> Iterator[list[int]]:
+    def matches(self, steps: Sequence[PatternStep], phase: str | None) -> Iterator[list[int]]:
         """Every match as the calls of its steps; none shares its last call with another."""
         taken: set[int] = set()
         for call in range(len(self.capture.stream)):
@@ -79,7 +79,7 @@ class Flow:
                     yield path
                     break
 
-    def follow(self, call: int, steps: tuple[Step, ...], idle: int) -> Iterator[list[int]]:
+    def follow(self, call: int, steps: tuple[PatternStep, ...], idle: int) -> Iterator[list[int]]:
         """Paths from `call` that match all steps; `idle` transparent calls lie before it."""
         for rest in self.uses(call, steps):
             longer = False
@@ -95,7 +95,7 @@ class Flow:
             for consumer in self.consumers.get(call, ()):
                 yield from self.follow(consumer, steps, idle + 1)
 
-    def uses(self, call: int, steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+    def uses(self, call: int, steps: tuple[PatternStep, ...]) -> Iterator[tuple[PatternStep, ...]]:
         """What remains after `call` was taken for a step; optional ones may be left out."""
         exact = self.exact[self.capture.stream[call][0]]
         both = {self.name(call), exact}

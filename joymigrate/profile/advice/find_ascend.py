@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from joymigrate.language import Text
-from joymigrate.profile.advice.advise import Hit, Subject
+from joymigrate.profile.advice.advise import AdviceSubject, Hit
 from joymigrate.profile.advice.ascend_profile import KernelLaunch
 from joymigrate.profile.advice.rules import AdviceRule
 
@@ -29,7 +29,7 @@ def group_kernels(kernels: Iterable[KernelLaunch], what: str = "") -> Iterator[H
 
 
 def detect_ascend_core(
-    subject: Subject, rule: AdviceRule, *, cores: Sequence[str]
+    subject: AdviceSubject, rule: AdviceRule, *, cores: Sequence[str]
 ) -> Iterator[Hit]:
     """Kernels on a kind of core, from `limits.us` on."""
     least = rule.limit("us")
@@ -37,7 +37,7 @@ def detect_ascend_core(
 
 
 def detect_ascend_type_share(
-    subject: Subject, rule: AdviceRule, *, types: Sequence[str]
+    subject: AdviceSubject, rule: AdviceRule, *, types: Sequence[str]
 ) -> Iterator[Hit]:
     """Types of kernels that take `limits.share` of all kernel time together."""
     found = [kernel for kernel in subject.profile.kernels if kernel.type in types]
@@ -46,7 +46,7 @@ def detect_ascend_type_share(
         yield from group_kernels(found)
 
 
-def detect_ascend_block_dim(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_ascend_block_dim(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Kernels whose number of blocks is no multiple of the number of cores."""
     known = subject.profile.cores
     cube = int(known.get("cube") or rule.limit("cores"))
@@ -66,7 +66,7 @@ def detect_ascend_block_dim(subject: Subject, rule: AdviceRule) -> Iterator[Hit]
             yield Hit(what, kernel.name, None, 1, kernel.us)
 
 
-def detect_ascend_no_bound(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_ascend_no_bound(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Kernels none of whose units is busy."""
     units = ("vec", "mac", "scalar", "mte1", "mte2", "mte3")
     found = [
@@ -81,7 +81,7 @@ def detect_ascend_no_bound(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
 
 
 def detect_ascend_bound(
-    subject: Subject,
+    subject: AdviceSubject,
     rule: AdviceRule,
     *,
     ratios: Mapping[str, float],
@@ -101,7 +101,7 @@ def detect_ascend_bound(
     yield from group_kernels(found)
 
 
-def detect_ascend_small(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_ascend_small(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Many kernels too short to hide their launch."""
     kernels = subject.profile.kernels
     short = [kernel for kernel in kernels if kernel.us < rule.limit("us")]
@@ -120,13 +120,13 @@ def detect_ascend_small(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
         )
 
 
-def matching(subject: Subject, names: Sequence[str]) -> list[tuple[str, int, float]]:
+def matching(subject: AdviceSubject, names: Sequence[str]) -> list[tuple[str, int, float]]:
     """Host events whose name fits: name, count, µs."""
     return [(n, *found) for n, found in subject.profile.events.items() if like(n, names)]
 
 
 def detect_ascend_event(
-    subject: Subject, rule: AdviceRule, *, names: Sequence[str]
+    subject: AdviceSubject, rule: AdviceRule, *, names: Sequence[str]
 ) -> Iterator[Hit]:
     """Host events that occur `limits.calls` times or more."""
     found = matching(subject, names)
@@ -135,7 +135,7 @@ def detect_ascend_event(
 
 
 def detect_ascend_event_time(
-    subject: Subject, rule: AdviceRule, *, names: Sequence[str]
+    subject: AdviceSubject, rule: AdviceRule, *, names: Sequence[str]
 ) -> Iterator[Hit]:
     """Host events that take `limits.us` or more in all."""
     found = matching(subject, names)
@@ -144,7 +144,7 @@ def detect_ascend_event_time(
 
 
 def detect_ascend_event_ratio(
-    subject: Subject, rule: AdviceRule, *, names: Sequence[str], per: Sequence[str]
+    subject: AdviceSubject, rule: AdviceRule, *, names: Sequence[str], per: Sequence[str]
 ) -> Iterator[Hit]:
     """Host events that come with more than `limits.ratio` of some others."""
     count = sum(n for _, n, _ in matching(subject, names))
@@ -158,7 +158,7 @@ def detect_ascend_event_ratio(
         )
 
 
-def detect_ascend_dynamic(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_ascend_dynamic(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Types of kernels that were launched with many shapes."""
     groups: dict[str, list[KernelLaunch]] = defaultdict(list)
     for kernel in subject.profile.kernels:
@@ -177,7 +177,7 @@ def detect_ascend_dynamic(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
             )
 
 
-def detect_ascend_packets(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_ascend_packets(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Links most of whose packets are small."""
     for link, least in (("SDMA", rule.limit("sdma_mb")), ("RDMA", rule.limit("rdma_mb"))):
         sizes = subject.profile.packets.get(link) or {}

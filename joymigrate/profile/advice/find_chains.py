@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from joymigrate.language import Text
-from joymigrate.profile.advice.advise import Hit, Subject
-from joymigrate.profile.advice.chains import Flow, parse
+from joymigrate.profile.advice.advise import AdviceSubject, Hit
+from joymigrate.profile.advice.chains import CallGraph, parse
 from joymigrate.profile.advice.find_operators import matches_name
 from joymigrate.profile.advice.rules import AdviceRule
-from joymigrate.profile.capture import Operator, tensors
+from joymigrate.profile.capture import CapturedOperator, tensors
 
 
 def detect_chain(
-    subject: Subject,
+    subject: AdviceSubject,
     rule: AdviceRule,
     *,
     patterns: Sequence[Sequence[str]],
@@ -36,7 +36,7 @@ def detect_chain(
     """
     if inference and subject.capture.trains:
         return
-    flow = Flow(subject.capture)
+    flow = CallGraph(subject.capture)
     for pattern in patterns:
         for path in flow.matches(parse(pattern), phase):
             chain = [flow.operator(call) for call in path]
@@ -56,7 +56,7 @@ def detect_chain(
             yield place_of(chain)
 
 
-def place_of(chain: list[Operator]) -> Hit:
+def place_of(chain: list[CapturedOperator]) -> Hit:
     """A chain as a place: where its last operator was called."""
     names = "-".join(operator.op.rpartition("::")[2] for operator in chain)
     time = sum(operator.self_us / max(1, operator.calls) for operator in chain)
@@ -64,7 +64,7 @@ def place_of(chain: list[Operator]) -> Hit:
     return Hit(names, place.where, place.module, 1, time, words_of(chain))
 
 
-def words_of(chain: list[Operator]) -> dict[str, str]:
+def words_of(chain: list[CapturedOperator]) -> dict[str, str]:
     """What of a chain an example names: its mask and its dropout, where it has them."""
     masked = any(matches_name(one, ("add", "sub", "masked_fill", "where")) for one in chain)
     drops = (one for one in chain if matches_name(one, ("native_dropout", "bernoulli")))
@@ -79,7 +79,7 @@ def words_of(chain: list[Operator]) -> dict[str, str]:
     }
 
 
-def fed_by(flow: Flow, call: int, names: Sequence[str]) -> bool:
+def fed_by(flow: CallGraph, call: int, names: Sequence[str]) -> bool:
     """Whether one of the calls that feed `call` (through views) has one of the names."""
     seen: set[int] = set()
     todo = [call]
@@ -94,16 +94,16 @@ def fed_by(flow: Flow, call: int, names: Sequence[str]) -> bool:
     return False
 
 
-def feeds(flow: Flow, call: int, names: Sequence[str]) -> bool:
+def feeds(flow: CallGraph, call: int, names: Sequence[str]) -> bool:
     """Whether a direct consumer of `call` has one of the names."""
     return any(flow.name(consumer) in names for consumer in flow.consumers.get(call, ()))
 
 
 def detect_many_products(
-    subject: Subject, rule: AdviceRule, *, ops: Sequence[str]
+    subject: AdviceSubject, rule: AdviceRule, *, ops: Sequence[str]
 ) -> Iterator[Hit]:
     """Many matrix products of one line and different heights: a loop over experts."""
-    groups: dict[tuple[str | None, Any], list[Operator]] = defaultdict(list)
+    groups: dict[tuple[str | None, Any], list[CapturedOperator]] = defaultdict(list)
     for operator in subject.capture.operators:
         if matches_name(operator, ops) and operator.phase == "forward":
             factors = [t["shape"] for t in tensors(operator.args) if len(t["shape"]) == 2][-2:]

@@ -9,10 +9,10 @@ from math import prod
 from typing import Any
 
 from joymigrate.language import Text
-from joymigrate.profile.advice.advise import Hit, Subject
+from joymigrate.profile.advice.advise import AdviceSubject, Hit
 from joymigrate.profile.advice.find_operators import hit, matches_name, time_on_chip
 from joymigrate.profile.advice.rules import AdviceRule
-from joymigrate.profile.capture import Operator, tensors
+from joymigrate.profile.capture import CapturedOperator, tensors
 from joymigrate.profile.cost.work import has_no_kernel
 from joymigrate.profile.table import EMPTY
 
@@ -23,14 +23,14 @@ WAYS = {
 }
 
 
-def detect_collector(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_collector(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Time that Python's garbage collector takes of a step."""
     us = float(subject.capture.header.get("gc_us") or 0.0)
     if us >= rule.limit("us"):
         yield Hit(Text("{us} ms per step", us=f"{us / 1000:.1f}"), self_us=us)
 
 
-def detect_host_call(subject: Subject, rule: AdviceRule, *, call: str) -> Iterator[Hit]:
+def detect_host_call(subject: AdviceSubject, rule: AdviceRule, *, call: str) -> Iterator[Hit]:
     """Calls that are no operators: synchronize, empty_cache."""
     for entry, count in (subject.capture.header.get("calls") or {}).items():
         name, _, where = entry.partition("@")
@@ -39,7 +39,7 @@ def detect_host_call(subject: Subject, rule: AdviceRule, *, call: str) -> Iterat
 
 
 def detect_reads(
-    subject: Subject, rule: AdviceRule, *, ops: Sequence[str], phases: Sequence[str]
+    subject: AdviceSubject, rule: AdviceRule, *, ops: Sequence[str], phases: Sequence[str]
 ) -> Iterator[Hit]:
     """Values that the host reads: from `limits.calls` per step on, over all places.
 
@@ -50,20 +50,20 @@ def detect_reads(
         yield from map(hit, reads)
 
 
-def detect_small(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_small(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Lines that launch one operator `limits.calls` times a step, each shorter than its launch.
 
     By the chip's peaks: `limits.us` are more than its calls can take. An optimiser's step is left
     to the rules about optimisers.
     """
-    groups: dict[tuple[str | None, str | None, str], list[Operator]] = {}
+    groups: dict[tuple[str | None, str | None, str], list[CapturedOperator]] = {}
     for operator in subject.capture.operators:
         if operator.phase != "optimiser":
             key = (operator.where, operator.module, operator.op)
             groups.setdefault(key, []).append(operator)
     often = {key: group for key, group in groups.items()
              if sum(one.calls for one in group) >= rule.limit("calls")}  # fmt: skip
-    lines: dict[tuple[str | None, str | None], list[Operator]] = {}
+    lines: dict[tuple[str | None, str | None], list[CapturedOperator]] = {}
     for (where, module, _), group in often.items():
         calls = sum(one.calls for one in group)
         us = time_on_chip(subject, group)
@@ -79,7 +79,7 @@ def detect_small(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
         yield Hit(what, where, module, calls, sum(one.self_us for one in found))
 
 
-def detect_launch(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_launch(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """A step whose operators fill only part of its time: the host does not keep up."""
     capture = subject.capture
     busy = sum(o.self_us for o in capture.operators)
@@ -97,12 +97,12 @@ def detect_launch(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
         yield Hit(what, calls=calls, self_us=gap * capture.step_us)
 
 
-def optimisers(subject: Subject) -> list[Mapping[str, Any]]:
+def optimisers(subject: AdviceSubject) -> list[Mapping[str, Any]]:
     """What the recording says of the program's optimisers."""
     return list(subject.capture.header.get("optimisers") or ())
 
 
-def detect_optimiser_loop(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_optimiser_loop(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """An optimiser told to update one tensor after the other."""
     for entry in optimisers(subject):
         alone = entry.get("foreach") is False and not entry.get("fused")
@@ -116,7 +116,7 @@ def detect_optimiser_loop(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
 
 
 def detect_optimiser_fusable(
-    subject: Subject, rule: AdviceRule, *, classes: Mapping[str, str]
+    subject: AdviceSubject, rule: AdviceRule, *, classes: Mapping[str, str]
 ) -> Iterator[Hit]:
     """An optimiser that the chip's package has in fused form."""
     for entry in optimisers(subject):
@@ -131,13 +131,13 @@ def detect_optimiser_fusable(
             yield Hit(f"{name} → {fused}", calls=entry["tensors"], words=words)
 
 
-def detect_zeroed(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_zeroed(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Gradients filled with zeros rather than dropped: tensors of the shapes that are updated.
 
     Masks, counters, and what a module's constructor fills have other shapes, or are a small part.
     """
     updated = shapes_of(o for o in subject.capture.operators if o.phase == "optimiser")
-    groups: dict[str | None, list[Operator]] = {}
+    groups: dict[str | None, list[CapturedOperator]] = {}
     for operator in subject.capture.operators:
         if matches_name(operator, ("zero_", "_foreach_zero_")) and operator.phase == "other":
             groups.setdefault(operator.where, []).append(operator)
@@ -149,12 +149,12 @@ def detect_zeroed(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
             yield Hit(what, group[0].where, None, filled)
 
 
-def shapes_of(operators: Iterable[Operator]) -> set[tuple[int, ...]]:
+def shapes_of(operators: Iterable[CapturedOperator]) -> set[tuple[int, ...]]:
     """The shapes of their tensors, numbers left out."""
     return {tuple(t["shape"]) for o in operators for t in o.tensors() if t["shape"]}
 
 
-def detect_transfer(subject: Subject, rule: AdviceRule, *, direction: str) -> Iterator[Hit]:
+def detect_transfer(subject: AdviceSubject, rule: AdviceRule, *, direction: str) -> Iterator[Hit]:
     """Copies between host and device inside a step; upwards those that the host waits for.
 
     Of the device's own work those that take `limits.share` of its time.
@@ -190,7 +190,7 @@ def detect_transfer(subject: Subject, rule: AdviceRule, *, direction: str) -> It
                 )
 
 
-def transfer(operator: Operator) -> tuple[str, str] | None:
+def transfer(operator: CapturedOperator) -> tuple[str, str] | None:
     """Device types that a copy goes from and to."""
     found = [t["device"].split(":")[0] for t in tensors(operator.args)]
     if operator.op.endswith("copy_") and len(found) > 1:
@@ -203,7 +203,7 @@ def transfer(operator: Operator) -> tuple[str, str] | None:
     return found[0], (target or out or found[0]).split(":")[0]
 
 
-def detect_host_made(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_host_made(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Tensors made on the host and moved, where they could be made on the device."""
     makers = ("zeros*", "ones*", "arange*", "full*", "rand*", "eye*", "linspace*", "empty*")
     fills = ("fill_", "zero_", "normal_", "uniform_", "random_")
@@ -225,7 +225,12 @@ def detect_host_made(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
 
 
 def detect_environment(
-    subject: Subject, rule: AdviceRule, *, variable: str, values: Sequence[str], unset: bool = False
+    subject: AdviceSubject,
+    rule: AdviceRule,
+    *,
+    variable: str,
+    values: Sequence[str],
+    unset: bool = False,
 ) -> Iterator[Hit]:
     """An environment variable with a value that costs time (or without the one that helps)."""
     environment = subject.capture.header.get("environment") or {}

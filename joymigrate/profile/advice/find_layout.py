@@ -8,25 +8,25 @@ from dataclasses import replace
 from typing import Any
 
 from joymigrate.language import Text
-from joymigrate.profile.advice.advise import Hit, Subject
-from joymigrate.profile.advice.chains import Flow
+from joymigrate.profile.advice.advise import AdviceSubject, Hit
+from joymigrate.profile.advice.chains import CallGraph
 from joymigrate.profile.advice.find_operators import hit, matches_name, size, time_on_chip
 from joymigrate.profile.advice.rules import AdviceRule
-from joymigrate.profile.capture import Operator, tensors
+from joymigrate.profile.capture import CapturedOperator, tensors
 from joymigrate.profile.cost.work import size_of
 
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "matmul", "linear", "addbmm")
 HALF = ("float16", "bfloat16")
 
 
-def matrices(operator: Operator) -> list[Mapping[str, Any]]:
+def matrices(operator: CapturedOperator) -> list[Mapping[str, Any]]:
     """The factors of a matrix product: the last two tensors of two dimensions or more."""
     found = [t for t in tensors(operator.args) if len(t["shape"]) >= 2]
     return found[-2:]
 
 
 def detect_alignment(
-    subject: Subject, rule: AdviceRule, *, dtypes: Sequence[str] = HALF
+    subject: AdviceSubject, rule: AdviceRule, *, dtypes: Sequence[str] = HALF
 ) -> Iterator[Hit]:
     """Inner axes of matrix products that are no multiple of `limits.elements`."""
     unit = int(rule.limit("elements"))
@@ -52,7 +52,9 @@ def detect_alignment(
             )
 
 
-def detect_head_size(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> Iterator[Hit]:
+def detect_head_size(
+    subject: AdviceSubject, rule: AdviceRule, *, ops: Sequence[str]
+) -> Iterator[Hit]:
     """Attention whose head size or length is no multiple of what the kernel works in."""
     unit = int(rule.limit("elements"))
     for operator in subject.capture.operators:
@@ -74,7 +76,7 @@ def detect_head_size(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) 
             )
 
 
-def detect_vocabulary(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_vocabulary(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Embedding tables whose number of rows is no multiple of what matrix products like."""
     unit = int(rule.limit("elements"))
     for operator in subject.capture.operators:
@@ -89,7 +91,7 @@ def detect_vocabulary(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
                 )
 
 
-def heads_of(subject: Subject, rows: int) -> bool:
+def heads_of(subject: AdviceSubject, rows: int) -> bool:
     """Whether a matrix product has the vocabulary as an axis: only then does its size matter."""
     return any(
         rows in t["shape"]
@@ -111,13 +113,13 @@ def contiguous(tensor: Mapping[str, Any]) -> bool:
 
 
 def detect_copies(
-    subject: Subject, rule: AdviceRule, *, ops: Sequence[str], after: Sequence[str]
+    subject: AdviceSubject, rule: AdviceRule, *, ops: Sequence[str], after: Sequence[str]
 ) -> Iterator[Hit]:
     """Lines that copy what a change of layout made: `limits.bytes` a step or more.
 
     Fewer count as well where they are `limits.share` of the step's least time on the chip.
     """
-    flow = Flow(subject.capture)
+    flow = CallGraph(subject.capture)
     makers = {c for c in range(len(subject.capture.stream)) if flow.name(c) in after}
     lines: dict[str | None, dict[int, int]] = {}
     for number, made in subject.capture.stream:
@@ -145,13 +147,13 @@ def detect_copies(
                   sum(one.calls for one in copies), sum(one.self_us for one in copies))  # fmt: skip
 
 
-def share_on_chip(subject: Subject, operators: list[Operator]) -> float:
+def share_on_chip(subject: AdviceSubject, operators: list[CapturedOperator]) -> float:
     """Operators' part of the step's least time at the chip's peaks; 0 where none are documented."""
     whole = time_on_chip(subject, subject.capture.operators)
     return (time_on_chip(subject, operators) or 0.0) / whole if whole else 0.0
 
 
-def detect_noncontiguous(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_noncontiguous(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Inputs that the chip's kernel is documented to want contiguous, and are not."""
     if subject.support is None:
         return
@@ -178,7 +180,7 @@ def plain(name: str) -> str:
     return name.replace("_", "").casefold()
 
 
-def detect_single_precision(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_single_precision(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Matrix products in float32 in a step that uses no mixed precision at all."""
     products = [o for o in subject.capture.operators if matches_name(o, (*PRODUCTS, "convolution"))]
     if not products or subject.capture.header.get("autocast"):
@@ -193,9 +195,9 @@ def detect_single_precision(subject: Subject, rule: AdviceRule) -> Iterator[Hit]
                 yield hit(operator, Text("{operator} in float32", operator=operator.name))
 
 
-def detect_convolution_norm(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_convolution_norm(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """A convolution with a bias that the normalisation after it takes away again."""
-    flow = Flow(subject.capture)
+    flow = CallGraph(subject.capture)
     for call in range(len(subject.capture.stream)):
         operator = flow.operator(call)
         if operator.phase == "backward" or not matches_name(
@@ -210,7 +212,7 @@ def detect_convolution_norm(subject: Subject, rule: AdviceRule) -> Iterator[Hit]
             )
 
 
-def normalises(operator: Operator) -> bool:
+def normalises(operator: CapturedOperator) -> bool:
     """Whether an operator is a batch norm that takes the mean of the batch away.
 
     In evaluation it takes away the mean that was learnt, and the bias must stay.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from joymigrate.language import Text
-from joymigrate.profile.advice.advise import Hit, Subject
+from joymigrate.profile.advice.advise import AdviceSubject, Hit
 from joymigrate.profile.advice.rules import AdviceRule
 from joymigrate.profile.recorder.loading import libraries
 
@@ -50,7 +50,7 @@ class Supply:
         )
 
 
-def supply(subject: Subject) -> Supply | None:
+def supply(subject: AdviceSubject) -> Supply | None:
     """What the recording says; None where no loader was seen or no step was timed."""
     header, step = subject.capture.header, subject.capture.step_us
     wait = float((header.get("spans") or {}).get(SPAN, 0.0))
@@ -59,7 +59,7 @@ def supply(subject: Subject) -> Supply | None:
     return Supply(wait, step, header.get("samples") or None)
 
 
-def find_libraries(subject: Subject) -> dict[str, str]:
+def find_libraries(subject: AdviceSubject) -> dict[str, str]:
     """Known libraries of the recording with what is to be done about each on the chip."""
     names = {str(name) for name in subject.capture.header.get("imports") or ()}
     seen = {operator.name for operator in subject.capture.operators}
@@ -70,7 +70,7 @@ def find_libraries(subject: Subject) -> dict[str, str]:
     return {name: describe(subject, name) for name in sorted(names & set(libraries()))}
 
 
-def describe(subject: Subject, name: str) -> str:
+def describe(subject: AdviceSubject, name: str) -> str:
     """One library in a line: whose time was measured, and the chip's advice."""
     parts: list[str] = [Text("{name} is used", name=name)]
     if libraries()[name].get("gpu"):
@@ -88,7 +88,7 @@ def is_stalled(found: Supply | None, rule: AdviceRule) -> bool:
     return found.share >= rule.limit("share") or found.wait_us >= rule.limit("us")
 
 
-def detect_stall(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_stall(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Data loading that the step waits for."""
     found = supply(subject)
     if found is None or not is_stalled(found, rule):
@@ -97,7 +97,7 @@ def detect_stall(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
     yield from (Hit(line) for line in find_libraries(subject).values())
 
 
-def detect_supply(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_supply(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Data loading that keeps up, or that was not measured though a library for it is used."""
     found = supply(subject)
     if is_stalled(found, rule):

@@ -9,23 +9,23 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.language import Text
-from joymigrate.profile.advice.advise import Hit, Subject
+from joymigrate.profile.advice.advise import AdviceSubject, Hit
 from joymigrate.profile.advice.rules import AdviceRule
-from joymigrate.profile.capture import Operator, tensors
+from joymigrate.profile.capture import CapturedOperator, tensors
 from joymigrate.profile.cost.bound import bound_operator
 from joymigrate.profile.cost.peaks import peaks_of
 
 MOVES = ("_to_copy", "copy_", "empty*", "detach", "view", "t", "clone", "lift_fresh", "alias")
 
 
-def hit(operator: Operator, what: str | None = None) -> Hit:
+def hit(operator: CapturedOperator, what: str | None = None) -> Hit:
     """An operator as a place."""
     return Hit(
         what or operator.name, operator.where, operator.module, operator.calls, operator.self_us
     )
 
 
-def matches_name(operator: Operator, patterns: Sequence[str]) -> bool:
+def matches_name(operator: CapturedOperator, patterns: Sequence[str]) -> bool:
     """Whether an operator is one of `patterns`: full names, base names, or with `*`."""
     plain = operator.name.removeprefix("aten::")
     names = (operator.name, operator.op, plain, plain.partition(".")[0])
@@ -33,7 +33,7 @@ def matches_name(operator: Operator, patterns: Sequence[str]) -> bool:
 
 
 def detect_operators(
-    subject: Subject,
+    subject: AdviceSubject,
     rule: AdviceRule,
     *,
     ops: Sequence[str],
@@ -45,7 +45,7 @@ def detect_operators(
     """Operators by name, from `limits.calls` on (per place and step)."""
     if inference and subject.capture.trains:
         return
-    found: dict[tuple[str, str | None], list[Operator]] = defaultdict(list)
+    found: dict[tuple[str, str | None], list[CapturedOperator]] = defaultdict(list)
     for operator in subject.capture.operators:
         if not matches_name(operator, ops) or (phases and operator.phase not in phases):
             continue
@@ -60,7 +60,9 @@ def detect_operators(
             yield from map(hit, group)
 
 
-def detect_mask_index(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> Iterator[Hit]:
+def detect_mask_index(
+    subject: AdviceSubject, rule: AdviceRule, *, ops: Sequence[str]
+) -> Iterator[Hit]:
     """Indexing by a boolean mask: the shape of the result, or the work, depends on data."""
     for operator in subject.capture.operators:
         if matches_name(operator, ops):
@@ -77,7 +79,7 @@ def detect_mask_index(subject: Subject, rule: AdviceRule, *, ops: Sequence[str])
 
 
 def detect_integer_index(
-    subject: Subject, rule: AdviceRule, *, ops: Sequence[str]
+    subject: AdviceSubject, rule: AdviceRule, *, ops: Sequence[str]
 ) -> Iterator[Hit]:
     """Indexing by integer tensors, from `limits.calls` on."""
     for operator in subject.capture.operators:
@@ -95,7 +97,9 @@ def detect_integer_index(
                 )
 
 
-def detect_dtype(subject: Subject, rule: AdviceRule, *, dtypes: Sequence[str]) -> Iterator[Hit]:
+def detect_dtype(
+    subject: AdviceSubject, rule: AdviceRule, *, dtypes: Sequence[str]
+) -> Iterator[Hit]:
     """Tensors of given types, where they are computed with (moving and viewing is left out)."""
     for operator in subject.capture.operators:
         if matches_name(operator, MOVES):
@@ -110,7 +114,9 @@ def detect_dtype(subject: Subject, rule: AdviceRule, *, dtypes: Sequence[str]) -
             )
 
 
-def detect_namespace(subject: Subject, rule: AdviceRule, *, known: Sequence[str]) -> Iterator[Hit]:
+def detect_namespace(
+    subject: AdviceSubject, rule: AdviceRule, *, known: Sequence[str]
+) -> Iterator[Hit]:
     """Operators of libraries, which somebody has to have ported."""
     own = {subject.chip.device, *known}
     for operator in subject.capture.operators:
@@ -123,9 +129,9 @@ def detect_namespace(subject: Subject, rule: AdviceRule, *, known: Sequence[str]
             yield hit(operator, Text("{name}{port}", name=operator.name, port=known_port))
 
 
-def detect_loop(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> Iterator[Hit]:
+def detect_loop(subject: AdviceSubject, rule: AdviceRule, *, ops: Sequence[str]) -> Iterator[Hit]:
     """The same line calls an operator again and again on slices: an index in a Python loop."""
-    found: dict[tuple[str, str | None, str | None], list[Operator]] = defaultdict(list)
+    found: dict[tuple[str, str | None, str | None], list[CapturedOperator]] = defaultdict(list)
     for operator in subject.capture.operators:
         if matches_name(operator, ops) and operator.where and operator.phase != "backward":
             found[(operator.op, operator.where, operator.module)].append(operator)
@@ -142,7 +148,9 @@ def detect_loop(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> It
             )
 
 
-def detect_support(subject: Subject, rule: AdviceRule, *, statuses: Sequence[str]) -> Iterator[Hit]:
+def detect_support(
+    subject: AdviceSubject, rule: AdviceRule, *, statuses: Sequence[str]
+) -> Iterator[Hit]:
     """Operators whose status on the chip is one of `statuses`, whatever their types."""
     if subject.support is None:
         return
@@ -154,7 +162,7 @@ def detect_support(subject: Subject, rule: AdviceRule, *, statuses: Sequence[str
             yield hit(operator, Text("{name}{port}", name=operator.name, port=instead))
 
 
-def detect_unsupported_dtype(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_unsupported_dtype(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Types that no kernel of the chip is documented to take, for an operator that it has."""
     if subject.support is None:
         return
@@ -177,7 +185,7 @@ def detect_unsupported_dtype(subject: Subject, rule: AdviceRule) -> Iterator[Hit
             )
 
 
-def detect_int64(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> Iterator[Hit]:
+def detect_int64(subject: AdviceSubject, rule: AdviceRule, *, ops: Sequence[str]) -> Iterator[Hit]:
     """Index tensors of int64 into operators whose kernel takes int32 as well."""
     for operator in subject.capture.operators:
         if not matches_name(operator, ops) or operator.phase == "backward":
@@ -189,7 +197,7 @@ def detect_int64(subject: Subject, rule: AdviceRule, *, ops: Sequence[str]) -> I
             yield hit(operator, Text("{operator} with int64 indices", operator=operator.name))
 
 
-def detect_gelu(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_gelu(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """GELU by the error function, whose default is that."""
     for operator in subject.capture.operators:
         if (
@@ -199,7 +207,7 @@ def detect_gelu(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
             yield hit(operator)
 
 
-def time_on_chip(subject: Subject, operators: Iterable[Operator]) -> float | None:
+def time_on_chip(subject: AdviceSubject, operators: Iterable[CapturedOperator]) -> float | None:
     """The least µs of operators in a step at the chip's peaks; None where none are documented."""
     try:
         peaks = peaks_of(subject.chip)

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from joymigrate.language import Text
-from joymigrate.profile.advice.advise import Hit, Subject
+from joymigrate.profile.advice.advise import AdviceSubject, Hit
 from joymigrate.profile.advice.find_host import transfer
 from joymigrate.profile.advice.find_operators import hit, matches_name
 from joymigrate.profile.advice.rules import AdviceRule
-from joymigrate.profile.capture import Operator, tensors
+from joymigrate.profile.capture import CapturedOperator, tensors
 from joymigrate.profile.cost.work import size_of
 
 
-def detect_shapes(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_shapes(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """A model that was called with more than `limits.shapes` shapes over the run.
 
     In a short run from `limits.few` on, where `limits.share` of the calls brought a new one.
@@ -28,7 +28,7 @@ def detect_shapes(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
 
 
 def detect_channels_last(
-    subject: Subject, rule: AdviceRule, *, ops: Sequence[str]
+    subject: AdviceSubject, rule: AdviceRule, *, ops: Sequence[str]
 ) -> Iterator[Hit]:
     """Images whose channels lie next to each other in memory."""
     for operator in subject.capture.operators:
@@ -47,9 +47,9 @@ def channels_last(tensor: Any) -> bool:
     return stride[1] == 1 and stride[-1] == shape[1] and any(n > 1 for n in shape[2:])
 
 
-def detect_small_uploads(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_small_uploads(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """At least `limits.calls` copies to the device of at most `limits.bytes` each in a step."""
-    found: list[Operator] = []
+    found: list[CapturedOperator] = []
     for operator in subject.capture.operators:
         if not matches_name(operator, ("_to_copy", "copy_", "_copy_from")):
             continue
@@ -63,7 +63,7 @@ def detect_small_uploads(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
         yield from map(hit, found)
 
 
-def detect_host_gap(subject: Subject, rule: AdviceRule) -> Iterator[Hit]:
+def detect_host_gap(subject: AdviceSubject, rule: AdviceRule) -> Iterator[Hit]:
     """Time of the shortest timed step that lies in no operator, loader or collection."""
     header = subject.capture.header
     steps = header.get("step_us") or []

@@ -15,15 +15,15 @@ from typing import Any
 from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.profile import capture, readers
-from joymigrate.profile.advice.advise import EMPTY, Advice, Subject, advise, rank
+from joymigrate.profile.advice.advise import EMPTY, Advice, AdviceSubject, advise, rank
 from joymigrate.profile.advice.rules import AdviceRule, load_rules
 from joymigrate.profile.advice.support import ChipSupport
-from joymigrate.profile.capture import Capture, Operator
+from joymigrate.profile.capture import Capture, CapturedOperator
 from joymigrate.profile.oplist import lists
 from joymigrate.profile.oplist.aten import AtenTable
 from joymigrate.profile.recorder.loading import MARK
 from joymigrate.profile.support import split_name
-from joymigrate.profile.table import Row, Signature, Trace
+from joymigrate.profile.table import CallSignature, OperatorRow, Trace
 
 SPANS = {
     "enumerate(DataLoader)#": "loader_us",
@@ -37,17 +37,17 @@ LOADING = tuple(prefix for prefix, span in SPANS.items() if span == "loader_us")
 
 def subjects(
     path: Path, chip: Chip, *, version: str | None = None
-) -> Iterator[tuple[Subject, str]]:
+) -> Iterator[tuple[AdviceSubject, str]]:
     """What is at `path`, with what the rules need for it (`trace` or `chip_profile`)."""
     if not path.exists():
         raise JoyError("there is no such file", where=str(path))
     for reader in chip_profiles():
         if reader.find(path) is not None and path.name != reader.EVENTS:
-            yield Subject(EMPTY, chip, profile=reader.read(path)), "chip_profile"
+            yield AdviceSubject(EMPTY, chip, profile=reader.read(path)), "chip_profile"
             return
     oplist = lists.of(chip, version)
     if path.is_file() and readers.detect(path) == "recorded":
-        yield Subject(capture.load(path), chip, ChipSupport(oplist)), "trace"
+        yield AdviceSubject(capture.load(path), chip, ChipSupport(oplist)), "trace"
         return
     for trace in readers.read_all([path]):
         support = ChipSupport(oplist, overloads=trace.overloads)
@@ -58,7 +58,7 @@ def subjects(
                 where=str(trace.path),
                 help="record with CPU activities, or with joymigrate profile record",
             )
-        yield Subject(made, chip, support), "trace"
+        yield AdviceSubject(made, chip, support), "trace"
 
 
 @functools.cache
@@ -203,7 +203,7 @@ def implicit(table: AtenTable, base: str) -> bool:
     return bool(plain) and all(table.ops[name].composite == "implicit" for name in plain)
 
 
-def note(header: dict[str, Any], row: Row, steps: int) -> None:
+def note(header: dict[str, Any], row: OperatorRow, steps: int) -> None:
     """Marks of torch: steps, the data loader, the optimiser."""
     if row.name.startswith("ProfilerStep#"):
         header["step_us"].append(row.dur)
@@ -212,7 +212,7 @@ def note(header: dict[str, Any], row: Row, steps: int) -> None:
             header["spans"][span] = header["spans"].get(span, 0.0) + row.dur / steps
 
 
-def top(trace: Trace, row: Row, taken: dict[int, bool]) -> Any:
+def top(trace: Trace, row: OperatorRow, taken: dict[int, bool]) -> Any:
     """The key of the operator around `row` that stands in the recording."""
     index = row.parent
     ops = trace.ops
@@ -222,7 +222,7 @@ def top(trace: Trace, row: Row, taken: dict[int, bool]) -> Any:
     return (found.name, found.signature, found.phase, found.place)
 
 
-def parents(trace: Trace, row: Row) -> tuple[str, ...]:
+def parents(trace: Trace, row: OperatorRow) -> tuple[str, ...]:
     """Operators around a row, outermost first."""
     names, index = [], row.parent
     while index >= 0:
@@ -234,11 +234,11 @@ def parents(trace: Trace, row: Row) -> tuple[str, ...]:
 
 def build_operator(
     key: Any, calls: int, us: float, around: tuple[str, ...], *, steps: int
-) -> Operator:
+) -> CapturedOperator:
     """One operator of a trace."""
     name, signature, phase, place = key
     namespace, base, overload = split_name(name)
-    return Operator(
+    return CapturedOperator(
         op=f"{namespace}::{base}",
         overload=overload or "",
         args=arguments(signature),
@@ -253,7 +253,7 @@ def build_operator(
     )
 
 
-def arguments(signature: Signature) -> tuple[Any, ...]:
+def arguments(signature: CallSignature) -> tuple[Any, ...]:
     """Arguments as a recording has them; row-major strides where none were recorded."""
     found: list[Any] = []
     for index, dtype in enumerate(signature.dtypes):

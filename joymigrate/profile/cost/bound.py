@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from joymigrate.profile.capture import Operator
+from joymigrate.profile.capture import CapturedOperator
 from joymigrate.profile.cost.flops import flops
 from joymigrate.profile.cost.peaks import Link, Peaks
 from joymigrate.profile.cost.work import BYTES, Work, first_dtype, has_no_kernel, traffic_of
@@ -109,7 +109,7 @@ def bound_kernel(count: int, moved: int, dtype: str, peaks: Peaks) -> tuple[floa
     return max(compute, memory), "compute" if compute >= memory else "memory"
 
 
-def bound_operator(operator: Operator, peaks: Peaks) -> float:
+def bound_operator(operator: CapturedOperator, peaks: Peaks) -> float:
     """The least µs of one step's calls of an operator, as kernels of its own."""
     if has_no_kernel(operator):
         return 0.0

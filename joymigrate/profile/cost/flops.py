@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from joymigrate.profile.capture import Operator
+from joymigrate.profile.capture import CapturedOperator
 from joymigrate.profile.cost.peaks import Formula
 
 # Other names of operators that torch has a formula for, with the same leading arguments.
@@ -32,7 +32,7 @@ MASKS = ("attn_mask", "attn_bias", "bias")
 Formulas = Mapping[str, Formula]
 
 
-def flops(operator: Operator, own: Formulas) -> int | None:
+def flops(operator: CapturedOperator, own: Formulas) -> int | None:
     """The count for one call; None where no formula is known. `own` are the chip's operators.
 
     Attention that is causal, or has a mask, counts half: a kernel may skip what is masked.
@@ -46,7 +46,7 @@ def flops(operator: Operator, own: Formulas) -> int | None:
         return None  # a recording without the shapes that the formula needs
 
 
-def by_torch(operator: Operator) -> int | None:
+def by_torch(operator: CapturedOperator) -> int | None:
     """Torch's formula of an aten operator."""
     if not operator.op.startswith("aten::"):
         return None
@@ -66,7 +66,7 @@ def by_torch(operator: Operator) -> int | None:
     return counted // 2 if "attention" in base and skips(operator) else counted
 
 
-def skips(operator: Operator) -> bool:
+def skips(operator: CapturedOperator) -> bool:
     """Whether a kernel may leave out a part of the scores."""
     for name, value in name_arguments(operator):
         if name == "is_causal" and value is True:
@@ -76,7 +76,7 @@ def skips(operator: Operator) -> bool:
     return False
 
 
-def name_arguments(operator: Operator) -> list[tuple[str, Any]]:
+def name_arguments(operator: CapturedOperator) -> list[tuple[str, Any]]:
     """Arguments with the names of torch's schema."""
     import torch
 
@@ -101,18 +101,18 @@ def shape_of(value: Any) -> Any:
     return value
 
 
-def matrix_vector(operator: Operator) -> int:
+def matrix_vector(operator: CapturedOperator) -> int:
     """mv, dot, addmv: two operations per element of the matrix."""
     shapes = [s for s in map(shape_of, operator.args) if isinstance(s, tuple)]
     return 2 * max(product(shape) for shape in shapes)
 
 
-PLAIN: dict[str, Callable[[Operator], int]] = {
+PLAIN: dict[str, Callable[[CapturedOperator], int]] = {
     "mv": matrix_vector, "dot": matrix_vector, "addmv": matrix_vector, "vdot": matrix_vector,
 }  # fmt: skip
 
 
-def by_formula(operator: Operator, formula: Formula) -> int:
+def by_formula(operator: CapturedOperator, formula: Formula) -> int:
     """A chip's own operator. Its attention counts half: masks are not followed."""
     shapes = [shape_of(value) for value in operator.args]
     if formula.kind == "matmul":

@@ -22,7 +22,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ChipModel:
     """One model of a chip as the file says it."""
 
     name: str
@@ -53,7 +53,7 @@ class PeaksFile:
     """The file. A name that stands for several models has the figures of the fastest."""
 
     source: str
-    models: tuple[Model, ...]
+    models: tuple[ChipModel, ...]
     formulas: Mapping[str, Formula] = setting(make=dict, help="the chip's own operators")
 
 

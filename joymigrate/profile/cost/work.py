@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from joymigrate.profile.capture import Capture, Operator, tensors
+from joymigrate.profile.capture import Capture, CapturedOperator, tensors
 from joymigrate.profile.cost.flops import Formulas, flops, product
 from joymigrate.profile.support import split_name
 
@@ -41,7 +41,7 @@ COLLECTIVES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WorkPart:
     """One kind of operator: operations and bytes of all its calls in one step."""
 
     name: str
@@ -56,7 +56,7 @@ class Part:
 class Work:
     """One step. Sizes in bytes. `flops` by the dtype of the first tensor."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[WorkPart, ...]
     flops: Mapping[str, int]
     bytes: int
     weight_bytes: int
@@ -111,7 +111,7 @@ def work_of(capture: Capture, *, dtype: str | None = None, own: Formulas | None 
             key = (operator.module, operator.where, operator.op, tuple(weight["shape"]))
             weights[key] = (elements(weight), elements(weight) * width(weight, dtype))
     return Work(
-        tuple(Part(name, c, f, b, type_, known[name, type_])
+        tuple(WorkPart(name, c, f, b, type_, known[name, type_])
               for (name, type_), (c, f, b) in parts.items()),
         dict(flops_by), moved,
         sum(size for _, size in weights.values()), sum(count for count, _ in weights.values()),
@@ -133,7 +133,7 @@ def multiplies(base: str) -> bool:
     return any(word in base for word in ("mm", "matmul", "conv", "attention", "lstm", "gru", "rnn"))
 
 
-def of_a_layer(operator: Operator, base: str) -> bool:
+def of_a_layer(operator: CapturedOperator, base: str) -> bool:
     """Whether the second factor is a weight, not another activation."""
     if base in ("convolution", "_convolution"):
         return True
@@ -152,13 +152,13 @@ def is_view(op: str, overload: str) -> bool:
     return bool(returns) and all(r.alias_info and not r.alias_info.is_write for r in returns)
 
 
-def has_no_kernel(operator: Operator) -> bool:
+def has_no_kernel(operator: CapturedOperator) -> bool:
     """Views, allocations, and what only asks."""
     base = split_name(operator.op)[1]
     return base in NO_KERNEL or is_view(operator.op, operator.overload)
 
 
-def first_dtype(operator: Operator) -> str:
+def first_dtype(operator: CapturedOperator) -> str:
     """The floating point type that an operator computes in, of its first tensor."""
     found = [str(t["dtype"]) for t in operator.tensors()]
     return next((d for d in found if d in FLOATING), found[0] if found else "")
@@ -188,7 +188,7 @@ def size_of(values: Iterable[Any], wanted: str | None) -> int:
     return sum(elements(t) * width(t, wanted) for t in tensors(values))
 
 
-def traffic_of(operator: Operator, base: str, wanted: str | None) -> int:
+def traffic_of(operator: CapturedOperator, base: str, wanted: str | None) -> int:
     """Bytes read and written by one call."""
     inputs = list(operator.tensors())
     written = size_of(operator.outputs, wanted)
@@ -199,7 +199,7 @@ def traffic_of(operator: Operator, base: str, wanted: str | None) -> int:
     return written + size_of(inputs, wanted)
 
 
-def casts_dtype(operator: Operator, wanted: str | None) -> bool:
+def casts_dtype(operator: CapturedOperator, wanted: str | None) -> bool:
     """Whether a copy changes the type."""
     inputs = [retype(str(t["dtype"]), wanted) for t in operator.tensors()]
     outputs = [retype(str(t["dtype"]), wanted) for t in tensors(operator.outputs)]

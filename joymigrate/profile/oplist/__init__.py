@@ -4,6 +4,6 @@
 """
 
 from joymigrate.profile.oplist.lists import OpList, from_wheel, of
-from joymigrate.profile.support import Status, Support
+from joymigrate.profile.support import Support, SupportStatus
 
-__all__ = ["OpList", "Status", "Support", "from_wheel", "of"]
+__all__ = ["OpList", "Support", "SupportStatus", "from_wheel", "of"]

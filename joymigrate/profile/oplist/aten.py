@@ -30,7 +30,7 @@ IMPLICIT = "CompositeImplicitAutograd"
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class SchemaParameter:
     """One parameter of a schema: `kind` is tensor, tensors, or value."""
 
     name: str
@@ -46,7 +46,7 @@ class AtenOp:
     """
 
     name: str  # base.overload, or base
-    arguments: tuple[Parameter, ...]
+    arguments: tuple[SchemaParameter, ...]
     keys: frozenset[str]
     composite: str
     delegate: str | None  # the out variant whose kernel computes this one
@@ -192,7 +192,7 @@ def operator(
     )
 
 
-def arguments(text: str) -> tuple[Parameter, ...]:
+def arguments(text: str) -> tuple[SchemaParameter, ...]:
     """The parameters of a schema, without those after `*` that are written to (`out`)."""
     found = []
     for part in split_arguments(text):
@@ -200,7 +200,7 @@ def arguments(text: str) -> tuple[Parameter, ...]:
             continue
         kind, _, rest = part.partition(" ")
         name = rest.partition("=")[0].strip()
-        found.append(Parameter(name, kind_of(kind)))
+        found.append(SchemaParameter(name, kind_of(kind)))
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from joymigrate.chips import Chip
 from joymigrate.chips.names import release_key, span_of, version_key
-from joymigrate.profile.oplist.entries import Entries, Entry
+from joymigrate.profile.oplist.entries import Entries, OplistEntry
 from joymigrate.profile.oplist.package import Shipped, entries_of
 
 COLUMNS = ("op", "versions", "status", "kernels", "dtypes", "note", "alternative")
@@ -19,7 +19,7 @@ COLUMNS = ("op", "versions", "status", "kernels", "dtypes", "note", "alternative
 class Built:
     """One table: its rows, and where each version was read."""
 
-    rows: tuple[Entry, ...]
+    rows: tuple[OplistEntry, ...]
     releases: Mapping[str, Shipped]
 
     def table(self) -> str:
@@ -43,7 +43,7 @@ class Built:
         return "\n".join(lines) + "\n"
 
 
-def value(row: Entry, column: str) -> str:
+def value(row: OplistEntry, column: str) -> str:
     """One cell."""
     if column == "op":
         name = row.name.removeprefix("aten::")
@@ -52,7 +52,7 @@ def value(row: Entry, column: str) -> str:
     return " ".join(found) if isinstance(found, tuple) else str(found)
 
 
-def build(shipped: Sequence[Shipped], namespace: str, more: Iterable[Entry] = ()) -> Built:
+def build(shipped: Sequence[Shipped], namespace: str, more: Iterable[OplistEntry] = ()) -> Built:
     """One table of several releases; `more` adds kernels, notes and replacements by name.
 
     The first release of a version is called `2.6`, later ones by their full name (`2.6.0.post3`).
@@ -73,7 +73,7 @@ def build(shipped: Sequence[Shipped], namespace: str, more: Iterable[Entry] = ()
     for (name, overload, status, note), versions in seen.items():
         extra = known.get((name, overload))
         rows.append(
-            Entry(
+            OplistEntry(
                 name=name,
                 overload=overload,
                 status=status,

@@ -8,11 +8,11 @@ from typing import Any
 
 from joymigrate.profile.oplist.lists import OpList
 from joymigrate.profile.oplist.resolve import Resolver
-from joymigrate.profile.support import Status, Support
+from joymigrate.profile.support import Support, SupportStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OplistChange:
     """One operator that two lists say different things about; None where a list lacks it."""
 
     name: str
@@ -27,10 +27,10 @@ class Change:
 
 def rank(support: Support | None) -> int:
     """0 is best; an operator that a list lacks is worst."""
-    return len(Status) if support is None else support.status.rank
+    return len(SupportStatus) if support is None else support.status.rank
 
 
-def diff(before: OpList, after: OpList) -> list[Change]:
+def diff(before: OpList, after: OpList) -> list[OplistChange]:
     """Operators whose status or dtypes differ, in order of their names."""
     names = sorted({*before.names(), *after.names()})
     found = []
@@ -42,7 +42,7 @@ def diff(before: OpList, after: OpList) -> list[Change]:
             and (first.status, first.dtypes) == (second.status, second.dtypes)
         )
         if not same and (first or second):
-            found.append(Change(name, first, second))
+            found.append(OplistChange(name, first, second))
     return found
 
 
@@ -135,8 +135,8 @@ def status_of(name: str, real: Mapping[str, str], resolver: Resolver) -> str:
         if op is not None and op.delegate:
             return status_of(f"aten::{op.delegate}", real, resolver)
     if kind == "kernel":
-        return Status.NATIVE.value
-    return resolver.absent.value if kind == "none" else Status.COMPOSITE.value
+        return SupportStatus.NATIVE.value
+    return resolver.absent.value if kind == "none" else SupportStatus.COMPOSITE.value
 
 
 def reason(name: str, resolver: Resolver) -> str:

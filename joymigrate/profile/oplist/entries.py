@@ -19,7 +19,7 @@ from joymigrate.chips import Chip
 from joymigrate.chips.names import RELEASE, inside, release_key, version_key
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.profile.oplist.form import OperatorFields, OperatorsFile, Package
-from joymigrate.profile.support import Status
+from joymigrate.profile.support import SupportStatus
 from joymigrate.schema import read_file
 
 FOLDER = "ops"
@@ -33,7 +33,7 @@ HELP = "see docs/how-to/oplist.md"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class OplistEntry:
     """One line of a list: `name` is `namespace::base`, `overload` None where none was given.
 
     `overload` is "*" for every overload. `status` is what the list says, empty for native;
@@ -54,7 +54,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ListRelease:
     """Where one version of a list was read."""
 
     version: str
@@ -73,8 +73,8 @@ class Entries:
     """A whole list. `releases` is empty where the file names no versions."""
 
     path: Path
-    entries: tuple[Entry, ...]
-    releases: Mapping[str, Release]
+    entries: tuple[OplistEntry, ...]
+    releases: Mapping[str, ListRelease]
     default: str | None
     namespaces: tuple[str, ...]
     fallback: str | None
@@ -113,7 +113,7 @@ class Entries:
         newest = max(same, key=release_key, default=version)
         return newest if version in same and newest != version and version.count(".") == 1 else None
 
-    def of(self, version: str) -> Iterator[Entry]:
+    def of(self, version: str) -> Iterator[OplistEntry]:
         """The entries that exist in a picked version."""
         spans: dict[str, bool] = {}
         for entry in self.entries:
@@ -185,15 +185,15 @@ def read_document(path: Path) -> Entries:
     )
 
 
-def releases_of(file: OperatorsFile, path: Path) -> dict[str, Release]:
+def releases_of(file: OperatorsFile, path: Path) -> dict[str, ListRelease]:
     """`versions` as releases; `meta.torch` names a single one."""
     found = {
-        version: Release(version, one.source, one.commit, one.date)
+        version: ListRelease(version, one.source, one.commit, one.date)
         for version, one in file.versions.items()
     }
     if not found and file.meta.torch:
         version = ".".join(file.meta.torch.split(".")[:2])
-        found[version] = Release(version, file.meta.source, file.meta.commit, file.meta.date)
+        found[version] = ListRelease(version, file.meta.source, file.meta.commit, file.meta.date)
     for version in found:
         if not RELEASE.fullmatch(version):
             raise JoyError(
@@ -208,7 +208,7 @@ def columns_of(one: OperatorFields) -> dict[str, Any]:
     return values | {"alternative": one.alternative or one.alt}
 
 
-def read_csv(path: Path) -> Iterator[Entry]:
+def read_csv(path: Path) -> Iterator[OplistEntry]:
     """Operators of a CSV with the column `op` and any of the other known ones."""
     if not path.is_file():
         raise JoyError("there is no such table", where=str(path), help=HELP)
@@ -235,13 +235,13 @@ def entry(
     fields: Mapping[str, Any],
     where: str,
     row: Mapping[str, str] | None = None,
-) -> Entry:
+) -> OplistEntry:
     """One operator, checked."""
     match = NAME.fullmatch(name.strip())
     if match is None:
         raise JoyError(f"{name!r} is not an operator", where=where, help="such as aten::add.Tensor")
     status = str(fields.get("status") or "")
-    known = [*(one.value for one in Status), LAYOUT]
+    known = [*(one.value for one in SupportStatus), LAYOUT]
     if status and status not in known:
         raise JoyError(
             f"unknown status '{status}'.{did_you_mean(status, known)}",
@@ -255,7 +255,7 @@ def entry(
     span = str(fields.get("versions") or "")
     for part in span.replace(",", " ").split():
         inside(part, [], where)
-    return Entry(
+    return OplistEntry(
         name=f"{match['namespace'] or 'aten'}::{match['base']}",
         overload=match["overload"] or (overload if overload is not None else None),
         status=status,
@@ -269,7 +269,7 @@ def entry(
     )
 
 
-def own_namespaces(rows: Iterable[Entry]) -> tuple[str, ...]:
+def own_namespaces(rows: Iterable[OplistEntry]) -> tuple[str, ...]:
     """Namespaces that occur in a list, without torch's."""
     return tuple(sorted({row.name.partition("::")[0] for row in rows} - {"aten"}))
 

@@ -16,9 +16,9 @@ from joymigrate.language import Text
 from joymigrate.profile.oplist import entries as lists
 from joymigrate.profile.oplist import package
 from joymigrate.profile.oplist.aten import AtenTable, read_table
-from joymigrate.profile.oplist.entries import Entries, Entry, Release
-from joymigrate.profile.oplist.resolve import Kernels, Resolver
-from joymigrate.profile.support import Status, Support, split_name
+from joymigrate.profile.oplist.entries import Entries, ListRelease, OplistEntry
+from joymigrate.profile.oplist.resolve import DocumentedKernels, Resolver
+from joymigrate.profile.support import Support, SupportStatus, split_name
 
 BEST = "no overload recorded: the best of {number}"
 # Kernels that move or convert bytes are documented by dtype only in parts.
@@ -37,7 +37,9 @@ FAMILIES = (
 class OpList:
     """Operators of `chip` in `version`, resolved against the operators of `torch`."""
 
-    def __init__(self, chip: Chip, release: Release, resolver: Resolver, found: Entries) -> None:
+    def __init__(
+        self, chip: Chip, release: ListRelease, resolver: Resolver, found: Entries
+    ) -> None:
         self.chip = chip
         self.release = release
         self.resolver = resolver
@@ -121,14 +123,15 @@ class OpList:
             if near
             else ""
         )
-        return replace(found, status=Status.MISSING, note=note, alternative=cast)
+        return replace(found, status=SupportStatus.MISSING, note=note, alternative=cast)
 
     def unknown(self, bare: str) -> Support:
         """An operator that neither torch nor the list knows."""
         namespace = bare.partition("::")[0]
         what = "not an operator of this torch" if namespace == "aten" else "a namespace of its own"
         return Support(
-            Status.UNKNOWN, note=Text("{what}; nobody has said whether the chip has it", what=what)
+            SupportStatus.UNKNOWN,
+            note=Text("{what}; nobody has said whether the chip has it", what=what),
         )
 
     def rows(self) -> Iterator[tuple[str, str, Support]]:
@@ -176,7 +179,7 @@ def of(
     owner = chip if isinstance(chip, Chip) else chip_of(chip)
     found = lists.read(file or lists.find(owner))
     picked = found.pick(version or default_version(owner, found))
-    release = found.releases.get(picked) or Release(picked, found.path.name)
+    release = found.releases.get(picked) or ListRelease(picked, found.path.name)
     return make(owner, found, release, found.of(picked) if picked else found.entries, table)
 
 
@@ -220,7 +223,7 @@ def from_wheel(
     return make(owner, found, release, merged, table)
 
 
-def merge(own: Entry, known: dict[tuple[str, str], Entry]) -> Entry:
+def merge(own: OplistEntry, known: dict[tuple[str, str], OplistEntry]) -> OplistEntry:
     """An entry of a package with what the data says about its kernels."""
     more = known.get((own.name, own.overload or ""))
     if more is None:
@@ -238,8 +241,8 @@ def merge(own: Entry, known: dict[tuple[str, str], Entry]) -> Entry:
 def make(
     chip: Chip,
     found: Entries,
-    release: Release,
-    rows: Iterable[Entry],
+    release: ListRelease,
+    rows: Iterable[OplistEntry],
     table: AtenTable | None,
 ) -> OpList:
     """A list ready to be asked."""
@@ -254,10 +257,10 @@ def make(
     return OpList(chip, release, resolver, found)
 
 
-def read_kernels(found: Entries) -> Kernels:
+def read_kernels(found: Entries) -> DocumentedKernels:
     """The tables of the chip's own kernels: `kernels` (all dtypes) and `inputs` (per input)."""
     if found.kernels is None:
-        return Kernels()
+        return DocumentedKernels()
     with found.kernels.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     first: dict[str, tuple[str, ...]] = {}
@@ -269,7 +272,7 @@ def read_kernels(found: Entries) -> Kernels:
                     first[row["kernel"]] = tuple(row["dtypes"].split())
                 if row["contiguous"]:
                     contiguous[row["kernel"]] = tuple(row["contiguous"].split())
-    documented = Kernels(
+    documented = DocumentedKernels(
         {row["kernel"]: tuple(row["dtypes"].split()) for row in rows},
         first,
         contiguous,
@@ -280,7 +283,9 @@ def read_kernels(found: Entries) -> Kernels:
     return with_answers(documented, answers_for(read_answers(found.answers), found.model))
 
 
-def with_answers(documented: Kernels, answers: Mapping[str, Signature]) -> Kernels:
+def with_answers(
+    documented: DocumentedKernels, answers: Mapping[str, Signature]
+) -> DocumentedKernels:
     """The documents' dtypes as the chip's host code answered: what its first tensor refuses and no
     other tensor takes goes, what is taken comes. The rest stays as documented."""
     dtypes, first = dict(documented.dtypes), dict(documented.first)
@@ -298,4 +303,4 @@ def with_answers(documented: Kernels, answers: Mapping[str, Signature]) -> Kerne
         own = (*first.get(kernel, ()), *sorted(read[0].takes))
         first[kernel] = tuple(dict.fromkeys(d for d in own if d not in read[0].refuses))
         sources[kernel] = read[0].source or sources.get(kernel, "")
-    return Kernels(dtypes, first, documented.contiguous, sources)
+    return DocumentedKernels(dtypes, first, documented.contiguous, sources)

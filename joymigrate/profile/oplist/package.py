@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.oplist.entries import LAYOUT, Entry, Release
+from joymigrate.profile.oplist.entries import LAYOUT, ListRelease, OplistEntry
 from joymigrate.profile.oplist.form import Package
 from joymigrate.schema.source import loader
 
@@ -36,7 +36,7 @@ SPARSE = "for sparse tensors only"
 class Shipped:
     """What one release of a package registers. `custom` are its own operators."""
 
-    release: Release
+    release: ListRelease
     names: Mapping[str, str]  # base or base.overload → note
     custom: Mapping[str, str]
     full: str = ""  # 2.6.0.post3, where `release.version` is 2.6
@@ -81,12 +81,12 @@ def read_installed(package: Package) -> Shipped | None:
     return replace(found, full=full_version(text))
 
 
-def release_of(text: str, title: str, date: str) -> Release:
+def release_of(text: str, title: str, date: str) -> ListRelease:
     """A release from the package's version.py."""
     full = full_version(text)
     commit = re.search(r"git_version = '([0-9a-f]+)'", text)
     short = ".".join(full.split(".")[:2])
-    return Release(short, title.format(version=full), commit[1][:12] if commit else "", date)
+    return ListRelease(short, title.format(version=full), commit[1][:12] if commit else "", date)
 
 
 def full_version(text: str) -> str:
@@ -95,7 +95,7 @@ def full_version(text: str) -> str:
     return version[1] if version else ""
 
 
-def parse(text: str, release: Release, where: str) -> Shipped:
+def parse(text: str, release: ListRelease, where: str) -> Shipped:
     """The list of one release."""
     try:
         document = yaml.load(text, Loader=loader())
@@ -137,10 +137,10 @@ def note_of(fields: Mapping[str, Any]) -> str:
     return ""
 
 
-def entries_of(shipped: Shipped, namespace: str) -> Iterator[Entry]:
+def entries_of(shipped: Shipped, namespace: str) -> Iterator[OplistEntry]:
     """The list as entries; the package's own operators are in `namespace`."""
     for name, note in {**shipped.custom, **shipped.names}.items():
         base, _, overload = name.partition(".")
         status = LAYOUT if note in (QUANTISED, SPARSE) else ""
         own = name in shipped.custom
-        yield Entry(f"{namespace if own else 'aten'}::{base}", overload, status, note=note)
+        yield OplistEntry(f"{namespace if own else 'aten'}::{base}", overload, status, note=note)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from joymigrate.language import Text
 from joymigrate.profile.oplist.aten import AtenTable
-from joymigrate.profile.oplist.entries import LAYOUT, Entry
-from joymigrate.profile.support import Status, Support
+from joymigrate.profile.oplist.entries import LAYOUT, OplistEntry
+from joymigrate.profile.support import Support, SupportStatus
 
 VIA = "computed by the kernel of {name}"
 GENERATED = "torch generates it from another overload"
@@ -22,7 +22,7 @@ EXPLICIT = "a view, or made of other operators"
 
 
 @dataclass(frozen=True, slots=True)
-class Kernels:
+class DocumentedKernels:
     """Documented facts about the chip's own kernels.
 
     `dtypes` are all that a kernel takes in any input, `first` those of its first tensor input,
@@ -51,24 +51,24 @@ class Resolver:
 
     def __init__(
         self,
-        entries: Iterable[Entry],
+        entries: Iterable[OplistEntry],
         table: AtenTable,
         *,
         source: str,
         fallback: bool,
-        kernels: Kernels,
+        kernels: DocumentedKernels,
     ) -> None:
         self.table = table
         self.source = source
-        self.absent = Status.CPU_FALLBACK if fallback else Status.MISSING
+        self.absent = SupportStatus.CPU_FALLBACK if fallback else SupportStatus.MISSING
         self.kernels = kernels
-        self.listed: dict[str, Entry] = {}
-        self.every: dict[str, Entry] = {}  # base names that stand for all overloads
+        self.listed: dict[str, OplistEntry] = {}
+        self.every: dict[str, OplistEntry] = {}  # base names that stand for all overloads
         for entry in entries:
             self.add(entry)
         self.kept: dict[str, Support] = {}
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: OplistEntry) -> None:
         """Take one entry in. A bare name that torch has no default overload of means them all."""
         namespace, _, base = entry.name.partition("::")
         exact = f"{entry.name}.{entry.overload}" if entry.overload else entry.name
@@ -113,7 +113,9 @@ class Resolver:
             note = GENERATED if op.generated else IMPLICIT
             note = EXPLICIT if op.composite == "explicit" and not op.generated else note
             return Support(
-                Status.COMPOSITE, note=Text.join("; ", (note, layout)), source=self.table.source
+                SupportStatus.COMPOSITE,
+                note=Text.join("; ", (note, layout)),
+                source=self.table.source,
             )
         source = f"not in {self.source}" if self.source else ""
         return Support(self.absent, note=layout, source=source)
@@ -123,7 +125,7 @@ class Resolver:
         entry = self.listed.get(name) or self.every.get(name.partition(".")[0])
         return entry is not None and entry.status == LAYOUT and word in str(entry.note)
 
-    def stated(self, entry: Entry) -> Support:
+    def stated(self, entry: OplistEntry) -> Support:
         """An entry as a statement, with what is documented about its kernels."""
         dtypes, contiguous = self.kernels.of(entry.kernels)
         source = entry.source or self.source
@@ -131,7 +133,7 @@ class Resolver:
         if documents and not entry.dtypes:
             source = f"{source}; dtypes: {documents[0]}"
         return Support(
-            status=Status(entry.status or "native"),
+            status=SupportStatus(entry.status or "native"),
             dtypes=entry.dtypes or dtypes,
             note=entry.note,
             source=source,

@@ -1,14 +1,14 @@
 """Kernels and bound operators, read from source: what runs on a chip, and what is to be written."""
 
-from joymigrate.profile.port.check import Checked, check, check_source, load
+from joymigrate.profile.port.check import KernelCheck, check, check_source, load
 from joymigrate.profile.port.notes import Note
-from joymigrate.profile.port.operators import Bound, find_bound
+from joymigrate.profile.port.operators import BoundOperator, find_bound
 from joymigrate.profile.port.ported import Ported, port_files
 from joymigrate.profile.port.start import write
 
 __all__ = [
-    "Bound",
-    "Checked",
+    "BoundOperator",
+    "KernelCheck",
     "Note",
     "Ported",
     "check",

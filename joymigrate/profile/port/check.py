@@ -26,11 +26,11 @@ from joymigrate.profile.port.find import (
     kernels,
     names_of,
 )
-from joymigrate.profile.port.fits import Candidate, notes_of
+from joymigrate.profile.port.fits import KernelCandidate, notes_of
 from joymigrate.profile.port.launches import judge_launches
 from joymigrate.profile.port.notes import CHANGES, FAILS, RANK, UNKNOWN, WORKS, Note
 from joymigrate.profile.port.operators import SUFFIXES
-from joymigrate.profile.port.project import Files, Place
+from joymigrate.profile.port.project import Definition, Files
 
 PLAIN = frozenset(("range", "min", "max", "len", "float", "int", "bool", "tuple", "isinstance"))
 METHODS = frozenset(
@@ -44,7 +44,7 @@ Resolve = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class KernelCheck:
     """One kernel and its verdict."""
 
     path: str
@@ -54,7 +54,7 @@ class Checked:
     notes: tuple[Note, ...]
 
 
-Found = tuple[Checked, Candidate | None]
+Found = tuple[KernelCheck, KernelCandidate | None]
 
 
 def load(chip: Chip) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def load(chip: Chip) -> dict[str, Any]:
 
 def check(
     paths: Iterable[Path], known: dict[str, Any], *, roots: Iterable[Path] = ()
-) -> list[Checked]:
+) -> list[KernelCheck]:
     """Every kernel in the files and folders. A file that is no Python raises JoyError.
 
     Helpers and sizes are followed into other files below `roots` and the paths.
@@ -94,13 +94,13 @@ def check(
 
 def check_source(
     source: bytes, path: str, known: dict[str, Any], roots: Iterable[Path] = ()
-) -> list[Checked]:
+) -> list[KernelCheck]:
     """Every kernel of one file."""
     folders = list(roots)
     return compile_them(read_source(source, path, known, Files(folders)), known, folders)
 
 
-def compile_them(found: list[Found], known: dict[str, Any], roots: list[Path]) -> list[Checked]:
+def compile_them(found: list[Found], known: dict[str, Any], roots: list[Path]) -> list[KernelCheck]:
     """Those that can work, changed or as they are, held against the compiled IR."""
     places = [i for i, (one, asked) in enumerate(found)
               if asked is not None and one.verdict in (WORKS, CHANGES)]  # fmt: skip
@@ -114,7 +114,7 @@ def compile_them(found: list[Found], known: dict[str, Any], roots: list[Path]) -
     return judged
 
 
-def add_notes(one: Checked, notes: tuple[Note, ...]) -> Checked:
+def add_notes(one: KernelCheck, notes: tuple[Note, ...]) -> KernelCheck:
     """A kernel with more notes; the worst decides."""
     unique = tuple(sorted({*one.notes, *notes}, key=lambda n: (-RANK[n.level], n.line, n.message)))
     worst = max((RANK[note.level] for note in unique), default=0)
@@ -133,26 +133,26 @@ def read_source(source: bytes, path: str, known: dict[str, Any], files: Files) -
     found: list[Found] = [
         (
             judge_kernel(kernel, Path(path), tree, known, files),
-            Candidate(kernel, source, Path(path)),
+            KernelCandidate(kernel, source, Path(path)),
         )
         for kernel in kernels(tree, Path(path), files)
     ]
     for line, said in find_unread(tree):
         note = Note("unknown", line, "a kernel that is made at run time; nothing of it was read")
-        found.append((Checked(path, line, said, UNKNOWN, (note,)), None))
+        found.append((KernelCheck(path, line, said, UNKNOWN, (note,)), None))
     return found
 
 
 def judge_kernel(
     kernel: SourceKernel, path: Path, tree: ast.Module, known: dict[str, Any], files: Files
-) -> Checked:
+) -> KernelCheck:
     """One kernel against everything that is known. What nobody documented is not judged."""
     notes = [*inside(kernel, path, tree, known, files, (kernel.name,)), *named_types(kernel, known)]
     notes += judge_launches(kernel, known)
     if kernel.jit != JIT:
         said = f"compiled by {kernel.jit}, another language than triton.language"
         notes.append(Note("unknown", kernel.node.lineno, said))
-    bare = Checked(str(path), kernel.node.lineno, kernel.name, WORKS, ())
+    bare = KernelCheck(str(path), kernel.node.lineno, kernel.name, WORKS, ())
     return add_notes(bare, tuple(notes))
 
 
@@ -195,7 +195,7 @@ def helper(
     busy: tuple[str, ...],
 ) -> Iterator[Note]:  # fmt: skip
     """Notes on a function that a kernel calls; of several definitions the best one counts."""
-    kinds: list[tuple[list[Note], Place]] = []
+    kinds: list[tuple[list[Note], Definition]] = []
     for place in files.places(name, path, tree):
         if not isinstance(place.node, ast.FunctionDef):
             continue

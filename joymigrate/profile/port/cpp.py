@@ -23,7 +23,7 @@ LAUNCH = re.compile(r"([\w:]+)\s*(<(?!<)[^<>;{}]*>)?\s*<<<(.*?)>>>\s*\(", re.DOT
 
 
 @dataclass(slots=True)
-class Function:
+class CppFunction:
     """A function: its node, parameters' node, and template parameters that are values."""
 
     name: str
@@ -36,7 +36,7 @@ class Function:
 class Sources:
     """All functions and constants of some files, by name, and `m.impl` of a CPU library."""
 
-    functions: dict[str, list[Function]] = field(default_factory=dict)
+    functions: dict[str, list[CppFunction]] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
     implemented: dict[str, str] = field(default_factory=dict)  # operator → function
     specialised: set[str] = field(default_factory=set)  # `template <> … name<1>(…)`
@@ -139,7 +139,7 @@ def register(
         return
     if name and node.child_by_field_name("body") is not None:
         rows = found.functions.setdefault(name, [])
-        rows.insert(0 if host else len(rows), Function(name, node, values, name in kernels))
+        rows.insert(0 if host else len(rows), CppFunction(name, node, values, name in kernels))
 
 
 def values_of(template: Any) -> Iterator[str]:

@@ -51,7 +51,7 @@ class Edits:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class FreeNames:
     """Names that the kernel does not use."""
 
     block: tuple[str, str, str]
@@ -61,7 +61,7 @@ class Names:
     tile: str = "TILE"
 
     @classmethod
-    def free_of(cls, node: ast.FunctionDef) -> Names:
+    def free_of(cls, node: ast.FunctionDef) -> FreeNames:
         """Names with as many underscores as it takes."""
         used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
         used |= {a.arg for a in ast.walk(node) if isinstance(a, ast.arg)}

@@ -6,8 +6,8 @@ import keyword
 import re
 from typing import Any
 
-from joymigrate.profile.port.cpp import Function, Sources, text_of, top_level
-from joymigrate.profile.port.syntax import Frame, Untranslated, uses_grid
+from joymigrate.profile.port.cpp import CppFunction, Sources, text_of, top_level
+from joymigrate.profile.port.syntax import FunctionFrame, Untranslated, uses_grid
 
 DTYPES = {
     "kFloat": "float32", "kFloat32": "float32", "kDouble": "float64", "kFloat64": "float64",
@@ -57,13 +57,13 @@ REALS = re.compile(r"\b(float|double|scalar_t|T|acc_t|accscalar_t|opmath_t)\b")
 WHOLE = re.compile(r"\b(unsigned|u?int\d*_t|int|long|short|size_t)\b")
 
 
-class Expressions:
+class ExpressionWriter:
     """The part of a translation that writes expressions."""
 
     sources: Sources
-    frame: Frame
+    frame: FunctionFrame
     constants: dict[str, str]
-    chosen: dict[str, Function]  # of a name's definitions, the one that is translated
+    chosen: dict[str, CppFunction]  # of a name's definitions, the one that is translated
 
     on_device: bool
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from joymigrate.profile.port.dotted import dotted_name
 from joymigrate.profile.port.project import Files
-from joymigrate.profile.port.values import DEEP, Scope, find_assigned, greatest
+from joymigrate.profile.port.values import DEEP, FileScope, find_assigned, greatest
 
 # Projects hand these names on from a module of their own.
 REEXPORTED = {"tl": "triton.language", "triton": "triton"}
@@ -100,7 +100,7 @@ def kernels(
     """Every kernel of a file with its launches; sizes are followed into the project's files."""
     known, language = names_of(tree)
     found: dict[str, SourceKernel] = {}
-    scope = Scope(tree, path, files or Files([]))
+    scope = FileScope(tree, path, files or Files([]))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     by_hand = compiled_by_call(tree, known)
     for node in functions:
@@ -149,7 +149,7 @@ def find_unread(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"the text that {dotted_name(node.func) or 'a call'} takes"
 
 
-def configurations(decorator: ast.AST, known: dict[str, str], scope: Scope) -> Iterator[Launch]:
+def configurations(decorator: ast.AST, known: dict[str, str], scope: FileScope) -> Iterator[Launch]:
     """The configurations that an autotuner tries, and the sizes that heuristics give."""
     if not isinstance(decorator, ast.Call):
         return
@@ -169,7 +169,7 @@ def configurations(decorator: ast.AST, known: dict[str, str], scope: Scope) -> I
                 yield Launch(node.lineno, numbers_in(table, scope, held), options, tried=True)
 
 
-def behind(decorator: ast.Call, scope: Scope) -> Iterator[ast.AST]:
+def behind(decorator: ast.Call, scope: FileScope) -> Iterator[ast.AST]:
     """What names and functions the configurations of a decorator come from."""
     for node in ast.walk(decorator):
         if isinstance(node, ast.Name) and node.id in scope.constants:
@@ -181,7 +181,7 @@ def behind(decorator: ast.Call, scope: Scope) -> Iterator[ast.AST]:
 
 
 def with_loops(
-    root: ast.AST, scope: Scope, held: dict[str, int] | None = None
+    root: ast.AST, scope: FileScope, held: dict[str, int] | None = None
 ) -> Iterator[tuple[ast.AST, dict[str, int]]]:
     """Every node with the greatest values of the loops and comprehensions around it."""
     held = held or {}
@@ -196,7 +196,7 @@ def with_loops(
 
 
 def count_loops(
-    target: ast.expr, over: ast.expr, scope: Scope, held: dict[str, int]
+    target: ast.expr, over: ast.expr, scope: FileScope, held: dict[str, int]
 ) -> dict[str, int]:
     """The greatest values that loop variables take."""
     if isinstance(over, ast.Name):
@@ -221,7 +221,7 @@ def count_loops(
     return found
 
 
-def bound_of(node: ast.expr, scope: Scope, held: dict[str, int]) -> int | None:
+def bound_of(node: ast.expr, scope: FileScope, held: dict[str, int]) -> int | None:
     """The greatest value of an expression inside of loops."""
     before = scope.constants
     scope.constants = before | {name: ast.Constant(value) for name, value in held.items()}
@@ -231,7 +231,7 @@ def bound_of(node: ast.expr, scope: Scope, held: dict[str, int]) -> int | None:
         scope.constants = before
 
 
-def numbers_in(table: ast.AST | None, scope: Scope, held: dict[str, int]) -> dict[str, int]:
+def numbers_in(table: ast.AST | None, scope: FileScope, held: dict[str, int]) -> dict[str, int]:
     """The numbers of a dictionary, of functions what they return."""
     if not isinstance(table, ast.Dict):
         return {}
@@ -245,7 +245,7 @@ def numbers_in(table: ast.AST | None, scope: Scope, held: dict[str, int]) -> dic
 
 
 def programs_of(
-    grid: ast.expr | None, scope: Scope, inside: ast.FunctionDef | None, deep: int = DEEP
+    grid: ast.expr | None, scope: FileScope, inside: ast.FunctionDef | None, deep: int = DEEP
 ) -> int | None:
     """How many programs a grid has at most; None where the source does not say it."""
     if isinstance(grid, ast.Name) and inside is not None:
@@ -260,7 +260,7 @@ def programs_of(
     return prod(one for one in counts if one is not None) if None not in counts else None
 
 
-def read_launch(node: ast.Call, kernel: SourceKernel, scope: Scope) -> Launch:
+def read_launch(node: ast.Call, kernel: SourceKernel, scope: FileScope) -> Launch:
     """What one launch says in numbers; of a value that is computed, the greatest it can have."""
     inside = scope.function_of(node)
     values = [(k.arg, k.value) for k in node.keywords if k.arg]

@@ -30,7 +30,7 @@ ENDED = {"told": "failed", "why": "the compiler ended the process"}
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class KernelCandidate:
     """A kernel with the text and the path of its file."""
 
     kernel: SourceKernel
@@ -39,7 +39,7 @@ class Candidate:
 
 
 def notes_of(
-    asked: list[Candidate], known: dict[str, Any], roots: list[Path]
+    asked: list[KernelCandidate], known: dict[str, Any], roots: list[Path]
 ) -> list[tuple[Note, ...]]:
     """What the compiled kernels say, in the order of the question."""
     if not asked:
@@ -75,7 +75,7 @@ def notes_of(
     return [tuple(dict.fromkeys(notes)) for notes in found]
 
 
-def cases(one: Candidate, tree: ast.Module) -> Iterator[tuple[Launch | None, dict[str, Any]]]:
+def cases(one: KernelCandidate, tree: ast.Module) -> Iterator[tuple[Launch | None, dict[str, Any]]]:
     """Each launch with the arguments to compile it with, and the sizes that it leaves open."""
     found = roles(one.kernel, tree)
     launches: list[Launch | None] = [*configure_launches(one.kernel.launches)]

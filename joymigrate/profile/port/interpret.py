@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.profile.port.draw import Role, draw
-from joymigrate.profile.port.retry import NOTHING, ORDER, SLOW, Fault, change_role, near
+from joymigrate.profile.port.retry import NOTHING, ORDER, SLOW, CaseFault, change_role, near
 
 ROOM = 1 << 19  # elements on each side of a pointer
 SECONDS = 60  # of processor time for one case; then the last failure counts
@@ -84,7 +84,7 @@ def buffer(kind: str, made: Any) -> Any:
     return torch.randint(0, limit, (2 * ROOM,), generator=made).to(getattr(torch, kind))
 
 
-class Case:
+class PortCase:
     """Arguments for one kernel that make it write something, and the comparison on them."""
 
     def __init__(self, job: Mapping[str, Any], original: Any, port: Any, seed: int) -> None:
@@ -99,7 +99,7 @@ class Case:
         chance = random.Random(self.seed)
         seen = {tuple(self.roles)}
         end = time.process_time() + SECONDS
-        fault: Fault | None = None  # of the roles that came furthest
+        fault: CaseFault | None = None  # of the roles that came furthest
         first = ""
         kept = tried = self.roles
         while time.process_time() < end:
@@ -138,19 +138,19 @@ class Case:
             sys.settrace(None)
         return sorted(lines)
 
-    def run(self, case: Mapping[str, Any]) -> str | Fault:
+    def run(self, case: Mapping[str, Any]) -> str | CaseFault:
         """Both on one case; where they differ, the original once more with its blocks backwards."""
         import torch
 
         first = self.launch(self.original, case)
-        if isinstance(first, Fault):
+        if isinstance(first, CaseFault):
             return first
         fresh = arguments(case)[1]
         if all(same(first[name], fresh[name]) for name in first):
-            return Fault(NOTHING)
+            return CaseFault(NOTHING)
         self.port._cores = lambda products: CORES
         second = self.launch(getattr(self.port, self.job["kernel"]), case)
-        if isinstance(second, Fault):
+        if isinstance(second, CaseFault):
             return (
                 second if second.message == SLOW else f"different: the port raises {second.message}"
             )
@@ -159,15 +159,15 @@ class Case:
             return "equal"
         with backwards():
             third = self.launch(self.original, case)
-        if isinstance(third, Fault) or any(not same(first[n], third[n]) for n in first):
+        if isinstance(third, CaseFault) or any(not same(first[n], third[n]) for n in first):
             # Sums of several blocks into one place are rounded in their order: nobody promises it.
             if all(torch.allclose(first[n], second[n], 1e-5, 1e-5, equal_nan=True) for n in wrong):
                 return "equal"
-            return Fault(ORDER)
+            return CaseFault(ORDER)
         off = torch.nonzero(first[wrong[0]] != second[wrong[0]]).flatten()
         return f"different: {wrong[0]} at {int(off[0]) - ROOM if len(off) else '?'}"
 
-    def launch(self, kernel: Any, case: Mapping[str, Any]) -> dict[str, Any] | Fault:
+    def launch(self, kernel: Any, case: Mapping[str, Any]) -> dict[str, Any] | CaseFault:
         """The buffers after a launch, or why there are none."""
         from joymigrate.profile.port.emulate import FENCE
 
@@ -177,25 +177,25 @@ class Case:
         try:
             kernel[self.grid](**given)
         except TooLong:
-            return Fault(SLOW)
+            return CaseFault(SLOW)
         except Exception as error:
             return self.fault(error)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
         return buffers
 
-    def fault(self, error: BaseException) -> Fault:
+    def fault(self, error: BaseException) -> CaseFault:
         """What was raised at the bottom, and the parameters that its statements depend on."""
         while error.__cause__ is not None:
             error = error.__cause__
         if isinstance(error, TooLong):
-            return Fault(SLOW)
+            return CaseFault(SLOW)
         frames = traceback.extract_tb(error.__traceback__)
         lines = [f.lineno for f in reversed(frames) if f.filename == self.job["original"]]
         message = f"{type(error).__name__}: {str(error).strip()[:200]}"
         found = [line for line in lines if line is not None]
         at = found[-1] if found else 0
-        return Fault(message, near(self.tree, self.job["kernel"], found), at)
+        return CaseFault(message, near(self.tree, self.job["kernel"], found), at)
 
 
 def role_of(fields: dict[str, Any]) -> Role:
@@ -275,7 +275,11 @@ def main(arguments_: list[str]) -> int:
             fault = f"failed: {type(error).__name__}: {str(error).strip()[:200]}"
         for index in range(job["cases"]):
             if number >= begin:
-                told = {"told": fault, "ran": []} if fault else Case(job, first, port, index).told()
+                told = (
+                    {"told": fault, "ran": []}
+                    if fault
+                    else PortCase(job, first, port, index).told()
+                )
                 print(json.dumps(told), flush=True)
             number += 1
     return 0

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from joymigrate.profile.port.dotted import dotted_name, name_below
-from joymigrate.profile.port.edits import Edits, Names
+from joymigrate.profile.port.edits import Edits, FreeNames
 from joymigrate.profile.port.find import SourceKernel, is_constexpr
 
 # Operators of the language that work on each lane by itself.
@@ -130,7 +130,7 @@ def first_name(address: ast.expr) -> str:
     return address.id if isinstance(address, ast.Name) else ast.unparse(address)
 
 
-def stored_lanes(kernel: SourceKernel, edits: Edits, tile: str, names: Names) -> None:
+def stored_lanes(kernel: SourceKernel, edits: Edits, tile: str, names: FreeNames) -> None:
     """Write the lanes and shapes of a whole tile as those of a piece."""
     for call, name in calls(kernel.node, kernel.language):
         if name == "arange":

@@ -46,7 +46,7 @@ TYPE = re.compile(r"(?:tensor<((?:\d+x)+))?(.*?)>?")
 
 
 @dataclass(slots=True)
-class Value:
+class IrValue:
     """A result or an argument of a block. `uses` are (operation, place)."""
 
     shape: tuple[int, ...]
@@ -69,11 +69,11 @@ class Operation:
     results: list[int] = field(default_factory=list)
 
 
-class Program:
+class IrModule:
     """A module: operations by block, blocks by region, and what each tensor is for."""
 
     def __init__(self, module: Any, file: str) -> None:
-        self.values: dict[int, Value] = {}
+        self.values: dict[int, IrValue] = {}
         self.blocks: dict[int, list[int]] = defaultdict(list)
         self.operations: dict[int, list[Operation]] = defaultdict(list)
         self.arguments: dict[int, list[int]] = {}
@@ -96,7 +96,7 @@ class Program:
         width = re.search(r"[if](\d+)", element)
         bits = 64 if "ptr" in element or not width else int(width[1])
         name = re.search(r'loc\("(\w+)"\(', str(value.get_loc()))
-        self.values[value.id()] = Value(
+        self.values[value.id()] = IrValue(
             tuple(map(int, sizes.split("x")[:-1])) if sizes else (), bits,
             element.startswith("i"), "ptr" in element, name[1] if name else "a value", maker,
         )  # fmt: skip
@@ -245,7 +245,7 @@ class Program:
 class Peak:
     """The most bytes that live at once in one memory: how many, at which line, of what."""
 
-    program: Program
+    program: IrModule
     memory: str
     lean: bool
     bytes: int = 0
@@ -317,7 +317,7 @@ class Peak:
         return live
 
 
-def judge(program: Program, limits: Mapping[str, int]) -> dict[str, Any]:
+def judge(program: IrModule, limits: Mapping[str, int]) -> dict[str, Any]:
     """fits, over or unsure, with the bytes of each memory and what is too much."""
     told, why, counted = "fits", [], {}
     mixed = any(op.name in PRODUCTS for op in program.order)
@@ -355,7 +355,7 @@ def measure(job: Mapping[str, Any], kernel: Any, computed: Mapping[str, Any]) ->
     made = backend.get_codegen_implementation(options)
     module = source.make_ir(target, options, made, backend.get_module_map(), context)
     backend.make_ttir(module, {}, options, target.arch)
-    return judge(Program(module, job["file"]), job["limits"])
+    return judge(IrModule(module, job["file"]), job["limits"])
 
 
 def answer_job(job: dict[str, Any]) -> dict[str, Any]:

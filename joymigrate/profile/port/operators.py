@@ -41,7 +41,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundOperator:
     """One operator bound to Python. `module` is what is imported, or the library's namespace."""
 
     path: str
@@ -75,13 +75,13 @@ class Build:
     functions: tuple[str, ...] = ()
 
 
-def find_bound(paths: Iterable[Path], chip: Chip) -> list[Bound]:
+def find_bound(paths: Iterable[Path], chip: Chip) -> list[BoundOperator]:
     """Every bound operator in files and folders, with the replacement that the chip knows."""
     python, native = files(paths)
     builds = [build for path in python for build in find_builds(path)]
     texts = {str(path): plain(path.read_text("utf-8", "replace")) for path in native}
     together = "\n".join(texts.values())
-    found: list[Bound] = []
+    found: list[BoundOperator] = []
     for name, text in texts.items():
         found += [name_module(one, builds) for one in find_registered(text, name, together)]
     for build in builds:
@@ -89,7 +89,9 @@ def find_bound(paths: Iterable[Path], chip: Chip) -> list[Bound]:
         inline = list(find_registered(whole, build.path, whole))
         for name in build.functions:
             arguments = definition(name, whole)
-            inline.append(Bound(build.path, build.line, name, build.name, "pybind11", arguments))
+            inline.append(
+                BoundOperator(build.path, build.line, name, build.name, "pybind11", arguments)
+            )
         found += [name_module(replace(one, line=build.line), [build]) for one in inline]
     return [look_up(one, chip) for one in dict.fromkeys(found)]
 
@@ -163,7 +165,7 @@ def plain(text: str) -> str:
     return COMMENT.sub(blank, text)
 
 
-def find_registered(text: str, path: str, together: str) -> Iterator[Bound]:
+def find_registered(text: str, path: str, together: str) -> Iterator[BoundOperator]:
     """The operators that the macros of one file define."""
     for macro in MACRO.finditer(text):
         begin = text.find("{", macro.end())
@@ -181,9 +183,11 @@ def find_registered(text: str, path: str, together: str) -> Iterator[Bound]:
             if macro[1] == "PYBIND11_MODULE":
                 arguments = native_arguments(parts[1:], together)
                 function = function_of(parts[1:])
-                yield Bound(path, line, written, macro[2], "pybind11", arguments, function=function)
+                yield BoundOperator(
+                    path, line, written, macro[2], "pybind11", arguments, function=function
+                )
             else:
-                made = Bound(path, line, "", macro[2], "torch_library", None)
+                made = BoundOperator(path, line, "", macro[2], "torch_library", None)
                 yield by_schema(made, written, parts[1:], together)
     for registry in REGISTRY.finditer(text):  # which older extensions use
         end = text.find(";", registry.end())
@@ -194,11 +198,11 @@ def find_registered(text: str, path: str, together: str) -> Iterator[Bound]:
             space, colons, written = "".join(first).partition("::")
             if colons:
                 line = text.count("\n", 0, begin) + 1
-                row = Bound(path, line, "", space, "torch_library", None)
+                row = BoundOperator(path, line, "", space, "torch_library", None)
                 yield by_schema(row, written, parts[1:], together)
 
 
-def by_schema(made: Bound, written: str, rest: list[str], together: str) -> Bound:
+def by_schema(made: BoundOperator, written: str, rest: list[str], together: str) -> BoundOperator:
     """An operator of a library with its name, and its arguments by schema or function."""
     name, bracket, _ = written.partition("(")
     listed = schema(written[len(name) :]) if bracket else None
@@ -305,7 +309,7 @@ def schema(text: str) -> tuple[Argument, ...] | None:
     return tuple(found)
 
 
-def name_module(one: Bound, builds: list[Build]) -> Bound:
+def name_module(one: BoundOperator, builds: list[Build]) -> BoundOperator:
     """The module's real name, where Python gives it: the build that lists the file."""
     if one.module != PLACEHOLDER:
         return one
@@ -319,7 +323,7 @@ def name_module(one: Bound, builds: list[Build]) -> Bound:
     return replace(one, module=names.pop() if len(names) == 1 else "")
 
 
-def look_up(one: Bound, chip: Chip) -> Bound:
+def look_up(one: BoundOperator, chip: Chip) -> BoundOperator:
     """What the chip's data says of the module or its package."""
     parts = [part for part in one.module.split(".") if part]
     for name in (one.module, *reversed(parts)):

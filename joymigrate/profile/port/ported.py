@@ -9,13 +9,13 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file
-from joymigrate.profile.port.check import Checked, check_source
+from joymigrate.profile.port.check import KernelCheck, check_source
 from joymigrate.profile.port.notes import CHANGES, FAILS
 from joymigrate.profile.port.operators import SUFFIXES
-from joymigrate.profile.port.prove import Job, Proof, prove
+from joymigrate.profile.port.prove import PortProof, ProofJob, prove
 from joymigrate.profile.port.rewrite import Port, port_source
 
-NOT_ASKED = Proof("not run", reason="not asked for")
+NOT_ASKED = PortProof("not run", reason="not asked for")
 DIFFERS = "its variant computes something else, or the chip's compiler refuses it"
 
 
@@ -26,8 +26,8 @@ class Ported:
     path: str
     port: Port
     written: str = ""
-    proof: Proof = NOT_ASKED
-    verdict: Checked | None = None  # on the variant; None where there is none
+    proof: PortProof = NOT_ASKED
+    verdict: KernelCheck | None = None  # on the variant; None where there is none
 
 
 def port_files(
@@ -94,7 +94,7 @@ def port_file(
 
 def judge_variants(
     file: Path, text: str, ports: list[Port], roots: list[Path], known: dict[str, Any]
-) -> dict[str, Checked]:
+) -> dict[str, KernelCheck]:
     """The verdict on each kernel that has a variant, held against the chip as an original is."""
     written = {one.kernel for one in ports if not one.refused}
     if not written:
@@ -107,11 +107,11 @@ def judge_variants(
 def prove_file(
     file: Path, source: bytes, text: str, ports: list[Port], roots: list[Path],
     known: dict[str, Any], compiler: Path | None = None,
-) -> dict[str, Proof]:  # fmt: skip
+) -> dict[str, PortProof]:  # fmt: skip
     """The proof of each kernel that has a variant."""
     names = [one.kernel for one in ports if not one.refused]
     folders = [root if root.is_dir() else root.parent for root in roots]
-    jobs = [Job(file, source, text, name) for name in names]
+    jobs = [ProofJob(file, source, text, name) for name in names]
     return (
         dict(zip(names, prove(jobs, folders, known, compiler=compiler), strict=True))
         if jobs

@@ -13,7 +13,7 @@ DEEP = 6  # imports and aliases that are followed
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Definition:
     """One definition of a name: a statement of a file, or (`node` None) a name of a library."""
 
     path: Path
@@ -53,12 +53,16 @@ class Files:
                     if tail and file.is_file():
                         yield file
 
-    def places(self, name: str, path: Path, tree: ast.Module, deep: int = DEEP) -> Iterator[Place]:
+    def places(
+        self, name: str, path: Path, tree: ast.Module, deep: int = DEEP
+    ) -> Iterator[Definition]:
         """Every definition that a dotted name can stand for, aliases and imports followed."""
         first, dot, rest = name.partition(".")
         for node, when in definitions(tree, first):
             if isinstance(node, ast.Import):
-                yield Place(path, tree, None, f"{resolve_import(node, first)}{dot}{rest}", when)
+                yield Definition(
+                    path, tree, None, f"{resolve_import(node, first)}{dot}{rest}", when
+                )
             elif isinstance(node, ast.ImportFrom):
                 yield from self.elsewhere(first, dot + rest, node, path, when, deep)
             elif (
@@ -67,11 +71,11 @@ class Files:
                 inner = f"{dotted_name(node.value)}{dot}{rest}"
                 yield from self.places(inner, path, tree, deep - 1)
             elif not rest:
-                yield Place(path, tree, node, name, when)
+                yield Definition(path, tree, node, name, when)
 
     def elsewhere(
         self, name: str, rest: str, node: ast.ImportFrom, path: Path, when: str, deep: int
-    ) -> Iterator[Place]:
+    ) -> Iterator[Definition]:
         """Definitions of a name that a file imports."""
         original = next((a.name for a in node.names if (a.asname or a.name) == name), name)
         some = False
@@ -85,7 +89,7 @@ class Files:
             if some:
                 return
         if not some and not node.level:
-            yield Place(path, self.tree(path), None, f"{node.module}.{original}{rest}", when)
+            yield Definition(path, self.tree(path), None, f"{node.module}.{original}{rest}", when)
 
     def full_name(self, name: str, path: Path, tree: ast.Module) -> str:
         """The library's name behind a name of a file; the name itself where it is none's."""

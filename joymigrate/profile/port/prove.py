@@ -25,7 +25,7 @@ SECONDS = 600  # until the next answer; a case ends itself after a minute of wor
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class PortProof:
     """How a comparison ended: `equal`, `different`, or `not run` with the reason.
 
     `ran` of the `statements` of the kernel and its helpers ran in the cases that were equal.
@@ -41,7 +41,7 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ProofJob:
     """One kernel of a file, and the file's port."""
 
     path: Path
@@ -51,16 +51,16 @@ class Job:
 
 
 def prove(
-    jobs: list[Job], roots: list[Path], known: dict[str, Any], *, cases: int = CASES,
+    jobs: list[ProofJob], roots: list[Path], known: dict[str, Any], *, cases: int = CASES,
     compiler: Path | None = None,
-) -> list[Proof]:  # fmt: skip
+) -> list[PortProof]:  # fmt: skip
     """Run each pair on drawn arguments. `equal` needs a case in which something was written.
 
     Calls that the chip's rules replace are replaced in the original as well: the interpreter has
     no vendor's library. The rules themselves are held against torch by the tests. `compiler` is a
     folder with the chip's own Triton, whose front end is asked about both.
     """
-    proofs: dict[int, Proof] = {}
+    proofs: dict[int, PortProof] = {}
     with tempfile.TemporaryDirectory() as folder:
         written: list[dict[str, Any]] = []
         places: list[int] = []
@@ -68,7 +68,7 @@ def prove(
             try:
                 made = standing(job, roots, known, Path(folder) / str(index), cases)
             except JoyError as error:
-                proofs[index] = Proof("not run", reason=error.what)
+                proofs[index] = PortProof("not run", reason=error.what)
                 continue
             written.append(made)
             places.append(index)
@@ -115,7 +115,7 @@ def lower_pairs(
 
 
 def standing(
-    job: Job, roots: list[Path], known: dict[str, Any], folder: Path, cases: int
+    job: ProofJob, roots: list[Path], known: dict[str, Any], folder: Path, cases: int
 ) -> dict[str, Any]:
     """A job with its two files, each of which imports by itself."""
     original = without_libraries(job.original, known)
@@ -191,18 +191,20 @@ def listen(command: list[str], environment: dict[str, str]) -> tuple[list[dict[s
         process.wait()
 
 
-def judge_cases(results: list[dict[str, Any]], lines: list[int]) -> Proof:
+def judge_cases(results: list[dict[str, Any]], lines: list[int]) -> PortProof:
     """One answer out of all cases."""
     told = [str(one["told"]) for one in results]
     wrong = [one for one in told if one.startswith("different")]
     if wrong:
-        return Proof("different", len(results), wrong[0].partition(": ")[2])
+        return PortProof("different", len(results), wrong[0].partition(": ")[2])
     equal = told.count("equal")
     if equal:
         ran = {line for one in results for line in one["ran"]} & set(lines)
-        return Proof("equal", equal, ran=len(ran), statements=len(lines))
+        return PortProof("equal", equal, ran=len(ran), statements=len(lines))
     reasons = [one.partition(": ")[2] for one in told if one.startswith("failed")]
-    return Proof("not run", reason=reasons[0] if reasons else "no arguments let it write anything")
+    return PortProof(
+        "not run", reason=reasons[0] if reasons else "no arguments let it write anything"
+    )
 
 
 def without_libraries(source: bytes, known: dict[str, Any]) -> bytes:

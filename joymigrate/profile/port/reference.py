@@ -17,7 +17,7 @@ from joymigrate.errors import JoyError
 from joymigrate.profile.port.cpp import Sources, read
 from joymigrate.profile.port.dotted import dotted_name
 from joymigrate.profile.port.extract import Extract
-from joymigrate.profile.port.operators import Bound, files
+from joymigrate.profile.port.operators import BoundOperator, files
 from joymigrate.profile.port.syntax import Untranslated
 from joymigrate.profile.port.translate import Translation
 
@@ -40,7 +40,7 @@ class Derived:
     left_out: tuple[str, ...] = ()
 
 
-class Project:
+class SourceProject:
     """The sources of some paths, read once, and when they are asked for."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
@@ -77,7 +77,7 @@ def inline(tree: ast.Module) -> Iterator[str]:
             yield text
 
 
-def derive(one: Bound, project: Project) -> Derived | str:
+def derive(one: BoundOperator, project: SourceProject) -> Derived | str:
     """A reference, or why there is none."""
     found = fallback(one, project)
     if found is not None:
@@ -89,7 +89,7 @@ def derive(one: Bound, project: Project) -> Derived | str:
     return translate(one, sources)
 
 
-def fallback(one: Bound, project: Project) -> Derived | None:
+def fallback(one: BoundOperator, project: SourceProject) -> Derived | None:
     """A function of the project with a reference's name, which takes the operator's arguments."""
     name = one.name.partition(".")[0]
     bases = dict.fromkeys((name, ENDINGS.sub("", name)))
@@ -103,7 +103,9 @@ def fallback(one: Bound, project: Project) -> Derived | None:
     return None
 
 
-def adapt(one: Bound, node: ast.FunctionDef, path: Path, project: Project) -> Derived | None:
+def adapt(
+    one: BoundOperator, node: ast.FunctionDef, path: Path, project: SourceProject
+) -> Derived | None:
     """The fallback with what it needs, called by the names that both have.
 
     A position's names are that of the C++ and those of the variables that Python calls it with.
@@ -149,7 +151,7 @@ def name_in_python(name: str) -> str:
     return name.rstrip("_") or name
 
 
-def names_at_calls(one: Bound, project: Project) -> dict[int, list[str]]:
+def names_at_calls(one: BoundOperator, project: SourceProject) -> dict[int, list[str]]:
     """The variables that the project's Python calls an operator with, by position."""
     found: dict[int, list[str]] = {}
     name = one.name.partition(".")[0]
@@ -162,7 +164,7 @@ def names_at_calls(one: Bound, project: Project) -> dict[int, list[str]]:
     return found
 
 
-def translate(one: Bound, sources: Sources) -> Derived | str:
+def translate(one: BoundOperator, sources: Sources) -> Derived | str:
     """The C++ of the CPU, else the CUDA side, in Python."""
     name = one.name.partition(".")[0]
     count = len(one.arguments) if one.arguments is not None else None

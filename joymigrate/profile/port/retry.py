@@ -18,7 +18,7 @@ BEYOND = "an address beyond a buffer"
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class CaseFault:
     """Why a case tells nothing: a message, and the parameters near the failing statement."""
 
     message: str
@@ -153,7 +153,7 @@ RULES: tuple[tuple[tuple[str, ...], tuple[Change, ...]], ...] = (
 
 
 def change_role(
-    roles: list[Role], fault: Fault, chance: random.Random, seen: set[tuple[Role, ...]]
+    roles: list[Role], fault: CaseFault, chance: random.Random, seen: set[tuple[Role, ...]]
 ) -> list[Role]:
     """One parameter (of shapes that don't fit: all near ones) in another role, never tried yet."""
     options = list(candidates(roles, fault))
@@ -166,7 +166,7 @@ def change_role(
     return roles
 
 
-def candidates(roles: list[Role], fault: Fault) -> Iterator[tuple[int, list[Role]]]:
+def candidates(roles: list[Role], fault: CaseFault) -> Iterator[tuple[int, list[Role]]]:
     """Role lists with one change each, with a weight: the near and the likely first."""
     wanted = next((changes for words, changes in RULES
                    if any(word in fault.message for word in words)), ())  # fmt: skip

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from joymigrate.profile.port.dotted import dotted_name, name_below
-from joymigrate.profile.port.edits import AXES, Edits, Names
+from joymigrate.profile.port.edits import AXES, Edits, FreeNames
 from joymigrate.profile.port.find import (
     JIT,
     SourceKernel,
@@ -37,7 +37,7 @@ from joymigrate.profile.port.runtime import RUNTIME
 ACROSS = frozenset(("atomic_cas", "sync_block"))
 
 
-class Refused(Exception):
+class RefusedKernel(Exception):
     """A kernel that is left alone, and why."""
 
 
@@ -66,11 +66,13 @@ def port_source(
     for kernel in found:
         try:
             if kernel.name in leave:
-                raise Refused(leave[kernel.name])
+                raise RefusedKernel(leave[kernel.name])
             if kernel.jit != JIT or not kernel.node.decorator_list:
-                raise Refused(f"compiled by a call of {kernel.jit}, not by the decorator {JIT}")
+                raise RefusedKernel(
+                    f"compiled by a call of {kernel.jit}, not by the decorator {JIT}"
+                )
             text, changes = variant(kernel, tree, edits, imports, known)
-        except Refused as why:
+        except RefusedKernel as why:
             ports.append(Port(kernel.name, kernel.node.lineno, refused=str(why)))
             continue
         first = kernel.node.decorator_list[0]
@@ -120,9 +122,9 @@ def variant(
     node = kernel.node
     refuse(kernel, tree, imports, known)
     if not kernel.language:
-        raise Refused("the file does not import triton.language as a name")
+        raise RefusedKernel("the file does not import triton.language as a name")
     tl = sorted(kernel.language)[0]
-    names = Names.free_of(node)
+    names = FreeNames.free_of(node)
     changes = ["grid folded onto the cores"]
     changes += tails(kernel, edits)
     changes += wide_offsets(kernel, edits, names, tl)
@@ -141,26 +143,28 @@ def refuse(
     """Raise Refused for what can't be folded."""
     node = kernel.node
     if node.args.vararg or node.args.kwarg or node.args.kwonlyargs or node.args.posonlyargs:
-        raise Refused("its parameters are not plain ones")
+        raise RefusedKernel("its parameters are not plain ones")
     if any(isinstance(part, ast.With) for part in ast.walk(node)):
-        raise Refused("it has a `with` block, which is not known on the chip")
+        raise RefusedKernel("it has a `with` block, which is not known on the chip")
     own = list(calls(node, kernel.language))
     used = {dotted_name(call.func).partition(".")[0] for call, _ in own}
     for function in tree.body:
         if isinstance(function, ast.FunctionDef) and function.name in used:
             inner = calls(function, kernel.language)
             if any(name in ("program_id", "num_programs") for _, name in inner):
-                raise Refused(f"{function.name}, which it calls, asks for the program's number")
+                raise RefusedKernel(
+                    f"{function.name}, which it calls, asks for the program's number"
+                )
     asks = False
     for call, name in own:
         if name in ACROSS:
-            raise Refused(f"tl.{name}: it may wait for other programs")
+            raise RefusedKernel(f"tl.{name}: it may wait for other programs")
         if name in ("program_id", "num_programs"):
             asks = True
             if axis_of(call) is None:
-                raise Refused(f"line {call.lineno}: the axis of tl.{name} is no number")
+                raise RefusedKernel(f"line {call.lineno}: the axis of tl.{name} is no number")
     if not asks:
-        raise Refused("it does not ask for its program's number: a helper, or one program")
+        raise RefusedKernel("it does not ask for its program's number: a helper, or one program")
     whole = {full_name(part, imports) for part in ast.walk(node) if isinstance(part, ast.Attribute)}
     whole |= {full_name(call, imports) for call, _ in own}
     rules = known.get("replace", {})
@@ -171,7 +175,7 @@ def refuse(
             if (name == long or name.startswith(f"{long}.")) and name not in rules:
                 if any(other.startswith(f"{name}.") for other in whole):
                     continue
-                raise Refused(f"{name}: no replacement is known")
+                raise RefusedKernel(f"{name}: no replacement is known")
 
 
 def axis_of(call: ast.Call) -> int | None:
@@ -182,7 +186,7 @@ def axis_of(call: ast.Call) -> int | None:
     return None
 
 
-def programs(kernel: SourceKernel, edits: Edits, names: Names) -> None:
+def programs(kernel: SourceKernel, edits: Edits, names: FreeNames) -> None:
     """The program's number becomes the block's."""
     for call, name in calls(kernel.node, kernel.language):
         if name in ("program_id", "num_programs"):
@@ -202,7 +206,9 @@ def replacements(
         if rule is None:
             continue
         if call.keywords or any(isinstance(one, ast.Starred) for one in call.args):
-            raise Refused(f"line {call.lineno}: {dotted_name(call.func)} is called with keywords")
+            raise RefusedKernel(
+                f"line {call.lineno}: {dotted_name(call.func)} is called with keywords"
+            )
         inside = [edits.within(*edits.span(one)) for one in call.args]
         edits.replace(call, "(" + rule["with"].format(*inside, tl=tl) + ")")
         yield f"{dotted_name(call.func)} replaced"
@@ -220,7 +226,7 @@ def tails(kernel: SourceKernel, edits: Edits) -> Iterator[str]:
             yield "masked lanes read 0"
 
 
-def wide_offsets(kernel: SourceKernel, edits: Edits, names: Names, tl: str) -> Iterator[str]:
+def wide_offsets(kernel: SourceKernel, edits: Edits, names: FreeNames, tl: str) -> Iterator[str]:
     """`tl.program_id(0) * stride` in 64 bits where the stride is only known at run time."""
     fixed = {a.arg for a in kernel.node.args.args if is_constexpr(a)}
     sizes = {a.arg for a in kernel.node.args.args} - fixed
@@ -253,7 +259,7 @@ def is_program(node: ast.expr, kernel: SourceKernel) -> bool:
 
 
 def write_block(
-    kernel: SourceKernel, edits: Edits, names: Names, tl: str, tile: str, known: dict[str, Any]
+    kernel: SourceKernel, edits: Edits, names: FreeNames, tl: str, tile: str, known: dict[str, Any]
 ) -> str:
     """The block's function and the kernel around it."""
     node = kernel.node
@@ -263,7 +269,7 @@ def write_block(
     try:
         body = without_returns(body, [a.arg for a in node.args.args])
     except Unliftable as why:
-        raise Refused(f"{why}, and a call takes no pointers on the chip") from None
+        raise RefusedKernel(f"{why}, and a call takes no pointers on the chip") from None
     plain = [a.arg for a in node.args.args]
     given = ast.unparse(node.args)
     dot = any(name in ("dot", "dot_scaled") for _, name in calls(kernel.node, kernel.language))
@@ -308,7 +314,7 @@ def write_block(
     try:
         ast.parse(textwrap.dedent(text))
     except SyntaxError as error:  # a form of source that the edits do not know
-        raise Refused(f"the variant is not valid Python ({error.msg})") from None
+        raise RefusedKernel(f"the variant is not valid Python ({error.msg})") from None
     return text
 
 

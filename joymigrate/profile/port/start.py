@@ -21,8 +21,8 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file
-from joymigrate.profile.port.operators import Argument, Bound, find_builds
-from joymigrate.profile.port.reference import FALLBACK, KERNEL, Derived, Project, derive
+from joymigrate.profile.port.operators import Argument, BoundOperator, find_builds
+from joymigrate.profile.port.reference import FALLBACK, KERNEL, Derived, SourceProject, derive
 
 LITERALS = {"true": "True", "false": "False", "none": "None", "nullopt": "None", "nullptr": "None"}
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I)
@@ -184,15 +184,15 @@ def test_there_is_something_to_compare_with():
 
 
 def write(
-    ops: Iterable[Bound], folder: Path, paths: Iterable[Path] = (), *, proves: bool = True
-) -> list[Bound]:
+    ops: Iterable[BoundOperator], folder: Path, paths: Iterable[Path] = (), *, proves: bool = True
+) -> list[BoundOperator]:
     """Two files per operator of tensors without a known replacement; existing ones stay.
 
     Returns the operators, each with its `skeleton` (the file) and `reference` (where it was derived
     from and how it compared, or why it could not be derived).
     """
     ops = list(ops)
-    project = Project(paths)
+    project = SourceProject(paths)
     often = Counter(function_of(one) for one in {(o.module, o.name): o for o in ops}.values())
     return [
         one if one.instead or one.host else start_files(one, folder, often, project, proves)
@@ -201,8 +201,8 @@ def write(
 
 
 def start_files(
-    one: Bound, folder: Path, often: Counter[str], project: Project, proves: bool
-) -> Bound:
+    one: BoundOperator, folder: Path, often: Counter[str], project: SourceProject, proves: bool
+) -> BoundOperator:
     """The files of one operator."""
     function = function_of(one)
     if often[function] > 1:
@@ -228,7 +228,7 @@ def start_files(
     return replace(one, skeleton=str(path), reference=about)
 
 
-def working(one: Bound, function: str, derived: Derived) -> str:
+def working(one: BoundOperator, function: str, derived: Derived) -> str:
     """The text of a reference that computes, with its registration."""
     left = ""
     if derived.left_out:
@@ -260,7 +260,7 @@ def working(one: Bound, function: str, derived: Derived) -> str:
 
 
 def compare_reference(
-    one: Bound, path: Path, function: str, derived: Derived, project: Project
+    one: BoundOperator, path: Path, function: str, derived: Derived, project: SourceProject
 ) -> dict[str, Any]:
     """The reference beside its original, in a process of its own."""
     sources, include = sources_of(one, project)
@@ -292,7 +292,7 @@ def compare_reference(
     return found
 
 
-def sources_of(one: Bound, project: Project) -> tuple[list[str], list[str]]:
+def sources_of(one: BoundOperator, project: SourceProject) -> tuple[list[str], list[str]]:
     """C++ files to build the original from, and where their headers are."""
     builds = [build for path in project.python for build in find_builds(path)]
     fitting = [b for b in builds if Path(one.path).name in b.sources] or builds
@@ -314,13 +314,13 @@ def save(path: Path, text: str) -> None:
         raise JoyError(f"cannot write: {error.strerror}", where=str(path)) from None
 
 
-def function_of(one: Bound) -> str:
+def function_of(one: BoundOperator) -> str:
     """A Python name for the operator."""
     name = re.sub(r"\W+", "_", one.name, flags=re.ASCII).strip("_") or "operator"
     return f"{name}_" if keyword.iskeyword(name) or name[0].isdigit() else name
 
 
-def reference(one: Bound, function: str) -> str:
+def reference(one: BoundOperator, function: str) -> str:
     """The text of the reference."""
     arguments = [f"{a.type} {a.name}" + (f" = {a.default}" if a.default else "")
                  for a in one.arguments or ()]  # fmt: skip
@@ -360,7 +360,7 @@ def default(text: str | None) -> str:
     return number if NUMBER.fullmatch(number) else "None"
 
 
-def harness(one: Bound, function: str) -> str:
+def harness(one: BoundOperator, function: str) -> str:
     """The text of the test."""
     if one.kind == "torch_library":
         space, name = json.dumps(one.module), json.dumps(one.name.partition(".")[0])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.port.cpp import Function, declarator_of, text_of
+from joymigrate.profile.port.cpp import CppFunction, declarator_of, text_of
 
 
 class Untranslated(JoyError):
@@ -18,7 +18,7 @@ class Untranslated(JoyError):
 
 
 @dataclass(slots=True)
-class Frame:
+class FunctionFrame:
     """One function while it is written: names in scope, and what `continue` has to do first."""
 
     scopes: list[dict[str, str]]
@@ -70,7 +70,7 @@ def parameters_of(lambda_: Any) -> list[Any]:
     return list(inner.child_by_field_name("parameters").named_children) if inner is not None else []
 
 
-def fits(function: Function, count: int) -> bool:
+def fits(function: CppFunction, count: int) -> bool:
     """Whether a function can be called with so many arguments."""
     inner = declarator_of(function.node)
     rows = [
@@ -80,7 +80,7 @@ def fits(function: Function, count: int) -> bool:
     return bool(least <= count <= len(rows))
 
 
-def differ(one: Function, other: Function) -> bool:
+def differ(one: CppFunction, other: CppFunction) -> bool:
     """Whether two definitions of one file have different bodies: their types decide, unseen here.
     Those of two files are one of the CPU and one of the GPU."""
     roots = []

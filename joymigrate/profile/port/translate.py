@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from joymigrate.profile.port.cpp import Function, Sources, declarator_of, text_of
-from joymigrate.profile.port.expressions import LARGE, Expressions
+from joymigrate.profile.port.cpp import CppFunction, Sources, declarator_of, text_of
+from joymigrate.profile.port.expressions import LARGE, ExpressionWriter
 from joymigrate.profile.port.syntax import (
-    Frame,
+    FunctionFrame,
     Untranslated,
     assigned_names,
     at,
@@ -43,7 +43,7 @@ GUARDS = ("NoGradGuard", "CUDAGuard", "DeviceGuard", "cudaError_t", "cudaStream_
           "OptionalCUDAGuard", "RECORD_FUNCTION")  # fmt: skip
 
 
-class Translation(Expressions):
+class Translation(ExpressionWriter):
     """Functions of some sources, translated on demand."""
 
     def __init__(self, sources: Sources, *, on_device: bool = False) -> None:
@@ -51,9 +51,9 @@ class Translation(Expressions):
         self.on_device = on_device  # which side of `if (x.is_cuda())` is taken
         self.texts: dict[str, str] = {}
         self.constants: dict[str, str] = {}
-        self.chosen: dict[str, Function] = {}
+        self.chosen: dict[str, CppFunction] = {}
         self.busy: set[str] = set()
-        self.frame = Frame([{}], set())
+        self.frame = FunctionFrame([{}], set())
 
     def function(self, name: str, count: int | None = None) -> str:
         """Translate a function; its Python name. Of overloads, the one with that many arguments."""
@@ -72,7 +72,7 @@ class Translation(Expressions):
         python = name if not keyword.iskeyword(name) else f"{name}_"
         if name not in self.texts and name not in self.busy:
             self.busy.add(name)
-            before, self.frame = self.frame, Frame([{}], set())
+            before, self.frame = self.frame, FunctionFrame([{}], set())
             try:
                 self.texts[name] = self.written(python, fitting[0])
             finally:
@@ -80,7 +80,7 @@ class Translation(Expressions):
                 self.busy.discard(name)
         return python
 
-    def written(self, name: str, function: Function) -> str:
+    def written(self, name: str, function: CppFunction) -> str:
         """The text of one function."""
         body = function.node.child_by_field_name("body")
         self.frame.kernel = function.kernel
@@ -113,7 +113,7 @@ class Translation(Expressions):
             return f"_int({value})"
         return f"_real({value})" if base in self.frame.real else value
 
-    def parameters(self, function: Function) -> Iterator[str]:
+    def parameters(self, function: CppFunction) -> Iterator[str]:
         """Python's parameters."""
         inner = declarator_of(function.node)
         assigned = assigned_names(function.node.child_by_field_name("body"))

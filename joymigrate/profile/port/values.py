@@ -16,7 +16,7 @@ ELEMENT_BYTES = 2  # of `x.element_size()`: the shortest floating point type tha
 
 
 @dataclass(slots=True)
-class Scope:
+class FileScope:
     """A file's functions and constants, and who calls what."""
 
     tree: ast.Module
@@ -74,7 +74,7 @@ class Scope:
 
 
 def greatest(
-    node: ast.expr | None, scope: Scope, function: ast.FunctionDef | None, deep: int = DEEP
+    node: ast.expr | None, scope: FileScope, function: ast.FunctionDef | None, deep: int = DEEP
 ) -> int | None:
     """An upper bound of a whole number; None where the source does not say one."""
     if isinstance(node, ast.Constant):
@@ -94,7 +94,7 @@ def greatest(
 
 
 def combine_bounds(
-    node: ast.BinOp, scope: Scope, function: ast.FunctionDef | None, deep: int
+    node: ast.BinOp, scope: FileScope, function: ast.FunctionDef | None, deep: int
 ) -> int | None:
     """Products, powers, shifts and quotients of what is known."""
     left = greatest(node.left, scope, function, deep)
@@ -116,7 +116,7 @@ def combine_bounds(
 
 
 def bound_call(
-    node: ast.Call, scope: Scope, function: ast.FunctionDef | None, deep: int
+    node: ast.Call, scope: FileScope, function: ast.FunctionDef | None, deep: int
 ) -> int | None:
     """min, max and next_power_of_2 of what is known; what a function of the project returns."""
     name = dotted_name(node.func).rpartition(".")[2]
@@ -134,7 +134,7 @@ def bound_call(
     return bound_return(node, None, scope, deep)
 
 
-def bound_return(node: ast.Call, place: int | None, scope: Scope, deep: int) -> int | None:
+def bound_return(node: ast.Call, place: int | None, scope: FileScope, deep: int) -> int | None:
     """The greatest value that a function of the project returns, of a tuple at a place."""
     name = dotted_name(node.func)
     if not name or not deep:
@@ -142,7 +142,9 @@ def bound_return(node: ast.Call, place: int | None, scope: Scope, deep: int) -> 
     for found in scope.files.places(name, scope.path, scope.tree):
         if not isinstance(found.node, ast.FunctionDef):
             continue
-        inner = scope if found.tree is scope.tree else Scope(found.tree, found.path, scope.files)
+        inner = (
+            scope if found.tree is scope.tree else FileScope(found.tree, found.path, scope.files)
+        )
         values = [n.value for n in ast.walk(found.node) if isinstance(n, ast.Return)]
         picked: list[ast.expr | None] = []
         for value in values:
@@ -174,7 +176,7 @@ def find_assigned(name: str, within: ast.AST) -> Iterator[tuple[ast.expr, int | 
                             yield node.value, place
 
 
-def of_name(name: str, scope: Scope, function: ast.FunctionDef | None, deep: int) -> int | None:
+def of_name(name: str, scope: FileScope, function: ast.FunctionDef | None, deep: int) -> int | None:
     """What a name can hold: every assignment, or every argument that callers give."""
     if function is None:
         return of_constant(name, scope, deep)
@@ -190,20 +192,20 @@ def of_name(name: str, scope: Scope, function: ast.FunctionDef | None, deep: int
     return smallest(limit, highest([greatest(v, scope, inside, deep) for v, inside in given]))
 
 
-def of_constant(name: str, scope: Scope, deep: int) -> int | None:
+def of_constant(name: str, scope: FileScope, deep: int) -> int | None:
     """A constant of the file, or of another one of the project."""
     value = scope.constants.get(name)
     if value is not None:
         return greatest(value, scope, None, deep)
     for found in scope.files.places(name, scope.path, scope.tree) if deep else ():
         if isinstance(found.node, (ast.Assign, ast.AnnAssign)) and found.tree is not scope.tree:
-            inner = Scope(found.tree, found.path, scope.files)
+            inner = FileScope(found.tree, found.path, scope.files)
             return greatest(found.node.value, inner, None, deep - 1)
     return None
 
 
 def of_attribute(
-    name: str, scope: Scope, function: ast.FunctionDef, deep: int
+    name: str, scope: FileScope, function: ast.FunctionDef, deep: int
 ) -> int | None:  # fmt: skip
     """What methods of the same class put into an attribute, such as `ctx.BLOCK`."""
     owner = scope.classes.get(id(function))
@@ -217,7 +219,7 @@ def of_attribute(
 
 
 def bound_unpacked(
-    value: ast.expr, place: int | None, scope: Scope, function: ast.FunctionDef, deep: int
+    value: ast.expr, place: int | None, scope: FileScope, function: ast.FunctionDef, deep: int
 ) -> int | None:
     """The bound of a value, or of one part of an unpacked tuple."""
     if place is None:
@@ -227,7 +229,7 @@ def bound_unpacked(
     return bound_return(value, place, scope, deep) if isinstance(value, ast.Call) else None
 
 
-def find_limit(name: str, scope: Scope, function: ast.FunctionDef, deep: int) -> int | None:
+def find_limit(name: str, scope: FileScope, function: ast.FunctionDef, deep: int) -> int | None:
     """The limit of `if NAME > LIMIT: raise`."""
     for node in ast.walk(function):
         if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
@@ -252,7 +254,7 @@ def highest(bounds: list[int | None]) -> int | None:
 
 
 def find_arguments(
-    name: str, parameters: list[str], function: ast.FunctionDef, scope: Scope
+    name: str, parameters: list[str], function: ast.FunctionDef, scope: FileScope
 ) -> list[tuple[ast.expr | None, ast.FunctionDef | None]]:
     """The values that callers of a function in the same file give a parameter, or its default."""
     found: list[tuple[ast.expr | None, ast.FunctionDef | None]] = []

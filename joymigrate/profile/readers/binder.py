@@ -17,8 +17,8 @@ import numpy as np
 
 from joymigrate.language import Text
 from joymigrate.profile.readers.names import SCALED_SUM
-from joymigrate.profile.readers.sweep import Timeline
-from joymigrate.profile.table import NONE, Captured, Kernel, Loose, OpTable, Replay
+from joymigrate.profile.readers.sweep import EventColumns
+from joymigrate.profile.table import NONE, Captured, DeviceKernel, GraphReplay, Loose, OpTable
 
 WHOLE_GRAPH = "graph"  # kind of a graph's run that was recorded without its kernels
 SLOW = re.compile("CPU", re.IGNORECASE)  # kind of core: AI_CPU, AICPU
@@ -186,12 +186,12 @@ class Binder:
         self.loose: dict[tuple[int, str], list[float]] = {}
         self.replays: dict[int, list[int]] = {}
 
-    def bind(self, timeline: Timeline | None = None) -> dict[str, Any]:
+    def bind(self, timeline: EventColumns | None = None) -> dict[str, Any]:
         """Give the time to the operators' rows; the fields of a `Trace` that tell of the device.
 
         `timeline` is built: it knows in which row each call lies.
         """
-        timeline = timeline or Timeline(self.table)
+        timeline = timeline or EventColumns(self.table)
         on_processor = [SLOW.search(kind) is not None for _, kind in self.work.names]
         slow: set[int] = set()
         work, found = self.work, dict[tuple[int, int], list[float]]()
@@ -219,8 +219,8 @@ class Binder:
             "device_us": float(sum(work.dur)),
             "slow": frozenset(slow),
             "kernels": tuple(
-                Kernel(work.names[name][0], self.table.names[op] if op != NONE else "",
-                       int(calls), us, work.names[name][1])
+                DeviceKernel(work.names[name][0], self.table.names[op] if op != NONE else "",
+                             int(calls), us, work.names[name][1])
                 for (name, op), (calls, us) in found.items()
             ),
             "loose": tuple(
@@ -228,8 +228,8 @@ class Binder:
                 for (name, reason), (calls, us) in self.loose.items()
             ),
             "replays": tuple(
-                Replay(tuple((work.name[i], work.dur[i])
-                             for i in sorted(group, key=lambda i: work.ts[i])))
+                GraphReplay(tuple((work.name[i], work.dur[i])
+                                  for i in sorted(group, key=lambda i: work.ts[i])))
                 for group in self.replays.values()
             ),
             "captures": self.launches.windows(timeline.owner, set(work.correlation)),
@@ -246,7 +246,7 @@ class Binder:
             row = self.table.parent[row]
         return row
 
-    def leave(self, index: int, timeline: Timeline) -> None:
+    def leave(self, index: int, timeline: EventColumns) -> None:
         """Keep what has no owner, with the reason."""
         work, number = self.work, self.work.correlation[index]
         kind = work.names[work.name[index]][1]

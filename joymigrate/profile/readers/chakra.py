@@ -16,7 +16,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.profile.readers.binder import Binder
 from joymigrate.profile.readers.names import is_operator
-from joymigrate.profile.readers.stream import Window, open_bytes
+from joymigrate.profile.readers.stream import TextWindow, open_bytes
 from joymigrate.profile.readers.sweep import phase_by_name
 from joymigrate.profile.table import NONE, OpTable, Trace
 
@@ -26,7 +26,7 @@ NAME, CONTROL, DATA, DURATION, ATTRIBUTE = 2, 4, 5, 7, 10
 
 
 @dataclass(slots=True)
-class Node:
+class ChakraNode:
     """One node. `parents` are the nodes it waits for, the calling one first."""
 
     number: int = 0
@@ -38,9 +38,9 @@ class Node:
 
 def read_json(path: Path) -> Trace:
     """The JSON form."""
-    nodes: list[Node] = []
+    nodes: list[ChakraNode] = []
     cut = False
-    with Window(path) as window:
+    with TextWindow(path) as window:
         try:
             for key in window.members() if window.peek() == "{" else ():
                 if key == "workload_graph" and window.peek() == "[":
@@ -54,12 +54,12 @@ def read_json(path: Path) -> Trace:
     return trace_of(path, nodes, cut=cut or window.cut)
 
 
-def node_of(item: dict[str, Any]) -> Node:
+def node_of(item: dict[str, Any]) -> ChakraNode:
     """One node of the JSON form; what is malformed is left empty."""
     low = {str(key).lower().replace("_", ""): value for key, value in item.items()}
     above = [*numbers(low.get("ctrldeps")), *numbers(low.get("datadeps"))]
     duration = low.get("runtime", low.get("durationmicros", 0))
-    return Node(
+    return ChakraNode(
         low["id"] if isinstance(low.get("id"), int) else 0,
         str(low.get("name") or ""),
         float(duration) if isinstance(duration, (int, float)) and duration >= 0 else 0.0,
@@ -132,9 +132,9 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             raise ValueError("a group")
 
 
-def node_from(data: bytes) -> Node:
+def node_from(data: bytes) -> ChakraNode:
     """One node of the protobuf form."""
-    node = Node()
+    node = ChakraNode()
     control: list[int] = []
     for number, value in fields(data):
         if number == 1 and isinstance(value, int):
@@ -174,7 +174,7 @@ def attribute(data: bytes) -> tuple[str, bool]:
     return name, flag
 
 
-def trace_of(path: Path, nodes: list[Node], *, cut: bool) -> Trace:
+def trace_of(path: Path, nodes: list[ChakraNode], *, cut: bool) -> Trace:
     """Operators with their callers, and the device's work with the operator that it waits for."""
     if not nodes:
         raise JoyError("no nodes in this Chakra trace", where=str(path))
@@ -199,7 +199,7 @@ def trace_of(path: Path, nodes: list[Node], *, cut: bool) -> Trace:
     return Trace(path, "chakra", table, notes=tuple(notes), **binder.bind())
 
 
-def climb(node: Node, nodes: dict[int, Node]) -> Iterator[int]:
+def climb(node: ChakraNode, nodes: dict[int, ChakraNode]) -> Iterator[int]:
     """The nodes around one, the nearest first; a ring ends."""
     seen: set[int] = {node.number}
     while True:

@@ -25,9 +25,9 @@ from joymigrate.profile.readers.names import (
     freeze,
     stack_place,
 )
-from joymigrate.profile.readers.stream import Window
-from joymigrate.profile.readers.sweep import EVENT, FRAME, MARK, POINT, Timeline
-from joymigrate.profile.table import NONE, OpTable, Signature, Trace
+from joymigrate.profile.readers.stream import TextWindow
+from joymigrate.profile.readers.sweep import EVENT, FRAME, MARK, POINT, EventColumns
+from joymigrate.profile.table import NONE, CallSignature, OpTable, Trace
 
 OPERATORS = frozenset(("cpu_op", "Operator", "operator"))
 ANNOTATIONS = frozenset(("user_annotation",))
@@ -47,7 +47,7 @@ class Chrome:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.table = OpTable()
-        self.timeline = Timeline(self.table)
+        self.timeline = EventColumns(self.table)
         self.signatures: dict[bytes, int] = {}
         self.stacks: dict[str, int] = {}
         self.frames: dict[str, int] = {}
@@ -224,7 +224,7 @@ class Chrome:
             number = self.arrows.get(self.ends.get(place), NONE)
             self.binder.work.correlation[index] = number
 
-    def finish(self, window: Window) -> Trace:
+    def finish(self, window: TextWindow) -> Trace:
         """Everything put together."""
         self.timeline.build()
         self.follow_arrows()
@@ -251,7 +251,7 @@ class Chrome:
         )
 
 
-def signature_of(types: Any, dims: Any, strides: Any) -> Signature:
+def signature_of(types: Any, dims: Any, strides: Any) -> CallSignature:
     """Inputs as a profiler writes them."""
     types = [str(one) for one in types] if isinstance(types, list) else []
     dims = dims if isinstance(dims, list) else []
@@ -267,7 +267,7 @@ def signature_of(types: Any, dims: Any, strides: Any) -> Signature:
         )
         for i in range(max(len(types), len(dims)))
     )
-    return Signature(dtypes, shapes, tuple(freeze(one) for one in strides), kinds)
+    return CallSignature(dtypes, shapes, tuple(freeze(one) for one in strides), kinds)
 
 
 def input_kind(written: str, dtype: str, dims: list[Any], index: int) -> str:
@@ -299,7 +299,7 @@ def read(path: Path) -> Trace:
     seen = 0
     collecting = gc.isenabled()
     gc.disable()  # events make no cycles; looking for some costs a third of the time
-    with Window(path) as window:
+    with TextWindow(path) as window:
         try:
             for event in events(window, trace):
                 seen += 1
@@ -320,7 +320,7 @@ def read(path: Path) -> Trace:
     return trace.finish(window)
 
 
-def events(window: Window, trace: Chrome) -> Iterator[dict[str, Any]]:
+def events(window: TextWindow, trace: Chrome) -> Iterator[dict[str, Any]]:
     """The events of a list at the top, or of `traceEvents`."""
     if window.peek() == "[":
         yield from window.objects()

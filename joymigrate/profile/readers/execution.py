@@ -12,9 +12,9 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.profile.readers.names import dtype_of_tensor, freeze, is_operator
-from joymigrate.profile.readers.stream import Window
+from joymigrate.profile.readers.stream import TextWindow
 from joymigrate.profile.readers.sweep import phase_by_name
-from joymigrate.profile.table import NONE, OpTable, Signature, Trace
+from joymigrate.profile.table import NONE, CallSignature, OpTable, Trace
 
 SCHEMA = re.compile(r"(?P<name>[\w.]+::[\w.]+)\(")
 TENSOR = re.compile(r"Tensor\((?P<type>[^()]*(?:<[^<>]*>)?)\)")
@@ -24,7 +24,7 @@ def read(path: Path) -> Trace:
     """One execution trace."""
     nodes: dict[int, dict[str, Any]] = {}
     schema = ""
-    with Window(path) as window:
+    with TextWindow(path) as window:
         try:
             for key in window.members() if window.peek() == "{" else ():
                 if key == "nodes" and window.peek() == "[":
@@ -106,7 +106,7 @@ def walk(nodes: Mapping[int, dict[str, Any]], table: OpTable) -> None:
         waiting += [(child, row, phase) for child in below]
 
 
-def signature_of(node: Mapping[str, Any]) -> Signature:
+def signature_of(node: Mapping[str, Any]) -> CallSignature:
     """Inputs of a node; a list of tensors has the dtypes of its elements."""
     dtypes, kinds = [], []
     for written in (str(one) for one in node["types"]):
@@ -116,7 +116,7 @@ def signature_of(node: Mapping[str, Any]) -> Signature:
             kinds.append("tensors" if written.startswith("GenericList") else "tensor")
         else:
             kinds.append("none" if written in ("None", "") else "value")
-    return Signature(
+    return CallSignature(
         tuple(dtypes),
         tuple(freeze(one) for one in node["shapes"]),
         tuple(freeze(one) for one in node["strides"]),

@@ -20,8 +20,8 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.profile.readers.binder import LAUNCHES, WHOLE_GRAPH, Binder
 from joymigrate.profile.readers.names import freeze, is_operator
-from joymigrate.profile.readers.sweep import EVENT, MARK, POINT, Timeline
-from joymigrate.profile.table import EMPTY, OpTable, Signature, Trace
+from joymigrate.profile.readers.sweep import EVENT, MARK, POINT, EventColumns
+from joymigrate.profile.table import EMPTY, CallSignature, OpTable, Trace
 
 RANGES = "NVTX_EVENTS"
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -41,12 +41,12 @@ def read(path: Path) -> Trace:
     """One export."""
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as base:
-            return Reader(path, base).read()
+            return NsysReader(path, base).read()
     except sqlite3.Error as error:
         raise JoyError(f"not readable as SQLite: {error}", where=str(path)) from None
 
 
-class Reader:
+class NsysReader:
     """Reads one database."""
 
     def __init__(self, path: Path, base: sqlite3.Connection) -> None:
@@ -58,7 +58,7 @@ class Reader:
             for (name,) in tables
         }
         self.table = OpTable()
-        self.timeline = Timeline(self.table)
+        self.timeline = EventColumns(self.table)
         self.binder = Binder(self.table)
         self.processes: dict[int, int] = {}
         self.texts: dict[int, str] = {}
@@ -166,7 +166,7 @@ class Reader:
         self.binder.work.add(name, kind, start / 1e3, max(0.0, us), correlation=number)
 
 
-def split_range(text: str) -> tuple[int, str, Signature]:
+def split_range(text: str) -> tuple[int, str, CallSignature]:
     """Kind, name and sizes of `aten::addmm, seq = 5, op_id = 7, sizes = [[8], [4, 8], [8, 8]]`.
 
     `FSDP::pre_forward (x)` looks like an operator and is a library's mark. The dispatcher writes a
@@ -181,7 +181,7 @@ def split_range(text: str) -> tuple[int, str, Signature]:
         dims = ast.literal_eval(fields.get("sizes", "[]"))
     except (ValueError, SyntaxError):
         dims = []
-    return kind, name, Signature(dims=freeze(dims)) if dims else EMPTY
+    return kind, name, CallSignature(dims=freeze(dims)) if dims else EMPTY
 
 
 def kind_of(start: bytes, text: str) -> str:

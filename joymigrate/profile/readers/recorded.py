@@ -12,7 +12,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.profile.readers.stream import open_bytes, was_cut
-from joymigrate.profile.table import PHASES, OpTable, Signature, Trace
+from joymigrate.profile.table import PHASES, CallSignature, OpTable, Trace
 
 SCHEMA = "joymigrate.trace/1"
 # What the optimiser would call on an accelerator, where torch takes another way on the CPU.
@@ -170,7 +170,7 @@ def add(table: OpTable, item: Mapping[str, Any], where: str) -> int:
     )
 
 
-def signature_of(item: Mapping[str, Any]) -> Signature:
+def signature_of(item: Mapping[str, Any]) -> CallSignature:
     """The arguments in order, keyword arguments behind."""
     values = [*(item.get("args") or ()), *(item.get("kwargs") or {}).values()]
     parts = [argument(value) for value in values]
@@ -178,7 +178,7 @@ def signature_of(item: Mapping[str, Any]) -> Signature:
         other = {dtype_of(v): v for v in value if is_tensor(v)} if isinstance(value, list) else {}
         parts += [argument([v]) for v in list(other.values())[1:]]
     dtypes, dims, strides, kinds = zip(*parts, strict=True) if parts else ((), (), (), ())
-    return Signature(dtypes, dims, strides, kinds)
+    return CallSignature(dtypes, dims, strides, kinds)
 
 
 def argument(value: Any) -> tuple[str, Any, Any, str]:

@@ -99,7 +99,7 @@ def head(path: Path, size: int = 65536) -> bytes:
         return found
 
 
-class Window:
+class TextWindow:
     """The text around the place that is being decoded."""
 
     def __init__(self, path: Path) -> None:
@@ -114,7 +114,7 @@ class Window:
         decoder = json.JSONDecoder(strict=False)
         self.decode, self.scan = decoder.raw_decode, make_scanner(decoder)  # type: ignore[arg-type]
 
-    def __enter__(self) -> Window:
+    def __enter__(self) -> TextWindow:
         return self
 
     def __exit__(self, *_: object) -> None:

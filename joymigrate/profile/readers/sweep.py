@@ -18,7 +18,7 @@ EVENT, FRAME, POINT, MARK = 0, 1, 2, 3
 BACKWARD, OPTIMISER, FORWARD = 2, 3, 1
 
 
-class Timeline:
+class EventColumns:
     """Events as columns, filled by a reader.
 
     `kind` is an event (an operator, or bookkeeping by the name of it), a mark (never an operator,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.profile.readers.binder import Binder
-from joymigrate.profile.table import EMPTY, OpTable, Signature, Trace
+from joymigrate.profile.table import EMPTY, CallSignature, OpTable, Trace
 
 DTYPES = {
     "FLOAT": "float32", "FLOAT16": "float16", "DT_BF16": "bfloat16", "BF16": "bfloat16",
@@ -110,7 +110,7 @@ class KernelTable:
         self.bad = 0
 
     def add(
-        self, row: dict[str, str], us: float | None, calls: float | None, signature: Signature
+        self, row: dict[str, str], us: float | None, calls: float | None, signature: CallSignature
     ) -> None:
         """Take one row in. One without a kind, a time or calls is counted as bad."""
         kind, core = first(row, TYPE).strip(), first(row, CORE).strip()
@@ -166,7 +166,7 @@ def number(text: str | None) -> float | None:
     return found if isfinite(found) else None
 
 
-def signature_of(row: dict[str, str]) -> Signature:
+def signature_of(row: dict[str, str]) -> CallSignature:
     """Shapes `"4,8;8,8"` and dtypes `FLOAT16;DT_BF16` of a row."""
     types = [t.strip() for t in (row.get("Input Data Types") or "").split(";")]
     shapes = (row.get("Input Shapes") or "").strip().strip('"').split(";")
@@ -175,7 +175,7 @@ def signature_of(row: dict[str, str]) -> Signature:
         for shape in shapes
     )
     dtypes = tuple(DTYPES.get(t, "") for t in types)
-    return Signature(dtypes, dims, (), tuple("tensor" if d else "value" for d in dtypes))
+    return CallSignature(dtypes, dims, (), tuple("tensor" if d else "value" for d in dtypes))
 
 
 def kind_of(start: bytes, text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from joymigrate.profile.recorder.operators import Context, OperatorRecorder, RecordedCall
+from joymigrate.profile.recorder.operators import OperatorRecorder, ProgramContext, RecordedCall
 
 
 def optimiser_step(optimiser: Any) -> list[RecordedCall]:
@@ -49,7 +49,7 @@ def record_step(optimiser: Any) -> dict[Any, RecordedCall]:
             if state:
                 twin.state[stand_in] = {name: without_memory(v) for name, v in state.items()}
         twin.param_groups.append({**group, "params": params, "foreach": True})
-    recorder = OperatorRecorder(Context(phase="optimiser"))
+    recorder = OperatorRecorder(ProgramContext(phase="optimiser"))
     step = type(optimiser).step
     while hasattr(step, "__wrapped__"):
         step = step.__wrapped__

@@ -16,7 +16,7 @@ SCALARS = (bool, int, float, str, type(None))
 TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
-class Tensor(tuple):  # type: ignore[type-arg]
+class TensorKey(tuple):  # type: ignore[type-arg]
     """A tensor in a key: (dtype, shape, stride, device, requires_grad), and a layout with holes."""
 
     __slots__ = ()
@@ -37,24 +37,24 @@ def key(value: Any) -> Any:
     return ("other", type(value).__name__)
 
 
-def tensor(value: torch.Tensor) -> Tensor:
+def tensor(value: torch.Tensor) -> TensorKey:
     """A tensor's key. Symbolic or unreadable layouts are left out rather than computed."""
     shape = tuple(value.shape)
     if value.layout is torch.jagged:  # one side has no length of its own
-        return Tensor((value.dtype, (), (), value.device, value.requires_grad, "jagged"))
+        return TensorKey((value.dtype, (), (), value.device, value.requires_grad, "jagged"))
     if value.layout is not torch.strided:
         layout = str(value.layout).removeprefix("torch.")
-        return Tensor((value.dtype, shape, (), value.device, value.requires_grad, layout))
+        return TensorKey((value.dtype, shape, (), value.device, value.requires_grad, layout))
     try:
         stride = value.stride()
     except (RuntimeError, NotImplementedError):  # nested tensors have none
         stride = ()
-    return Tensor((value.dtype, shape, stride, value.device, value.requires_grad))
+    return TensorKey((value.dtype, shape, stride, value.device, value.requires_grad))
 
 
 def without_values(described: Any) -> Any:
     """A key with its scalars blanked, for operators called with ever new ones."""
-    if isinstance(described, Tensor):
+    if isinstance(described, TensorKey):
         return described
     if isinstance(described, tuple) and described and described[0] in (bool, int, float):
         return (described[0], None)
@@ -65,7 +65,7 @@ def without_values(described: Any) -> Any:
 
 def as_json(described: Any) -> Any:
     """A key as it is written."""
-    if isinstance(described, Tensor):
+    if isinstance(described, TensorKey):
         dtype, shape, stride, device, grad, *layout = described
         return {
             "dtype": short(dtype),

@@ -18,19 +18,19 @@ from typing import Any
 
 from joymigrate.profile.recorder.files import claim
 from joymigrate.profile.recorder.loading import watch_loading
-from joymigrate.profile.recorder.operators import Context, Recording
-from joymigrate.profile.recorder.settings import Settings
+from joymigrate.profile.recorder.operators import ProgramContext, Recording
+from joymigrate.profile.recorder.settings import RecorderSettings
 from joymigrate.profile.recorder.steps import Steps
 from joymigrate.profile.recorder.timing import Timer
 
 
-class Controller:
+class StepController:
     """What happens at each step boundary of this process."""
 
-    def __init__(self, settings: Settings, *, explicit: bool = False) -> None:
+    def __init__(self, settings: RecorderSettings, *, explicit: bool = False) -> None:
         self.settings = settings
         self.steps = Steps(explicit=explicit)
-        self.context = Context()
+        self.context = ProgramContext()
         self.state = "first" if settings.warmup else "before"
         self.recording: Recording | None = None
         self.spare: Recording | None = None  # of the first step

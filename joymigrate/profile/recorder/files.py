@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from joymigrate.profile.recorder.settings import Settings, trace_files
+from joymigrate.profile.recorder.settings import RecorderSettings, trace_files
 
 
-def claim(settings: Settings) -> tuple[Path, Path]:
+def claim(settings: RecorderSettings) -> tuple[Path, Path]:
     """The JSONL and the Chrome trace of this process: the first process takes the plain names.
 
     Under a launcher of several ranks every rank has its own.

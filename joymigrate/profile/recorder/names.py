@@ -20,7 +20,7 @@ WRAPPING = frozenset(
 )
 
 
-class ModuleNames:
+class RecordedModuleNames:
     """Names of all modules below the roots seen so far. The first root's have no prefix."""
 
     def __init__(self) -> None:

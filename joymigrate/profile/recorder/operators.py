@@ -47,7 +47,7 @@ class RecordedCall:
 
 
 @dataclass(slots=True)
-class Context:
+class ProgramContext:
     """Where the program is; kept by whoever watches it, read at each operator."""
 
     phase: str = "other"
@@ -57,7 +57,7 @@ class Context:
 class OperatorRecorder(WatchingMode):
     """Notes each operator and calls it unchanged."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ProgramContext) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.context = context
         self.sites = CallSites()
@@ -195,7 +195,7 @@ class BesideCompiler(OperatorRecorder):
 class Recording:
     """Puts a recorder onto torch's stack of modes, and takes it off wherever the program is."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ProgramContext) -> None:
         kind = BesideCompiler if "torch._dynamo" in sys.modules else OperatorRecorder
         self.mode = kind(context)
         self.entered = False

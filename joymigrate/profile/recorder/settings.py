@@ -14,7 +14,7 @@ SUFFIXES = (".jsonl.gz", ".jsonl")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RecorderSettings:
     """One recording: `warmup` steps, `steps` timed ones, then one for exact types and values."""
 
     session: Path  # folder where processes settle who writes which file
@@ -34,9 +34,9 @@ class Settings:
         settings.write(self, self.session / settings.FILE)
 
 
-def read_settings() -> Settings | None:
+def read_settings() -> RecorderSettings | None:
     """The settings of the recording that this process takes part in; None outside of one."""
-    return settings.of_session(Settings, ENVIRONMENT, "recording", "profile record")
+    return settings.of_session(RecorderSettings, ENVIRONMENT, "recording", "profile record")
 
 
 def stem(out: Path) -> str:

@@ -31,7 +31,7 @@ def start() -> None:
 
 def begin(*, explicit: bool = False) -> Any:
     """Install the recorder; torch has been imported. Returns the controller."""
-    from joymigrate.profile.recorder.controller import Controller
+    from joymigrate.profile.recorder.controller import StepController
     from joymigrate.profile.recorder.watch import install
 
     if _running:
@@ -40,7 +40,7 @@ def begin(*, explicit: bool = False) -> Any:
     settings = read_settings()
     if settings is None:
         return None
-    controller = Controller(settings, explicit=explicit)
+    controller = StepController(settings, explicit=explicit)
     _running.append(controller)
     install(controller)
     if not explicit:

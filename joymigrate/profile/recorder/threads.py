@@ -11,12 +11,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from joymigrate.profile.recorder.kinds import kind_of
-from joymigrate.profile.recorder.operators import Context, RecordedCall, Recording, modes
+from joymigrate.profile.recorder.operators import ProgramContext, RecordedCall, Recording, modes
 
 LOCK = threading.Lock()
 
 
-class Watched(Protocol):
+class RecordedRun(Protocol):
     """What is needed of the run that is watched."""
 
     active: bool
@@ -32,7 +32,7 @@ class Watched(Protocol):
 class ThreadWatch(TorchFunctionMode):
     """Records what was not called in this thread before, by name."""
 
-    def __init__(self, run: Watched) -> None:
+    def __init__(self, run: RecordedRun) -> None:
         super().__init__()
         self.run = run
         self.known: set[Any] = set()
@@ -50,7 +50,7 @@ class ThreadWatch(TorchFunctionMode):
         if key in self.known or not self.run.active or modes() or torch.compiler.is_compiling():
             return func(*args, **kwargs)
         self.known.add(key)
-        recording = Recording(Context("forward" if torch.is_grad_enabled() else "other"))
+        recording = Recording(ProgramContext("forward" if torch.is_grad_enabled() else "other"))
         recording.begin()
         try:
             return func(*args, **kwargs)
@@ -65,7 +65,7 @@ class ThreadWatch(TorchFunctionMode):
                 self.run.note(call, exact=False)
 
 
-def watch_threads(run: Watched) -> Callable[[], None]:
+def watch_threads(run: RecordedRun) -> Callable[[], None]:
     """Look into threads that are started from here on; returns how to stop."""
     owner: Any = threading.Thread
     real = owner._bootstrap_inner
@@ -86,7 +86,7 @@ def watch_threads(run: Watched) -> Callable[[], None]:
     return put_back
 
 
-def watch_functions(run: Watched) -> Callable[[], None]:
+def watch_functions(run: RecordedRun) -> Callable[[], None]:
     """The first call of an `autograd.Function` makes the next backward pass new."""
     owner: Any = torch.autograd.Function
     real = owner.__dict__["apply"]

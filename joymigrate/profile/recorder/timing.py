@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from joymigrate.profile.recorder.arguments import Tensor
+from joymigrate.profile.recorder.arguments import TensorKey
 from joymigrate.profile.recorder.loading import MARK
 from joymigrate.profile.recorder.operators import RecordedCall
 
@@ -113,7 +113,7 @@ def quiet() -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class Event:
+class TraceEvent:
     """One operator of the trace, with what it contains."""
 
     name: str
@@ -129,7 +129,7 @@ class Event:
 class Times:
     """Time per (operator, phase, shapes), and of what is no operator; all of one step."""
 
-    by_key: dict[Any, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    by_key: dict[Any, list[TraceEvent]] = field(default_factory=lambda: defaultdict(list))
     spans: dict[str, float] = field(default_factory=dict)
     device: bool = False
 
@@ -171,7 +171,7 @@ def full(op: str, overload: str) -> str:
 
 def dims(args: Iterable[Any]) -> tuple[Any, ...]:
     """Shapes of the tensor arguments, in order: what a trace and a signature both have."""
-    return tuple(arg[1] for arg in args if isinstance(arg, Tensor))
+    return tuple(arg[1] for arg in args if isinstance(arg, TensorKey))
 
 
 def trace_dims(args: dict[str, Any]) -> tuple[Any, ...]:
@@ -209,7 +209,9 @@ def walk(
     events: list[dict[str, Any]], wanted: set[str], kernels: dict[int, float], times: Times
 ) -> None:
     """One thread's events, in order of start; what is open is a stack."""
-    stack: list[tuple[float, str, Event | None]] = []  # end, name, the wanted operator it is in
+    stack: list[
+        tuple[float, str, TraceEvent | None]
+    ] = []  # end, name, the wanted operator it is in
     for event in events:
         start, name = event["ts"], event["name"]
         while stack and stack[-1][0] <= start:
@@ -225,7 +227,7 @@ def walk(
         elif name in wanted:
             names = [entry[1] for entry in stack]
             args = event.get("args", {})
-            inside = Event(
+            inside = TraceEvent(
                 name,
                 start,
                 end,

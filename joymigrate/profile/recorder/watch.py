@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from joymigrate.profile.recorder import accelerator
-from joymigrate.profile.recorder.controller import Controller
-from joymigrate.profile.recorder.names import ModuleNames
+from joymigrate.profile.recorder.controller import StepController
+from joymigrate.profile.recorder.names import RecordedModuleNames
 
 
-def install(controller: Controller) -> None:
+def install(controller: StepController) -> None:
     """Look at torch in this process."""
     watch_modules(controller)
     watch_optimisers(controller)
@@ -25,7 +25,7 @@ def install(controller: Controller) -> None:
     watch_compilers(controller)
 
 
-def replace(controller: Controller, owner: Any, name: str, new: Any) -> None:
+def replace(controller: StepController, owner: Any, name: str, new: Any) -> None:
     """Set an attribute, and remember what it was."""
     old = owner.__dict__[name] if name in getattr(owner, "__dict__", {}) else getattr(owner, name)
     setattr(owner, name, new)
@@ -39,10 +39,10 @@ def replace(controller: Controller, owner: Any, name: str, new: Any) -> None:
     controller.undo.append(put_back)
 
 
-def watch_modules(controller: Controller) -> None:
+def watch_modules(controller: StepController) -> None:
     """Top-level calls begin steps; nested ones give operators their module's name."""
     real = torch.nn.Module.__call__
-    names = ModuleNames()
+    names = RecordedModuleNames()
     roots: list[Any] = []
     context = controller.context
 
@@ -70,7 +70,7 @@ def watch_modules(controller: Controller) -> None:
     replace(controller, torch.nn.Module, "__call__", call)
 
 
-def note_autocast(controller: Controller) -> None:
+def note_autocast(controller: StepController) -> None:
     """Whether the program computes in mixed precision, and in which type."""
     asked = getattr(torch, "is_autocast_enabled", None)
     for kind in ("cpu", controller.settings.device or "cuda"):
@@ -81,7 +81,7 @@ def note_autocast(controller: Controller) -> None:
             continue
 
 
-def watch_optimisers(controller: Controller) -> None:
+def watch_optimisers(controller: StepController) -> None:
     """Steps of optimisers end the program's steps."""
     optimizer = torch.optim.Optimizer
     hook = optimizer.profile_hook_step
@@ -119,7 +119,7 @@ def subclasses(kind: type) -> Iterator[type]:
         yield from subclasses(each)
 
 
-def watch_step(controller: Controller, inner: Any, args: Any, kwargs: Any) -> Any:
+def watch_step(controller: StepController, inner: Any, args: Any, kwargs: Any) -> Any:
     """One optimiser's step, with its phase around it and the boundary after it."""
     context, optimiser = controller.context, args[0]
     controller.touch()
@@ -138,7 +138,7 @@ def watch_step(controller: Controller, inner: Any, args: Any, kwargs: Any) -> An
     return result
 
 
-def note_optimiser(controller: Controller, optimiser: Any) -> None:
+def note_optimiser(controller: StepController, optimiser: Any) -> None:
     """What the optimiser is, once: its class, its implementation, how many tensors it updates."""
     known = controller.facts["optimisers"]
     if any(entry["identity"] == id(optimiser) for entry in known):
@@ -155,7 +155,7 @@ def note_optimiser(controller: Controller, optimiser: Any) -> None:
     )
 
 
-def watch_backward(controller: Controller) -> None:
+def watch_backward(controller: StepController) -> None:
     """A backward pass ends the forward phase."""
     for name in ("backward", "grad"):
         real = getattr(torch.autograd, name)
@@ -176,7 +176,7 @@ def watch_backward(controller: Controller) -> None:
         replace(controller, torch.autograd, name, functools.wraps(real)(run))
 
 
-def watch_calls(controller: Controller) -> None:
+def watch_calls(controller: StepController) -> None:
     """Calls that are no operators and cost time: synchronise, empty the cache."""
     device = controller.settings.device
     modules = [getattr(torch, name, None) for name in ("cuda", "accelerator", device or "cuda")]
@@ -198,7 +198,7 @@ def watch_calls(controller: Controller) -> None:
             replace(controller, module, name, functools.wraps(real)(counted))
 
 
-def watch_compilers(controller: Controller) -> None:
+def watch_compilers(controller: StepController) -> None:
     """Tracing and compiling fail or warn under a mode that only waits for the first step."""
     for module, name in ((torch, "compile"), (torch.jit, "trace"), (torch.jit, "trace_module")):
         real = getattr(module, name)

@@ -32,7 +32,13 @@ from joymigrate.profile.recorder import arguments
 from joymigrate.profile.recorder.collectives import watch_collectives
 from joymigrate.profile.recorder.exported import ExportedCall, exported_calls
 from joymigrate.profile.recorder.kinds import kind_of
-from joymigrate.profile.recorder.operators import Context, RecordedCall, Recording, as_line, tracing
+from joymigrate.profile.recorder.operators import (
+    ProgramContext,
+    RecordedCall,
+    Recording,
+    as_line,
+    tracing,
+)
 from joymigrate.profile.recorder.threads import watch_functions, watch_threads
 
 WINDOWS = 64  # top-level calls that are recorded whole, at most
@@ -88,7 +94,7 @@ class WholeRun:
 
     def __init__(
         self,
-        context: Context,
+        context: ProgramContext,
         session: Path,
         *,
         worker: bool = False,
@@ -214,7 +220,9 @@ class WholeRun:
         """Write one call, the first time that its operator, dtypes and phase meet."""
         self.backward_is_new |= call.phase in ("forward", "worker") and not exact
         phase = "worker" if self.worker else call.phase
-        dtypes = tuple(arguments.short(a[0]) for a in call.args if isinstance(a, arguments.Tensor))
+        dtypes = tuple(
+            arguments.short(a[0]) for a in call.args if isinstance(a, arguments.TensorKey)
+        )
         key = (call.op, call.overload, dtypes, phase)
         if key in self.told:
             return

@@ -89,7 +89,7 @@ def device_of(signatures: list[RecordedCall]) -> str:
     counts: dict[str, int] = {}
     for signature in signatures:
         for value in (*signature.args, *signature.outputs):
-            if isinstance(value, arguments.Tensor):
+            if isinstance(value, arguments.TensorKey):
                 counts[value[3].type] = counts.get(value[3].type, 0) + signature.calls
     others = {name: n for name, n in counts.items() if name not in ("cpu", "meta")}
     chosen = others or counts

@@ -6,6 +6,6 @@ What a document is called and means stands in `views/<noun>.yaml`; how a file is
 
 from joymigrate.report.documents.opening import Opened, open_file
 from joymigrate.report.documents.show import FORMATS, show
-from joymigrate.report.documents.view import View, view_of, views
+from joymigrate.report.documents.view import DocumentView, view_of, views
 
-__all__ = ["FORMATS", "Opened", "View", "open_file", "show", "view_of", "views"]
+__all__ = ["FORMATS", "DocumentView", "Opened", "open_file", "show", "view_of", "views"]

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from joymigrate.report.blocks import Block, Cell, Chapter, TableBlock, TileRow, facts
-from joymigrate.report.documents.view import View
+from joymigrate.report.documents.view import DocumentView
 from joymigrate.report.html.page import Tile
 from joymigrate.report.renderers.words import plain
 
 
-def chapters(document: Mapping[str, Any], view: View) -> list[Chapter]:
+def chapters(document: Mapping[str, Any], view: DocumentView) -> list[Chapter]:
     """The summary first, with the view's `first` fields large, then one per larger part."""
     shown = {key: value for key, value in document.items() if key not in view.hide}
     order = [key for key in view.first if key in shown]

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from joymigrate.errors import JoyError
 from joymigrate.report.documents import formats
-from joymigrate.report.documents.view import View, view_of
+from joymigrate.report.documents.view import DocumentView, view_of
 
 HEAD_BYTES = 4096
 
@@ -32,7 +32,7 @@ class Opened:
     """A document, what is known about its kind, and where it lies."""
 
     document: Mapping[str, Any]
-    view: View
+    view: DocumentView
     path: Path
 
 

@@ -18,7 +18,7 @@ ALWAYS_HIDDEN = ("schema", "texts")
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class DocumentView:
     """One kind of document. `first` names the fields of its summary, `hide` what no page shows."""
 
     schema: str
@@ -29,20 +29,20 @@ class View:
 
 
 @functools.cache
-def views() -> Mapping[str, View]:
+def views() -> Mapping[str, DocumentView]:
     """Every kind of document by its schema, as the folder `views` holds them."""
     found = {}
     for path in sorted(FOLDER.glob("*.yaml")):
         data: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
         schema = f"joymigrate.{path.stem}/1"
         hide = (*ALWAYS_HIDDEN, *data.get("hide", ()))
-        found[schema] = View(
+        found[schema] = DocumentView(
             schema, data["title"], data["what"], tuple(data.get("first", ())), hide
         )
     return found
 
 
-def view_of(schema: object, where: str) -> View:
+def view_of(schema: object, where: str) -> DocumentView:
     """The view of a schema. Raises `JoyError` for one that nobody wrote down."""
     known = views()
     if isinstance(schema, str) and schema in known:

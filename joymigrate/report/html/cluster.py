@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from joymigrate.report.html.page import Html, Page, Section, Tile, escape, figure, table, tiles
-from joymigrate.report.html.plots import Area, Curve, Style, beside, lines, stack_areas
+from joymigrate.report.html.plots import Curve, PlotStyle, StackLayer, beside, lines, stack_areas
 from joymigrate.report.labels import Labels
 from joymigrate.run.cluster.simulate import Simulation
-from joymigrate.run.cluster.timeline import Timeline, TimelineView
+from joymigrate.run.cluster.timeline import ClusterTimeline, TimelineView
 
 WIDTH = 960  # of the picture of nodes
 # Colours that differ in lightness too, and read on light and dark ground.
@@ -88,20 +88,20 @@ def reasons(unplaced: Sequence[Mapping[str, str]]) -> Html:
     return table(("Reason", "Jobs"), rows, right=(1,))
 
 
-def use(line: Timeline, series: Mapping[str, Sequence[float]], caption: str) -> Html:
+def use(line: ClusterTimeline, series: Mapping[str, Sequence[float]], caption: str) -> Html:
     """Cards in use, one area on the other up to the cluster's cards."""
     areas = [
-        Area(name, COLORS[number % len(COLORS)], values)
+        StackLayer(name, COLORS[number % len(COLORS)], values)
         for number, (name, values) in enumerate(series.items())
     ]
     most = float(sum(line.capacity.values()))
     return figure(stack_areas(line.hours, areas, caption, "hours", "cards", most=most), caption)
 
 
-def waiting(line: Timeline) -> Html:
+def waiting(line: ClusterTimeline) -> Html:
     """The number of waiting jobs as a line."""
     curve = Curve("jobs", list(zip(line.hours, line.waiting, strict=True)))
-    caption, style = "Jobs that wait over time.", Style(steps=True, ground=True)
+    caption, style = "Jobs that wait over time.", PlotStyle(steps=True, ground=True)
     return figure(lines([curve], caption, "hours", "jobs", style=style), caption)
 
 

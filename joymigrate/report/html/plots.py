@@ -34,7 +34,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class PlotLimit:
     """A level that must not be passed. It has the colour of the curve at `curve`."""
 
     name: str
@@ -43,7 +43,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class PlotMark:
     """A point that is worth a word."""
 
     x: float
@@ -61,7 +61,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Area:
+class StackLayer:
     """One layer of a stack: a tone or a colour (`#rrggbb`), and its height at every x."""
 
     name: str
@@ -70,7 +70,7 @@ class Area:
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class PlotStyle:
     """How a pair of axes is drawn. `log` and `log_x` draw in decades, and what is not positive at
     the edge, where the axis says `zero`; `steps` holds a value until the next; `ground` begins at
     zero."""
@@ -88,9 +88,9 @@ def lines(
     x_title: str,
     y_title: str,
     *,
-    limits: Sequence[Limit] = (),
-    mark: Mark | None = None,
-    style: Style = Style(),
+    limits: Sequence[PlotLimit] = (),
+    mark: PlotMark | None = None,
+    style: PlotStyle = PlotStyle(),
 ) -> Html:
     """Curves over a common x, with a legend below where there is more than one.
 
@@ -113,12 +113,12 @@ def lines_below(
     x_title: str,
     y_titles: tuple[str, str],
     *,
-    limits: Sequence[Limit] = (),
+    limits: Sequence[PlotLimit] = (),
     zero: str = "0",
 ) -> Html:
     """Two plots over one x: curves, and below them what is between them (in decades)."""
     height, middle = 380, 220
-    styles = Style(), Style(log=True, zero=zero)
+    styles = PlotStyle(), PlotStyle(log=True, zero=zero)
     top = y_scale(upper, (), styles[0], TITLE, middle - 16)
     bottom = y_scale(lower, limits, styles[1], middle + TITLE, height - FOOT)
     x = x_scale([*upper, *lower], left_of([top, bottom]), False)
@@ -142,7 +142,11 @@ def x_scale(curves: Sequence[Curve], left: float, log: bool) -> Scale:
 
 
 def y_scale(
-    curves: Sequence[Curve], limits: Sequence[Limit], style: Style, top: float, bottom: float
+    curves: Sequence[Curve],
+    limits: Sequence[PlotLimit],
+    style: PlotStyle,
+    top: float,
+    bottom: float,
 ) -> Scale:
     """The range of all y and limits; in decades, zero and what has no end get a place of their
     own."""
@@ -176,8 +180,8 @@ def left_of(scales: Sequence[Scale]) -> float:
 
 def panel(
     curves: Sequence[Curve],
-    limits: Sequence[Limit],
-    style: Style,
+    limits: Sequence[PlotLimit],
+    style: PlotStyle,
     x: Scale,
     y: Scale,
     title: str,
@@ -217,7 +221,7 @@ def foot(x: Scale, height: float, title: str) -> str:
     return numbers + text((x.first + x.last) / 2, height - 5, translate(title), "middle", "soft")
 
 
-def draw_curve(curve: Curve, index: int, style: Style, x: Scale, y: Scale) -> str:
+def draw_curve(curve: Curve, index: int, style: PlotStyle, x: Scale, y: Scale) -> str:
     """One curve, interrupted where it has no value."""
     runs: list[list[tuple[float, float]]] = [[]]
     for at, value in curve.points:
@@ -248,7 +252,7 @@ def draw_curve(curve: Curve, index: int, style: Style, x: Scale, y: Scale) -> st
     return "".join(parts)
 
 
-def draw_mark(mark: Mark, x: Scale, y: Scale) -> str:
+def draw_mark(mark: PlotMark, x: Scale, y: Scale) -> str:
     """A ring around a point, and its word beside it, on the side with more room."""
     at, level = x.at(mark.x), y.at(mark.y)
     anchor, shift = ("end", -9) if at > WIDTH / 2 else ("start", 9)
@@ -260,13 +264,13 @@ def draw_mark(mark: Mark, x: Scale, y: Scale) -> str:
     return ring + words.replace("<text", '<text font-weight="600"', 1)
 
 
-def tone_of(limits: Sequence[Limit], value: float) -> str:
+def tone_of(limits: Sequence[PlotLimit], value: float) -> str:
     """The colour of a limit's line: its curve's, unless several have this value."""
     curves = [limit.curve for limit in limits if limit.value == value]
     return "text" if len(curves) > 1 or curves[0] is None else TONES[curves[0] % 4]
 
 
-def limit_names(limits: Sequence[Limit], x: Scale, y: Scale) -> list[str]:
+def limit_names(limits: Sequence[PlotLimit], x: Scale, y: Scale) -> list[str]:
     """The name of each limit at the right: above its line, or below it where the next higher one
     is too near. Limits of one value share a line and have their names side by side."""
     values = sorted({limit.value for limit in limits})
@@ -339,7 +343,7 @@ def paint(tone: str) -> str:
 
 def stack_areas(
     xs: Sequence[float],
-    areas: Sequence[Area],
+    areas: Sequence[StackLayer],
     label: str,
     x_title: str,
     y_title: str,
@@ -420,7 +424,7 @@ def is_drawable(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def legend(curves: Sequence[Curve], limits: Sequence[Limit]) -> str:
+def legend(curves: Sequence[Curve], limits: Sequence[PlotLimit]) -> str:
     """What the lines are; nothing where there is but one."""
     if len(curves) < 2 and not limits:
         return ""

@@ -22,7 +22,7 @@ from joymigrate.report.html.page import (
 )
 from joymigrate.report.labels import Labels
 from joymigrate.report.portfolio import grades, share
-from joymigrate.rewrite.portfolio import Portfolio, Row
+from joymigrate.rewrite.portfolio import Portfolio, RepositoryRow
 
 TIERS = tuple(Tier)
 
@@ -111,7 +111,7 @@ def shared_work(portfolio: Portfolio, say: Labels) -> Html:
     return table(head, rows, right=(3, 4))
 
 
-def manual(row: Row, say: Labels) -> Html:
+def manual(row: RepositoryRow, say: Labels) -> Html:
     """One repository's work by hand, folded."""
     rows = [
         [one.rule, code(say.tell(one.title)), say.area(one.area), one.sites, one.files,

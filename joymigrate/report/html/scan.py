@@ -28,13 +28,13 @@ from joymigrate.report.html.page import (
     tiles,
 )
 from joymigrate.report.labels import Labels
-from joymigrate.report.result import Result
-from joymigrate.rewrite.readiness import Item, Readiness
+from joymigrate.report.result import ScanResult
+from joymigrate.rewrite.readiness import Readiness, RuleEffort
 
 TIERS = tuple(Tier)
 
 
-def render(result: Result, lang: str = "en", when: str = "") -> str:
+def render(result: ScanResult, lang: str = "en", when: str = "") -> str:
     """The page. `when` is the time it is made, as text for its footer."""
     say = Labels(lang)
     scan = result.scan
@@ -50,7 +50,7 @@ def render(result: Result, lang: str = "en", when: str = "") -> str:
     ).render()
 
 
-def sections(result: Result, say: Labels) -> list[Section | None]:
+def sections(result: ScanResult, say: Labels) -> list[Section | None]:
     """All parts of the page, None for those with nothing to say."""
     found = result.readiness
     if not found.sites:
@@ -77,7 +77,7 @@ def sections(result: Result, say: Labels) -> list[Section | None]:
     ]
 
 
-def summary(result: Result, say: Labels) -> Html:
+def summary(result: ScanResult, say: Labels) -> Html:
     """The figures a lead asks for, and one bar."""
     found, scan = result.readiness, result.scan
     unsafe, by_hand = found.tiers[Tier.UNSAFE], found.tiers[Tier.REPORT]
@@ -100,7 +100,7 @@ def summary(result: Result, say: Labels) -> Html:
     return Html(shown + bar(parts, legend=True) + remarks(result, say))
 
 
-def remarks(result: Result, say: Labels) -> str:
+def remarks(result: ScanResult, say: Labels) -> str:
     """What the figures leave out: ignored, known and older sites; how well the rest is known."""
     lines = []
     if result.base is not None:
@@ -113,7 +113,7 @@ def remarks(result: Result, say: Labels) -> str:
     return "".join(f'<p class="note">{escape(line)}</p>' for line in shown if line)
 
 
-def blockers(result: Result, say: Labels) -> Html:
+def blockers(result: ScanResult, say: Labels) -> Html:
     """Work whose single sites take an hour or more."""
     if not result.readiness.blockers:
         return Html(f"<p class=empty>{escape(say('no_blockers'))}</p>")
@@ -134,7 +134,7 @@ def areas(found: Readiness, say: Labels) -> Html:
     return table(head, rows, right=(1, 2, 3, 4, 6))
 
 
-def work(result: Result, items: tuple[Item, ...], say: Labels) -> Html:
+def work(result: ScanResult, items: tuple[RuleEffort, ...], say: Labels) -> Html:
     """Work by hand, one row per rule, with its reason folded away."""
     rows = []
     for item in items:
@@ -167,7 +167,7 @@ def places(found: Readiness, say: Labels) -> Html:
     return table(head, rows, right=(1, 2, 3))
 
 
-def samples(item: Item) -> str:
+def samples(item: RuleEffort) -> str:
     """The commonest texts of a rule's sites."""
     shown = "".join(
         f"<code>{escape(text)}</code>{f' × {number:,}' if number > 1 else ''} "
@@ -183,7 +183,7 @@ def link_reference(reference: str) -> Html:
     return escape(reference)
 
 
-def findings(result: Result, say: Labels) -> Html:
+def findings(result: ScanResult, say: Labels) -> Html:
     """Filters and an empty list, which the script fills."""
     found = result.readiness
     rules = {item.rule: item.name for item in found.items}
@@ -204,7 +204,7 @@ def findings(result: Result, say: Labels) -> Html:
     return Html(f'{form}{tools}<div id="files"></div>{no_script}')
 
 
-def kept_section(result: Result, say: Labels) -> Section | None:
+def kept_section(result: ScanResult, say: Labels) -> Section | None:
     """Mentions of the origin that stay, when the user asked for them."""
     if not result.show_kept or not result.scan.kept:
         return None
@@ -216,7 +216,7 @@ def kept_section(result: Result, say: Labels) -> Section | None:
     return Section("kept", say("kept"), details(f"{len(rows):,}", body), len(rows))
 
 
-def loose_ends(result: Result, say: Labels) -> Section | None:
+def loose_ends(result: ScanResult, say: Labels) -> Section | None:
     """Files that were not read, dead ignore comments and dead baseline entries."""
     scan, parts = result.scan, []
     if scan.skipped:
@@ -240,7 +240,7 @@ def model(found: Readiness, say: Labels) -> Html:
     return Html(f'<p class="note">{escape(say("model_note"))}</p>{notes(say.model(found.model))}')
 
 
-def data_of(result: Result, say: Labels) -> dict[str, Any]:
+def data_of(result: ScanResult, say: Labels) -> dict[str, Any]:
     """The findings for the script. The order of their fields is that of findings.js."""
     texts = TextTable()
     rules = TextTable()
@@ -286,7 +286,7 @@ class TextTable:
 
 
 def finding_data(
-    result: Result, finding: Finding, texts: TextTable, rules: TextTable, areas: TextTable
+    result: ScanResult, finding: Finding, texts: TextTable, rules: TextTable, areas: TextTable
 ) -> list[Any]:
     """One finding as the list that findings.js reads."""
     changes = () if finding.tier is Tier.REPORT else hunks(finding, result.excerpts)

@@ -21,7 +21,7 @@ FULL_BASELINES = ("original", "given")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class FigureForm:
     """How a value is shown: shown = `template` of value × `scale`."""
 
     template: str
@@ -37,18 +37,18 @@ class Form:
         return self.template.format(scaled) if math.isfinite(scaled) else f"{scaled}"
 
 
-COUNT = Form("{:,.0f}")
-PERCENT = Form("{:.1f} %", 100)
-FINE_PERCENT = Form("{:.3f} %", 100)
-POINTS = Form("{:g} %")  # already in per cent
-MIB = Form("{:,.1f} MiB", 2**-20)
-GIB = Form("{:,.1f} GiB", 2**-30)
-SECONDS = Form("{:,.1f} s")
-FINE_SECONDS = Form("{:,.2f} s")
-MILLISECONDS = Form("{:,.2f} ms", 1e-3)  # of microseconds
-RATE = Form("{:,.2f}")
-SIGNIFICANT = Form("{:.3g}")
-LOSS = Form("{:.6g}")
+COUNT = FigureForm("{:,.0f}")
+PERCENT = FigureForm("{:.1f} %", 100)
+FINE_PERCENT = FigureForm("{:.3f} %", 100)
+POINTS = FigureForm("{:g} %")  # already in per cent
+MIB = FigureForm("{:,.1f} MiB", 2**-20)
+GIB = FigureForm("{:,.1f} GiB", 2**-30)
+SECONDS = FigureForm("{:,.1f} s")
+FINE_SECONDS = FigureForm("{:,.2f} s")
+MILLISECONDS = FigureForm("{:,.2f} ms", 1e-3)  # of microseconds
+RATE = FigureForm("{:,.2f}")
+SIGNIFICANT = FigureForm("{:.3g}")
+LOSS = FigureForm("{:.6g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Figure:
 
 
 @dataclass(slots=True)
-class Evidence:
+class JourneyFiles:
     """The files of one journey. `link` leads to their folder from where the page lies."""
 
     document: Mapping[str, Any]
@@ -99,7 +99,9 @@ class Evidence:
         """The value at a place; None where there is none."""
         return follow(self.load(file), pointer)
 
-    def figure(self, form: Form | Callable[[Any], str], *places: tuple[str, str]) -> Figure | None:
+    def figure(
+        self, form: FigureForm | Callable[[Any], str], *places: tuple[str, str]
+    ) -> Figure | None:
         """The value at the first place that has one, in a form; None where no place has."""
         for file, pointer in places:
             value = self.at(file, pointer)
@@ -158,10 +160,10 @@ def escape_key(key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class JourneyStep:
     """One step of the journey, with the evidence at hand."""
 
-    evidence: Evidence
+    evidence: JourneyFiles
     index: int
 
     @property
@@ -195,12 +197,12 @@ class Step:
         """A place in this step's part of `journey.json`."""
         return JOURNEY, "/".join(["", "journey", str(self.index), *map(escape_key, keys)])
 
-    def own(self, form: Form | Callable[[Any], str], *keys: str) -> Figure | None:
+    def own(self, form: FigureForm | Callable[[Any], str], *keys: str) -> Figure | None:
         """A figure of this step's part of `journey.json`."""
         return self.evidence.figure(form, self.place(*keys))
 
     def figure(
-        self, form: Form | Callable[[Any], str], name: str, file: str = "", pointer: str = ""
+        self, form: FigureForm | Callable[[Any], str], name: str, file: str = "", pointer: str = ""
     ) -> Figure | None:
         """A figure from the evidence itself, where that says what the step noted; else as noted.
 
@@ -212,9 +214,9 @@ class Step:
         return self.evidence.figure(form, own)
 
 
-def steps(evidence: Evidence) -> list[Step]:
+def steps(evidence: JourneyFiles) -> list[JourneyStep]:
     """All steps in their order."""
-    return [Step(evidence, index) for index in range(len(evidence.document["journey"]))]
+    return [JourneyStep(evidence, index) for index in range(len(evidence.document["journey"]))]
 
 
 def real(value: Any) -> float:

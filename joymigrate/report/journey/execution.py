@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from joymigrate.report.html import page, plots
 from joymigrate.report.html.page import Html
-from joymigrate.report.journey.evidence import COUNT, LOSS, RATE, Step, real
+from joymigrate.report.journey.evidence import COUNT, LOSS, RATE, JourneyStep, real
 from joymigrate.report.journey.figures import (
     MOST_LISTED,
     Cell,
-    Table,
+    FigureTable,
     plot,
     side_by_side,
     titled_table,
@@ -22,14 +22,14 @@ from joymigrate.report.journey.sentences import REHEARSE, SPEED
 from joymigrate.report.journey_words import say
 
 
-def rehearse(step: Step, lang: str) -> Iterator[Html]:
+def rehearse(step: JourneyStep, lang: str) -> Iterator[Html]:
     """Memory, what fell back to the CPU, what was refused."""
     pictures = list(memory(step, lang))
     lists = Html("".join([*traps(step, lang), *fallbacks(step, lang), *not_run(step, lang)]))
     yield side_by_side(*pictures, *([Html(f"<div>{lists}</div>")] if lists else []))
 
 
-def traps(step: Step, lang: str) -> Iterator[Html]:
+def traps(step: JourneyStep, lang: str) -> Iterator[Html]:
     """What the chip refuses."""
     own = step.raw["figures"].get("found_traps")
     file, base = step.place("figures", "found_traps") if own else (REHEARSE, "/traps")
@@ -50,7 +50,7 @@ def traps(step: Step, lang: str) -> Iterator[Html]:
     yield from titled_table(step, say("traps", lang), head, rows)
 
 
-def not_run(step: Step, lang: str) -> Iterator[Html]:
+def not_run(step: JourneyStep, lang: str) -> Iterator[Html]:
     """What was rewritten and did not run."""
     figures = step.raw["figures"]
     rest = figures.get("not_run") or []
@@ -68,7 +68,7 @@ def not_run(step: Step, lang: str) -> Iterator[Html]:
         yield Html(f"<p>{page.escape(text)}</p>")
 
 
-def fallbacks(step: Step, lang: str) -> Iterator[Html]:
+def fallbacks(step: JourneyStep, lang: str) -> Iterator[Html]:
     """What ran on the CPU."""
     at = step.evidence
     rows: list[list[Cell]] = [
@@ -85,12 +85,12 @@ def fallbacks(step: Step, lang: str) -> Iterator[Html]:
     yield from titled_table(step, say("fell_back", lang), head, rows, (1,))
 
 
-def train(step: Step, lang: str) -> Iterator[Html]:
+def train(step: JourneyStep, lang: str) -> Iterator[Html]:
     """Loss curves with their difference, and how fast both sides went."""
     yield side_by_side(*losses(step, lang), *throughput(step, lang))
 
 
-def losses(step: Step, lang: str) -> Iterator[Html]:
+def losses(step: JourneyStep, lang: str) -> Iterator[Html]:
     """Both sides' losses, and below them how far they are apart."""
     at = step.evidence
     files = {side: f"train/{side}.jsonl" for side in ("baseline", "chip")}
@@ -107,7 +107,7 @@ def losses(step: Step, lang: str) -> Iterator[Html]:
     base, chip = values["baseline"], values["chip"]
     apart = [(float(x), abs(chip[x] - y) / abs(y)) for x, y in base.items() if x in chip and y]
     limit = at.at(LOSSES, "/curve/limit_pass")
-    limits = [plots.Limit(say("limit_of_mean", lang), limit)] if limit else []
+    limits = [plots.PlotLimit(say("limit_of_mean", lang), limit)] if limit else []
     index = {row["step"]: number for number, row in enumerate(sides["chip"])}
     rows = [
         [
@@ -123,17 +123,25 @@ def losses(step: Step, lang: str) -> Iterator[Html]:
     yield plot(
         title,
         lambda: plots.lines_below(
-            curves, [plots.Curve(say("apart", lang), apart)], title,
-            say("step_axis", lang), (say("loss_axis", lang), say("apart", lang)),
-            limits=limits, zero="0",
+            curves,
+            [plots.Curve(say("apart", lang), apart)],
+            title,
+            say("step_axis", lang),
+            (say("loss_axis", lang), say("apart", lang)),
+            limits=limits,
+            zero="0",
         ),
         say("loss_note", lang),
-        Table([say("step_axis", lang), *(say(side, lang) for side in sides)], rows, (0, 1, 2)),
-        list(files.values()), at, lang,
-    )  # fmt: skip
+        FigureTable(
+            [say("step_axis", lang), *(say(side, lang) for side in sides)], rows, (0, 1, 2)
+        ),
+        list(files.values()),
+        at,
+        lang,
+    )
 
 
-def throughput(step: Step, lang: str) -> Iterator[Html]:
+def throughput(step: JourneyStep, lang: str) -> Iterator[Html]:
     """Steps per second; a simulated chip has no speed, and the page says so."""
     at = step.evidence
     curves, rows, why = [], [], ""
@@ -163,9 +171,9 @@ def throughput(step: Step, lang: str) -> Iterator[Html]:
         title,
         lambda: plots.lines(
             curves, title, say("step_axis", lang), say("speed_axis", lang),
-            style=plots.Style(ground=True),
+            style=plots.PlotStyle(ground=True),
         ),
         f"{say('speed_note', lang)} {why}".strip(),
-        Table(head, rows, (1, 2)),
+        FigureTable(head, rows, (1, 2)),
         [SPEED], at, lang,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, escape
-from joymigrate.report.journey.evidence import Evidence, Figure, Step
+from joymigrate.report.journey.evidence import Figure, JourneyFiles, JourneyStep
 from joymigrate.report.journey_words import say
 
 MOST_ROWS = 24  # of a table beside a plot; the evidence has them all
@@ -16,14 +16,14 @@ Cell = Figure | Html | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FigureTable:
     """The figures that a plot draws. Columns in `right` hold numbers."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     right: Sequence[int] = ()
 
-    def html(self, evidence: Evidence, lang: str) -> Html:
+    def html(self, evidence: JourneyFiles, lang: str) -> Html:
         """The rows, spread evenly where there are too many to show."""
         kept = spread(len(self.rows), MOST_ROWS)
         rows = [[cell(value, evidence) for value in self.rows[index]] for index in kept]
@@ -33,7 +33,7 @@ class Table:
         return Html(made + note(say("thinned", lang)))
 
 
-def cell(value: Cell, evidence: Evidence) -> object:
+def cell(value: Cell, evidence: JourneyFiles) -> object:
     """A table cell; figures link to their evidence and sort by their value."""
     if isinstance(value, Figure):
         key = value.value if isinstance(value.value, int | float) else value.text
@@ -52,9 +52,9 @@ def plot(
     title: str,
     make: Callable[[], Html],
     caption: str,
-    table: Table,
+    table: FigureTable,
     sources: Sequence[str],
-    evidence: Evidence,
+    evidence: JourneyFiles,
     lang: str,
 ) -> Html:
     """A picture with its title, a sentence on how to read it, its figures and its sources."""
@@ -78,7 +78,7 @@ def side_by_side(*figures: Html) -> Html:
 
 
 def titled_table(
-    step: Step,
+    step: JourneyStep,
     title: str,
     head: Sequence[str],
     rows: Sequence[Sequence[Cell]],

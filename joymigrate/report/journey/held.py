@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from joymigrate.report.journey.evidence import COUNT, MIB, Evidence, Step
+from joymigrate.report.journey.evidence import COUNT, MIB, JourneyFiles, JourneyStep
 from joymigrate.report.journey.phrase import Phrase
 
 MEMORY = "rehearse/memory.json"
@@ -16,7 +16,7 @@ HELD = (
 )
 
 
-def fullest(at: Evidence) -> int | None:
+def fullest(at: JourneyFiles) -> int | None:
     """The process whose memory was looked into and held the most."""
     held = {
         number: one["held"]["peak"]["total_bytes"]
@@ -26,7 +26,7 @@ def fullest(at: Evidence) -> int | None:
     return max(held, key=lambda number: held[number], default=None)
 
 
-def sentences(step: Step) -> list[Phrase]:
+def sentences(step: JourneyStep) -> list[Phrase]:
     """What the memory held at its fullest."""
     at = step.evidence
     number = fullest(at)

@@ -7,8 +7,8 @@ from typing import Any
 
 from joymigrate.report.html import plots
 from joymigrate.report.html.page import Html
-from joymigrate.report.journey.evidence import MIB, SECONDS, Step, real
-from joymigrate.report.journey.figures import Table, plot
+from joymigrate.report.journey.evidence import MIB, SECONDS, JourneyStep, real
+from joymigrate.report.journey.figures import FigureTable, plot
 from joymigrate.report.journey.held import HELD, MEMORY, fullest
 from joymigrate.report.journey.sentences import REHEARSE
 from joymigrate.report.journey_words import say
@@ -16,13 +16,13 @@ from joymigrate.report.journey_words import say
 DRAWN = 4  # processes in one picture
 
 
-def memory(step: Step, lang: str) -> Iterator[Html]:
+def memory(step: JourneyStep, lang: str) -> Iterator[Html]:
     """Memory over time, then by what it holds."""
     yield from over_time(step, lang)
     yield from by_category(step, lang)
 
 
-def over_time(step: Step, lang: str) -> Iterator[Html]:
+def over_time(step: JourneyStep, lang: str) -> Iterator[Html]:
     """A line per process, with the peak that the allocator counted."""
     at = step.evidence
     file, base, peaks = (REHEARSE, "/ranks", at.at(REHEARSE, "/peak_memory_bytes") or {})
@@ -48,7 +48,7 @@ def over_time(step: Step, lang: str) -> Iterator[Html]:
                 ]
             )
     limits = [
-        plots.Limit(say("peak_of", lang, device=name), bytes_ / 2**20)
+        plots.PlotLimit(say("peak_of", lang, device=name), bytes_ / 2**20)
         for name, bytes_ in sorted(peaks.items(), key=lambda pair: -pair[1])[:1]
     ]
     note = [say("memory_note" if file == REHEARSE else "memory_note_chip", lang)]
@@ -58,13 +58,21 @@ def over_time(step: Step, lang: str) -> Iterator[Html]:
     yield plot(
         title,
         lambda: plots.lines(
-            curves, title, say("seconds_axis", lang), say("mib_axis", lang),
-            limits=limits, style=plots.Style(steps=True, ground=True),
+            curves,
+            title,
+            say("seconds_axis", lang),
+            say("mib_axis", lang),
+            limits=limits,
+            style=plots.PlotStyle(steps=True, ground=True),
         ),
         " ".join(note),
-        Table([say("process_head", lang), say("time", lang), say("held", lang)], table, (1, 2)),
-        [file], at, lang,
-    )  # fmt: skip
+        FigureTable(
+            [say("process_head", lang), say("time", lang), say("held", lang)], table, (1, 2)
+        ),
+        [file],
+        at,
+        lang,
+    )
 
 
 def process_name(one: Any, lang: str) -> str:
@@ -74,7 +82,7 @@ def process_name(one: Any, lang: str) -> str:
     return say("process", lang, number=one["rank"])
 
 
-def by_category(step: Step, lang: str) -> Iterator[Html]:
+def by_category(step: JourneyStep, lang: str) -> Iterator[Html]:
     """Weights, gradients, optimiser states, activations and the rest, stacked."""
     at = step.evidence
     number = fullest(at)
@@ -84,7 +92,7 @@ def by_category(step: Step, lang: str) -> Iterator[Html]:
     one = at.at(MEMORY, base)
     held = one["held"]
     areas = [
-        plots.Area(say(word, lang), tone, [row[index] / 2**20 for row in held["points"]])
+        plots.StackLayer(say(word, lang), tone, [row[index] / 2**20 for row in held["points"]])
         for index, (_, word, tone) in enumerate(HELD, 1)
     ]
     rows = [
@@ -104,6 +112,6 @@ def by_category(step: Step, lang: str) -> Iterator[Html]:
             say("mib_axis", lang),
         ),
         " ".join(note),
-        Table([say("category", lang), say("at_peak", lang)], rows, (1,)),
+        FigureTable([say("category", lang), say("at_peak", lang)], rows, (1,)),
         [MEMORY], at, lang,
     )  # fmt: skip

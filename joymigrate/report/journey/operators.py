@@ -7,11 +7,18 @@ from typing import Any
 
 from joymigrate.report.html import page, plots
 from joymigrate.report.html.page import Html
-from joymigrate.report.journey.evidence import COUNT, MILLISECONDS, PERCENT, Figure, Step, real
+from joymigrate.report.journey.evidence import (
+    COUNT,
+    MILLISECONDS,
+    PERCENT,
+    Figure,
+    JourneyStep,
+    real,
+)
 from joymigrate.report.journey.figures import (
     MOST_LISTED,
     Cell,
-    Table,
+    FigureTable,
     note,
     plot,
     side_by_side,
@@ -26,7 +33,7 @@ SHARES = ("ops", "calls", "time")
 LEVEL_TONES = {"error": "report", "warning": "unsafe", "note": "plain"}
 
 
-def coverage(step: Step, lang: str) -> Iterator[Html]:
+def coverage(step: JourneyStep, lang: str) -> Iterator[Html]:
     """Shares of operators, calls and time; the operators that count; those that are lacking."""
     at = step.evidence
     shares = [(name, at.figure(PERCENT, (COVERAGE, f"/share/{name}"))) for name in SHARES]
@@ -51,7 +58,7 @@ def coverage(step: Step, lang: str) -> Iterator[Html]:
     yield from titled_table(step, say("lacking", lang), head, lacking, (2,))
 
 
-def shares_plot(step: Step, shares: list[tuple[str, Figure]], lang: str) -> Html:
+def shares_plot(step: JourneyStep, shares: list[tuple[str, Figure]], lang: str) -> Html:
     """How much of the program the chip runs, counted in three ways."""
     bars = [
         plots.Bar(
@@ -68,12 +75,12 @@ def shares_plot(step: Step, shares: list[tuple[str, Figure]], lang: str) -> Html
         title,
         lambda: plots.bars(bars, "coverage", title, "%", parts, most=100),
         say(f"coverage_note{recorded_on(step)}", lang),
-        Table([say("of_all", lang), say("on_the_chip", lang)], rows, (1,)),
+        FigureTable([say("of_all", lang), say("on_the_chip", lang)], rows, (1,)),
         [COVERAGE], step.evidence, lang,
     )  # fmt: skip
 
 
-def operators_plot(step: Step, ops: list[Any], lang: str) -> Html:
+def operators_plot(step: JourneyStep, ops: list[Any], lang: str) -> Html:
     """The operators that take most of the time."""
     at = step.evidence
     ordered = sorted(enumerate(ops), key=lambda pair: -real(pair[1]["self_us"]))[:MOST_BARS]
@@ -100,12 +107,12 @@ def operators_plot(step: Step, ops: list[Any], lang: str) -> Html:
         title,
         lambda: plots.bars(bars, "operators", title, say(f"ms_axis{recorded_on(step)}", lang), []),
         say(f"operators_note{recorded_on(step)}", lang),
-        Table(head, rows, (1, 2)),
+        FigureTable(head, rows, (1, 2)),
         [COVERAGE], at, lang,
     )  # fmt: skip
 
 
-def advice(step: Step, lang: str) -> Iterator[Html]:
+def advice(step: JourneyStep, lang: str) -> Iterator[Html]:
     """The hints, the weightiest first."""
     at = step.evidence
     hints = at.at(ADVICE, "/advice") or []

@@ -9,7 +9,7 @@ from typing import Any
 
 from joymigrate.report.html import page
 from joymigrate.report.html.page import Html, Section, escape
-from joymigrate.report.journey.evidence import PROVENANCE, Evidence, Figure
+from joymigrate.report.journey.evidence import PROVENANCE, Figure, JourneyFiles
 from joymigrate.report.journey.sentences import REHEARSE
 from joymigrate.report.journey_words import say
 
@@ -17,7 +17,7 @@ LEDGER = "../ledger.jsonl"
 SHOWN = 16  # digits of a hash
 
 
-def origin(evidence: Evidence, lang: str) -> Section:
+def origin(evidence: JourneyFiles, lang: str) -> Section:
     """All that is needed to judge the report, and to get it again."""
     rows = [(name, value) for name, value in facts(evidence, lang) if value]
     body = "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in rows)
@@ -27,7 +27,7 @@ def origin(evidence: Evidence, lang: str) -> Section:
     )
 
 
-def facts(evidence: Evidence, lang: str) -> Iterator[tuple[str, Html | None]]:
+def facts(evidence: JourneyFiles, lang: str) -> Iterator[tuple[str, Html | None]]:
     """What is known, each with its evidence."""
 
     def known(file: str, pointer: str) -> Html | None:
@@ -48,7 +48,7 @@ def facts(evidence: Evidence, lang: str) -> Iterator[tuple[str, Html | None]]:
     yield say("machine", lang), Html(" · ".join(one for one in machine if one))
 
 
-def commands(evidence: Evidence, lang: str) -> Html:
+def commands(evidence: JourneyFiles, lang: str) -> Html:
     """How to get it again, and how to go back."""
     repeat = evidence.at(PROVENANCE, "/repeat")
     made = (
@@ -62,7 +62,7 @@ def commands(evidence: Evidence, lang: str) -> Html:
     return Html(made)
 
 
-def hashes(evidence: Evidence, lang: str) -> Html:
+def hashes(evidence: JourneyFiles, lang: str) -> Html:
     """Every file of evidence with its hash, and whether the ledger knows it so."""
     if evidence.folder is None:
         return Html("")
@@ -86,7 +86,7 @@ def hashes(evidence: Evidence, lang: str) -> Html:
     return page.details(say("hashes", lang), table)
 
 
-def recorded_hashes(evidence: Evidence) -> tuple[str, dict[str, tuple[str, str]]]:
+def recorded_hashes(evidence: JourneyFiles) -> tuple[str, dict[str, tuple[str, str]]]:
     """The ledger's file, and by evidence: (place in the ledger, hash). The latest entry counts."""
     if evidence.folder is None:
         return LEDGER, {}
@@ -101,7 +101,7 @@ def recorded_hashes(evidence: Evidence) -> tuple[str, dict[str, tuple[str, str]]
     return LEDGER, found
 
 
-def entries(evidence: Evidence) -> list[dict[str, Any]]:
+def entries(evidence: JourneyFiles) -> list[dict[str, Any]]:
     """The lines of the ledger that can be read."""
     if evidence.folder is None:
         return []

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from joymigrate.report.html.page import Html, escape
-from joymigrate.report.journey.evidence import Evidence, Figure
+from joymigrate.report.journey.evidence import Figure, JourneyFiles
 from joymigrate.report.journey.words import WORDS
 from joymigrate.report.journey_words import say
 
@@ -31,7 +31,7 @@ class Phrase:
         shown = {name: translate_figure(one, lang).text for name, one in self.known_figures()}
         return tell(self.key, lang).format(**shown, **self.plurals(), **self.words_in(lang))
 
-    def html(self, lang: str, evidence: Evidence) -> Html:
+    def html(self, lang: str, evidence: JourneyFiles) -> Html:
         """With every figure as a link to its evidence."""
         shown = {
             name: evidence.html(translate_figure(one, lang)) for name, one in self.known_figures()

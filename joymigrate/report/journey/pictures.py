@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from joymigrate.report.html.page import Html
-from joymigrate.report.journey.evidence import Step
+from joymigrate.report.journey.evidence import JourneyStep
 from joymigrate.report.journey.execution import rehearse, train
 from joymigrate.report.journey.operators import advice, coverage
 from joymigrate.report.journey.precision import precision
 from joymigrate.report.journey.source import rewrite, scan
 
-PICTURES: dict[str, Callable[[Step, str], Iterator[Html]]] = {
+PICTURES: dict[str, Callable[[JourneyStep, str], Iterator[Html]]] = {
     "scan": scan,
     "rewrite": rewrite,
     "rehearse": rehearse,
@@ -22,7 +22,7 @@ PICTURES: dict[str, Callable[[Step, str], Iterator[Html]]] = {
 }
 
 
-def pictures(step: Step, lang: str) -> Iterator[Html]:
+def pictures(step: JourneyStep, lang: str) -> Iterator[Html]:
     """What a step shows better than it says."""
     shown = PICTURES.get(step.name)
     if shown is not None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from joymigrate.report.html import page, plots
 from joymigrate.report.html.page import Html, escape
-from joymigrate.report.journey.evidence import COUNT, SIGNIFICANT, Step, real
-from joymigrate.report.journey.figures import Table, cell, plot, side_by_side
+from joymigrate.report.journey.evidence import COUNT, SIGNIFICANT, JourneyStep, real
+from joymigrate.report.journey.figures import FigureTable, cell, plot, side_by_side
 from joymigrate.report.journey.sentences import VERDICT
 from joymigrate.report.journey_words import WORDS, say
 from joymigrate.report.verdict_words import TONES
@@ -18,13 +18,13 @@ MOST_STEPS = 4  # curves that a plot can show apart
 PHASES = ("forward", "backward")
 
 
-def precision(step: Step, lang: str) -> Iterator[Html]:
+def precision(step: JourneyStep, lang: str) -> Iterator[Html]:
     """Two plots and the stages."""
     yield side_by_side(*alone(step, lang), *through(step, lang))
     yield from stages(step, lang)
 
 
-def alone(step: Step, lang: str) -> Iterator[Html]:
+def alone(step: JourneyStep, lang: str) -> Iterator[Html]:
     """The error of each module, given the baseline's inputs, as a multiple of the baseline's."""
     at = step.evidence
     records: Sequence[Mapping[str, Any]] = at.at(VERDICT, "/records") or []
@@ -39,7 +39,7 @@ def alone(step: Step, lang: str) -> Iterator[Html]:
         curves.append(plots.Curve(say(phase, lang), [(float(x), y) for x, y, _, _ in found]))
         limit = max(real(records[index]["limit"]) for _, _, index, _ in found)
         name = say("limit_phase", lang, phase=say(phase, lang))
-        limits.append(plots.Limit(name, limit, len(curves) - 1))
+        limits.append(plots.PlotLimit(name, limit, len(curves) - 1))
         rows += [
             [
                 page.code(f"`{module}`"),
@@ -55,10 +55,10 @@ def alone(step: Step, lang: str) -> Iterator[Html]:
         title,
         lambda: plots.lines(
             curves, title, say("depth_axis", lang), say("ratio_axis", lang),
-            limits=limits, style=plots.Style(log=True, zero=say("identical", lang)),
+            limits=limits, style=plots.PlotStyle(log=True, zero=say("identical", lang)),
         ),
         say("alone_note", lang),
-        Table(head, rows, (2, 3)),
+        FigureTable(head, rows, (2, 3)),
         [VERDICT], at, lang,
     )  # fmt: skip
 
@@ -85,7 +85,7 @@ def worst_by_module(
     return worst, order
 
 
-def through(step: Step, lang: str) -> Iterator[Html]:
+def through(step: JourneyStep, lang: str) -> Iterator[Html]:
     """How the error grows over the depth of the network when the steps run freely."""
     at = step.evidence
     depth: Sequence[Mapping[str, Any]] = at.at(VERDICT, "/growth/depth") or []
@@ -115,15 +115,15 @@ def through(step: Step, lang: str) -> Iterator[Html]:
         lambda: plots.lines(
             curves, title, say("depth_axis", lang), say("error_axis", lang),
             limits=free_limits(at.at(VERDICT, "/records") or [], lang),
-            style=plots.Style(log=True, zero=say("identical", lang)),
+            style=plots.PlotStyle(log=True, zero=say("identical", lang)),
         ),
         say("growth_note", lang),
-        Table(head, rows, (1, 2)),
+        FigureTable(head, rows, (1, 2)),
         [VERDICT], at, lang,
     )  # fmt: skip
 
 
-def free_limits(records: Sequence[Mapping[str, Any]], lang: str) -> list[plots.Limit]:
+def free_limits(records: Sequence[Mapping[str, Any]], lang: str) -> list[plots.PlotLimit]:
     """What a free step may differ by; the strictest and the mildest where steps have their own."""
     found = {
         real(one["limit"])
@@ -133,10 +133,10 @@ def free_limits(records: Sequence[Mapping[str, Any]], lang: str) -> list[plots.L
     found = {value for value in found if math.isfinite(value) and value > 0}
     ends = sorted({min(found), max(found)}) if found else []
     names = ("limit",) if len(ends) < 2 else ("limit_first", "limit_last")
-    return [plots.Limit(say(n, lang), v) for n, v in zip(names, ends, strict=False)]
+    return [plots.PlotLimit(say(n, lang), v) for n, v in zip(names, ends, strict=False)]
 
 
-def stages(step: Step, lang: str) -> Iterator[Html]:
+def stages(step: JourneyStep, lang: str) -> Iterator[Html]:
     """What was compared, one after another."""
     at = step.evidence
     rows = [

@@ -19,7 +19,7 @@ from joymigrate.report.journey.evidence import (
     SECONDS,
     SIGNIFICANT,
     Figure,
-    Step,
+    JourneyStep,
 )
 from joymigrate.report.journey.held import MEMORY
 from joymigrate.report.journey.held import sentences as held
@@ -34,7 +34,7 @@ LOSS, SPEED, ANSWER = "train/loss.json", "train/speed.json", "serve/answer.json"
 NEEDS_GPU = "needs a GPU"  # how a journey says that the original can't run here
 
 
-def short(step: Step) -> Phrase | None:
+def short(step: JourneyStep) -> Phrase | None:
     """What a step found, in one line; None where only the step's own words say it."""
     if step.raw["status"] == "stopped":
         return gate(step)
@@ -45,13 +45,13 @@ def short(step: Step) -> Phrase | None:
     return phrase if phrase is not None and phrase.whole else None
 
 
-def describe_step(step: Step) -> list[Phrase]:
+def describe_step(step: JourneyStep) -> list[Phrase]:
     """What a step found, in full."""
     made = FOUND.get(step.name)
     return [one for one in made(step) if one.whole] if made else []
 
 
-def gate(step: Step) -> Phrase | None:
+def gate(step: JourneyStep) -> Phrase | None:
     """Which limit holds the journey."""
     held = step.raw["figures"].get("held")
     if not held or f"gate_{held['gate']}" not in WORDS:
@@ -68,7 +68,7 @@ def gate(step: Step) -> Phrase | None:
     return Phrase(key, figures)
 
 
-def short_scan(step: Step) -> Phrase:
+def short_scan(step: JourneyStep) -> Phrase:
     figures = {
         "sites": step.figure(COUNT, "sites"),
         "safe": step.figure(COUNT, "safe", SCAN, "/summary/safe"),
@@ -80,12 +80,12 @@ def short_scan(step: Step) -> Phrase:
     return Phrase("short_scan", figures)
 
 
-def edits(step: Step) -> dict[str, Figure | None]:
+def edits(step: JourneyStep) -> dict[str, Figure | None]:
     names = ("edits", "files")
     return {name: step.figure(COUNT, name, REWRITE, f"/summary/{name}") for name in names}
 
 
-def short_baseline(step: Step) -> Phrase:
+def short_baseline(step: JourneyStep) -> Phrase:
     figures = step.raw["figures"]
     if figures.get("failure") == NEEDS_GPU:
         return Phrase("short_needs_gpu")
@@ -96,20 +96,20 @@ def short_baseline(step: Step) -> Phrase:
     return Phrase("short_given" if given else "short_baseline", device)
 
 
-def short_rewrite(step: Step) -> Phrase:
+def short_rewrite(step: JourneyStep) -> Phrase:
     if not step.raw["figures"].get("edits"):
         return Phrase("short_nothing")
     return Phrase("short_rewrite", edits(step))
 
 
-def short_rehearse(step: Step) -> Phrase:
+def short_rehearse(step: JourneyStep) -> Phrase:
     if "fallbacks" not in step.raw["figures"]:
         return Phrase("short_chip")
     figures = {"fallbacks": step.figure(COUNT, "fallbacks"), "peak": peak(step)}
     return Phrase("short_rehearse", figures)
 
 
-def peak(step: Step) -> Figure | None:
+def peak(step: JourneyStep) -> Figure | None:
     """The most memory of one device."""
     at = step.evidence
     peaks = [
@@ -124,31 +124,31 @@ def peak(step: Step) -> Figure | None:
     return step.evidence.figure(memory_form(step), *places, step.place("figures", "peak_bytes"))
 
 
-def memory_form(step: Step) -> Callable[[object], str]:
+def memory_form(step: JourneyStep) -> Callable[[object], str]:
     """GiB for much memory, MiB for little."""
     return GIB if (step.raw["figures"].get("peak_bytes") or 0) >= 2**30 else MIB
 
 
-def short_coverage(step: Step) -> Phrase:
+def short_coverage(step: JourneyStep) -> Phrase:
     return Phrase("short_coverage", {name: share(step, name) for name in ("calls", "ops")})
 
 
-def share(step: Step, name: str) -> Figure | None:
+def share(step: JourneyStep, name: str) -> Figure | None:
     """A share of what the program uses that the chip runs."""
     return step.figure(PERCENT, f"share/{name}", COVERAGE, f"/share/{name}")
 
 
-def recorded_on(step: Step) -> str:
+def recorded_on(step: JourneyStep) -> str:
     """Where the operators were recorded, as the ending of a key of words: times are of there."""
     ends = {"the chip": "_chip", "the simulated chip": "_simulated"}
     return ends.get(str(step.raw["figures"].get("recorded_on")), "")
 
 
-def short_advice(step: Step) -> Phrase:
+def short_advice(step: JourneyStep) -> Phrase:
     return Phrase("short_advice", {"advice": step.figure(COUNT, "advice")})
 
 
-def comparison(step: Step) -> dict[str, Figure | None]:
+def comparison(step: JourneyStep) -> dict[str, Figure | None]:
     names = ("compared", "recorded")
     figures = {
         name: step.figure(COUNT, f"coverage/{name}", VERDICT, f"/coverage/{name}") for name in names
@@ -156,7 +156,7 @@ def comparison(step: Step) -> dict[str, Figure | None]:
     return {**figures, "verdict": step.figure(str, "verdict")}
 
 
-def against(step: Step) -> list[Phrase]:
+def against(step: JourneyStep) -> list[Phrase]:
     """What the chip was compared with."""
     noted = str(step.raw["figures"].get("baseline") or "")
     for key in ("of_original", "of_rewritten", "of_given"):
@@ -167,11 +167,11 @@ def against(step: Step) -> list[Phrase]:
     return []
 
 
-def short_verify(step: Step) -> Phrase:
+def short_verify(step: JourneyStep) -> Phrase:
     return Phrase("short_verify", comparison(step))
 
 
-def short_train(step: Step) -> Phrase:
+def short_train(step: JourneyStep) -> Phrase:
     figures = {
         "losses": step.figure(COUNT, "losses/1", LOSS, "/curve/n"),
         "verdict": step.figure(str, "verdict"),
@@ -179,7 +179,7 @@ def short_train(step: Step) -> Phrase:
     return Phrase("short_train", figures)
 
 
-def serving(step: Step) -> dict[str, Figure | None]:
+def serving(step: JourneyStep) -> dict[str, Figure | None]:
     return {
         "ready": step.figure(SECONDS, "ready_s"),
         "tokens": step.figure(COUNT, "tokens", ANSWER, "/usage/completion_tokens"),
@@ -187,11 +187,11 @@ def serving(step: Step) -> dict[str, Figure | None]:
     }
 
 
-def short_serve(step: Step) -> Phrase:
+def short_serve(step: JourneyStep) -> Phrase:
     return Phrase("short_serve", serving(step))
 
 
-def describe_scan(step: Step) -> list[Phrase]:
+def describe_scan(step: JourneyStep) -> list[Phrase]:
     at = step.evidence
     figures = {
         "sites": step.figure(COUNT, "sites", SCAN, "/readiness/sites"),
@@ -212,13 +212,13 @@ def describe_scan(step: Step) -> list[Phrase]:
     return [Phrase("found_scan", figures)]
 
 
-def effort(step: Step, lang: str) -> Phrase:
+def effort(step: JourneyStep, lang: str) -> Phrase:
     """How much work is left, as the scan estimates it."""
     minutes = step.evidence.figure(Labels(lang).duration, (SCAN, "/readiness/minutes"))
     return Phrase("found_effort", {"minutes": minutes})
 
 
-def describe_baseline(step: Step) -> list[Phrase]:
+def describe_baseline(step: JourneyStep) -> list[Phrase]:
     if step.raw["figures"].get("failure") == NEEDS_GPU:
         return [Phrase("found_needs_gpu")]
     if step.raw["figures"].get("of") != "original":
@@ -229,7 +229,7 @@ def describe_baseline(step: Step) -> list[Phrase]:
     return [Phrase("found_baseline", figures)]
 
 
-def describe_rewrite(step: Step) -> list[Phrase]:
+def describe_rewrite(step: JourneyStep) -> list[Phrase]:
     if not step.raw["figures"].get("edits"):
         return [Phrase("found_nothing")]
     style = (
@@ -238,7 +238,7 @@ def describe_rewrite(step: Step) -> list[Phrase]:
     return [Phrase("found_rewrite", edits(step)), *style]
 
 
-def describe_rehearsal(step: Step) -> list[Phrase]:
+def describe_rehearsal(step: JourneyStep) -> list[Phrase]:
     at = step.evidence
     if "fallbacks" not in step.raw["figures"]:
         chip = [Phrase("found_chip", {"code": step.figure(COUNT, "exit_code")})]
@@ -256,7 +256,7 @@ def describe_rehearsal(step: Step) -> list[Phrase]:
     return [Phrase("found_rehearse", figures), *held(step), Phrase("found_checked", ways)]
 
 
-def describe_coverage(step: Step) -> list[Phrase]:
+def describe_coverage(step: JourneyStep) -> list[Phrase]:
     where = recorded_on(step)
     names = ("ops", "calls") if where == "_simulated" else ("ops", "calls", "time")
     figures = {name: share(step, name) for name in names}
@@ -264,13 +264,13 @@ def describe_coverage(step: Step) -> list[Phrase]:
     return [Phrase(f"found_coverage{where}", {**figures, "operators": operators})]
 
 
-def describe_advice(step: Step) -> list[Phrase]:
+def describe_advice(step: JourneyStep) -> list[Phrase]:
     levels = (("errors", "error"), ("warnings", "warning"), ("notes", "note"))
     figures = {a: step.evidence.figure(COUNT, (ADVICE, f"/summary/{b}")) for a, b in levels}
     return [Phrase("found_advice", figures)]
 
 
-def describe_verdict(step: Step) -> list[Phrase]:
+def describe_verdict(step: JourneyStep) -> list[Phrase]:
     at = step.evidence
     modules = step.figure(PERCENT, "coverage/modules", VERDICT, "/coverage/modules")
     phrases = [Phrase("found_verify", {**comparison(step), "modules": modules}), *against(step)]
@@ -290,7 +290,7 @@ def describe_verdict(step: Step) -> list[Phrase]:
     return phrases
 
 
-def describe_training(step: Step) -> list[Phrase]:
+def describe_training(step: JourneyStep) -> list[Phrase]:
     at = step.evidence
     values = "/curve/values/loss"
     phrases = []
@@ -315,11 +315,11 @@ def describe_training(step: Step) -> list[Phrase]:
     return phrases
 
 
-def describe_serving(step: Step) -> list[Phrase]:
+def describe_serving(step: JourneyStep) -> list[Phrase]:
     return [Phrase("found_serve", serving(step))]
 
 
-SHORT: dict[str, Callable[[Step], Phrase]] = {
+SHORT: dict[str, Callable[[JourneyStep], Phrase]] = {
     "scan": short_scan,
     "baseline": short_baseline,
     "rewrite": short_rewrite,
@@ -330,7 +330,7 @@ SHORT: dict[str, Callable[[Step], Phrase]] = {
     "train": short_train,
     "serve": short_serve,
 }
-FOUND: dict[str, Callable[[Step], list[Phrase]]] = {
+FOUND: dict[str, Callable[[JourneyStep], list[Phrase]]] = {
     "scan": describe_scan,
     "baseline": describe_baseline,
     "rewrite": describe_rewrite,

@@ -7,11 +7,11 @@ from typing import Any
 
 from joymigrate.report.html import page, plots
 from joymigrate.report.html.page import Html
-from joymigrate.report.journey.evidence import COUNT, Step
+from joymigrate.report.journey.evidence import COUNT, JourneyStep
 from joymigrate.report.journey.figures import (
     MOST_LISTED,
     Cell,
-    Table,
+    FigureTable,
     note,
     plot,
     side_by_side,
@@ -24,13 +24,13 @@ from joymigrate.report.labels import Labels
 TIERS = (("safe", "safe-fill"), ("unsafe", "unsafe-fill"), ("report", "report-fill"))
 
 
-def scan(step: Step, lang: str) -> Iterator[Html]:
+def scan(step: JourneyStep, lang: str) -> Iterator[Html]:
     """Sites by area, and the work that is left to people."""
     work = Html("".join(by_hand(step, lang)))
     yield side_by_side(*areas(step, lang), *([Html(f"<div>{work}</div>")] if work else []))
 
 
-def areas(step: Step, lang: str) -> Iterator[Html]:
+def areas(step: JourneyStep, lang: str) -> Iterator[Html]:
     """Sites by area, stacked by who changes them."""
     at, words = step.evidence, Labels(lang)
     areas = at.at(SCAN, "/readiness/areas") or []
@@ -57,12 +57,12 @@ def areas(step: Step, lang: str) -> Iterator[Html]:
         title,
         lambda: plots.bars(bars, "scan", title, say("sites_axis", lang), parts),
         say("by_area_left" if step.raw["figures"].get("rewritten") else "by_area_note", lang),
-        Table([say("area", lang), *names], rows, (1, 2, 3)),
+        FigureTable([say("area", lang), *names], rows, (1, 2, 3)),
         [SCAN], at, lang,
     )  # fmt: skip
 
 
-def by_hand(step: Step, lang: str) -> Iterator[Html]:
+def by_hand(step: JourneyStep, lang: str) -> Iterator[Html]:
     """What is left to people, the longest work first."""
     at = step.evidence
     manual = at.at(SCAN, "/readiness/manual") or []
@@ -91,7 +91,7 @@ def sample(one: dict[str, Any]) -> Html:
     return page.code("`{}`".format(one["text"].replace("`", "'")))
 
 
-def rewrite(step: Step, lang: str) -> Iterator[Html]:
+def rewrite(step: JourneyStep, lang: str) -> Iterator[Html]:
     """The files that changed."""
     at = step.evidence
     rows = [

@@ -13,9 +13,9 @@ from joymigrate.report.journey.evidence import (
     PERCENT,
     POINTS,
     SECONDS,
-    Evidence,
     Figure,
-    Step,
+    JourneyFiles,
+    JourneyStep,
     steps,
 )
 from joymigrate.report.journey.phrase import Phrase, tell, translate_figure
@@ -47,7 +47,7 @@ MOST_LEFT = 5
 LACKS = "OP-FALLBACK"  # the advice on operators that are listed by name
 
 
-def summary(evidence: Evidence, lang: str) -> Section:
+def summary(evidence: JourneyFiles, lang: str) -> Section:
     """How it went, in one sentence, one line and a few figures."""
     document = evidence.document
     grade = say(f"grade_{document['grade']}", lang)
@@ -61,7 +61,7 @@ def summary(evidence: Evidence, lang: str) -> Section:
     return Section("summary", say("summary", lang), Html("".join(parts)))
 
 
-def outcome(evidence: Evidence, lang: str) -> str:
+def outcome(evidence: JourneyFiles, lang: str) -> str:
     """How the journey ended."""
     for step in steps(evidence):
         if step.raw["status"] in ("failed", "stopped"):
@@ -73,19 +73,19 @@ def outcome(evidence: Evidence, lang: str) -> str:
     return f"{tell('all_well', lang)} {part}." if part else tell("all_well", lang)
 
 
-def step_name(step: Step, lang: str) -> str:
+def step_name(step: JourneyStep, lang: str) -> str:
     """A step's name for people; a step that has no words keeps its own."""
     rehearsed = step.name == "rehearse" and step.evidence.document["grade"] == "rehearsed"
     key = "step_rehearsal" if rehearsed else f"step_{step.name}"
     return say(key, lang) if key in NAMES else step.name
 
 
-def tone(step: Step) -> str:
+def tone(step: JourneyStep) -> str:
     """A step that is done but not decided is not green."""
     return "unsafe" if step.doubtful else TONES[step.raw["status"]]
 
 
-def way(evidence: Evidence, lang: str) -> str:
+def way(evidence: JourneyFiles, lang: str) -> str:
     """The journey as a line of stations."""
     stations = []
     for step in steps(evidence):
@@ -100,7 +100,7 @@ def way(evidence: Evidence, lang: str) -> str:
     return f'<ol class="way" aria-label="{escape(say("way", lang))}">{"".join(stations)}</ol>'
 
 
-def in_short(step: Step, lang: str) -> Html:
+def in_short(step: JourneyStep, lang: str) -> Html:
     """What a step found, in one line."""
     phrase = short(step)
     if phrase is not None:
@@ -108,7 +108,7 @@ def in_short(step: Step, lang: str) -> Html:
     return closing_words(step)
 
 
-def closing_words(step: Step) -> Html:
+def closing_words(step: JourneyStep) -> Html:
     """What the step itself says of how it ended; the whole text is linked to where it stands."""
     text = step.step_text("summary")
     if not any(c.isdigit() for c in text):
@@ -116,7 +116,7 @@ def closing_words(step: Step) -> Html:
     return step.evidence.anchor(text, *step.place("summary"))
 
 
-def tiles(evidence: Evidence, lang: str) -> Iterator[Tile]:
+def tiles(evidence: JourneyFiles, lang: str) -> Iterator[Tile]:
     """The numbers that a decision asks for."""
     for step in steps(evidence):
         made = TILES.get(step.name)
@@ -124,15 +124,15 @@ def tiles(evidence: Evidence, lang: str) -> Iterator[Tile]:
             yield from made(step, lang)
 
 
-def tile(step: Step, figure: Figure | None, label: Html, note: str = "", tone: str = "plain") -> (
-    Iterator[Tile]
-):  # fmt: skip
+def tile(
+    step: JourneyStep, figure: Figure | None, label: Html, note: str = "", tone: str = "plain"
+) -> Iterator[Tile]:
     """One figure; nothing where it was not found."""
     if figure is not None:
         yield Tile(step.evidence.html(figure), label, note, tone)
 
 
-def fields(key: str, lang: str, step: Step, **figures: Figure | None) -> Html:
+def fields(key: str, lang: str, step: JourneyStep, **figures: Figure | None) -> Html:
     """Words with figures in them; nothing where a figure was not found."""
     if any(one is None for one in figures.values()):
         return Html("")
@@ -142,7 +142,7 @@ def fields(key: str, lang: str, step: Step, **figures: Figure | None) -> Html:
     return Html(escape(say(key, lang)).format(**shown))
 
 
-def scan_tiles(step: Step, lang: str) -> Iterator[Tile]:
+def scan_tiles(step: JourneyStep, lang: str) -> Iterator[Tile]:
     sites = step.figure(COUNT, "sites", SCAN, "/readiness/sites")
     automatic = step.figure(POINTS, "automatic_pct")
     label = fields("tile_automatic", lang, step, sites=sites)
@@ -155,7 +155,7 @@ def scan_tiles(step: Step, lang: str) -> Iterator[Tile]:
     yield from tile(step, by_hand, label, estimate, colour)
 
 
-def rehearse_tiles(step: Step, lang: str) -> Iterator[Tile]:
+def rehearse_tiles(step: JourneyStep, lang: str) -> Iterator[Tile]:
     if "peak_bytes" not in step.raw["figures"]:
         return
     whole = step.evidence.figure(GIB, (REHEARSE, "/memory_bytes"))
@@ -163,13 +163,13 @@ def rehearse_tiles(step: Step, lang: str) -> Iterator[Tile]:
     yield from tile(step, peak(step), escape(say("memory", lang)), of)
 
 
-def coverage_tiles(step: Step, lang: str) -> Iterator[Tile]:
+def coverage_tiles(step: JourneyStep, lang: str) -> Iterator[Tile]:
     calls = step.figure(PERCENT, "share/calls", COVERAGE, "/share/calls")
     colour = "safe" if calls and calls.value > 0.99 else "unsafe"
     yield from tile(step, calls, escape(say("on_chip", lang)), tone=colour)
 
 
-def verify_tiles(step: Step, lang: str) -> Iterator[Tile]:
+def verify_tiles(step: JourneyStep, lang: str) -> Iterator[Tile]:
     verdict = step.figure(str, "verdict")
     if verdict is not None:
         colour = VERDICT_TONES.get(verdict.value, "unsafe")
@@ -178,7 +178,7 @@ def verify_tiles(step: Step, lang: str) -> Iterator[Tile]:
         )
 
 
-def train_tiles(step: Step, lang: str) -> Iterator[Tile]:
+def train_tiles(step: JourneyStep, lang: str) -> Iterator[Tile]:
     at = step.evidence
     mean = at.figure(FINE_PERCENT, (LOSS, "/curve/values/loss/mean_relative"))
     count = at.figure(COUNT, (LOSS, "/curve/n"))
@@ -187,7 +187,7 @@ def train_tiles(step: Step, lang: str) -> Iterator[Tile]:
     yield from tile(step, mean, escape(say("tile_loss", lang)), over, colour)
 
 
-def serve_tiles(step: Step, lang: str) -> Iterator[Tile]:
+def serve_tiles(step: JourneyStep, lang: str) -> Iterator[Tile]:
     ready = step.figure(SECONDS, "ready_s")
     yield from tile(step, ready, escape(say("tile_serve", lang)), tone="safe")
 
@@ -202,7 +202,7 @@ TILES = {
 }
 
 
-def todo_section(evidence: Evidence, lang: str) -> Section:
+def todo_section(evidence: JourneyFiles, lang: str) -> Section:
     """What people still have to do, the most urgent first."""
     items = list(tasks(evidence, lang))
     body = "".join(f"<li>{item}</li>" for item in items)
@@ -210,7 +210,7 @@ def todo_section(evidence: Evidence, lang: str) -> Section:
     return Section("left", say("left", lang), Html(shown), len(items), say("menu_left", lang))
 
 
-def tasks(evidence: Evidence, lang: str) -> Iterator[Html]:
+def tasks(evidence: JourneyFiles, lang: str) -> Iterator[Html]:
     """One by one."""
     for step in steps(evidence):
         if step.raw["status"] in ("failed", "stopped"):

@@ -4,8 +4,8 @@
 """
 
 from joymigrate.report.live.feed import Feed
-from joymigrate.report.live.look import Project, ProjectView
+from joymigrate.report.live.look import LiveProject, ProjectView
 from joymigrate.report.live.parts import page, parts
 from joymigrate.report.live.server import Live, serve
 
-__all__ = ["Feed", "Live", "Project", "ProjectView", "page", "parts", "serve"]
+__all__ = ["Feed", "Live", "LiveProject", "ProjectView", "page", "parts", "serve"]

@@ -26,7 +26,7 @@ LEFT_OUT = {".git", ".joymigrate", ".venv", "venv", "node_modules", "__pycache__
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrainingRun:
     """One training run: where it lies below the project, its state, its losses over the steps."""
 
     name: str
@@ -34,7 +34,7 @@ class Run:
     losses: Points
 
 
-class Curves:
+class LiveCurves:
     """Finds runs now and then, and reads them when asked."""
 
     def __init__(self, root: Path, journey: Path, losses: ReadLosses) -> None:
@@ -58,7 +58,7 @@ class Curves:
                 found.append((side, thin(points)))
         return tuple(found)
 
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[TrainingRun, ...]:
         """Runs with a `metrics.jsonl`, the newest first."""
         if time.monotonic() - self.searched > AGAIN_S:
             self.folders = sorted(run_folders(self.root), key=change_time, reverse=True)[:MOST_RUNS]
@@ -88,7 +88,7 @@ def change_time(folder: Path) -> float:
         return 0.0
 
 
-def read_run(root: Path, folder: Path) -> Run | None:
+def read_run(root: Path, folder: Path) -> TrainingRun | None:
     """One run; None without a loss. A run whose process is gone says so."""
     try:
         if (folder / METRICS).stat().st_size > LARGEST:
@@ -107,7 +107,7 @@ def read_run(root: Path, folder: Path) -> Run | None:
         if state in ALIVE and not alive(document):
             state = "died"
     name = folder.relative_to(root).as_posix()
-    return Run(name, state, thin(points))
+    return TrainingRun(name, state, thin(points))
 
 
 def has_loss(row: dict[str, object]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.ledger import Ledger, StepState
-from joymigrate.report.live.curves import Curves, Points, ReadLosses, Run
+from joymigrate.report.live.curves import LiveCurves, Points, ReadLosses, TrainingRun
 from joymigrate.run.train.status import alive
 
 RUNNING = "running.json"
@@ -59,17 +59,17 @@ class ProjectView:
     running: Mapping[str, Any] | None = None
     tail: str = ""
     losses: tuple[tuple[str, Points], ...] = ()
-    runs: tuple[Run, ...] = ()
+    runs: tuple[TrainingRun, ...] = ()
     trouble: str = ""
 
 
-class Project:
+class LiveProject:
     """Looks at one project, as often as asked. `losses` finds (step, loss) in what one prints."""
 
     def __init__(self, path: Path, losses: ReadLosses) -> None:
         self.ledger = Ledger.of(path)
         self.folder = self.ledger.home / "journey"
-        self.curves = Curves(self.ledger.root, self.folder, losses)
+        self.curves = LiveCurves(self.ledger.root, self.folder, losses)
 
     def look(self) -> ProjectView:
         """What is there now. A ledger that can't be read is said, not raised."""

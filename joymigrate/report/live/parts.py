@@ -13,7 +13,7 @@ from joymigrate.report import journey_text, journey_words
 from joymigrate.report.html import page as html
 from joymigrate.report.html.page import Html, Page, Section, escape
 from joymigrate.report.html.plots import Curve, beside, lines
-from joymigrate.report.journey.evidence import Evidence, Step, steps
+from joymigrate.report.journey.evidence import JourneyFiles, JourneyStep, steps
 from joymigrate.report.journey.summary import step_name
 from joymigrate.report.journey_text import in_short
 from joymigrate.report.labels import Labels
@@ -82,7 +82,7 @@ def sections(seen: ProjectView, lang: str) -> list[Section]:
 def journey(seen: ProjectView, lang: str) -> Html:
     """The line of stations, what runs just now, and what every step found."""
     stops = stations(seen)
-    found = steps(Evidence(seen.journey, lang=lang)) if seen.journey is not None else []
+    found = steps(JourneyFiles(seen.journey, lang=lang)) if seen.journey is not None else []
     taken = {one.name: one for one in found}
     names = {
         name: step_name(taken[name], lang) if name in taken else name_of(name, lang)
@@ -169,7 +169,7 @@ def now(seen: ProjectView, names: Mapping[str, str], lang: str) -> str:
     )
 
 
-def step(taken: Step, status: str, lang: str) -> str:
+def step(taken: JourneyStep, status: str, lang: str) -> str:
     """What a step of the journey found, folded."""
     one, name = taken.raw, taken.name
     took = f" <small>{one['seconds']:.1f} s</small>" if one["seconds"] else ""

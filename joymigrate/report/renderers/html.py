@@ -11,6 +11,7 @@ from joymigrate.report.blocks import (
     Block,
     BlockDocument,
     Cell,
+    CellStack,
     Code,
     Fold,
     Listing,
@@ -18,7 +19,6 @@ from joymigrate.report.blocks import (
     Picture,
     PictureRow,
     Preformatted,
-    Several,
     StackedBar,
     TableBlock,
     TileRow,
@@ -104,7 +104,7 @@ def draw_cell(cell: Cell) -> Html:
             return page.badge(text, tone)
         case Code(text):
             return Html(f"<code>{page.escape(text)}</code>")
-        case Several(cells):
+        case CellStack(cells):
             return Html("<br>".join(map(draw_cell, cells)))
         case str():
             return page.code(tell(cell))

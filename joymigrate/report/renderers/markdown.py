@@ -11,6 +11,7 @@ from joymigrate.report.blocks import (
     Block,
     BlockDocument,
     Cell,
+    CellStack,
     Code,
     Fold,
     Listing,
@@ -18,7 +19,6 @@ from joymigrate.report.blocks import (
     Picture,
     PictureRow,
     Preformatted,
-    Several,
     StackedBar,
     TableBlock,
     TileRow,
@@ -102,7 +102,7 @@ def draw_cell(cell: Cell) -> str:
     match cell:
         case Code(text):
             return f"`{' '.join(text.replace('`', chr(39)).split())}`" if text.strip() else ""
-        case Several(cells):
+        case CellStack(cells):
             return "<br>".join(map(draw_cell, cells))
         case Badge() | str():
             return escape(plain(cell))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from joymigrate.language import tell
-from joymigrate.report.blocks import Amount, Badge, Cell, Code, Several, TableBlock
+from joymigrate.report.blocks import Amount, Badge, Cell, CellStack, Code, TableBlock
 
 NUMBER = "{:,.6g}"
 
@@ -15,7 +15,7 @@ def plain(cell: Cell) -> str:
             return tell(said)
         case Code(said) | Amount(said, _):
             pass
-        case Several(cells):
+        case CellStack(cells):
             return "; ".join(map(plain, cells))
         case str():
             said = tell(cell)

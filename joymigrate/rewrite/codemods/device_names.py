@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from joymigrate.chips import Advice
+from joymigrate.chips import NameAdvice
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import own_kernels, under_shim
@@ -122,7 +122,7 @@ def find_name(module: Module, node: ast.expr, known: str) -> Iterator[Finding]:
     )
 
 
-def rule_of(known: str, advice: Advice) -> str:
+def rule_of(known: str, advice: NameAdvice) -> str:
     """The rule that a name belongs to."""
     if known.startswith("amp."):
         return "JM140"
@@ -199,7 +199,7 @@ def rename(
     return edits
 
 
-def replace(module: Module, rule: str, node: ast.expr, advice: Advice) -> Finding:
+def replace(module: Module, rule: str, node: ast.expr, advice: NameAdvice) -> Finding:
     """A name that lives elsewhere on the target: the whole chain is written anew."""
     start, end = module.span(node)
     if not text_is_chain(module.source.text[start:end]):
@@ -252,7 +252,7 @@ def through_import(module: Module, node: ast.expr, to: str) -> str | None:
     return module.text(root) + to[len(base.to) :]
 
 
-def move(module: Module, node: ast.expr, name: str, advice: Advice) -> Finding | None:
+def move(module: Module, node: ast.expr, name: str, advice: NameAdvice) -> Finding | None:
     """The finding for a name outside the module that the target has elsewhere."""
     rule = moved_rule(name)
     guard = module.guarded(node)
@@ -284,7 +284,9 @@ def move(module: Module, node: ast.expr, name: str, advice: Advice) -> Finding |
     )
 
 
-def move_agnostic(module: Module, rule: str, node: ast.expr, name: str, advice: Advice) -> Finding:
+def move_agnostic(
+    module: Module, rule: str, node: ast.expr, name: str, advice: NameAdvice
+) -> Finding:
     """The helper's form of a moved name, where it has one."""
     helper = AGNOSTIC.get(name)
     if name.startswith("torch.profiler."):

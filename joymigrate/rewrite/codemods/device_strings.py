@@ -31,7 +31,7 @@ from joymigrate.rewrite.device_places import (
 )
 from joymigrate.rewrite.device_tests import is_test
 from joymigrate.rewrite.device_texts import (
-    Text,
+    DeviceText,
     device_literal,
     inside_fstring,
     last_name,
@@ -119,7 +119,7 @@ def find_connected(module: Module, kind: str) -> set[str]:
 # -- where it goes -----------------------------------------------------------------------------
 
 
-def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
+def judge(module: Module, text: DeviceText) -> Iterator[Finding | Pending]:
     """Rewrite, report, leave to another file, or pass over one literal."""
     node, parent = text.node, getattr(text.whole, "parent", None)
     if guards.is_listed(module, text.whole) or node in module.handled:
@@ -224,7 +224,7 @@ def judge(module: Module, text: Text) -> Iterator[Finding | Pending]:
     yield doubt
 
 
-def keep_word(module: Module, text: Text, parent: ast.AST | None) -> Iterator[Finding]:
+def keep_word(module: Module, text: DeviceText, parent: ast.AST | None) -> Iterator[Finding]:
     """A literal under the vendor's shim, which reads it where it arrives: it stays, but where
     the shim does not reach, and in a device that is made to be compared with a tensor's."""
     call = getattr(parent, "parent", None) if isinstance(parent, ast.keyword) else parent
@@ -249,7 +249,7 @@ def keep_word(module: Module, text: Text, parent: ast.AST | None) -> Iterator[Fi
         yield report(module, text, MAY_BE_EITHER, "JM111")
 
 
-def for_accelerator(module: Module, text: Text) -> bool:
+def for_accelerator(module: Module, text: DeviceText) -> bool:
     """Whether a literal names an accelerator of Lightning's: `Trainer(accelerator="cuda")`."""
     at = getattr(text.whole, "parent", None)
     while isinstance(at, (ast.IfExp, ast.BoolOp)):
@@ -289,7 +289,7 @@ def is_denied(module: Module, targets: set[str]) -> bool:
     )
 
 
-def made_to_compare(module: Module, text: Text) -> bool:
+def made_to_compare(module: Module, text: DeviceText) -> bool:
     """Whether a device is made for a comparison alone: `x.device == torch.device("cuda")`.
 
     An assertion's is held to what was written for it.
@@ -309,7 +309,7 @@ def positional(node: ast.expr) -> list[ast.expr]:
     return node.args if isinstance(node, ast.Call) else []
 
 
-def attribute_of_torch(module: Module, text: Text, parent: ast.AST | None) -> bool:
+def attribute_of_torch(module: Module, text: DeviceText, parent: ast.AST | None) -> bool:
     """Whether a literal is the name of the device's module: `getattr(torch, "cuda")`."""
     if not isinstance(parent, ast.Call) or text.shape != "exact" or text.whole not in parent.args:
         return False
@@ -318,7 +318,7 @@ def attribute_of_torch(module: Module, text: Text, parent: ast.AST | None) -> bo
     return named and module.names.dotted(parent.args[0]) == "torch"
 
 
-def table_key(module: Module, text: Text) -> Iterator[Finding | Pending]:
+def table_key(module: Module, text: DeviceText) -> Iterator[Finding | Pending]:
     """A key of a table: it moves where the table is looked up by a device, here or elsewhere."""
     flow = module.flow
     targets = flow.literals.get(text.node, set())
@@ -338,7 +338,7 @@ def table_key(module: Module, text: Text) -> Iterator[Finding | Pending]:
     yield Pending(yes, doubt, frozenset(outside), text.kind) if outside else doubt
 
 
-def arrives(module: Module, text: Text) -> bool:
+def arrives(module: Module, text: DeviceText) -> bool:
     """Whether a literal is itself the device of a call that is not the project's.
 
     `torch.zeros(2, device="cuda")`, `x.to("cuda")`: most are, and need no flow of values.
@@ -361,7 +361,9 @@ def arrives(module: Module, text: Text) -> bool:
     return not starred and module.sinks.methods.get(call.func.attr, {}).get(at) == text.kind
 
 
-def rewrite_sent(module: Module, text: Text, fixed: Finding, *, proven: bool = True) -> Finding:
+def rewrite_sent(
+    module: Module, text: DeviceText, fixed: Finding, *, proven: bool = True
+) -> Finding:
     """The rewritten literal, with a note of the keys that take its value to other files."""
     targets = module.flow.literals.get(text.node, set())
     if proven:
@@ -372,7 +374,7 @@ def rewrite_sent(module: Module, text: Text, fixed: Finding, *, proven: bool = T
     return fixed
 
 
-def why(module: Module, text: Text, targets: set[str]) -> str:
+def why(module: Module, text: DeviceText, targets: set[str]) -> str:
     """One phrase on where an unproven literal goes."""
     if targets:
         names = sorted(re.split(r"[#.:]", key)[-1].rstrip("()") for key in targets)
@@ -391,7 +393,7 @@ def short(module: Module, node: ast.expr) -> str:
     return found if len(found) <= 40 else "…" + found[-39:]
 
 
-def fitting(module: Module, text: Text) -> bool:
+def fitting(module: Module, text: DeviceText) -> bool:
     """Whether the parameter or attribute of an annotation is of this kind by its name."""
     owner = module.names.enclosing(text.node, (ast.arg, ast.AnnAssign))
     name = getattr(owner, "arg", None) or last_name(getattr(owner, "target", text.node))
@@ -417,7 +419,7 @@ def device_map(module: Module, node: ast.Dict) -> bool:
 # -- comparisons -------------------------------------------------------------------------------
 
 
-def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding | Pending]:
+def comparison(module: Module, text: DeviceText, other: ast.expr) -> Iterator[Finding | Pending]:
     """A literal that a value is compared with: rewritten when that value is a device."""
     flow = module.flow
     speaker = CHIP
@@ -464,7 +466,7 @@ def comparison(module: Module, text: Text, other: ast.expr) -> Iterator[Finding 
     yield waiting if outside else doubt
 
 
-def ask_both(module: Module, text: Text) -> Finding:
+def ask_both(module: Module, text: DeviceText) -> Finding:
     """A comparison with a value that may be the program's word or the chip's: both are asked for.
 
     `device.type == "cuda"` becomes `device.type in ("cuda", …)`.
@@ -494,7 +496,7 @@ def ask_both(module: Module, text: Text) -> Finding:
     return module.find(rule, parent if len(edits) > 1 else (start, end), edits=edits)  # type: ignore[arg-type]
 
 
-def matching(module: Module, text: Text, other: ast.expr) -> Finding:
+def matching(module: Module, text: DeviceText, other: ast.expr) -> Finding:
     """The rewritten literal of a comparison, with the number of letters that a text is cut to for
     it: `device[:4] == "cuda"`."""
     rule = "JM111" if text.kind == DEVICE else text.rule
@@ -598,12 +600,12 @@ def real(module: Module, other: ast.expr, kind: str) -> bool:
 # -- what is written ---------------------------------------------------------------------------
 
 
-def report(module: Module, text: Text, reason: str, rule: str | None = None) -> Finding:
+def report(module: Module, text: DeviceText, reason: str, rule: str | None = None) -> Finding:
     """A literal that stays, with the reason."""
     return module.find(rule or text.rule, text.span, tier=Tier.REPORT, reason=reason)
 
 
-def fix(module: Module, text: Text, rule: str, *, compare: bool = False) -> Finding:
+def fix(module: Module, text: DeviceText, rule: str, *, compare: bool = False) -> Finding:
     """The literal in the target's words, in the style of the scan."""
     words = module.vocabulary
     start, _ = text.body
@@ -622,7 +624,7 @@ def fix(module: Module, text: Text, rule: str, *, compare: bool = False) -> Find
     return module.find(rule, text.span, edits=edits, needs=need(module))
 
 
-def add_value(module: Module, text: Text, rule: str) -> Finding:
+def add_value(module: Module, text: DeviceText, rule: str) -> Finding:
     """A value that an option allows, with the target's behind it: both stay allowed."""
     start, end = module.span(text.whole)
     left, right = text.body
@@ -642,7 +644,7 @@ def is_host(module: Module, value: ast.expr) -> bool:
     return getattr(value, "value", None) == "cpu"
 
 
-def add_entry(module: Module, text: Text, host: ast.expr) -> Finding:
+def add_entry(module: Module, text: DeviceText, host: ast.expr) -> Finding:
     """`map_location={"cuda:0": "cpu"}`: the same for the target; files may come from either."""
     start, end = module.span(text.whole)
     left, right = text.body
@@ -652,7 +654,7 @@ def add_entry(module: Module, text: Text, host: ast.expr) -> Finding:
     return module.find(text.rule, (start, end), edits=edits)
 
 
-def agnostic(module: Module, text: Text, rule: str, compare: bool) -> Finding:
+def agnostic(module: Module, text: DeviceText, rule: str, compare: bool) -> Finding:
     """The helper's expression for a literal."""
     words, jm = module.vocabulary, module.helper
     compare = compare or mixed_precision(module, text) or speaks_of_device(module, text.node)
@@ -719,7 +721,7 @@ def speaks_of_device(module: Module, node: ast.AST) -> bool:
     return any(isinstance(t, str) and t.startswith(f"{module.vocabulary.module}.") for t in texts)
 
 
-def pattern(module: Module, text: Text, rule: str) -> Finding:
+def pattern(module: Module, text: DeviceText, rule: str) -> Finding:
     """`case "cuda:0":` with a name of the helper's, as a pattern takes no call."""
     names = {"exact": "ACCELERATOR", "backend": "ACCELERATOR_BACKEND"}
     name = None if text.value.isupper() else names.get(text.shape)
@@ -731,7 +733,7 @@ def pattern(module: Module, text: Text, rule: str) -> Finding:
     return module.find(rule, text.span, edits=edits, needs="helper")
 
 
-def option(module: Module, text: Text, rule: str) -> Finding:
+def option(module: Module, text: DeviceText, rule: str) -> Finding:
     """`"--device=cuda:1"` with the helper's value."""
     jm, (left, right), (start, end) = module.helper, text.body, text.span
     value = f"{jm}.dist_backend()" if text.kind == BACKEND else f"{jm}.device_type()"
@@ -749,7 +751,7 @@ def option(module: Module, text: Text, rule: str) -> Finding:
     )
 
 
-def typed_tensor(module: Module, text: Text) -> Iterator[Finding]:
+def typed_tensor(module: Module, text: DeviceText) -> Iterator[Finding]:
     """`"torch.cuda.FloatTensor"` as a string."""
     kind = text.value.rpartition(".")[2]
     advice = module.vocabulary.name(kind)

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from joymigrate.chips import Advice
+from joymigrate.chips import NameAdvice
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.module import Module
@@ -41,7 +41,7 @@ def is_text(node: ast.AST) -> bool:
 
 
 def variable(
-    module: Module, node: ast.Constant, name: str, rule: str, advice: Advice
+    module: Module, node: ast.Constant, name: str, rule: str, advice: NameAdvice
 ) -> Iterator[Finding]:
     """A variable's name as a string."""
     reason = advice.note or None
@@ -86,7 +86,9 @@ def for_another_framework(module: Module, to: str) -> str | None:
     return Text("this file is for {name}, which does not read {to}", name=named[1], to=to)
 
 
-def agnostic(module: Module, node: ast.Constant, name: str, rule: str, advice: Advice) -> Finding:
+def agnostic(
+    module: Module, node: ast.Constant, name: str, rule: str, advice: NameAdvice
+) -> Finding:
     """Both platforms' variables get the value; a read asks for the one that holds here."""
     subscript = getattr(node, "parent", None)
     assign = getattr(subscript, "parent", None)
@@ -141,7 +143,7 @@ def removed_from(node: ast.Constant) -> tuple[ast.stmt, ast.expr] | None:
     return (statement, place.func.value) if popped and node in place.args[:1] else None  # type: ignore[attr-defined]
 
 
-def keyword(module: Module, node: ast.keyword, rule: str, advice: Advice) -> Iterator[Finding]:
+def keyword(module: Module, node: ast.keyword, rule: str, advice: NameAdvice) -> Iterator[Finding]:
     """`dict(os.environ, CUDA_VISIBLE_DEVICES="0")`."""
     assert node.arg is not None
     start, _ = module.span(node)

@@ -13,7 +13,7 @@ from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.codemods.device_names import need
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.portable.names import write_typed
-from joymigrate.rewrite.portable.table import Form
+from joymigrate.rewrite.portable.table import PortableForm
 
 MESSAGE = "given no device, this means {module}, and is off on other devices"
 
@@ -64,7 +64,7 @@ def find_keywords(module: Module) -> Iterator[Finding]:
 def write_device(module: Module, call: ast.Call) -> list[tuple[int, int, str]]:
     """The device as the style writes it."""
     if module.context.style is Style.ACCELERATOR:
-        return write_typed(module, call, Form("torch.amp.GradScaler", ""))
+        return write_typed(module, call, PortableForm("torch.amp.GradScaler", ""))
     device = f'"{module.vocabulary.to_device}"'
     if module.context.style is Style.AGNOSTIC:
         device = f"{module.helper}.accelerator()"

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from joymigrate.chips import Advice
+from joymigrate.chips import NameAdvice
 from joymigrate.language import Text
 from joymigrate.model import Finding, Rule, Tier
 from joymigrate.rewrite.arrays import is_array
@@ -284,7 +284,7 @@ def commands(module: Module, table: Patterns, call: ast.Call) -> Iterator[Findin
             return
 
 
-def tool(module: Module, node: ast.expr, advice: Advice) -> Finding:
+def tool(module: Module, node: ast.expr, advice: NameAdvice) -> Finding:
     """A tool of the origin's vendor in a program's hands."""
     return module.find("JM180", node, tier=Tier.REPORT, reason=use(advice))
 
@@ -317,7 +317,7 @@ def in_runner(module: Module, node: ast.AST) -> bool:
     return False
 
 
-def use(advice: Advice) -> str | None:
+def use(advice: NameAdvice) -> str | None:
     """What to use instead and what else is known, as one line; None without either."""
     other = advice.to and advice.to not in (advice.name, advice.name.partition(".")[0])
     parts = (Text("use {to}", to=advice.to) if other else "", advice.note)

@@ -9,7 +9,7 @@ import libcst as cst
 from libcst.codemod import CodemodContext
 
 from joymigrate.rewrite import fusions
-from joymigrate.rewrite.codemod import Codemod, View
+from joymigrate.rewrite.codemod import Codemod, CodemodView
 from joymigrate.rewrite.fusions.shared import Fusion
 from joymigrate.rewrite.module import Module
 
@@ -17,7 +17,7 @@ from joymigrate.rewrite.module import Module
 class FusionCodemod(Codemod):
     """Writes the places that were found: expressions, and runs of statements of one block."""
 
-    def __init__(self, context: CodemodContext, view: View) -> None:
+    def __init__(self, context: CodemodContext, view: CodemodView) -> None:
         super().__init__(context, view)
         self.found = fusions.places(view.module, self.RULE)
 

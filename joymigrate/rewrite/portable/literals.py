@@ -7,7 +7,7 @@ import re
 
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.device_places import annotation, is_member, mixed_precision
-from joymigrate.rewrite.device_texts import Text as Literal
+from joymigrate.rewrite.device_texts import DeviceText as Literal
 from joymigrate.rewrite.device_texts import inside_fstring
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.portable.names import ask_enabled

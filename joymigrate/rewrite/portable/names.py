@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.module import Module
-from joymigrate.rewrite.portable.table import Form, forms, unknown
+from joymigrate.rewrite.portable.table import PortableForm, forms, unknown
 from joymigrate.rewrite.portable.words import kind, stands_free, there, torch_at
 
 FAILS = "without an accelerator {name} fails, where the origin's did not: ask for one before"
@@ -26,7 +26,7 @@ MADE = ("Stream", "current_stream", "default_stream")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class PortableName:
     """What becomes of one name; without edits torch has no portable form of it."""
 
     node: ast.AST
@@ -47,11 +47,11 @@ def write_name(module: Module, rule: str, node: ast.expr, known: str) -> Finding
     )
 
 
-def write(module: Module, node: ast.expr, known: str) -> Written:
+def write(module: Module, node: ast.expr, known: str) -> PortableName:
     """The edits of one use of a name; `node` is the chain that stands for it."""
     form = forms().get(known)
     if form is None or "\n" in module.text(node):
-        return Written(node, reason=unknown(known))
+        return PortableName(node, reason=unknown(known))
     root = root_of(node)
     torch, needs = torch_at(module, node)
     if module.names.dotted(root) == "torch":
@@ -59,7 +59,7 @@ def write(module: Module, node: ast.expr, known: str) -> Written:
     call = getattr(node, "parent", None)
     call = call if isinstance(call, ast.Call) and call.func is node else None
     span, to = module.span(node), form.to.replace("torch", torch, 1)
-    new = Written(node, ((*span, to),), needs=needs)
+    new = PortableName(node, ((*span, to),), needs=needs)
     if form.kind == "module":
         to = f"{torch}.get_device_module().{known.rpartition('.')[2]}"
     if form.kind in ("name", "module"):
@@ -69,7 +69,7 @@ def write(module: Module, node: ast.expr, known: str) -> Written:
         edits = write_decorated(module, node, call, to)
         return replace(new, edits=tuple(edits or ()), reason=unknown(known))
     if call is None:
-        return Written(node, reason=unknown(known))
+        return PortableName(node, reason=unknown(known))
     if form.kind == "index":
         number = bool(call.args) and is_number(call.args[0])
         return new if number else replace(new, tier=Tier.UNSAFE, reason=NUMBER)
@@ -84,7 +84,9 @@ def write(module: Module, node: ast.expr, known: str) -> Written:
     return replace(new, edits=((*span, to), *write_typed(module, call, form)))
 
 
-def behind(module: Module, new: Written, call: ast.Call | None, form: Form) -> Written:
+def behind(
+    module: Module, new: PortableName, call: ast.Call | None, form: PortableForm
+) -> PortableName:
     """A call that a host alone answers otherwise, behind the question for an accelerator."""
     torch, _ = torch_at(module, new.node)
     asked = f"{torch}.accelerator.is_available()"
@@ -176,7 +178,7 @@ def is_stream(module: Module, given: ast.expr) -> bool:
 
 
 def write_typed(
-    module: Module, call: ast.Call, form: Form | None = None
+    module: Module, call: ast.Call, form: PortableForm | None = None
 ) -> list[tuple[int, int, str]]:
     """Edits inside the call of autocast or a gradient scaler: the device's type in front, and
     `enabled`, so that on a host alone it stays off as it was."""
@@ -193,7 +195,7 @@ def write_typed(
 
 
 def ask_enabled(
-    module: Module, call: ast.Call, form: Form | None, torch: str
+    module: Module, call: ast.Call, form: PortableForm | None, torch: str
 ) -> list[tuple[int, int, str]]:
     """The edit that asks for an accelerator in `enabled`; none where one is known to be there."""
     if there(module, call) or any(word.arg is None for word in call.keywords):

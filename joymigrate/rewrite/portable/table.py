@@ -15,7 +15,7 @@ UNKNOWN = "torch has no portable name for this"
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class PortableForm:
     """How torch writes a name for every accelerator; see `rules/common/portable.yaml`."""
 
     to: str
@@ -26,10 +26,10 @@ class Form:
 
 
 @cache
-def forms() -> Mapping[str, Form]:
+def forms() -> Mapping[str, PortableForm]:
     """The table by the name below the origin's module."""
     return {
-        name: Form(
+        name: PortableForm(
             row.get("to", ""),
             row["since"],
             row.get("as", "name"),

@@ -10,7 +10,7 @@ import ast
 
 from joymigrate.rewrite.device_places import asks
 from joymigrate.rewrite.module import Module
-from joymigrate.rewrite.scopes import Scope
+from joymigrate.rewrite.scopes import NameScope
 
 HOST = 'torch.device("cpu")'
 
@@ -84,7 +84,7 @@ def backend(module: Module, node: ast.AST, compare: bool) -> str:
 def own_device(module: Module, node: ast.AST) -> tuple[str, bool] | None:
     """A name of the file for the chosen device that is bound before a place, and whether it is
     a text: `device = torch.device("cuda" if torch.cuda.is_available() else "cpu")`."""
-    scope: Scope | None = module.names.scope_of(node)
+    scope: NameScope | None = module.names.scope_of(node)
     while scope is not None:
         for name, bindings in scope.names.items():
             found = module.names.lookup(name, node)

@@ -18,26 +18,26 @@ from typing import Protocol, cast
 
 from joymigrate.model import Finding
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import SourceText
 
 SHEBANG = re.compile(rb"#![^\r\n]*?\b(?P<program>(?:ba|da|k|z)?sh|python[\d.]*)\b")
 
 
-class Reader(Protocol):
+class FileReader(Protocol):
     """What every module of this folder offers."""
 
     PATTERNS: tuple[str, ...]
     __name__: str
 
-    def read(self, source: Source, context: Context) -> Iterator[Finding]:
+    def read(self, source: SourceText, context: Context) -> Iterator[Finding]:
         """Findings of one file, in order of position."""
 
 
 @functools.cache
-def readers() -> dict[str, Reader]:
+def readers() -> dict[str, FileReader]:
     """Every reader by name, from the files of this folder."""
     names = sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem[0] != "_")
-    return {name: cast(Reader, importlib.import_module(f"{__name__}.{name}")) for name in names}
+    return {name: cast(FileReader, importlib.import_module(f"{__name__}.{name}")) for name in names}
 
 
 @functools.cache
@@ -70,7 +70,7 @@ def kind_of_head(head: bytes) -> str | None:
     return "python" if match["program"].startswith(b"python") else "shell"
 
 
-def reader_for(path: str, head: bytes = b"") -> Reader | None:
+def reader_for(path: str, head: bytes = b"") -> FileReader | None:
     """The reader of this POSIX path; `head`, the file's first bytes, decides where no name does."""
     pure = PurePosixPath(path)
     kind = kind_of_name(pure.name, pure.parent.as_posix())

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from joymigrate.rewrite.readers._tree import Mapping, Node, Scalar, Sequence
+from joymigrate.rewrite.readers._tree import Mapping, Node, ScalarNode, SequenceNode
 from joymigrate.rewrite.source import Unreadable
 
 PIECE = re.compile(r"\\u(?P<hex>[0-9a-fA-F]{4})|\\(?P<short>.)|(?P<plain>[^\\])", re.DOTALL)
@@ -23,7 +23,7 @@ TIMES = re.compile(r"%(?:time|timeit|prun|memit)[ \t]+(?=[^\s-])")
 
 
 @dataclass(slots=True)
-class Cell:
+class NotebookCell:
     """One code cell: where it stands in the joined text, and how its source is laid out."""
 
     index: int  # among all cells of the notebook, from 0
@@ -37,22 +37,22 @@ class Cell:
 
 
 @dataclass(slots=True)
-class Joined:
+class NotebookText:
     """All code cells of one notebook. `places[k]` is the raw span of the k-th character, or None
     for a line end that the notebook does not hold."""
 
     plain: str
     python: str
     places: list[tuple[int, int] | None]
-    cells: list[Cell]
+    cells: list[NotebookCell]
 
 
-def join(root: Node, text: str) -> Joined:
+def join(root: Node, text: str) -> NotebookText:
     """Read the code cells of a notebook (nbformat 3 and 4).
 
     Raises `Unreadable` for JSON that is no notebook.
     """
-    joined = Joined("", "", [], [])
+    joined = NotebookText("", "", [], [])
     parts: list[str] = []
     length, line = 0, 1
     for index, cell in enumerate(cells_of(root)):
@@ -64,7 +64,7 @@ def join(root: Node, text: str) -> Joined:
             chars += "\n"
             places.append(None)
         start, length = length, length + len(chars)
-        joined.cells.append(Cell(index, line, start, length, separator(source, text)))
+        joined.cells.append(NotebookCell(index, line, start, length, separator(source, text)))
         line += chars.count("\n")
         parts.append(chars)
         joined.places += places
@@ -79,23 +79,23 @@ def cells_of(root: Node) -> Iterator[Mapping]:
         raise Unreadable("not a notebook: the top of the file is no object")
     lists = [root.get("cells")]
     sheets = root.get("worksheets")
-    if isinstance(sheets, Sequence):
+    if isinstance(sheets, SequenceNode):
         lists = [sheet.get("cells") for sheet in sheets.items if isinstance(sheet, Mapping)]
-    if not any(isinstance(each, Sequence) for each in lists):
+    if not any(isinstance(each, SequenceNode) for each in lists):
         raise Unreadable("not a notebook: it has no list of cells")
     for each in lists:
-        for cell in each.items if isinstance(each, Sequence) else ():
+        for cell in each.items if isinstance(each, SequenceNode) else ():
             if isinstance(cell, Mapping):
                 yield cell
 
 
 def characters(source: Node, text: str) -> tuple[str, list[tuple[int, int] | None]]:
     """The text of a cell and the raw place of each of its characters."""
-    items = source.items if isinstance(source, Sequence) else [source]
+    items = source.items if isinstance(source, SequenceNode) else [source]
     chars: list[str] = []
     places: list[tuple[int, int] | None] = []
     for item in items:
-        if not isinstance(item, Scalar) or text[item.start : item.start + 1] != '"':
+        if not isinstance(item, ScalarNode) or text[item.start : item.start + 1] != '"':
             continue
         for char, start, end in decode(text, item.start + 1, item.end - 1):
             chars.append(char)
@@ -126,7 +126,7 @@ def decode(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
 
 def separator(source: Node, text: str) -> str | None:
     """What stands between two lines of a source that is a list: `,` with white space."""
-    if not isinstance(source, Sequence):
+    if not isinstance(source, SequenceNode):
         return None
     if len(source.items) > 1:
         return text[source.items[0].end : source.items[1].start]
@@ -135,7 +135,7 @@ def separator(source: Node, text: str) -> str | None:
     return ", "
 
 
-def mask_cell(plain: str, cell: Cell) -> str:
+def mask_cell(plain: str, cell: NotebookCell) -> str:
     """A cell as Python of the same length; notes in `cell` what was replaced."""
     text = plain[cell.start : cell.end]
     magic = CELL_MAGIC.match(text)
@@ -157,13 +157,13 @@ def mask_cell(plain: str, cell: Cell) -> str:
     return "".join(lines)
 
 
-def goes_on(plain: str, cell: Cell, at: int) -> bool:
+def goes_on(plain: str, cell: NotebookCell, at: int) -> bool:
     """Whether the line at `at` continues a magic on the line before it."""
     end = cell.magics[-1][1]
     return plain[end:at].strip("\r") == "\n" and plain[:end].endswith("\\")
 
 
-def extend(cell: Cell, end: int) -> None:
+def extend(cell: NotebookCell, end: int) -> None:
     """Let the last magic reach to `end`."""
     start, before = cell.magics[-1]
     cell.magics[-1] = (start, end)
@@ -187,7 +187,7 @@ def is_replaced(line: str) -> bool:
     return bool(re.match(r"[%!]?[A-Za-z_./{$~(-]|\s+\w", rest))
 
 
-def as_code(line: str, cell: Cell, at: int) -> str:
+def as_code(line: str, cell: NotebookCell, at: int) -> str:
     """Code of the same length in place of a magic; notes where shell text stands."""
     match = MAGIC.match(line)
     end = at + len(line)

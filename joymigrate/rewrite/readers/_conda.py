@@ -7,7 +7,7 @@ import re
 from joymigrate.language import Text
 from joymigrate.rewrite.readers._migration_map import Sites
 from joymigrate.rewrite.readers._packages import RULE, package_advice
-from joymigrate.rewrite.readers._tree import Mapping, Scalar, Sequence
+from joymigrate.rewrite.readers._tree import Mapping, ScalarNode, SequenceNode
 
 HEAD = re.compile(r"^dependencies:", re.M)
 FRAMEWORK = "pytorch"
@@ -21,19 +21,21 @@ def may_be(text: str) -> bool:
 def environment(sites: Sites, root: Mapping) -> bool:
     """Read `root` as an environment file; False if it is something else."""
     listed = root.get("dependencies")
-    if not isinstance(listed, Sequence) or not listed.items:
+    if not isinstance(listed, SequenceNode) or not listed.items:
         return False
-    if not isinstance(listed.items[0], Scalar) or not (root.get("channels") or root.get("name")):
+    if not isinstance(listed.items[0], ScalarNode) or not (
+        root.get("channels") or root.get("name")
+    ):
         return plain(sites, listed)
     channels(sites, root)
     dependencies(sites, listed)
     return True
 
 
-def plain(sites: Sites, listed: Sequence) -> bool:
+def plain(sites: Sites, listed: SequenceNode) -> bool:
     """A file of dependencies alone: conda's when its items are written as conda writes them."""
     conda = any(
-        isinstance(item, Scalar) and re.match(r"(?:python|pip)(?:$|=)", item.value)
+        isinstance(item, ScalarNode) and re.match(r"(?:python|pip)(?:$|=)", item.value)
         for item in listed.items
     )
     if conda:
@@ -44,24 +46,24 @@ def plain(sites: Sites, listed: Sequence) -> bool:
 def channels(sites: Sites, root: Mapping) -> None:
     """The channel of the origin's vendor."""
     listed = root.get("channels")
-    for item in listed.items if isinstance(listed, Sequence) else ():
-        if isinstance(item, Scalar) and item.value.split("/")[0] == sites.context.origin.name:
+    for item in listed.items if isinstance(listed, SequenceNode) else ():
+        if isinstance(item, ScalarNode) and item.value.split("/")[0] == sites.context.origin.name:
             sites.add(RULE, item.start, item.end, reason="a channel of the old platform's vendor")
 
 
-def dependencies(sites: Sites, listed: Sequence) -> None:
+def dependencies(sites: Sites, listed: SequenceNode) -> None:
     """Items of `dependencies:`, and the list below `pip:`."""
     for item in listed.items:
-        if isinstance(item, Scalar):
+        if isinstance(item, ScalarNode):
             spec(sites, item)
         elif isinstance(item, Mapping):
             inner = item.get("pip")
-            for each in inner.items if isinstance(inner, Sequence) else ():
-                if isinstance(each, Scalar):
+            for each in inner.items if isinstance(inner, SequenceNode) else ():
+                if isinstance(each, ScalarNode):
                     requirement(sites, each)
 
 
-def spec(sites: Sites, item: Scalar) -> None:
+def spec(sites: Sites, item: ScalarNode) -> None:
     """`cudatoolkit=11.3`, `conda-forge::pytorch=2.1=cuda120*`."""
     name = re.split(r"[=<>! \[]", item.value.rpartition("::")[2])[0]
     context = sites.context
@@ -77,7 +79,7 @@ def spec(sites: Sites, item: Scalar) -> None:
         sites.add(RULE, item.start, item.end, reason=change.reason)
 
 
-def requirement(sites: Sites, item: Scalar) -> None:
+def requirement(sites: Sites, item: ScalarNode) -> None:
     """An item of the `pip:` list; what belongs beside it becomes an item of its own."""
     change = package_advice(item.value, sites.context)
     if change is None:

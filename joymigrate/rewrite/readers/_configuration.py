@@ -12,14 +12,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from joymigrate.chips import Advice, relate
+from joymigrate.chips import NameAdvice, relate
 from joymigrate.language import Text
 from joymigrate.model import Tier
 from joymigrate.rewrite import flow_sinks
 from joymigrate.rewrite.readers import _launch, _options, shell
 from joymigrate.rewrite.readers._environment import VariableMention, deals_with, doubtful
 from joymigrate.rewrite.readers._migration_map import Sites, worse
-from joymigrate.rewrite.readers._tree import Entry, Mapping, Node, Scalar, Sequence
+from joymigrate.rewrite.readers._tree import Mapping, MappingEntry, Node, ScalarNode, SequenceNode
 from joymigrate.rewrite.readers._words import ASSIGNMENT, Command
 
 DESCRIPTIONS = re.compile(
@@ -50,7 +50,7 @@ KINDS = {
     "image": IMAGES,
     "device": DEVICE_LIKE,
 }
-Another = Callable[[Entry, str], tuple[int, str] | None]
+Another = Callable[[MappingEntry, str], tuple[int, str] | None]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -71,7 +71,7 @@ class TreeWalk:
         """A node and everything below it; `key` is the nearest key above."""
         if isinstance(node, Mapping):
             self.mapping(node, key)
-        elif isinstance(node, Sequence):
+        elif isinstance(node, SequenceNode):
             self.sequence(node, key)
         else:
             self.scalar(node, key)
@@ -90,26 +90,26 @@ class TreeWalk:
                 continue
             if entry.key.value == "name" and names & {"value", "valueFrom"}:
                 self.pair(node, entry)
-            elif devices and isinstance(entry.value, Scalar):
+            elif devices and isinstance(entry.value, ScalarNode):
                 self.scalar(entry.value, above)
             else:
                 self.entry(entry, names)
 
-    def entry(self, entry: Entry, names: set[str]) -> None:
+    def entry(self, entry: MappingEntry, names: set[str]) -> None:
         """One entry: its key may be a variable or a resource, its value a device."""
         key = entry.key
         known = self.sites.moves.variable(key.value)
         if known is not None:
             self.variable(entry, known, names)
-            if not isinstance(entry.value, Scalar):
+            if not isinstance(entry.value, ScalarNode):
                 self.node(entry.value, key.value)
             return
-        if isinstance(entry.value, Scalar):
+        if isinstance(entry.value, ScalarNode):
             deals_with(self.sites, key.value)
         self.resource(key)
         self.node(entry.value, key.value)
 
-    def variable(self, entry: Entry, known: tuple[str, Advice], names: set[str]) -> None:
+    def variable(self, entry: MappingEntry, known: tuple[str, NameAdvice], names: set[str]) -> None:
         """`CUDA_VISIBLE_DEVICES: 0` in a block of variables."""
         rule, advice = known
         key, to = entry.key, advice.to
@@ -134,11 +134,11 @@ class TreeWalk:
         after = self.sites.source.text[key.start : at] + text
         self.sites.add(rule, key.start, at, after, tier=tier, reason=reason, edits=[(at, at, text)])
 
-    def pair(self, node: Mapping, entry: Entry) -> None:
+    def pair(self, node: Mapping, entry: MappingEntry) -> None:
         """`- name: CUDA_VISIBLE_DEVICES` with `value:` beside it, as in Kubernetes."""
         named = entry.value
-        known = self.sites.moves.variable(named.value) if isinstance(named, Scalar) else None
-        if known is None or not isinstance(named, Scalar):
+        known = self.sites.moves.variable(named.value) if isinstance(named, ScalarNode) else None
+        if known is None or not isinstance(named, ScalarNode):
             for each in node.entries:
                 self.node(each.value, each.key.value)
             return
@@ -156,7 +156,7 @@ class TreeWalk:
             return
         if to in self.sites.source.text:
             return
-        added = self.another(Entry(entry.key, node), to)
+        added = self.another(MappingEntry(entry.key, node), to)
         text = self.sites.source.text
         if added is None:
             self.sites.add(rule, *span, reason="sets one platform's variable only")
@@ -172,17 +172,19 @@ class TreeWalk:
 
     # --- sequences and scalars ----------------------------------------------------------------
 
-    def sequence(self, node: Sequence, key: str) -> None:
+    def sequence(self, node: SequenceNode, key: str) -> None:
         """Items; a list of plain ones is also read as the arguments of a program."""
         for item in node.items:
-            if isinstance(item, Scalar) and self.assignment(item):
+            if isinstance(item, ScalarNode) and self.assignment(item):
                 continue
-            self.node(item, "" if isinstance(item, Scalar) and COMMANDS.fullmatch(key) else key)
-        words = [each.word for each in node.items if isinstance(each, Scalar) and not each.block]
+            self.node(item, "" if isinstance(item, ScalarNode) and COMMANDS.fullmatch(key) else key)
+        words = [
+            each.word for each in node.items if isinstance(each, ScalarNode) and not each.block
+        ]
         if len(words) == len(node.items) and words:
             _options.options(self.sites, Command(words=words, kind="array"))
 
-    def assignment(self, item: Scalar) -> bool:
+    def assignment(self, item: ScalarNode) -> bool:
         """`- CUDA_VISIBLE_DEVICES=0` in a list."""
         match = ASSIGNMENT.match(item.value)
         known = self.sites.moves.variable(match[1]) if match else None
@@ -204,7 +206,9 @@ class TreeWalk:
         self.sites.add(rule, *span, advice.to, tier=tier, reason=reason, subject=subject)
         return True
 
-    def second_item(self, item: Scalar, rule: str, span: tuple[int, int], advice: Advice) -> None:
+    def second_item(
+        self, item: ScalarNode, rule: str, span: tuple[int, int], advice: NameAdvice
+    ) -> None:
         """The same assignment for the target's variable, as one more item of the list."""
         source = self.sites.source
         text, to = source.text, advice.to or ""
@@ -229,7 +233,7 @@ class TreeWalk:
             edits=[(item.end, item.end, copy)],
         )
 
-    def scalar(self, node: Scalar, key: str) -> None:
+    def scalar(self, node: ScalarNode, key: str) -> None:
         """One value under its nearest key."""
         plain = key.strip("-").replace("-", "_")
         known = kinds(plain)
@@ -254,7 +258,7 @@ class TreeWalk:
         elif kind is not None or key:
             self.value(node, kind, plain)
 
-    def value(self, node: Scalar, kind: str | None, key: str) -> None:
+    def value(self, node: ScalarNode, kind: str | None, key: str) -> None:
         """A device or backend under a key that says so; a lookalike under any other."""
         moves = self.sites.moves
         if kind is not None:
@@ -265,7 +269,7 @@ class TreeWalk:
             reason = Text("nothing says that the key {key} holds a device", key=key)
             self.sites.add("JM121", node.start, node.end, reason=reason)
 
-    def class_path(self, node: Scalar) -> None:
+    def class_path(self, node: ScalarNode) -> None:
         """`_target_: torch.cuda.amp.GradScaler`: a name of the old platform's module."""
         origin, chip = self.sites.context.origin, self.sites.context.chip
         name = node.value.removeprefix(f"{origin.module}.")
@@ -281,7 +285,7 @@ class TreeWalk:
         reason = advice.note or "a name that something imports"
         self.sites.add("JM101", *span, to, tier=worse(advice.tier, Tier.UNSAFE), reason=reason)
 
-    def device_like(self, node: Scalar, key: str) -> None:
+    def device_like(self, node: ScalarNode, key: str) -> None:
         """`model_device: cuda`, `accelerator: cuda`: very likely a device."""
         moves = self.sites.moves
         match = moves.device(node.value) if moves.moves_device else None
@@ -295,7 +299,7 @@ class TreeWalk:
         target = moves.context.chip.device
         self.sites.add("JM121", *span, target, tier=Tier.UNSAFE, reason=reason, subject="device")
 
-    def command(self, node: Scalar) -> None:
+    def command(self, node: ScalarNode) -> None:
         """Shell text as a value."""
         sites = self.sites
         if not node.verbatim:
@@ -307,7 +311,7 @@ class TreeWalk:
         shell.script(sites, first, first + len(node.word.value))
         sites.floor, sites.doubt = floor, doubt
 
-    def resource(self, node: Scalar) -> None:
+    def resource(self, node: ScalarNode) -> None:
         """`nvidia.com/gpu` as a key or as a value."""
         if "/" not in node.value:
             return
@@ -319,7 +323,7 @@ class TreeWalk:
                 after, reason = None, "names one platform's cards; the other needs its own manifest"
             self.sites.add("JM190", *span, after, tier=Tier.UNSAFE, reason=reason)
 
-    def launch_setting(self, node: Scalar, key: str) -> None:
+    def launch_setting(self, node: ScalarNode, key: str) -> None:
         """Settings of container runtimes and of accelerate."""
         if key not in (*RUNTIMES, "distributed_type"):
             return

@@ -6,7 +6,7 @@ from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.rewrite.readers._migration_map import Sites
-from joymigrate.rewrite.readers._tree import Mapping, Node, Scalar
+from joymigrate.rewrite.readers._tree import Mapping, Node, ScalarNode
 
 RULE = "JM192"
 KEYS = frozenset(
@@ -37,6 +37,6 @@ def settings(sites: Sites, root: Node) -> None:
 def is_off(node: Node) -> bool:
     """Whether a section says `enabled: false` or is false itself."""
     text = node.text("enabled") if isinstance(node, Mapping) else None
-    if isinstance(node, Scalar):
+    if isinstance(node, ScalarNode):
         text = node.value
     return (text or "true").lower() in ("false", "no", "off", "null")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from joymigrate.chips import Advice
+from joymigrate.chips import NameAdvice
 from joymigrate.model import Tier
 from joymigrate.rewrite.readers._migration_map import Sites, worse
 from joymigrate.rewrite.readers._words import ASSIGNMENT, EXPANDED, Command, Expansion, Word
@@ -95,7 +95,7 @@ def command_name(words: list[Word]) -> str:
 
 
 def move(
-    sites: Sites, command: Command, mention: VariableMention, rule: str, advice: Advice
+    sites: Sites, command: Command, mention: VariableMention, rule: str, advice: NameAdvice
 ) -> None:
     """Report or rename one mention of a variable."""
     span = mention.word.span(mention.first, mention.last)
@@ -183,7 +183,7 @@ def is_assigned(sites: Sites, name: str) -> bool:
     return bool(re.search(rf"(?<![\w$]){re.escape(name)}\+?=", sites.source.text))
 
 
-def either(sites: Sites, use: Expansion, rule: str, advice: Advice) -> None:
+def either(sites: Sites, use: Expansion, rule: str, advice: NameAdvice) -> None:
     """Read whichever of two variables is set; nothing where the file sets the first one itself."""
     if advice.to is None or advice.to in sites.source.text or is_assigned(sites, use.name):
         return

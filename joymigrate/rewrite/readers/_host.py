@@ -16,7 +16,7 @@ from typing import Any
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite.context import Context
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import SourceText
 
 RULE = "JM207"
 STRING = re.compile(
@@ -90,7 +90,7 @@ def forms(context: Context) -> Forms | None:
     return _FORMS[folder]
 
 
-def host(source: Source, text: str, context: Context) -> Iterator[Finding]:
+def host(source: SourceText, text: str, context: Context) -> Iterator[Finding]:
     """The sites of one file; `text` is its text with comments blanked out."""
     known = forms(context)
     if known is None or source.path.endswith((".cu", ".cuh")) or known.aside.search(text):
@@ -120,13 +120,13 @@ def host(source: Source, text: str, context: Context) -> Iterator[Finding]:
     yield from write_findings(source, context, known, edits, text)
 
 
-def report(source: Source, context: Context, start: int, end: int, reason: str) -> Finding:
+def report(source: SourceText, context: Context, start: int, end: int, reason: str) -> Finding:
     """A report that a file stays."""
     return source.finding(context.rules[RULE], start, end, reason=reason, tier=Tier.REPORT)
 
 
 def write_findings(
-    source: Source, context: Context, known: Forms, edits: list[Span], text: str
+    source: SourceText, context: Context, known: Forms, edits: list[Span], text: str
 ) -> Iterator[Finding]:
     """One finding per place, all of one group, with the headers that the new names need."""
     group = f"{source.path}:host"  # a file is written as a whole or not at all

@@ -11,7 +11,7 @@ from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Tier
 from joymigrate.rewrite.readers._migration_map import Sites, worse
 from joymigrate.rewrite.readers._words import EXPANDED, Command
-from joymigrate.rewrite.source import Source, Unreadable
+from joymigrate.rewrite.source import SourceText, Unreadable
 
 INTERPRETER = re.compile(r"(?:.*/)?python[\d.]*")
 REASON = "Python code inside a shell script"
@@ -55,7 +55,7 @@ def code(sites: Sites, start: int, end: int) -> None:
     from joymigrate.rewrite import python  # which loads libcst
 
     text = sites.source.text[start:end]
-    inner = Source(sites.source.path, text.encode("utf-8", "surrogatepass"), text)
+    inner = SourceText(sites.source.path, text.encode("utf-8", "surrogatepass"), text)
     try:
         found = python.findings(inner, sites.context)
     except Unreadable as error:
@@ -80,7 +80,7 @@ def code(sites: Sites, start: int, end: int) -> None:
 
 
 def place_findings(
-    sites: Sites, found: list[Finding], inner: Source, start: int
+    sites: Sites, found: list[Finding], inner: SourceText, start: int
 ) -> Iterator[Finding]:
     """Findings of the inner text as findings of the file."""
     one_line = "\n" not in inner.text.strip()
@@ -106,7 +106,7 @@ def place_findings(
         )
 
 
-def shift_edit(sites: Sites, inner: Source, edit: Edit, start: int) -> Edit:
+def shift_edit(sites: Sites, inner: SourceText, edit: Edit, start: int) -> Edit:
     """An edit of the inner text as an edit of the file."""
 
     def place(at: int) -> int:

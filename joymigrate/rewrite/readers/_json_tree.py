@@ -6,7 +6,14 @@ import json
 import re
 
 from joymigrate.language import Text
-from joymigrate.rewrite.readers._tree import Entry, Mapping, Node, Scalar, Sequence, scalar
+from joymigrate.rewrite.readers._tree import (
+    Mapping,
+    MappingEntry,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    scalar,
+)
 from joymigrate.rewrite.source import NEWLINE, Unreadable
 
 BLANK = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
@@ -65,7 +72,7 @@ class JsonReader:
             )
         return scalar(self.text, i, match.end(), match.group(), (i, match.end()))
 
-    def string(self, i: int) -> Scalar:
+    def string(self, i: int) -> ScalarNode:
         """A string; one with escapes has a value whose parts have no place."""
         match = STRING.match(self.text, i)
         if match is None:
@@ -89,21 +96,21 @@ class JsonReader:
             if self.text[i : i + 1] != ":":
                 raise self.broken("expected ':'", i)
             value = self.value(self.blank(i + 1), depth + 1)
-            found.entries.append(Entry(key, value))
+            found.entries.append(MappingEntry(key, value))
             i = self.comma(self.blank(value.end), "}")
         found.end = i + 1
         return found
 
-    def bare_key(self, i: int) -> Scalar:
+    def bare_key(self, i: int) -> ScalarNode:
         """A key without quotes (JSON5)."""
         match = re.compile(r"[A-Za-z_$][\w$]*").match(self.text, i)
         if match is None:
             raise self.broken("expected a key in quotes", i)
         return scalar(self.text, i, match.end(), match.group(), match.span())
 
-    def sequence(self, i: int, depth: int) -> Sequence:
+    def sequence(self, i: int, depth: int) -> SequenceNode:
         """`[…]`."""
-        found = Sequence(i, i, flow=True)
+        found = SequenceNode(i, i, flow=True)
         i = self.blank(i + 1)
         while self.text[i : i + 1] != "]":
             item = self.value(i, depth + 1)

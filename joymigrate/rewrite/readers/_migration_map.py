@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from joymigrate.chips import Advice, relate
+from joymigrate.chips import NameAdvice, relate
 from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Style, Tier
 from joymigrate.rewrite import flow_sinks
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers._words import EXPANDED
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import SourceText
 
 INDEX = rf"(?P<index>:(?:\d+|{EXPANDED}))?"
 NO_LETTERS = bytes(at for at in range(128) if not chr(at).isalpha())
@@ -37,14 +37,14 @@ class MigrationMap:
     """
 
     context: Context
-    renames: Mapping[str, Advice]  # environment variables by the origin's own names
-    tools: Mapping[str, Advice]
+    renames: Mapping[str, NameAdvice]  # environment variables by the origin's own names
+    tools: Mapping[str, NameAdvice]
     canonical: Mapping[str, str]
     patterns: tuple[tuple[str, re.Pattern[str]], ...]
     ours: re.Pattern[str]  # a variable outside `renames` that a rule may still know
     mention: Mapping[str, tuple[str, ...]]  # words by a stem that they share
     letters: Mapping[str, bytes]  # the letters of each stem
-    known: dict[str, tuple[str, Advice] | None] = field(default_factory=dict)
+    known: dict[str, tuple[str, NameAdvice] | None] = field(default_factory=dict)
     sinks: dict[str, str | None] = field(default_factory=dict)
 
     @property
@@ -57,13 +57,13 @@ class MigrationMap:
         """Whether the two platforms call their device differently."""
         return self.context.origin.device != self.context.chip.device
 
-    def variable(self, name: str) -> tuple[str, Advice] | None:
+    def variable(self, name: str) -> tuple[str, NameAdvice] | None:
         """Rule and advice for an environment variable of the origin; None for any other name."""
         if name not in self.known:
             self.known[name] = self._variable(name)
         return self.known[name]
 
-    def _variable(self, name: str) -> tuple[str, Advice] | None:
+    def _variable(self, name: str) -> tuple[str, NameAdvice] | None:
         advice = self.renames.get(name) or self._by_pattern(name)
         if advice is not None and advice.keeps and advice.tier is Tier.SAFE:
             return None  # the target reads the same variable
@@ -72,15 +72,15 @@ class MigrationMap:
         canonical = self.canonical.get(name, name)
         for rule, pattern in self.patterns:
             if pattern.fullmatch(canonical):
-                return rule, advice or Advice(name=name)
+                return rule, advice or NameAdvice(name=name)
         return None
 
-    def _by_pattern(self, name: str) -> Advice | None:
+    def _by_pattern(self, name: str) -> NameAdvice | None:
         """The advice of a wildcard entry (`NVTE_*`)."""
         for pattern, advice in self.renames.items():
             if "*" in pattern and fnmatch.fnmatchcase(name, pattern):
                 kept = name if advice.to == advice.name else None
-                return Advice(name, kept, Tier.REPORT, advice.note, advice.source, advice.date)
+                return NameAdvice(name, kept, Tier.REPORT, advice.note, advice.source, advice.date)
         return None
 
     def device(self, text: str) -> re.Match[str] | None:
@@ -165,7 +165,7 @@ def variables_pattern(item: Mapping[str, Any]) -> re.Pattern[str]:
 class Sites:
     """The findings of one file as they are made. Two edits never overlap: the first one stays."""
 
-    source: Source
+    source: SourceText
     context: Context
     moves: MigrationMap
     found: list[Finding] = field(default_factory=list)
@@ -177,7 +177,7 @@ class Sites:
     _taken: list[tuple[int, int]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, source: Source, context: Context) -> Sites:
+    def of(cls, source: SourceText, context: Context) -> Sites:
         """No findings yet."""
         return cls(source, context, migration_map(context))
 

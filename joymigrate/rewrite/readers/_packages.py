@@ -1,8 +1,8 @@
 """Third-party distributions: which requirements tie a project to one vendor, and what to do.
 
-One requirement string goes in, one `Change` comes out; files, commands and lists of strings are
-the callers' business. Nothing is looked up in an index: what is known stands in the chip's
-`packages.yaml`, with date and source.
+One requirement string goes in, one `RequirementChange` comes out; files, commands and lists of
+strings are the callers' business. Nothing is looked up in an index: what is known stands in the
+chip's `packages.yaml`, with date and source.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WHEEL = re.compile(r"(?:%2B|\+)cu\d+[\w.]*-", re.I)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RequirementChange:
     """What becomes of one requirement.
 
     `after` replaces the requirement's text (None: it is reported); `also` are requirements to put
@@ -52,7 +52,7 @@ class Change:
     also: tuple[str, ...] = ()
 
 
-def package_advice(requirement: str, context: Context) -> Change | None:
+def package_advice(requirement: str, context: Context) -> RequirementChange | None:
     """What to do about one requirement such as `flash-attn>=2.3`; None for one that may stay."""
     text = requirement.strip()
     match = REQUIREMENT.fullmatch(text)
@@ -76,14 +76,14 @@ def normalise_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def url_advice(text: str) -> Change | None:
+def url_advice(text: str) -> RequirementChange | None:
     """A wheel named by its address that is built for the origin."""
     if WHEEL.search(text) or INDEX.search(text):
-        return Change(text, Tier.REPORT, "a wheel built for the CUDA toolkit")
+        return RequirementChange(text, Tier.REPORT, "a wheel built for the CUDA toolkit")
     return None
 
 
-def look_up(name: str, context: Context, match: re.Match[str]) -> Change | None:
+def look_up(name: str, context: Context, match: re.Match[str]) -> RequirementChange | None:
     """A distribution that the chip's data, or the common list, knows to be tied to the origin."""
     advice = context.chip.package_advice(name)
     if advice is not None:
@@ -94,13 +94,13 @@ def look_up(name: str, context: Context, match: re.Match[str]) -> Change | None:
             origin=context.origin.title,
             chip=context.chip.title,
         )
-        return Change(name, Tier.REPORT, reason)
+        return RequirementChange(name, Tier.REPORT, reason)
     return None
 
 
 def change_of(
     name: str, advice: PackageAdvice, context: Context, match: re.Match[str]
-) -> Change | None:
+) -> RequirementChange | None:
     """The chip's own statement about a distribution."""
     if advice.to and normalise_name(advice.to) == name and not list_tied(context).fullmatch(name):
         return version_conflict(name, advice, match["versions"])
@@ -109,31 +109,31 @@ def change_of(
         return of_same_version(name, advice, match["versions"])
     writes = simple and advice.tier is not Tier.REPORT and not context.style.portable
     if not writes or advice.to is None:
-        return Change(name, Tier.REPORT, describe(advice))
+        return RequirementChange(name, Tier.REPORT, describe(advice))
     after = advice.to + (match["extras"] or "") + advice.versions + match["rest"]
-    return Change(name, Tier.UNSAFE, describe(advice), after)
+    return RequirementChange(name, Tier.UNSAFE, describe(advice), after)
 
 
-def of_same_version(name: str, advice: PackageAdvice, versions: str) -> Change:
+def of_same_version(name: str, advice: PackageAdvice, versions: str) -> RequirementChange:
     """A distribution whose counterpart has a release for some of its versions."""
     try:
         wanted = SpecifierSet(versions.strip(" ()"))
     except InvalidSpecifier:
-        return Change(name, Tier.REPORT, describe(advice))
+        return RequirementChange(name, Tier.REPORT, describe(advice))
     fits = [one for one in advice.releases if wanted.contains(Version(one).base_version)]
     if fits:
         given = replace(advice, versions=f"=={fits[-1]}")
-        return Change(name, Tier.REPORT, describe(given))
+        return RequirementChange(name, Tier.REPORT, describe(given))
     listed = ", ".join(advice.releases)
     none = Text(
         "{to} has no release for {name}{versions} (releases: {listed})",
         to=advice.to or "", name=name, versions=versions.strip(), listed=listed,
     )  # fmt: skip
     parts = [none, Text("as of {date}", date=advice.date)] if advice.date else [none]
-    return Change(name, Tier.REPORT, Text.join("; ", parts))
+    return RequirementChange(name, Tier.REPORT, Text.join("; ", parts))
 
 
-def version_conflict(name: str, advice: PackageAdvice, versions: str) -> Change | None:
+def version_conflict(name: str, advice: PackageAdvice, versions: str) -> RequirementChange | None:
     """A distribution that works on the target from some version on, pinned to another one."""
     pinned = re.search(r"={2,3}\s*([\d.]+)(?![\d.*])", versions)
     if pinned is None or not advice.versions:
@@ -142,7 +142,7 @@ def version_conflict(name: str, advice: PackageAdvice, versions: str) -> Change 
         fits = SpecifierSet(advice.versions).contains(pinned[1].rstrip("."))
     except (InvalidSpecifier, InvalidVersion):
         return None
-    return None if fits else Change(name, Tier.REPORT, describe(advice))
+    return None if fits else RequirementChange(name, Tier.REPORT, describe(advice))
 
 
 def describe(advice: PackageAdvice) -> str:
@@ -175,35 +175,35 @@ def list_tied(context: Context) -> re.Pattern[str]:
     return tied_pattern(tuple(name for item in items for name in item.get("packages", ())))
 
 
-def local_version(text: str, name: str, context: Context) -> Change | None:
+def local_version(text: str, name: str, context: Context) -> RequirementChange | None:
     """`torchvision==0.16.0+cu121`: the same version without the origin's build."""
     after = LOCAL.sub("", text)
     if after == text:
         return None
     if context.chip.keeps_device:
-        return Change(
+        return RequirementChange(
             name, Tier.REPORT, Text("{chip} has builds of its own", chip=context.chip.title)
         )
     if context.style.portable:
-        return Change(name, Tier.REPORT, "a build for the CUDA toolkit")
+        return RequirementChange(name, Tier.REPORT, "a build for the CUDA toolkit")
     reason = "a build for the CUDA toolkit; the plain version has the same interface"
-    return Change(name, Tier.UNSAFE, reason, after)
+    return RequirementChange(name, Tier.UNSAFE, reason, after)
 
 
-def framework(text: str, match: re.Match[str], context: Context) -> Change | None:
+def framework(text: str, match: re.Match[str], context: Context) -> RequirementChange | None:
     """torch itself: the plain build, and beside it the distribution that brings the device."""
     chip = context.chip
     other = chip.distribution
     if other is None or other == FRAMEWORK:
         return local_version(text, FRAMEWORK, context)
     if "@" in match["rest"].partition(";")[0]:
-        return Change(
+        return RequirementChange(
             FRAMEWORK,
             Tier.REPORT,
             Text("named by its address; add {other} of that version", other=other),
         )
     if context.style.portable:
-        return Change(
+        return RequirementChange(
             FRAMEWORK,
             Tier.REPORT,
             Text("on {chip} {other} of this version joins it", chip=chip.title, other=other),
@@ -216,12 +216,12 @@ def framework(text: str, match: re.Match[str], context: Context) -> Change | Non
     device: str = Text("{other} of the same version brings the device", other=other)
     if note:
         # What can't be installed is not written.
-        return Change(FRAMEWORK, Tier.REPORT, Text.join("; ", (device, note)))
+        return RequirementChange(FRAMEWORK, Tier.REPORT, Text.join("; ", (device, note)))
     if pinned and needs_cpu_build(pinned[1].rstrip("."), context):
         exact = f"torch=={pinned[1].rstrip('.')}+cpu"
         more = Text("its x86 wheels need {exact}, from PyTorch's index of CPU builds", exact=exact)
         device = Text.join("; ", (device, more))
-    return Change(
+    return RequirementChange(
         FRAMEWORK,
         Tier.UNSAFE,
         device,
@@ -230,17 +230,17 @@ def framework(text: str, match: re.Match[str], context: Context) -> Change | Non
     )
 
 
-def companion(match: re.Match[str], context: Context) -> Change:
+def companion(match: re.Match[str], context: Context) -> RequirementChange:
     """The distribution that brings the origin's device: the target's takes its place, or none."""
     name, other = match["name"], context.chip.distribution
     if other is None or other == FRAMEWORK or context.style.portable:
-        return Change(
+        return RequirementChange(
             name,
             Tier.REPORT,
             Text("brings the device of {origin} only", origin=context.origin.title),
         )
     after = f"{other}{match['versions']}{match['rest']}"
-    return Change(
+    return RequirementChange(
         name,
         Tier.UNSAFE,
         Text("{other} brings the device of {chip}", other=other, chip=context.chip.title),

@@ -6,8 +6,13 @@ import re
 
 from joymigrate.language import Text
 from joymigrate.rewrite.readers._migration_map import Sites
-from joymigrate.rewrite.readers._packages import RULE, Change, index_change, package_advice
-from joymigrate.rewrite.readers._tree import Entry, Mapping, Node, Scalar, Sequence
+from joymigrate.rewrite.readers._packages import (
+    RULE,
+    RequirementChange,
+    index_change,
+    package_advice,
+)
+from joymigrate.rewrite.readers._tree import Mapping, MappingEntry, Node, ScalarNode, SequenceNode
 
 LISTS = re.compile(
     r"dependencies|requires|.*\.optional-dependencies|dependency-groups|requirements"
@@ -18,7 +23,7 @@ TABLES = re.compile(
 )
 
 
-def section(sites: Sites, entry: Entry) -> bool:
+def section(sites: Sites, entry: MappingEntry) -> bool:
     """Read a table that names packages; False for a table of another kind."""
     name, table = entry.key.value, entry.value
     if not isinstance(table, Mapping):
@@ -41,7 +46,7 @@ def section(sites: Sites, entry: Entry) -> bool:
         return True
     if re.fullmatch(r"tool\.(?:uv\.index|poetry\.source|pdm\.source)|source", name):
         for each in table.entries:
-            if each.key.value == "url" and isinstance(each.value, Scalar):
+            if each.key.value == "url" and isinstance(each.value, ScalarNode):
                 index(sites, each.value)
         return True
     return name == "project.urls"
@@ -49,9 +54,9 @@ def section(sites: Sites, entry: Entry) -> bool:
 
 def read_list(sites: Sites, node: Node) -> None:
     """A list of requirement strings."""
-    if not isinstance(node, Sequence):
+    if not isinstance(node, SequenceNode):
         return
-    items = [item for item in node.items if isinstance(item, Scalar)]
+    items = [item for item in node.items if isinstance(item, ScalarNode)]
     named = {name_of(item.value) for item in items}
     for item in items:
         change = package_advice(item.value, sites.context)
@@ -64,7 +69,7 @@ def name_of(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", re.split(r"[\[=<>!~;@ ]", requirement)[0]).lower()
 
 
-def write(sites: Sites, item: Scalar, change: Change, named: set[str]) -> None:
+def write(sites: Sites, item: ScalarNode, change: RequirementChange, named: set[str]) -> None:
     """One requirement in a list; companions become further items, laid out as this one is."""
     also = [each for each in change.also if name_of(each) not in named]
     if change.after == item.value and not also:
@@ -83,9 +88,9 @@ def write(sites: Sites, item: Scalar, change: Change, named: set[str]) -> None:
     sites.add(RULE, item.start, item.end, after, tier=change.tier, reason=change.reason)
 
 
-def by_name(sites: Sites, entry: Entry) -> None:
+def by_name(sites: Sites, entry: MappingEntry) -> None:
     """`torch = "^2.1"`: a table whose keys are the packages."""
-    version = entry.value.value if isinstance(entry.value, Scalar) else ""
+    version = entry.value.value if isinstance(entry.value, ScalarNode) else ""
     pin = version if re.fullmatch(r"[=<>!~].*", version) else ""
     change = package_advice(entry.key.value + pin, sites.context)
     if change is None:
@@ -98,7 +103,7 @@ def by_name(sites: Sites, entry: Entry) -> None:
     sites.add(RULE, entry.key.start, entry.key.end, reason=Text.of(change.reason) + also)
 
 
-def index(sites: Sites, node: Scalar) -> None:
+def index(sites: Sites, node: ScalarNode) -> None:
     """An index with wheels for the origin's toolkit."""
     if index_change(node.value, sites.context):
         sites.add(RULE, node.start, node.end, reason="an index of builds for the CUDA toolkit")

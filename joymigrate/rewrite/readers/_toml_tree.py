@@ -6,7 +6,14 @@ import re
 import sys
 
 from joymigrate.language import Text
-from joymigrate.rewrite.readers._tree import Entry, Mapping, Node, Scalar, Sequence, scalar
+from joymigrate.rewrite.readers._tree import (
+    Mapping,
+    MappingEntry,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    scalar,
+)
 from joymigrate.rewrite.source import Unreadable
 
 if sys.version_info >= (3, 11):
@@ -62,7 +69,7 @@ class TomlReader:
                 name = re.sub(r"\s*\.\s*", ".", header["name"].strip()).replace('"', "")
                 table = Mapping(i, i)
                 key = scalar(self.text, *header.span("name"), name, header.span("name"))
-                top.entries.append(Entry(key, table))
+                top.entries.append(MappingEntry(key, table))
                 i = self.blank(header.end())
                 continue
             entry = self.entry(i)
@@ -81,13 +88,13 @@ class TomlReader:
         match = SPACE.match(self.text, i)
         return match.end() if match else i
 
-    def entry(self, i: int) -> Entry:
+    def entry(self, i: int) -> MappingEntry:
         """`key = value`."""
         key = self.key(i)
         i = self.space(self.text.index("=", key.end) + 1)
-        return Entry(key, self.value(i))
+        return MappingEntry(key, self.value(i))
 
-    def key(self, i: int) -> Scalar:
+    def key(self, i: int) -> ScalarNode:
         """A key, dotted or not."""
         start, parts = i, []
         while True:
@@ -118,7 +125,7 @@ class TomlReader:
         end = match.end() if match else i + 1
         return scalar(self.text, i, end, self.text[i:end], (i, end))
 
-    def string(self, match: re.Match[str]) -> Scalar:
+    def string(self, match: re.Match[str]) -> ScalarNode:
         """A string; escapes leave its parts without places."""
         raw = match["inner"]
         value = raw
@@ -128,9 +135,9 @@ class TomlReader:
         found.block = match.group()[:3] in ('"""', "'''")
         return found
 
-    def array(self, i: int) -> Sequence:
+    def array(self, i: int) -> SequenceNode:
         """`[…]`."""
-        found = Sequence(i, i, flow=True)
+        found = SequenceNode(i, i, flow=True)
         i = self.blank(i + 1)
         while self.text[i : i + 1] != "]":
             item = self.value(i)

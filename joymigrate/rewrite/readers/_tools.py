@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from joymigrate.chips import Advice
+from joymigrate.chips import NameAdvice
 from joymigrate.language import Text
 from joymigrate.model import Tier
 from joymigrate.rewrite.readers import _inline
@@ -39,7 +39,7 @@ def tools(sites: Sites, script: Script) -> None:
     toolkit(sites, script)
 
 
-def tool_in(sites: Sites, command: Command) -> tuple[int, int, Advice] | None:
+def tool_in(sites: Sites, command: Command) -> tuple[int, int, NameAdvice] | None:
     """(first word, behind the last word, advice) of the tool that a command names."""
     words = command.words
     if words[0].value in SPEAKS or words[0].value in INSTALLS:
@@ -69,7 +69,7 @@ def passes(words: list[Word], index: int) -> bool:
     return not head or head in WRAPPERS or head in ELSEWHERE or head in ASKS
 
 
-def tool(sites: Sites, command: Command, first: int, last: int, advice: Advice) -> None:
+def tool(sites: Sites, command: Command, first: int, last: int, advice: NameAdvice) -> None:
     """Replace a plain call, report any other use."""
     words = command.words
     start, end = words[first].start, words[last - 1].end

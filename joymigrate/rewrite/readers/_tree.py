@@ -8,11 +8,11 @@ from typing import Union, cast
 
 from joymigrate.rewrite.readers._words import Word
 
-Node = Union["Scalar", "Mapping", "Sequence"]
+Node = Union["ScalarNode", "Mapping", "SequenceNode"]
 
 
 @dataclass(slots=True)
-class Scalar:
+class ScalarNode:
     """A text, number or word. `start:end` includes the quotes; `word` has the value.
 
     Where the value is not written character by character (escapes, folded lines), `word.at` is
@@ -36,10 +36,10 @@ class Scalar:
 
 
 @dataclass(slots=True)
-class Entry:
+class MappingEntry:
     """`key: value` of a mapping."""
 
-    key: Scalar
+    key: ScalarNode
     value: Node
 
 
@@ -49,7 +49,7 @@ class Mapping:
 
     start: int
     end: int
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[MappingEntry] = field(default_factory=list)
     flow: bool = False
 
     def get(self, key: str) -> Node | None:
@@ -59,11 +59,11 @@ class Mapping:
     def text(self, key: str) -> str | None:
         """The value of `key` where it is a scalar."""
         found = self.get(key)
-        return found.value if isinstance(found, Scalar) else None
+        return found.value if isinstance(found, ScalarNode) else None
 
 
 @dataclass(slots=True)
-class Sequence:
+class SequenceNode:
     """Items in order."""
 
     start: int
@@ -72,13 +72,13 @@ class Sequence:
     flow: bool = False
 
 
-def scalar(text: str, start: int, end: int, value: str, inner: tuple[int, int]) -> Scalar:
+def scalar(text: str, start: int, end: int, value: str, inner: tuple[int, int]) -> ScalarNode:
     """A scalar at `start:end` whose `value` stands at `inner` if it is written verbatim."""
     word = Word(start, end, value, quoted=inner != (start, end))
     if text[inner[0] : inner[1]] == value:
         # A range: a notebook's pictures are strings of megabytes.
         word.at = cast(list[int], range(*inner))
-    return Scalar(start, end, word)
+    return ScalarNode(start, end, word)
 
 
 def walk(node: Node, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Node]]:
@@ -87,6 +87,6 @@ def walk(node: Node, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ..
     if isinstance(node, Mapping):
         for entry in node.entries:
             yield from walk(entry.value, (*path, entry.key.value))
-    elif isinstance(node, Sequence):
+    elif isinstance(node, SequenceNode):
         for item in node.items:
             yield from walk(item, path)

@@ -8,7 +8,14 @@ from typing import Any
 import yaml
 
 from joymigrate.language import Text
-from joymigrate.rewrite.readers._tree import Entry, Mapping, Node, Scalar, Sequence, scalar
+from joymigrate.rewrite.readers._tree import (
+    Mapping,
+    MappingEntry,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    scalar,
+)
 from joymigrate.rewrite.readers._words import Word
 from joymigrate.rewrite.source import Unreadable
 
@@ -47,7 +54,7 @@ def compose(readable: str, text: str) -> list[Node]:
     """Trees of `readable`, which has the same places as `text`."""
     try:
         roots = list(yaml.compose_all(readable, Loader=Loader))
-        return [Builder(text).node(root) for root in roots if root is not None]
+        return [YamlBuilder(text).node(root) for root in roots if root is not None]
     except RecursionError:
         raise Unreadable("nested too deeply") from None
 
@@ -76,7 +83,7 @@ def without_holes(text: str) -> str:
     return HOLE.sub(fill, text)
 
 
-class Builder:
+class YamlBuilder:
     """Turns PyYAML's nodes into ours; a node reached by an alias again is left out."""
 
     def __init__(self, text: str) -> None:
@@ -87,27 +94,27 @@ class Builder:
         """One node with everything below it."""
         start, end = node.start_mark.index, node.end_mark.index
         if id(node) in self.seen:
-            return Sequence(start, end)
+            return SequenceNode(start, end)
         self.seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
             mapping = Mapping(start, end, flow=bool(node.flow_style))
             for key, value in node.value:
                 built = self.node(key)
-                if isinstance(built, Scalar):
-                    mapping.entries.append(Entry(built, self.node(value)))
+                if isinstance(built, ScalarNode):
+                    mapping.entries.append(MappingEntry(built, self.node(value)))
             return mapping
         if isinstance(node, yaml.SequenceNode):
             items = [self.node(item) for item in node.value]
-            return Sequence(start, end, items, bool(node.flow_style))
+            return SequenceNode(start, end, items, bool(node.flow_style))
         return self.leaf(node, start, end)
 
-    def leaf(self, node: yaml.Node, start: int, end: int) -> Scalar:
+    def leaf(self, node: yaml.Node, start: int, end: int) -> ScalarNode:
         """A scalar; block text keeps its raw lines as its value."""
         style = getattr(node, "style", None)
         if style in ("|", ">"):
             head = self.text.find("\n", start, end)
             first = end if head < 0 else head + 1
             word = Word(first, end, self.text[first:end], list(range(first, end)), quoted=True)
-            return Scalar(start, end, word, block=True)
+            return ScalarNode(start, end, word, block=True)
         inner = (start + 1, end - 1) if style in ("'", '"') else (start, end)
         return scalar(self.text, start, end, str(node.value), inner)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from joymigrate.model import Finding
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers._migration_map import Sites
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import SourceText
 
 PATTERNS = ("CMakeLists.txt", "*.cmake", "CMakeLists.txt.in", "*.cmake.in")
 RULE = "JM180"
@@ -25,7 +25,7 @@ ASKS = re.compile(
 )
 
 
-def read(source: Source, context: Context) -> Iterator[Finding]:
+def read(source: SourceText, context: Context) -> Iterator[Finding]:
     """The places of one file that ask for the toolkit; each way of asking once."""
     if not context.origin.origin or context.origin.device == context.chip.device:
         return

@@ -10,9 +10,9 @@ from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers import _commands, _environment, _json_tree, _launch, _options, shell
 from joymigrate.rewrite.readers._migration_map import Sites
-from joymigrate.rewrite.readers._tree import Scalar, Sequence
+from joymigrate.rewrite.readers._tree import ScalarNode, SequenceNode
 from joymigrate.rewrite.readers._words import Command, Word
-from joymigrate.rewrite.source import Source, Unreadable
+from joymigrate.rewrite.source import SourceText, Unreadable
 
 PATTERNS = (
     *("Dockerfile", "Dockerfile.*", "Dockerfile-*", "*.dockerfile", "*.Dockerfile", "Dockerfile_*"),
@@ -32,7 +32,7 @@ class Instruction:
     end: int
 
 
-def read(source: Source, context: Context) -> Iterator[Finding]:
+def read(source: SourceText, context: Context) -> Iterator[Finding]:
     """Findings of one file, instruction by instruction."""
     sites = Sites.of(source, context)
     for each in instructions(source.text):
@@ -187,9 +187,9 @@ def arguments(sites: Sites, start: int, end: int) -> bool:
         node = _json_tree.JsonReader(sites.source.text[:end]).value(start, 0)
     except Unreadable:
         return False
-    if not isinstance(node, Sequence):
+    if not isinstance(node, SequenceNode):
         return False
-    words = [item.word for item in node.items if isinstance(item, Scalar)]
+    words = [item.word for item in node.items if isinstance(item, ScalarNode)]
     if words and re.fullmatch(r"(?:.*/)?(?:ba|da|z)?sh", words[0].value) and len(words) == 3:
         script = words[2]
         if len(script.at) == len(script.value) and script.at:

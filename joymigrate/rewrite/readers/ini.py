@@ -11,8 +11,8 @@ from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers._configuration import TreeWalk
 from joymigrate.rewrite.readers._migration_map import Sites, worth_reading
 from joymigrate.rewrite.readers._packages import RULE, package_advice
-from joymigrate.rewrite.readers._tree import Entry, scalar
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.readers._tree import MappingEntry, scalar
+from joymigrate.rewrite.source import SourceText
 
 PATTERNS = (
     *("*.ini", "*.cfg", "*.conf", "*.env", ".env", ".env.*", "*.properties", "*.service"),
@@ -26,7 +26,7 @@ SLOTS = re.compile(r"[^\s#]+[ \t]+(?P<slots>slots=\d+)")
 PACKAGES = ("install_requires", "setup_requires", "tests_require", "requires", "deps")
 
 
-def read(source: Source, context: Context) -> Iterator[Finding]:
+def read(source: SourceText, context: Context) -> Iterator[Finding]:
     """Findings of one file, line by line."""
     sites = Sites.of(source, context)
     name = source.path.rpartition("/")[2]
@@ -50,7 +50,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     yield from sites.ordered()
 
 
-def lines(source: Source) -> Iterator[tuple[int, str]]:
+def lines(source: SourceText) -> Iterator[tuple[int, str]]:
     """Every line with its place, without its ending."""
     starts = source.starts
     for number, start in enumerate(starts):
@@ -92,7 +92,7 @@ def option(walk: TreeWalk, start: int, match: re.Match[str]) -> None:
     at = (start + match.start("key"), start + match.end("key"))
     key = scalar(text, *at, match["key"], at)
     found = scalar(text, first, last, text[inner[0] : inner[1]], inner)
-    walk.entry(Entry(key, found), set())
+    walk.entry(MappingEntry(key, found), set())
 
 
 def requirement(sites: Sites, start: int, text: str) -> None:
@@ -135,7 +135,7 @@ def hosts(sites: Sites, start: int, text: str) -> None:
         sites.add("JM192", start + first, start + last, reason=reason)
 
 
-def another(source: Source, entry: Entry, name: str) -> tuple[int, str] | None:
+def another(source: SourceText, entry: MappingEntry, name: str) -> tuple[int, str] | None:
     """One more line with the same value."""
     text = source.text
     begin = text.rfind("\n", 0, entry.key.start) + 1

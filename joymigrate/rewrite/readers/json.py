@@ -10,13 +10,13 @@ from joymigrate.rewrite.readers import _deepspeed
 from joymigrate.rewrite.readers._configuration import TreeWalk
 from joymigrate.rewrite.readers._json_tree import tree
 from joymigrate.rewrite.readers._migration_map import Sites, worth_reading
-from joymigrate.rewrite.readers._tree import Entry, Mapping
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.readers._tree import Mapping, MappingEntry
+from joymigrate.rewrite.source import SourceText
 
 PATTERNS = ("*.json", "*.jsonc", "*.json5", "*.code-workspace")
 
 
-def read(source: Source, context: Context) -> Iterator[Finding]:
+def read(source: SourceText, context: Context) -> Iterator[Finding]:
     """Findings of one file."""
     sites = Sites.of(source, context)
     if not source.text.strip() or not worth_reading(sites):
@@ -27,7 +27,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     yield from sites.ordered()
 
 
-def another(source: Source, entry: Entry, name: str) -> tuple[int, str] | None:
+def another(source: SourceText, entry: MappingEntry, name: str) -> tuple[int, str] | None:
     """One more entry behind this one, laid out as this one is."""
     text = source.text
     if isinstance(entry.value, Mapping):

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from joymigrate.chips import Advice
+from joymigrate.chips import NameAdvice
 from joymigrate.language import Text
 from joymigrate.model import Finding
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers._host import PLATFORM_HEADER, host
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import SourceText
 
 PATTERNS = ("*.cu", "*.cuh", "*.cpp", "*.cc", "*.cxx", "*.c++", "*.h", "*.hpp", "*.hxx", "*.inl")
 RULE = "JM203"
@@ -42,7 +42,7 @@ OF_CUDA = re.compile(
 )
 
 
-def read(source: Source, context: Context) -> Iterator[Finding]:
+def read(source: SourceText, context: Context) -> Iterator[Finding]:
     """Kernels and bound operators of one file; a file with neither by its first CUDA header."""
     if not context.origin.origin or context.origin.device == context.chip.device:
         return
@@ -60,12 +60,12 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     yield from sorted(found, key=lambda each: (each.line, each.column))
 
 
-def site(source: Source, context: Context, start: int, end: int, reason: str) -> Finding:
+def site(source: SourceText, context: Context, start: int, end: int, reason: str) -> Finding:
     """A report over `text[start:end]`."""
     return source.finding(context.rules[RULE], start, end, reason=reason)
 
 
-def kernels(source: Source, text: str, context: Context) -> Iterator[Finding]:
+def kernels(source: SourceText, text: str, context: Context) -> Iterator[Finding]:
     """One finding per `__global__` function; a declaration and its definition are one."""
     seen: set[str] = set()
     for match in KERNEL.finditer(text):
@@ -81,7 +81,7 @@ def kernels(source: Source, text: str, context: Context) -> Iterator[Finding]:
         yield site(source, context, *match.span("name"), reason)
 
 
-def find_bound(source: Source, text: str, context: Context) -> Iterator[Finding]:
+def find_bound(source: SourceText, text: str, context: Context) -> Iterator[Finding]:
     """One finding per operator that the file binds for Python or the dispatcher."""
     seen: set[tuple[str, str]] = set()
     libraries = list(LIBRARY.finditer(text))
@@ -125,7 +125,7 @@ def find_known(name: str, context: Context) -> str | None:
     return Text.join("; ", parts) if any(parts) else None
 
 
-def replacement(name: str, context: Context) -> Advice | None:
+def replacement(name: str, context: Context) -> NameAdvice | None:
     """The chip's advice on a kernel or operator; endings such as `_cuda` don't matter."""
     plain = re.sub(r"_?(?:cuda|kernel|forward|backward|fwd|bwd|gpu|launcher)(?=_|$)", "", name)
     for wanted in dict.fromkeys((name, plain, name.lower(), plain.lower())):
@@ -139,7 +139,7 @@ def replacement(name: str, context: Context) -> Advice | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelUse:
     """One place in a Python file that uses a bound operator. Lines count from 1."""
 
     path: str
@@ -173,7 +173,7 @@ def is_bound(finding: Finding) -> bool:
     return finding.rule == RULE and (finding.reason or "").startswith("operator ")
 
 
-def describe_callers(calls: list[Call]) -> str:
+def describe_callers(calls: list[KernelUse]) -> str:
     """The callers in one phrase."""
     if not calls:
         return "no call of it was found in the Python files"
@@ -182,7 +182,7 @@ def describe_callers(calls: list[Call]) -> str:
     return Text("called from {shown}{more}", shown=shown, more=more)
 
 
-def callers(names: Iterable[str], python: Mapping[str, str]) -> dict[str, list[Call]]:
+def callers(names: Iterable[str], python: Mapping[str, str]) -> dict[str, list[KernelUse]]:
     """Calls of bound operators by name: through `torch.ops`, or through an extension's module."""
     wanted = set(names)
     if not wanted:
@@ -191,7 +191,7 @@ def callers(names: Iterable[str], python: Mapping[str, str]) -> dict[str, list[C
     methods = {name for text in python.values() for name in DEFINED.findall(text)}
     distinct = {name for name in wanted - methods if name not in COMMON}
     word = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(wanted)))})\b")
-    found: dict[str, list[Call]] = defaultdict(list)
+    found: dict[str, list[KernelUse]] = defaultdict(list)
     for path, text in sorted(python.items()):
         if not word.search(text):
             continue
@@ -202,7 +202,7 @@ def callers(names: Iterable[str], python: Mapping[str, str]) -> dict[str, list[C
         lines = text.splitlines()
         for name, line in sorted(calls_in(tree, wanted, extensions, distinct), key=itemgetter(1)):
             shown = lines[line - 1].strip() if line <= len(lines) else ""
-            found[name].append(Call(path, line, shown))
+            found[name].append(KernelUse(path, line, shown))
     return dict(found)
 
 

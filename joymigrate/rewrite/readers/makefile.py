@@ -9,7 +9,7 @@ from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers import _commands, _environment, _options, shell
 from joymigrate.rewrite.readers._migration_map import Sites, worth_reading
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import SourceText
 
 PATTERNS = ("Makefile", "makefile", "GNUmakefile", "*.mk", "Makefile.*", "justfile", "Justfile")
 VARIABLE = re.compile(
@@ -17,7 +17,7 @@ VARIABLE = re.compile(
 )
 
 
-def read(source: Source, context: Context) -> Iterator[Finding]:
+def read(source: SourceText, context: Context) -> Iterator[Finding]:
     """Findings of one file. make's own functions and conditions are not evaluated."""
     sites = Sites.of(source, context)
     if not worth_reading(sites):

@@ -12,10 +12,10 @@ from joymigrate.language import Text
 from joymigrate.model import Edit, Finding, Tier
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers import _cells, shell
-from joymigrate.rewrite.readers._cells import Cell, Joined
+from joymigrate.rewrite.readers._cells import NotebookCell, NotebookText
 from joymigrate.rewrite.readers._json_tree import tree
 from joymigrate.rewrite.readers._migration_map import Sites
-from joymigrate.rewrite.source import Source, Unreadable
+from joymigrate.rewrite.source import SourceText, Unreadable
 
 if TYPE_CHECKING:
     from joymigrate.rewrite.module import Module, Project
@@ -24,13 +24,13 @@ PATTERNS = ("*.ipynb",)
 SHELLS = re.compile(r"(?:script\s+)?(?:.*/)?(?:ba|z|k|da)?sh\b|system\b|cmd\b")
 
 
-def read(source: Source, context: Context) -> list[Finding]:
+def read(source: SourceText, context: Context) -> list[Finding]:
     """Findings of one notebook by itself. Outputs and metadata are never looked at."""
     return look(source, context, None)[0]
 
 
 def look(
-    source: Source, context: Context, project: Project | None, *helper: str | None
+    source: SourceText, context: Context, project: Project | None, *helper: str | None
 ) -> tuple[list[Finding], Module | None, list[Finding]]:
     """Findings of one notebook of a project; its Python code as a module, with those findings
     of it by their lines there.
@@ -54,13 +54,17 @@ def prefilter(text: str, context: Context) -> bool:
     return prefilter.prefilter(text, context)
 
 
-def virtual(source: Source, text: str) -> Source:
+def virtual(source: SourceText, text: str) -> SourceText:
     """The joined cells as a file of their own."""
-    return Source(source.path, text.encode("utf-8", "surrogatepass"), text)
+    return SourceText(source.path, text.encode("utf-8", "surrogatepass"), text)
 
 
 def of_python(
-    source: Source, joined: Joined, context: Context, project: Project | None, *helper: str | None
+    source: SourceText,
+    joined: NotebookText,
+    context: Context,
+    project: Project | None,
+    *helper: str | None,
 ) -> tuple[list[Finding], Module | None, list[Finding]]:
     """The Python code: reports of cells that don't parse, the module of all others, its findings.
 
@@ -87,14 +91,18 @@ def of_python(
     return broken, None, []
 
 
-def cell_at(joined: Joined, line: int) -> Cell | None:
+def cell_at(joined: NotebookText, line: int) -> NotebookCell | None:
     """The cell that holds a line of the joined text."""
     found = [cell for cell in joined.cells if cell.first_line <= line and cell.end > cell.start]
     return found[-1] if found else None
 
 
 def report_broken(
-    joined: Joined, cell: Cell, error: Unreadable, source: Source, context: Context
+    joined: NotebookText,
+    cell: NotebookCell,
+    error: Unreadable,
+    source: SourceText,
+    context: Context,
 ) -> Finding:
     """JM000 for one cell."""
     rule = context.rules["JM000"]
@@ -119,7 +127,7 @@ def report_broken(
     )
 
 
-def of_shell(source: Source, joined: Joined, context: Context) -> Iterator[Finding]:
+def of_shell(source: SourceText, joined: NotebookText, context: Context) -> Iterator[Finding]:
     """Findings of lines with `!` and `%`, and of cells for another program."""
     sites = Sites.of(virtual(source, joined.plain), context)
     sites.floor, sites.doubt = Tier.UNSAFE, "a command inside a notebook"
@@ -180,7 +188,7 @@ def opaque(sites: Sites, start: int, end: int, what: str) -> None:
 
 
 def place_findings(
-    found: Iterable[Finding], source: Source, joined: Joined, text: str
+    found: Iterable[Finding], source: SourceText, joined: NotebookText, text: str
 ) -> Iterator[Finding]:
     """Findings of `text`, which has the places of the joined text, as findings of the notebook."""
     ascii_only = text.isascii()
@@ -215,7 +223,7 @@ def place_findings(
         )
 
 
-def line_in_file(source: Source, joined: Joined, at: int) -> int:
+def line_in_file(source: SourceText, joined: NotebookText, at: int) -> int:
     """The line of the notebook file that holds a character of the joined text."""
     for place in joined.places[at:]:
         if place is not None:
@@ -223,7 +231,7 @@ def line_in_file(source: Source, joined: Joined, at: int) -> int:
     return 1
 
 
-def edit_in_file(source: Source, joined: Joined, start: int, end: int, text: str) -> Edit:
+def edit_in_file(source: SourceText, joined: NotebookText, start: int, end: int, text: str) -> Edit:
     """An edit of the joined text as an edit of the notebook's bytes."""
     places = joined.places
     if start == end:
@@ -243,7 +251,7 @@ def edit_in_file(source: Source, joined: Joined, start: int, end: int, text: str
     return source.edit(first, last, "")
 
 
-def insert_text(source: Source, joined: Joined, at: int, text: str) -> Edit:
+def insert_text(source: SourceText, joined: NotebookText, at: int, text: str) -> Edit:
     """New text. Between two cells it belongs to the upper one: the lower may be no Python."""
     places = joined.places
     above = next((cell for cell in joined.cells if cell.start < cell.end == at), None)
@@ -271,7 +279,7 @@ def whole_items(text: str, first: int, last: int, between: str) -> tuple[int, in
     return first, last
 
 
-def write_json(text: str, cell: Cell, closes: bool) -> str:
+def write_json(text: str, cell: NotebookCell, closes: bool) -> str:
     """New text as JSON; in a list of lines every line becomes an item of its own.
 
     `closes`: the string ends right behind, so a last line end begins no new item.

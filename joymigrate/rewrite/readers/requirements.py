@@ -12,12 +12,12 @@ from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers._migration_map import Sites
 from joymigrate.rewrite.readers._packages import (
     RULE,
-    Change,
+    RequirementChange,
     index_change,
     index_reason,
     package_advice,
 )
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import SourceText
 
 PATTERNS = (
     *("requirements*.txt", "*requirements.txt", "*-requirements.in", "requirements*.in"),
@@ -34,7 +34,7 @@ TAIL = re.compile(r"\s+(?:--[\w-]+.*|#.*)|\s*$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RequirementLine:
     """One logical line: its place, and the place of the requirement in it."""
 
     start: int
@@ -42,7 +42,7 @@ class Line:
     text: str
 
 
-def read(source: Source, context: Context) -> Iterator[Finding]:
+def read(source: SourceText, context: Context) -> Iterator[Finding]:
     """Findings of one requirements file, line by line."""
     sites = Sites.of(source, context)
     lines = list(logical_lines(source))
@@ -58,7 +58,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     yield from sites.ordered()
 
 
-def report_generated(sites: Sites, lines: list[Line]) -> None:
+def report_generated(sites: Sites, lines: list[RequirementLine]) -> None:
     """A file that another tool resolved: what ties it to the origin, as one finding."""
     tied = [line for line in lines if package_advice(line.text, sites.context) is not None]
     if not tied:
@@ -73,7 +73,7 @@ def report_generated(sites: Sites, lines: list[Line]) -> None:
     sites.add(RULE, first.start, first.start + len(first.text), reason=reason)
 
 
-def logical_lines(source: Source) -> Iterator[Line]:
+def logical_lines(source: SourceText) -> Iterator[RequirementLine]:
     """Lines with their continuations joined; comments and empty lines left out."""
     at = 0
     pattern = re.compile(r"(?:[^\r\n\\]|\\(?:\r\n|.)|\\$)*", re.DOTALL)
@@ -86,7 +86,9 @@ def logical_lines(source: Source) -> Iterator[Line]:
             start = at + len(raw) - len(stripped)
             tail = TAIL.search(stripped)
             body = stripped[: tail.start()] if tail else stripped
-            yield Line(start, end, stripped if stripped.startswith("-") else body.rstrip("\\ \t"))
+            yield RequirementLine(
+                start, end, stripped if stripped.startswith("-") else body.rstrip("\\ \t")
+            )
         at = end + (2 if source.text.startswith("\r\n", end) else 1)
 
 
@@ -96,7 +98,7 @@ def name_of(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", match.group()).lower() if match else ""
 
 
-def option(sites: Sites, line: Line) -> None:
+def option(sites: Sites, line: RequirementLine) -> None:
     """`--extra-index-url …/whl/cu121`."""
     match = OPTION.match(line.text)
     found = index_change(match["url"], sites.context) if match else None
@@ -108,7 +110,7 @@ def option(sites: Sites, line: Line) -> None:
     sites.add(RULE, at + first, at + last, after, tier=Tier.UNSAFE, reason=reason)
 
 
-def requirement(sites: Sites, line: Line, named: set[str]) -> None:
+def requirement(sites: Sites, line: RequirementLine, named: set[str]) -> None:
     """One requirement: replaced, given a companion on a line of its own, or reported."""
     change = package_advice(line.text, sites.context)
     if change is None:
@@ -125,7 +127,9 @@ def requirement(sites: Sites, line: Line, named: set[str]) -> None:
     write(sites, line, change, change.after, also)
 
 
-def write(sites: Sites, line: Line, change: Change, after: str, also: list[str]) -> None:
+def write(
+    sites: Sites, line: RequirementLine, change: RequirementChange, after: str, also: list[str]
+) -> None:
     """The edits of one requirement: the text itself, and new lines behind its line."""
     source = sites.source
     start, end = line.start, line.start + len(line.text)

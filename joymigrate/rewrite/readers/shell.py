@@ -18,7 +18,7 @@ from joymigrate.rewrite.readers import (
     _words,
 )
 from joymigrate.rewrite.readers._migration_map import Sites, worse
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import SourceText
 
 PATTERNS = ("*.sh", "*.bash", "*.zsh", "*.ksh", "*.slurm", "*.sbatch", "*.pbs", "*.lsf", "*.args")
 # Programs that run the heredoc that they are fed.
@@ -29,7 +29,7 @@ SHELL = re.compile(r"(?:ba|z|k|da)?sh")
 RUNS_TEXT = frozenset(("ssh", "eval", "watch", "tmux", "screen", "pdsh", "parallel"))
 
 
-def read(source: Source, context: Context) -> Iterator[Finding]:
+def read(source: SourceText, context: Context) -> Iterator[Finding]:
     """Findings of one script. Where its quotes don't balance, everything is only reported."""
     sites = Sites.of(source, context)
     script(sites, 0, len(source.text))

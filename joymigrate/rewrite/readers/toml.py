@@ -10,13 +10,13 @@ from joymigrate.rewrite.readers import _projects
 from joymigrate.rewrite.readers._configuration import TreeWalk
 from joymigrate.rewrite.readers._migration_map import Sites, worth_reading
 from joymigrate.rewrite.readers._toml_tree import tree
-from joymigrate.rewrite.readers._tree import Entry, Mapping
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.readers._tree import Mapping, MappingEntry
+from joymigrate.rewrite.source import SourceText
 
 PATTERNS = ("*.toml", "Pipfile")
 
 
-def read(source: Source, context: Context) -> Iterator[Finding]:
+def read(source: SourceText, context: Context) -> Iterator[Finding]:
     """Findings of one file. Sections about packages are read as such, the rest as settings."""
     sites = Sites.of(source, context)
     name = source.path.rpartition("/")[2]
@@ -31,13 +31,13 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     yield from sites.ordered()
 
 
-def settings(walk: TreeWalk, entry: Entry) -> None:
+def settings(walk: TreeWalk, entry: MappingEntry) -> None:
     """A table of settings. Tables of tools are about code, not about devices."""
     if not entry.key.value.startswith(("tool.ruff", "tool.mypy", "tool.black", "tool.isort")):
         walk.entry(entry, set())
 
 
-def another(source: Source, entry: Entry, name: str) -> tuple[int, str] | None:
+def another(source: SourceText, entry: MappingEntry, name: str) -> tuple[int, str] | None:
     """One more line with the same value."""
     text = source.text
     if isinstance(entry.value, Mapping):

@@ -9,14 +9,14 @@ from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.readers import _conda, _deepspeed
 from joymigrate.rewrite.readers._configuration import TreeWalk
 from joymigrate.rewrite.readers._migration_map import Sites, worth_reading
-from joymigrate.rewrite.readers._tree import Entry, Mapping
+from joymigrate.rewrite.readers._tree import Mapping, MappingEntry
 from joymigrate.rewrite.readers._yaml_tree import trees
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import SourceText
 
 PATTERNS = ("*.yaml", "*.yml", "*.yaml.tmpl", "*.yml.tmpl", "*.yaml.j2", "*.yml.j2", "*.cff")
 
 
-def read(source: Source, context: Context) -> Iterator[Finding]:
+def read(source: SourceText, context: Context) -> Iterator[Finding]:
     """Findings of every document of one file."""
     sites = Sites.of(source, context)
     conda = _conda.may_be(source.text)
@@ -31,7 +31,7 @@ def read(source: Source, context: Context) -> Iterator[Finding]:
     yield from sites.ordered()
 
 
-def another(source: Source, entry: Entry, name: str) -> tuple[int, str] | None:
+def another(source: SourceText, entry: MappingEntry, name: str) -> tuple[int, str] | None:
     """Where one more entry goes, and its text: a line of its own, or more inside the brackets.
 
     For an item of a list the mapping is the value; the text is then what stands before its copy.

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from joymigrate.rewrite.module import HELPER
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import SourceText
 from joymigrate.rewrite.values.cells import (
     COMPARED,
     DEPTH,
@@ -24,7 +24,7 @@ from joymigrate.rewrite.values.transfers import CALLS, METHODS, TEXTS
 class Expressions:
     """Cells of the expressions of one file. `words` matches the texts that count."""
 
-    def __init__(self, source: Source, path: str, words: re.Pattern[str]) -> None:
+    def __init__(self, source: SourceText, path: str, words: re.Pattern[str]) -> None:
         self.source, self.path, self.words = source, path, words
         self.file = FileValues(path, source.text)
         self.ascii = source.text.isascii()

@@ -10,7 +10,7 @@ from typing import Any
 
 from joymigrate.rewrite.across import stands_alone
 from joymigrate.rewrite.module_index import ModuleIndex
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import SourceText
 from joymigrate.rewrite.values.cells import (
     COMES,
     COMPARED,
@@ -45,7 +45,7 @@ class ValueGraph:
     texts: Mapping[str, str]
     tree: ModuleIndex
     words: re.Pattern[str]
-    load: Callable[[str], Source | None]
+    load: Callable[[str], SourceText | None]
     settings: Mapping[str, list[Edge]] = field(default_factory=dict)
     allowance: int = sys.maxsize  # files that may still be read; what lies beyond is not known
     _files: dict[str, FileValues | None] = field(default_factory=dict)

@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import Any
 
-from joymigrate.rewrite.source import Source
+from joymigrate.rewrite.source import SourceText
 from joymigrate.rewrite.values.cells import COMPARED, Cell, Class, FileValues, Function, find_names
 from joymigrate.rewrite.values.expressions import Expressions
 
@@ -17,7 +17,7 @@ LEAVES = ("exit", "skip", "_exit", "quit", "skipTest", "fail")
 
 
 def read(
-    source: Source, path: str, words: re.Pattern[str], package: tuple[str, ...]
+    source: SourceText, path: str, words: re.Pattern[str], package: tuple[str, ...]
 ) -> FileValues | None:
     """The cells of a Python file; None for one that does not parse. `package` is its own."""
     try:
@@ -35,7 +35,7 @@ class StatementReader(Expressions):
     """Statements of one file."""
 
     def __init__(
-        self, source: Source, path: str, words: re.Pattern[str], package: tuple[str, ...]
+        self, source: SourceText, path: str, words: re.Pattern[str], package: tuple[str, ...]
     ) -> None:
         super().__init__(source, path, words)
         self.package = package

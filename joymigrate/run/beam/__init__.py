@@ -5,25 +5,25 @@
     attend(…)                   attention on a prefix stored once and on what each beam wrote
     BeamSearch(writer, rules)   requests that come and go between rounds
 
-A model takes part as a `Writer` (writer.py): it reads a prompt once and gives logits for beams.
+A model takes part as a `BeamWriter` (writer.py): it reads a prompt once and gives logits for beams.
 `causal.py` makes one of a language model of transformers.
 """
 
-from joymigrate.run.beam.choose import Choice, choose
+from joymigrate.run.beam.choose import BeamChoice, choose
 from joymigrate.run.beam.prefix import attend, remember
 from joymigrate.run.beam.search import BeamAnswer, BeamRequest, BeamSearch
-from joymigrate.run.beam.trie import AnyToken, Rules, Trie
-from joymigrate.run.beam.writer import Writer
+from joymigrate.run.beam.trie import AnyToken, CodeTrie, Trie
+from joymigrate.run.beam.writer import BeamWriter
 
 __all__ = [
     "AnyToken",
     "BeamAnswer",
+    "BeamChoice",
     "BeamRequest",
     "BeamSearch",
-    "Choice",
-    "Rules",
+    "BeamWriter",
+    "CodeTrie",
     "Trie",
-    "Writer",
     "attend",
     "choose",
     "remember",

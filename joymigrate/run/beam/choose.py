@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
-from joymigrate.run.beam.trie import Rules
+from joymigrate.run.beam.trie import CodeTrie
 
 PLACES = 1 << 18  # 512 beams of 512 continuations: a few arrays of 1 to 2 MB each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class BeamChoice:
     """The new beams, best first: all [W']. `gains` are the logarithms of the last step."""
 
     scores: Tensor
@@ -37,18 +37,18 @@ def choose(
     scores: Tensor,
     logits: Tensor,
     nodes: Tensor,
-    rules: Rules,
+    rules: CodeTrie,
     width: int,
     top_k: int | None = None,
     places: int = PLACES,
-) -> Choice:
+) -> BeamChoice:
     """The best continuations of beams with `scores` [W] and `logits` [W, V] at `nodes` [W].
 
     Fewer than `width` come out where the rules allow fewer, or the model gives them probability 0.
     Raises `JoyError` for logits that are not a number.
     """
     counts = rules.widths(nodes)
-    best: Choice | None = None
+    best: BeamChoice | None = None
     for rows in portions(counts, logits.shape[-1], places):
         part = continuations(scores, logits, nodes, rules, rows, width, top_k)
         best = part if best is None else join(best, part)
@@ -78,11 +78,11 @@ def continuations(
     scores: Tensor,
     logits: Tensor,
     nodes: Tensor,
-    rules: Rules,
+    rules: CodeTrie,
     rows: slice,
     width: int,
     top_k: int | None,
-) -> Choice:
+) -> BeamChoice:
     """The best `top_k` of each beam of a run."""
     mine = logits[rows]
     kind = torch.float64 if mine.dtype is torch.float64 else torch.float32
@@ -104,19 +104,19 @@ def continuations(
     parents = torch.arange(rows.start, rows.stop, device=here.device)[:, None].expand_as(tokens)
     sums = scores[rows, None].to(kind) + gains
     flat = (t.flatten() for t in (sums, gains, parents, tokens, following))
-    return top(Choice(*flat), width)
+    return top(BeamChoice(*flat), width)
 
 
-def join(one: Choice, other: Choice) -> Choice:
+def join(one: BeamChoice, other: BeamChoice) -> BeamChoice:
     """Both."""
     names = ("scores", "gains", "parents", "tokens", "nodes")
     pairs = ((getattr(one, name), getattr(other, name)) for name in names)
-    return Choice(*(torch.cat(pair) for pair in pairs))
+    return BeamChoice(*(torch.cat(pair) for pair in pairs))
 
 
-def top(found: Choice, width: int) -> Choice:
+def top(found: BeamChoice, width: int) -> BeamChoice:
     """The best `width` that are possible, best first."""
     scores, at = found.scores.topk(min(width, len(found.scores)))
     at = at[scores > -torch.inf]
     rest = (t[at] for t in (found.gains, found.parents, found.tokens, found.nodes))
-    return Choice(found.scores[at], *rest)
+    return BeamChoice(found.scores[at], *rest)

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from joymigrate.errors import JoyError
 from joymigrate.run.beam.choose import PLACES, choose
-from joymigrate.run.beam.trie import Rules
-from joymigrate.run.beam.writer import Writer
+from joymigrate.run.beam.trie import CodeTrie
+from joymigrate.run.beam.writer import BeamWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class BeamRequest:
     prompt: Any
     width: int
     top_k: int | None = None
-    rules: Rules | None = None  # default: those of the search
+    rules: CodeTrie | None = None  # default: those of the search
 
     def __post_init__(self) -> None:
         for name, value in (("width", self.width), ("top_k", self.top_k)):
@@ -52,12 +52,12 @@ class BeamAnswer:
 
 
 @dataclass(slots=True)
-class Beams:
+class BeamState:
     """One request between two rounds."""
 
     number: int
     request: BeamRequest
-    rules: Rules
+    rules: CodeTrie
     state: Any
     logits: Tensor
     scores: Tensor
@@ -70,12 +70,12 @@ class BeamSearch:
     """`capacity` beams are searched at the same time, over all requests."""
 
     def __init__(
-        self, writer: Writer, rules: Rules, *, capacity: int = 4096, places: int = PLACES
+        self, writer: BeamWriter, rules: CodeTrie, *, capacity: int = 4096, places: int = PLACES
     ) -> None:
         self.writer, self.rules = writer, rules
         self.capacity, self.places = capacity, places
         self.waiting: collections.deque[tuple[int, BeamRequest]] = collections.deque()
-        self.active: list[Beams] = []
+        self.active: list[BeamState] = []
         self.admitted = 0
         self.reading: list[int] = []  # requests whose prompts the model reads just now
 
@@ -102,7 +102,7 @@ class BeamSearch:
         """Begin what fits, one code for everybody, and the answers of those that are done."""
         self.begin()
         done: list[BeamAnswer] = []
-        going: list[tuple[Beams, Tensor, Tensor]] = []
+        going: list[tuple[BeamState, Tensor, Tensor]] = []
         for beams in self.active:
             try:
                 parents, tokens = self.extend(beams)
@@ -138,7 +138,7 @@ class BeamSearch:
         for (number, request), (state, logits) in zip(new, read, strict=True):
             device = logits.device
             self.active.append(
-                Beams(
+                BeamState(
                     number,
                     request,
                     request.rules or self.rules,
@@ -161,7 +161,7 @@ class BeamSearch:
         nodes = torch.zeros(0, dtype=torch.long)
         return [BeamAnswer(number, *none, nodes, error) for number in dict.fromkeys(numbers)]
 
-    def extend(self, beams: Beams) -> tuple[Tensor, Tensor]:
+    def extend(self, beams: BeamState) -> tuple[Tensor, Tensor]:
         """Choose one request's new beams; the parents and codes that the model has to know."""
         found = choose(
             beams.scores,
@@ -191,12 +191,12 @@ class BeamSearch:
         return [found[number] for number in numbers]
 
 
-def answer_of(beams: Beams) -> BeamAnswer:
+def answer_of(beams: BeamState) -> BeamAnswer:
     """What a request ends with."""
     return BeamAnswer(beams.number, beams.scores, beams.gains, beams.tokens, beams.nodes)
 
 
-def fail(beams: Beams, error: JoyError) -> BeamAnswer:
+def fail(beams: BeamState, error: JoyError) -> BeamAnswer:
     """A request that ends without an answer; the others go on."""
     empty = (beams.scores[:0], beams.gains[:0], beams.tokens[:0], beams.nodes[:0])
     return BeamAnswer(beams.number, *empty, error)

@@ -16,7 +16,7 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 
 
-class Rules(Protocol):
+class CodeTrie(Protocol):
     """What may be written."""
 
     @property

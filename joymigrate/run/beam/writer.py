@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 
-class Writer(Protocol):
+class BeamWriter(Protocol):
     """A model that reads a prompt once, and then writes code by code for many beams."""
 
     def begin(self, prompts: Sequence[Any]) -> list[tuple[Any, Tensor]]:

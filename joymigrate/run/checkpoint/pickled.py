@@ -52,7 +52,7 @@ class Unknown:
         return int(self.given[0])
 
 
-class Reader(pickle.Unpickler):
+class PickleReader(pickle.Unpickler):
     """Unpickles; classes of packages that are not here become `Unknown` ones of their name."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -63,10 +63,10 @@ class Reader(pickle.Unpickler):
             return type(name, (Unknown,), {"__module__": module})
 
 
-PICKLE = SimpleNamespace(Unpickler=Reader, load=pickle.load, __name__="pickle")
+PICKLE = SimpleNamespace(Unpickler=PickleReader, load=pickle.load, __name__="pickle")
 
 
-class Writer(pickle._Pickler):
+class PickleWriter(pickle._Pickler):
     """Pickles; a class that stands in for one of a package is written by the name it has there."""
 
     def save_global(self, obj: Any, name: str | None = None) -> None:
@@ -78,7 +78,7 @@ class Writer(pickle._Pickler):
         self.memoize(obj)  # type: ignore[attr-defined]
 
 
-WRITE = SimpleNamespace(Pickler=Writer, __name__="pickle")
+WRITE = SimpleNamespace(Pickler=PickleWriter, __name__="pickle")
 
 
 def make_unknown(module: str, name: str, fields: Mapping[str, Any]) -> Unknown:

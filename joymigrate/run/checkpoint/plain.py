@@ -22,7 +22,7 @@ KEYS = {"str": str, "int": int, "bool": bool, "float": float}
 
 
 @dataclass(slots=True)
-class Plain:
+class PlainState:
     """A state taken apart. `lost` names what neither tensors nor JSON can hold, with its place."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -30,14 +30,14 @@ class Plain:
     lost: list[str] = field(default_factory=list)
 
 
-def take_apart(state: Any) -> Plain:
+def take_apart(state: Any) -> PlainState:
     """The tensors and the skeleton of a state; its tensors are moved to the CPU."""
-    found = Plain()
+    found = PlainState()
     found.skeleton = part(state, "", found)
     return found
 
 
-def part(value: Any, place: str, found: Plain) -> Any:
+def part(value: Any, place: str, found: PlainState) -> Any:
     """One value of a skeleton."""
     if isinstance(value, Tensor):
         return tensor(value, place, found)
@@ -77,7 +77,7 @@ def part(value: Any, place: str, found: Plain) -> Any:
     return {"$lost": f"{type(value).__module__}.{type(value).__qualname__}"}
 
 
-def numpy_value(value: Any, place: str, found: Plain) -> Any:
+def numpy_value(value: Any, place: str, found: PlainState) -> Any:
     """An array or number of numpy, as torch holds it; lost where torch has no such dtype."""
     array = np.ascontiguousarray(value)
     try:
@@ -89,7 +89,7 @@ def numpy_value(value: Any, place: str, found: Plain) -> Any:
     return {"$numpy": facts["$tensor"], "shape": shape, "scalar": isinstance(value, np.generic)}
 
 
-def tensor(value: Tensor, place: str, found: Plain) -> Any:
+def tensor(value: Tensor, place: str, found: PlainState) -> Any:
     """A tensor by its name. Its device is not kept: a platform's devices are its own."""
     name = place.lstrip(".").encode("utf-8", "backslashreplace").decode() or "value"
     while name in found.tensors:
@@ -106,7 +106,7 @@ def tensor(value: Tensor, place: str, found: Plain) -> Any:
     return facts
 
 
-def mapping(value: Mapping[Any, Any], place: str, found: Plain) -> Any:
+def mapping(value: Mapping[Any, Any], place: str, found: PlainState) -> Any:
     """A mapping as pairs, so that keys keep their kind and order."""
     pairs = []
     for key, item in value.items():

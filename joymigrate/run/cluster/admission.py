@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 
 from joymigrate.run.cluster import quota
-from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Settings
+from joymigrate.run.cluster.entries import NEVER, CardHold, ClusterSettings, WaitingJob
 from joymigrate.run.cluster.fits import free_of
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.place import NO_ROOM, Flags, Placer
-from joymigrate.run.cluster.reasons import Refusal
-from joymigrate.run.cluster.shape import Shape
-from joymigrate.run.cluster.state import Ints, Placement, Pool, State
+from joymigrate.run.cluster.reasons import PlacementRefusal
+from joymigrate.run.cluster.shape import TaskShape
+from joymigrate.run.cluster.state import ClusterState, Ints, Placement, Pool
 
 MOST_MASKS = 32  # unions of holds that are remembered
-HELD = Refusal("held", {"head": "", "until": ""})  # the judge says for whom
+HELD = PlacementRefusal("held", {"head": "", "until": ""})  # the judge says for whom
 NODES_PER_HOLD = 5  # with a hold for fewer nodes, what is held lets little new through
 MOST_KINDS = 64  # combinations of kinds of nodes that are looked through for a job
 
@@ -37,10 +37,10 @@ class Admission:
 
     def __init__(
         self,
-        state: State,
+        state: ClusterState,
         quotas: quota.Quotas,
         placer: Placer,
-        settings: Settings,
+        settings: ClusterSettings,
         explain: bool = False,
     ) -> None:
         self.explain = explain
@@ -58,7 +58,7 @@ class Admission:
         self._masks: dict[tuple[CardHold, ...], Ints] = {}
         self._nodes: dict[frozenset[Pool], Flags] = {}
 
-    def admit(self, entry: Entry, now: float) -> Placement | Refusal:
+    def admit(self, entry: WaitingJob, now: float) -> Placement | PlacementRefusal:
         """A placement inside all limits, or the one reason why not."""
         self.state.run = None if entry.bound_s is None else (now, now + entry.bound_s)
         try:
@@ -66,7 +66,7 @@ class Admission:
         finally:
             self.state.run = None
 
-    def _admit(self, entry: Entry, now: float) -> Placement | Refusal:
+    def _admit(self, entry: WaitingJob, now: float) -> Placement | PlacementRefusal:
         job = entry.job
         if entry.possible is not job:
             never = self.never(entry)
@@ -76,7 +76,7 @@ class Admission:
         expected = self.expected_use(entry)
         if expected is not None and len(job.tasks) == 1:
             shapes = self.placer.shapes(job, job.tasks[0])
-            if not isinstance(shapes, Refusal) and len(shapes) > 1:
+            if not isinstance(shapes, PlacementRefusal) and len(shapes) > 1:
                 return self._admit_any(entry, shapes, now)
         if expected is not None:
             refused = self.limits(job, expected) if self._same_kinds(job) else None
@@ -88,11 +88,11 @@ class Admission:
             job, self.hold_for(entry, now),
             lambda found: self.limits(job, self.use(job, found)) is None,
         )  # fmt: skip
-        if not isinstance(placed, Refusal):
+        if not isinstance(placed, PlacementRefusal):
             return placed
         return self._checked(job, self._place_beside_hold(entry, now))
 
-    def never(self, entry: Entry) -> Refusal | None:
+    def never(self, entry: WaitingJob) -> PlacementRefusal | None:
         """Why the job can never run, however full the cluster is now; else None.
 
         No node can run one of its tasks, or its queue's limit is below it on every kind of nodes.
@@ -101,7 +101,7 @@ class Admission:
         kinds: list[set[int]] = []
         for task in job.tasks:
             shapes = self.placer.shapes(job, task)
-            if isinstance(shapes, Refusal):
+            if isinstance(shapes, PlacementRefusal):
                 return shapes
             kinds.append({self._kind_of[int(shape.pool.nodes[0])] for shape in shapes})
         if self._same_kinds(job) or math.prod(map(len, kinds)) > MOST_KINDS:
@@ -116,17 +116,19 @@ class Admission:
             first = first or refused
         return first
 
-    def _admit_any(self, entry: Entry, shapes: Sequence[Shape], now: float) -> Placement | Refusal:
+    def _admit_any(
+        self, entry: WaitingJob, shapes: Sequence[TaskShape], now: float
+    ) -> Placement | PlacementRefusal:
         """Several kinds will do: the first whose limits and free cards allow it."""
-        first: Refusal | None = None
-        others: list[Refusal] = []
+        first: PlacementRefusal | None = None
+        others: list[PlacementRefusal] = []
         for shape in shapes:
             use = {self._kind_of[int(shape.pool.nodes[0])]: shape.task.card_share}
-            outcome: Placement | Refusal | None = self.limits(entry.job, use)
+            outcome: Placement | PlacementRefusal | None = self.limits(entry.job, use)
             if outcome is None:
                 hold = self.hold_for(entry, now)
                 outcome = self._checked(entry.job, self.placer.place_shape(shape, hold))
-            if not isinstance(outcome, Refusal):
+            if not isinstance(outcome, PlacementRefusal):
                 return outcome
             if first is None:
                 first = outcome
@@ -138,7 +140,7 @@ class Admission:
         more = [one for one in others if self.explain and one.reason not in told]
         return replace(first, others=tuple({one.reason: one for one in more}.values()))
 
-    def limits(self, job: Job, use: dict[int, float]) -> Refusal | None:
+    def limits(self, job: GangJob, use: dict[int, float]) -> PlacementRefusal | None:
         """Why the queues' limits do not let a job use so many cards per kind, or None."""
         refused = self.quotas.over_max(job.queue, use)
         if refused is not None:
@@ -147,18 +149,24 @@ class Admission:
             return None
         return self.quotas.kept_for_others(job.queue, use, self.free_by_kind())
 
-    def _checked(self, job: Job, placed: Placement | Refusal) -> Placement | Refusal:
+    def _checked(
+        self, job: GangJob, placed: Placement | PlacementRefusal
+    ) -> Placement | PlacementRefusal:
         """The limits again, with the kinds that the placement really uses."""
-        if isinstance(placed, Refusal) or self._same_kinds(job):
+        if isinstance(placed, PlacementRefusal) or self._same_kinds(job):
             return placed
         return self.limits(job, self.use(job, placed)) or placed
 
-    def _same_kinds(self, job: Job) -> bool:
+    def _same_kinds(self, job: GangJob) -> bool:
         """Whether every pod's kind is known before placing: each task has one kind of nodes."""
         for task in job.tasks:
             if len(task.kinds) != 1:
                 shapes = self.placer.shapes(job, task)
-                if isinstance(shapes, Refusal) or len(shapes) != 1 or not shapes[0].pool.one_kind:
+                if (
+                    isinstance(shapes, PlacementRefusal)
+                    or len(shapes) != 1
+                    or not shapes[0].pool.one_kind
+                ):
                     return False
         return True
 
@@ -166,7 +174,7 @@ class Admission:
         """Free cards per kind number (kinds are numbered in order of appearance everywhere)."""
         return dict(enumerate(self.state.kind_free))
 
-    def rank(self, entry: Entry, now: float) -> tuple[Any, ...]:
+    def rank(self, entry: WaitingJob, now: float) -> tuple[Any, ...]:
         """The class of a waiting job; the lower one goes first. Inside it the shares decide."""
         job = entry.job
         account = self.quotas.account(job.queue)
@@ -176,11 +184,11 @@ class Admission:
         late = starves and now - entry.since > self.settings.patience
         return (not claims, not late, -account.queue.priority, -job.priority)
 
-    def hold_for(self, entry: Entry, now: float) -> Ints | None:
+    def hold_for(self, entry: WaitingJob, now: float) -> Ints | None:
         """The cards that this job must leave alone: held for its class or a higher."""
         return self.together(self.binding(entry, now))
 
-    def binding(self, entry: Entry, now: float) -> tuple[CardHold, ...]:
+    def binding(self, entry: WaitingJob, now: float) -> tuple[CardHold, ...]:
         """The holds that this job must respect."""
         others = [
             hold
@@ -192,7 +200,7 @@ class Admission:
         mine = self.rank(entry, now)
         return tuple(hold for hold in others if not mine < self.rank(hold.entry, now))
 
-    def broken(self, entry: Entry, placement: Placement, now: float) -> list[CardHold]:
+    def broken(self, entry: WaitingJob, placement: Placement, now: float) -> list[CardHold]:
         """The holds whose cards this start takes for longer than they are to spare."""
         return [
             hold
@@ -202,15 +210,15 @@ class Admission:
             and any(grant.mask & int(hold.mask[grant.node]) for grant in placement)
         ]
 
-    def cards_suffice(self, entry: Entry, now: float) -> bool:
+    def cards_suffice(self, entry: WaitingJob, now: float) -> bool:
         """Whether the free cards alone would do, without a look at CPU and memory."""
         task = entry.job.tasks[0]
         if len(entry.job.tasks) > 1 or not (task.cpu_milli or task.memory_mib):
             return False
         bare = replace(entry.job, tasks=(replace(task, cpu_milli=0, memory_mib=0),))
-        return not isinstance(self.placer.place(bare, self.hold_for(entry, now)), Refusal)
+        return not isinstance(self.placer.place(bare, self.hold_for(entry, now)), PlacementRefusal)
 
-    def fills_a_gap(self, entry: Entry, now: float) -> bool:
+    def fills_a_gap(self, entry: WaitingJob, now: float) -> bool:
         """Whether a job that starts now ends before some held cards are needed."""
         return entry.bound_s is not None and entry.bound_s <= self.longest_gap(now) * 60
 
@@ -219,12 +227,12 @@ class Admission:
         ends = [hold.until for hold in self.holds if hold.until != NEVER]
         return max(0.0, max(ends, default=now) - now) / 60
 
-    def nodes_of(self, job: Job) -> Flags:
+    def nodes_of(self, job: GangJob) -> Flags:
         """The nodes that may take a pod of this job."""
         pools = [
             shape.pool
             for task in job.tasks
-            if not isinstance(shapes := self.placer.shapes(job, task), Refusal)
+            if not isinstance(shapes := self.placer.shapes(job, task), PlacementRefusal)
             for shape in shapes
         ]
         key = frozenset(pools)
@@ -235,7 +243,7 @@ class Admission:
             self._nodes[key] = flags
         return self._nodes[key]
 
-    def covered(self, entry: Entry) -> bool:
+    def covered(self, entry: WaitingJob) -> bool:
         """Whether as many jobs as may have cards held on nodes that this job could use do."""
         if not self.holds:
             return False
@@ -247,7 +255,7 @@ class Admission:
             known[entry.group] = self._covers(entry)
         return known[entry.group]
 
-    def _covers(self, entry: Entry) -> bool:
+    def _covers(self, entry: WaitingJob) -> bool:
         mine = self.nodes_of(entry.job)
         there = self.holds_on(mine)
         if any(hold.until == NEVER for hold in there):
@@ -265,20 +273,20 @@ class Admission:
                 found.append(hold)
         return found
 
-    def _place_beside_hold(self, entry: Entry, now: float) -> Placement | Refusal:
+    def _place_beside_hold(self, entry: WaitingJob, now: float) -> Placement | PlacementRefusal:
         """Place; when only held cards would do, say for whom they are kept."""
         holds = self.binding(entry, now)
-        placed: Placement | Refusal = NO_ROOM
+        placed: Placement | PlacementRefusal = NO_ROOM
         if not self.too_few(entry, holds):
             placed = self.placer.place(entry.job, self.together(holds))
-            if not isinstance(placed, Refusal) or placed.permanent:
+            if not isinstance(placed, PlacementRefusal) or placed.permanent:
                 return placed
         if not holds or self.too_few(entry, ()):
             return placed
         bare = self.placer.place(entry.job)
-        return placed if isinstance(bare, Refusal) else self._held(entry, holds, now)
+        return placed if isinstance(bare, PlacementRefusal) else self._held(entry, holds, now)
 
-    def named(self, entry: Entry, refusal: Refusal, now: float) -> Refusal:
+    def named(self, entry: WaitingJob, refusal: PlacementRefusal, now: float) -> PlacementRefusal:
         """A refusal that says for whom the free cards are kept that it leaves out."""
         if not refusal.facts.get("kept_cards"):
             return refusal
@@ -287,21 +295,21 @@ class Admission:
         names = [name for name, mask in kept.items() if bool((mask & free)[nodes].any())]
         return replace(refusal, facts={**refusal.facts, "whose": " and ".join(names)})
 
-    def _held(self, entry: Entry, binding: Sequence[CardHold], now: float) -> Refusal:
+    def _held(self, entry: WaitingJob, binding: Sequence[CardHold], now: float) -> PlacementRefusal:
         """For whom the cards are held that this job would have: one hold where one is enough."""
         if not self.explain:
             return HELD
         for hold in binding:
             rest = self.together(tuple(other for other in binding if other is not hold))
-            if not isinstance(self.placer.place(entry.job, rest), Refusal):
+            if not isinstance(self.placer.place(entry.job, rest), PlacementRefusal):
                 binding = [hold]
                 break
         until = max(hold.until for hold in binding)
         when = "unknown" if until == NEVER else f"in {(until - now) / 60:.0f} minutes"
         heads = " and ".join(hold.entry.job.name for hold in binding)
-        return Refusal("held", {"head": heads, "until": when})
+        return PlacementRefusal("held", {"head": heads, "until": when})
 
-    def too_few(self, entry: Entry, holds: tuple[CardHold, ...]) -> bool:
+    def too_few(self, entry: WaitingJob, holds: tuple[CardHold, ...]) -> bool:
         """Whether the free cards alone, without these, hold too few of the job's pods on any kind.
 
         A look that all jobs of one size share; CPU, leaves and the like may make it fewer still.
@@ -310,11 +318,11 @@ class Admission:
         if self.explain or len(job.tasks) > 1 or not job.tasks[0].cards:
             return False
         shapes = self.placer.shapes(job, job.tasks[0])
-        return not isinstance(shapes, Refusal) and all(
+        return not isinstance(shapes, PlacementRefusal) and all(
             self._room_for(shape, holds) < shape.task.pods for shape in shapes
         )
 
-    def _room_for(self, shape: Shape, holds: tuple[CardHold, ...]) -> int:
+    def _room_for(self, shape: TaskShape, holds: tuple[CardHold, ...]) -> int:
         """Pods of this size that the free cards of a pool hold, without those held."""
         if not shape.task.cards:
             return shape.task.pods
@@ -334,7 +342,7 @@ class Admission:
             self._masks[holds] = np.bitwise_or.reduce([hold.mask for hold in holds])
         return self._masks[holds] if holds else None
 
-    def _guaranteed(self, entry: Entry, use: dict[int, float]) -> bool:
+    def _guaranteed(self, entry: WaitingJob, use: dict[int, float]) -> bool:
         """Whether a job stays inside its queue's MIN; remembered until somebody's use changes."""
         known = self._claims.get(entry.group)
         if known is None or known[0] != self.quotas.version:
@@ -342,21 +350,21 @@ class Admission:
             self._claims[entry.group] = known
         return known[1]
 
-    def use(self, job: Job, placement: Placement) -> dict[int, float]:
+    def use(self, job: GangJob, placement: Placement) -> dict[int, float]:
         """Cards per kind of a placed job."""
         return quota.use_of(job, [self._kind_of[grant.node] for grant in placement])
 
-    def expected_use(self, entry: Entry) -> dict[int, float] | None:
+    def expected_use(self, entry: WaitingJob) -> dict[int, float] | None:
         """Cards per kind that a job will use; None for one that can never start."""
         if entry.group not in self._expected:
             self._expected[entry.group] = self._expect(entry.job)
         return self._expected[entry.group]
 
-    def _expect(self, job: Job) -> dict[int, float] | None:
+    def _expect(self, job: GangJob) -> dict[int, float] | None:
         use: dict[int, float] = {}
         for task in job.tasks:
             shapes = self.placer.shapes(job, task)
-            if isinstance(shapes, Refusal):
+            if isinstance(shapes, PlacementRefusal):
                 return None
             if task.cards or task.milli:
                 number = self._kind_of[int(shapes[0].pool.nodes[0])]
@@ -364,7 +372,7 @@ class Admission:
         return use
 
 
-def in_time(entry: Entry, hold: CardHold, now: float) -> bool:
+def in_time(entry: WaitingJob, hold: CardHold, now: float) -> bool:
     """Whether a job that starts now ends before these held cards are needed, as far as known."""
     bound_s = entry.bound_s
     return hold.until != NEVER and bound_s is not None and now + bound_s <= hold.until

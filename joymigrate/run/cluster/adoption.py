@@ -7,11 +7,11 @@ from operator import or_
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import cards
-from joymigrate.run.cluster.jobs import Job
-from joymigrate.run.cluster.state import Grant, Ints, Placement, State
+from joymigrate.run.cluster.jobs import GangJob
+from joymigrate.run.cluster.state import ClusterState, Grant, Ints, Placement
 
 
-def adopt(job: Job, state: State, free: Ints) -> Placement:
+def adopt(job: GangJob, state: ClusterState, free: Ints) -> Placement:
     """The grants of a job where its `running` says that it runs; `JoyError` where it cannot."""
     grants: list[Grant] = []
     tasks = [task for task in job.tasks for _ in range(task.pods)]

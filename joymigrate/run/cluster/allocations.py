@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from joymigrate.run.cluster.state import WHOLE, Ints, Placement, State
+from joymigrate.run.cluster.state import WHOLE, ClusterState, Ints, Placement
 
 Flags = NDArray[np.bool_]
 FIELDS = 6  # node, mask, thousandths, CPU, memory, slot
@@ -119,7 +119,7 @@ class Allocations:
         return found
 
     @contextmanager
-    def without(self, state: State, gone: Flags) -> Iterator[None]:
+    def without(self, state: ClusterState, gone: Flags) -> Iterator[None]:
         """The state as if these jobs had given everything back, for the time of the block."""
         slots = self.rows[SLOT, : self.used]
         mine = self.rows[:, : self.used][:, gone[slots] & (slots >= 0)]

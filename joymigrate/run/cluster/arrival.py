@@ -16,14 +16,14 @@ import numpy as np
 from joymigrate.run.cluster import policies
 from joymigrate.run.cluster.cards import count
 from joymigrate.run.cluster.demand import typical
-from joymigrate.run.cluster.entries import Settings
+from joymigrate.run.cluster.entries import ClusterSettings
 from joymigrate.run.cluster.events import Submitted
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.policies._gradient import WHOLE, Fragments, shares_left
 from joymigrate.run.cluster.scheduler import Scheduler
-from joymigrate.run.cluster.state import State
-from joymigrate.run.cluster.traces import Trace
+from joymigrate.run.cluster.state import ClusterState
+from joymigrate.run.cluster.traces import JobTrace
 
 MARKS = (0.5, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3)  # offered load at which the allocation is noted
 
@@ -43,7 +43,7 @@ class LoadSweep:
     fragmentation_pct: float = 0.0
 
 
-def draw(trace: Trace, cards: float, ratio: float, seed: int) -> list[int]:
+def draw(trace: JobTrace, cards: float, ratio: float, seed: int) -> list[int]:
     """Numbers of the trace's jobs in the order they are offered."""
     rng = np.random.default_rng(seed)
     asks = np.array([arrival.job.cards for arrival in trace.arrivals])
@@ -59,7 +59,7 @@ def draw(trace: Trace, cards: float, ratio: float, seed: int) -> list[int]:
     return [int(i) for i in rng.permutation(order)]
 
 
-def offer(inventory: Inventory, trace: Trace, policy: str, ratio: float, seed: int) -> LoadSweep:
+def offer(inventory: Inventory, trace: JobTrace, policy: str, ratio: float, seed: int) -> LoadSweep:
     """Run the experiment once."""
     jobs = [arrival.job for arrival in trace.arrivals]
     order = draw(trace, inventory.cards, ratio, seed)
@@ -69,7 +69,7 @@ def offer(inventory: Inventory, trace: Trace, policy: str, ratio: float, seed: i
         trace.queues,
         policies.get(policy, typical(jobs)),
         dict(trace.weights),
-        Settings(hold=False),
+        ClusterSettings(hold=False),
     )
     asked, at = 0.0, {}
     marks = [mark for mark in MARKS if mark <= ratio]
@@ -94,14 +94,14 @@ def offer(inventory: Inventory, trace: Trace, policy: str, ratio: float, seed: i
     )  # fmt: skip
 
 
-def measure_fragments(state: State, jobs: Sequence[Job]) -> float:
+def measure_fragments(state: ClusterState, jobs: Sequence[GangJob]) -> float:
     """Share of all cards that is free but of no use to the typical request, in %."""
     left = shares_left(state, slice(None))
     lost = Fragments(typical(jobs)).of(state.cpu, left).sum()
     return 100 * float(lost) / (WHOLE * max(1, int(count(state.present).sum())))
 
 
-def measure_allocated(state: State) -> float:
+def measure_allocated(state: ClusterState) -> float:
     """Allocated share of all present cards, in %."""
     left = float(shares_left(state, slice(None)).sum())
     return 100 * (1 - left / (WHOLE * max(1, int(count(state.present).sum()))))

@@ -26,7 +26,7 @@ RATE = "joymigrate_requests_per_second"  # what prometheus-adapter makes of it
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ScalingRule:
     """`target` requests per second that one replica should carry; windows in seconds.
 
     `up_per_step` bounds growth as a factor per decision; `tolerance` is the share by which load may
@@ -53,7 +53,7 @@ class Load:
 class Autoscaler:
     """State machine: `on(load)` returns the number of replicas wanted now."""
 
-    def __init__(self, rule: Rule, replicas: int | None = None) -> None:
+    def __init__(self, rule: ScalingRule, replicas: int | None = None) -> None:
         if rule.target <= 0 or not 0 <= rule.least <= rule.most:
             raise JoyError(
                 f"target {rule.target}, least {rule.least}, most {rule.most}",
@@ -105,7 +105,7 @@ class AutoscaleReplay:
 
 
 def play(
-    loads: Sequence[Load], rule: Rule, ahead: Sequence[float] | None = None
+    loads: Sequence[Load], rule: ScalingRule, ahead: Sequence[float] | None = None
 ) -> AutoscaleReplay:
     """Run a rule over recorded traffic; a new replica carries load after `start_s`.
 
@@ -156,7 +156,7 @@ def read(text: str, where: str) -> list[Load]:
     return sorted(found, key=lambda load: load.at)
 
 
-def hpa(name: str, rule: Rule, metric: str) -> dict[str, Any]:
+def hpa(name: str, rule: ScalingRule, metric: str) -> dict[str, Any]:
     """The rule as a HorizontalPodAutoscaler over a per-pod metric."""
     up = max(1, round((rule.up_per_step - 1) * 100))
     policies = [{"type": "Percent", "value": up, "periodSeconds": 15}]
@@ -187,7 +187,7 @@ def hpa(name: str, rule: Rule, metric: str) -> dict[str, Any]:
 
 
 def keda(
-    name: str, rule: Rule, server: str, query: str, plan: Sequence[int] = ()
+    name: str, rule: ScalingRule, server: str, query: str, plan: Sequence[int] = ()
 ) -> dict[str, Any]:
     """The rule as a KEDA ScaledObject over a Prometheus query; it can go to no replica at all.
 
@@ -253,7 +253,7 @@ def quantity(value: float) -> str:
     return f"{value:g}" if float(value).is_integer() else f"{round(value * 1000)}m"
 
 
-def crons(plan: Sequence[int], rule: Rule) -> list[dict[str, Any]]:
+def crons(plan: Sequence[int], rule: ScalingRule) -> list[dict[str, Any]]:
     """Triggers for the hours that need more than the fewest replicas, equal ones together."""
     found: list[dict[str, Any]] = []
     hour = 0
@@ -268,7 +268,7 @@ def crons(plan: Sequence[int], rule: Rule) -> list[dict[str, Any]]:
     return found
 
 
-def hourly(loads: Sequence[Load], rule: Rule, ahead: Sequence[float]) -> list[int]:
+def hourly(loads: Sequence[Load], rule: ScalingRule, ahead: Sequence[float]) -> list[int]:
     """Replicas for each hour of a day: the most that was expected in it on the record's last day.
 
     `at` of the rows is in seconds since a midnight in UTC.

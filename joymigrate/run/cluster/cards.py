@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.kinds import ServerKind
 
 Masks = NDArray[np.int64]
 WIDTH = 16  # cards of the largest node
@@ -28,7 +28,7 @@ IMPOSSIBLE = 1 << 20  # a cost no possible choice reaches
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CardChoice:
     """Tables over all masks for one request: `select` (0 where impossible), `cost`, `fits`.
 
     `cost` ranks nodes as the kind's own scheduler does (lower is better, without the node's
@@ -78,10 +78,10 @@ def _popcount_table() -> Masks:
 POPCOUNT = _popcount_table()
 
 
-_TABLES: dict[tuple[object, ...], Choice] = {}
+_TABLES: dict[tuple[object, ...], CardChoice] = {}
 
 
-def choice(kind: Kind, k: int, gang: bool) -> Choice:
+def choice(kind: ServerKind, k: int, gang: bool) -> CardChoice:
     """The tables for `k` cards on this kind; `gang` when the job has more than one pod.
 
     Kinds of one layout share them.
@@ -97,17 +97,17 @@ def choice(kind: Kind, k: int, gang: bool) -> Choice:
     return _TABLES[key]
 
 
-def _build(kind: Kind, width: int, k: int, gang: bool) -> Choice:
+def _build(kind: ServerKind, width: int, k: int, gang: bool) -> CardChoice:
     masks = np.arange(1 << width, dtype=np.int64)
     if k == 0:
         zeros = np.zeros_like(masks)
-        return Choice(zeros, zeros, zeros + (1 << 30))
+        return CardChoice(zeros, zeros, zeros + (1 << 30))
     if kind.rule == "count":
         select, unfit = np.where(count(masks) >= k, lowest(masks, k), 0), masks * 0
     else:
         select, unfit = RULES[kind.rule](kind, k, masks, gang)
     cost = np.where(select > 0, unfit * kind.tightness_weight + count(masks), IMPOSSIBLE)
-    return Choice(select, cost, _fits(masks, select))
+    return CardChoice(select, cost, _fits(masks, select))
 
 
 def _fits(masks: Masks, select: Masks) -> Masks:
@@ -121,7 +121,7 @@ def _fits(masks: Masks, select: Masks) -> Masks:
         left &= ~chosen
 
 
-def _rings(kind: Kind, k: int, masks: Masks, gang: bool) -> tuple[Masks, Masks]:
+def _rings(kind: ServerKind, k: int, masks: Masks, gang: bool) -> tuple[Masks, Masks]:
     select, unfit = np.zeros_like(masks), np.zeros_like(masks)
     rings = [bits(ring) for ring in kind.groups]
     size = len(kind.groups[0])
@@ -146,7 +146,7 @@ def _rings(kind: Kind, k: int, masks: Masks, gang: bool) -> tuple[Masks, Masks]:
     return np.where(usable >= half, both, 0), np.maximum(usable - half, 0)
 
 
-def _modules(kind: Kind, k: int, masks: Masks, gang: bool) -> tuple[Masks, Masks]:
+def _modules(kind: ServerKind, k: int, masks: Masks, gang: bool) -> tuple[Masks, Masks]:
     modules = [bits(module) for module in kind.groups]
     size = len(kind.groups[0])
     whole, broken = np.zeros_like(masks), np.zeros_like(masks)
@@ -163,7 +163,7 @@ def _modules(kind: Kind, k: int, masks: Masks, gang: bool) -> tuple[Masks, Masks
     return np.where(count(whole) >= k, lowest(whole, k), 0), np.maximum(free - k, 0)
 
 
-def _blocks(kind: Kind, k: int, masks: Masks, gang: bool) -> tuple[Masks, Masks]:
+def _blocks(kind: ServerKind, k: int, masks: Masks, gang: bool) -> tuple[Masks, Masks]:
     meshes = [bits(mesh) for mesh in kind.groups]
     size = len(kind.groups[0])
     select, unfit = np.zeros_like(masks), np.zeros_like(masks)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.policies import Typical
 
 COVERED = 0.95  # the most frequent requests that make up this share of the pods are typical
 
 
-def typical(jobs: Iterable[Job]) -> tuple[Typical, ...]:
+def typical(jobs: Iterable[GangJob]) -> tuple[Typical, ...]:
     """Typical requests per pod, most frequent first; shares add up to 1."""
     seen: Counter[tuple[int, int, int, int]] = Counter()
     for job in jobs:

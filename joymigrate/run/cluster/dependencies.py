@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster.entries import Entry
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.entries import WaitingJob
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.notation import split_after
-from joymigrate.run.cluster.reasons import Refusal
+from joymigrate.run.cluster.reasons import PlacementRefusal
 
 KEPT = 5000  # ended jobs whose outcome is remembered
 DONE = {"afterok": "ended well", "afternotok": "failed", "afterany": "ended", "after": "started"}
@@ -20,21 +20,21 @@ DOES = {"afterok": "ends well", "afternotok": "fails", "afterany": "ends", "afte
 StateOf = Callable[[str], str]  # running, waiting, kept, refused; "" for an unknown name
 
 
-class Gate:
+class DependencyGate:
     """Jobs that may not wait for cards yet, and what is known of those before them."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, WaitingJob] = {}
         self.elsewhere: set[str] = set()  # live jobs that the scheduler does not have: held ones
         self.over: dict[str, bool] = {}  # ended jobs, and whether they ended well
         self.changed = False
 
-    def join(self, job: Job) -> None:
+    def join(self, job: GangJob) -> None:
         """A job is submitted, for the first time or again."""
         self.over.pop(job.name, None)
         self.elsewhere.discard(job.name)
 
-    def hold_back(self, entry: Entry) -> bool:
+    def hold_back(self, entry: WaitingJob) -> bool:
         """Keep a job that others come before; False for one that may wait for cards at once."""
         if not entry.job.after:
             return False
@@ -53,7 +53,7 @@ class Gate:
             for old in [one for one in self.over if one not in needed][: len(self.over) - KEPT]:
                 del self.over[old]
 
-    def opened(self, state_of: StateOf) -> list[Entry]:
+    def opened(self, state_of: StateOf) -> list[WaitingJob]:
         """Take out the jobs that may wait for cards now, in order of submission."""
         if not self.changed:
             return []
@@ -64,9 +64,9 @@ class Gate:
             del self.entries[entry.job.name]
         return found
 
-    def refusal(self, job: Job, state_of: StateOf) -> Refusal | None:
+    def refusal(self, job: GangJob, state_of: StateOf) -> PlacementRefusal | None:
         """The first condition that does not hold; one that never will comes first."""
-        waits: Refusal | None = None
+        waits: PlacementRefusal | None = None
         for item in job.after:
             condition, target = split_after(item)
             holds, never = self._judge(condition, target, state_of)
@@ -74,9 +74,9 @@ class Gate:
                 continue
             facts = {"head": target, "condition": condition}
             if never:
-                return Refusal("after_never", {**facts, "did": never})
+                return PlacementRefusal("after_never", {**facts, "did": never})
             facts |= {"done": DONE[condition], "does": DOES[condition]}
-            waits = waits or Refusal("after", facts)
+            waits = waits or PlacementRefusal("after", facts)
         return waits
 
     def _judge(self, condition: str, name: str, state_of: StateOf) -> tuple[bool, str]:
@@ -95,12 +95,12 @@ class Gate:
         return True, ""
 
 
-def targets_of(jobs: Iterable[Job]) -> set[str]:
+def targets_of(jobs: Iterable[GangJob]) -> set[str]:
     """The jobs that these jobs come after."""
     return {split_after(item)[1] for job in jobs for item in job.after}
 
 
-def check_order(jobs: Iterable[Job]) -> None:
+def check_order(jobs: Iterable[GangJob]) -> None:
     """Refuse jobs that come after each other in a circle; `JoyError` names it."""
     before: dict[str, set[str]] = {}
     for job in jobs:

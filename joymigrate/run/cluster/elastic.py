@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from joymigrate.run.cluster.entries import NEVER, Entry, Running
+from joymigrate.run.cluster.entries import NEVER, RunningJob, WaitingJob
 from joymigrate.run.cluster.events import Action, Evict, Start
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.outages import Outages
 from joymigrate.run.cluster.place import Placer
-from joymigrate.run.cluster.reasons import Refusal
+from joymigrate.run.cluster.reasons import PlacementRefusal
 from joymigrate.run.cluster.state import Grant, Placement
 
 
-def of_size(whole: Job, pods: int, minutes: float | None) -> Job:
+def of_size(whole: GangJob, pods: int, minutes: float | None) -> GangJob:
     """A job on so many of its pods, which then takes so long."""
     return replace(whole, tasks=(replace(whole.tasks[0], pods=pods),), minutes=minutes)
 
 
-def spare_pods(run: Running) -> int:
+def spare_pods(run: RunningJob) -> int:
     """Pods that a running job can do without."""
     whole = run.entry.whole or run.entry.job
     return max(0, len(run.placement) - whole.min_pods) if whole.elastic else 0
@@ -33,30 +33,32 @@ class Resizing(Outages):
     """The part of a scheduler that gives elastic jobs other numbers of pods."""
 
     guess: Placer
-    elastic: dict[str, Running]  # running jobs that may have other numbers of pods
+    elastic: dict[str, RunningJob]  # running jobs that may have other numbers of pods
 
-    def _start(self, entry: Entry, placement: Placement, started: float | None = None) -> Start:
+    def _start(
+        self, entry: WaitingJob, placement: Placement, started: float | None = None
+    ) -> Start:
         """Grant a job its cards."""
         raise NotImplementedError
 
-    def _sized(self, entry: Entry, pods: int) -> Entry:
+    def _sized(self, entry: WaitingJob, pods: int) -> WaitingJob:
         """The waiting job as one of so many pods."""
         whole = entry.whole or entry.job
         minutes = None if whole.minutes is None else whole.minutes * whole.pods / pods
         job = whole if pods == whole.pods else of_size(whole, pods, minutes)
         return replace(entry, job=job, group=self._group(job), whole=whole)
 
-    def _start_smaller(self, entry: Entry, actions: list[Action]) -> bool:
+    def _start_smaller(self, entry: WaitingJob, actions: list[Action]) -> bool:
         """Start an elastic job on as many pods as fit now; whether it did."""
         if not (self.settings.elastic and entry.job.elastic):
             return False
         low, high = entry.job.min_pods, entry.job.pods - 1
-        best: tuple[Entry, Placement] | None = None
+        best: tuple[WaitingJob, Placement] | None = None
         while low <= high:  # the smallest first: mostly not even that fits
             pods = low if best is None else (low + high + 1) // 2
             sized = self._sized(entry, pods)
             outcome = self.admission.admit(sized, self._now)
-            if isinstance(outcome, Refusal):
+            if isinstance(outcome, PlacementRefusal):
                 if best is None:
                     return False
                 high = pods - 1
@@ -68,7 +70,7 @@ class Resizing(Outages):
         return True
 
     def _begin(
-        self, entry: Entry, sized: Entry, placement: Placement, actions: list[Action]
+        self, entry: WaitingJob, sized: WaitingJob, placement: Placement, actions: list[Action]
     ) -> None:
         """Start a waiting job in a size."""
         self._unwait(entry)
@@ -76,7 +78,7 @@ class Resizing(Outages):
             entry.whole, entry.job = entry.job, sized.job
         actions.append(self._start(entry, placement))
 
-    def _start_by_shrinking(self, entry: Entry, actions: list[Action]) -> bool:
+    def _start_by_shrinking(self, entry: WaitingJob, actions: list[Action]) -> bool:
         """Take pods that running elastic jobs can do without, as few as let this job start."""
         now, job = self._now, entry.job
         if not self.settings.elastic:
@@ -117,7 +119,7 @@ class Resizing(Outages):
         self._begin(entry, sized, placement, actions)
         return True
 
-    def _fewest(self, entry: Entry, grants: Sequence[Grant]) -> int:
+    def _fewest(self, entry: WaitingJob, grants: Sequence[Grant]) -> int:
         """How many of these grants, from the first on, must be given back; 0: all do not help."""
         if self._placed(entry, grants) is None:
             return 0
@@ -130,7 +132,7 @@ class Resizing(Outages):
                 high = middle
         return high
 
-    def _placed(self, entry: Entry, gone: Iterable[Grant]) -> Placement | None:
+    def _placed(self, entry: WaitingJob, gone: Iterable[Grant]) -> Placement | None:
         """Where a job would go if these grants were given back; the state stays as it is."""
         gone = list(gone)
         self.state.give(gone)
@@ -139,7 +141,7 @@ class Resizing(Outages):
             placed = self.guess.place(entry.job, held)
         finally:
             self.state.take(gone)
-        if isinstance(placed, Refusal):
+        if isinstance(placed, PlacementRefusal):
             return None
         over = self.admission.limits(entry.job, self.admission.use(entry.job, placed))
         return None if over else placed
@@ -165,7 +167,7 @@ class Resizing(Outages):
             if placement is not None:
                 self._resize(run, placement, "", actions)
 
-    def _larger(self, run: Running, whole: Job) -> Placement | None:
+    def _larger(self, run: RunningJob, whole: GangJob) -> Placement | None:
         """A placement of more pods for a running job, on its own cards and free ones."""
         queue, best = run.entry.job.queue, None
         self.quotas.add(queue, run.use, -1)
@@ -180,7 +182,9 @@ class Resizing(Outages):
         self.quotas.add(queue, run.use, 1)
         return best
 
-    def _resize(self, run: Running, placement: Placement, by: str, actions: list[Action]) -> None:
+    def _resize(
+        self, run: RunningJob, placement: Placement, by: str, actions: list[Action]
+    ) -> None:
         """End a running job's attempt and begin one of another size."""
         entry, old, new = run.entry, len(run.placement), len(placement)
         whole, before = entry.whole or entry.job, entry.job

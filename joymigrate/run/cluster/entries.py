@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.state import Ints, Placement
 
 NEVER = float("inf")
@@ -17,7 +17,7 @@ ORDERS = ("response", "submission")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ClusterSettings:
     """What an operator may choose; times in seconds.
 
     `order` is that of jobs of one class: "response" takes the one first that waits longest for the
@@ -47,19 +47,19 @@ class Settings:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class WaitingJob:
     """A waiting job: its number of submission, since when it waits, and when it was submitted."""
 
     number: int
-    job: Job
+    job: GangJob
     since: float
     group: int
     submitted: float
     promised: bool = False  # cards were held for it: it stays the first of its class
     expected_s: float | None = None  # what its like has run, where it states no run time
     high_s: float | None = None  # what nine of ten of its like did not exceed
-    whole: Job | None = None  # as it was submitted, while an elastic job runs in another size
-    possible: Job | None = None  # the job as which it was found not to be refused for good
+    whole: GangJob | None = None  # as it was submitted, while an elastic job runs in another size
+    possible: GangJob | None = None  # the job as which it was found not to be refused for good
 
     @property
     def run_s(self) -> float:
@@ -77,18 +77,18 @@ class Entry:
         """Its wait by the square of its run time; the largest goes first."""
         return NEVER if self.promised else (now - self.submitted) / self.run_s**2
 
-    def __lt__(self, other: Entry) -> bool:
+    def __lt__(self, other: WaitingJob) -> bool:
         return self.number < other.number
 
 
 @dataclass(slots=True, eq=False)
-class Running:
+class RunningJob:
     """A running job: what it holds and when it says that it ends.
 
     `expected` is that time, or where it says none, when most of its like had ended.
     """
 
-    entry: Entry
+    entry: WaitingJob
     placement: Placement
     use: dict[int, float]
     started: float
@@ -103,7 +103,7 @@ class CardHold:
     `nodes` flags every node that could take a pod of the job; two holds never share a card.
     """
 
-    entry: Entry
+    entry: WaitingJob
     mask: Ints
     until: float
     nodes: NDArray[np.bool_]

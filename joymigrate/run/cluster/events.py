@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.state import Placement
 
 
@@ -22,14 +22,14 @@ class Past:
     since: float
     submitted: float
     promised: bool = False
-    whole: Job | None = None
+    whole: GangJob | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
     """A job arrives. `running` jobs are taken as they stand, with a past on sick cards too."""
 
-    job: Job
+    job: GangJob
     at: float = 0.0
     past: Past | None = None
 
@@ -78,20 +78,20 @@ class CardsFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class ClusterTick:
     """Time has passed: minimum run times and waiting limits may have been reached."""
 
     at: float = 0.0
 
 
-Event = Submitted | Ended | Cancelled | NodeLost | NodeBack | CardsFailed | Tick
+Event = Submitted | Ended | Cancelled | NodeLost | NodeBack | CardsFailed | ClusterTick
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """Start all pods of a job, rank by rank, on these cards."""
 
-    job: Job
+    job: GangJob
     placement: Placement
     waited: float = 0.0
 
@@ -103,17 +103,17 @@ class Evict:
     With `resize` it starts again at once, in another size: it is told to save.
     """
 
-    job: Job
+    job: GangJob
     by: str
     why: str
     resize: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class JobStop:
     """Stop a job for good."""
 
-    job: Job
+    job: GangJob
 
 
-Action = Start | Evict | Stop
+Action = Start | Evict | JobStop

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.state import Placement
 
 Try = Callable[[Sequence["Victim"]], "Placement | None"]
@@ -20,7 +20,7 @@ NODES_TRIED = 16  # cheapest nodes that are looked at for a one-node claim
 class Victim:
     """A running job that may be stopped: what it holds, and what stopping it costs."""
 
-    job: Job
+    job: GangJob
     placement: Placement
     started: float
     cards: float

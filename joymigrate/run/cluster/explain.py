@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from joymigrate.run.cluster import cards
-from joymigrate.run.cluster.entries import NEVER, Entry
+from joymigrate.run.cluster.entries import NEVER, WaitingJob
 from joymigrate.run.cluster.foresight import Enough, Foresight, Outlook, foresee
 from joymigrate.run.cluster.scheduler import Scheduler
 
@@ -51,7 +51,7 @@ def explain(
     }
 
 
-def count_idle(scheduler: Scheduler, entry: Entry) -> dict[str, int]:
+def count_idle(scheduler: Scheduler, entry: WaitingJob) -> dict[str, int]:
     """Free cards per kind on the nodes that may take a pod of the job, held ones among them."""
     state = scheduler.state
     found: dict[str, int] = {}
@@ -61,7 +61,7 @@ def count_idle(scheduler: Scheduler, entry: Entry) -> dict[str, int]:
     return found
 
 
-def holds_before(scheduler: Scheduler, entry: Entry, now: float) -> list[dict[str, Any]]:
+def holds_before(scheduler: Scheduler, entry: WaitingJob, now: float) -> list[dict[str, Any]]:
     """Free cards on the job's nodes that are held for others whom it may not pass."""
     state, admission = scheduler.state, scheduler.admission
     nodes = admission.nodes_of(entry.job)
@@ -74,7 +74,7 @@ def holds_before(scheduler: Scheduler, entry: Entry, now: float) -> list[dict[st
     return found
 
 
-def share_data(scheduler: Scheduler, entry: Entry) -> dict[str, Any] | None:
+def share_data(scheduler: Scheduler, entry: WaitingJob) -> dict[str, Any] | None:
     """In a fair queue: the user's card-hours, and the users with waiting jobs who had fewer."""
     job = entry.job
     if job.queue not in scheduler.fair_queues():
@@ -90,7 +90,7 @@ def share_data(scheduler: Scheduler, entry: Entry) -> dict[str, Any] | None:
     return {"user": job.user, "counts_card_h": mine, "before": before}
 
 
-def unusable(scheduler: Scheduler, entry: Entry) -> dict[str, list[int]]:
+def unusable(scheduler: Scheduler, entry: WaitingJob) -> dict[str, list[int]]:
     """Cards of the job's nodes that nobody is granted: failed, cordoned, lost."""
     state = scheduler.state
     found = {}

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from joymigrate.run.cluster.cards import Choice
+from joymigrate.run.cluster.cards import CardChoice
 from joymigrate.run.cluster.policies._shares import open_shares
-from joymigrate.run.cluster.shape import Shape
-from joymigrate.run.cluster.state import Ints, Pool, State
+from joymigrate.run.cluster.shape import TaskShape
+from joymigrate.run.cluster.state import ClusterState, Ints, Pool
 
 BARRED = -1  # a held mask that keeps a node from every pod, those without cards too
 
 
-def free_of(state: State, pool: Pool, hold: Ints | None) -> Ints:
+def free_of(state: ClusterState, pool: Pool, hold: Ints | None) -> Ints:
     """The free cards of a pool's nodes that nobody else is meant to have."""
     free = state.free[pool.index]
     return free if hold is None else free & ~hold[pool.index]
 
 
-def pick(shape: Shape, position: int, mask: int) -> int:
+def pick(shape: TaskShape, position: int, mask: int) -> int:
     """The cards of the next pod on this node, inside one NUMA node where there is such a choice."""
     select = table(shape, position).select
     return int(select[mask]) or int(shape.choice.select[mask])
 
 
-def table(shape: Shape, position: int) -> Choice:
+def table(shape: TaskShape, position: int) -> CardChoice:
     """The table that chooses cards at this position of the pool."""
     for positions, choice in shape.numa:
         if position in positions:
@@ -32,7 +32,9 @@ def table(shape: Shape, position: int) -> Choice:
     return shape.choice
 
 
-def pods_that_fit(state: State, shape: Shape, free: Ints, hold: Ints | None = None) -> Ints:
+def pods_that_fit(
+    state: ClusterState, shape: TaskShape, free: Ints, hold: Ints | None = None
+) -> Ints:
     """How many pods of the task each node of the pool can hold; none where `hold` bars the node."""
     fits = shape.choice.fits[free]
     if shape.job.numa == "one" and shape.task.cards:
@@ -46,7 +48,7 @@ def pods_that_fit(state: State, shape: Shape, free: Ints, hold: Ints | None = No
     return fits
 
 
-def in_numa_nodes(shape: Shape, free: Ints) -> Ints:
+def in_numa_nodes(shape: TaskShape, free: Ints) -> Ints:
     """How many pods each node can hold with each inside one NUMA node."""
     fits = np.zeros_like(free)
     for positions, choice in shape.numa:
@@ -54,14 +56,14 @@ def in_numa_nodes(shape: Shape, free: Ints) -> Ints:
     return fits
 
 
-def shares_that_fit(state: State, shape: Shape, hold: Ints | None) -> Ints:
+def shares_that_fit(state: ClusterState, shape: TaskShape, hold: Ints | None) -> Ints:
     """How many pods with a share of a card each node of the pool can hold."""
     fits = (open_shares(state, shape, hold) // shape.task.milli).sum(axis=1)
     both: Ints = np.minimum(fits, room(state, shape))
     return both
 
 
-def room(state: State, shape: Shape) -> Ints:
+def room(state: ClusterState, shape: TaskShape) -> Ints:
     """How many pods each node's CPU and memory allow."""
     task, index = shape.task, shape.pool.index
     pods = np.full(len(shape.pool.nodes), 1 << 30, dtype=np.int64)

@@ -165,7 +165,7 @@ def going_on(
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ForecastInterval:
     """A figure with its interval."""
 
     low: float
@@ -188,9 +188,9 @@ class Backtest:
 class Outgrowth:
     """When a service needs more cards than there are; days are counted from the record's end."""
 
-    days: tuple[Span, ...]  # cards needed on each coming day
+    days: tuple[ForecastInterval, ...]  # cards needed on each coming day
     full: tuple[int | None, int | None, int | None]  # earliest, expected, latest day; None: not yet
-    buy: Span  # cards missing on the worst of these days
+    buy: ForecastInterval  # cards missing on the worst of these days
     backtest: Backtest
     level: float
 
@@ -208,14 +208,14 @@ def peaks(loads: Sequence[Load]) -> Floats:
     return peak
 
 
-def coming_peaks(known: Floats, days: int, level: float) -> list[Span]:
+def coming_peaks(known: Floats, days: int, level: float) -> list[ForecastInterval]:
     """Daily peaks to come with an interval of `level` (0.9: 90 %)."""
     need("cluster", "statsmodels", what="a forecast")
     import pandas
     from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 
     if not np.ptp(known):
-        return [Span(*[float(known[-1])] * 3)] * days
+        return [ForecastInterval(*[float(known[-1])] * 3)] * days
     weekly = len(known) >= 3 * WEEK
     season = {"seasonal": "add", "seasonal_periods": WEEK} if weekly else {}
     series = pandas.Series(known)
@@ -225,7 +225,7 @@ def coming_peaks(known: Floats, days: int, level: float) -> list[Span]:
         table = fitted.get_prediction(start=len(known), end=len(known) + days - 1)
         frame = table.summary_frame(alpha=1 - level)
     return [
-        Span(max(0.0, float(low)), max(0.0, float(middle)), max(0.0, float(high)))
+        ForecastInterval(max(0.0, float(low)), max(0.0, float(middle)), max(0.0, float(high)))
         for low, middle, high in zip(
             frame["pi_lower"], frame["mean"], frame["pi_upper"], strict=True
         )
@@ -254,10 +254,10 @@ def backtest(known: Floats, days: int, level: float) -> Backtest:
     )
 
 
-def widen(span: Span, factor: float) -> Span:
+def widen(span: ForecastInterval, factor: float) -> ForecastInterval:
     """An interval `factor` times as wide on both sides, not below 0."""
     low = max(0.0, span.middle - factor * (span.middle - span.low))
-    return Span(low, span.middle, span.middle + factor * (span.high - span.middle))
+    return ForecastInterval(low, span.middle, span.middle + factor * (span.high - span.middle))
 
 
 def outgrow(
@@ -274,7 +274,9 @@ def outgrow(
         return math.ceil(rate / target - 1e-9) * per_replica
 
     coming = [widen(one, tried.widened) for one in coming_peaks(known, days, level)]
-    wanted = [Span(needed(one.low), needed(one.middle), needed(one.high)) for one in coming]
+    wanted = [
+        ForecastInterval(needed(one.low), needed(one.middle), needed(one.high)) for one in coming
+    ]
 
     def first(values: list[float]) -> int | None:
         return next((day for day, value in enumerate(values, start=1) if value > cards), None)
@@ -283,7 +285,7 @@ def outgrow(
     return Outgrowth(
         days=tuple(wanted),
         full=(first(high), first(middle), first(low)),
-        buy=Span(*(max(0.0, max(values) - cards) for values in (low, middle, high))),
+        buy=ForecastInterval(*(max(0.0, max(values) - cards) for values in (low, middle, high))),
         backtest=tried,
         level=level,
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 from joymigrate.run.cluster import cards
 from joymigrate.run.cluster.entries import NEVER
-from joymigrate.run.cluster.events import Action, Ended, Event, NodeBack, Start, Tick
+from joymigrate.run.cluster.events import Action, ClusterTick, Ended, Event, NodeBack, Start
 from joymigrate.run.cluster.place import NO_ROOM
 from joymigrate.run.cluster.scheduler import Scheduler
 from joymigrate.run.cluster.state import Placement
@@ -76,7 +76,7 @@ def look_ahead(scheduler: Scheduler, now: float) -> Outlook:
         (max(run.expected, now), name) for name, run in twin.running.items() if run.expected < NEVER
     ]
     heapq.heapify(due)
-    note(outlook, twin.on(Tick(now)), twin, due, now)
+    note(outlook, twin.on(ClusterTick(now)), twin, due, now)
     while due and (twin.waiting or twin.gate.entries or not outlook.moments):
         if len(outlook.moments) >= MOMENTS:
             outlook.cut = True
@@ -146,7 +146,7 @@ def ends_of(
 def empty_cluster(scheduler: Scheduler, name: str, outlook: Outlook) -> Ends:
     """The stated ends, then the end of all that runs, as often as it takes; () if it never does."""
     twin = clone(scheduler)
-    twin.on(Tick(outlook.now))
+    twin.on(ClusterTick(outlook.now))
     for at, names in outlook.moments:
         twin.on_all([Ended(one, at) for one in names])
     ends = ends_of(outlook.moments)
@@ -196,7 +196,7 @@ def attempt(
         starts.extend(one for one in before if one not in (*starts, name))
         return there
 
-    if started([NodeBack(node, (), now) for node in heals] or [Tick(now)]):
+    if started([NodeBack(node, (), now) for node in heals] or [ClusterTick(now)]):
         return (), starts
     at, over = now, set[str]()
     for when, group in itertools.groupby(ends, key=lambda end: end[1]):

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from joymigrate.run.cluster import reservation
 from joymigrate.run.cluster.allocations import Allocations
 from joymigrate.run.cluster.elastic import Resizing
-from joymigrate.run.cluster.entries import NEVER, CardHold, Entry
+from joymigrate.run.cluster.entries import NEVER, CardHold, WaitingJob
 from joymigrate.run.cluster.place import Placer
-from joymigrate.run.cluster.state import Placement, State
+from joymigrate.run.cluster.state import ClusterState, Placement
 
 
 class Holding(Resizing):
     """The part of a scheduler that holds cards; it starts no job."""
 
-    state: State
+    state: ClusterState
     guess: Placer
     allocations: Allocations
 
@@ -35,7 +35,7 @@ class Holding(Resizing):
         for node in {grant.node for grant in placement}:
             self.state.until[node] = self.allocations.last_end(node)
 
-    def _make_hold(self, entry: Entry) -> None:
+    def _make_hold(self, entry: WaitingJob) -> None:
         """Hold the cards that a job will get at the earliest time that expected ends make room.
 
         When the ends that are known do not suffice, all running jobs are thought away and the
@@ -64,7 +64,7 @@ class Holding(Resizing):
         self.admission.holds = (*holds, CardHold(entry, mask, room.until, nodes))
 
 
-def holds_met(entry: Entry, ends: Sequence[float], now: float) -> int:
+def holds_met(entry: WaitingJob, ends: Sequence[float], now: float) -> int:
     """How many holds, of those needed at `ends` (sorted), a job that starts now must respect."""
     bound_s = entry.bound_s
     return len(ends) if bound_s is None else bisect.bisect_left(ends, now + bound_s)

@@ -16,8 +16,8 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import kinds
-from joymigrate.run.cluster.kinds import Kind
-from joymigrate.schema import Source, document, parse_json, parse_yaml, read, setting
+from joymigrate.run.cluster.kinds import ServerKind
+from joymigrate.schema import DocumentSource, document, parse_json, parse_yaml, read, setting
 
 UNLIMITED = 1 << 60  # CPU or memory of a node that does not state them
 MOST = 100_000  # nodes in one line, pods of a job, cards of a block: more is a slip of the pen
@@ -33,7 +33,7 @@ class Node:
     """
 
     name: str
-    kind: Kind
+    kind: ServerKind
     cards: int
     used: tuple[int, ...] = ()
     unhealthy: tuple[int, ...] = ()
@@ -167,7 +167,7 @@ def load(path: Path) -> Inventory:
             where=str(path),
             help="columns sn,cpu_milli,memory_mib,gpu,model, or an inventory in YAML",
         )
-    return from_data(parse(text, str(path)), Source(str(path), text))
+    return from_data(parse(text, str(path)), DocumentSource(str(path), text))
 
 
 def parse(text: str, where: str) -> Any:
@@ -175,9 +175,9 @@ def parse(text: str, where: str) -> Any:
     return (parse_json if text.lstrip().startswith("{") else parse_yaml)(text, where)
 
 
-def from_data(raw: Any, source: Source | str = "inventory") -> Inventory:
+def from_data(raw: Any, source: DocumentSource | str = "inventory") -> Inventory:
     """An inventory from parsed YAML or JSON: `nodes: [{name, kind, …}]`."""
-    source = Source(source) if isinstance(source, str) else source
+    source = DocumentSource(source) if isinstance(source, str) else source
     file = read(InventoryFile, raw, source, help=HELP)
     nodes: list[Node] = []
     seen: set[str] = set()

@@ -12,7 +12,7 @@ from joymigrate.run.cluster import kinds as server_kinds
 from joymigrate.run.cluster.inventory import MOST
 from joymigrate.run.cluster.notation import split_after, split_command
 from joymigrate.run.cluster.queues import Queue, QueueItem, check_limit, queue_of
-from joymigrate.schema import Source, document, load_file, read, setting
+from joymigrate.schema import DocumentSource, document, load_file, read, setting
 
 LEAF = ("prefer", "one", "fill", "any")
 NUMA = ("prefer", "one", "any")
@@ -53,7 +53,7 @@ class PodAllocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class GangJob:
     """A gang: all pods of all tasks start together or none does.
 
     `minutes` is how long it runs, None when nobody knows. `sp_block` is the number of cards that
@@ -111,7 +111,7 @@ class Job:
 class Workload:
     """A jobs file: jobs in order of submission, queues, weights of kinds, priority classes."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[GangJob, ...]
     queues: tuple[Queue, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
     priorities: Mapping[str, int] = field(default_factory=dict)
@@ -299,12 +299,12 @@ def load_queues(path: Path) -> Workload:
     return replace(from_data(raw, source), jobs=())
 
 
-def from_data(raw: Any, source: Source | str = "jobs") -> Workload:
+def from_data(raw: Any, source: DocumentSource | str = "jobs") -> Workload:
     """A workload from parsed YAML: `jobs`, `queues`, `weights`, `priorities`; or one job."""
     return of_file(read_items(raw, source), source)
 
 
-def read_items(raw: Any, source: Source | str = "jobs") -> JobsFile:
+def read_items(raw: Any, source: DocumentSource | str = "jobs") -> JobsFile:
     """The items of a jobs file, checked; one job alone is a file of one."""
     if isinstance(raw, Mapping) and "jobs" not in raw and "name" in raw:
         raw = {"jobs": [raw]}
@@ -316,10 +316,10 @@ def read_items(raw: Any, source: Source | str = "jobs") -> JobsFile:
     return read(JobsFile, raw, source, help="see docs/how-to/cluster.md")
 
 
-def of_file(file: JobsFile, source: Source | str = "jobs") -> Workload:
+def of_file(file: JobsFile, source: DocumentSource | str = "jobs") -> Workload:
     """The workload of a jobs file's items."""
-    source = Source(source) if isinstance(source, str) else source
-    jobs: list[Job] = []
+    source = DocumentSource(source) if isinstance(source, str) else source
+    jobs: list[GangJob] = []
     for number, item in enumerate(file.jobs):
         try:
             jobs.append(job_of(item, file.priorities))
@@ -331,11 +331,11 @@ def of_file(file: JobsFile, source: Source | str = "jobs") -> Workload:
     return Workload(tuple(jobs), queues, file.weights, file.priorities)
 
 
-def job_of(item: JobItem, priorities: Mapping[str, int]) -> Job:
+def job_of(item: JobItem, priorities: Mapping[str, int]) -> GangJob:
     """One job from its item."""
     limit = item.time_limit_minutes
     minutes = limit if item.minutes is None else item.minutes
-    return Job(
+    return GangJob(
         name=item.name,
         tasks=tuple(task.pod_group(item) for task in item.tasks or (item,)),
         queue=item.queue or DEFAULT_QUEUE,

@@ -1,4 +1,4 @@
-"""Server kinds as data: `topology.yaml` of every chip folder, turned into `Kind` objects.
+"""Server kinds as data: `topology.yaml` of every chip folder, turned into `ServerKind` objects.
 
 A kind says how many cards a node has, which of them are linked, and which requests are legal.
 Nothing is ever concluded from a name: a kind without `groups` claims no ring.
@@ -84,7 +84,7 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class ServerKind:
     """One kind of server.
 
     `groups` are the linked sets of card ids (rings, modules or meshes, as `rule` says). `prefer`
@@ -135,10 +135,10 @@ class Kind:
 
 
 @functools.cache
-def all_kinds() -> dict[str, Kind]:
+def all_kinds() -> dict[str, ServerKind]:
     """Every known kind by name, from all chip folders."""
-    found: dict[str, Kind] = {
-        "cpu": Kind("cpu", "server without accelerators", "cpu", "", 0, legal=(0,))
+    found: dict[str, ServerKind] = {
+        "cpu": ServerKind("cpu", "server without accelerators", "cpu", "", 0, legal=(0,))
     }
     for chip in chips.all_chips().values():
         path = chip.folder / "topology.yaml"
@@ -150,7 +150,7 @@ def all_kinds() -> dict[str, Kind]:
     return found
 
 
-def get(name: str, where: str | None = None) -> Kind:
+def get(name: str, where: str | None = None) -> ServerKind:
     """The kind of this name; an unknown one raises `JoyError` with the nearest name."""
     kinds = all_kinds()
     if name in kinds:
@@ -162,7 +162,7 @@ def get(name: str, where: str | None = None) -> Kind:
     )
 
 
-def read_kinds(path: Path, chip: str) -> Iterator[Kind]:
+def read_kinds(path: Path, chip: str) -> Iterator[ServerKind]:
     """The kinds of one topology.yaml; `gpu-{cards}` with a list of counts makes one kind each."""
     document = read_file(Topology, path, "topology", HELP)
     for item in document.kinds:
@@ -170,10 +170,10 @@ def read_kinds(path: Path, chip: str) -> Iterator[Kind]:
             yield make_kind(item, cards, document, chip)
 
 
-def make_kind(item: KindItem, cards: int, document: Topology, chip: str) -> Kind:
+def make_kind(item: KindItem, cards: int, document: Topology, chip: str) -> ServerKind:
     """One kind with `cards` cards."""
     name = item.name.replace("{cards}", str(cards))
-    return Kind(
+    return ServerKind(
         name=name,
         title=item.title or name,
         family=document.family or chip,

@@ -11,24 +11,24 @@ import bisect
 import numpy as np
 from numpy.typing import NDArray
 
-from joymigrate.run.cluster.entries import NEVER, Entry, Settings
+from joymigrate.run.cluster.entries import NEVER, ClusterSettings, WaitingJob
 
 Floats = NDArray[np.float64]
 BOUND = 3  # the row of longest times
 
 
-class Line:
+class WaitingLine:
     """Entries by number of submission. Legend: E entries."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.entries: list[Entry] = []
+    def __init__(self, settings: ClusterSettings) -> None:
+        self.entries: list[WaitingJob] = []
         self.settings = settings
         self._times: Floats | None = None
         self.elastic = 0  # of them
         # Whose turn it is, between which times nobody of those here comes before it.
-        self._first: tuple[float, float, Entry] | None = None
+        self._first: tuple[float, float, WaitingJob] | None = None
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: WaitingJob) -> None:
         """A job begins to wait."""
         self.elastic += entry.job.elastic
         at = bisect.bisect_left(self.entries, entry)
@@ -37,7 +37,7 @@ class Line:
         if self._times is not None:
             self._times = np.insert(self._times, at, self._times_of(entry), axis=1)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: WaitingJob) -> None:
         """A job waits no longer."""
         self.elastic -= entry.job.elastic
         at = bisect.bisect_left(self.entries, entry)
@@ -47,12 +47,12 @@ class Line:
         if self._times is not None:
             self._times = np.delete(self._times, at, axis=1)
 
-    def promise(self, entry: Entry) -> None:
+    def promise(self, entry: WaitingJob) -> None:
         """Cards are held for this job: it stays the first."""
         entry.promised = True
         self._times = self._first = None
 
-    def first(self, now: float) -> Entry:
+    def first(self, now: float) -> WaitingJob:
         """Whose turn it is at `now` (seconds)."""
         if self._first is None or not self._first[0] <= now < self._first[1]:
             urgency = self._urgency(now)
@@ -60,7 +60,7 @@ class Line:
             self._first = now, self._until(now, urgency, at), self.entries[at]
         return self._first[2]
 
-    def _still(self, entry: Entry) -> tuple[float, float, Entry] | None:
+    def _still(self, entry: WaitingJob) -> tuple[float, float, WaitingJob] | None:
         """Whose turn it stays beside a new one that can never come before it; None: not known."""
         if self._first is None:
             return None
@@ -85,7 +85,7 @@ class Line:
         meets = now + 0.999 * behind / (rate[faster] - rate[at])
         return min(until, float(meets.min(initial=NEVER)))
 
-    def in_order(self, now: float, within_s: float | None = None) -> list[Entry]:
+    def in_order(self, now: float, within_s: float | None = None) -> list[WaitingJob]:
         """All of them, or those known to be over in `within_s` seconds; the first one first."""
         order = np.argsort(-self._urgency(now), kind="stable")
         if within_s is not None:
@@ -107,7 +107,7 @@ class Line:
             self._times = np.array([self._times_of(entry) for entry in self.entries]).T
         return self._times
 
-    def _times_of(self, entry: Entry) -> tuple[float, float, float, float]:
+    def _times_of(self, entry: WaitingJob) -> tuple[float, float, float, float]:
         """When it was submitted, its run time (0: promised), when it is late, its longest time."""
         late = self.settings.order == "submission" or entry.job.minutes is None
         late_after = entry.since + self.settings.patience if late else NEVER

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import cards
-from joymigrate.run.cluster.entries import Running, Settings
+from joymigrate.run.cluster.entries import ClusterSettings, RunningJob
 from joymigrate.run.cluster.events import Action, Evict, NodeBack
 from joymigrate.run.cluster.quota import Quotas
-from joymigrate.run.cluster.state import State
+from joymigrate.run.cluster.state import ClusterState
 from joymigrate.run.cluster.waiting import WaitingJobs
 
 
 class Outages(WaitingJobs):
     """Jobs on cards that are gone wait again."""
 
-    state: State
+    state: ClusterState
 
-    def __init__(self, quotas: Quotas, settings: Settings) -> None:
+    def __init__(self, quotas: Quotas, settings: ClusterSettings) -> None:
         super().__init__(quotas, settings)
-        self.running: dict[str, Running] = {}
+        self.running: dict[str, RunningJob] = {}
 
     def _end(self, name: str) -> None:
         """Give a running job's cards back."""
@@ -59,7 +59,7 @@ class Outages(WaitingJobs):
             raise JoyError(f"no node '{name}' in the inventory", help="check the name")
         return self.state.number[name]
 
-    def _requeue(self, run: Running) -> None:
+    def _requeue(self, run: RunningJob) -> None:
         """Wait again with the old number: at the head of its class."""
         run.entry.since = self._now
         run.entry.job, run.entry.whole = run.entry.whole or run.entry.job, None

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joymigrate.run.cluster import cards, superpods
-from joymigrate.run.cluster.cards import IMPOSSIBLE, Choice
+from joymigrate.run.cluster.cards import IMPOSSIBLE, CardChoice
 from joymigrate.run.cluster.fits import (
     BARRED,
     free_of,
@@ -22,16 +22,16 @@ from joymigrate.run.cluster.fits import (
     pods_that_fit,
     shares_that_fit,
 )
-from joymigrate.run.cluster.jobs import Job, PodGroup
-from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.jobs import GangJob, PodGroup
+from joymigrate.run.cluster.kinds import ServerKind
 from joymigrate.run.cluster.policies import Costs, Policy
-from joymigrate.run.cluster.reasons import Refusal
-from joymigrate.run.cluster.shape import Shape
+from joymigrate.run.cluster.reasons import PlacementRefusal
+from joymigrate.run.cluster.shape import TaskShape
 from joymigrate.run.cluster.shortfall import explain, pool_name, write_beside
-from joymigrate.run.cluster.state import WHOLE, Grant, Ints, Placement, Pool, State
+from joymigrate.run.cluster.state import WHOLE, ClusterState, Grant, Ints, Placement, Pool
 
 FAR = 1 << 40  # larger than any cost
-NO_ROOM = Refusal("none")
+NO_ROOM = PlacementRefusal("none")
 Flags = NDArray[np.bool_]
 Part = tuple[Ints, int]  # positions in a pool, and how many pods go there
 Allowed = Callable[[Placement], bool]
@@ -45,21 +45,21 @@ class Placer:
     With `terse` a refusal has no reason: for questions that only want yes or no.
     """
 
-    def __init__(self, state: State, policy: Policy, terse: bool = False) -> None:
+    def __init__(self, state: ClusterState, policy: Policy, terse: bool = False) -> None:
         self.state = state
         self.policy = policy
         self.terse = terse
-        self._shapes: dict[tuple[Any, ...], list[Shape] | Refusal] = {}
+        self._shapes: dict[tuple[Any, ...], list[TaskShape] | PlacementRefusal] = {}
         # The same by the task itself, which spares comparing it with others.
-        self.known: dict[int, tuple[PodGroup, Any, list[Shape] | Refusal]] = {}
+        self.known: dict[int, tuple[PodGroup, Any, list[TaskShape] | PlacementRefusal]] = {}
 
-    def compiled(self) -> list[Shape]:
+    def compiled(self) -> list[TaskShape]:
         """The shapes that are remembered; they never change."""
         return [shape for each in self._shapes.values() if isinstance(each, list) for shape in each]
 
     def place(
-        self, job: Job, hold: Ints | None = None, allowed: Allowed | None = None
-    ) -> Placement | Refusal:
+        self, job: GangJob, hold: Ints | None = None, allowed: Allowed | None = None
+    ) -> Placement | PlacementRefusal:
         """Cards for every pod in rank order, or why not. `hold` masks cards that are spoken for.
 
         `allowed` says of a placement whether the queues' limits allow it. Several tasks, or kinds,
@@ -70,12 +70,12 @@ class Placer:
         return self._place_tasks(job, hold, allowed)
 
     def _place_tasks(
-        self, job: Job, hold: Ints | None, allowed: Allowed | None
-    ) -> Placement | Refusal:
+        self, job: GangJob, hold: Ints | None, allowed: Allowed | None
+    ) -> Placement | PlacementRefusal:
         if len(job.tasks) == 1 and allowed is None:
             return self._place_task(job, job.tasks[0], hold)
         alone = [self._place_task(job, task, hold) for task in job.tasks]
-        refused = next((found for found in alone if isinstance(found, Refusal)), None)
+        refused = next((found for found in alone if isinstance(found, PlacementRefusal)), None)
         if refused is not None:
             return refused
         # Those with the fewest places first: they leave the others the most.
@@ -87,7 +87,7 @@ class Placer:
 
     def _search(
         self,
-        job: Job,
+        job: GangJob,
         order: list[int],
         placed: dict[int, Placement],
         hold: Ints | None,
@@ -110,11 +110,11 @@ class Placer:
         return None
 
     def _options(
-        self, job: Job, task: PodGroup, hold: Ints | None, effort: list[int]
+        self, job: GangJob, task: PodGroup, hold: Ints | None, effort: list[int]
     ) -> Iterator[Placement]:
         """Placements of one task: on each kind the policy's first, then without its nodes."""
         shapes = self.shapes(job, task)
-        if isinstance(shapes, Refusal):
+        if isinstance(shapes, PlacementRefusal):
             return
         held: list[Ints | None] = [hold] * len(shapes)
         live = list(range(len(shapes)))
@@ -124,7 +124,7 @@ class Placer:
                     return
                 effort[0] -= 1
                 found = self.place_shape(shapes[number], held[number])
-                if isinstance(found, Refusal):
+                if isinstance(found, PlacementRefusal):
                     live.remove(number)
                     continue
                 yield found
@@ -132,13 +132,13 @@ class Placer:
                 inside[found[0].node] = False
                 held[number] = bar_outside(inside, held[number])
 
-    def _apart(self, job: Job, hold: Ints | None) -> Refusal:
+    def _apart(self, job: GangJob, hold: Ints | None) -> PlacementRefusal:
         """Why tasks that fit one by one do not fit together: the first that finds no room."""
         grants: list[Grant] = []
-        refused = Refusal("together", {"tasks": len(job.tasks), "tries": EFFORT})
+        refused = PlacementRefusal("together", {"tasks": len(job.tasks), "tries": EFFORT})
         for task in job.tasks:
             found = self._place_task(job, task, hold)
-            if isinstance(found, Refusal):
+            if isinstance(found, PlacementRefusal):
                 refused = found
                 break
             self.state.take(found)
@@ -147,24 +147,28 @@ class Placer:
         return refused
 
     def _place_in_one_leaf(
-        self, job: Job, hold: Ints | None, allowed: Allowed | None
-    ) -> Placement | Refusal:
+        self, job: GangJob, hold: Ints | None, allowed: Allowed | None
+    ) -> Placement | PlacementRefusal:
         """All tasks of a job under one leaf switch, the one with the fewest free cards first."""
         for task in job.tasks:
             shapes = self.shapes(job, task)
-            if isinstance(shapes, Refusal):
+            if isinstance(shapes, PlacementRefusal):
                 return shapes
         domains = leaves_of(self.state)
         free = cards.count(self.state.free)
         room_of = np.bincount(domains, weights=free)
         for leaf in np.argsort(room_of, kind="stable"):
             placed = self._place_tasks(job, bar_outside(domains == leaf, hold), allowed)
-            if not isinstance(placed, Refusal):
+            if not isinstance(placed, PlacementRefusal):
                 return placed
         most = int(room_of.max(initial=0))
-        return NO_ROOM if self.terse else Refusal("leaf_tasks", {"need": job.cards, "most": most})
+        return (
+            NO_ROOM
+            if self.terse
+            else PlacementRefusal("leaf_tasks", {"need": job.cards, "most": most})
+        )
 
-    def shapes(self, job: Job, task: PodGroup) -> list[Shape] | Refusal:
+    def shapes(self, job: GangJob, task: PodGroup) -> list[TaskShape] | PlacementRefusal:
         """The task against each pool that may take it, or why none ever can."""
         queue = job.queue if self.state.reserved else ""
         single = len(job.tasks) == 1  # one leaf is then found task by task, or for all of them
@@ -182,28 +186,32 @@ class Placer:
         self.known[id(task)] = task, rules, found
         return found
 
-    def _place_task(self, job: Job, task: PodGroup, hold: Ints | None) -> Placement | Refusal:
+    def _place_task(
+        self, job: GangJob, task: PodGroup, hold: Ints | None
+    ) -> Placement | PlacementRefusal:
         shapes = self.shapes(job, task)
-        if isinstance(shapes, Refusal):
+        if isinstance(shapes, PlacementRefusal):
             return shapes
-        refused: Refusal | None = None
+        refused: PlacementRefusal | None = None
         for shape in shapes:
             found = self.place_shape(shape, hold)
-            if not isinstance(found, Refusal):
+            if not isinstance(found, PlacementRefusal):
                 return found
             refused = refused or found
         if refused is None:
             raise AssertionError("a task without shapes")
         return refused
 
-    def place_shape(self, shape: Shape, hold: Ints | None) -> Placement | Refusal:
+    def place_shape(self, shape: TaskShape, hold: Ints | None) -> Placement | PlacementRefusal:
         """Place one task on one pool."""
         job = shape.job
         if job.leaf == "one" and len(job.tasks) == 1 and shape.task.pods > 1:
             return self._shape_in_one_leaf(shape, hold)
         return self._place_shape(shape, hold)
 
-    def _shape_in_one_leaf(self, shape: Shape, hold: Ints | None) -> Placement | Refusal:
+    def _shape_in_one_leaf(
+        self, shape: TaskShape, hold: Ints | None
+    ) -> Placement | PlacementRefusal:
         """One task under one leaf switch, the tightest first; a node alone is a leaf of its own."""
         state, pool, pods = self.state, shape.pool, shape.task.pods
         domains = leaves_of(state)
@@ -215,7 +223,7 @@ class Placer:
         enough = np.nonzero(room_of >= pods)[0]
         for leaf in enough[np.argsort(room_of[enough], kind="stable")]:
             placed = self._place_shape(shape, bar_outside(domains == leaf, hold))
-            if not isinstance(placed, Refusal):
+            if not isinstance(placed, PlacementRefusal):
                 return placed
         if self.terse:
             return NO_ROOM
@@ -224,9 +232,9 @@ class Placer:
             return self._place_shape(shape, hold) if fits.sum() < pods else NO_ROOM
         cards_ = shape.task.cards or shape.task.milli / 1000
         facts = {"pods": pods, "cards": cards_, "fits": most, "lacking": pods - most}
-        return Refusal("leaf", facts)
+        return PlacementRefusal("leaf", facts)
 
-    def _place_shape(self, shape: Shape, hold: Ints | None) -> Placement | Refusal:
+    def _place_shape(self, shape: TaskShape, hold: Ints | None) -> Placement | PlacementRefusal:
         state, pool, task = self.state, shape.pool, shape.task
         if task.milli:
             return self._place_shares(shape, hold)
@@ -243,12 +251,14 @@ class Placer:
             return (Grant(node, mask, 0, task.cpu_milli, task.memory_mib),)
         return self._place_gang(shape, free, hold)
 
-    def _place_gang(self, shape: Shape, free: Ints, hold: Ints | None) -> Placement | Refusal:
+    def _place_gang(
+        self, shape: TaskShape, free: Ints, hold: Ints | None
+    ) -> Placement | PlacementRefusal:
         task, pool = shape.task, shape.pool
         fits = pods_that_fit(self.state, shape, free, hold)
         if shape.job.sp_block:
             chosen = superpods.choose(shape.job, task, pool, fits)
-            if isinstance(chosen, Refusal):
+            if isinstance(chosen, PlacementRefusal):
                 return chosen
             return self._grants(shape, free, [(position, 1) for position in chosen])
         if int(fits.sum()) < task.pods:
@@ -260,7 +270,7 @@ class Placer:
         taken = [each for inside, pods in parts for each in fill(inside, fits, costs, pods)]
         return self._grants(shape, free, taken)
 
-    def _parts(self, shape: Shape, fits: Ints, free: Ints) -> list[Part]:
+    def _parts(self, shape: TaskShape, fits: Ints, free: Ints) -> list[Part]:
         """The tightest domain that holds the gang; only `leaf: fill` binds every policy."""
         pool, task, leaf = shape.pool, shape.task, shape.job.leaf
         everywhere = np.nonzero(fits)[0]
@@ -288,7 +298,7 @@ class Placer:
         return [(everywhere, task.pods)]
 
     def _place_one_by_one(
-        self, shape: Shape, free: Ints, fits: Ints, parts: list[Part]
+        self, shape: TaskShape, free: Ints, fits: Ints, parts: list[Part]
     ) -> Placement:
         """For policies whose cost changes with every pod: take each pod before the next."""
         grants: list[Grant] = []
@@ -309,11 +319,11 @@ class Placer:
         state.give(grants)
         return tuple(grants)
 
-    def _place_shares(self, shape: Shape, hold: Ints | None) -> Placement | Refusal:
+    def _place_shares(self, shape: TaskShape, hold: Ints | None) -> Placement | PlacementRefusal:
         """Pods that use a share of one card each."""
         grants: list[Grant] = []
         state, task, pool = self.state, shape.task, shape.pool
-        refused: Refusal | None = None
+        refused: PlacementRefusal | None = None
         for _ in range(task.pods):
             node, card = self.policy.share(state, shape, hold)
             if node < 0:
@@ -328,7 +338,7 @@ class Placer:
             return refused or tuple(grants)
         return explain(state, shape, free_of(state, pool, hold), shares=len(grants))
 
-    def _grants(self, shape: Shape, free: Ints, taken: list[tuple[int, int]]) -> Placement:
+    def _grants(self, shape: TaskShape, free: Ints, taken: list[tuple[int, int]]) -> Placement:
         """Cards for `pods` pods on each chosen position, ranks following the network."""
         pool, task = shape.pool, shape.task
         if not shape.job.sp_block:
@@ -343,7 +353,9 @@ class Placer:
         return tuple(grants)
 
 
-def compile_shapes(state: State, job: Job, task: PodGroup) -> list[Shape] | Refusal:
+def compile_shapes(
+    state: ClusterState, job: GangJob, task: PodGroup
+) -> list[TaskShape] | PlacementRefusal:
     """The task against each pool; a request that no kind allows is refused with the legal sizes."""
     needs_card = task.cards > 0 or task.milli > 0
     pools = state.pools(task.kinds, task.models, needs_card, job.queue)
@@ -351,9 +363,9 @@ def compile_shapes(state: State, job: Job, task: PodGroup) -> list[Shape] | Refu
         names = [*task.kinds, *task.models]
         wanted = "accelerators" if not names else "/".join(names)
         have = ", ".join(sorted({node.kind.name for node in state.nodes}))
-        return Refusal("kind", {"wanted": wanted, "have": have})
-    shapes: list[Shape] = []
-    refused: Refusal | None = None
+        return PlacementRefusal("kind", {"wanted": wanted, "have": have})
+    shapes: list[TaskShape] = []
+    refused: PlacementRefusal | None = None
     gang = job.pods > 1
     for pool in pools:
         problem = illegal(state, pool, task, gang, job)
@@ -364,9 +376,9 @@ def compile_shapes(state: State, job: Job, task: PodGroup) -> list[Shape] | Refu
         tables = numa_tables(state, pool, job, task) if job.numa != "any" else ()
         if job.numa == "one" and task.cards and not tables:
             facts = {"cards": task.cards, "kind": pool_name(state, pool)}
-            refused = refused or Refusal("numa_never", facts)
+            refused = refused or PlacementRefusal("numa_never", facts)
             continue
-        shape = Shape(pool, cards.choice(pool.kind, k, gang), task, gang, job, tables)
+        shape = TaskShape(pool, cards.choice(pool.kind, k, gang), task, gang, job, tables)
         problem = never_under_one_leaf(state, shape)
         if problem is not None:
             refused = refused or problem
@@ -379,7 +391,7 @@ def compile_shapes(state: State, job: Job, task: PodGroup) -> list[Shape] | Refu
     return refused
 
 
-def never_under_one_leaf(state: State, shape: Shape) -> Refusal | None:
+def never_under_one_leaf(state: ClusterState, shape: TaskShape) -> PlacementRefusal | None:
     """Why no leaf switch holds all pods, were it empty and all of its cards well."""
     task = shape.task
     if shape.job.leaf != "one" or task.pods < 2 or not task.cards:
@@ -390,10 +402,12 @@ def never_under_one_leaf(state: State, shape: Shape) -> Refusal | None:
     least = shape.job.least_pods(task)
     if most >= least:
         return None
-    return Refusal("leaf_never", {"pods": least, "cards": task.cards, "fits": most})
+    return PlacementRefusal("leaf_never", {"pods": least, "cards": task.cards, "fits": most})
 
 
-def illegal(state: State, pool: Pool, task: PodGroup, gang: bool, job: Job) -> Refusal | None:
+def illegal(
+    state: ClusterState, pool: Pool, task: PodGroup, gang: bool, job: GangJob
+) -> PlacementRefusal | None:
     """Why this pool can never run the task: size, sharing, or more than there is."""
     kind = pool.kind
     small = too_small(state, pool, task, job)
@@ -401,11 +415,11 @@ def illegal(state: State, pool: Pool, task: PodGroup, gang: bool, job: Job) -> R
         return small
     if task.milli:
         if not kind.share:
-            return Refusal("share", {"kind": kind.name})
+            return PlacementRefusal("share", {"kind": kind.name})
         have = int(cards.count(state.granted[pool.index]).sum()) * (WHOLE // task.milli)
         least = job.least_pods(task)
         facts = {"pods": least, "share": task.milli / WHOLE, "kind": kind.name, "fits": have}
-        return Refusal("shares_total", facts) if have < least else None
+        return PlacementRefusal("shares_total", facts) if have < least else None
     if not task.cards:
         return None
     legal = [k for k in legal_sizes(kind, pool) if not (gang and k in kind.alone)]
@@ -414,7 +428,7 @@ def illegal(state: State, pool: Pool, task: PodGroup, gang: bool, job: Job) -> R
         note = " for a job of several pods" if gang and task.cards in kind.alone else ""
         listed = ", ".join(str(k) for k in legal)
         facts = {"cards": task.cards, "kind": kind.name, "note": note, "legal": listed}
-        return Refusal("size", {**facts, "nearest": nearest})
+        return PlacementRefusal("size", {**facts, "nearest": nearest})
     if job.sp_block:
         problem = superpods.problem(job, task, kind, pool)
         if problem is not None:
@@ -425,11 +439,13 @@ def illegal(state: State, pool: Pool, task: PodGroup, gang: bool, job: Job) -> R
         facts = {"need": need, "kind": kind.name, "have": have}
         facts |= {"sick": f" that are well and {sick} sick ones" if sick > 0 else ""}
         facts |= {"healed": ", or sick cards healed" if have < need <= have + sick else ""}
-        return Refusal("size_total", facts)
+        return PlacementRefusal("size_total", facts)
     return None
 
 
-def too_small(state: State, pool: Pool, task: PodGroup, job: Job) -> Refusal | None:
+def too_small(
+    state: ClusterState, pool: Pool, task: PodGroup, job: GangJob
+) -> PlacementRefusal | None:
     """Why the pool's empty nodes have too little CPU or memory for the pods."""
     if not (task.cpu_milli or task.memory_mib):
         return None
@@ -442,18 +458,19 @@ def too_small(state: State, pool: Pool, task: PodGroup, job: Job) -> Refusal | N
     if pods >= least:
         return None
     name = pool_name(state, pool)
-    return Refusal("beside_never", {"beside": write_beside(task), "kind": name, "pods": least,
-                                    "fits": pods})  # fmt: skip
+    return PlacementRefusal(
+        "beside_never", {"beside": write_beside(task), "kind": name, "pods": least, "fits": pods}
+    )
 
 
-def legal_sizes(kind: Kind, pool: Pool) -> Iterable[int]:
+def legal_sizes(kind: ServerKind, pool: Pool) -> Iterable[int]:
     """Legal requests; a pool of mixed plain servers allows up to its largest node."""
     return range(1, pool.node_cards + 1) if kind.rule == "count" else kind.legal
 
 
 def numa_tables(
-    state: State, pool: Pool, job: Job, task: PodGroup
-) -> tuple[tuple[Ints, Choice], ...]:
+    state: ClusterState, pool: Pool, job: GangJob, task: PodGroup
+) -> tuple[tuple[Ints, CardChoice], ...]:
     """Tables that keep a pod inside one NUMA node, for the positions where that can be.
 
     On plain servers the cards are chosen so. Where the kind has a rule of its own, its rings or
@@ -484,7 +501,7 @@ def numa_tables(
     return tuple(tables)
 
 
-def leaves_of(state: State) -> Ints:
+def leaves_of(state: ClusterState) -> Ints:
     """The leaf of every node, numbered from 0; a node without one is a leaf of its own."""
     leaf = state.leaf
     alone = np.cumsum(leaf < 0) + int(leaf.max(initial=-1))

@@ -6,7 +6,7 @@ from typing import Any
 
 from joymigrate.run.cluster import cards, policies
 from joymigrate.run.cluster.dependencies import check_order
-from joymigrate.run.cluster.entries import Settings
+from joymigrate.run.cluster.entries import ClusterSettings
 from joymigrate.run.cluster.events import Evict, Start, Submitted
 from joymigrate.run.cluster.explain import explain
 from joymigrate.run.cluster.foresight import Outlook, look_ahead
@@ -25,7 +25,7 @@ def plan(inventory: Inventory, workload: Workload, policy: Policy | None = None)
         workload.queues,
         policy or policies.get(policies.DEFAULT),
         workload.weights,
-        Settings(hold=True),
+        ClusterSettings(hold=True),
     )
     check_order(workload.jobs)
     running = [job for job in workload.jobs if job.running]

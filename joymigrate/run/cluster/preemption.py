@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from joymigrate.run.cluster import eviction, quota
 from joymigrate.run.cluster.allocations import Allocations
-from joymigrate.run.cluster.entries import Entry, Running
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.entries import RunningJob, WaitingJob
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.place import Placer
-from joymigrate.run.cluster.reasons import Refusal
-from joymigrate.run.cluster.state import Ints, Placement, State
+from joymigrate.run.cluster.reasons import PlacementRefusal
+from joymigrate.run.cluster.state import ClusterState, Ints, Placement
 
 
 class Preemption:
@@ -22,12 +22,12 @@ class Preemption:
 
     def __init__(
         self,
-        state: State,
+        state: ClusterState,
         quotas: quota.Quotas,
         holdings: Allocations,
         guess: Placer,
-        running: Mapping[str, Running],
-        by_queue: Mapping[str, Mapping[str, Running]],
+        running: Mapping[str, RunningJob],
+        by_queue: Mapping[str, Mapping[str, RunningJob]],
     ) -> None:
         self.state = state
         self.quotas = quotas
@@ -39,7 +39,7 @@ class Preemption:
         self.found = False  # whether the last claim could have stopped somebody
         self.ranks: dict[str, Counter[int]] = {}  # how many jobs of each priority run, by queue
 
-    def count(self, job: Job, sign: int) -> None:
+    def count(self, job: GangJob, sign: int) -> None:
         """A job has started (1) or ended (-1)."""
         ranks = self.ranks.setdefault(job.queue, Counter())
         ranks[job.priority] += sign
@@ -48,9 +48,9 @@ class Preemption:
 
     def deal(
         self,
-        entry: Entry,
+        entry: WaitingJob,
         use: quota.Use | None,
-        refused: Refusal,
+        refused: PlacementRefusal,
         now: float,
         hold: Callable[[], Ints | None] = lambda: None,
     ) -> eviction.EvictionPlan | None:
@@ -79,7 +79,7 @@ class Preemption:
                 names = [run.entry.job.name for run in runs]
                 with self.holdings.without(self.state, self.holdings.flags(names)):
                     placed = self.guess.place(job, held, allowed)
-                return None if isinstance(placed, Refusal) else placed
+                return None if isinstance(placed, PlacementRefusal) else placed
             finally:
                 for run in runs:
                     self.quotas.add(run.entry.job.queue, run.use)
@@ -87,7 +87,7 @@ class Preemption:
         return eviction.search(candidates, attempt)
 
     def _candidates(
-        self, entry: Entry, use: quota.Use, wall: str, now: float
+        self, entry: WaitingJob, use: quota.Use, wall: str, now: float
     ) -> list[eviction.Victim]:
         """Running jobs that the queues' policies let this claim stop.
 
@@ -96,7 +96,7 @@ class Preemption:
         claim, quotas = entry.job, self.quotas
         guaranteed = quotas.guaranteed(claim.queue, use)
         entitled = guaranteed or quotas.entitled(claim.queue, use)
-        found: list[Running] = []
+        found: list[RunningJob] = []
         for queue, by_name in self.by_queue.items():
             policy = quotas.account(queue).queue
             if "never" in policy.eviction or (wall and wall not in quotas.chain(queue)):
@@ -125,18 +125,18 @@ class Preemption:
             if run.entry.job.name not in safe
         ]
 
-    def _safe(self, claim: Job, deserved: bool) -> set[str]:
+    def _safe(self, claim: GangJob, deserved: bool) -> set[str]:
         """The running jobs that lie inside what their queues are entitled to against this claim."""
         runs = [run for by_name in self.by_queue.values() for run in by_name.values()]
         runs.sort(key=lambda run: (-run.entry.job.priority, run.entry.number))
         listed = [(run.entry.job.name, run.entry.job.queue, run.use) for run in runs]
         return self.quotas.entitled_jobs(listed, claim.queue, deserved)
 
-    def _kinds_wanted(self, job: Job) -> set[int]:
+    def _kinds_wanted(self, job: GangJob) -> set[int]:
         wanted: set[int] = set()
         for task in job.tasks:
             shapes = self.guess.shapes(job, task)
-            if not isinstance(shapes, Refusal):
+            if not isinstance(shapes, PlacementRefusal):
                 for shape in shapes:
                     wanted |= {self.kind_of[int(node)] for node in shape.pool.nodes}
         return wanted

@@ -13,17 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job
-from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, GangJob
+from joymigrate.run.cluster.kinds import ServerKind
 from joymigrate.run.cluster.queues import Queue
-from joymigrate.run.cluster.reasons import Refusal
+from joymigrate.run.cluster.reasons import PlacementRefusal
 
 Use = Mapping[int, float]  # cards per kind number
 SLACK = 1e-6  # shares of cards are thousandths; sums of them carry rounding
 
 
 @dataclass(slots=True)
-class Limit:
+class QuotaLimit:
     """One bound on the weighted use of one queue; `used` follows every start and end."""
 
     queue: str
@@ -42,9 +42,9 @@ class Account:
     """A queue with its limits; `chain` is the queue and its ancestors, itself first."""
 
     queue: Queue
-    min: tuple[Limit, ...]
-    max: tuple[Limit, ...]
-    deserved: tuple[Limit, ...]
+    min: tuple[QuotaLimit, ...]
+    max: tuple[QuotaLimit, ...]
+    deserved: tuple[QuotaLimit, ...]
     chain: tuple[str, ...]
     children: tuple[str, ...]
     declared: bool = True
@@ -59,7 +59,7 @@ class Quotas:
     def __init__(
         self,
         queues: Sequence[Queue],
-        kinds: Sequence[tuple[Kind, int]],
+        kinds: Sequence[tuple[ServerKind, int]],
         weights: Mapping[str, float] | None = None,
         overcommit: bool = False,
     ) -> None:
@@ -71,7 +71,7 @@ class Quotas:
         self.size = sum(w * cards for w, cards in zip(self.units, self.total, strict=True)) or 1.0
         self.accounts: dict[str, Account] = {}
         self._used: dict[str, float] = {}
-        self._shared: list[Limit] = []
+        self._shared: list[QuotaLimit] = []
         self.version = 0  # goes up with every change of use
         by_name = {queue.name: queue for queue in queues}
         check_tree(by_name)
@@ -107,9 +107,10 @@ class Quotas:
             chain.append(by_name[chain[-1]].parent)
         children = tuple(other.name for other in by_name.values() if other.parent == queue.name)
 
-        def made(bounds: Mapping[str, float]) -> tuple[Limit, ...]:
+        def made(bounds: Mapping[str, float]) -> tuple[QuotaLimit, ...]:
             return tuple(
-                Limit(queue.name, what, self.vector(what), bound) for what, bound in bounds.items()
+                QuotaLimit(queue.name, what, self.vector(what), bound)
+                for what, bound in bounds.items()
             )
 
         self._used.setdefault(queue.name, 0.0)
@@ -163,7 +164,7 @@ class Quotas:
                     limit.used += sign * limit.amount(use)
             self._used[queue] += sign * sum(self.units[k] * cards for k, cards in use.items())
 
-    def over_max(self, name: str, use: Use) -> Refusal | None:
+    def over_max(self, name: str, use: Use) -> PlacementRefusal | None:
         """The MAX that this start would break, or None."""
         for queue in self.account(name).chain:
             for limit in self.accounts[queue].max:
@@ -172,7 +173,7 @@ class Quotas:
                     return max_refusal(limit, amount)
         return None
 
-    def beyond_max(self, name: str, use: Use) -> Refusal | None:
+    def beyond_max(self, name: str, use: Use) -> PlacementRefusal | None:
         """The MAX that is smaller than this start alone, or None."""
         for queue in self.account(name).chain:
             for limit in self.accounts[queue].max:
@@ -227,7 +228,7 @@ class Quotas:
             and all(limit.used + limit.amount(use) <= limit.bound + SLACK for limit in limits)
         )
 
-    def kept_for_others(self, name: str, use: Use, free: Use) -> Refusal | None:
+    def kept_for_others(self, name: str, use: Use, free: Use) -> PlacementRefusal | None:
         """Why a job that nobody could stop may not take what others are guaranteed, or None."""
         account = self.account(name)
         if "over-deserved" in account.queue.eviction or not self._shared:
@@ -249,7 +250,7 @@ class Quotas:
             if amount and have - amount < kept - SLACK:
                 names = ", ".join(others)
                 facts = {"free": round(have), "kept": round(min(have, kept)), "others": names}
-                return Refusal("min", {**facts, "queue": name})
+                return PlacementRefusal("min", {**facts, "queue": name})
         return None
 
     def _beside(self, chain: tuple[str, ...]) -> list[str]:
@@ -299,16 +300,16 @@ class Quotas:
         return safe
 
 
-def max_refusal(limit: Limit, amount: float) -> Refusal:
+def max_refusal(limit: QuotaLimit, amount: float) -> PlacementRefusal:
     """The reason for a start that a MAX forbids."""
     what = "card-units" if limit.what == "cards" else f"cards of {limit.what}"
     facts = {"queue": limit.queue, "what": what, "limit": f"{limit.bound:g}"}
     if amount > limit.bound + SLACK:
-        return Refusal("never", {**facts, "need": f"{amount:g}"})
+        return PlacementRefusal("never", {**facts, "need": f"{amount:g}"})
     after = limit.used + amount
     used = f"{max(limit.used, 0):g}"
     over = f"{after - limit.bound:g}"
-    return Refusal("max", {**facts, "after": f"{after:g}", "used": used, "over": over})
+    return PlacementRefusal("max", {**facts, "after": f"{after:g}", "used": used, "over": over})
 
 
 def check_order(
@@ -337,7 +338,7 @@ def check_tree(queues: Mapping[str, Queue]) -> None:
             seen.add(at.name)
 
 
-def use_of(job: Job, kinds_of_pods: Sequence[int]) -> dict[int, float]:
+def use_of(job: GangJob, kinds_of_pods: Sequence[int]) -> dict[int, float]:
     """Cards per kind number of a placed job; pods in the order of its tasks."""
     use: dict[int, float] = {}
     position = 0

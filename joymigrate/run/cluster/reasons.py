@@ -122,13 +122,15 @@ TEXTS: dict[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class PlacementRefusal:
     """One reason, with the numbers it speaks of. `hint` names the jobs that would free it."""
 
     code: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     hint: str = ""
-    others: tuple[Refusal, ...] = ()  # where several kinds would do: why none of the others does
+    others: tuple[
+        PlacementRefusal, ...
+    ] = ()  # where several kinds would do: why none of the others does
 
     @property
     def reason(self) -> str:

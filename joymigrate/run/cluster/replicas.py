@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster.autoscale import COUNTER, Autoscaler, Load, Rule
+from joymigrate.run.cluster.autoscale import COUNTER, Autoscaler, Load, ScalingRule
 from joymigrate.run.cluster.forecast import RollingForecast
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 
 LINE = re.compile(rf"^{COUNTER}(?:\{{[^}}]*\}})? +(\S+)", re.MULTILINE)
 
@@ -28,7 +28,7 @@ def requests_so_far(text: str, where: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ReplicaChange:
     """What is to be done: replicas to start and to stop, and why so many are wanted."""
 
     wanted: int
@@ -46,7 +46,11 @@ class ServedReplicas:
     """
 
     def __init__(
-        self, name: str, rule: Rule, forecast: RollingForecast | None = None, step_s: float = 0.0
+        self,
+        name: str,
+        rule: ScalingRule,
+        forecast: RollingForecast | None = None,
+        step_s: float = 0.0,
     ) -> None:
         self.name = name
         self.scaler = Autoscaler(rule)
@@ -54,7 +58,7 @@ class ServedReplicas:
         self.last: tuple[float, float] | None = None
         self.row: list[float] = [0.0, 0.0]  # requests and seconds of the row that is going on
 
-    def on(self, now: float, total: float, live: Iterable[str]) -> Change:
+    def on(self, now: float, total: float, live: Iterable[str]) -> ReplicaChange:
         """Decide at `now` seconds from the counter `total` and the names of live replicas."""
         there = sorted(number for one in live if (number := number_of(one, self.name)) is not None)
         if self.last is None:
@@ -65,7 +69,7 @@ class ServedReplicas:
         free = (number for number in range(wanted + len(there)) if number not in there)
         more = [f"{self.name}-{next(free)}" for _ in range(wanted - len(there))]
         less = [f"{self.name}-{number}" for number in there[wanted:]]
-        return Change(wanted, rate, ahead, tuple(more), tuple(less))
+        return ReplicaChange(wanted, rate, ahead, tuple(more), tuple(less))
 
     def _rate(self, now: float, total: float) -> float:
         """Requests per second since the last look; a counter that fell has begun anew."""
@@ -90,7 +94,7 @@ def number_of(job: str, name: str) -> int | None:
     return int(number) if head == name and number.isdigit() else None
 
 
-def replica(job: Job, name: str) -> Job:
+def replica(job: GangJob, name: str) -> GangJob:
     """The job of one replica; its number is in its environment."""
     number = name.rpartition("-")[2]
     return replace(job, name=name, environment={**job.environment, "JOYMIGRATE_REPLICA": number})

@@ -8,10 +8,10 @@ import numpy as np
 
 from joymigrate.run.cluster import cards
 from joymigrate.run.cluster.allocations import NODE, SLOT, Allocations, Flags
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.place import Placer
-from joymigrate.run.cluster.reasons import Refusal
-from joymigrate.run.cluster.state import Ints, Placement, State
+from joymigrate.run.cluster.reasons import PlacementRefusal
+from joymigrate.run.cluster.state import ClusterState, Ints, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class Reservation:
 
 
 def earliest(
-    state: State,
+    state: ClusterState,
     holdings: Allocations,
     placer: Placer,
-    job: Job,
+    job: GangJob,
     barred: Ints | None = None,
 ) -> Reservation | None:
     """The first expected end after which `job` can start, or None when even all do not help.
@@ -51,7 +51,7 @@ def earliest(
         gone[order[:ended]] = True
         with holdings.without(state, gone):
             placed = placer.place(job, barred)
-        return None if isinstance(placed, Refusal) else placed
+        return None if isinstance(placed, PlacementRefusal) else placed
 
     # Most holes open within a few ends: steps of growing length, then back by halves.
     found: tuple[Placement, int] | None = None
@@ -78,12 +78,12 @@ def earliest(
     return Reservation(chosen, float(holdings.expected[last[-1]]), stated)
 
 
-def nodes_wanted(state: State, placer: Placer, job: Job) -> Flags:
+def nodes_wanted(state: ClusterState, placer: Placer, job: GangJob) -> Flags:
     """The nodes that may take a pod of this job: ends on others make no room."""
     wanted = np.zeros(len(state.nodes), dtype=bool)
     for task in job.tasks:
         shapes = placer.shapes(job, task)
-        if not isinstance(shapes, Refusal):
+        if not isinstance(shapes, PlacementRefusal):
             for shape in shapes:
                 wanted[shape.pool.nodes] = True
     return wanted
@@ -98,7 +98,9 @@ def on_nodes(holdings: Allocations, nodes: Flags) -> Flags:
     return found
 
 
-def fewest(state: State, holdings: Allocations, job: Job, order: Ints, nodes: Flags) -> int:
+def fewest(
+    state: ClusterState, holdings: Allocations, job: GangJob, order: Ints, nodes: Flags
+) -> int:
     """How many of these jobs can end without there being cards enough on these nodes."""
     free = int(cards.count(state.free[nodes]).sum())
     missing = job.cards - free

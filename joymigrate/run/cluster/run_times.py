@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 
 FEWEST = 3  # runs below which no quantile is said
 KEPT = 40  # last runs of what is alike
@@ -18,7 +18,7 @@ MIDDLE, HIGH = 0.5, 0.9
 History = dict[str, tuple[float, ...]]  # what is alike → seconds, the last one last
 
 
-def keys_of(job: Job) -> tuple[str, ...]:
+def keys_of(job: GangJob) -> tuple[str, ...]:
     """The names under which a job's run is kept, the most like first."""
     program = " ".join(job.command)[:200]
     cards = f"{job.cards:g}"
@@ -29,7 +29,7 @@ def keys_of(job: Job) -> tuple[str, ...]:
     )
 
 
-def learn(history: History, job: Job, seconds: float) -> None:
+def learn(history: History, job: GangJob, seconds: float) -> None:
     """A run has ended well after `seconds`."""
     for key in keys_of(job):
         history[key] = (*history.pop(key, ()), seconds)[-KEPT:]
@@ -38,7 +38,7 @@ def learn(history: History, job: Job, seconds: float) -> None:
 
 
 def predict(
-    history: History, job: Job, quantile: float = MIDDLE, ran_s: float = 0.0
+    history: History, job: GangJob, quantile: float = MIDDLE, ran_s: float = 0.0
 ) -> float | None:
     """The seconds that a job will run, or None while too few of its like have ended.
 

@@ -26,34 +26,34 @@ from joymigrate.run.cluster import (
 from joymigrate.run.cluster.admission import Admission
 from joymigrate.run.cluster.adoption import adopt
 from joymigrate.run.cluster.allocations import Allocations
-from joymigrate.run.cluster.dependencies import Gate
-from joymigrate.run.cluster.entries import NEVER, CardHold, Entry, Running, Settings
+from joymigrate.run.cluster.dependencies import DependencyGate
+from joymigrate.run.cluster.entries import NEVER, CardHold, ClusterSettings, RunningJob, WaitingJob
 from joymigrate.run.cluster.events import (
     Action,
     Cancelled,
     CardsFailed,
+    ClusterTick,
     Ended,
     Event,
     Evict,
+    JobStop,
     NodeBack,
     NodeLost,
     Past,
     Start,
-    Stop,
     Submitted,
-    Tick,
 )
 from joymigrate.run.cluster.holding import Holding, holds_met
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, PodGroup
-from joymigrate.run.cluster.line import Line
+from joymigrate.run.cluster.jobs import GangJob, PodGroup
+from joymigrate.run.cluster.line import WaitingLine
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.policies import Policy
 from joymigrate.run.cluster.preemption import Preemption
 from joymigrate.run.cluster.queues import Queue
-from joymigrate.run.cluster.reasons import Refusal
-from joymigrate.run.cluster.shape import Shape
-from joymigrate.run.cluster.state import Ints, Placement, State
+from joymigrate.run.cluster.reasons import PlacementRefusal
+from joymigrate.run.cluster.shape import TaskShape
+from joymigrate.run.cluster.state import ClusterState, Ints, Placement
 
 # Mended by jobs that end.
 PHYSICAL = (
@@ -74,10 +74,10 @@ class Scheduler(Holding):
         queues: Sequence[Queue] = (),
         policy: Policy | None = None,
         weights: Mapping[str, float] | None = None,
-        settings: Settings | None = None,
+        settings: ClusterSettings | None = None,
     ) -> None:
         self.inventory = inventory
-        self.state = State(inventory)
+        self.state = ClusterState(inventory)
         chosen = policy or policies.get(policies.DEFAULT)
         # Most tries of a full cluster fail; `judge` works their reasons out when somebody asks.
         self.placer = Placer(self.state, chosen, terse=True)
@@ -88,7 +88,7 @@ class Scheduler(Holding):
         self.allocations = Allocations()
         kinds = {node.kind.name: node.kind for node in inventory.nodes}
         counts = inventory.count()
-        self.settings = settings or Settings()
+        self.settings = settings or ClusterSettings()
         sizes = [(kind, counts[name]) for name, kind in kinds.items()]
         self.quotas = quota.Quotas(queues, sizes, weights, self.settings.overcommit)
         super().__init__(self.quotas, self.settings)
@@ -97,9 +97,9 @@ class Scheduler(Holding):
         self.claims = Preemption(
             self.state, self.quotas, self.allocations, self.guess, self.running, self.by_queue
         )
-        self.refused: dict[str, Refusal] = {}  # jobs that can never start
+        self.refused: dict[str, PlacementRefusal] = {}  # jobs that can never start
         self.elastic = {}
-        self.gate = Gate()
+        self.gate = DependencyGate()
         self.opened: list[
             str
         ] = []  # jobs that nobody comes before any more, for who writes it down
@@ -135,7 +135,7 @@ class Scheduler(Holding):
                     actions += self._lost(event.node, event.cards)
                 case NodeBack():
                     self._back(event)
-                case Tick():
+                case ClusterTick():
                     if self._due(before):
                         self._reopen()
         self._open()
@@ -166,12 +166,12 @@ class Scheduler(Holding):
             times += [run.expected for run in runs.values()]
         return any(before < at <= self._now for at in times)
 
-    def _submitted(self, job: Job, past: Past | None) -> None:
+    def _submitted(self, job: GangJob, past: Past | None) -> None:
         if self.entry(job.name) is not None:
             raise JoyError(f"a job called '{job.name}' is already there", help="use another name")
         self.refused.pop(job.name, None)
         self.gate.join(job)
-        entry = Entry(next(self._numbers), job, self._now, self._group(job), self._now)
+        entry = WaitingJob(next(self._numbers), job, self._now, self._group(job), self._now)
         if past is not None:
             entry.number, entry.promised = past.number, past.promised
             entry.since, entry.submitted, entry.whole = past.since, past.submitted, past.whole
@@ -182,7 +182,7 @@ class Scheduler(Holding):
         if not self.gate.hold_back(entry):
             self._line_up(entry)
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> WaitingJob | None:
         """A job that runs, waits for cards, or waits for another job."""
         run = self.running.get(name)
         return run.entry if run else self.waiting.get(name) or self.gate.entries.get(name)
@@ -203,7 +203,7 @@ class Scheduler(Holding):
             self._line_up(entry)
         return bool(found)
 
-    def _line_up(self, entry: Entry) -> None:
+    def _line_up(self, entry: WaitingJob) -> None:
         """A job begins to wait for cards."""
         self._wait(entry)
         task = self._first(self._groups[entry.group]).job.tasks[0]
@@ -222,7 +222,7 @@ class Scheduler(Holding):
         """Something was given back: what has failed may fit now."""
         self._failed.clear()
 
-    def _adopt(self, entry: Entry, known: bool) -> None:
+    def _adopt(self, entry: WaitingJob, known: bool) -> None:
         """Take over a job that already runs where its `running` says.
 
         One that was `known` may run on cards that nobody else would be granted any more.
@@ -264,7 +264,7 @@ class Scheduler(Holding):
                 self._failed.discard(number)
 
     def _may_start_now(
-        self, entry: Entry, nodes: set[int], chain: set[str], hopeless: dict[int, bool]
+        self, entry: WaitingJob, nodes: set[int], chain: set[str], hopeless: dict[int, bool]
     ) -> bool:
         job, code = entry.job, self._why[entry.group].code
         if code not in ("none", "held") or len(job.tasks) > 1 or not job.tasks[0].cards:
@@ -278,7 +278,7 @@ class Scheduler(Holding):
         ):
             return True  # it may have become the one that cards are held for
         shapes = self.placer.shapes(job, job.tasks[0])
-        if isinstance(shapes, Refusal):
+        if isinstance(shapes, PlacementRefusal):
             return True
         if id(shapes) not in hopeless:  # the same for all that ask for such pods
             hopeless[id(shapes)] = not self._fits_on(shapes, nodes, None)
@@ -286,7 +286,7 @@ class Scheduler(Holding):
             return False
         return self._fits_on(shapes, nodes, self.admission.hold_for(entry, self._now))
 
-    def _fits_on(self, shapes: Sequence[Shape], nodes: set[int], hold: Ints | None) -> bool:
+    def _fits_on(self, shapes: Sequence[TaskShape], nodes: set[int], hold: Ints | None) -> bool:
         """Whether the free cards of one of these nodes hold a pod."""
         for node in nodes:
             free = int(self.state.free[node])
@@ -302,7 +302,7 @@ class Scheduler(Holding):
         if name in self.running:
             job = self.running[name].entry.job
             self._end(name)
-            return [Stop(job)]
+            return [JobStop(job)]
         self.refused.pop(name, None)
         return []
 
@@ -339,7 +339,7 @@ class Scheduler(Holding):
                 self._failed.add(number)
         return actions
 
-    def _try_group(self, number: int, group: Line, actions: list[Action]) -> bool:
+    def _try_group(self, number: int, group: WaitingLine, actions: list[Action]) -> bool:
         """Start the job whose turn it is, or one behind it that asks for less. False: none can."""
         entry = self._first(group)
         behind = self._behind(entry)
@@ -358,7 +358,7 @@ class Scheduler(Holding):
             return False
         return self._try_others(entry, group, actions)
 
-    def _try_others(self, first: Entry, group: Line, actions: list[Action]) -> bool:
+    def _try_others(self, first: WaitingJob, group: WaitingLine, actions: list[Action]) -> bool:
         """A job behind the first one that ends before held cards are needed, or needs less CPU."""
         admission, now = self.admission, self._now
         if not (group.elastic or self.claims.found) and admission.too_few(first, ()):
@@ -388,11 +388,11 @@ class Scheduler(Holding):
             tried.append((task, met if gap else len(ends)))
         return False
 
-    def _try(self, entry: Entry, actions: list[Action]) -> Refusal | None:
+    def _try(self, entry: WaitingJob, actions: list[Action]) -> PlacementRefusal | None:
         """Start a job, stop others for it, or refuse it for good (None); else why it waits."""
         self.decisions += 1
         outcome = self.admission.admit(entry, self._now)
-        if not isinstance(outcome, Refusal):
+        if not isinstance(outcome, PlacementRefusal):
             self._unwait(entry)
             actions.append(self._start(entry, outcome))
             return None
@@ -414,7 +414,9 @@ class Scheduler(Holding):
                 return None
         return outcome
 
-    def _start(self, entry: Entry, placement: Placement, started: float | None = None) -> Start:
+    def _start(
+        self, entry: WaitingJob, placement: Placement, started: float | None = None
+    ) -> Start:
         job = entry.job
         began = self._now if started is None else started
         use = self.admission.use(job, placement)
@@ -422,7 +424,7 @@ class Scheduler(Holding):
         self.quotas.add(job.queue, use)
         ends = NEVER if job.minutes is None else began + job.minutes * 60
         expected = self._expected_end(entry, began) if ends == NEVER else ends
-        run = Running(entry, placement, use, began, ends, expected)
+        run = RunningJob(entry, placement, use, began, ends, expected)
         self.running[job.name] = run
         if (entry.whole or job).elastic:
             self.elastic[job.name] = run
@@ -437,7 +439,7 @@ class Scheduler(Holding):
 
     # -- eviction ---------------------------------------------------------------------------------
 
-    def _close(self, entry: Entry, deal: eviction.EvictionPlan, actions: list[Action]) -> None:
+    def _close(self, entry: WaitingJob, deal: eviction.EvictionPlan, actions: list[Action]) -> None:
         for victim in deal.victims:
             run = self.running[victim.job.name]
             self._end(victim.job.name)
@@ -449,7 +451,7 @@ class Scheduler(Holding):
 
     # -- questions --------------------------------------------------------------------------------
 
-    def why(self, name: str) -> Refusal | None:
+    def why(self, name: str) -> PlacementRefusal | None:
         """Why a job does not run, with figures of this moment; None when it does or is unknown."""
         if name in self.refused:
             return self.refused[name]
@@ -461,14 +463,14 @@ class Scheduler(Holding):
             return None
         self.judge.holds = self.admission.holds
         outcome = self.judge.admit(entry, self._now)
-        if isinstance(outcome, Refusal) and outcome.permanent:
+        if isinstance(outcome, PlacementRefusal) and outcome.permanent:
             return outcome
         behind = self._behind(entry)
         if behind is not None:
             return behind
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, PlacementRefusal):
             return self.judge.named(entry, outcome, self._now)
-        return Refusal("next")
+        return PlacementRefusal("next")
 
 
 def asks_no_less(task: PodGroup, other: PodGroup) -> bool:

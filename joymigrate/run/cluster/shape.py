@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from joymigrate.run.cluster.cards import Choice
-from joymigrate.run.cluster.jobs import Job, PodGroup
+from joymigrate.run.cluster.cards import CardChoice
+from joymigrate.run.cluster.jobs import GangJob, PodGroup
 from joymigrate.run.cluster.state import Ints, Pool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class TaskShape:
     """A task against one pool: everything about it that does not change between decisions."""
 
     pool: Pool
-    choice: Choice
+    choice: CardChoice
     task: PodGroup
     gang: bool
-    job: Job
-    numa: tuple[tuple[Ints, Choice], ...] = ()  # positions in the pool and their NUMA tables
+    job: GangJob
+    numa: tuple[tuple[Ints, CardChoice], ...] = ()  # positions in the pool and their NUMA tables
     number: int = 0

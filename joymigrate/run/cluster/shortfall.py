@@ -5,29 +5,29 @@ from __future__ import annotations
 from joymigrate.run.cluster import cards
 from joymigrate.run.cluster.fits import in_numa_nodes, pods_that_fit, room
 from joymigrate.run.cluster.jobs import PodGroup
-from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.kinds import ServerKind
 from joymigrate.run.cluster.policies._gradient import shares_left
-from joymigrate.run.cluster.reasons import Refusal
-from joymigrate.run.cluster.shape import Shape
-from joymigrate.run.cluster.state import Ints, Pool, State
+from joymigrate.run.cluster.reasons import PlacementRefusal
+from joymigrate.run.cluster.shape import TaskShape
+from joymigrate.run.cluster.state import ClusterState, Ints, Pool
 
 
 def explain(
-    state: State, shape: Shape, free: Ints, fits: Ints | None = None, shares: int = 0
-) -> Refusal:
+    state: ClusterState, shape: TaskShape, free: Ints, fits: Ints | None = None, shares: int = 0
+) -> PlacementRefusal:
     """The one reason why a task does not fit its pool now; `shares` of its pods find a card."""
     task, kind, name = shape.task, shape.pool.kind, pool_name(state, shape.pool)
     unseen = count_unseen(state, shape.pool, free)
     if task.milli and shares:
         facts = {"share": task.milli / 1000, "kind": name, "pods": task.pods, "fits": shares}
-        return Refusal("shares", {**facts, "lacking": task.pods - shares, **unseen})
+        return PlacementRefusal("shares", {**facts, "lacking": task.pods - shares, **unseen})
     if task.milli:
         return explain_share(state, shape, name, free, unseen)
     have = int(cards.count(free).sum())
     need = task.cards * task.pods
     if have < need:
         facts = {"need": need, "kind": name, "free": have, "missing": need - have}
-        return Refusal("cards", {**facts, **unseen})
+        return PlacementRefusal("cards", {**facts, **unseen})
     if fits is None:
         fits = pods_that_fit(state, shape, free)
     fitting, by_cards = int(fits.sum()), int(shape.choice.fits[free].sum())
@@ -39,14 +39,14 @@ def explain(
     if by_cards < task.pods:
         shape_text, unit = shape_words(kind, task.cards)
         facts |= {"shape": shape_text, "unit": unit, "fits": by_cards}
-        return Refusal("shape", {**facts, "lacking": task.pods - by_cards})
+        return PlacementRefusal("shape", {**facts, "lacking": task.pods - by_cards})
     if by_numa < task.pods:
         facts |= {"cards": task.cards, "fits": by_numa, "lacking": task.pods - by_numa}
-        return Refusal("numa", facts)
+        return PlacementRefusal("numa", facts)
     return beside(task, fitting, unseen)
 
 
-def count_unseen(state: State, pool: Pool, free: Ints) -> dict[str, int]:
+def count_unseen(state: ClusterState, pool: Pool, free: Ints) -> dict[str, int]:
     """Idle cards of a pool that are not in `free`: kept for others, and out of use."""
     kept = int(cards.count(state.free[pool.index]).sum() - cards.count(free).sum())
     idle = state.idle[pool.index] & state.granted[pool.index]
@@ -57,8 +57,8 @@ def count_unseen(state: State, pool: Pool, free: Ints) -> dict[str, int]:
 
 
 def explain_share(
-    state: State, shape: Shape, name: str, free: Ints, unseen: dict[str, int]
-) -> Refusal:
+    state: ClusterState, shape: TaskShape, name: str, free: Ints, unseen: dict[str, int]
+) -> PlacementRefusal:
     """Why no card has room for a share: too little of it left, or no CPU or memory beside it."""
     task, index = shape.task, shape.pool.index
     left = shares_left(state, index)
@@ -67,13 +67,13 @@ def explain_share(
         return beside(task, 0, unseen)
     most = int(left.max(initial=0))
     facts = {"share": task.milli / 1000, "kind": name, "most": most / 1000}
-    return Refusal("open", {**facts, **unseen})
+    return PlacementRefusal("open", {**facts, **unseen})
 
 
-def beside(task: PodGroup, fits: int, unseen: dict[str, int]) -> Refusal:
+def beside(task: PodGroup, fits: int, unseen: dict[str, int]) -> PlacementRefusal:
     """The refusal for cards without CPU or memory beside them."""
     facts = {"beside": write_beside(task), "pods": task.pods, "fits": fits}
-    return Refusal("cpu", {**facts, **unseen})
+    return PlacementRefusal("cpu", {**facts, **unseen})
 
 
 def write_beside(task: PodGroup) -> str:
@@ -82,13 +82,13 @@ def write_beside(task: PodGroup) -> str:
     return f"{task.cpu_milli / 1000:g} CPU cores{memory}"
 
 
-def pool_name(state: State, pool: Pool) -> str:
+def pool_name(state: ClusterState, pool: Pool) -> str:
     """What the pool's cards are called: their kind, or their family where kinds are mixed."""
     first, last = state.nodes[int(pool.nodes[0])].kind, state.nodes[int(pool.nodes[-1])].kind
     return first.name if first is last else first.family
 
 
-def shape_words(kind: Kind, k: int) -> tuple[str, str]:
+def shape_words(kind: ServerKind, k: int) -> tuple[str, str]:
     """How the free cards would have to lie, and the unit that must become free."""
     if kind.rule == "rings" and k <= len(kind.groups[0]):
         return f"no ring has {k} of them for every pod", f"{k} cards of one ring"

@@ -16,13 +16,13 @@ import numpy as np
 
 from joymigrate.run.cluster import policies
 from joymigrate.run.cluster.demand import typical
-from joymigrate.run.cluster.entries import Settings
-from joymigrate.run.cluster.events import Ended, Event, Evict, Start, Submitted, Tick
+from joymigrate.run.cluster.entries import ClusterSettings
+from joymigrate.run.cluster.events import ClusterTick, Ended, Event, Evict, Start, Submitted
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.scheduler import Scheduler
-from joymigrate.run.cluster.timeline import Timeline, TimelineSampler, TimelineView, picture
-from joymigrate.run.cluster.traces import Arrival, Trace
+from joymigrate.run.cluster.timeline import ClusterTimeline, TimelineSampler, TimelineView, picture
+from joymigrate.run.cluster.traces import Arrival, JobTrace
 
 HOUR = 3600.0
 
@@ -65,18 +65,18 @@ class Simulation:
     fairness: float
     hours: float
     tally: SimulationCounts
-    timeline: Timeline
+    timeline: ClusterTimeline
     picture: TimelineView
 
 
 def simulate(
     inventory: Inventory,
-    trace: Trace,
+    trace: JobTrace,
     policy: str,
     seed: int = 0,
     queues: Sequence[Queue] = (),
     checkpoint_minutes: float | None = None,
-    settings: Settings | None = None,
+    settings: ClusterSettings | None = None,
 ) -> Simulation:
     """Play a trace to its end."""
     demand = typical(arrival.job for arrival in trace.arrivals)
@@ -85,12 +85,14 @@ def simulate(
         queues or trace.queues,
         policies.get(policy, demand),
         dict(trace.weights),
-        settings or Settings(),
+        settings or ClusterSettings(),
     )
-    return Run(scheduler, shuffle_jobs(trace, seed), checkpoint_minutes).play(policy, seed, demand)
+    return SimulationRun(scheduler, shuffle_jobs(trace, seed), checkpoint_minutes).play(
+        policy, seed, demand
+    )
 
 
-def shuffle_jobs(trace: Trace, seed: int) -> list[Arrival]:
+def shuffle_jobs(trace: JobTrace, seed: int) -> list[Arrival]:
     """Jobs by arrival; those of one moment in an order drawn by the seed (0: as they stand)."""
     if seed == 0:
         return list(trace.arrivals)
@@ -104,7 +106,7 @@ def run_time(arrival: Arrival) -> float:
     return arrival.seconds if limit is None else min(arrival.seconds, limit * 60)
 
 
-class Run:
+class SimulationRun:
     """One simulation in progress: the queue of events and what is known about running jobs."""
 
     def __init__(
@@ -187,7 +189,7 @@ class Run:
             if events:
                 yield at, events
             elif self.scheduler.waiting:
-                yield at, [Tick(at)]
+                yield at, [ClusterTick(at)]
 
     def _follow(self, actions: Sequence[Any], now: float) -> None:
         started = {action.job.name for action in actions if isinstance(action, Start)}

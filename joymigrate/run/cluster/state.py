@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from joymigrate.run.cluster import cards
 from joymigrate.run.cluster.inventory import Inventory, Node
-from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.kinds import ServerKind
 
 Ints = NDArray[np.int64]
 WHOLE = 1000  # thousandths of a card
@@ -44,7 +44,7 @@ class Pool:
     `leaf`, `spine`, `superpod` number the domains of these nodes from 0; -1 where a node has none.
     """
 
-    kind: Kind
+    kind: ServerKind
     index: slice | Ints
     nodes: Ints
     leaf: Ints
@@ -58,7 +58,7 @@ class Pool:
     sizes: tuple[tuple[int, int, int], ...]  # CPU and memory of empty nodes, and how many of them
 
 
-class State:
+class ClusterState:
     """Free cards, CPU and memory of every node."""
 
     def __init__(self, inventory: Inventory) -> None:

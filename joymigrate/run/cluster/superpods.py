@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from joymigrate.run.cluster.jobs import Job, PodGroup
-from joymigrate.run.cluster.kinds import Kind
-from joymigrate.run.cluster.reasons import Refusal
+from joymigrate.run.cluster.jobs import GangJob, PodGroup
+from joymigrate.run.cluster.kinds import ServerKind
+from joymigrate.run.cluster.reasons import PlacementRefusal
 from joymigrate.run.cluster.state import Ints, Pool
 
 
-def problem(job: Job, task: PodGroup, kind: Kind, pool: Pool) -> Refusal | None:
+def problem(job: GangJob, task: PodGroup, kind: ServerKind, pool: Pool) -> PlacementRefusal | None:
     """Why this `sp_block` can never be laid out on this kind, or None."""
 
-    def wrong(text: str, remedy: str) -> Refusal:
-        return Refusal("block", {"block": job.sp_block, "problem": text, "remedy": remedy})
+    def wrong(text: str, remedy: str) -> PlacementRefusal:
+        return PlacementRefusal("block", {"block": job.sp_block, "problem": text, "remedy": remedy})
 
     if not kind.superpod_size or not pool.superpods:
         return wrong(f"needs super-pods, {kind.name} nodes name none", "give nodes a `superpod`")
@@ -47,7 +47,7 @@ def problem(job: Job, task: PodGroup, kind: Kind, pool: Pool) -> Refusal | None:
     return None
 
 
-def choose(job: Job, task: PodGroup, pool: Pool, fits: Ints) -> list[int] | Refusal:
+def choose(job: GangJob, task: PodGroup, pool: Pool, fits: Ints) -> list[int] | PlacementRefusal:
     """Positions in the pool in rank order, one pod each, or why not."""
     block = max(1, job.sp_block // pool.kind.cards)
     blocks = max(1, task.pods // block)
@@ -58,12 +58,12 @@ def choose(job: Job, task: PodGroup, pool: Pool, fits: Ints) -> list[int] | Refu
     if task.pods == 1:
         everywhere = sorted((p for nodes in members for p in nodes), key=lambda p: int(fits[p]))
         if not everywhere:
-            return Refusal("superpod", {"need": 1, "block": 1, "have": 0})
+            return PlacementRefusal("superpod", {"need": 1, "block": 1, "have": 0})
         return everywhere[:1]
     total = sum(len(nodes) // block for nodes in members)
     soft = job.superpod == "soft" and sum(map(len, members)) >= task.pods
     if total < blocks and not soft:
-        return Refusal("superpod", {"need": blocks, "block": block, "have": total})
+        return PlacementRefusal("superpod", {"need": blocks, "block": block, "have": total})
     return select(members, block, blocks, pool.kind.superpod_reserve, soft)
 
 

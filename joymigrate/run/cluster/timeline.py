@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joymigrate.run.cluster import cards
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.policies import Typical
 from joymigrate.run.cluster.policies._gradient import WHOLE, Fragments
 
@@ -21,7 +21,7 @@ NODES_SHOWN = 512  # nodes in the picture
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class ClusterTimeline:
     """Cards in use at equal steps of time: hours, per queue and per kind, and jobs that wait."""
 
     hours: tuple[float, ...]
@@ -66,7 +66,7 @@ class TimelineSampler:
         self._lost: list[float] = []
         self._states: list[tuple[np.ndarray, np.ndarray]] = []
 
-    def change(self, job: Job, sign: int) -> None:
+    def change(self, job: GangJob, sign: int) -> None:
         """A job starts (1) or stops (-1)."""
         self.in_use += sign * job.cards
         self.used[job.queue] = self.used.get(job.queue, 0.0) + sign * job.cards
@@ -111,11 +111,11 @@ class TimelineSampler:
         ]
         return 100 * float(np.mean(values)) / WHOLE / self.size
 
-    def timeline(self) -> Timeline:
+    def timeline(self) -> ClusterTimeline:
         """The samples as series."""
         queues = sorted({name for sample in self._queues for name in sample})
         kinds = self.scheduler.quotas.kinds
-        return Timeline(
+        return ClusterTimeline(
             hours=tuple(round(at, 4) for at in self._at),
             queues={q: tuple(sample.get(q, 0.0) for sample in self._queues) for q in queues},
             kinds={

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.run.cluster import fair, run_times
-from joymigrate.run.cluster.entries import NEVER, Entry, Running, Settings
+from joymigrate.run.cluster.entries import NEVER, ClusterSettings, RunningJob, WaitingJob
 from joymigrate.run.cluster.events import Ended
-from joymigrate.run.cluster.jobs import Job
-from joymigrate.run.cluster.line import Line
+from joymigrate.run.cluster.jobs import GangJob
+from joymigrate.run.cluster.line import WaitingLine
 from joymigrate.run.cluster.quota import Quotas
-from joymigrate.run.cluster.reasons import Refusal
+from joymigrate.run.cluster.reasons import PlacementRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,15 +26,15 @@ class WaitingJobs:
 
     admission: Admission
 
-    def __init__(self, quotas: Quotas, settings: Settings) -> None:
+    def __init__(self, quotas: Quotas, settings: ClusterSettings) -> None:
         self.quotas, self.settings = quotas, settings
-        self.waiting: dict[str, Entry] = {}
-        self.by_queue: dict[str, dict[str, Running]] = {}
-        self._groups: dict[int, Line] = {}
+        self.waiting: dict[str, WaitingJob] = {}
+        self.by_queue: dict[str, dict[str, RunningJob]] = {}
+        self._groups: dict[int, WaitingLine] = {}
         self._group_of: dict[tuple[Any, ...], int] = {}
         self._failed: set[int] = set()
-        self._why: dict[int, Refusal] = {}
-        self._lines: dict[str, list[tuple[int, Entry]]] = {}  # of queues in strict order
+        self._why: dict[int, PlacementRefusal] = {}
+        self._lines: dict[str, list[tuple[int, WaitingJob]]] = {}  # of queues in strict order
         self.past: fair.Past = {}  # what users had of fair queues
         self.history: run_times.History = {}
         self._shares: dict[str, float] = {}  # of users, at this moment
@@ -44,7 +44,7 @@ class WaitingJobs:
         """Let go of held cards."""
         raise NotImplementedError
 
-    def _group(self, job: Job) -> int:
+    def _group(self, job: GangJob) -> int:
         """Jobs of one number ask for the same cards under the same rules."""
         tasks = job.tasks
         if len(tasks) == 1 and (tasks[0].cpu_milli or tasks[0].memory_mib):
@@ -53,18 +53,18 @@ class WaitingJobs:
         key = (job.queue, user, job.priority, tasks, job.sp_block, job.leaf, job.numa, job.superpod)
         return self._group_of.setdefault(key, len(self._group_of))
 
-    def _wait(self, entry: Entry) -> None:
+    def _wait(self, entry: WaitingJob) -> None:
         self.waiting[entry.job.name] = entry
         if self.settings.predict and entry.job.minutes is None:
             entry.expected_s = run_times.predict(self.history, entry.job)
             entry.high_s = run_times.predict(self.history, entry.job, run_times.HIGH)
         if entry.group not in self._groups:
-            self._groups[entry.group] = Line(self.settings)
+            self._groups[entry.group] = WaitingLine(self.settings)
         self._groups[entry.group].add(entry)
         if self._strict(entry.job.queue):
             bisect.insort(self._lines.setdefault(entry.job.queue, []), (-entry.job.priority, entry))
 
-    def _unwait(self, entry: Entry) -> None:
+    def _unwait(self, entry: WaitingJob) -> None:
         del self.waiting[entry.job.name]
         group = self._groups[entry.group]
         group.remove(entry)
@@ -95,10 +95,10 @@ class WaitingJobs:
         users |= {one.job.user for one in self.waiting.values() if one.job.queue == queue}
         known = (key.partition("\t") for key in self.past)
         users |= {user for name, _, user in known if name == queue}
-        shares = [(self.share_of(Job("", (), queue, user=user)), user) for user in users]
+        shares = [(self.share_of(GangJob("", (), queue, user=user)), user) for user in users]
         return [(user, round(hours, 3)) for hours, user in sorted(shares)]
 
-    def share_of(self, job: Job) -> float:
+    def share_of(self, job: GangJob) -> float:
         """Card-hours that count against a job's user in a fair queue; 0 in others."""
         half_life = self._half_life(job.queue)
         if not half_life:
@@ -113,12 +113,12 @@ class WaitingJobs:
             self._shares[key] = fair.total(self.past, key, runs, self._now, half_life)
         return self._shares[key]
 
-    def _learn(self, run: Running, event: Ended) -> None:
+    def _learn(self, run: RunningJob, event: Ended) -> None:
         """Remember how long a job has run."""
         if event.well and run.entry.whole is None:  # another size says little of the run time
             run_times.learn(self.history, run.entry.job, event.at - run.started)
 
-    def _expected_end(self, entry: Entry, began: float) -> float:
+    def _expected_end(self, entry: WaitingJob, began: float) -> float:
         """When a running job that states no end is expected to: as nine of ten of its like had."""
         if not self.settings.predict or entry.whole is not None:
             return NEVER
@@ -126,16 +126,16 @@ class WaitingJobs:
         seconds = run_times.predict(self.history, entry.job, run_times.HIGH, ran_s)
         return NEVER if seconds is None else began + seconds
 
-    def _behind(self, entry: Entry) -> Refusal | None:
+    def _behind(self, entry: WaitingJob) -> PlacementRefusal | None:
         """In a queue of strict order: the job that must start before this one."""
         if not self._strict(entry.job.queue):
             return None
         head = self._lines[entry.job.queue][0][1]
         if head is entry:
             return None
-        return Refusal("priority", {"queue": entry.job.queue, "head": head.job.name})
+        return PlacementRefusal("priority", {"queue": entry.job.queue, "head": head.job.name})
 
-    def _first(self, group: Line) -> Entry:
+    def _first(self, group: WaitingLine) -> WaitingJob:
         """Whose turn it is in a group; in a queue of strict order the queue's first job."""
         queue = group.entries[0].job.queue
         if self._strict(queue):
@@ -143,11 +143,11 @@ class WaitingJobs:
             return head if head.group == group.entries[0].group else group.entries[0]
         return group.first(self._now)
 
-    def in_order(self) -> list[Entry]:
+    def in_order(self) -> list[WaitingJob]:
         """The waiting jobs, by whose turn comes first as things are."""
         return sorted(self.waiting.values(), key=self._order)
 
-    def _order(self, entry: Entry) -> tuple[Any, ...]:
+    def _order(self, entry: WaitingJob) -> tuple[Any, ...]:
         queue = entry.job.queue
         share = self.quotas.share(queue) if self.quotas.account(queue).declared else 0.0
         urgency = entry.urgency(self._now) if self.settings.order == "response" else 0.0

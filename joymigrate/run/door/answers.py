@@ -12,7 +12,7 @@ import torch
 from joymigrate import chips
 from joymigrate.run.door import streams, typed
 from joymigrate.run.door.cards import cards
-from joymigrate.run.door.frames import Owner, asker
+from joymigrate.run.door.frames import DoorFrameOwner, asker
 from joymigrate.run.door.marks import HOST, memory
 from joymigrate.run.door.notes import StandIn, notes
 from joymigrate.run.door.table import properties, table
@@ -98,7 +98,7 @@ def outside(real: Any, answer: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(real)
     def either(*args: Any, **kwargs: Any) -> Any:
-        return (answer if asker() is Owner.PROGRAM else real)(*args, **kwargs)
+        return (answer if asker() is DoorFrameOwner.PROGRAM else real)(*args, **kwargs)
 
     return either
 
@@ -137,7 +137,7 @@ def live_answers() -> dict[str, Any]:
 
     def is_there() -> bool:
         """Also whether torch has begun to use one; joymigrate's own lines know better."""
-        return cards.count() > 0 and asker() is not Owner.OURS
+        return cards.count() > 0 and asker() is not DoorFrameOwner.OURS
 
     return {
         "is_available": is_there,

@@ -14,7 +14,7 @@ from joymigrate.run.door.settings import VISIBLE, DoorSettings
 LOCAL = "LOCAL_WORLD_SIZE"  # torchrun's: a machine has a card for each of its processes
 
 
-class Cards:
+class DoorCards:
     """The origin's cards in this process."""
 
     def __init__(self) -> None:
@@ -74,4 +74,4 @@ class Cards:
         return torch.device("cpu", card + 1)
 
 
-cards = Cards()
+cards = DoorCards()

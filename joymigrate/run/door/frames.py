@@ -11,7 +11,7 @@ from types import FrameType
 from joymigrate.blame.program import HOUSE, STANDARD, package_of
 
 
-class Owner(Enum):
+class DoorFrameOwner(Enum):
     """Whose a file is."""
 
     PROGRAM = "program"
@@ -27,14 +27,14 @@ def torch_folders() -> tuple[str, ...]:
 
 
 @cache
-def owner_of(file: str) -> Owner:
+def owner_of(file: str) -> DoorFrameOwner:
     """Whose a file is; what is made at run time counts as the program's."""
     if file.startswith(HOUSE):
-        return Owner.OURS
-    return Owner.TORCH if file.startswith(torch_folders()) else Owner.PROGRAM
+        return DoorFrameOwner.OURS
+    return DoorFrameOwner.TORCH if file.startswith(torch_folders()) else DoorFrameOwner.PROGRAM
 
 
-def asker(depth: int = 2) -> Owner:
+def asker(depth: int = 2) -> DoorFrameOwner:
     """Whose line called the function that calls this one."""
     return owner_of(sys._getframe(depth).f_code.co_filename)
 
@@ -48,7 +48,7 @@ def line_of_program() -> str:
     library = "?"
     while frame is not None:
         file = frame.f_code.co_filename
-        if owner_of(file) is Owner.PROGRAM and not file.startswith("<frozen"):
+        if owner_of(file) is DoorFrameOwner.PROGRAM and not file.startswith("<frozen"):
             at = f"{file}:{frame.f_lineno}"
             if not package_of(file) and not file.startswith(STANDARD):
                 return at

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from joymigrate.run.door.cards import cards
-from joymigrate.run.door.frames import Owner, asker
+from joymigrate.run.door.frames import DoorFrameOwner, asker
 
 
 def install() -> None:
@@ -27,7 +27,7 @@ def install() -> None:
         @property
         def device(self) -> torch.device:
             card = getattr(self, "card", None)
-            if card is None or card < 0 or asker() is not Owner.PROGRAM:
+            if card is None or card < 0 or asker() is not DoorFrameOwner.PROGRAM:
                 return torch.device("cpu")
             return cards.shown(card)
 
@@ -37,7 +37,7 @@ def install() -> None:
 
     @functools.wraps(seed)
     def manual_seed(number: Any) -> Any:
-        cards.seeded |= asker() is not Owner.OURS
+        cards.seeded |= asker() is not DoorFrameOwner.OURS
         return seed(number)
 
     owner: Any

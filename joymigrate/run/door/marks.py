@@ -19,7 +19,7 @@ MOST_NESTED = 3
 storage_of = torch.Tensor.untyped_storage
 
 
-class Memory:
+class CardMemory:
     """Bytes by card: held now, and at most since the last reset."""
 
     def __init__(self) -> None:
@@ -36,10 +36,10 @@ class Memory:
         self.peak[card] = self.now[card]
 
 
-memory = Memory()
+memory = CardMemory()
 
 
-class Mark:
+class CardMark:
     """The card of one storage; gone with it."""
 
     __slots__ = ("card", "size")
@@ -54,7 +54,7 @@ class Mark:
             held[self.card] -= self.size
 
 
-ON_HOST = Mark(HOST, 0)
+ON_HOST = CardMark(HOST, 0)
 
 
 def holder(tensor: torch.Tensor) -> Any:
@@ -93,7 +93,7 @@ def put(on: Any, card: int) -> None:
         setattr(on, MARK, ON_HOST)
         return
     size = on.nbytes() if isinstance(on, torch.UntypedStorage) else 0
-    setattr(on, MARK, Mark(card, size))
+    setattr(on, MARK, CardMark(card, size))
 
 
 def tensors_in(value: Any, depth: int = 0) -> list[torch.Tensor]:

@@ -15,7 +15,7 @@ from joymigrate.blame.program import is_fault
 from joymigrate.blame.watch import frames_of
 from joymigrate.run.door import refusals
 from joymigrate.run.door.cards import cards
-from joymigrate.run.door.frames import Owner, owner_of
+from joymigrate.run.door.frames import DoorFrameOwner, owner_of
 from joymigrate.run.door.marks import (
     HOST,
     MARK,
@@ -58,7 +58,7 @@ class Door(TorchFunctionMode):
         while frame.f_code.co_filename in PASSING:
             frame = frame.f_back
         owner = owner_of(frame.f_code.co_filename)
-        if owner is Owner.OURS:
+        if owner is DoorFrameOwner.OURS:
             return func(*args, **kwargs)
         if func is torch.device:
             return func(*map(name_number, args[:1]), *args[1:], **kwargs)
@@ -232,26 +232,26 @@ def convert(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
 # -- what a tensor says of itself ------------------------------------------------------------------
 
 
-def device(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
+def device(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> Any:
     card = card_of(args[0])
     if card == HOST:
         return func(*args)
-    return cards.shown(card) if owner is Owner.PROGRAM else cards.inner(card)
+    return cards.shown(card) if owner is DoorFrameOwner.PROGRAM else cards.inner(card)
 
 
-def is_cuda(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
-    return card_of(args[0]) != HOST if owner is Owner.PROGRAM else func(*args)
+def is_cuda(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> Any:
+    return card_of(args[0]) != HOST if owner is DoorFrameOwner.PROGRAM else func(*args)
 
 
-def is_cpu(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
-    return card_of(args[0]) == HOST if owner is Owner.PROGRAM else func(*args)
+def is_cpu(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> Any:
+    return card_of(args[0]) == HOST if owner is DoorFrameOwner.PROGRAM else func(*args)
 
 
-def get_device(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
+def get_device(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> Any:
     return card_of(args[0])
 
 
-def grad(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
+def grad(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> Any:
     found = func(*args)
     if found is not None:
         card = find_card(args[0])
@@ -272,7 +272,7 @@ def move(value: Tensor, card: int, clone: bool, **more: Any) -> Tensor:
     return made
 
 
-def to(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
+def to(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> Any:
     value = args[0]
     args = (value, *map(name_number, args[1:2]), *args[2:])
     if "device" in kwargs:
@@ -290,7 +290,7 @@ def to(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
     return mark(made, card)
 
 
-def cuda(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
+def cuda(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> Any:
     notes.word("cuda")
     card = cards.named(args[1] if len(args) > 1 else kwargs.get("device"))
     cards.checked(card)
@@ -298,17 +298,17 @@ def cuda(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
     return move(args[0], card, clone=True, **layout)
 
 
-def cpu(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
+def cpu(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> Any:
     return move(args[0], HOST, clone=True, **kwargs)
 
 
-def type_(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
+def type_(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> Any:
     value = args[0]
     wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
     prefix = f"torch.{cards.word}."
     if wanted is None:
         said = func(value)
-        here = owner is Owner.PROGRAM and card_of(value) != HOST
+        here = owner is DoorFrameOwner.PROGRAM and card_of(value) != HOST
         return said.replace("torch.", prefix, 1) if here else said
     name = wanted if isinstance(wanted, str) else getattr(wanted, "typed_name", "")
     if not name.startswith(prefix):
@@ -320,39 +320,39 @@ def type_(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
     return move(plain, cards.current if card == HOST else card, clone=plain is value)
 
 
-def type_as(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
+def type_as(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> Any:
     made = func(*args, **kwargs)
     return move(made, card_of(args[1]), clone=made is args[0])
 
 
-def to_numpy(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
+def to_numpy(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> Any:
     card = card_of(args[0])
-    if card != HOST and owner is Owner.PROGRAM:
+    if card != HOST and owner is DoorFrameOwner.PROGRAM:
         refusals.refuse_numpy(f"{cards.word}:{card}")
     return func(*args, **kwargs)
 
 
-def pin(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
+def pin(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> Any:
     setattr(holder(args[0]), PINNED, True)
     return args[0]
 
 
-def is_pinned(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
+def is_pinned(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> Any:
     return getattr(holder(args[0]), PINNED, False)
 
 
-def nothing(func: Any, owner: Owner, args: Any, kwargs: Any) -> None:
+def nothing(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> None:
     return None
 
 
-def parse_to(func: Any, owner: Owner, args: Any, kwargs: Any) -> Any:
+def parse_to(func: Any, owner: DoorFrameOwner, args: Any, kwargs: Any) -> Any:
     """What a module's `to` reads: a device is named, and nothing moves."""
     if "device" in kwargs:
         kwargs = {**kwargs, "device": name_number(kwargs["device"])}
     return func(*map(name_number, args[:1]), *args[1:], **kwargs)
 
 
-SPECIAL: dict[Any, Callable[[Any, Owner, Any, Any], Any]] = {
+SPECIAL: dict[Any, Callable[[Any, DoorFrameOwner, Any, Any], Any]] = {
     Tensor.device.__get__: device,
     Tensor.is_cuda.__get__: is_cuda,  # type: ignore[attr-defined]
     Tensor.is_cpu.__get__: is_cpu,  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from joymigrate import attach
 from joymigrate.run.door.cards import cards
-from joymigrate.run.door.frames import Owner, asker
+from joymigrate.run.door.frames import DoorFrameOwner, asker
 from joymigrate.run.door.marks import HOST, card_of
 from joymigrate.run.door.mode import Door, enter_in_backward, move, shut_in_checkpoints
 
@@ -89,7 +89,7 @@ def name_backend(real: Any) -> Any:
     @functools.wraps(real)
     def get_backend(group: Any = None) -> Any:
         found = real(group)
-        return requested_backends.get(group, found) if asker() is Owner.PROGRAM else found
+        return requested_backends.get(group, found) if asker() is DoorFrameOwner.PROGRAM else found
 
     return get_backend
 

@@ -12,7 +12,7 @@ from joymigrate.run.door.cards import cards
 from joymigrate.run.door.notes import StandIn
 
 
-class Event(StandIn):
+class DoorEvent(StandIn):
     """A point in time of the only stream."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -22,7 +22,7 @@ class Event(StandIn):
         """Now."""
         self.at_s = time.perf_counter()
 
-    def elapsed_time(self, other: Event) -> float:
+    def elapsed_time(self, other: DoorEvent) -> float:
         """Milliseconds to another event."""
         if self.at_s is None or other.at_s is None:
             refusals.refuse_elapsed()
@@ -39,7 +39,7 @@ class Event(StandIn):
         return True
 
 
-class Stream(StandIn):
+class DoorStream(StandIn):
     """A queue whose work is done at once."""
 
     cuda_stream = stream_id = priority = 0
@@ -48,7 +48,7 @@ class Stream(StandIn):
         self.device = cards.shown(cards.named(device))
         self.device_index = self.device.index
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> DoorStream:
         return self
 
     def __exit__(self, *raised: Any) -> None:
@@ -63,9 +63,9 @@ class Stream(StandIn):
     def wait_event(self, event: Any) -> None:
         """All is done already."""
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: DoorEvent | None = None) -> DoorEvent:
         """An event of now."""
-        made = event or Event()
+        made = event or DoorEvent()
         made.record()
         return made
 
@@ -74,7 +74,7 @@ class Stream(StandIn):
         return True
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and other.device == self.device
+        return isinstance(other, DoorStream) and other.device == self.device
 
     def __hash__(self) -> int:
         return hash(self.device)
@@ -96,8 +96,8 @@ class StreamContext:
 def install() -> None:
     """Replace torch's own."""
     module: Any = torch.cuda
-    for name, value in {"Event": Event, "Stream": Stream}.items():
+    for name, value in {"Event": DoorEvent, "Stream": DoorStream}.items():
         setattr(module, name, value)
         setattr(getattr(module, "streams", module), name, value)
     module.StreamContext = module.stream = StreamContext
-    module.current_stream = module.default_stream = lambda device=None: Stream(device)
+    module.current_stream = module.default_stream = lambda device=None: DoorStream(device)

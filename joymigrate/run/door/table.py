@@ -13,7 +13,7 @@ from joymigrate.errors import JoyError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class DoorTable:
     """The file's keys; each is explained there."""
 
     constants: Mapping[str, Any]
@@ -31,14 +31,14 @@ class Table:
 
 
 @cache
-def table() -> Table:
+def table() -> DoorTable:
     """The origin's table."""
     import yaml
 
     path = chips.origin().folder / "door.yaml"
     raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     tuples = {n: tuple(raw[n]) for n in ("silent", "float32", "narrow", "widest", "products")}
-    return Table(**{**raw, **tuples, "one_device": frozenset(raw["one_device"])})
+    return DoorTable(**{**raw, **tuples, "one_device": frozenset(raw["one_device"])})
 
 
 def properties(model: str, origin: Chip) -> dict[str, Any]:

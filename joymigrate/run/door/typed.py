@@ -10,7 +10,7 @@ import torch
 from joymigrate.run.door.marks import HOST, card_of, mark
 
 if TYPE_CHECKING:
-    from joymigrate.run.door.cards import Cards
+    from joymigrate.run.door.cards import DoorCards
 
 NAMES = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
 
@@ -21,7 +21,7 @@ class Typed(type):
 
     kind: Any
     typed_name: str
-    cards: Cards
+    cards: DoorCards
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         return mark(cls.kind(*args, **kwargs), cls.cards.checked(cls.cards.current))
@@ -31,7 +31,7 @@ class Typed(type):
         return here and card_of(one) != HOST  # type: ignore[arg-type]
 
 
-def kinds(cards: Cards) -> dict[str, Any]:
+def kinds(cards: DoorCards) -> dict[str, Any]:
     """The typed tensors by name."""
     found = {}
     for name in (f"{one}Tensor" for one in NAMES):
@@ -42,7 +42,7 @@ def kinds(cards: Cards) -> dict[str, Any]:
     return found
 
 
-def install(cards: Cards) -> None:
+def install(cards: DoorCards) -> None:
     """Default tensor types and default devices that name a card."""
     plain_type, plain_device = torch.set_default_tensor_type, torch.set_default_device
     asked = torch.get_default_device

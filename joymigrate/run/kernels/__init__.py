@@ -12,7 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from joymigrate.run.kernels.operator import Call, Case, Implementation, Operator, Tolerance
+from joymigrate.run.kernels.operator import (
+    Call,
+    Implementation,
+    Operator,
+    OperatorCase,
+    OperatorTolerance,
+)
 from joymigrate.run.kernels.registry import (
     Kernel,
     forget_choices,
@@ -21,7 +27,7 @@ from joymigrate.run.kernels.registry import (
     requested,
     requests,
 )
-from joymigrate.run.kernels.select import Choice
+from joymigrate.run.kernels.select import KernelChoice
 
 if TYPE_CHECKING:
     from joymigrate.run.kernels.optimiser import AdamW
@@ -50,16 +56,16 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "AdamW",
     "Call",
-    "Case",
-    "Choice",
     "DenseWeight",
     "Implementation",
     "Int4Weight",
     "Int8Weight",
     "Kernel",
+    "KernelChoice",
     "Operator",
+    "OperatorCase",
+    "OperatorTolerance",
     "Report",
-    "Tolerance",
     "apply",
     "forget_choices",
     "op",

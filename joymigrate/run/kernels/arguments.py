@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import Case, Float32
+from joymigrate.run.kernels.operator import Float32, OperatorCase
 
 Place = Callable[[Tensor, bool], Tensor]  # (tensor, keeps float32) → tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class ReadyArguments:
     """Ready arguments; `leaves` are the tensors that gradients are asked for, in order."""
 
     args: tuple[Any, ...]
@@ -24,14 +24,14 @@ class Arguments:
 
 
 def prepare(
-    case: Case,
+    case: OperatorCase,
     dtype: torch.dtype,
     device: str = "cpu",
     *,
     grad: bool = False,
     strided: bool = False,
     exact: bool = False,
-) -> Arguments:
+) -> ReadyArguments:
     """Arguments of a case, fresh copies. `strided`: floating tensors are views with gaps.
 
     `exact`: rounded to `dtype` and then held in float64 on the CPU, for the true result of the
@@ -52,7 +52,7 @@ def prepare(
             leaves.append(made.requires_grad_())
         args.append(with_gaps(made) if strided and gap_worthy(made) else made)
     kwargs = {name: map_tensors(value, place) for name, value in case.kwargs.items()}
-    return Arguments(tuple(args), kwargs, tuple(leaves))
+    return ReadyArguments(tuple(args), kwargs, tuple(leaves))
 
 
 def map_tensors(value: Any, place: Place) -> Any:

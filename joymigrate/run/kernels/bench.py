@@ -20,8 +20,14 @@ from torch import Tensor
 from joymigrate.chips import all_chips
 from joymigrate.errors import JoyError
 from joymigrate.run.kernels import chipnames, tuned
-from joymigrate.run.kernels.arguments import Arguments, prepare
-from joymigrate.run.kernels.operator import REFERENCE, Call, Case, Implementation, dtype_name
+from joymigrate.run.kernels.arguments import ReadyArguments, prepare
+from joymigrate.run.kernels.operator import (
+    REFERENCE,
+    Call,
+    Implementation,
+    OperatorCase,
+    dtype_name,
+)
 from joymigrate.run.kernels.registry import Kernel, forget_choices
 from joymigrate.run.kernels.results import flat
 from joymigrate.run.kernels.samples import Samples
@@ -86,7 +92,7 @@ def is_simulated(device: str) -> bool:
 
 
 def time_case(
-    kernel: Kernel, case: Case, dtype: str, device: str, phase: str, rounds: int, tune: bool
+    kernel: Kernel, case: OperatorCase, dtype: str, device: str, phase: str, rounds: int, tune: bool
 ) -> Timing:
     """Time one case with every implementation that can run it."""
     grad = phase == "train"
@@ -113,7 +119,7 @@ def time_case(
     )  # fmt: skip
 
 
-def runner(item: Implementation, ready: Arguments, grad: bool) -> Callable[[], Any]:
+def runner(item: Implementation, ready: ReadyArguments, grad: bool) -> Callable[[], Any]:
     """One call of an implementation, with its backward when `grad`."""
     run = function(item)
     if not grad:
@@ -187,13 +193,13 @@ def keep(kernel: Kernel, call: Call, fastest: str, medians: dict[str, float]) ->
     card = tuned.card_name(call.device)
     if card is None:
         raise JoyError(f"there is no {call.device} device here")
-    entry = tuned.Entry(fastest, medians[fastest], medians[REFERENCE], call.shape)
+    entry = tuned.TunedEntry(fastest, medians[fastest], medians[REFERENCE], call.shape)
     tuned.store(tuned.path_of(call.chip, card), card, {tuned.key(kernel.name, call): entry})
     forget_choices()
 
 
 def peaks(
-    kernel: Kernel, ready: Arguments, call: Call, medians: dict[str, float], phase: str
+    kernel: Kernel, ready: ReadyArguments, call: Call, medians: dict[str, float], phase: str
 ) -> dict[str, float]:
     """Percent of the card's peak, forward only: FLOP/s where the operator counts them, else
     bytes per second. Empty for a card whose peaks are not known."""

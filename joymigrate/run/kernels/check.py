@@ -15,7 +15,7 @@ import torch
 
 from joymigrate.run.kernels import chipnames
 from joymigrate.run.kernels.arguments import prepare
-from joymigrate.run.kernels.operator import Call, Case, Implementation, Operator, dtype_name
+from joymigrate.run.kernels.operator import Call, Implementation, Operator, OperatorCase, dtype_name
 from joymigrate.run.kernels.registry import Kernel
 from joymigrate.run.kernels.results import (
     difference,
@@ -32,7 +32,7 @@ PHASES = ("forward", "backward")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CheckRow:
     """The result of one implementation in one dtype and phase: pass, fail or skipped.
 
     `max_error` is the worst over `cases` cases, `worst` names that case. dtype and phase are None
@@ -71,18 +71,18 @@ class WorstError:
             self.error, self.worst = error, name
 
 
-def check(kernels: Sequence[Kernel], device: str, dtypes: Sequence[str] = ()) -> Iterator[Row]:
+def check(kernels: Sequence[Kernel], device: str, dtypes: Sequence[str] = ()) -> Iterator[CheckRow]:
     """Rows for every implementation of `kernels` on a torch device type."""
     for kernel in kernels:
         yield from check_kernel(kernel, device, dtypes)
 
 
-def check_kernel(kernel: Kernel, device: str, dtypes: Sequence[str] = ()) -> Iterator[Row]:
+def check_kernel(kernel: Kernel, device: str, dtypes: Sequence[str] = ()) -> Iterator[CheckRow]:
     """Rows for one operator."""
     operator = kernel.operator
     runnable = []
     for item in kernel.implementations:
-        base = Row(
+        base = CheckRow(
             operator.name,
             item.name,
             "skipped",
@@ -114,8 +114,8 @@ def call_on(device: str, dtype: str) -> Call:
 
 
 def check_dtype(
-    operator: Operator, runnable: list[tuple[Implementation, Row]], dtype: str, device: str
-) -> Iterator[Row]:
+    operator: Operator, runnable: list[tuple[Implementation, CheckRow]], dtype: str, device: str
+) -> Iterator[CheckRow]:
     """Rows of one dtype: all implementations see the same inputs and the same true results."""
     phases = PHASES if operator.differentiable else PHASES[:1]
     tallies = {(item, phase): WorstError() for item, _ in runnable for phase in phases}
@@ -130,8 +130,8 @@ def check_dtype(
 
 
 def verdict(
-    base: Row, tally: WorstError, dtype: str, phase: str, limit: float, item: Implementation
-) -> Row:
+    base: CheckRow, tally: WorstError, dtype: str, phase: str, limit: float, item: Implementation
+) -> CheckRow:
     """A tally as a row."""
     row = replace(base, dtype=dtype, phase=phase)
     if phase == "backward" and not item.backward:
@@ -156,8 +156,8 @@ def verdict(
 
 def run_case(
     operator: Operator,
-    runnable: list[tuple[Implementation, Row]],
-    case: Case,
+    runnable: list[tuple[Implementation, CheckRow]],
+    case: OperatorCase,
     dtype: str,
     device: str,
     strided: bool,

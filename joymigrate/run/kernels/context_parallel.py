@@ -21,7 +21,7 @@ from torch import Tensor
 
 from joymigrate.errors import JoyError
 from joymigrate.run.kernels import ring_attention
-from joymigrate.run.kernels.mask import CAUSAL, Dense, Jagged, Mask
+from joymigrate.run.kernels.mask import CAUSAL, Dense, JaggedMask, Mask
 from joymigrate.run.kernels.own import launch
 from joymigrate.run.kernels.registry import op
 from joymigrate.run.kernels.scores import Bias, Silu
@@ -49,7 +49,7 @@ def attention(
     or positions don't.
     """
     world = dist.get_world_size(group)
-    packed = isinstance(mask, Jagged)
+    packed = isinstance(mask, JaggedMask)
     heads = 1
     if isinstance(mask, Dense):
         raise JoyError("a mask given as a tensor is not cut over processes", help="describe it")
@@ -72,12 +72,12 @@ def attention(
         raise JoyError("an all-to-all has whole sequences: zigzag is the ring's",
                        help="way='ring'")  # fmt: skip
     length = 0 if packed else 2
-    whole = [launch.apply(Exchange, t, heads, length, group) for t in (q, k, v)]
+    whole = [launch.apply(RingExchange, t, heads, length, group) for t in (q, k, v)]
     mine = None if bias is None else of_rank(bias, dist.get_rank(group), world)
     more: dict[str, Any] = {"scale": scale, "bias": mine, "activation": activation}
     used = {name: value for name, value in more.items() if value is not None}
     found = op("attention")(*whole, mask, **used)
-    back: Tensor = launch.apply(Exchange, found, length, heads, group)
+    back: Tensor = launch.apply(RingExchange, found, length, heads, group)
     return back
 
 
@@ -91,7 +91,7 @@ def of_rank(bias: Bias, rank: int, world: int) -> Bias:
     return dataclasses.replace(bias.having(tables))
 
 
-class Exchange(torch.autograd.Function):
+class RingExchange(torch.autograd.Function):
     """Cuts axis `cut` over the processes and joins axis `join`; its gradient goes the way back."""
 
     @staticmethod

@@ -83,7 +83,7 @@ class Causal(Composable):
 
 
 @dataclass(frozen=True, slots=True)
-class Window(Composable):
+class WindowMask(Composable):
     """The last `size` keys up to the query's own position, itself included."""
 
     size: int
@@ -126,7 +126,7 @@ class Prefix(Composable):
 
 
 @dataclass(frozen=True, slots=True)
-class Shared(Composable):
+class SharedPrefixMask(Composable):
     """A causal prefix, then causal branches that see the prefix and themselves."""
 
     prefix: int
@@ -162,7 +162,7 @@ class Shared(Composable):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates(Composable):
+class CandidateMask(Composable):
     """A context of `context` positions, then candidates that see it and themselves only."""
 
     context: int = 0
@@ -208,7 +208,7 @@ class Globals(Composable):
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks(Composable):
+class BlockSparseMask(Composable):
     """Block-sparse: `table[a]` are the blocks of `size` keys that block a of the queries sees."""
 
     size: int
@@ -308,11 +308,22 @@ class Dense:
         return Dense(place(self.tensor))
 
 
-Simple = Full | Causal | Window | Prefix | Shared | Candidates | Globals | Blocks | Both | Either
+Simple = (
+    Full
+    | Causal
+    | WindowMask
+    | Prefix
+    | SharedPrefixMask
+    | CandidateMask
+    | Globals
+    | BlockSparseMask
+    | Both
+    | Either
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Jagged:
+class JaggedMask:
     """Sequences back to back: sequence b is tokens offsets[b] to offsets[b + 1].
 
     `longest` is the largest length, where the caller knows it (else it costs a copy from the
@@ -328,7 +339,7 @@ class Jagged:
     def name(self) -> str:
         return f"jagged {self.inner.name}"
 
-    def placed(self, place: Callable[[Tensor], Tensor]) -> Jagged:
+    def placed(self, place: Callable[[Tensor], Tensor]) -> JaggedMask:
         """The same with its tensors elsewhere."""
         contexts = None if self.contexts is None else place(self.contexts)
         return replace(self, offsets=place(self.offsets), contexts=contexts)
@@ -346,12 +357,12 @@ class Jagged:
 
     def of(self, sequence: int) -> Simple:
         """The mask inside one sequence."""
-        if self.contexts is None or not isinstance(self.inner, Candidates):
+        if self.contexts is None or not isinstance(self.inner, CandidateMask):
             return self.inner
         return replace(self.inner, context=int(self.contexts[sequence]))
 
 
-Mask = Simple | Dense | Jagged
+Mask = Simple | Dense | JaggedMask
 CAUSAL = Causal()
 
 
@@ -382,6 +393,6 @@ def trivial(mask: Simple | Dense, rows: int, columns: int) -> bool:
     """Whether the mask hides nothing at these sizes."""
     if isinstance(mask, Full):
         return True
-    if isinstance(mask, Window):
+    if isinstance(mask, WindowMask):
         return rows == 1 and columns <= mask.size
     return isinstance(mask, (Causal, Prefix)) and rows == 1

@@ -71,7 +71,7 @@ class Implementation:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class OperatorCase:
     """Arguments to check an operator with. Floating tensors are float64 on the CPU; the check
     casts and moves them. `grad` are the positions of arguments that get gradients."""
 
@@ -89,7 +89,7 @@ class Float32:
 
 
 @dataclass(frozen=True, slots=True)
-class Tolerance:
+class OperatorTolerance:
     """Largest error by dtype. The error of a tensor is max|got - want| / max|want| against float64
     results of the same rounded inputs, so it does not depend on the tensor's scale."""
 
@@ -104,8 +104,8 @@ class Tolerance:
 
 
 # One rounding of a result costs 2^-11 (float16) or 2^-8 (bfloat16) of its size at most.
-POINTWISE = Tolerance(2e-6, 2e-3, 1.6e-2)  # four roundings in a row
-REDUCED = Tolerance(1e-5, 2e-3, 1.6e-2)  # sums over a few thousand terms, kept in float32
+POINTWISE = OperatorTolerance(2e-6, 2e-3, 1.6e-2)  # four roundings in a row
+REDUCED = OperatorTolerance(1e-5, 2e-3, 1.6e-2)  # sums over a few thousand terms, kept in float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +124,10 @@ class Operator:
     formula: str
     reference: Callable[..., Any]
     describe: Callable[..., tuple[Tensor, tuple[int, ...], str]]
-    cases: Callable[[Samples], Iterator[Case]]
+    cases: Callable[[Samples], Iterator[OperatorCase]]
     implementations: tuple[Implementation, ...] = ()
-    tolerance: Tolerance = REDUCED
-    grid: Callable[[Samples], Iterator[tuple[str, Callable[[], Case]]]] | None = None
+    tolerance: OperatorTolerance = REDUCED
+    grid: Callable[[Samples], Iterator[tuple[str, Callable[[], OperatorCase]]]] | None = None
     mutates: bool = False
     dtypes: tuple[str, ...] = FLOATS
     differentiable: bool = True

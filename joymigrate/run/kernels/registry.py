@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.kernels import chipnames, ops, tuned, vendors
 from joymigrate.run.kernels.operator import REFERENCE, Call, Implementation, Operator, dtype_name
-from joymigrate.run.kernels.select import Choice, select
+from joymigrate.run.kernels.select import KernelChoice, select
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ class Kernel:
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
         self.name = operator.name
-        self._chosen: dict[tuple[Any, ...], Choice] = {}
+        self._chosen: dict[tuple[Any, ...], KernelChoice] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -71,7 +71,7 @@ class Kernel:
         request: str | None = None,
         variant: str = "",
         grad: bool = False,
-    ) -> Choice:
+    ) -> KernelChoice:
         """The implementation for such calls, with the reason.
 
         `chip` is a chip's name or object, or `cpu`; without it the chip of `device`, without that
@@ -82,7 +82,7 @@ class Kernel:
         call = Call(*names, dtype_name(dtype), tuple(shape), variant, grad)
         return self.choose_for(call, request)
 
-    def choose_for(self, call: Call, request: str | None = None) -> Choice:
+    def choose_for(self, call: Call, request: str | None = None) -> KernelChoice:
         """As `choose`, for a described call."""
         wanted = request or requests().get(self.name)
         if wanted is not None and wanted not in self.names():

@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joymigrate.run.kernels.arguments import Arguments
+from joymigrate.run.kernels.arguments import ReadyArguments
 
 
-def outputs_of(run: Any, ready: Arguments) -> list[Tensor]:
+def outputs_of(run: Any, ready: ReadyArguments) -> list[Tensor]:
     """All results as a list."""
     found = run(*ready.args, **ready.kwargs)
     return flat(found)
 
 
-def tensors_of(ready: Arguments) -> list[Tensor]:
+def tensors_of(ready: ReadyArguments) -> list[Tensor]:
     """The arguments that are tensors."""
     return [item.detach() for item in ready.args if isinstance(item, Tensor)]
 

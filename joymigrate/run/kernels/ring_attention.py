@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from joymigrate.errors import JoyError
-from joymigrate.run.kernels.mask import NONE, Jagged, Simple, Span
+from joymigrate.run.kernels.mask import NONE, JaggedMask, Simple, Span
 from joymigrate.run.kernels.own import blockwise_attention as blockwise
 from joymigrate.run.kernels.own import launch
 from joymigrate.run.kernels.scores import Bias, Silu
@@ -86,7 +86,7 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Simple | Jagged,
+    mask: Simple | JaggedMask,
     *,
     scale: float,
     group: Any = None,
@@ -95,14 +95,14 @@ def attention(
     zigzag: bool = False,
 ) -> Tensor:
     """See `context_parallel.attention`."""
-    world, axis = dist.get_world_size(group), 0 if isinstance(mask, Jagged) else 2
+    world, axis = dist.get_world_size(group), 0 if isinstance(mask, JaggedMask) else 2
     runs = runs_of(q.shape[axis] * world, world, zigzag)
     if k.shape[axis] != q.shape[axis]:
         raise JoyError(
             f"{q.shape[axis]} positions of queries, {k.shape[axis]} of keys in one process",
             help="a ring takes as many keys as queries",
         )
-    plan = blockwise.Plan(mask, scale, bias, activation)
+    plan = blockwise.AttentionPlan(mask, scale, bias, activation)
     tables = bias.tables if bias is not None else ()
     ring = Ring(group, dist.get_rank(group), runs, axis)
     found: Tensor = launch.apply(RingAttention, q, k, v, plan, ring, *tables)
@@ -121,17 +121,17 @@ class Meeting:
     columns: Span  # the keys' positions in the sequence
 
 
-def meetings(plan: blockwise.Plan, queries: Runs, keys: Runs) -> Iterator[Meeting]:
+def meetings(plan: blockwise.AttentionPlan, queries: Runs, keys: Runs) -> Iterator[Meeting]:
     """All of them that show anything."""
     mask = plan.mask
-    packed = isinstance(mask, Jagged)
-    bounds = mask.bounds() if isinstance(mask, Jagged) else [(0, 1 << 62)]
+    packed = isinstance(mask, JaggedMask)
+    bounds = mask.bounds() if isinstance(mask, JaggedMask) else [(0, 1 << 62)]
     for (at, run), (there, other) in itertools.product(place_runs(queries), place_runs(keys)):
         for number, (start, stop) in enumerate(bounds):
             rows, columns = inside(run, start, stop), inside(other, start, stop)
             if rows[0] >= rows[1] or columns[0] >= columns[1]:
                 continue
-            inner: Any = mask.of(number) if isinstance(mask, Jagged) else mask
+            inner: Any = mask.of(number) if isinstance(mask, JaggedMask) else mask
             mine = (rows[0] - start, rows[1] - start)
             theirs = (columns[0] - start, columns[1] - start)
             if inner.cover(mine, theirs) == NONE:
@@ -164,7 +164,13 @@ class RingAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: blockwise.Plan, ring: Ring, *tables: Tensor
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        plan: blockwise.AttentionPlan,
+        ring: Ring,
+        *tables: Tensor,
     ) -> Tensor:
         kind = blockwise.wide(q.dtype)
         out = q.new_zeros(*q.shape[:-1], v.shape[-1], dtype=kind)
@@ -182,7 +188,7 @@ class RingAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, logs, *tables = ctx.saved_tensors
-        given: blockwise.Plan = ctx.plan
+        given: blockwise.AttentionPlan = ctx.plan
         ring: Ring = ctx.ring
         bias = given.bias.having(tuple(tables)) if given.bias is not None else None
         plan = dataclasses.replace(given, bias=bias)
@@ -194,7 +200,7 @@ class RingAttention(torch.autograd.Function):
             ks, vs = unpack(keys, k, v)
             dk, dv = unpack(slopes, k, v)
             for one in meetings(plan, ring.runs[ring.rank], ring.runs[source]):
-                inner = blockwise.Plan(one.mask, plan.scale, one.bias, plan.activation)
+                inner = blockwise.AttentionPlan(one.mask, plan.scale, one.bias, plan.activation)
                 mine = [dense(t[rows_of(one.queries, ring)], ring) for t in (q, out, logs, dout)]
                 rows, results, log, slope = mine
                 there = [dense(t[rows_of(one.keys, ring)], ring) for t in (ks, vs, dk, dv)]
@@ -222,7 +228,7 @@ def round_trip(ring: Ring, held: Tensor) -> Iterator[tuple[Tensor, int]]:
 
 
 def add_part(
-    one: Meeting, plan: blockwise.Plan, ring: Ring, q: Tensor, k: Tensor, v: Tensor,
+    one: Meeting, plan: blockwise.AttentionPlan, ring: Ring, q: Tensor, k: Tensor, v: Tensor,
     out: Tensor, logs: Tensor,
 ) -> None:  # fmt: skip
     """Join the result of a meeting to what its rows have so far."""
@@ -231,7 +237,7 @@ def add_part(
     keys, values = (dense(t[rows_of(one.keys, ring)], ring) for t in (k, v))
     part, part_log = torch.zeros_like(total), torch.zeros_like(log)
     first = one.columns[0]
-    inner = blockwise.Plan(one.mask, plan.scale, one.bias, plan.activation)
+    inner = blockwise.AttentionPlan(one.mask, plan.scale, one.bias, plan.activation)
 
     def fetch(start: int, stop: int) -> tuple[Tensor, Tensor]:
         run = slice(start - first, stop - first)

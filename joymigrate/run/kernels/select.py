@@ -16,7 +16,7 @@ from joymigrate.run.kernels.operator import CPU, REFERENCE, Call, Implementation
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class KernelChoice:
     """An implementation picked for an operator, and why. Calling it computes.
 
     `left` are the others, each with the reason why it is not this one.
@@ -35,7 +35,7 @@ class Choice:
 
 def select(
     operator: Operator, known: tuple[Implementation, ...], call: Call, request: str | None
-) -> Choice:
+) -> KernelChoice:
     """The choice for one call. An explicit request that cannot run raises `JoyError`."""
     if request is not None:
         asked = [(item, why_not(item, call)) for item in known if item.name == request]
@@ -52,7 +52,7 @@ def select(
         lost = item.pays(call) if item.pays is not None else None
         left[item.name] = lost or f"{winner.name}: {reason}"
     left.pop(winner.name)
-    return Choice(operator.name, winner.name, reason, function(winner), tuple(left.items()))
+    return KernelChoice(operator.name, winner.name, reason, function(winner), tuple(left.items()))
 
 
 def best(
@@ -78,12 +78,12 @@ def explicit(
     refused: list[tuple[Implementation, str | None]],
     call: Call,
     request: str,
-) -> Choice:
+) -> KernelChoice:
     """The requested implementation, or `JoyError` with the reason why it can't run."""
     reasons = []
     for item, reason in refused:
         if reason is None:
-            return Choice(operator.name, request, "explicit request", function(item))
+            return KernelChoice(operator.name, request, "explicit request", function(item))
         reasons.append(reason)
     raise JoyError(
         f"{operator.name}: '{request}' was asked for and cannot run: {'; '.join(reasons)}",

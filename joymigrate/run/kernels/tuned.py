@@ -27,7 +27,7 @@ SCHEMA = "joymigrate.tuned/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TunedEntry:
     """The winner of one bucket, its median time and the reference's, in microseconds."""
 
     implementation: str
@@ -53,7 +53,7 @@ def key(op: str, call: Call) -> str:
     return "|".join((op, call.chip, call.dtype, kind, call.variant, sizes))
 
 
-def lookup(op: str, call: Call) -> Entry | None:
+def lookup(op: str, call: Call) -> TunedEntry | None:
     """The measured winner for this bucket, if it was tuned on this machine."""
     if os.environ.get("JOYMIGRATE_REHEARSE"):
         return None
@@ -96,7 +96,7 @@ def path_of(chip: str, card: str) -> Path:
 
 
 @functools.cache
-def load(path: Path) -> Mapping[str, Entry]:
+def load(path: Path) -> Mapping[str, TunedEntry]:
     """The entries of a file; none when it is not there, or of another torch."""
     import torch
 
@@ -109,7 +109,7 @@ def load(path: Path) -> Mapping[str, Entry]:
         if document["torch"] != torch.__version__:
             return {}
         return {
-            name: sound(Entry(**{**raw, "shape": tuple(raw["shape"])}))
+            name: sound(TunedEntry(**{**raw, "shape": tuple(raw["shape"])}))
             for name, raw in document["entries"].items()
         }
     except (ValueError, LookupError, TypeError, AttributeError, OSError, RecursionError) as error:
@@ -122,7 +122,7 @@ def load(path: Path) -> Mapping[str, Entry]:
         return {}
 
 
-def sound(entry: Entry) -> Entry:
+def sound(entry: TunedEntry) -> TunedEntry:
     """The entry, if its values are of their kinds. Raises ValueError."""
     times = (entry.us, entry.reference_us)
     if not isinstance(entry.implementation, str) or not all(
@@ -141,7 +141,7 @@ def rewrite(path: Path) -> None:
         replace_file(path, json.dumps(empty, indent=1).encode())
 
 
-def store(path: Path, card: str, found: Mapping[str, Entry]) -> None:
+def store(path: Path, card: str, found: Mapping[str, TunedEntry]) -> None:
     """Add entries to a file, in one step; a reader sees the old file or the whole new one."""
     import torch
 

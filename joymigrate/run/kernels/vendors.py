@@ -30,7 +30,7 @@ FILE = "kernels.yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class VendorKernel:
     """One kernel as its file says it."""
 
     op: str = setting(help="the operator")
@@ -50,12 +50,12 @@ class Item:
 
 @document("chip-kernels", "Kernels that a chip brings: `kernels.yaml` in its folder.")
 @dataclass(frozen=True, slots=True)
-class Kernels:
+class ChipKernels:
     """The kernels of one chip."""
 
     VERSIONED = True
 
-    implementations: tuple[Item, ...] = setting((), "the kernels")
+    implementations: tuple[VendorKernel, ...] = setting((), "the kernels")
 
 
 def implementations(op: str) -> tuple[Implementation, ...]:
@@ -73,12 +73,12 @@ def read_document(chip: Chip) -> Mapping[str, tuple[Implementation, ...]]:
     """The chip's kernels.yaml, checked."""
     path = chip.folder / FILE
     by_op: dict[str, tuple[Implementation, ...]] = {}
-    for item in read_file(Kernels, path, "kernels").implementations if path.is_file() else ():
+    for item in read_file(ChipKernels, path, "kernels").implementations if path.is_file() else ():
         by_op[item.op] = (*by_op.get(item.op, ()), implementation(item, chip))
     return by_op
 
 
-def implementation(item: Item, chip: Chip) -> Implementation:
+def implementation(item: VendorKernel, chip: Chip) -> Implementation:
     """A kernel of a chip's file as one of the registry."""
     default = (chip.package,) if chip.package else ()
     return Implementation(

@@ -12,7 +12,7 @@ from typing import Any
 
 from joymigrate.chips import Chip, get
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.verify.model import Status
+from joymigrate.verify.model import RecordStatus
 from joymigrate.verify.tolerance import Tolerance
 
 SCHEMA = "joymigrate.verdict/1"
@@ -42,7 +42,7 @@ def findings(document: Mapping[str, Any]) -> dict[str, Row]:
 
 def has_failed(row: Row) -> bool:
     """Whether the row's status is a failure."""
-    return bool(Status(row["status"]).failed)
+    return bool(RecordStatus(row["status"]).failed)
 
 
 def script(document: Mapping[str, Any], wanted: str) -> str:

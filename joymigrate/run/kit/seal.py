@@ -13,9 +13,9 @@ from joymigrate import __version__
 from joymigrate.chips import Sku, get
 from joymigrate.errors import JoyError
 from joymigrate.files import write_output
-from joymigrate.profile.coverage import Call
-from joymigrate.profile.support import Status
-from joymigrate.profile.table import Signature
+from joymigrate.profile.coverage import CoverageCall
+from joymigrate.profile.support import SupportStatus
+from joymigrate.profile.table import CallSignature
 from joymigrate.run.kit import bound
 
 SCHEMA = "joymigrate.seal/1"
@@ -80,10 +80,14 @@ def kernels(result: Mapping[str, Any]) -> dict[str, int]:
 
 
 NOT_RECORDED = "<not recorded>"
-OUTCOMES = {Status.CPU_FALLBACK: "fallback", Status.MISSING: "refused", Status.UNKNOWN: None}
+OUTCOMES = {
+    SupportStatus.CPU_FALLBACK: "fallback",
+    SupportStatus.MISSING: "refused",
+    SupportStatus.UNKNOWN: None,
+}
 
 
-def of_coverage(document: Mapping[str, Any], calls: Iterable[Call]) -> dict[str, Any]:
+def of_coverage(document: Mapping[str, Any], calls: Iterable[CoverageCall]) -> dict[str, Any]:
     """The predictions of `coverage/1` for the distinct calls of its recordings.
 
     What a recording holds of arguments is types, shapes and strides; numbers are null.
@@ -102,7 +106,7 @@ def of_coverage(document: Mapping[str, Any], calls: Iterable[Call]) -> dict[str,
     return finish("coverage", document["chip"], versions, {"signatures": rows})
 
 
-def arguments(signature: Signature) -> list[Any]:
+def arguments(signature: CallSignature) -> list[Any]:
     """The arguments of a recorded call, as far as it was recorded."""
     found: list[Any] = []
     for number, dtype in enumerate(signature.dtypes):

@@ -53,7 +53,7 @@ INSTALL_COMPILER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Package:
+class VendorPackage:
     """The installed torch_npu: where it is and which version it says it has."""
 
     folder: Path
@@ -76,14 +76,14 @@ class Package:
         return [self.main_library, *(path for path in extra if path.is_file()), *graph]
 
 
-def find_package() -> Package:
+def find_package() -> VendorPackage:
     """The torch_npu that rehearsals here run, without importing it; `JoyError` when there is none.
 
     That of this Python, or the release that `joymigrate rehearse setup` keeps for its torch.
     """
     kept = choose()
     if kept is not None:
-        return Package(kept.folder / PACKAGE, kept.version)
+        return VendorPackage(kept.folder / PACKAGE, kept.version)
     spec = PathFinder.find_spec("torch_npu")
     if spec is None or not spec.submodule_search_locations:
         raise JoyError(
@@ -94,7 +94,7 @@ def find_package() -> Package:
     folder = Path(next(iter(spec.submodule_search_locations)))
     version = installed_version() or ""
     refuse_other_torch(version, folder)
-    package = Package(folder, version)
+    package = VendorPackage(folder, version)
     if not package.main_library.is_file():
         raise JoyError(
             "this torch_npu has no compiled library", where=str(folder), help="reinstall torch-npu"
@@ -102,7 +102,7 @@ def find_package() -> Package:
     return package
 
 
-def cache_folder(package: Package) -> Path:
+def cache_folder(package: VendorPackage) -> Path:
     """The folder of this package's build, finished or not."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
     digest.update(Path(symbols.__file__).read_bytes())
@@ -115,7 +115,7 @@ def cache_folder(package: Package) -> Path:
     return cache_root() / "rehearse" / name
 
 
-def build(package: Package) -> Path:
+def build(package: VendorPackage) -> Path:
     """The folder with the libraries for `package`, built now unless it was before."""
     folder = cache_folder(package)
     if folder.is_dir():
@@ -140,7 +140,7 @@ def build(package: Package) -> Path:
     return folder
 
 
-def compile_into(folder: Path, package: Package) -> None:
+def compile_into(folder: Path, package: VendorPackage) -> None:
     """Compile our sources and the generated stubs, and link the libraries into `folder`."""
     needed = needed_libraries(package)
     stubs = folder / "stubs.c"
@@ -194,7 +194,7 @@ def compile_switch(target: Path) -> None:
     run_compiler([*options, "-o", str(target), *libraries, *unresolved], compiler_cxx())
 
 
-def needed_libraries(package: Package) -> list[str]:
+def needed_libraries(package: VendorPackage) -> list[str]:
     """Names of the chip's libraries that the package asks for, without the runtime itself."""
     places = [package.folder / "lib", package.graph_folder, torch_folder() / "lib"]
     names = {name for path in package.libraries() for name in symbols.read_library(path).needed}
@@ -208,7 +208,7 @@ def is_computed(kernel: str, written: str) -> bool:
     return kernel.removeprefix("aclnn") in COMPUTED or f" {kernel}(" in written
 
 
-def stub_source(package: Package) -> str:
+def stub_source(package: VendorPackage) -> str:
     """C for the chip kernels that are only counted, and for functions that have nothing to do."""
     kernels = symbols.chip_kernels(package.main_library)
     written = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES.glob("*.c"))
@@ -249,7 +249,7 @@ def stub_source(package: Package) -> str:
     )
 
 
-def c_symbols(package: Package) -> set[str]:
+def c_symbols(package: VendorPackage) -> set[str]:
     """The runtime's functions that the package's libraries leave undefined, by linkage name."""
     undefined: set[str] = set()
     for path in package.libraries():

@@ -41,7 +41,7 @@ FUNCTION_KINDS = {"broadcast": SHAPES, "private": FORMATS, "batches": SHAPES, "p
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TensorArgument:
     """One tensor of a call."""
 
     dtype: str
@@ -59,12 +59,12 @@ class Tensor:
         return math.prod(self.shape)
 
 
-class Tensors(tuple[Tensor, ...]):
+class Tensors(tuple[TensorArgument, ...]):
     """A list of tensors; a plain tuple is an array of numbers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarArgument:
     """One number with a dtype."""
 
     dtype: str
@@ -124,14 +124,14 @@ def promote_two(one: str, other: str) -> str:
     return max(one, other, key=order.index)
 
 
-def broadcast(*given: Tensor | Sequence[int] | None) -> tuple[int, ...] | None:
+def broadcast(*given: TensorArgument | Sequence[int] | None) -> tuple[int, ...] | None:
     """The shape that tensors or shapes broadcast to; None where they do not."""
     made: tuple[int, ...] = ()
     for one in given:
         if one is None:
             return None
         sizes = []
-        shape = one.shape if isinstance(one, Tensor) else one
+        shape = one.shape if isinstance(one, TensorArgument) else one
         for a, b in zip_longest(reversed(made), reversed(shape), fillvalue=1):
             if a != b and 1 not in (a, b):
                 return None
@@ -140,7 +140,7 @@ def broadcast(*given: Tensor | Sequence[int] | None) -> tuple[int, ...] | None:
     return made
 
 
-def private(*tensors: Tensor) -> bool:
+def private(*tensors: TensorArgument) -> bool:
     """Whether a tensor lies in one of the chip's own formats."""
     return any(one.format.removeprefix("ACL_") in PRIVATE for one in tensors)
 
@@ -209,7 +209,7 @@ NODES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class ShapeRelation:
     """One line of a table: an expression, the names that it needs and what it compares."""
 
     want: str
@@ -222,11 +222,11 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class BrokenRelation:
     """A relation that a call does not keep."""
 
     kernel: str
-    relation: Relation
+    relation: ShapeRelation
     found: str
     dtype: str = ""
 
@@ -252,17 +252,17 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class KernelFamily:
     """Kernels or operators with the same relations; `let` names what several of them use."""
 
-    relations: tuple[Relation, ...]
-    let: tuple[tuple[str, Relation], ...]
+    relations: tuple[ShapeRelation, ...]
+    let: tuple[tuple[str, ShapeRelation], ...]
     arguments: str = ""  # of kernels whose document names theirs otherwise
 
 
 def judge(
-    kernel: str, families: Sequence[Family], call: Call
-) -> tuple[frozenset[str], Broken | None]:
+    kernel: str, families: Sequence[KernelFamily], call: Call
+) -> tuple[frozenset[str], BrokenRelation | None]:
     """Which kinds of relations were compared, and the first that the call does not keep. Shapes
     were compared where no length of any tensor could be another one unnoticed."""
     kinds, broken = compare(kernel, families, call)
@@ -272,8 +272,8 @@ def judge(
 
 
 def compare(
-    kernel: str, families: Sequence[Family], call: Call
-) -> tuple[frozenset[str], Broken | None]:
+    kernel: str, families: Sequence[KernelFamily], call: Call
+) -> tuple[frozenset[str], BrokenRelation | None]:
     """Every relation of a call, up to the first that it does not keep."""
     kinds: frozenset[str] = frozenset()
     every = call.get(ALL) or tuple(flat_tensors(call.values()))
@@ -292,11 +292,11 @@ def compare(
                     for name in relation.names
                     if name in values
                 )
-                return kinds, Broken(relation.kernel or kernel, relation, found)
+                return kinds, BrokenRelation(relation.kernel or kernel, relation, found)
     return kinds, None
 
 
-def pins_lengths(families: Sequence[Family], call: Call) -> bool:
+def pins_lengths(families: Sequence[KernelFamily], call: Call) -> bool:
     """Whether each length of each tensor is bound to the rest of the call: another one in its
     place breaks a relation."""
     return all(
@@ -308,7 +308,7 @@ def pins_lengths(families: Sequence[Family], call: Call) -> bool:
 
 def change_lengths(value: Any) -> Iterator[Any]:
     """A tensor, or a sequence of them, with one length changed at a time."""
-    if isinstance(value, Tensor):
+    if isinstance(value, TensorArgument):
         for axis, size in enumerate(value.shape):
             near = {size - 1, size + 1} if size > 2 else {size + 1} if size > 1 else set()
             for other in {*near, UNLIKE}:
@@ -319,16 +319,16 @@ def change_lengths(value: Any) -> Iterator[Any]:
                 yield type(value)((*value[:place], changed, *value[place + 1 :]))
 
 
-def flat_tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+def flat_tensors(values: Iterable[Any]) -> Iterator[TensorArgument]:
     """The tensors among arguments and in lists of them, in order."""
     for one in values:
-        if isinstance(one, Tensor):
+        if isinstance(one, TensorArgument):
             yield one
         elif isinstance(one, tuple):
             yield from flat_tensors(one)
 
 
-def evaluate(relation: Relation, values: Mapping[str, Any]) -> Any:
+def evaluate(relation: ShapeRelation, values: Mapping[str, Any]) -> Any:
     """What an expression gives; None where it can't be asked."""
     if any(values.get(name) is None for name in relation.names):
         return None
@@ -340,10 +340,10 @@ def evaluate(relation: Relation, values: Mapping[str, Any]) -> Any:
 
 def describe_value(value: Any) -> str:
     """A value of a call in a message."""
-    if isinstance(value, Tensor):
+    if isinstance(value, TensorArgument):
         layout = "" if value.format == "ND" else f" {value.format}"
         return f"{value.dtype}{list(value.shape)}{layout}"
-    if isinstance(value, Scalar):
+    if isinstance(value, ScalarArgument):
         return f"{value.dtype}({value.value})"
     if isinstance(value, tuple):
         return "[" + ", ".join(map(describe_value, value)) + "]"
@@ -364,10 +364,10 @@ def read_prototype(text: str) -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def read_constraints(folder: Path) -> Mapping[str, tuple[Family, ...]]:
+def read_constraints(folder: Path) -> Mapping[str, tuple[KernelFamily, ...]]:
     """Kernel or operator → its families, of every file of a folder. Raises `JoyError` for an
     expression that can't be read and for a line without a source."""
-    found: dict[str, list[Family]] = {}
+    found: dict[str, list[KernelFamily]] = {}
     for path in sorted(folder.glob("*.yaml")):
         document = read_yaml(path)
         for raw in document["families"]:
@@ -379,7 +379,7 @@ def read_constraints(folder: Path) -> Mapping[str, tuple[Family, ...]]:
     return {name: tuple(families) for name, families in found.items()}
 
 
-def read_family(raw: Mapping[str, Any], where: str) -> Family:
+def read_family(raw: Mapping[str, Any], where: str) -> KernelFamily:
     """One family, checked."""
     where = f"{where}: {raw.get('family')}"
     let = tuple(
@@ -390,10 +390,10 @@ def read_family(raw: Mapping[str, Any], where: str) -> Family:
         read_relation({**raw, **(one if isinstance(one, Mapping) else {"want": one})}, where)
         for one in raw["wants"]
     ]
-    return Family(tuple(relations), let, raw.get("arguments", ""))
+    return KernelFamily(tuple(relations), let, raw.get("arguments", ""))
 
 
-def read_relation(raw: Mapping[str, Any], where: str) -> Relation:
+def read_relation(raw: Mapping[str, Any], where: str) -> ShapeRelation:
     """One line, checked."""
     want = " ".join(str(raw["want"]).split())
     if not raw.get("source") or not raw.get("grade"):
@@ -427,7 +427,7 @@ def read_relation(raw: Mapping[str, Any], where: str) -> Relation:
     free = tuple(name for name in names if name not in bound and name not in FUNCTIONS)
     if not kinds - {""}:
         kinds.add(ATTRIBUTES)
-    return Relation(
+    return ShapeRelation(
         want, compile(tree, where, "eval"), free, frozenset(kinds - {""}), str(raw["source"]),
         str(raw["grade"]), str(raw.get("kernel", "")),
     )  # fmt: skip

@@ -18,18 +18,18 @@ from torch import Tensor
 
 from joymigrate.chips import get
 from joymigrate.run.rehearse import aliases, gap, generators, matrix_unit, numerics
-from joymigrate.run.rehearse.graphs import Graphs, wait_for_the_stream
+from joymigrate.run.rehearse.graphs import GraphCaptures, wait_for_the_stream
 from joymigrate.run.rehearse.host_arguments import HostArguments, refuse_host_tensor
 from joymigrate.run.rehearse.numbers import NumberWatch
-from joymigrate.run.rehearse.operator import Operator, out_variant
-from joymigrate.run.rehearse.record import Record
+from joymigrate.run.rehearse.operator import RehearsedOperator, out_variant
+from joymigrate.run.rehearse.record import RehearsalRecord
 from joymigrate.run.rehearse.reported import Reports
-from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.settings import RehearsalSettings
 from joymigrate.run.rehearse.signatures import Signatures, settle
 from joymigrate.run.rehearse.streams import Streams
 from joymigrate.run.rehearse.vendor import (
     AGREES,
-    Vendor,
+    VendorKernels,
     VendorPass,
     depends_on_data,
     flat_tensors,
@@ -43,19 +43,23 @@ NOT_RESIZABLE = "not resizable"
 OURS = "joymigrate_ours"  # marks an error of ours while it goes up through the vendor's C++
 
 
-class Engine:
+class RehearsalEngine:
     """Makes the kernels of one process. `record` receives what they see."""
 
     def __init__(
-        self, settings: Settings, record: Record, vendor: Vendor, signatures: Signatures
+        self,
+        settings: RehearsalSettings,
+        record: RehearsalRecord,
+        vendor: VendorKernels,
+        signatures: Signatures,
     ) -> None:
-        self.graphs = Graphs(vendor.shim, record, get(settings.chip))
+        self.graphs = GraphCaptures(vendor.shim, record, get(settings.chip))
         self.settings = settings
         self.record = record
         self.vendor = vendor
         self.local = threading.local()
         self.always = settings.mode == "shadow"
-        self.operators: list[Operator] = []
+        self.operators: list[RehearsedOperator] = []
         self.signatures = signatures
         self.streams: Streams | None = None  # in the asynchronous mode
         self.reports = Reports(settings)
@@ -77,7 +81,7 @@ class Engine:
         for operator in self.operators:
             operator.hits.update(dict.fromkeys(operator.hits, 0))
 
-    def list_signatures(self, record: Record) -> None:
+    def list_signatures(self, record: RehearsalRecord) -> None:
         """Every distinct call, once the process ends: the list is long."""
         if not record.finished:
             return
@@ -88,7 +92,7 @@ class Engine:
         rows = self.signatures.rows.values()
         record.signatures = [row for row in rows if row["calls"] or id(row) not in self.inherited]
 
-    def count_kernels(self, record: Record) -> None:
+    def count_kernels(self, record: RehearsalRecord) -> None:
         """Chip kernels, checks and refusals of the calls that did not go through the vendor's C++
         again."""
         record.repeated.clear()
@@ -109,7 +113,7 @@ class Engine:
                     record.repeated_refusals[refusal] += hits
 
     def kernel(
-        self, operator: Operator, compute: Callable[..., Any], source: str
+        self, operator: RehearsedOperator, compute: Callable[..., Any], source: str
     ) -> Callable[..., Any]:
         """The kernel of `operator`: `compute` takes the CPU aliases. `source` says what it is."""
         compute = self.with_numerics(operator, compute)
@@ -126,7 +130,9 @@ class Engine:
 
         return kernel if self.streams is None else self.streams.watched(operator, kernel)
 
-    def with_numerics(self, operator: Operator, compute: Callable[..., Any]) -> Callable[..., Any]:
+    def with_numerics(
+        self, operator: RehearsedOperator, compute: Callable[..., Any]
+    ) -> Callable[..., Any]:
         """`compute` with the rehearsal's precision and faults."""
         unit = matrix_unit.unit_of(operator.name)
         inner = compute
@@ -152,7 +158,9 @@ class Engine:
         return faulty(operator, compute, error) if error else compute
 
 
-def faulty(operator: Operator, compute: Callable[..., Any], error: float) -> Callable[..., Any]:
+def faulty(
+    operator: RehearsedOperator, compute: Callable[..., Any], error: float
+) -> Callable[..., Any]:
     """`compute` whose result is off by the relative `error`, also where it writes in place."""
 
     def wrong(*args: Any, **kwargs: Any) -> Any:
@@ -180,7 +188,11 @@ class Dispatch:
     __slots__ = ("compute", "direct", "engine", "operator", "source")
 
     def __init__(
-        self, engine: Engine, operator: Operator, compute: Callable[..., Any], source: str
+        self,
+        engine: RehearsalEngine,
+        operator: RehearsedOperator,
+        compute: Callable[..., Any],
+        source: str,
     ) -> None:
         self.engine = engine
         self.operator = operator

@@ -16,8 +16,8 @@ import torch
 
 from joymigrate.run.rehearse.callsite import call_site
 from joymigrate.run.rehearse.dispatch import KEY, Dispatcher
-from joymigrate.run.rehearse.record import Record
-from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.record import RehearsalRecord
+from joymigrate.run.rehearse.settings import RehearsalSettings
 from joymigrate.run.rehearse.signatures import Signatures
 from joymigrate.run.rehearse.signatures import fall_back as fall_back_row
 
@@ -47,8 +47,8 @@ class Fallbacks:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        settings: Settings,
-        record: Record,
+        settings: RehearsalSettings,
+        record: RehearsalRecord,
         signatures: Signatures,
     ) -> None:
         self.dispatcher = dispatcher
@@ -120,7 +120,11 @@ class Fallbacks:
 
 
 def counting(
-    name: str, kernel: Any, settings: Settings, record: Record, signatures: Signatures
+    name: str,
+    kernel: Any,
+    settings: RehearsalSettings,
+    record: RehearsalRecord,
+    signatures: Signatures,
 ) -> Callable[..., Any]:
     """Count one use with its line, then let the package's own fallback do it."""
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)

@@ -21,17 +21,17 @@ from joymigrate.chips.codes import look_up_code
 from joymigrate.language import Text
 from joymigrate.run.rehearse import aliases
 from joymigrate.run.rehearse.callsite import call_site
-from joymigrate.run.rehearse.record import Record
+from joymigrate.run.rehearse.record import RehearsalRecord
 from joymigrate.run.rehearse.shim import Shim
 
 BEGAN, ENDED, ABANDONED, DESTROYED = range(1, 5)  # as in shim/capture.c
 FAILED = 507899  # of a replay: an inner error of the driver, in the runtime's published list
 
 
-class Graphs:
+class GraphCaptures:
     """The graphs of one process. `active` counts captures that are under way."""
 
-    def __init__(self, shim: Shim, record: Record, chip: Chip) -> None:
+    def __init__(self, shim: Shim, record: RehearsalRecord, chip: Chip) -> None:
         self.record = record
         self.chip = chip
         self.runtime = shim.runtime

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from joymigrate.run.rehearse import aliases
 from joymigrate.run.rehearse.callsite import call_site
-from joymigrate.run.rehearse.operator import Operator
+from joymigrate.run.rehearse.operator import RehearsedOperator
 
 
 class HostArguments:
@@ -19,7 +19,7 @@ class HostArguments:
 
     def __init__(
         self,
-        operator: Operator,
+        operator: RehearsedOperator,
         pairs: list[tuple[Tensor, Tensor]],
         signature: list[Any],
         mixes: bool,
@@ -107,7 +107,7 @@ class HostArguments:
             )
 
 
-def refuse_host_tensor(operator: Operator, tensor: Tensor, index: int) -> None:
+def refuse_host_tensor(operator: RehearsedOperator, tensor: Tensor, index: int) -> None:
     """The commonest mistake of a migrated program."""
     raise RuntimeError(
         "Expected all tensors to be on the same device, but found at least two devices, "

@@ -15,16 +15,16 @@ import torch
 from joymigrate.run.rehearse import fallback, observe, traps, triton_kernels
 from joymigrate.run.rehearse.builtin import BUILT_IN
 from joymigrate.run.rehearse.dispatch import AUTOGRAD_KEY, KEY, Dispatcher, find_overload
-from joymigrate.run.rehearse.engine import Engine
-from joymigrate.run.rehearse.limits import Limits
-from joymigrate.run.rehearse.operator import Operator, describe
-from joymigrate.run.rehearse.record import Record, open_record
+from joymigrate.run.rehearse.engine import RehearsalEngine
+from joymigrate.run.rehearse.limits import ChipLimits
+from joymigrate.run.rehearse.operator import RehearsedOperator, describe
+from joymigrate.run.rehearse.record import RehearsalRecord, open_record
 from joymigrate.run.rehearse.refs.declaration import Reference, arguments_of
-from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.settings import RehearsalSettings
 from joymigrate.run.rehearse.shim import Shim
 from joymigrate.run.rehearse.signatures import Signatures
 from joymigrate.run.rehearse.streams import Streams
-from joymigrate.run.rehearse.vendor import Vendor
+from joymigrate.run.rehearse.vendor import VendorKernels
 
 # Allocation and metadata: the package's own kernels need no chip for these.
 KEEP = frozenset(
@@ -58,7 +58,7 @@ def list_registered(key: str) -> set[str]:
     return set(torch._C._dispatch_get_registrations_for_dispatch_key(key))
 
 
-def install(settings: Settings, shim: Shim) -> None:
+def install(settings: RehearsalSettings, shim: Shim) -> None:
     """Install the device in this process. The dry mode keeps all of the vendor's kernels."""
     record = open_record(settings.session)
     observe.install(settings, shim, record)
@@ -79,13 +79,17 @@ def install(settings: Settings, shim: Shim) -> None:
 
 
 def install_kernels(
-    dispatcher: Dispatcher, settings: Settings, shim: Shim, record: Record, signatures: Signatures
+    dispatcher: Dispatcher,
+    settings: RehearsalSettings,
+    shim: Shim,
+    record: RehearsalRecord,
+    signatures: Signatures,
 ) -> None:
     """Override the package's kernels by the engine's."""
-    engine = Engine(
+    engine = RehearsalEngine(
         settings,
         record,
-        Vendor(shim, record, Limits(settings.soc), strict=settings.strict),
+        VendorKernels(shim, record, ChipLimits(settings.soc), strict=settings.strict),
         signatures,
     )
     streams = None
@@ -140,7 +144,7 @@ def watch_memory(dispatcher: Dispatcher, streams: Streams) -> None:
             dispatcher.put(name, streams.passing(name, real))
 
 
-def watch_casts(dispatcher: Dispatcher, record: Record) -> None:
+def watch_casts(dispatcher: Dispatcher, record: RehearsalRecord) -> None:
     """Put a watching kernel before the package's `_to_copy`."""
     real = dispatcher.kernel("aten::_to_copy")
     if real is not None:
@@ -148,7 +152,7 @@ def watch_casts(dispatcher: Dispatcher, record: Record) -> None:
         dispatcher.put("aten::_to_copy", traps.watching_casts(real, keys, record))
 
 
-def passed_on(operator: Operator, record: Record) -> Callable[..., Any]:
+def passed_on(operator: RehearsedOperator, record: RehearsalRecord) -> Callable[..., Any]:
     """The vendor's own kernel; notes when it needs a chip kernel that has no simulation."""
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
 
@@ -163,7 +167,7 @@ def passed_on(operator: Operator, record: Record) -> Callable[..., Any]:
     return kernel
 
 
-def make_unsimulated(operator: Operator, record: Record) -> Callable[..., Any]:
+def make_unsimulated(operator: RehearsedOperator, record: RehearsalRecord) -> Callable[..., Any]:
     """A kernel that says that nothing here computes this operator."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:

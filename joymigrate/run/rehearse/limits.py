@@ -27,11 +27,11 @@ from joymigrate.run.rehearse.constraints import (
     DOCUMENTED,
     RANK,
     SHAPES,
-    Broken,
+    BrokenRelation,
     Call,
-    Family,
-    Scalar,
-    Tensor,
+    KernelFamily,
+    ScalarArgument,
+    TensorArgument,
     Tensors,
     compare,
     flat_tensors,
@@ -57,7 +57,7 @@ ARGUMENTS = Path("ascend") / "kernels" / "arguments.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class KernelParameter:
     """One tensor of a kernel: the dtypes that it takes, empty where the documents don't say."""
 
     name: str
@@ -67,7 +67,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class DtypeRefusal:
     """One dtype that a parameter of a kernel is documented not to take; without a dtype the chip
     model lacks the kernel."""
 
@@ -134,19 +134,19 @@ class DeepTensor:
 
 
 @cache
-def read_parameters(path: Path) -> Mapping[str, tuple[Parameter, ...]]:
+def read_parameters(path: Path) -> Mapping[str, tuple[KernelParameter, ...]]:
     """What each kernel reads, in the order of its arguments."""
-    found: dict[str, list[Parameter]] = {}
+    found: dict[str, list[KernelParameter]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             written = row["role"] == "out"  # the documents often leave out some of its dtypes
             dtypes = frozenset(() if written else row["dtypes"].split())
-            one = Parameter(row["parameter"], dtypes, written, row["source"])
+            one = KernelParameter(row["parameter"], dtypes, written, row["source"])
             found.setdefault(row["kernel"], []).append(one)
     return {kernel: tuple(parameters) for kernel, parameters in found.items()}
 
 
-class Limits:
+class ChipLimits:
     """What one chip model takes."""
 
     def __init__(self, soc: str, path: Path | None = None, answers: Path | None = None) -> None:
@@ -213,7 +213,9 @@ class Limits:
         given = [value_of_argument(one) for one in (*inputs, *outputs)]
         return self.judge(kernel, given, floats=True)[1]
 
-    def refused_operator(self, name: str, call: Call) -> tuple[frozenset[str], Broken | None]:
+    def refused_operator(
+        self, name: str, call: Call
+    ) -> tuple[frozenset[str], BrokenRelation | None]:
         """Which kinds of limits were compared of an operator's call, and the first that it breaks;
         arguments by their names in its schema."""
         base = name.partition(".")[0]
@@ -248,7 +250,7 @@ class Limits:
         return (kinds | compared) - ({SHAPES} if unsized else set()), broken
 
     def named(
-        self, kernel: str, given: Sequence[Any], families: Sequence[Family], floats: bool
+        self, kernel: str, given: Sequence[Any], families: Sequence[KernelFamily], floats: bool
     ) -> Call:
         """The arguments of a call by name. Where some are not known, the tensors alone; nothing
         where their number does not say which is which."""
@@ -259,26 +261,27 @@ class Limits:
             pairs = zip(known, given, strict=True)
             call = {name: value_as(kind, value) for (name, kind), value in pairs}
         else:
-            there = [one for one in given if isinstance(one, (Tensor, Tensors))]
+            there = [one for one in given if isinstance(one, (TensorArgument, Tensors))]
             names = [name for name, kind in prototype if kind in "TL"]
             if not names:
                 answers = self.answers.get(kernel) or self.parameters.get(kernel, ())
                 names = [
-                    one.name if isinstance(one, Parameter) else one.parameter for one in answers
+                    one.name if isinstance(one, KernelParameter) else one.parameter
+                    for one in answers
                 ]
             call = dict(zip(names, there, strict=True)) if len(names) == len(there) else {}
         if not floats:  # a real call: what the rehearsal itself made has another form
             call = {name: v for name, v in call.items() if f"{kernel} {name}" not in self.made_here}
         return call
 
-    def refused_by(self, kernel: str, given: Sequence[Any], call: Call) -> Refusal | None:
+    def refused_by(self, kernel: str, given: Sequence[Any], call: Call) -> DtypeRefusal | None:
         """What one kernel refuses of its tensors' dtypes, or the model of the kernel. The recorded
         answer of the host code decides; where it decides nothing the document does."""
         if kernel in self.absent:
-            return Refusal(kernel, "", "", (), self.absent[kernel])
+            return DtypeRefusal(kernel, "", "", (), self.absent[kernel])
         lacking = [dtype for one in given if (dtype := dtype_of(one)) in self.lacking]
         if lacking:
-            return Refusal(kernel, "", lacking[0], (), self.lacking[lacking[0]])
+            return DtypeRefusal(kernel, "", lacking[0], (), self.lacking[lacking[0]])
         if kernel in self.silent:
             return None
         answers = {one.parameter: one for one in self.answers.get(kernel, ())}
@@ -289,14 +292,14 @@ class Limits:
             if one is None or dtype not in one.refuses:
                 continue
             if one.takes or not self.documented(kernel, one, dtype):
-                return Refusal(kernel, name, dtype, tuple(sorted(one.takes)), one.source)
+                return DtypeRefusal(kernel, name, dtype, tuple(sorted(one.takes)), one.source)
         for name, dtype in dtypes.items():
             document = documents.get(name)
             if document is None or not document.dtypes or dtype in document.dtypes:
                 continue
             if name not in answers or dtype not in answers[name].takes:  # it knows better
                 takes = tuple(sorted(document.dtypes))
-                return Refusal(kernel, name, dtype, takes, f"{document.source}, {DOCUMENTS}")
+                return DtypeRefusal(kernel, name, dtype, takes, f"{document.source}, {DOCUMENTS}")
         return None
 
     def knows_dtypes(self, kernel: str, call: Call) -> bool:
@@ -314,7 +317,7 @@ class Limits:
         return any(dtype in parameter.dtypes for parameter in own)
 
 
-Refused = Refusal | DeepTensor | Broken
+Refused = DtypeRefusal | DeepTensor | BrokenRelation
 
 
 @cache
@@ -347,16 +350,16 @@ def value_of_token(token: str) -> Any:
         return tuple(int(one) for one in text.split(",") if one) or ()
     if kind == "S":
         number, _, value = text.partition("/")
-        return Scalar(dtype_of_number(number), float(value))
+        return ScalarArgument(dtype_of_number(number), float(value))
     if kind == "W":
         return int(text)
     number, count, *more = text.split("/")
     dtype = dtype_of_number(number)
     if kind == "L":
-        return Tensors([Tensor(dtype, ())] * max(int(count), 1))
+        return Tensors([TensorArgument(dtype, ())] * max(int(count), 1))
     sizes = more[0].split("x") if more and more[0] else []
     shape = tuple(map(int, sizes)) if more else (1,) * int(count)
-    return Tensor(
+    return TensorArgument(
         dtype, shape, read_models()["formats"].get(int(more[1]), more[1]) if len(more) > 1 else "ND"
     )
 
@@ -404,18 +407,20 @@ def value_of_argument(raw: Any) -> Any:
     if number:
         whole = "." not in number[2] and "e" not in number[2] and not number[3]
         cast = (number[1] or ("int64" if whole else "float")).removesuffix("_t")
-        return Scalar({"float": "float32", "double": "float64"}.get(cast, cast), float(number[2]))
+        return ScalarArgument(
+            {"float": "float32", "double": "float64"}.get(cast, cast), float(number[2])
+        )
     return read_models()["written"].get(text.removeprefix("ACL_"))
 
 
-def tensor_of(raw: Mapping[str, Any]) -> Tensor:
+def tensor_of(raw: Mapping[str, Any]) -> TensorArgument:
     """A tensor from a mapping with its dtype, by number (aclDataType) or by name, its shape, and
     its format where it has one."""
     dtype = dtype_of_number(raw["number"]) if "number" in raw else str(raw["dtype"])
-    return Tensor(dtype, tuple(raw["shape"]), str(raw.get("format", "ND")))
+    return TensorArgument(dtype, tuple(raw["shape"]), str(raw.get("format", "ND")))
 
 
 def dtype_of(value: Any) -> str:
     """The dtype of a tensor, of a list's first one; empty where it has none or nobody knows."""
     one = value[0] if isinstance(value, Tensors) and value else value
-    return one.dtype if isinstance(one, Tensor) else ""
+    return one.dtype if isinstance(one, TensorArgument) else ""

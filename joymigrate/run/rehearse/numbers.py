@@ -17,8 +17,8 @@ from torch import Tensor
 
 from joymigrate.language import Text
 from joymigrate.run.rehearse.callsite import BACKWARD, call_site
-from joymigrate.run.rehearse.operator import Operator
-from joymigrate.run.rehearse.record import Record
+from joymigrate.run.rehearse.operator import RehearsedOperator
+from joymigrate.run.rehearse.record import RehearsalRecord
 from joymigrate.run.rehearse.reported import Reported, Reports
 
 REAL = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -56,7 +56,7 @@ BIAS_REMEDY = "keep the bias in floating point; only masks of 0 and -inf may bec
 class NumberWatch:
     """What one process has seen. `look` is called with the aliases of every outermost call."""
 
-    def __init__(self, record: Record, reports: Reports) -> None:
+    def __init__(self, record: RehearsalRecord, reports: Reports) -> None:
         self.record = record
         self.reports = reports
         self.spoiled: dict[int, None] = {}
@@ -66,7 +66,7 @@ class NumberWatch:
 
     def look(
         self,
-        operator: Operator,
+        operator: RehearsedOperator,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         result: Any,
@@ -84,7 +84,7 @@ class NumberWatch:
 
     def look_at(
         self,
-        operator: Operator,
+        operator: RehearsedOperator,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         made: Tensor,
@@ -108,7 +108,7 @@ class NumberWatch:
 
     def note(
         self,
-        operator: Operator,
+        operator: RehearsedOperator,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         made: Tensor,
@@ -146,7 +146,9 @@ class NumberWatch:
         )
         self.tell(operator, text, made.dtype, unwritten=math.isnan(least))
 
-    def tell(self, operator: Operator, text: Text, dtype: torch.dtype, *, unwritten: bool) -> None:
+    def tell(
+        self, operator: RehearsedOperator, text: Text, dtype: torch.dtype, *, unwritten: bool
+    ) -> None:
         """Note it at the program's line; of a backward pass once it is known that the program's
         own scaler does not look for it."""
         where = call_site()
@@ -159,7 +161,7 @@ class NumberWatch:
         elif sum(one["trap"] == NOT_FINITE for one in self.record.traps.values()) < MOST:
             self.record.trap(NOT_FINITE, where, remedy, text)
 
-    def report(self, row: Reported, operator: Operator) -> None:
+    def report(self, row: Reported, operator: RehearsedOperator) -> None:
         """What people reported of this call."""
         text = Text("{op}: {problem}", op=operator.name, problem=Text(row.problem))
         if row.versions:
@@ -170,7 +172,7 @@ class NumberWatch:
             row.name, call_site(), row.action, text, grade="reported", source=row.source
         )
 
-    def settle(self, record: Record) -> None:
+    def settle(self, record: RehearsalRecord) -> None:
         """At the end: what a backward pass made, where no scaler looked at it."""
         if record.finished and not record.calls[UNSCALES]:
             for where, remedy, text in self.held[:1]:

@@ -6,14 +6,14 @@ import threading
 import time
 from typing import Any
 
-from joymigrate.run.rehearse.record import SAVE_EVERY_S, Record
-from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.record import SAVE_EVERY_S, RehearsalRecord
+from joymigrate.run.rehearse.settings import RehearsalSettings
 from joymigrate.run.rehearse.shim import Shim
 
 SAMPLE_EVERY_S = 0.1
 
 
-def install(settings: Settings, shim: Shim, record: Record) -> None:
+def install(settings: RehearsalSettings, shim: Shim, record: RehearsalRecord) -> None:
     """Fill the record with what only the runtime and the allocator know."""
     record.sources.append(lambda made: made.kernels.update(new_kernels(made, shim)))
     record.sources.append(lambda made: note_memory(made, settings, shim))
@@ -26,13 +26,13 @@ def install(settings: Settings, shim: Shim, record: Record) -> None:
     thread.start()
 
 
-def new_kernels(record: Record, shim: Shim) -> dict[str, int]:
+def new_kernels(record: RehearsalRecord, shim: Shim) -> dict[str, int]:
     """Kernels that were asked for since the last time."""
     counted = shim.kernels()
     return {name: counted[name] - record.kernels[name] for name in counted}
 
 
-def note_sequence(record: Record, shim: Shim) -> None:
+def note_sequence(record: RehearsalRecord, shim: Shim) -> None:
     """The order of the first chip kernels."""
     record.kernel_sequence = shim.sequence()[0][:20000]
 
@@ -44,7 +44,7 @@ def allocator() -> Any:
     return torch_npu.npu if torch_npu.npu.is_initialized() else None
 
 
-def note_memory(record: Record, settings: Settings, shim: Shim) -> None:
+def note_memory(record: RehearsalRecord, settings: RehearsalSettings, shim: Shim) -> None:
     """The allocator's own peaks, per device."""
     npu = allocator()
     if npu is None:
@@ -59,7 +59,7 @@ def note_memory(record: Record, settings: Settings, shim: Shim) -> None:
             record.reserved_bytes[name] = max(reserved, record.reserved_bytes.get(name, 0))
 
 
-def watch_resets(record: Record, settings: Settings, shim: Shim) -> None:
+def watch_resets(record: RehearsalRecord, settings: RehearsalSettings, shim: Shim) -> None:
     """A program that resets its peak must not hide the real one from the report."""
     import torch_npu
 
@@ -75,7 +75,7 @@ def watch_resets(record: Record, settings: Settings, shim: Shim) -> None:
         setattr(torch_npu.npu, name, reset)
 
 
-def sample(record: Record, settings: Settings, shim: Shim) -> None:
+def sample(record: RehearsalRecord, settings: RehearsalSettings, shim: Shim) -> None:
     """Memory over time, and a record on disk should the process be killed."""
     saved = time.monotonic()
     while True:

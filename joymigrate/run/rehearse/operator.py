@@ -40,7 +40,7 @@ STRIDED = ("as_strided_scatter", "as_strided_copy")
 
 
 @dataclass(slots=True)
-class Operator:
+class RehearsedOperator:
     """One operator that the engine computes.
 
     `writes` names the arguments that change: positions, and names for keyword-only ones.
@@ -100,11 +100,11 @@ def out_variant(overload: Any) -> Any:
     return None
 
 
-def describe(name: str, overload: Any) -> Operator:
+def describe(name: str, overload: Any) -> RehearsedOperator:
     """Read the schema of `overload` (an `OpOverload`)."""
     schema = overload._schema
     base = name.split("::")[1].split(".")[0]
-    operator = Operator(name, overload, base)
+    operator = RehearsedOperator(name, overload, base)
     places: dict[str, int | str] = {}
     writes: list[int | str] = []
     tensors: set[int | str] = set()

@@ -19,7 +19,7 @@ from joymigrate.run.rehearse.settings import (
     PRECISIONS,
     SOCS,
     USUAL_MEMORY_GIB,
-    Settings,
+    RehearsalSettings,
 )
 
 PACKAGE = "torch_npu"  # the one package that this device can carry
@@ -49,13 +49,13 @@ def read_options(
     strict: bool = False,
     cann: str | None = None,
     watch: bool = True,
-) -> Settings:
+) -> RehearsalSettings:
     """Settings without a session yet (`session`, `libraries` and `package` are empty)."""
     chip = rehearsable(to or load(Path.cwd())["to"])
     full_soc = soc_name(soc or DEFAULT_SOC)
     known = calibration.load(chip.name).memory_bytes if soc is None else None
     size = memory_bytes(memory) if memory else known or usual_memory(full_soc)
-    return Settings(
+    return RehearsalSettings(
         session=Path(),
         libraries=Path(),
         package="",
@@ -81,7 +81,7 @@ def cann_version(text: str) -> str:
     raise JoyError(f"'{text}' is no version of CANN", help="--cann takes 8.3.RC1 or 9.2.0")
 
 
-def with_cann(settings: Settings, package: str) -> Settings:
+def with_cann(settings: RehearsalSettings, package: str) -> RehearsalSettings:
     """The settings with the version that was named, or that this release came out with.
 
     A build whose version is published nowhere has that of its neighbour for the same torch.

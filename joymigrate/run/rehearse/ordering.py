@@ -70,7 +70,7 @@ class Access:
 
 
 @dataclass(slots=True)
-class Memory:
+class BlockUse:
     """One block: what was done with it, and what is left of the blocks that it was made of."""
 
     low: int
@@ -79,7 +79,7 @@ class Memory:
     before: list[Access] = field(default_factory=list)
 
 
-class Numbers(Protocol):
+class VectorClock(Protocol):
     """A vector clock: how much of each stream's work is known to be over, by its number."""
 
     def __getitem__(self, stream: int, /) -> int: ...
@@ -89,9 +89,9 @@ class Numbers(Protocol):
 class Clocks:
     """What a piece of work comes after: its own clock, the host's, and the allocators'."""
 
-    own: Numbers
-    host: Numbers
-    pool: Numbers
+    own: VectorClock
+    host: VectorClock
+    pool: VectorClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +160,9 @@ class Ordering:
 
     def __init__(self) -> None:
         self.starts: list[int] = []
-        self.blocks: dict[int, Memory] = {}
+        self.blocks: dict[int, BlockUse] = {}
 
-    def over(self, low: int, high: int) -> list[Memory]:
+    def over(self, low: int, high: int) -> list[BlockUse]:
         """The blocks that have a byte of a range; one is made where there is none."""
         found = []
         at = bisect_right(self.starts, low) - 1
@@ -173,16 +173,16 @@ class Ordering:
             if block.high > low:
                 found.append(block)
         if not found:
-            found.append(self.add(Memory(low, high)))
+            found.append(self.add(BlockUse(low, high)))
         return found
 
-    def add(self, block: Memory) -> Memory:
+    def add(self, block: BlockUse) -> BlockUse:
         """Keep a block that overlaps no other."""
         insort(self.starts, block.low)
         self.blocks[block.low] = block
         return block
 
-    def drop(self, block: Memory) -> None:
+    def drop(self, block: BlockUse) -> None:
         """Forget a block."""
         del self.blocks[block.low]
         del self.starts[bisect_right(self.starts, block.low) - 1]
@@ -199,8 +199,8 @@ class Ordering:
             for start, end in ((block.low, low), (high, block.high)):
                 rest = [one for one in left if one.low < end and start < one.high]
                 if start < end and rest:
-                    self.add(Memory(start, end, [], rest))
-        self.add(Memory(low, high, [], before[-KEPT:]))
+                    self.add(BlockUse(start, end, [], rest))
+        self.add(BlockUse(low, high, [], before[-KEPT:]))
 
     def check(self, new: Access, clocks: Clocks, shared: bool = False) -> list[Race]:
         """Keep an access, and return the earlier ones that it has no order with.
@@ -213,7 +213,7 @@ class Ordering:
         return races
 
     def check_block(
-        self, block: Memory, new: Access, clocks: Clocks, shared: bool
+        self, block: BlockUse, new: Access, clocks: Clocks, shared: bool
     ) -> Iterator[Race]:
         kept = []
         for old in block.accesses:

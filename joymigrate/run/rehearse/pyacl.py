@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.settings import RehearsalSettings
 
 NAME = "acl"
 # function: (C function, arguments, what it writes back)
@@ -35,15 +35,15 @@ RUNTIME: dict[str, tuple[str, tuple[type, ...], tuple[type, ...]]] = {
 FIRST = {"aclrtMalloc"}  # write to their first argument
 
 
-def provide(settings: Settings) -> None:
+def provide(settings: RehearsalSettings) -> None:
     """Offer `acl` and `acl.rt` to this process's imports, after everything that is installed."""
-    sys.meta_path.append(Offer(settings))
+    sys.meta_path.append(AclFinder(settings))
 
 
-class Offer(MetaPathFinder, Loader):
+class AclFinder(MetaPathFinder, Loader):
     """Makes the two modules when they are asked for and CANN's own are not there."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RehearsalSettings) -> None:
         self.settings = settings
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
@@ -52,7 +52,7 @@ class Offer(MetaPathFinder, Loader):
         return ModuleSpec(name, self, is_package=name == NAME)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return Part(spec.name)
+        return AclModule(spec.name)
 
     def exec_module(self, module: Any) -> None:
         from joymigrate.run.rehearse.shim import load_runtime
@@ -70,7 +70,7 @@ class Offer(MetaPathFinder, Loader):
             setattr(module, name, function)
 
 
-class Part(ModuleType):
+class AclModule(ModuleType):
     """A module that names what it lacks."""
 
     def __getattr__(self, name: str) -> Any:

@@ -27,7 +27,7 @@ _saving = threading.RLock()  # the watching thread saves as well; a handler may 
 
 
 @dataclass(slots=True)
-class Record:
+class RehearsalRecord:
     """Counts of one process. `operators` maps a name to how its results came about."""
 
     session: Path
@@ -58,7 +58,7 @@ class Record:
     peak_bytes: dict[str, int] = field(default_factory=dict)
     reserved_bytes: dict[str, int] = field(default_factory=dict)
     timeline: list[tuple[float, int]] = field(default_factory=list)  # seconds, bytes
-    sources: list[Callable[[Record], None]] = field(default_factory=list)
+    sources: list[Callable[[RehearsalRecord], None]] = field(default_factory=list)
 
     @property
     def path(self) -> Path:
@@ -159,9 +159,9 @@ class Record:
             pass  # the command that started us is gone, and its folder with it
 
 
-def open_record(session: Path) -> Record:
+def open_record(session: Path) -> RehearsalRecord:
     """The record of this process, saved when it ends."""
-    record = Record(session)
+    record = RehearsalRecord(session)
     begin(record)
     atexit.register(lambda: record.save(finished=True))
     os.register_at_fork(after_in_child=lambda: restart(record))
@@ -174,7 +174,7 @@ def open_record(session: Path) -> Record:
     return record
 
 
-def save_before_leaving(record: Record) -> None:
+def save_before_leaving(record: RehearsalRecord) -> None:
     """Save also where the program ends a process at once (`os._exit`)."""
     real = os._exit
 
@@ -188,12 +188,12 @@ def save_before_leaving(record: Record) -> None:
     os._exit = leave
 
 
-def at_end_of_child(record: Record) -> None:
+def at_end_of_child(record: RehearsalRecord) -> None:
     """Save when a forked child of multiprocessing ends."""
     multiprocessing.util.Finalize(None, lambda: record.save(finished=True), exitpriority=0)
 
 
-def begin(record: Record) -> None:
+def begin(record: RehearsalRecord) -> None:
     """Note who this process is."""
     record.pid = os.getpid()
     record.command = list(getattr(sys, "orig_argv", sys.argv))
@@ -201,11 +201,11 @@ def begin(record: Record) -> None:
     record.rank = int(rank) if rank and rank.isdigit() else None
 
 
-def restart(record: Record) -> None:
+def restart(record: RehearsalRecord) -> None:
     """In a forked child: forget what the parent counted."""
     global _saving
     _saving = threading.RLock()  # the thread that may have held it is the parent's
-    empty = Record(record.session)
+    empty = RehearsalRecord(record.session)
     for name in record.__slots__:
         if name not in ("session", "sources", "timeline"):
             setattr(record, name, getattr(empty, name))
@@ -213,6 +213,6 @@ def restart(record: Record) -> None:
     begin(record)
 
 
-def as_json(record: Record) -> dict[str, Any]:
+def as_json(record: RehearsalRecord) -> dict[str, Any]:
     """The record as plain data, for tests."""
     return asdict(record)

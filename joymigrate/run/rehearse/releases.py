@@ -35,7 +35,7 @@ UNREACHABLE = ("connection", "resolve", "timed out", "proxy", "from versions: no
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class InstalledRelease:
     """One release of torch_npu in its folder (which goes on a path)."""
 
     version: str
@@ -61,10 +61,10 @@ def tag() -> str:
     return f"cp{sys.version_info.major}{sys.version_info.minor}-{platform.machine()}"
 
 
-def list_kept() -> list[Release]:
+def list_kept() -> list[InstalledRelease]:
     """The releases in the cache that this Python can load, the newest first."""
     found = [
-        Release(path.name.removesuffix(f"-{tag()}"), path)
+        InstalledRelease(path.name.removesuffix(f"-{tag()}"), path)
         for path in root().glob(f"[0-9]*-{tag()}")
         if (path / LIBRARY).is_file()
     ]
@@ -101,7 +101,7 @@ def installed_version() -> str | None:
         return ""  # a build without metadata: the user's own
 
 
-def choose() -> Release | None:
+def choose() -> InstalledRelease | None:
     """The kept release that rehearsals here take; None where the environment has its own.
 
     One of the environment that does not fit its torch gives way to a kept one that does.
@@ -153,7 +153,7 @@ def pip_command(wanted: str, folder: Path) -> list[str]:
     return [*command, "--disable-pip-version-check", "--target", str(folder), wanted]
 
 
-def set_up(release: str | None = None, tell: Callable[[str], None] = print) -> Release:
+def set_up(release: str | None = None, tell: Callable[[str], None] = print) -> InstalledRelease:
     """Put a release into its folder unless it is there; whole or not at all.
 
     `release` is a version, else the one that fits this torch. Processes that start together wait
@@ -181,7 +181,7 @@ def set_up(release: str | None = None, tell: Callable[[str], None] = print) -> R
             version = version_in(part)
             folder = root() / f"{version}-{tag()}"
             part.rename(folder)
-    return Release(version, folder)
+    return InstalledRelease(version, folder)
 
 
 def run_pip(wanted: str, folder: Path) -> None:

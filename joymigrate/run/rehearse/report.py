@@ -11,7 +11,7 @@ from joymigrate.chips.versions import UNPROVEN
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.files import write_output
 from joymigrate.language import Language, speaking, tell, with_texts
-from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.settings import RehearsalSettings
 from joymigrate.run.rehearse.summary import as_text, exit_code, gib, summarise
 
 __all__ = ["as_text", "banner", "chosen_format", "exit_code", "summarise", "write"]
@@ -41,7 +41,7 @@ def chosen_format(form: str | None, output: Path | None, forms: Sequence[str] = 
     return form
 
 
-def banner(settings: Settings) -> str:
+def banner(settings: RehearsalSettings) -> str:
     """What is printed before the program starts, in the language that is spoken."""
     said = tell(
         "rehearsal: simulated {soc} × {devices} with {memory}, torch_npu {package}. No chip is "

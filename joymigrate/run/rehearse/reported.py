@@ -14,8 +14,14 @@ from packaging.version import InvalidVersion, Version
 
 from joymigrate.chips import rules_root
 from joymigrate.errors import JoyError
-from joymigrate.run.rehearse.constraints import FUNCTIONS, Call, Relation, evaluate, read_relation
-from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.constraints import (
+    FUNCTIONS,
+    Call,
+    ShapeRelation,
+    evaluate,
+    read_relation,
+)
+from joymigrate.run.rehearse.settings import RehearsalSettings
 from joymigrate.schema import read_yaml
 
 FILE = Path("kernels") / "reported.yaml"
@@ -26,7 +32,7 @@ class Reported:
     """One row. With `numbers` it holds where a result is not finite and the arguments are."""
 
     name: str
-    when: Relation | None
+    when: ShapeRelation | None
     without: tuple[str, ...]
     models: tuple[str, ...]
     cann: SpecifierSet
@@ -40,7 +46,7 @@ class Reported:
 class Reports:
     """The rows that speak of one model and one CANN, by operator."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RehearsalSettings) -> None:
         self.rows: dict[str, list[Reported]] = {}
         for operator, row in read_reports(rules_root() / settings.chip / FILE):
             here = not row.models or settings.soc.startswith(row.models)

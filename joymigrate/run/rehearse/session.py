@@ -17,13 +17,13 @@ from joymigrate.run.rehearse.build import build, find_package
 from joymigrate.run.rehearse.options import with_cann
 from joymigrate.run.rehearse.presence import refuse_real_chip
 from joymigrate.run.rehearse.releases import choose
-from joymigrate.run.rehearse.settings import ENVIRONMENT, Settings
+from joymigrate.run.rehearse.settings import ENVIRONMENT, RehearsalSettings
 
 START = Path(__file__).parent / "start"  # holds the sitecustomize that every Python child runs
 
 
 @contextmanager
-def open_session(settings: Settings) -> Iterator[Settings]:
+def open_session(settings: RehearsalSettings) -> Iterator[RehearsalSettings]:
     """Build the device if need be, and keep a folder for the rehearsal while it lasts.
 
     `settings.session`, `libraries` and `package` are filled in here.
@@ -41,7 +41,7 @@ def open_session(settings: Settings) -> Iterator[Settings]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
+def environment(settings: RehearsalSettings, base: Mapping[str, str]) -> dict[str, str]:
     """`base` with what makes each Python below it part of the rehearsal.
 
     Backend loading is switched on even where the caller switched it off: without the chip's
@@ -60,7 +60,7 @@ def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
     return made
 
 
-def read_records(settings: Settings) -> list[dict[str, Any]]:
+def read_records(settings: RehearsalSettings) -> list[dict[str, Any]]:
     """What the processes of the program left, by rank, then by start."""
     found = []
     for path in settings.session.glob("process-*.json"):

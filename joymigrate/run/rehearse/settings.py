@@ -49,7 +49,7 @@ USUAL_MEMORY_GIB = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RehearsalSettings:
     """One rehearsal. `inject` maps an operator's name to a relative error of its result."""
 
     session: Path  # folder where the processes leave their records
@@ -73,6 +73,6 @@ class Settings:
         settings.write(self, self.session / settings.FILE)
 
 
-def read_settings() -> Settings | None:
+def read_settings() -> RehearsalSettings | None:
     """The settings of the rehearsal that this process takes part in; None outside of one."""
-    return settings.of_session(Settings, ENVIRONMENT, "rehearsal", "rehearse")
+    return settings.of_session(RehearsalSettings, ENVIRONMENT, "rehearsal", "rehearse")

@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable
 
 from joymigrate.run.rehearse.build import RUNTIME, SWITCH
-from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.settings import RehearsalSettings
 
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 SEQUENCE_LIMIT = 1 << 20  # as in shim/kernels.c
 
 
-def load_runtime(settings: Settings) -> ctypes.CDLL:
+def load_runtime(settings: RehearsalSettings) -> ctypes.CDLL:
     """The simulated runtime, with the chip that was asked for; whoever comes first loads it."""
     runtime = ctypes.CDLL(str(settings.libraries / RUNTIME), mode=ctypes.RTLD_GLOBAL)
     runtime.joy_configure(
@@ -27,7 +27,7 @@ def load_runtime(settings: Settings) -> ctypes.CDLL:
 class Shim:
     """One loaded runtime. The libraries stay loaded as long as the process lives."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RehearsalSettings) -> None:
         # torch_npu's own libraries find these by name, because they are already loaded.
         self.runtime = load_runtime(settings)
         self.others = [

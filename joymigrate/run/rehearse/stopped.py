@@ -10,28 +10,28 @@ from typing import Any
 from joymigrate.blame.judge import judge
 from joymigrate.blame.left import read_chain
 from joymigrate.blame.program import Program
-from joymigrate.blame.stop import Evidence
+from joymigrate.blame.stop import StopEvidence
 from joymigrate.blame.vendor import load
 from joymigrate.blame.watch import ENVIRONMENT
-from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.settings import RehearsalSettings
 
 FOLDER = "stops"
 
 
-def notes_folder(settings: Settings, environment: Mapping[str, str]) -> Path:
+def notes_folder(settings: RehearsalSettings, environment: Mapping[str, str]) -> Path:
     """Where the processes note what ends them: the caller's folder where it named one."""
     named = environment.get(ENVIRONMENT)
     return Path(named) if named else settings.session / FOLDER
 
 
 def explain_stop(
-    settings: Settings, folder: Path, code: int, refusals: Sequence[Mapping[str, Any]]
+    settings: RehearsalSettings, folder: Path, code: int, refusals: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any] | None:
     """Why the program ended with an exit code that is not 0, by what it left in `folder`; None
     where it is 0. How the unchanged program ends is not known here."""
     if code == 0:
         return None
-    evidence = Evidence(
+    evidence = StopEvidence(
         Program(Path.cwd()),
         read_chain(folder),
         code,

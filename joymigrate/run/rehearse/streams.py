@@ -23,9 +23,9 @@ from torch import Tensor
 
 from joymigrate.language import Text
 from joymigrate.run.rehearse.callsite import call_site, is_users, program_site
-from joymigrate.run.rehearse.operator import Operator
+from joymigrate.run.rehearse.operator import RehearsedOperator
 from joymigrate.run.rehearse.ordering import Access, Clocks, Ordering, Race, runs_of
-from joymigrate.run.rehearse.record import Record
+from joymigrate.run.rehearse.record import RehearsalRecord
 from joymigrate.run.rehearse.shim import Shim
 
 CLOCK = 512  # as in shim/order.h
@@ -99,7 +99,9 @@ class _Touch(ctypes.Structure):
 class Streams:
     """The order of the work of one process."""
 
-    def __init__(self, shim: Shim, record: Record, soc: str, nested: Callable[[], bool]) -> None:
+    def __init__(
+        self, shim: Shim, record: RehearsalRecord, soc: str, nested: Callable[[], bool]
+    ) -> None:
         self.runtime = shim.runtime
         self.record = record
         self.ordering = Ordering()
@@ -129,7 +131,9 @@ class Streams:
 
     # ---- what operators do
 
-    def watched(self, operator: Operator, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(
+        self, operator: RehearsedOperator, kernel: Callable[..., Any]
+    ) -> Callable[..., Any]:
         """`kernel`, with what it reads and writes told."""
         base = operator.base
         silent = operator.views and not operator.writes
@@ -168,7 +172,9 @@ class Streams:
 
         return watching
 
-    def copying(self, operator: Operator, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def copying(
+        self, operator: RehearsedOperator, kernel: Callable[..., Any]
+    ) -> Callable[..., Any]:
         """`copy_`: between host and device it is the package that copies, waits, or does not."""
         inside = self.watched(operator, kernel)
 
@@ -422,7 +428,7 @@ class Streams:
             kind, text, HELP[kind], (first.where, first.operator), (second.where, second.operator)
         )
 
-    def finish(self, record: Record) -> None:
+    def finish(self, record: RehearsalRecord) -> None:
         """At the end of the process: what was done since the last operator."""
         if not record.finished:
             return  # a thread that only saves: the line would be lost

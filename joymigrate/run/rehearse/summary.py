@@ -10,7 +10,7 @@ from joymigrate.blame import text
 from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import tell, tidy
 from joymigrate.run.rehearse.constraints import KINDS, NOBODY
-from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.settings import RehearsalSettings
 from joymigrate.run.rehearse.since import release_lines, some_releases
 
 SCHEMA = "joymigrate.rehearsal/1"
@@ -23,7 +23,7 @@ WAYS = ("vendor_cpp", "reference", "cpu_alias")
 
 
 def summarise(
-    settings: Settings,
+    settings: RehearsalSettings,
     records: Sequence[Mapping[str, Any]],
     exit_code: int,
     measured: Sequence[Mapping[str, Any]] = (),
@@ -218,7 +218,7 @@ def races(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def count_ordered(
-    settings: Settings, records: Sequence[Mapping[str, Any]]
+    settings: RehearsalSettings, records: Sequence[Mapping[str, Any]]
 ) -> dict[str, int] | None:
     """What the order was asked of in the asynchronous mode: accesses to memory, non-blocking
     copies and collectives in all, and the most streams of a process."""

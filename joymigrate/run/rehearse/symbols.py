@@ -22,7 +22,7 @@ NEEDED = 1  # tag of the dynamic section
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class SharedLibrary:
     """The dynamic symbols of one shared library, and the libraries it asks for."""
 
     path: Path
@@ -31,7 +31,7 @@ class Library:
     defined: frozenset[str]
 
 
-def read_library(path: Path) -> Library:
+def read_library(path: Path) -> SharedLibrary:
     """Read the dynamic tables of the ELF file at `path`."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[:6] != b"\x7fELF\x02\x01":
@@ -54,7 +54,7 @@ def read_library(path: Path) -> Library:
                 if not name or (weak and not section):
                     continue
                 (defined if section else undefined).add(text_at(data, strings[1] + name))
-        return Library(path, tuple(needed), frozenset(undefined), frozenset(defined))
+        return SharedLibrary(path, tuple(needed), frozenset(undefined), frozenset(defined))
 
 
 def read_sections(data: mmap.mmap) -> Iterator[tuple[int, int, int, int]]:

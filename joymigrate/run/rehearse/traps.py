@@ -25,7 +25,7 @@ import torch
 from joymigrate.chips import rules_root
 from joymigrate.language import Text
 from joymigrate.run.rehearse.callsite import call_site, is_users
-from joymigrate.run.rehearse.record import Record
+from joymigrate.run.rehearse.record import RehearsalRecord
 from joymigrate.schema import read_yaml
 
 
@@ -59,7 +59,7 @@ def recognise(message: str) -> Trap | None:
     return next((trap for trap in read_traps() if re.search(trap.pattern, message, re.S)), None)
 
 
-def install(record: Record) -> None:
+def install(record: RehearsalRecord) -> None:
     """Watch this process."""
     watch_errors(record)
     watch_warnings(record)
@@ -74,7 +74,7 @@ def user_frame(trace: TracebackType | None) -> str:
     return f"{own[-1].filename}:{own[-1].lineno}" if own else "unknown"
 
 
-def watch_errors(record: Record) -> None:
+def watch_errors(record: RehearsalRecord) -> None:
     """Errors that end the program or one of its threads."""
     before, before_thread = sys.excepthook, threading.excepthook
 
@@ -95,7 +95,7 @@ def watch_errors(record: Record) -> None:
     sys.excepthook, threading.excepthook = hook, thread_hook
 
 
-def watch_warnings(record: Record) -> None:
+def watch_warnings(record: RehearsalRecord) -> None:
     """Warnings that the program would see."""
     before = warnings.showwarning
 
@@ -117,7 +117,7 @@ def watch_warnings(record: Record) -> None:
     warnings.showwarning = show
 
 
-def watch_cuda(record: Record) -> None:
+def watch_cuda(record: RehearsalRecord) -> None:
     """A program that still asks for CUDA gets no error, only the CPU."""
     real = torch.cuda.is_available
 
@@ -134,7 +134,7 @@ def watch_cuda(record: Record) -> None:
     torch.cuda.is_available = is_available
 
 
-def watch_attributes(record: Record) -> None:
+def watch_attributes(record: RehearsalRecord) -> None:
     """`torch.npu.OutOfMemoryError` and others that torch.cuda has and torch.npu has not."""
     module: ModuleType = torch.npu  # type: ignore[attr-defined]
     before = getattr(module, "__getattr__", None)
@@ -177,7 +177,7 @@ def asks_for_cast() -> bool:
     return is_users(name) or name.startswith("<") or name.endswith(CASTING)
 
 
-def watching_casts(real: Any, keys: Any, record: Record) -> Callable[..., Any]:
+def watching_casts(real: Any, keys: Any, record: RehearsalRecord) -> Callable[..., Any]:
     """The package's `_to_copy`, which tells of float64 and of memory formats."""
 
     def to_copy(*args: Any, **kwargs: Any) -> Any:

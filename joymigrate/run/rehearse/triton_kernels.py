@@ -21,7 +21,7 @@ from typing import Any
 
 from joymigrate import attach
 from joymigrate.run.rehearse.callsite import call_site
-from joymigrate.run.rehearse.record import Record
+from joymigrate.run.rehearse.record import RehearsalRecord
 
 WHO = "triton"
 NAME = "ascend"  # of triton-ascend's backend
@@ -29,7 +29,7 @@ NAME = "ascend"  # of triton-ascend's backend
 # triton-ascend counts so as well (third_party/ascend/backend/driver.py, get_device_properties).
 CUBES = 24
 EXPERIMENTAL = "triton.experimental"
-_record: list[Record] = []
+_record: list[RehearsalRecord] = []
 
 
 def start() -> None:
@@ -39,7 +39,7 @@ def start() -> None:
         attach.after_import("triton", prepare, who=WHO)
 
 
-def keep(record: Record) -> None:
+def keep(record: RehearsalRecord) -> None:
     """Where launches are counted, from now on."""
     _record[:] = [record]
 
@@ -83,7 +83,7 @@ def change_interpreter() -> None:
     interpreter.GridExecutor.__call__ = launch
     compiler = backends[next(iter(backends))].compiler
     for name, other in backends.items():  # a GPU of this machine takes no part
-        backends[name] = Backend(compiler=other.compiler, driver=Absent)
+        backends[name] = Backend(compiler=other.compiler, driver=AbsentDriver)
     backends[NAME] = Backend(compiler=compiler, driver=Driver)
 
 
@@ -105,7 +105,7 @@ class Utils:
         return {"max_shared_mem": 1, "num_aicore": CUBES, "num_vectorcore": 2 * CUBES}
 
 
-class Absent:
+class AbsentDriver:
     """The driver of a device that a rehearsal does not have."""
 
     @classmethod

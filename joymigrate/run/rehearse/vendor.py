@@ -16,9 +16,9 @@ from torch import Tensor
 from joymigrate.run.rehearse import constraints, generators
 from joymigrate.run.rehearse.callsite import call_site
 from joymigrate.run.rehearse.constraints import KINDS, NOBODY
-from joymigrate.run.rehearse.limits import Limits
-from joymigrate.run.rehearse.operator import Operator
-from joymigrate.run.rehearse.record import Record
+from joymigrate.run.rehearse.limits import ChipLimits
+from joymigrate.run.rehearse.operator import RehearsedOperator
+from joymigrate.run.rehearse.record import RehearsalRecord
 from joymigrate.run.rehearse.shim import Shim
 
 AGREES = ()  # the plan of a combination whose results have the form of the CPU's
@@ -40,10 +40,12 @@ class VendorPass:
     slow: str = ""  # key of the record's slow kernels
 
 
-class Vendor:
+class VendorKernels:
     """Calls the kernels that the package registered, before they were overridden."""
 
-    def __init__(self, shim: Shim, record: Record, limits: Limits, *, strict: bool = False) -> None:
+    def __init__(
+        self, shim: Shim, record: RehearsalRecord, limits: ChipLimits, *, strict: bool = False
+    ) -> None:
         self.shim = shim
         self.record = record
         self.limits = limits
@@ -52,7 +54,7 @@ class Vendor:
 
     def call(
         self,
-        operator: Operator,
+        operator: RehearsedOperator,
         args: Sequence[Any],
         kwargs: dict[str, Any],
         written: Sequence[Any],
@@ -93,14 +95,14 @@ class Vendor:
         results = tuple(self.own_memory(item, args, kwargs) for item in list_results(result))
         return VendorPass(True, results, kernels, refusals, judge, slow)
 
-    def note_slow(self, operator: Operator, forms: Sequence[str]) -> str:
+    def note_slow(self, operator: RehearsedOperator, forms: Sequence[str]) -> str:
         """What of this call is recorded to run on the chip's own CPU."""
         slow, source = self.limits.slow(forms)
         return self.record.slow(operator.name, slow, call_site(), source) if slow else ""
 
     def refuse(
         self,
-        operator: Operator,
+        operator: RehearsedOperator,
         forms: Sequence[str],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
@@ -154,7 +156,7 @@ class Vendor:
         return result
 
     def compare(
-        self, operator: Operator, result: Any, passed: VendorPass, pairs: Any
+        self, operator: RehearsedOperator, result: Any, passed: VendorPass, pairs: Any
     ) -> tuple[tuple[torch.dtype, tuple[int, ...]] | None, ...]:
         """The plan for later calls: per result, dtype and strides where the vendor's differ."""
         if passed.results is None:
@@ -167,7 +169,7 @@ class Vendor:
         return tuple(plan) if any(plan) else AGREES
 
     def form(
-        self, operator: Operator, number: int, ours: Any, theirs: Tensor | None
+        self, operator: RehearsedOperator, number: int, ours: Any, theirs: Tensor | None
     ) -> tuple[torch.dtype, tuple[int, ...]] | None:
         """dtype and strides of one result where they differ from ours; differences are noted."""
         if theirs is None or not isinstance(ours, Tensor):
@@ -183,7 +185,7 @@ class Vendor:
             self.note(operator, number, f"{theirs.dtype}, on the CPU {ours.dtype}")
         return theirs.dtype, tuple(theirs.stride())
 
-    def note(self, operator: Operator, number: int, text: str) -> None:
+    def note(self, operator: RehearsedOperator, number: int, text: str) -> None:
         """One difference between the vendor's results and the CPU's, for the report."""
         self.record.differences.setdefault(f"{operator.name} result {number}", text)
 
@@ -196,7 +198,9 @@ def plain_memory(tensor: Tensor) -> Tensor:
     return tensor.as_strided((last + 1,), (1,))
 
 
-def depends_on_data(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def depends_on_data(
+    operator: RehearsedOperator, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> bool:
     """Whether the form of the results depends on more than the forms of the arguments."""
     if not operator.indexed:
         return operator.data_dependent
@@ -205,7 +209,7 @@ def depends_on_data(operator: Operator, args: Sequence[Any], kwargs: Mapping[str
 
 
 def generator_of(
-    operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], index: int
+    operator: RehearsedOperator, args: Sequence[Any], kwargs: dict[str, Any], index: int
 ) -> torch.Generator | None:
     """The generator that a call of a random operator draws from."""
     if not operator.random:
@@ -215,7 +219,7 @@ def generator_of(
 
 
 def with_tensors(
-    operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]
+    operator: RehearsedOperator, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Sequence[Any], dict[str, Any]]:
     """Numbers that stand for tensors (`x + 1`) as tensors.
 
@@ -243,7 +247,7 @@ def with_tensors(
 
 
 def named_arguments(
-    operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]
+    operator: RehearsedOperator, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The arguments of a call by their names in the schema, tensors as constraints name them."""
     declared = operator.overload._schema.arguments
@@ -257,10 +261,12 @@ def named_arguments(
 def plain_value(value: Any) -> Any:
     """A tensor without its numbers; anything else as it is."""
     if isinstance(value, Tensor):
-        return constraints.Tensor(str(value.dtype).removeprefix("torch."), tuple(value.shape))
+        return constraints.TensorArgument(
+            str(value.dtype).removeprefix("torch."), tuple(value.shape)
+        )
     if isinstance(value, (list, tuple)):
         made = [plain_value(one) for one in value]
-        tensors = bool(made) and all(isinstance(one, constraints.Tensor) for one in made)
+        tensors = bool(made) and all(isinstance(one, constraints.TensorArgument) for one in made)
         return constraints.Tensors(made) if tensors else tuple(made)
     return value
 

@@ -3,13 +3,13 @@
 from joymigrate.run.render.base import Base, choose, custom_base
 from joymigrate.run.render.lock import Lock, Pin, find, read
 from joymigrate.run.render.render import ContainerSpec, image_name, render
-from joymigrate.run.render.translate import Line, torch_of, translate, with_server
+from joymigrate.run.render.translate import PackageLine, torch_of, translate, with_server
 
 __all__ = [
     "Base",
     "ContainerSpec",
-    "Line",
     "Lock",
+    "PackageLine",
     "Pin",
     "choose",
     "custom_base",

@@ -16,7 +16,7 @@ from joymigrate import __version__
 from joymigrate.chips import Chip
 from joymigrate.run.render.base import Base
 from joymigrate.run.render.lock import Lock
-from joymigrate.run.render.translate import Line
+from joymigrate.run.render.translate import PackageLine
 
 MARK = "Written by `joymigrate render image`"
 NOT_BUILT = (
@@ -54,7 +54,7 @@ def image_name(folder: str) -> str:
 
 
 def render(
-    lock: Lock, lines: Sequence[Line], chip: Chip, base: Base, wanted: ContainerSpec
+    lock: Lock, lines: Sequence[PackageLine], chip: Chip, base: Base, wanted: ContainerSpec
 ) -> dict[str, str]:
     """Every file's text by its name."""
     return {
@@ -75,7 +75,7 @@ def comment(text: str, *, indent: str = "# ") -> str:
     )  # fmt: skip
 
 
-def requirements(lock: Lock, lines: Sequence[Line], chip: Chip) -> str:
+def requirements(lock: Lock, lines: Sequence[PackageLine], chip: Chip) -> str:
     """The packages of the image, and why others are not among them."""
     head = [
         f"# {MARK} {__version__} for {chip.title}",
@@ -98,7 +98,7 @@ def requirements(lock: Lock, lines: Sequence[Line], chip: Chip) -> str:
 
 
 def dockerfile(
-    lock: Lock, lines: Sequence[Line], chip: Chip, base: Base, wanted: ContainerSpec
+    lock: Lock, lines: Sequence[PackageLine], chip: Chip, base: Base, wanted: ContainerSpec
 ) -> str:
     """The Dockerfile; the project's folder is its context."""
     user: Mapping[str, Any] = base.data.get("user") or {"uid": 1000, "gid": 1000}

@@ -21,7 +21,7 @@ LABEL = re.compile(r"[a-z]([a-z0-9-]{0,51}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class SystemdUnit:
     """A server under systemd. `command` is its absolute program and arguments; `writes` are folders
     that it may write to, all others are read-only to it."""
 
@@ -52,7 +52,7 @@ class Chart:
     limits: Mapping[str, str] = field(default_factory=dict)
 
 
-def unit(wanted: Unit) -> str:
+def unit(wanted: SystemdUnit) -> str:
     """The text of a systemd unit (systemd.service(5), systemd.exec(5))."""
     writes = " ".join(quote_word(path) for path in wanted.writes)
     lines = [

@@ -20,7 +20,7 @@ FRAMEWORK = "torch"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PackageLine:
     """One package of the image: `kept`, `changed`, `added` or `left out`. `requirement` is empty
     for one that is left out; `was` what the lock says."""
 
@@ -30,7 +30,7 @@ class Line:
     reason: str = ""
 
 
-def translate(lock: Lock, chip: Chip) -> list[Line]:
+def translate(lock: Lock, chip: Chip) -> list[PackageLine]:
     """Every package of the lock, and what joins them, in the lock's order."""
     origin = chips.origin()
     if lock.pin(FRAMEWORK) is None:
@@ -38,38 +38,40 @@ def translate(lock: Lock, chip: Chip) -> list[Line]:
             "the lock has no torch", where=str(lock.path), help="lock the environment that trains"
         )
     context = Context.between(chip, origin)
-    found: list[Line] = []
+    found: list[PackageLine] = []
     for pin in lock.pins:
         if pin.name == FRAMEWORK:
             found += framework(pin, chip, lock)
         else:
             found.append(line(pin, chip, context))
-    return [*found, *(Line("left out", "", was, reason) for was, reason in lock.left_out)]
+    return [*found, *(PackageLine("left out", "", was, reason) for was, reason in lock.left_out)]
 
 
-def line(pin: Pin, chip: Chip, context: Context) -> Line:
+def line(pin: Pin, chip: Chip, context: Context) -> PackageLine:
     """What becomes of one package."""
     if stranger := of_another_chip(pin, chip):
-        return Line("left out", "", pin.requirement, stranger)
+        return PackageLine("left out", "", pin.requirement, stranger)
     if pin.name == normalise_name(chip.distribution or ""):
-        return Line("kept", pin.requirement)
+        return PackageLine("kept", pin.requirement)
     if chip.origin:
         plain = without_local(pin)
-        return Line("kept" if plain == pin.requirement else "changed", plain, pin.requirement)
+        return PackageLine(
+            "kept" if plain == pin.requirement else "changed", plain, pin.requirement
+        )
     change = package_advice(pin.requirement, context)
     if change is None:
-        return Line("kept", pin.requirement)
+        return PackageLine("kept", pin.requirement)
     if change.after is not None:
-        return Line("changed", change.after, pin.requirement, str(change.reason))
+        return PackageLine("changed", change.after, pin.requirement, str(change.reason))
     if stays(pin, chip):
-        return Line("kept", pin.requirement, "", str(change.reason))
-    return Line("left out", "", pin.requirement, str(change.reason))
+        return PackageLine("kept", pin.requirement, "", str(change.reason))
+    return PackageLine("left out", "", pin.requirement, str(change.reason))
 
 
-def framework(pin: Pin, chip: Chip, lock: Lock) -> list[Line]:
+def framework(pin: Pin, chip: Chip, lock: Lock) -> list[PackageLine]:
     """torch itself, and the package that brings the chip to it."""
     plain = without_local(pin)
-    kept = Line("kept" if plain == pin.requirement else "changed", plain, pin.requirement)
+    kept = PackageLine("kept" if plain == pin.requirement else "changed", plain, pin.requirement)
     other = chip.distribution
     if other is None or other == FRAMEWORK or lock.pin(normalise_name(other)):
         return [kept]
@@ -81,7 +83,10 @@ def framework(pin: Pin, chip: Chip, lock: Lock) -> list[Line]:
             f"no {other} for torch {version} is known",
             help=f"lock torch {', '.join(listed)}" if listed else "name an image with --base",
         )
-    return [kept, Line("added", f"{other}=={package}", "", f"brings the device of {chip.title}")]
+    return [
+        kept,
+        PackageLine("added", f"{other}=={package}", "", f"brings the device of {chip.title}"),
+    ]
 
 
 def torch_of(lock: Lock) -> str | None:
@@ -90,12 +95,12 @@ def torch_of(lock: Lock) -> str | None:
     return public(pin.version) if pin else None
 
 
-def with_server(found: list[Line], lock: Lock) -> list[Line]:
+def with_server(found: list[PackageLine], lock: Lock) -> list[PackageLine]:
     """The packages with joymigrate's server among them."""
     if lock.pin("joymigrate"):
         return found
     reason = "serves the model; from your index, or as a wheel that you copy into the image"
-    return [*found, Line("added", f"joymigrate[serve]=={__version__}", "", reason)]
+    return [*found, PackageLine("added", f"joymigrate[serve]=={__version__}", "", reason)]
 
 
 def stays(pin: Pin, chip: Chip) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from joymigrate.errors import JoyError
-from joymigrate.run.tensorflow.graph import Graph, Ref, Tensor
+from joymigrate.run.tensorflow.graph import Graph, Ref, SignatureTensor
 from joymigrate.run.tensorflow.operators.example import write_example
 from joymigrate.run.tensorflow.records import read_records
 
@@ -67,7 +67,7 @@ def read_examples(path: Path, graph: Graph) -> dict[str, Any]:
     return {texts[0].name: found}
 
 
-def convert_value(value: Any, tensor: Tensor) -> Any:
+def convert_value(value: Any, tensor: SignatureTensor) -> Any:
     """A value in the type and shape of an input; texts as bytes.
 
     One number a row fits an input of shape (None, 1), as Keras takes it.
@@ -119,7 +119,7 @@ def draw_inputs(
     return drawn, guessed
 
 
-def lengths(tensor: Tensor) -> tuple[int, ...]:
+def lengths(tensor: SignatureTensor) -> tuple[int, ...]:
     """A shape with its open lengths chosen."""
     shape = tensor.shape if tensor.shape is not None else (None,)
     return tuple(

@@ -22,7 +22,7 @@ import numpy as np
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file
 from joymigrate.run.tensorflow import batch, emit
-from joymigrate.run.tensorflow.graph import Graph, Node, read_graph
+from joymigrate.run.tensorflow.graph import Graph, GraphNode, read_graph
 from joymigrate.run.tensorflow.load import load_in_order
 from joymigrate.run.tensorflow.operators import OPERATORS as KNOWN
 from joymigrate.run.tensorflow.original import Original
@@ -32,7 +32,7 @@ OPERATORS = "tensorflow_operators"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TensorComparison:
     """A tensor of the original beside ours."""
 
     node: str
@@ -51,7 +51,7 @@ class Conversion:
     """What came out of a conversion."""
 
     graph: Graph
-    tensors: tuple[Comparison, ...]
+    tensors: tuple[TensorComparison, ...]
     outputs: dict[str, float]
     rows: int
     guessed: tuple[str, ...]
@@ -69,7 +69,7 @@ class Conversion:
         return bool(self.tensors) and all(each.passed for each in self.tensors)
 
     @property
-    def first(self) -> Comparison | None:
+    def first(self) -> TensorComparison | None:
         """The first tensor that differs: everything before it is equal."""
         return next((each for each in self.tensors if not each.passed), None)
 
@@ -172,7 +172,7 @@ def given_or_drawn(
 
 
 def write_folder(
-    output: Path, written: emit.Written, tables: Mapping[str, Any], about: str
+    output: Path, written: emit.EmittedModule, tables: Mapping[str, Any], about: str
 ) -> None:
     """model.py, its weights, its tables, and the operators it calls."""
     from safetensors.numpy import save
@@ -208,7 +208,7 @@ def copy_operators(folder: Path) -> None:
 
 
 def run_watched(
-    output: Path, written: emit.Written, drawn: Mapping[str, Any]
+    output: Path, written: emit.EmittedModule, drawn: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Every tensor of the module for a batch, by node and output, and the methods of branches and
     loops that did not run."""
@@ -245,7 +245,7 @@ def run_watched(
     return seen, tuple(name for name in names if name not in reached)
 
 
-def load_watched(output: Path, written: emit.Written) -> Any:
+def load_watched(output: Path, written: emit.EmittedModule) -> Any:
     """The module with a call for every tensor; its file exists for this moment alone."""
     path = output / "_watched.py"
     path.write_text(written.source("watched", watched=True), encoding="utf-8")
@@ -264,7 +264,7 @@ def load_watched(output: Path, written: emit.Written) -> Any:
             del sys.modules[name]
 
 
-def list_computing(graph: Graph) -> list[Node]:
+def list_computing(graph: Graph) -> list[GraphNode]:
     """The nodes that compute something."""
     return [node for node in graph.nodes if node.op in KNOWN or node.bodies]
 
@@ -276,7 +276,7 @@ def compare(graph: Graph, theirs: Mapping[str, Any], ours: Mapping[str, Any]) ->
             key = f"{node.name}:{number}"
             if key not in ours:
                 reason = str(ours.get("error", "not computed"))
-                yield Comparison(key, node.op, float("inf"), reason)
+                yield TensorComparison(key, node.op, float("inf"), reason)
                 return
             if key in theirs and isinstance(ours[key], (np.ndarray, np.generic)):
                 yield compare_values(key, node.op, theirs[key], np.asarray(ours[key]))
@@ -285,21 +285,25 @@ def compare(graph: Graph, theirs: Mapping[str, Any], ours: Mapping[str, Any]) ->
 TEXTS = "SO"  # numpy's kinds of bytes: of one length, and of any
 
 
-def compare_values(key: str, op: str, theirs: Any, ours: Any) -> Comparison:
+def compare_values(key: str, op: str, theirs: Any, ours: Any) -> TensorComparison:
     """Two arrays: shape, type, texts exactly, numbers by their difference."""
     if theirs.shape != ours.shape:
         reason = f"shape {list(ours.shape)}, not {list(theirs.shape)}"
-        return Comparison(key, op, float("inf"), reason)
+        return TensorComparison(key, op, float("inf"), reason)
     if theirs.dtype.kind in TEXTS and ours.dtype.kind in TEXTS:
         theirs, ours = theirs.astype(object), ours.astype(object)  # bytes of any length
     if theirs.dtype != ours.dtype:
-        return Comparison(key, op, float("inf"), f"type {ours.dtype}, not {theirs.dtype}")
+        return TensorComparison(key, op, float("inf"), f"type {ours.dtype}, not {theirs.dtype}")
     if theirs.dtype.kind not in "fc":
         same = bool(np.all(theirs == ours))
-        return Comparison(key, op, 0.0 if same else float("inf"), "" if same else "values differ")
+        return TensorComparison(
+            key, op, 0.0 if same else float("inf"), "" if same else "values differ"
+        )
     if not theirs.size:
-        return Comparison(key, op, 0.0)
+        return TensorComparison(key, op, 0.0)
     with np.errstate(invalid="ignore"):
         gap = np.abs(theirs.astype(np.float64) - ours) / np.maximum(1, np.abs(theirs))
     equal = (theirs == ours) | (np.isnan(theirs) & np.isnan(ours))
-    return Comparison(key, op, float(np.nan_to_num(np.where(equal, 0, gap), nan=np.inf).max()))
+    return TensorComparison(
+        key, op, float(np.nan_to_num(np.where(equal, 0, gap), nan=np.inf).max())
+    )

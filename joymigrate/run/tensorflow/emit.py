@@ -26,7 +26,7 @@ from joymigrate.run.tensorflow.graph import (
     VARIABLES,
     Body,
     Graph,
-    Node,
+    GraphNode,
     Ref,
     every,
     is_trained,
@@ -40,7 +40,7 @@ MODULES = ("arrays", "control", "indexing", "segments", "sparse", "texts")
 
 
 @dataclass(frozen=True)
-class Line:
+class EmittedLine:
     """One operator: the names that it gives, and how they are computed."""
 
     node: str
@@ -59,12 +59,12 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Method:
+class EmittedMethod:
     """A branch, or the condition or the step of a loop."""
 
     name: str
     arguments: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[EmittedLine, ...]
     results: tuple[str, ...]
 
     def source(self) -> str:
@@ -77,17 +77,17 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Written:
+class EmittedModule:
     """A module's source, and what is stored beside it."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[EmittedLine, ...]
     weights: dict[str, Any]  # attribute → array
     stored: dict[str, str]  # attribute → the variable's name in TensorFlow
     parameters: frozenset[str]
     inputs: dict[str, str]  # input → parameter of forward
     outputs: dict[str, str]  # output → expression
     tables: dict[str, str]  # node → key
-    methods: tuple[Method, ...] = ()
+    methods: tuple[EmittedMethod, ...] = ()
 
     def source(self, about: str, *, watched: bool = False) -> str:
         """The module's text; `watched` calls `seen(name, value)` for every tensor."""
@@ -111,13 +111,13 @@ def check(graph: Graph) -> None:
     )
 
 
-def write(graph: Graph, weights: Mapping[str, Any]) -> Written:
+def write(graph: Graph, weights: Mapping[str, Any]) -> EmittedModule:
     """The module of a graph whose variables have the values of `weights`, by node."""
     check(graph)
-    return Writer(graph, weights).write()
+    return LineWriter(graph, weights).write()
 
 
-def find_limit(node: Node) -> str:
+def find_limit(node: GraphNode) -> str:
     """Why a form of a known operator can't be converted; empty for those that can."""
     if node.op == "SparseCross" and not node.attributes["hashed_output"]:
         return "whose result is texts"
@@ -129,12 +129,12 @@ def find_limit(node: Node) -> str:
     return ""
 
 
-def kind_of(node: Node) -> str:
+def kind_of(node: GraphNode) -> str:
     """An operator, with the form that is not known."""
     return f"{node.op} {find_limit(node)}".strip()
 
 
-class Writer:
+class LineWriter:
     """Gives names to tensors and writes lines."""
 
     def __init__(self, graph: Graph, weights: Mapping[str, Any]) -> None:
@@ -142,7 +142,7 @@ class Writer:
         self.values = weights
         self.nodes = {node.name: node for node in graph.every()}
         self.constants = {node.name: constant(node) for node in graph.every() if node.op == "Const"}
-        self.methods: list[Method] = []
+        self.methods: list[EmittedMethod] = []
         self.names: dict[Ref, str] = {}
         self.taken: set[str] = {"self", "torch", "functional", "seen", *MODULES}
         self.attributes: dict[str, str] = {}  # node → attribute
@@ -151,7 +151,7 @@ class Writer:
         self.host = {node.name for node in graph.nodes if node.op in TABLES}
         self.inputs: dict[str, str] = {}
 
-    def write(self) -> Written:
+    def write(self) -> EmittedModule:
         """All lines."""
         for each in self.graph.inputs:
             name = self.name(each.name)
@@ -163,7 +163,7 @@ class Writer:
             self.place(node)
         self.hold_variables()
         lines = self.lines(self.graph.nodes)
-        return Written(
+        return EmittedModule(
             lines=lines,
             weights=self.arrays,
             stored=self.stored,
@@ -178,7 +178,7 @@ class Writer:
             methods=tuple(self.methods),
         )
 
-    def lines(self, nodes: Sequence[Node]) -> tuple[Line, ...]:
+    def lines(self, nodes: Sequence[GraphNode]) -> tuple[EmittedLine, ...]:
         """A line for each operator; bodies become methods."""
         found = []
         for node in nodes:
@@ -188,7 +188,7 @@ class Writer:
                 found.append(self.line(node))
         return tuple(found)
 
-    def controlled(self, node: Node) -> Line:
+    def controlled(self, node: GraphNode) -> EmittedLine:
         """The line of a branch or a loop."""
         given = [self.use(node, slot, False) for slot in node.slots]
         methods = [f"self.{self.method(node, body)}" for body in node.bodies]
@@ -204,9 +204,9 @@ class Writer:
         else:
             asked = f"control.truth({self.use(node, 0, False)})"
             text = f"({methods[0]} if {asked} else {methods[1]})({packed})"
-        return Line(node.name, tuple(targets), text, True, node.computed)
+        return EmittedLine(node.name, tuple(targets), text, True, node.computed)
 
-    def method(self, node: Node, body: Body) -> str:
+    def method(self, node: GraphNode, body: Body) -> str:
         """The method of a body, named behind its node."""
         name = self.name(f"{node.name}_{body.label}")
         arguments = []
@@ -215,14 +215,14 @@ class Writer:
             self.names[ref] = arguments[-1]
         lines = self.lines(body.nodes)
         results = tuple(self.result(ref) for ref in body.results)
-        self.methods.append(Method(name, tuple(arguments), lines, results))
+        self.methods.append(EmittedMethod(name, tuple(arguments), lines, results))
         return name
 
     def result(self, ref: Ref) -> str:
         """What a body gives back; a variable of the loop may be handed on as it is."""
         return self.names[ref] if ref in self.names else self.read(ref)
 
-    def place(self, node: Node) -> None:
+    def place(self, node: GraphNode) -> None:
         """Say whether an operator runs on the host."""
         if node.bodies:
             self.place_bodies(node)
@@ -234,7 +234,7 @@ class Writer:
             if all(name in self.host for name in sources):
                 self.host.add(node.name)
 
-    def place_bodies(self, node: Node) -> None:
+    def place_bodies(self, node: GraphNode) -> None:
         """Say what of a body runs on the host: a loop's variable that stays there, step by step."""
         on_host = [self.stays(node.inputs[slot]) for slot in node.slots]
         while True:
@@ -287,7 +287,7 @@ class Writer:
         self.taken.add(name)
         return name
 
-    def line(self, node: Node) -> Line:
+    def line(self, node: GraphNode) -> EmittedLine:
         """The line of one operator."""
         known = OPERATORS[node.op]
         slots = {slot % len(node.inputs) for slot in known.host} if node.inputs else set()
@@ -298,9 +298,11 @@ class Writer:
         )
         for number, target in enumerate(targets):
             self.names[node.name, number] = target
-        return Line(node.name, targets, self.expression(node, given), gives_several(known.function))
+        return EmittedLine(
+            node.name, targets, self.expression(node, given), gives_several(known.function)
+        )
 
-    def expression(self, node: Node, given: Sequence[str]) -> str:
+    def expression(self, node: GraphNode, given: Sequence[str]) -> str:
         """A call, or a sum or product with its sign."""
         places = [name in self.host for name, _ in node.inputs if name not in self.constants]
         if node.op in SYMBOLS and len(set(places)) == 1:
@@ -313,7 +315,7 @@ class Writer:
         ]
         return f"{path_of(function)}({', '.join([*given, *attributes])})"
 
-    def scalar(self, node: Node, given: Sequence[str]) -> list[str]:
+    def scalar(self, node: GraphNode, given: Sequence[str]) -> list[str]:
         """Inputs of a sum or product, single numbers written out."""
         found = []
         for text, (name, _) in zip(given, node.inputs, strict=True):
@@ -326,7 +328,7 @@ class Writer:
                 found.append(literal(value))
         return found
 
-    def use(self, node: Node, slot: int, plain: bool) -> str:
+    def use(self, node: GraphNode, slot: int, plain: bool) -> str:
         """How an operator names one of its inputs."""
         name, _ = node.inputs[slot]
         value = self.constants.get(name)
@@ -370,7 +372,7 @@ class Writer:
         return self.names[ref]
 
 
-def constant(node: Node) -> Any:
+def constant(node: GraphNode) -> Any:
     """A constant's value."""
     from tensorflow.python.framework import tensor_util
 
@@ -451,7 +453,7 @@ class Model(torch.nn.Module):
 '''
 
 
-def source_of(written: Written, about: str, *, watched: bool) -> str:
+def source_of(written: EmittedModule, about: str, *, watched: bool) -> str:
     """The text of model.py."""
     text = [HEAD.format(about=about.replace('"', "'"))]
     for attribute in written.weights:

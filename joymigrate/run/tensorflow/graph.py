@@ -42,13 +42,13 @@ class Body:
     """A branch, or the condition or the step of a loop: a flat graph with arguments."""
 
     label: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     arguments: tuple[Ref, ...]  # one for each of the node's slots
     results: tuple[Ref, ...]
 
 
 @dataclass(frozen=True)
-class Node:
+class GraphNode:
     """An operator of the flat graph.
 
     A branch or a loop has bodies; `slots` are the inputs that are their arguments.
@@ -70,7 +70,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class SignatureTensor:
     """An input or output of a signature; None is a length that is left open."""
 
     name: str
@@ -83,19 +83,19 @@ class Tensor:
 class Graph:
     """Nodes in an order in which they can run, with the signature's inputs and outputs."""
 
-    nodes: tuple[Node, ...]
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    nodes: tuple[GraphNode, ...]
+    inputs: tuple[SignatureTensor, ...]
+    outputs: tuple[SignatureTensor, ...]
     signature: str
     tags: tuple[str, ...]
     trained: Mapping[str, bool]  # by the names of variables; empty where the model does not say
 
-    def every(self) -> Iterator[Node]:
+    def every(self) -> Iterator[GraphNode]:
         """All nodes, those of bodies too."""
         return every(self.nodes)
 
 
-def every(nodes: Sequence[Node]) -> Iterator[Node]:
+def every(nodes: Sequence[GraphNode]) -> Iterator[GraphNode]:
     """Nodes, and those of their bodies."""
     for node in nodes:
         yield node
@@ -104,14 +104,14 @@ def every(nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 @dataclass
-class Scope:
+class GraphScope:
     """The nodes of a graph or of one call of a function."""
 
     prefix: str
     nodes: dict[str, Any]
-    arguments: dict[str, tuple[Scope, str]] = field(default_factory=dict)
+    arguments: dict[str, tuple[GraphScope, str]] = field(default_factory=dict)
     results: tuple[str, ...] = ()
-    calls: dict[str, Scope] = field(default_factory=dict)
+    calls: dict[str, GraphScope] = field(default_factory=dict)
     forms: dict[str, tuple[int, ...]] = field(default_factory=dict)  # slots of loops and branches
 
 
@@ -154,7 +154,7 @@ def read_graph(folder: Path, signature: str = "serving_default") -> Graph:
         )
     chosen = meta.signature_def[signature]
     library = {each.signature.name: each for each in meta.graph_def.library.function}
-    top = Scope("", {node.name: node for node in meta.graph_def.node})
+    top = GraphScope("", {node.name: node for node in meta.graph_def.node})
     outputs = sort_by_name(chosen.outputs)
     inputs = sort_by_name(chosen.inputs)
     flat = Flattener(library)
@@ -164,7 +164,7 @@ def read_graph(folder: Path, signature: str = "serving_default") -> Graph:
         nodes=nodes,
         inputs=inputs,
         outputs=tuple(
-            Tensor(each.name, flat.ref(found[each.name]), each.dtype, each.shape)
+            SignatureTensor(each.name, flat.ref(found[each.name]), each.dtype, each.shape)
             for each in outputs
         ),
         signature=signature,
@@ -173,7 +173,7 @@ def read_graph(folder: Path, signature: str = "serving_default") -> Graph:
     )
 
 
-def sort_by_name(tensors: Mapping[str, Any]) -> tuple[Tensor, ...]:
+def sort_by_name(tensors: Mapping[str, Any]) -> tuple[SignatureTensor, ...]:
     """A signature's tensors in order of name."""
     from tensorflow import dtypes
 
@@ -186,7 +186,7 @@ def sort_by_name(tensors: Mapping[str, Any]) -> tuple[Tensor, ...]:
         if not info.tensor_shape.unknown_rank:
             shape = tuple(dim.size if dim.size >= 0 else None for dim in info.tensor_shape.dim)
         dtype = dtypes.as_dtype(info.dtype).name
-        found.append(Tensor(name, ref_of(info.name), dtype, shape))
+        found.append(SignatureTensor(name, ref_of(info.name), dtype, shape))
     return tuple(found)
 
 
@@ -224,7 +224,7 @@ def is_trained(name: str, known: Mapping[str, bool]) -> bool:
     return known.get(plain, not plain.endswith(("moving_mean", "moving_variance")))
 
 
-Place = tuple[Scope, str, int]  # a tensor that is not passed on from another one
+Place = tuple[GraphScope, str, int]  # a tensor that is not passed on from another one
 
 
 class Flattener:
@@ -233,7 +233,7 @@ class Flattener:
     def __init__(self, library: Mapping[str, Any]) -> None:
         self.library = library
 
-    def origin(self, scope: Scope, text: str) -> Place:
+    def origin(self, scope: GraphScope, text: str) -> Place:
         """Where a tensor is computed."""
         while True:
             name, number = ref_of(text)
@@ -258,7 +258,7 @@ class Flattener:
             return self.library[node.attr["f"].func.name]
         return self.library.get(node.op)
 
-    def enter(self, scope: Scope, node: Any, function: Any) -> Scope:
+    def enter(self, scope: GraphScope, node: Any, function: Any) -> GraphScope:
         """The body of a call, one for each node that calls."""
         if node.name not in scope.calls:
             scope.calls[node.name] = self.body(scope, node, function)
@@ -275,7 +275,7 @@ class Flattener:
             named = [(key, node.attr[f"{key}_branch"].func) for key in ("then", "else")]
         return [(label, self.library[one.name]) for label, one in named]
 
-    def slots(self, scope: Scope, node: Any) -> tuple[int, ...]:
+    def slots(self, scope: GraphScope, node: Any) -> tuple[int, ...]:
         """The inputs that bodies get as arguments, by their number among the node's inputs.
 
         What stands still (variables, tables, constants) is no argument, unless a loop changes it.
@@ -294,7 +294,7 @@ class Flattener:
             scope.forms[node.name] = kept
         return scope.forms[node.name]
 
-    def unchanged(self, scope: Scope, node: Any) -> set[int]:
+    def unchanged(self, scope: GraphScope, node: Any) -> set[int]:
         """The variables of a loop that its step hands on as they are."""
         _, step = self.functions(node)[1]
         every = tuple(range(len(data_inputs(node))))
@@ -308,8 +308,8 @@ class Flattener:
         return found
 
     def inside(
-        self, scope: Scope, node: Any, label: str, function: Any, slots: Sequence[int]
-    ) -> Scope:
+        self, scope: GraphScope, node: Any, label: str, function: Any, slots: Sequence[int]
+    ) -> GraphScope:
         """A body's nodes; inputs in `slots` are nodes of their own, others are bound."""
         from tensorflow.core.framework import node_def_pb2
 
@@ -322,7 +322,7 @@ class Flattener:
             made.nodes[name] = node_def_pb2.NodeDef(name=name, op=ARGUMENT)
         return made
 
-    def bodies(self, scope: Scope, node: Any) -> tuple[Body, ...]:
+    def bodies(self, scope: GraphScope, node: Any) -> tuple[Body, ...]:
         """What a branch or a loop runs."""
         if node.op not in (*BRANCHES, *LOOPS):
             return ()
@@ -349,8 +349,8 @@ class Flattener:
         return tuple(found)
 
     def body(
-        self, scope: Scope, node: Any, function: Any, texts: Sequence[str] | None = None
-    ) -> Scope:
+        self, scope: GraphScope, node: Any, function: Any, texts: Sequence[str] | None = None
+    ) -> GraphScope:
         """A function's nodes, with the call's inputs as arguments."""
         nodes = {
             each.name: type(each).FromString(each.SerializeToString()) for each in function.node_def
@@ -361,7 +361,7 @@ class Flattener:
             each.input.extend(flat)
         arguments = [each.name for each in function.signature.input_arg]
         given = zip(arguments, data_inputs(node) if texts is None else texts, strict=True)
-        return Scope(
+        return GraphScope(
             prefix=f"{scope.prefix}{node.name}/",
             nodes=nodes,
             arguments={name: (scope, text) for name, text in given},
@@ -395,9 +395,9 @@ class Flattener:
         scope, name, number = place
         return scope.prefix + name, number
 
-    def reach(self, ends: Any) -> tuple[Node, ...]:
+    def reach(self, ends: Any) -> tuple[GraphNode, ...]:
         """All nodes that the ends need, each behind its inputs."""
-        done: dict[str, Node] = {}
+        done: dict[str, GraphNode] = {}
         entered: set[str] = set()
         waiting = [(scope, name, False) for scope, name, _ in ends]
         while waiting:
@@ -412,7 +412,7 @@ class Flattener:
                 waiting.append((scope, name, True))
                 waiting += [(where, source, False) for where, source, _ in sources]
                 continue
-            done[full] = Node(
+            done[full] = GraphNode(
                 full,
                 node.op,
                 tuple(self.ref(each) for each in sources),

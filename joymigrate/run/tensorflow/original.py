@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.run.tensorflow.graph import LOOPS, TABLES, VARIABLES, Graph, Node, Ref, text_of
+from joymigrate.run.tensorflow.graph import LOOPS, TABLES, VARIABLES, Graph, GraphNode, Ref, text_of
 
 BY_HANDLE = ("ResourceGather", "LookupTableFindV2", "LookupTableSizeV2")
 READ = "__value"
@@ -95,7 +95,7 @@ class Original:
         self.flat = True
 
     @staticmethod
-    def stands(node: Node) -> bool:
+    def stands(node: GraphNode) -> bool:
         """Whether the loaded model's own node is used: inputs, and what holds state."""
         return node.op in (*VARIABLES, *TABLES, "Placeholder")
 
@@ -124,7 +124,7 @@ class Original:
         return {key: np.asarray(value) for key, value in found.items()}
 
 
-def is_handle(node: Node, slot: int) -> bool:
+def is_handle(node: GraphNode, slot: int) -> bool:
     """Whether a branch or a loop takes a variable itself, not its value."""
     if not node.bodies:
         return False

@@ -15,16 +15,16 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import build, compress, flops, group, optimise, probes, records, tokenizer
 from joymigrate.run.train.checkpoint import Checkpointer
 from joymigrate.run.train.data_state import DataPiece, pieces_of
-from joymigrate.run.train.feed import Feed, JoinedSamples
+from joymigrate.run.train.feed import BatchFeed, JoinedSamples
 from joymigrate.run.train.job import Job, check_warmup, data_files, micro_size
-from joymigrate.run.train.logs import Log
+from joymigrate.run.train.logs import TrainingLog
 from joymigrate.run.train.loop import LoopParts, StepFeed
 from joymigrate.run.train.models import ModelSource, adapt, unwrap
-from joymigrate.run.train.order import Order
+from joymigrate.run.train.order import SampleOrder
 from joymigrate.run.train.parallel import lay_out
 from joymigrate.run.train.run_folder import ALIGNMENT, CHECKPOINTS, RunFolder
 from joymigrate.run.train.runner import runner_for
-from joymigrate.run.train.tasks import Context, Task, find
+from joymigrate.run.train.tasks import Task, TaskContext, find
 from joymigrate.run.train.tasks.task import SampleSource
 from joymigrate.run.train.tokens import open_cache
 
@@ -79,7 +79,7 @@ def assemble(job: Job, folder: RunFolder, device: Device, tell: Tell) -> LoopPar
     log = None
     if first:
         logging = job.logging
-        log = Log(
+        log = TrainingLog(
             folder.path,
             steps,
             tensorboard=logging.tensorboard,
@@ -135,7 +135,7 @@ def unpack(task: Task, folder: RunFolder, reason: str, tell: Tell) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class AssembledSource:
     """Where the samples come from, and how many there are."""
 
     samples: int
@@ -156,7 +156,7 @@ class Source:
         return max(1, int(whole) * each + math.ceil(rest * self.samples / job.batch.size))
 
 
-def source_of(job: Job, task: Task, rank: int, folder: RunFolder, tell: Tell) -> Source:
+def source_of(job: Job, task: Task, rank: int, folder: RunFolder, tell: Tell) -> AssembledSource:
     """The sample engine where the data have a schema of features, else the token cache."""
     layout, micro = job.layout, micro_size(job)
     place = (job.batch.size, micro, layout.data_rank(rank), layout.data_ranks)
@@ -164,7 +164,7 @@ def source_of(job: Job, task: Task, rank: int, folder: RunFolder, tell: Tell) ->
         from joymigrate.run.train.samples import assemble as engine
 
         feed = engine.feed_of(job, task, *place)
-        return Source(feed.rows.order.rows, feed, by_epoch=True)
+        return AssembledSource(feed.rows.order.rows, feed, by_epoch=True)
     files = data_files(job)
     records.check(files, job.data.format)
     reading = task.identity()
@@ -182,9 +182,9 @@ def source_of(job: Job, task: Task, rank: int, folder: RunFolder, tell: Tell) ->
     sizes = list(itertools.accumulate(map(len, samples.parts)))
     growth = tuple(zip((piece.position for piece in pieces[1:]), sizes[1:], strict=True))
     data = {"reading": reading, "pieces": [piece.document() for piece in pieces]}
-    order = Order(sizes[0], job.seed, growth=growth)
+    order = SampleOrder(sizes[0], job.seed, growth=growth)
     again = max(0, pieces[-1].position - round(sizes[-2] * (job.epochs or 1.0))) if growth else 0
-    return Source(len(samples), Feed(task, samples, order, *place, data), again=again)
+    return AssembledSource(len(samples), BatchFeed(task, samples, order, *place, data), again=again)
 
 
 def silent(line: str) -> None:
@@ -208,7 +208,7 @@ def task_of(job: Job) -> Task:
             name = str(job.path(name))
         made = tokenizer.load(name, model, template)
     return kind(
-        Context(
+        TaskContext(
             tokenizer=made,
             max_length=job.data.max_length,
             packing=job.data.packing,

@@ -31,7 +31,7 @@ from joymigrate.run.train.columns import (
 
 PROGRESS = "progress.json"
 FLUSH_RECORDS = 2048
-Encode = Callable[[records.Record], Sequence[Sample]]
+Encode = Callable[[records.TrainingRecord], Sequence[Sample]]
 Tell = Callable[[str], None]
 
 
@@ -57,7 +57,7 @@ class Losses:
     cut: int = 0  # records
     cut_tokens: int = 0
 
-    def add(self, record: records.Record, dropped: bool) -> None:
+    def add(self, record: records.TrainingRecord, dropped: bool) -> None:
         """Count one record that was encoded."""
         if dropped:
             reason = record.fate.dropped or "it gives no sample"
@@ -81,7 +81,7 @@ class Losses:
         return found
 
 
-class Builder:
+class CacheBuilder:
     """One build: reads records, encodes, appends, and finishes by renaming the folder."""
 
     def __init__(
@@ -145,7 +145,7 @@ class Builder:
             os.truncate(self.work / f"{name}.idx", (self.samples + 1) * 8)
         self.tell(f"tokenising: going on behind record {self.records}")
 
-    def add(self, record: records.Record) -> None:
+    def add(self, record: records.TrainingRecord) -> None:
         """Encode one record."""
         self.records += 1
         made = self.recipe.encode(record)

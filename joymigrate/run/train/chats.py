@@ -44,7 +44,7 @@ class Chat:
     tools: tuple[Any, ...] = ()
 
 
-def read(record: records.Record, *, answered: bool = True) -> Chat | None:
+def read(record: records.TrainingRecord, *, answered: bool = True) -> Chat | None:
     """The record's conversation, or None for texts. Without `answered` the answer may be missing.
 
     Raises `JoyError` for a key with a meaning that cannot be used, and for a value of another kind.
@@ -66,7 +66,7 @@ def read(record: records.Record, *, answered: bool = True) -> Chat | None:
     return None
 
 
-def chat(turns: Sequence[Turn], record: records.Record) -> Chat:
+def chat(turns: Sequence[Turn], record: records.TrainingRecord) -> Chat:
     """The turns with the record's system message and tools."""
     messages, learned = [one for one, _ in turns], [one for _, one in turns]
     system = record.get("system")
@@ -78,7 +78,7 @@ def chat(turns: Sequence[Turn], record: records.Record) -> Chat:
     return Chat(tuple(messages), tuple(learned), tools_of(record))
 
 
-def read_turns(value: Any, key: str, record: records.Record) -> list[Turn]:
+def read_turns(value: Any, key: str, record: records.TrainingRecord) -> list[Turn]:
     """A list of messages in OpenAI's or ShareGPT's words."""
     return [
         turn(read_shared(one, record) if "from" in one else one, record)
@@ -86,7 +86,7 @@ def read_turns(value: Any, key: str, record: records.Record) -> list[Turn]:
     ]
 
 
-def turn(message: Mapping[str, Any], record: records.Record) -> Turn:
+def turn(message: Mapping[str, Any], record: records.TrainingRecord) -> Turn:
     """One message as templates expect it, and whether it is learned."""
     for key, value in message.items():
         if key not in TURN and value is not None:
@@ -122,7 +122,7 @@ def turn(message: Mapping[str, Any], record: records.Record) -> Turn:
     return found, role == "assistant" and weight != 0 and says
 
 
-def calls_of(message: Mapping[str, Any], record: records.Record) -> list[Any]:
+def calls_of(message: Mapping[str, Any], record: records.TrainingRecord) -> list[Any]:
     """The calls of functions in OpenAI's form, their arguments as objects."""
     calls = message.get("tool_calls") or []
     if message.get("function_call") is not None:  # the form before tools
@@ -148,7 +148,7 @@ def calls_of(message: Mapping[str, Any], record: records.Record) -> list[Any]:
     return found
 
 
-def read_shared(one: Mapping[str, Any], record: records.Record) -> Message:
+def read_shared(one: Mapping[str, Any], record: records.TrainingRecord) -> Message:
     """A turn of ShareGPT in OpenAI's words; a call that is JSON becomes a call."""
     speaker = one.get("from")
     role = SPEAKERS.get(str(speaker))
@@ -170,12 +170,12 @@ def read_shared(one: Mapping[str, Any], record: records.Record) -> Message:
     return {"role": role, "content": content, **rest}
 
 
-def read_list(record: records.Record, key: str, answered: bool) -> list[Turn]:
+def read_list(record: records.TrainingRecord, key: str, answered: bool) -> list[Turn]:
     """OpenAI's and ShareGPT's form: one list with all turns."""
     return read_turns(record.require(key), key, record)
 
 
-def read_instruction(record: records.Record, key: str, answered: bool) -> list[Turn]:
+def read_instruction(record: records.TrainingRecord, key: str, answered: bool) -> list[Turn]:
     """Alpaca: the turns before, then the instruction with its input, and the answer."""
     history = record.get("history") or []
     pairs = [one for one in history if isinstance(one, list | tuple) and len(one) == 2]
@@ -194,7 +194,7 @@ def read_instruction(record: records.Record, key: str, answered: bool) -> list[T
     ]
 
 
-def read_prompt(record: records.Record, key: str, answered: bool) -> list[Turn]:
+def read_prompt(record: records.TrainingRecord, key: str, answered: bool) -> list[Turn]:
     """TRL: messages that are read, and messages that are learned."""
     before = read_turns(record.require(key), key, record)
     answer = record.require("completion") if answered else record.get("completion") or []
@@ -203,7 +203,7 @@ def read_prompt(record: records.Record, key: str, answered: bool) -> list[Turn]:
 
 
 # A form by the key that tells it: what reads its turns.
-FORMS: dict[str, Callable[[records.Record, str, bool], list[Turn]]] = {
+FORMS: dict[str, Callable[[records.TrainingRecord, str, bool], list[Turn]]] = {
     "messages": read_list,
     "conversations": read_list,
     "instruction": read_instruction,
@@ -211,7 +211,7 @@ FORMS: dict[str, Callable[[records.Record, str, bool], list[Turn]]] = {
 }
 
 
-def read_preference(record: records.Record, name: str) -> Chat | None:
+def read_preference(record: records.TrainingRecord, name: str) -> Chat | None:
     """The prompt with the answer under `name` (chosen, rejected), which is learned; None for texts.
 
     The prompt is a text, or in any form of a conversation; without one the answers are whole
@@ -239,7 +239,7 @@ def read_preference(record: records.Record, name: str) -> Chat | None:
     )
 
 
-def tools_of(record: records.Record) -> tuple[Any, ...]:
+def tools_of(record: records.TrainingRecord) -> tuple[Any, ...]:
     """The functions that the assistant may call; ShareGPT writes them as JSON in a text."""
     tools = record.get("tools")
     if isinstance(tools, str):
@@ -255,14 +255,14 @@ def tools_of(record: records.Record) -> tuple[Any, ...]:
     return tuple(mappings(tools, "tools", record))
 
 
-def mappings(value: Any, key: str, record: records.Record) -> list[Mapping[str, Any]]:
+def mappings(value: Any, key: str, record: records.TrainingRecord) -> list[Mapping[str, Any]]:
     """A list of objects."""
     if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
         raise JoyError(f"'{key}' is a list of objects", where=record.where)
     return value
 
 
-def words(value: Any, key: str, record: records.Record) -> str:
+def words(value: Any, key: str, record: records.TrainingRecord) -> str:
     """A text, or OpenAI's list of parts that are texts."""
     if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
         kinds = {str(one.get("type")) for one in value} - {"text"}

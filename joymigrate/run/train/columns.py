@@ -66,7 +66,7 @@ class Manifest:
 REBUILD = "remove {} and start again: the cache is rebuilt"
 
 
-class Column:
+class SampleColumn:
     """One field of all samples, mapped from disk and checked block by block when first read."""
 
     def __init__(self, folder: Path, name: str, manifest: Manifest) -> None:

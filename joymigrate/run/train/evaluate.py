@@ -171,7 +171,7 @@ def name_classes(job: Job, folder: Path) -> Job:
     return dataclasses.replace(job, task=task)
 
 
-def read(data: Sequence[Path], limit: int | None) -> Iterator[tuple[str, records.Record]]:
+def read(data: Sequence[Path], limit: int | None) -> Iterator[tuple[str, records.TrainingRecord]]:
     """Records with their ids: their own field `id`, else their number from 0."""
     for number, (record, _) in enumerate(records.read(data)):
         if limit is not None and number >= limit:
@@ -214,7 +214,7 @@ def looked_at(
 
 
 def generate_answer(
-    task: Any, model: Any, record: records.Record, name: str, wish: EvaluateOptions
+    task: Any, model: Any, record: records.TrainingRecord, name: str, wish: EvaluateOptions
 ) -> dict[str, Any]:
     """What a language model writes behind a record's prompt."""
     from joymigrate.run.train.tasks import _language
@@ -230,7 +230,7 @@ def generate_answer(
     }
 
 
-def prompt_of(task: Any, record: records.Record) -> list[int]:
+def prompt_of(task: Any, record: records.TrainingRecord) -> list[int]:
     """Tokens of what comes before the answer."""
     if hasattr(task, "render"):
         talk = chats.read(record, answered=False)

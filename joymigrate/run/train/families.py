@@ -37,7 +37,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Family:
+class ModelFamily:
     """One family and what was verified; `reason` says why something was not."""
 
     family: str
@@ -56,7 +56,7 @@ class FamilyTimeout(Exception):
     """A family took longer than it may."""
 
 
-def list_families() -> list[Family]:
+def list_families() -> list[ModelFamily]:
     """All families of the registries, nothing verified yet."""
     from joymigrate.chips import hide_driverless
 
@@ -66,12 +66,12 @@ def list_families() -> list[Family]:
     found = []
     for kind, (mapping, _, task) in KINDS.items():
         for name in sorted(getattr(modeling_auto, mapping, {})):
-            found.append(Family(name, kind, trained_by=own_task(kind, name, task)))
+            found.append(ModelFamily(name, kind, trained_by=own_task(kind, name, task)))
     for name in diffusers_classes():
         by = TEXT_TO_IMAGE if name == "UNet2DConditionModel" else None
-        found.append(Family(name, TEXT_TO_IMAGE, trained_by=by))
+        found.append(ModelFamily(name, TEXT_TO_IMAGE, trained_by=by))
     for name in recommendation.names():
-        found.append(Family(name, RECOMMENDATION, trained_by=FEATURE_TASKS.get(name, "ctr")))
+        found.append(ModelFamily(name, RECOMMENDATION, trained_by=FEATURE_TASKS.get(name, "ctr")))
     return found
 
 
@@ -94,7 +94,7 @@ def diffusers_classes() -> list[str]:
 
 def survey(
     wanted: Sequence[str] = (), kinds: Sequence[str] = (), tell: Tell = lambda line: None
-) -> list[Family]:
+) -> list[ModelFamily]:
     """Families with what is verified, from the cache or by doing it now."""
     everything = list_families()
     names = {one.family for one in everything}
@@ -122,10 +122,10 @@ def survey(
                 remember(known)
     if made:
         remember(known)
-    return [Family(**known[f"{one.task}/{one.family}"]) for one in chosen]
+    return [ModelFamily(**known[f"{one.task}/{one.family}"]) for one in chosen]
 
 
-def verify(one: Family) -> Family:
+def verify(one: ModelFamily) -> ModelFamily:
     """Build on the meta device, then take a step on the CPU; fills `one`."""
     from joymigrate.run.train import family_step
 
@@ -229,7 +229,7 @@ def remember(known: dict[str, Any]) -> None:
         write_json(place(), known)
 
 
-def document(found: Sequence[Family]) -> dict[str, Any]:
+def document(found: Sequence[ModelFamily]) -> dict[str, Any]:
     """As JSON."""
     count = {
         "families": len(found),

@@ -18,7 +18,7 @@ from typing import Any
 
 from joymigrate.device import leave_group
 from joymigrate.run.train import families
-from joymigrate.run.train.families import Family
+from joymigrate.run.train.families import ModelFamily
 
 LAYOUTS = {"ddp": {"dp": 2}, "fsdp": {"fsdp": 2}, "tp": {"tp": 2}, "pp": {"pp": 2}}
 NEAR = 1e-4  # relative: float32 sums in another order
@@ -26,7 +26,7 @@ SECONDS = 240
 Tell = Callable[[str], None]
 
 
-def survey(found: Sequence[Family], tell: Tell) -> list[Family]:
+def survey(found: Sequence[ModelFamily], tell: Tell) -> list[ModelFamily]:
     """`found` with the layouts that work, for language models that step here; keeps the result."""
     known = families.recall_verified()
     made = []
@@ -44,7 +44,7 @@ def survey(found: Sequence[Family], tell: Tell) -> list[Family]:
     return made
 
 
-def attempt(one: Family) -> tuple[list[str], dict[str, str]]:
+def attempt(one: ModelFamily) -> tuple[list[str], dict[str, str]]:
     """Layouts that work, and why the others do not."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
@@ -99,7 +99,7 @@ def second_loss(family: str, sizes: dict[str, int] | None, device: Any) -> float
     from joymigrate.run.train.layout import Layout
     from joymigrate.run.train.parallel import lay_out
     from joymigrate.run.train.runner import runner_for
-    from joymigrate.run.train.tasks import Context
+    from joymigrate.run.train.tasks import TaskContext
     from joymigrate.run.train.tasks.pretrain import Pretrain
 
     torch.manual_seed(0)
@@ -110,7 +110,7 @@ def second_loss(family: str, sizes: dict[str, int] | None, device: Any) -> float
     places = torch.arange(16).expand(4, -1).contiguous()
     laid = lay_out(model, layout, device, group.mesh_of(device, layout))
     passes = 2 if layout.pp > 1 else 1
-    runner = runner_for(laid, Pretrain(Context(tokenizer=None)), passes)
+    runner = runner_for(laid, Pretrain(TaskContext(tokenizer=None)), passes)
     mine = ids.chunk(layout.data_ranks)[group.rank() if layout.data_ranks > 1 else 0]
     parts = mine.chunk(passes)
     batches = tuple(

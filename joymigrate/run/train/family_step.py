@@ -14,7 +14,7 @@ from joymigrate.run.train.shrink import tiny, tiny_arguments
 if TYPE_CHECKING:
     import torch
 
-    from joymigrate.run.train.recommendation.inputs import RowInputs, Shape
+    from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs
 
 B, L = 2, 12
 SIDE = 8  # of latent images
@@ -133,11 +133,11 @@ def inputs_of(kind: str, family: str, model: Any) -> tuple[str, dict[str, Any]]:
     return "text", inputs
 
 
-def rows_shape() -> Shape:
+def rows_shape() -> InputShape:
     """Four fields, two numbers and a sequence."""
-    from joymigrate.run.train.recommendation.inputs import Shape
+    from joymigrate.run.train.recommendation.inputs import InputShape
 
-    return Shape(fields=4, numbers=2, dim=8, events=(L,), targets=1, codes=(5, 3))
+    return InputShape(fields=4, numbers=2, dim=8, events=(L,), targets=1, codes=(5, 3))
 
 
 def looked_up() -> RowInputs:

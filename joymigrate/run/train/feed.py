@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.run.train.columns import Batch, Sample
-from joymigrate.run.train.order import Order
+from joymigrate.run.train.order import SampleOrder
 from joymigrate.run.train.tasks import Task
 from joymigrate.run.train.tasks.task import SampleSource
 
@@ -55,14 +55,14 @@ class JoinedSamples:
         return part.weight(inside)
 
 
-class Feed:
+class BatchFeed:
     """Portions by stream position. The next one is made while the present one is used."""
 
     def __init__(
         self,
         task: Task,
         samples: SampleSource,
-        order: Order,
+        order: SampleOrder,
         size: int,
         micro: int,
         rank: int,

@@ -15,7 +15,7 @@ from enum import Enum
 from statistics import median
 
 
-class Action(str, Enum):
+class GuardAction(str, Enum):
     """What a loop should do with a step."""
 
     GO_ON = "go on"
@@ -73,7 +73,7 @@ class SpikeGuard:
     def __post_init__(self) -> None:
         self.losses, self.norms = RecentValues(self.window), RecentValues(self.window)
 
-    def on(self, step: int, loss: float, norm: float | None = None) -> Action:
+    def on(self, step: int, loss: float, norm: float | None = None) -> GuardAction:
         """Judge one look; `reason` says why it is not to go on. Without a norm the loss decides."""
         for name, value in (("loss", loss), ("gradient norm", norm)):
             if value is not None and not math.isfinite(value):
@@ -85,24 +85,24 @@ class SpikeGuard:
             self.losses.add(loss)
             if norm is not None:
                 self.norms.add(norm)
-            return Action.GO_ON
+            return GuardAction.GO_ON
         self.above += 1
         if self.above < self.patience:
-            return Action.GO_ON
+            return GuardAction.GO_ON
         self.reason = f"the loss of step {step} is {loss:.4g}, the limit {limit:.4g}"
         if self.patience > 1:
             self.reason += f", for {self.above} looks in a row"
         if self.on_spike == "roll_back":
             return self.give_back()
         self.forget()
-        return Action.WARN
+        return GuardAction.WARN
 
-    def give_back(self) -> Action:
+    def give_back(self) -> GuardAction:
         """Roll back, as long as that may be done."""
         if self.used >= self.rollbacks:
-            return Action.FAIL
+            return GuardAction.FAIL
         self.used += 1
-        return Action.ROLL_BACK
+        return GuardAction.ROLL_BACK
 
     def forget(self) -> None:
         """Learn anew what is usual: after a checkpoint was loaded, or a warning was given."""

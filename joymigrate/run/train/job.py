@@ -25,7 +25,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelChoice:
     """Where the weights come from: a folder, or a configuration for random ones."""
 
     SHORT = "path"
@@ -84,7 +84,7 @@ class BatchSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class TuningMethod:
     """Which weights are trained."""
 
     SHORT = "name"
@@ -182,13 +182,13 @@ class GuardOptions:
 class Job:
     """One training run. `folder` is where relative paths start; it is not part of the file."""
 
-    model: Model = setting(help="the model")
+    model: ModelChoice = setting(help="the model")
     data: Data = setting(help="the data")
     name: str = setting("", "the run's name (default: the file's)")
     device: str = setting("auto", "auto, cpu, cuda or a chip's name")
     tokenizer: str | None = setting(None, "a folder, or bytes (default: the model's)")
     task: TaskOptions = setting(make=TaskOptions, help="the task")
-    method: Method = setting(make=Method, help="full or lora")
+    method: TuningMethod = setting(make=TuningMethod, help="full or lora")
     steps: int | None = setting(None, "optimiser steps (default: one epoch)", least=1)
     epochs: float | None = setting(None, "times over the data, instead of steps", above=0)
     batch: BatchSettings = setting(make=BatchSettings, help="samples of a step")

@@ -102,7 +102,9 @@ def tasks_of(samples: Path, data: Path, version: str) -> list[dict[str, Any]]:
     return made
 
 
-def results_of(prediction: Any, source: str, record: records.Record) -> list[dict[str, Any]]:
+def results_of(
+    prediction: Any, source: str, record: records.TrainingRecord
+) -> list[dict[str, Any]]:
     """A prediction as results: spans, a class, or a number."""
     to = {"to_name": source}
     if isinstance(prediction, list) and all(isinstance(one, Mapping) for one in prediction):

@@ -15,7 +15,7 @@ from joymigrate.run.train.run_folder import BOARD, METRICS
 PLAIN_EVERY_S = 10.0  # between lines where the output is not a terminal
 
 
-class Log:
+class TrainingLog:
     """Writes the figures of one step to every place that was asked for."""
 
     def __init__(

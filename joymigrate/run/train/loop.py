@@ -15,13 +15,13 @@ from joymigrate.run.train.data_state import check_rows
 from joymigrate.run.train.feed import RankShare
 from joymigrate.run.train.flops import StepFlops
 from joymigrate.run.train.group import barrier
-from joymigrate.run.train.guard import Action, SpikeGuard
+from joymigrate.run.train.guard import GuardAction, SpikeGuard
 from joymigrate.run.train.job import Job
-from joymigrate.run.train.logs import Log
+from joymigrate.run.train.logs import TrainingLog
 from joymigrate.run.train.parallel import ParallelModel
 from joymigrate.run.train.randomness import seed_step
 from joymigrate.run.train.run_folder import LEFT_OUT, RunFolder
-from joymigrate.run.train.runner import Runner
+from joymigrate.run.train.runner import StepRunner
 from joymigrate.run.train.scaling import LossScale
 
 STATUS_EVERY_S = 1.0
@@ -34,7 +34,7 @@ class LoopParts:
     job: Job
     steps: int
     laid: ParallelModel
-    runner: Runner
+    runner: StepRunner
     optimiser: Any
     feed: StepFeed
     keeper: Checkpointer
@@ -44,14 +44,14 @@ class LoopParts:
     data_rank: int
     speaks: bool  # whether this rank's loss counts: one per data rank
     first_rank: bool
-    log: Log | None
+    log: TrainingLog | None
     tell: Callable[[str], None]
     traffic: Any = None  # of rounded gradients, else None
     updates: int = 1  # optimiser steps with the samples of a step
 
 
 @dataclass
-class State:
+class TrainingState:
     """What a checkpoint brings back beside the tensors."""
 
     step: int = 0
@@ -90,7 +90,7 @@ class Loop:
 
     def __init__(self, parts: LoopParts, stop: Callable[[], bool]) -> None:
         self.parts, self.asked_to_stop = parts, stop
-        self.state = State()
+        self.state = TrainingState()
         guard = parts.job.guard
         self.guard = SpikeGuard(
             guard.spike, guard.window, guard.rollbacks, guard.on_spike, guard.patience
@@ -153,15 +153,15 @@ class Loop:
         overflow = self.scale.on and not math.isfinite(seen.norm)  # the scale sees to it
         action = self.guard.on(self.state.step, seen.loss, None if overflow else seen.norm)
         self.doubtful.append(self.previous)
-        if action in (Action.ROLL_BACK, Action.FAIL):
+        if action in (GuardAction.ROLL_BACK, GuardAction.FAIL):
             self.roll_back(action)
-        elif action is Action.WARN:
+        elif action is GuardAction.WARN:
             self.parts.tell(f"{self.guard.reason}: going on (guard.on_spike is warn)")
             if self.parts.first_rank:
                 self.parts.folder.report(warning=self.guard.reason)
         if self.guard.above == 0:
             self.doubtful.clear()
-        return action is Action.ROLL_BACK
+        return action is GuardAction.ROLL_BACK
 
     # -- one step -----------------------------------------------------------------------------
 
@@ -302,8 +302,8 @@ class Loop:
     def restore(self, saved: dict[str, Any] | None) -> None:
         """Take over what a checkpoint brought back, and cut the metrics to it."""
         if saved is not None:
-            known = {k: v for k, v in saved.items() if k in State.__dataclass_fields__}
-            self.state = State(**known)
+            known = {k: v for k, v in saved.items() if k in TrainingState.__dataclass_fields__}
+            self.state = TrainingState(**known)
             self.scale.value = self.state.scale
             if self.state.rows is not None:
                 self.parts.feed.restore(self.state.rows)
@@ -313,12 +313,12 @@ class Loop:
         if self.parts.job.logging.samples:
             barrier()
 
-    def roll_back(self, action: Action) -> None:
+    def roll_back(self, action: GuardAction) -> None:
         """Load the last good checkpoint and leave out the samples that led astray."""
         parts, bad = self.parts, self.state
         reason = self.guard.reason
         newest = parts.keeper.newest()
-        if action is Action.FAIL or newest is None:
+        if action is GuardAction.FAIL or newest is None:
             why = "no checkpoint to go back to" if newest is None else "rolled back often enough"
             raise JoyError(
                 f"{reason}; {why}",

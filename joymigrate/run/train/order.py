@@ -39,7 +39,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SampleOrder:
     """Sample numbers by position; epochs follow each other without a gap.
 
     `growth` says at which positions the data had grown to how many samples: what was added comes

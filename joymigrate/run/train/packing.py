@@ -35,7 +35,7 @@ class Documents:
         return self.cache.weight(index)
 
 
-class Packed:
+class PackedDocuments:
     """Whole documents put into rows in their order, as many as fit."""
 
     def __init__(self, cache: TokenCache, length: int) -> None:
@@ -55,7 +55,7 @@ class Packed:
         return float(self.cache.columns["weight"].slice(first, last).sum())
 
 
-class Stream:
+class PackedStream:
     """All documents as one stream, cut into rows of equal length; the last row is shorter."""
 
     def __init__(self, cache: TokenCache, length: int) -> None:

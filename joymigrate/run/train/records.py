@@ -33,7 +33,7 @@ class Fate:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TrainingRecord:
     """One record, where it stands (`data.jsonl:17`), which keys were read, and what is lost.
 
     A task asks for keys by `get`, `require` or `text`: what it never asks for is `unused`.
@@ -68,9 +68,9 @@ class Record:
         name = next((name for name in names if self.value.get(name) is not None), names[0])
         return as_text(self.require(*names), name, self)
 
-    def with_value(self, value: Mapping[str, Any]) -> Record:
+    def with_value(self, value: Mapping[str, Any]) -> TrainingRecord:
         """Another form of this record, whose own keys are noted apart."""
-        return Record(value, self.where, fate=self.fate)
+        return TrainingRecord(value, self.where, fate=self.fate)
 
     @property
     def unused(self) -> list[str]:
@@ -124,7 +124,7 @@ def check(files: Sequence[Path], format: str = "auto") -> None:
 
 def read(
     files: Sequence[Path | Portion], format: str = "auto", start: RecordPosition | None = None
-) -> Iterator[tuple[Record, RecordPosition]]:
+) -> Iterator[tuple[TrainingRecord, RecordPosition]]:
     """Records from `start` on, each with the mark behind it. Files of lines may be portions."""
     at = start or RecordPosition()
     for number in range(at.file, len(files)):
@@ -156,7 +156,7 @@ def begins_array(path: Path) -> bool:
         return file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
 
 
-def items(path: Path, at: RecordPosition) -> Iterator[tuple[Record, RecordPosition]]:
+def items(path: Path, at: RecordPosition) -> Iterator[tuple[TrainingRecord, RecordPosition]]:
     """The records of one JSON array, which is read whole; `offset` counts records."""
     try:
         values = read_json(path.read_text("utf-8-sig"))
@@ -166,12 +166,12 @@ def items(path: Path, at: RecordPosition) -> Iterator[tuple[Record, RecordPositi
         where = f"{path} record {number}"
         if not isinstance(value, dict):
             raise JoyError(f"expected an object, got {type(value).__name__}", where=where)
-        yield Record(value, where), RecordPosition(at.file, number, number)
+        yield TrainingRecord(value, where), RecordPosition(at.file, number, number)
 
 
 def lines(
     path: Path, at: RecordPosition, *, json_lines: bool, end: int | None = None
-) -> Iterator[tuple[Record, RecordPosition]]:
+) -> Iterator[tuple[TrainingRecord, RecordPosition]]:
     """One record per line that is not empty, of the lines that begin before `end`."""
     with path.open("rb") as file:
         file.seek(at.offset)
@@ -193,7 +193,7 @@ def lines(
                 ) from None
             if not isinstance(value, dict):
                 raise JoyError(f"expected an object, got {type(value).__name__}", where=where)
-            yield Record(value, where), RecordPosition(at.file, offset, number)
+            yield TrainingRecord(value, where), RecordPosition(at.file, offset, number)
 
 
 def read_json(text: str) -> Any:
@@ -217,7 +217,7 @@ def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def rows(path: Path, at: RecordPosition) -> Iterator[tuple[Record, RecordPosition]]:
+def rows(path: Path, at: RecordPosition) -> Iterator[tuple[TrainingRecord, RecordPosition]]:
     """One record per row of a Parquet file, read batch by batch."""
     try:
         from pyarrow import ArrowInvalid, parquet
@@ -237,10 +237,10 @@ def rows(path: Path, at: RecordPosition) -> Iterator[tuple[Record, RecordPositio
         for value in batch.to_pylist():
             row += 1
             if row > at.offset:
-                yield Record(value, f"{path} row {row}"), RecordPosition(at.file, row, row)
+                yield TrainingRecord(value, f"{path} row {row}"), RecordPosition(at.file, row, row)
 
 
-def as_text(value: Any, name: str, record: Record) -> str:
+def as_text(value: Any, name: str, record: TrainingRecord) -> str:
     """A text, or a number as it is written; anything else is no text and is refused."""
     if isinstance(value, str):
         return value

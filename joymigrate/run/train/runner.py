@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     import torch
 
 
-class Runner(Protocol):
+class StepRunner(Protocol):
     """Leaves the gradients of the step's mean loss; returns this rank's sum of losses."""
 
     def step(self, portion: RankShare, scale: float) -> torch.Tensor: ...
     def figures(self) -> dict[str, float]: ...
 
 
-def runner_for(laid: ParallelModel, task: Task, passes: int) -> Runner:
+def runner_for(laid: ParallelModel, task: Task, passes: int) -> StepRunner:
     """The runner of a layout."""
     if laid.layout.pp == 1:
         return AccumulatedPasses(laid, task)

@@ -100,7 +100,7 @@ def show(job: Job, numbers: Sequence[int], first: int, most: int) -> ShownData:
 
 
 def shown_record(
-    task: Task, number: int, record: records.Record, made: Sequence[Sample]
+    task: Task, number: int, record: records.TrainingRecord, made: Sequence[Sample]
 ) -> ShownRecord:
     """One record's samples as texts."""
     rows, values = [], dict[str, Any]()

@@ -17,7 +17,7 @@ ALIVE = ("starting", "running")
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class RunStatus:
     """One run. `document` is status.json with a state that was looked at again."""
 
     path: Path
@@ -45,7 +45,7 @@ class Status:
         }
 
 
-def status(path: Path) -> Status:
+def status(path: Path) -> RunStatus:
     """The status of one run; `JoyError` when the folder is none."""
     folder = RunFolder(path)
     document = folder.status()
@@ -57,7 +57,9 @@ def status(path: Path) -> Status:
         )
     if document.get("state") in ALIVE and not alive(document):
         document["state"] = "died"
-    return Status(path, document, folder.metrics(), CheckpointStore(path / CHECKPOINTS).numbers())
+    return RunStatus(
+        path, document, folder.metrics(), CheckpointStore(path / CHECKPOINTS).numbers()
+    )
 
 
 def alive(document: dict[str, Any]) -> bool:

@@ -22,7 +22,7 @@ BLOCK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TokenCacheBytes:
     """A token cache: the data it was made of, itself, and itself with every sample once."""
 
     source_bytes: int
@@ -33,7 +33,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class CheckpointSeries:
     """The checkpoints of a run: all bytes, and those of different blocks."""
 
     checkpoints: int
@@ -64,7 +64,7 @@ def storage(folder: Path) -> dict[str, Any]:
     }
 
 
-def tokens_of(cache: TokenCache) -> Tokens:
+def tokens_of(cache: TokenCache) -> TokenCacheBytes:
     """Sizes of a cache; a sample counts once however often it occurs."""
     import numpy as np
 
@@ -78,7 +78,7 @@ def tokens_of(cache: TokenCache) -> Tokens:
             unique += sum(map(len, parts)) + 8 * len(parts)  # values, and where each field ends
     # a reference per sample says which of the unique ones it is
     unique += 4 * len(cache) if len(seen) < len(cache) else 0
-    return Tokens(
+    return TokenCacheBytes(
         source_bytes=sum(int(source["bytes"]) for source in cache.manifest.sources),
         cache_bytes=cache.bytes,
         unique_bytes=unique,
@@ -87,7 +87,7 @@ def tokens_of(cache: TokenCache) -> Tokens:
     )
 
 
-def series_of(folder: Path) -> Series:
+def series_of(folder: Path) -> CheckpointSeries:
     """Sizes of all checkpoints in a folder."""
     shelf = CheckpointStore(folder)
     seen: set[bytes] = set()
@@ -102,7 +102,7 @@ def series_of(folder: Path) -> Series:
                     if mark not in seen:
                         seen.add(mark)
                         unique += len(piece)
-    return Series(len(numbers), total, unique)
+    return CheckpointSeries(len(numbers), total, unique)
 
 
 def text(found: dict[str, Any]) -> str:

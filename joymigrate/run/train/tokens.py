@@ -19,8 +19,8 @@ import numpy as np
 
 from joymigrate.run.train import digests, records
 from joymigrate.run.train import tokenizer as tokenizers
-from joymigrate.run.train.build import Builder, Recipe, Tell
-from joymigrate.run.train.columns import Array, Column, Corrupt, Manifest
+from joymigrate.run.train.build import CacheBuilder, Recipe, Tell
+from joymigrate.run.train.columns import Array, Corrupt, Manifest, SampleColumn
 
 
 class TokenCache:
@@ -29,7 +29,9 @@ class TokenCache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.manifest = Manifest.read(folder)
-        self.columns = {name: Column(folder, name, self.manifest) for name in self.manifest.fields}
+        self.columns = {
+            name: SampleColumn(folder, name, self.manifest) for name in self.manifest.fields
+        }
 
     @staticmethod
     def open(folder: Path | str) -> TokenCache:
@@ -51,7 +53,7 @@ class TokenCache:
         `encode` turns a record into tokens; without it the record's `text` is tokenised.
         """
 
-        def one(record: records.Record) -> list[dict[str, Array]]:
+        def one(record: records.TrainingRecord) -> list[dict[str, Array]]:
             if encode is not None:
                 tokens = encode(record.value)
             else:
@@ -109,7 +111,7 @@ def open_cache(folder: Path, recipe: Recipe, tell: Tell = lambda line: None) -> 
             {"path": str(path), "bytes": path.stat().st_size, "sha256": sha}
             for path, sha in zip(check_files(recipe), hashes, strict=True)
         ]
-        Builder(place, recipe, key, sources, tell).run()
+        CacheBuilder(place, recipe, key, sources, tell).run()
     return TokenCache(place)
 
 

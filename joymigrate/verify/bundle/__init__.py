@@ -17,6 +17,6 @@ from __future__ import annotations
 
 from joymigrate.verify.bundle.pack import pack
 from joymigrate.verify.bundle.read import Bundle, NothingRecorded, Rank, open_bundle
-from joymigrate.verify.bundle.table import Table
+from joymigrate.verify.bundle.table import RecordTable
 
-__all__ = ["Bundle", "NothingRecorded", "Rank", "Table", "open_bundle", "pack"]
+__all__ = ["Bundle", "NothingRecorded", "Rank", "RecordTable", "open_bundle", "pack"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from joymigrate.errors import JoyError
 from joymigrate.verify import crash
 from joymigrate.verify.bundle.pack import unpack
-from joymigrate.verify.bundle.table import Table, read_table
+from joymigrate.verify.bundle.table import RecordTable, read_table
 from joymigrate.verify.bundle.write import MANIFEST, OUTPUTS, RANK_SCHEMA, SCHEMA, versions
 
 AGAIN = "copy it again from where it was recorded, or record again"
@@ -52,7 +52,7 @@ class Rank:
 
     folder: Path
     manifest: Mapping[str, Any]
-    tables: dict[int, Table] = field(default_factory=dict)
+    tables: dict[int, RecordTable] = field(default_factory=dict)
     # of a killed program: files whose next version is there, and where the committed one lies
     earlier: Mapping[str, str] = field(default_factory=dict)
     cut: bool = False  # the recording ended before the program, or the program broke off
@@ -93,7 +93,7 @@ class Rank:
         """Losses, hyper-parameters and batches of one step."""
         return self.json(f"step-{step}.json")
 
-    def table(self, step: int) -> Table:
+    def table(self, step: int) -> RecordTable:
         """The records of one step."""
         if step not in self.tables:
             name = f"step-{step}.safetensors"

@@ -21,7 +21,7 @@ COLUMNS = ("module", "call", "kind", "leaf", "dtype", "shape", "spread")
 
 
 @dataclass(slots=True)
-class Table:
+class RecordTable:
     """N records in the order of their arising; `stats` [N, 4] and `sketch` [N, 64] float32."""
 
     step: int
@@ -104,7 +104,7 @@ def index_bytes(rows: Sequence[Sequence[Any]]) -> bytes:
     return zlib.compress(json.dumps(packed, separators=(",", ":")).encode(), 6)
 
 
-def read_table(step: int, arrays: dict[str, NDArray[Any]]) -> Table:
+def read_table(step: int, arrays: dict[str, NDArray[Any]]) -> RecordTable:
     """The table of one step's tensors; `KeyError` or `ValueError` where they are none."""
     packed = json.loads(zlib.decompress(arrays["index"].tobytes()))
     rows = int(packed["rows"])
@@ -121,4 +121,4 @@ def read_table(step: int, arrays: dict[str, NDArray[Any]]) -> Table:
         raise ValueError("columns of unequal length")
     texts = [columns[name] for name in COLUMNS]
     module, call, kind, leaf, dtype, shape, spread = texts
-    return Table(step, module, call, kind, leaf, dtype, shape, spread, stats, sketch)
+    return RecordTable(step, module, call, kind, leaf, dtype, shape, spread, stats, sketch)

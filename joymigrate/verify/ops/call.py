@@ -34,7 +34,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ReplayCall:
     """A distinct signature. `overload` None: not recorded, any that takes the arguments.
 
     Arguments are `TensorArg`, `Named`, lists of these, or plain values.
@@ -122,6 +122,6 @@ def freeze(value: Any) -> Any:
     return (type(value).__name__, value)
 
 
-def key(call: Call) -> Any:
+def key(call: ReplayCall) -> Any:
     """What makes two calls the same."""
     return call.op, call.overload, freeze(call.args), freeze(call.kwargs)

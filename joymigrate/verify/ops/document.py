@@ -8,22 +8,22 @@ from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.verify.model import (
-    Coverage,
     Difference,
     FirstDivergence,
     Outcome,
+    RecordCoverage,
+    RecordStatus,
     StageResult,
-    Status,
     Verdict,
     number,
     verdict_json,
 )
-from joymigrate.verify.ops.call import Call
+from joymigrate.verify.ops.call import ReplayCall
 
 STAGE = "S2"
 
 
-def brief(call: Call) -> dict[str, Any]:
+def brief(call: ReplayCall) -> dict[str, Any]:
     """What a call is called by in results."""
     return {
         "op": call.op,
@@ -63,7 +63,7 @@ def verdict(rows: Sequence[Mapping[str, Any]], least: float, facts: Mapping[str,
     compared = [r for r in plain if r.status.compared]
     names = tuple(dict.fromkeys(f"{r.op}: {r.reason}" for r in plain if not r.status.compared))
     share = len(compared) / len(plain) if plain else 0.0
-    coverage = Coverage(share, len(compared), len(plain), least, names)
+    coverage = RecordCoverage(share, len(compared), len(plain), least, names)
     failed = [r for r in records if r.status.failed]
     outcome, reason = Outcome.PASS, None
     if failed:
@@ -123,7 +123,7 @@ def difference(one: Mapping[str, Any], order: int) -> Difference:
         one["metric"],
         real(one.get("value")),
         real(one.get("limit")),
-        Status(one["status"]),
+        RecordStatus(one["status"]),
         STAGE,
         target_error=real(one.get("target_error")),
         baseline_error=real(one.get("reference_error")),

@@ -14,7 +14,7 @@ from zlib import crc32
 
 import torch
 
-from joymigrate.verify.ops.call import Call, Named, TensorArg
+from joymigrate.verify.ops.call import Named, ReplayCall, TensorArg
 
 # Results for other arguments are NaN and compare nothing.
 POSITIVE = frozenset(
@@ -43,7 +43,7 @@ SPECIAL = (math.inf, -math.inf, math.nan)
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class UnusualInputs:
     """One kind of unusual inputs."""
 
     name: str
@@ -73,16 +73,21 @@ def zeros(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.zeros_like(values)
 
 
-EDGES = (Edge("large", large), Edge("tiny", tiny), Edge("special", special), Edge("zeros", zeros))
+EDGES = (
+    UnusualInputs("large", large),
+    UnusualInputs("tiny", tiny),
+    UnusualInputs("special", special),
+    UnusualInputs("zeros", zeros),
+)
 
 
-def seed_of(call: Call, seed: int) -> int:
+def seed_of(call: ReplayCall, seed: int) -> int:
     """A seed that the signature and the user's seed decide."""
     text = f"{call.name} {call.args!r} {sorted(call.kwargs.items(), key=lambda i: i[0])!r}"
     return crc32(text.encode(), seed)
 
 
-def bound_of(call: Call) -> int:
+def bound_of(call: ReplayCall) -> int:
     """What every index of this call is below: valid along any dimension of its largest tensor."""
     name = call.op.split("::")[-1]
     plain = [a for a in call.args if isinstance(a, int) and not isinstance(a, bool)]
@@ -107,13 +112,13 @@ def bound_of(call: Call) -> int:
 
 
 @dataclass(slots=True)
-class Maker:
+class InputMaker:
     """Turns a call's arguments into values on the CPU."""
 
-    call: Call
+    call: ReplayCall
     generator: torch.Generator
     names: Sequence[str] = ()  # of the positional arguments
-    edge: Edge | None = None
+    edge: UnusualInputs | None = None
     contiguous: bool = True
     requires_grad: bool = False
     held: Mapping[str, torch.Tensor] = field(default_factory=dict)  # kept values by name

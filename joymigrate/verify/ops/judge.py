@@ -9,17 +9,17 @@ from typing import Any
 import torch
 
 from joymigrate.language import Text
-from joymigrate.verify.model import Status
+from joymigrate.verify.model import RecordStatus
 from joymigrate.verify.tolerance import OperatorLimit
 
 EPSILON = 1e-7  # in the denominator of relative errors: hicann/opbase, MERE and MARE
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReplayFinding:
     """What was found about one result. `value` and `limit` belong to `metric`."""
 
-    status: Status
+    status: RecordStatus
     metric: str
     value: float | None
     limit: float | None
@@ -49,12 +49,12 @@ def judge(
     reference: torch.Tensor | None,
     golden: torch.Tensor,
     limit: OperatorLimit,
-) -> Finding:
+) -> ReplayFinding:
     """The status of one result. `golden` is float64 (or whole numbers), all on the CPU."""
     model = golden if reference is None else reference
     if target.shape != model.shape:
-        return Finding(
-            Status.FAIL,
+        return ReplayFinding(
+            RecordStatus.FAIL,
             "shape",
             None,
             None,
@@ -66,20 +66,20 @@ def judge(
         reason = Text(
             "{target} instead of {reference}", target=target.dtype, reference=reference.dtype
         )
-        return Finding(Status.FAIL, "dtype", None, None, reason=reason)
+        return ReplayFinding(RecordStatus.FAIL, "dtype", None, None, reason=reason)
     if target.numel() == 0:
-        return Finding(Status.PASS, "shape", 0.0, 0.0)
+        return ReplayFinding(RecordStatus.PASS, "shape", 0.0, 0.0)
     if reference is not None and identical(target, reference):
-        return Finding(Status.IDENTICAL, "bits", 0.0, 0.0, 0.0, 0.0)
+        return ReplayFinding(RecordStatus.IDENTICAL, "bits", 0.0, 0.0, 0.0, 0.0)
     if not target.is_floating_point() and not target.is_complex():
         share = float((target != model.to(target.dtype)).double().mean())
-        return Finding(Status.FAIL, "share of unequal elements", share, 0.0)
+        return ReplayFinding(RecordStatus.FAIL, "share of unequal elements", share, 0.0)
     return judge_floats(target, reference, golden, limit)
 
 
 def judge_floats(
     target: torch.Tensor, reference: torch.Tensor | None, golden: torch.Tensor, limit: OperatorLimit
-) -> Finding:
+) -> ReplayFinding:
     """Non-finite values first, then errors."""
     t, g = real(target), real(golden)
     rounded = real(golden.to(target.dtype))
@@ -90,24 +90,26 @@ def judge_floats(
         stray &= kind(r) == kind(rounded)  # where the reference strays itself, nothing is known
     if bool(stray.any()):
         share = float(stray.double().mean())
-        return Finding(Status.NAN_MISMATCH, "share of inf and nan that differ", share, 0.0)
+        return ReplayFinding(
+            RecordStatus.NAN_MISMATCH, "share of inf and nan that differ", share, 0.0
+        )
     finite = torch.isfinite(t) & torch.isfinite(g) & torch.isfinite(r) & torch.isfinite(rounded)
     t, r, g = t[finite], r[finite], g[finite]
     if t.numel() == 0:
-        return Finding(Status.PASS, "inf and nan", 0.0, 0.0)
+        return ReplayFinding(RecordStatus.PASS, "inf and nan", 0.0, 0.0)
     small = torch.finfo(target.dtype).tiny if target.is_floating_point() else 0.0
     flushed = (t == 0) & (g.abs() < small)
     t = torch.where(flushed, g, t)
     if limit.exact and reference is not None:
         share = float((t != r).double().mean())
         if share:
-            return Finding(Status.FAIL, "share of unequal elements", share, 0.0)
-        return flush_note(Finding(Status.PASS, "bits", 0.0, 0.0), flushed)
+            return ReplayFinding(RecordStatus.FAIL, "share of unequal elements", share, 0.0)
+        return flush_note(ReplayFinding(RecordStatus.PASS, "bits", 0.0, 0.0), flushed)
     found = by_ratio(t, r, g, limit, double=reference is not None)
     return flush_note(found, flushed)
 
 
-def flush_note(finding: Finding, flushed: torch.Tensor) -> Finding:
+def flush_note(finding: ReplayFinding, flushed: torch.Tensor) -> ReplayFinding:
     """Says that numbers below the smallest normal one became zero."""
     if not bool(flushed.any()) or finding.status.failed:
         return finding
@@ -116,13 +118,15 @@ def flush_note(finding: Finding, flushed: torch.Tensor) -> Finding:
 
 def by_ratio(
     t: torch.Tensor, r: torch.Tensor, g: torch.Tensor, limit: OperatorLimit, *, double: bool
-) -> Finding:
+) -> ReplayFinding:
     """Two benchmarks where there is a reference, the single one else; see `docs/verify-ops.md`."""
     mine, theirs = errors(t, g), errors(r, g)
     single, single_metric, single_value, single_limit = by_single(t, g, mine, limit)
-    base = Finding(Status.PASS, single_metric, single_value, single_limit, mine.rmse, theirs.rmse)
+    base = ReplayFinding(
+        RecordStatus.PASS, single_metric, single_value, single_limit, mine.rmse, theirs.rmse
+    )
     if not double:
-        return base if single else replace(base, status=Status.FAIL)
+        return base if single else replace(base, status=RecordStatus.FAIL)
     ratios = {
         name: (getattr(mine, name) / max(getattr(theirs, name), limit.floor), allowed)
         for name, allowed in limit.ratios.items()
@@ -139,7 +143,7 @@ def by_ratio(
         value, allowed = ratios[worst]
         return replace(
             found,
-            status=Status.FAIL,
+            status=RecordStatus.FAIL,
             metric=Text("{name} error / reference's", name=worst),
             value=value,
             limit=allowed,
@@ -148,12 +152,12 @@ def by_ratio(
     if value > allowed:
         # Relative errors of single elements near zero are large on every platform.
         if single:
-            return replace(found, status=Status.WARN, reason="single elements near zero")
-        return replace(found, status=Status.FAIL, reason=cause(mine.rmse, limit.dtype))
+            return replace(found, status=RecordStatus.WARN, reason="single elements near zero")
+        return replace(found, status=RecordStatus.FAIL, reason=cause(mine.rmse, limit.dtype))
     notice = mine.rmse / max(theirs.rmse, limit.notice_floor)
     if notice > limit.notice:
         return replace(
-            found, status=Status.WARN, metric="rmse error / reference's", value=notice,
+            found, status=RecordStatus.WARN, metric="rmse error / reference's", value=notice,
             limit=limit.notice,
             reason=cause(mine.rmse, limit.dtype) or "less precise than the reference",
         )  # fmt: skip

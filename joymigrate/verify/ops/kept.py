@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save
 
 from joymigrate.verify.evidence_pack import write_case
 from joymigrate.verify.measure import relative_error
-from joymigrate.verify.ops.call import Call
-from joymigrate.verify.ops.operator import Operator
+from joymigrate.verify.ops.call import ReplayCall
+from joymigrate.verify.ops.operator import OperatorOverload
 from joymigrate.verify.ops.read import LINES, TENSORS, in_bundle, is_bundle
 from joymigrate.verify.wrong_call import write_arguments
 
@@ -25,14 +25,16 @@ LEFT_OUT = {
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptValues:
     """Values by name, and a folder for the case of the first wrong call (None: none is wanted)."""
 
     tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
     evidence: Path | None = None
     uncovered: Sequence[Mapping[str, Any]] = ()  # what, how often and why it was not kept
 
-    def results(self, call: Call, golden: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    def results(
+        self, call: ReplayCall, golden: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor] | None:
         """The recorded results of a call, where they are as many and of the golden's shapes."""
         found = [self.tensors[name] for name in call.results if name in self.tensors]
         if not found or [t.shape for t in found] != [t.shape for t in golden]:
@@ -41,7 +43,7 @@ class Kept:
 
     def hand_on(
         self,
-        operator: Operator,
+        operator: OperatorOverload,
         values: tuple[Sequence[Any], Mapping[str, Any]],
         results: Sequence[torch.Tensor | None],
         device: str,
@@ -51,10 +53,10 @@ class Kept:
             self.evidence = None
 
 
-def kept_of(path: Path, evidence: Path | None) -> Kept:
+def kept_of(path: Path, evidence: Path | None) -> KeptValues:
     """What the bundle at `path` keeps; nothing for other files."""
     if not is_bundle(path):
-        return Kept()
+        return KeptValues()
     rank = in_bundle(path)
     file = rank.file(TENSORS)
     with rank.file(LINES).open(encoding="utf-8") as stream:
@@ -64,11 +66,11 @@ def kept_of(path: Path, evidence: Path | None) -> Kept:
         for key, reason in LEFT_OUT.items()
         if head.get(key)
     ]
-    return Kept(dict(load_file(file)) if file.is_file() else {}, evidence, uncovered)
+    return KeptValues(dict(load_file(file)) if file.is_file() else {}, evidence, uncovered)
 
 
 def write(
-    operator: Operator,
+    operator: OperatorOverload,
     values: tuple[Sequence[Any], Mapping[str, Any]],
     results: Sequence[torch.Tensor | None],
     device: str,

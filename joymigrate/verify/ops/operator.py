@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from joymigrate.language import Text
-from joymigrate.verify.ops.call import Call, Named, TensorArg
+from joymigrate.verify.ops.call import Named, ReplayCall, TensorArg
 
 # Operators that need other processes, or say something about the program and compute nothing.
 ELSEWHERE = {
@@ -58,11 +58,11 @@ MEMORY_FORMATS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class OperatorOverload:
     """An overload that takes the call's arguments."""
 
     overload: Any
-    call: Call
+    call: ReplayCall
 
     @property
     def name(self) -> str:
@@ -99,7 +99,7 @@ class Operator:
         return not (self.writes or self.uninitialised or "backward" in self.name)
 
 
-def find(call: Call) -> Operator | str:
+def find(call: ReplayCall) -> OperatorOverload | str:
     """The operator, or the reason why there is none to replay."""
     space, _, name = call.op.partition("::")
     if space in ELSEWHERE:
@@ -121,15 +121,15 @@ def find(call: Call) -> Operator | str:
             return Text(
                 "this torch has no overload '{overload}' of it", overload=call.overload or "default"
             )
-        return Operator(overload, call)
+        return OperatorOverload(overload, call)
     for overload in candidates(packet):
         bound = bind(overload, call)
         if bound is not None:
-            return Operator(overload, bound)
+            return OperatorOverload(overload, bound)
     return "no overload takes the arguments that were recorded"
 
 
-def attention(call: Call, names: Sequence[str]) -> Call:
+def attention(call: ReplayCall, names: Sequence[str]) -> ReplayCall:
     """A platform's attention as the operator that every platform has."""
     given = {**dict(zip(names, call.args[3:], strict=False)), **call.kwargs}
     mask, scale = given.get("attn_mask"), given.get("scale")
@@ -138,7 +138,7 @@ def attention(call: Call, names: Sequence[str]) -> Call:
     return replace(call, op=op, overload="", args=args, kwargs={"scale": scale} if scale else {})
 
 
-def with_storage(call: Call) -> Call:
+def with_storage(call: ReplayCall) -> ReplayCall:
     """A view by strides of a storage that reaches far enough: it may see more than its tensor."""
     values = [*call.args[1:4], *[call.kwargs[k] for k in ("storage_offset",) if k in call.kwargs]]
     if len(values) < 2 or not isinstance(call.args[0], TensorArg):
@@ -156,7 +156,7 @@ def candidates(packet: Any) -> Iterator[Any]:
     return (getattr(packet, name) for name in names)
 
 
-def bind(overload: Any, call: Call) -> Call | None:
+def bind(overload: Any, call: ReplayCall) -> ReplayCall | None:
     """Positional arguments of a Chrome trace laid out by an overload's schema; None: no fit."""
     wanted = overload._schema.arguments
     if len(call.args) > len(wanted):
@@ -183,7 +183,7 @@ def bind(overload: Any, call: Call) -> Call | None:
         else:
             args.append(value)
     name = overload._overloadname
-    return Call(
+    return ReplayCall(
         call.op, "" if name == "default" else name, tuple(args), kwargs,
         call.calls, call.phase, call.where, call.module,
     )  # fmt: skip
@@ -221,7 +221,7 @@ def translate_numbers(value: Any, name: str) -> Any:
     return value
 
 
-def outputs(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+def outputs(operator: OperatorOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     """Call it; its results and what it changed, flat, tensors and scalars."""
     result = operator.overload(*args, **kwargs)
     found = list(flat(result))

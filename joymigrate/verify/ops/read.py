@@ -14,7 +14,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.verify.bundle import Rank, open_bundle
-from joymigrate.verify.ops.call import Call, Named, TensorArg, key, parse
+from joymigrate.verify.ops.call import Named, ReplayCall, TensorArg, key, parse
 
 SCHEMA = "joymigrate.trace/1"
 LINES, TENSORS = "ops.jsonl", "ops-arguments.safetensors"  # in a bundle
@@ -39,7 +39,7 @@ TYPES = {
 }
 
 
-def read_calls(path: Path) -> list[Call]:
+def read_calls(path: Path) -> list[ReplayCall]:
     """Distinct calls in the order of their first occurrence; `JoyError` for other files."""
     data = content(path)
     head = data[:4096].lstrip()
@@ -89,9 +89,9 @@ def is_bundle(path: Path) -> bool:
     return path.is_dir() or (path.is_file() and tarfile.is_tarfile(path))
 
 
-def distinct(calls: Iterable[Call]) -> list[Call]:
+def distinct(calls: Iterable[ReplayCall]) -> list[ReplayCall]:
     """Equal calls as one, with their number added up."""
-    found: dict[Any, Call] = {}
+    found: dict[Any, ReplayCall] = {}
     for call in calls:
         if call.op.startswith("profiler::"):
             continue  # a mark in the trace, no operator
@@ -103,7 +103,7 @@ def distinct(calls: Iterable[Call]) -> list[Call]:
     return list(found.values())
 
 
-def from_jsonl(data: bytes, path: Path) -> Iterator[Call]:
+def from_jsonl(data: bytes, path: Path) -> Iterator[ReplayCall]:
     """The lines of kind `op`."""
     for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
@@ -112,7 +112,7 @@ def from_jsonl(data: bytes, path: Path) -> Iterator[Call]:
             raw = json.loads(line)
             if raw.get("kind") != "op":
                 continue
-            yield Call(
+            yield ReplayCall(
                 str(raw["op"]),
                 str(raw.get("overload") or ""),
                 tuple(parse(item) for item in raw["args"]),
@@ -131,7 +131,7 @@ def from_jsonl(data: bytes, path: Path) -> Iterator[Call]:
             ) from None
 
 
-def from_chrome(data: bytes, path: Path) -> Iterator[Call]:
+def from_chrome(data: bytes, path: Path) -> Iterator[ReplayCall]:
     """The operator events of a Chrome trace."""
     try:
         raw = json.loads(data)
@@ -147,7 +147,7 @@ def from_chrome(data: bytes, path: Path) -> Iterator[Call]:
         yield chrome_call(str(event["name"]), arguments)
 
 
-def chrome_call(name: str, arguments: Mapping[str, Any]) -> Call:
+def chrome_call(name: str, arguments: Mapping[str, Any]) -> ReplayCall:
     """One event. Arguments are positional there, keywords too; the overload is not relied on."""
     name = name.partition(".")[0]
     dims = arguments.get("Input Dims") or []
@@ -155,7 +155,7 @@ def chrome_call(name: str, arguments: Mapping[str, Any]) -> Call:
     strides = arguments.get("Input Strides") or [None] * len(dims)
     concrete = arguments.get("Concrete Inputs") or [""] * len(dims)
     rows = zip(dims, types, strides, concrete, strict=False)
-    return Call(name, None, tuple(chrome_argument(*row) for row in rows))
+    return ReplayCall(name, None, tuple(chrome_argument(*row) for row in rows))
 
 
 def chrome_argument(dims: Any, kind: str, stride: Any, text: str) -> Any:

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 from joymigrate.language import Text
-from joymigrate.verify.model import Status
+from joymigrate.verify.model import RecordStatus
 from joymigrate.verify.ops import judge as judging
-from joymigrate.verify.ops.call import Call, TensorArg
-from joymigrate.verify.ops.inputs import EDGES, Edge, Maker, move_value, seed_of
-from joymigrate.verify.ops.judge import Finding
-from joymigrate.verify.ops.kept import Kept
-from joymigrate.verify.ops.operator import Operator, find, outputs
-from joymigrate.verify.ops.target import Target
+from joymigrate.verify.ops.call import ReplayCall, TensorArg
+from joymigrate.verify.ops.inputs import EDGES, InputMaker, UnusualInputs, move_value, seed_of
+from joymigrate.verify.ops.judge import ReplayFinding
+from joymigrate.verify.ops.kept import KeptValues
+from joymigrate.verify.ops.operator import OperatorOverload, find, outputs
+from joymigrate.verify.ops.target import ReplayTarget
 from joymigrate.verify.tolerance import Tolerance
 
 WIDER = {
@@ -30,7 +30,7 @@ RANDOM_SIGMAS = 6.0  # of the difference of two means; once in 10^9 by chance
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ReplayOptions:
     """`edges` per operator, gradients, and what is too large to be replayed (elements)."""
 
     edges: bool = True
@@ -41,13 +41,13 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ReplayResult:
     """One call in one case. `phase` is forward or backward."""
 
-    call: Call
+    call: ReplayCall
     case: str
     phase: str
-    finding: Finding
+    finding: ReplayFinding
     level: str = ""
     dtype: str = ""
     inputs: str = "drawn"  # or recorded: the program's own values
@@ -74,17 +74,19 @@ class Failed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ReplayJob:
     """One call in one case: what is replayed, or skipped, as a whole."""
 
     number: int
     case: str  # recorded, or the name of an edge
 
 
-Announce = Callable[[Job, str], None]  # told before each side computes: a crash has no exception
+Announce = Callable[
+    [ReplayJob, str], None
+]  # told before each side computes: a crash has no exception
 
 
-def silent(job: Job, side: str) -> None:
+def silent(job: ReplayJob, side: str) -> None:
     """Nobody listens."""
 
 
@@ -92,31 +94,31 @@ def silent(job: Job, side: str) -> None:
 class Bench:
     """What all jobs share."""
 
-    target: Target
+    target: ReplayTarget
     tolerance: Tolerance
-    options: Options
+    options: ReplayOptions
     announce: Callable[[str], None] = lambda side: None
-    kept: Kept = field(default_factory=Kept)
+    kept: KeptValues = field(default_factory=KeptValues)
 
 
 def replay(
-    calls: Sequence[Call],
-    target: Target,
+    calls: Sequence[ReplayCall],
+    target: ReplayTarget,
     tolerance: Tolerance,
-    options: Options,
+    options: ReplayOptions,
     announce: Announce = silent,
-    done: frozenset[Job] = frozenset(),
-    kept: Kept | None = None,
-) -> Iterator[tuple[Job, list[Result]]]:
+    done: frozenset[ReplayJob] = frozenset(),
+    kept: KeptValues | None = None,
+) -> Iterator[tuple[ReplayJob, list[ReplayResult]]]:
     """Results of all calls: as recorded first, then the edges of every operator once.
 
     Jobs in `done` are left out: an earlier process did them, or died of them.
     """
-    kept = kept or Kept()
-    smallest: dict[tuple[str, str | None, str], tuple[int, Operator]] = {}
+    kept = kept or KeptValues()
+    smallest: dict[tuple[str, str | None, str], tuple[int, OperatorOverload]] = {}
     for number, call in enumerate(calls):
         operator = find(call)
-        job = Job(number, "recorded")
+        job = ReplayJob(number, "recorded")
         if isinstance(operator, str):
             if job not in done:
                 yield job, [leave_uncompared(call, operator)]
@@ -129,13 +131,13 @@ def replay(
             smallest[place] = number, operator
     for number, operator in smallest.values() if options.edges else ():
         for case in edge_cases(operator, options):
-            job = Job(number, case.name)
+            job = ReplayJob(number, case.name)
             if job not in done:
                 bench = Bench(target, tolerance, options, partial(announce, job))
                 yield job, list(edge(operator, case, bench))
 
 
-def replay_recorded(operator: Operator, bench: Bench) -> Iterator[Result]:
+def replay_recorded(operator: OperatorOverload, bench: Bench) -> Iterator[ReplayResult]:
     """The call as it was recorded, forward and, where the program needed it, backward."""
     call, options = operator.call, bench.options
     if size(call) > options.max_elements:
@@ -147,7 +149,7 @@ def replay_recorded(operator: Operator, bench: Bench) -> Iterator[Result]:
         yield leave_uncompared(call, reason)
         return
     held = bench.kept.tensors
-    maker = Maker(call, generator(call, options), operator.argument_names, held=held)
+    maker = InputMaker(call, generator(call, options), operator.argument_names, held=held)
     try:
         sides = run(operator, bench, maker)
     except Failed as failed:
@@ -173,36 +175,36 @@ def replay_recorded(operator: Operator, bench: Bench) -> Iterator[Result]:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ReplayCase:
     """Unusual inputs for one operator."""
 
     name: str
-    call: Call
-    edge: Edge | None = None
+    call: ReplayCall
+    edge: UnusualInputs | None = None
     contiguous: bool = True
 
 
-def edge_cases(operator: Operator, options: Options) -> Iterator[Case]:
+def edge_cases(operator: OperatorOverload, options: ReplayOptions) -> Iterator[ReplayCase]:
     """The cases that mean something for an operator."""
     call = operator.call
     if operator.random or operator.uninitialised or size(call) > options.max_elements:
         return
     if any(t.dtype.startswith(("float", "bfloat")) for t in call.tensors()):
         for one in EDGES:
-            yield Case(one.name, call, one)
+            yield ReplayCase(one.name, call, one)
     by_place = "as_strided" in operator.name  # what it reads depends on the storage's layout
     if not by_place and any(len(t.shape) > 1 and t.elements for t in call.tensors()):
-        yield Case("non-contiguous", call, contiguous=False)
+        yield ReplayCase("non-contiguous", call, contiguous=False)
     empty = empty_call(call)
     if empty is not None:
-        yield Case("empty", empty)
+        yield ReplayCase("empty", empty)
 
 
-def edge(operator: Operator, case: Case, bench: Bench) -> Iterator[Result]:
+def edge(operator: OperatorOverload, case: ReplayCase, bench: Bench) -> Iterator[ReplayResult]:
     """One case. One that the CPU refuses too says nothing and is left out."""
     draw = generator(case.call, bench.options)
     mine = replace(operator, call=case.call)
-    maker = Maker(case.call, draw, operator.argument_names, case.edge, case.contiguous)
+    maker = InputMaker(case.call, draw, operator.argument_names, case.edge, case.contiguous)
     try:
         sides = run(mine, bench, maker)
     except Failed as failed:
@@ -213,12 +215,12 @@ def edge(operator: Operator, case: Case, bench: Bench) -> Iterator[Result]:
         yield worst(mine, sides, case.name, "forward", bench)
 
 
-def generator(call: Call, options: Options) -> torch.Generator:
+def generator(call: ReplayCall, options: ReplayOptions) -> torch.Generator:
     """The generator of this call's inputs."""
     return torch.Generator().manual_seed(seed_of(call, options.seed))
 
 
-def run(operator: Operator, bench: Bench, maker: Maker) -> Sides:
+def run(operator: OperatorOverload, bench: Bench, maker: InputMaker) -> Sides:
     """One call on all sides, each with a copy of the same inputs."""
     target = bench.target
     try:
@@ -260,11 +262,11 @@ def attempt(side: str, compute: Callable[[], list[torch.Tensor]]) -> list[torch.
         raise Failed(side, error) from None
 
 
-def backward(operator: Operator, bench: Bench) -> Iterator[Result]:
+def backward(operator: OperatorOverload, bench: Bench) -> Iterator[ReplayResult]:
     """Gradients of all inputs that need one, for a fixed gradient of the results."""
     call, target = operator.call, bench.target
     grads_of = call if any(t.requires_grad for t in call.tensors()) else with_gradients(call)
-    maker = Maker(
+    maker = InputMaker(
         grads_of,
         generator(call, bench.options),
         operator.argument_names,
@@ -319,7 +321,7 @@ def gradient(item: torch.Tensor) -> torch.Tensor:
     return made.to(torch.float32).to(item.device, item.dtype)
 
 
-def with_gradients(call: Call) -> Call:
+def with_gradients(call: ReplayCall) -> ReplayCall:
     """The call with gradients wanted for all floating tensors: a Chrome trace does not say."""
 
     def wanted(value: Any) -> Any:
@@ -332,7 +334,9 @@ def with_gradients(call: Call) -> Call:
     return replace(call, args=tuple(wanted(a) for a in call.args))
 
 
-def worst(operator: Operator, sides: Sides, case: str, phase: str, bench: Bench) -> Result:
+def worst(
+    operator: OperatorOverload, sides: Sides, case: str, phase: str, bench: Bench
+) -> ReplayResult:
     """The worst of a call's results: the first of the most severe status."""
     call = operator.call
     golden, target = sides.golden, sides.target
@@ -342,7 +346,7 @@ def worst(operator: Operator, sides: Sides, case: str, phase: str, bench: Bench)
         reason = Text(
             "{number} results instead of {golden}", number=len(target), golden=len(golden)
         )
-        findings.append(Finding(Status.FAIL, "results", None, None, reason=reason))
+        findings.append(ReplayFinding(RecordStatus.FAIL, "results", None, None, reason=reason))
     for index, (one, right) in enumerate(zip(target, golden, strict=False)):
         reference = sides.reference[index] if sides.reference else None
         dtype = str(one.dtype).removeprefix("torch.")
@@ -354,20 +358,26 @@ def worst(operator: Operator, sides: Sides, case: str, phase: str, bench: Bench)
             right = one if one.shape == right.shape else right
             reference = None if one.shape != right.shape else one
         finding = judging.judge(one, reference, right, limit)
-        if finding.status is Status.FAIL and not one.is_floating_point():
+        if finding.status is RecordStatus.FAIL and not one.is_floating_point():
             finding = ties(sides, index, finding)
         findings.append(finding)
     if not findings:
-        return Result(call, case, phase, Finding(Status.PASS, "no result", 0.0, 0.0), level, dtype)
+        return ReplayResult(
+            call, case, phase, ReplayFinding(RecordStatus.PASS, "no result", 0.0, 0.0), level, dtype
+        )
     order = (
-        Status.FAIL, Status.NAN_MISMATCH, Status.WARN, Status.PASS, Status.IDENTICAL,
-    )  # fmt: skip
+        RecordStatus.FAIL,
+        RecordStatus.NAN_MISMATCH,
+        RecordStatus.WARN,
+        RecordStatus.PASS,
+        RecordStatus.IDENTICAL,
+    )
     found = min(findings, key=lambda finding: order.index(finding.status))
     if sides.why_no_reference and found.reason is None:
         found = replace(
             found, reason=Text("no reference in this dtype ({why})", why=sides.why_no_reference)
         )
-    return Result(call, case, phase, found, level, dtype)
+    return ReplayResult(call, case, phase, found, level, dtype)
 
 
 def least(a: str, b: str) -> str:
@@ -377,18 +387,18 @@ def least(a: str, b: str) -> str:
     return order[min(ranks)] if ranks else b
 
 
-def ties(sides: Sides, index: int, finding: Finding) -> Finding:
+def ties(sides: Sides, index: int, finding: ReplayFinding) -> ReplayFinding:
     """Indices of equal values may differ: right when the values beside them are equal."""
     if index == 0 or sides.reference is None:
         return finding
     values, right = sides.target[index - 1], sides.reference[index - 1]
     if values.shape == sides.target[index].shape and judging.identical(values, right):
         note = "indices of equal values in another order"
-        return replace(finding, status=Status.PASS, reason=note)
+        return replace(finding, status=RecordStatus.PASS, reason=note)
     return finding
 
 
-def differs(operator: Operator, maker: Maker) -> bool:
+def differs(operator: OperatorOverload, maker: InputMaker) -> bool:
     """Whether two calls on the CPU give different values: dropout with p = 0 draws nothing."""
     args, kwargs = maker.arguments()
 
@@ -406,7 +416,7 @@ def differs(operator: Operator, maker: Maker) -> bool:
         return any(not judging.identical(a, b) for a, b in zip(first, second, strict=True))
 
 
-def compare_draws(call: Call, sides: Sides) -> Result:
+def compare_draws(call: ReplayCall, sides: Sides) -> ReplayResult:
     """A random operator: its values cannot be equal, its mean and spread can."""
     reference = sides.reference if sides.reference is not None else sides.golden
     reason = "drawn values; mean and spread agree"
@@ -419,18 +429,23 @@ def compare_draws(call: Call, sides: Sides) -> Result:
                 dtype=mine.dtype,
                 right=right,
             )
-            return Result(
+            return ReplayResult(
                 call,
                 "recorded",
                 "forward",
-                Finding(Status.FAIL, "shape", None, None, reason=reason),
+                ReplayFinding(RecordStatus.FAIL, "shape", None, None, reason=reason),
             )
         distance = apart(mine, theirs)
         if distance > RANDOM_SIGMAS:
-            found = Finding(Status.FAIL, "means apart, standard errors", distance, RANDOM_SIGMAS)
-            return Result(call, "recorded", "forward", found)
-    return Result(
-        call, "recorded", "forward", Finding(Status.RANDOM, "drawn", None, None, reason=reason)
+            found = ReplayFinding(
+                RecordStatus.FAIL, "means apart, standard errors", distance, RANDOM_SIGMAS
+            )
+            return ReplayResult(call, "recorded", "forward", found)
+    return ReplayResult(
+        call,
+        "recorded",
+        "forward",
+        ReplayFinding(RecordStatus.RANDOM, "drawn", None, None, reason=reason),
     )
 
 
@@ -444,7 +459,7 @@ def apart(a: torch.Tensor, b: torch.Tensor) -> float:
     return distance / error if error > 0 else (0.0 if distance == 0 else float("inf"))
 
 
-def empty_call(call: Call) -> Call | None:
+def empty_call(call: ReplayCall) -> ReplayCall | None:
     """The call with its first dimension empty, in every tensor that shares its size."""
     first = next((t for t in call.tensors() if t.shape), None)
     if first is None or not first.shape[0]:
@@ -461,7 +476,7 @@ def empty_call(call: Call) -> Call | None:
     return replace(call, args=tuple(cut(a) for a in call.args))
 
 
-def size(call: Call) -> int:
+def size(call: ReplayCall) -> int:
     """Elements of all inputs."""
     return sum(tensor.elements for tensor in call.tensors())
 
@@ -475,18 +490,18 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors(item)
 
 
-def leave_uncompared(call: Call, reason: str) -> Result:
+def leave_uncompared(call: ReplayCall, reason: str) -> ReplayResult:
     """A call that was not replayed."""
-    finding = Finding(Status.UNCOMPARED, "not compared", None, None, reason=reason)
-    return Result(call, "recorded", "forward", finding, dtype=call.dtype)
+    finding = ReplayFinding(RecordStatus.UNCOMPARED, "not compared", None, None, reason=reason)
+    return ReplayResult(call, "recorded", "forward", finding, dtype=call.dtype)
 
 
-def report_raise(call: Call, case: str, phase: str, failed: Failed) -> Result:
+def report_raise(call: ReplayCall, case: str, phase: str, failed: Failed) -> ReplayResult:
     """A side raised: on the target alone it is a failure."""
     if failed.side == "target":
         reason = Text("the target raises {line}", line=failed.line)
-        finding = Finding(Status.FAIL, "exception", None, None, reason=reason)
+        finding = ReplayFinding(RecordStatus.FAIL, "exception", None, None, reason=reason)
     else:
         reason = Text("no {side} on the CPU: {line}", side=failed.side, line=failed.line)
-        finding = Finding(Status.UNCOMPARED, "not compared", None, None, reason=reason)
-    return Result(call, case, phase, finding, dtype=call.dtype)
+        finding = ReplayFinding(RecordStatus.UNCOMPARED, "not compared", None, None, reason=reason)
+    return ReplayResult(call, case, phase, finding, dtype=call.dtype)

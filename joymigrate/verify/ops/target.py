@@ -12,7 +12,7 @@ from joymigrate.errors import JoyError
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ReplayTarget:
     """`noise`: every result of an inexact operator moves by up to so many units in the last place
     (a stand-in for another chip). `faults`: operator name → relative error of its results."""
 

@@ -26,7 +26,7 @@ STDERR = 2  # what operators print is talk
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WorkerOrder:
     """What a worker is to do; goes to it as JSON."""
 
     trace: str
@@ -54,7 +54,7 @@ class WorkerReport:
 
 
 def work(
-    order: Order,
+    order: WorkerOrder,
     start: Sequence[str] = (),
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> WorkerReport:
@@ -80,7 +80,7 @@ def work(
 
 
 @dataclass(slots=True)
-class State:
+class WorkerState:
     """How far a worker came: the job that it began last, its side, and its exit code."""
 
     at: tuple[int, str] | None = None
@@ -90,15 +90,15 @@ class State:
 
 
 def one_worker(
-    order: Order,
+    order: WorkerOrder,
     done: list[tuple[int, str]],
     start: Sequence[str],
     outcome: WorkerReport,
     tell: Callable[[int, int], None],
-) -> State:
+) -> WorkerState:
     """Run one worker to its end and read what it says."""
     text = json.dumps({**asdict(order), "done": done})
-    state, part = State(), ""
+    state, part = WorkerState(), ""
     with tempfile.TemporaryDirectory(prefix="joymigrate-ops-") as folder:
         # A file and no pipe: a launcher between us passes no descriptors on.
         log = Path(folder) / "messages.jsonl"
@@ -130,7 +130,10 @@ def one_worker(
 
 
 def hear(
-    message: Mapping[str, Any], state: State, done: list[tuple[int, str]], outcome: WorkerReport
+    message: Mapping[str, Any],
+    state: WorkerState,
+    done: list[tuple[int, str]],
+    outcome: WorkerReport,
 ) -> None:
     """Take one message of the worker."""
     if "error" in message:
@@ -147,7 +150,7 @@ def hear(
         outcome.rows += message["rows"]
 
 
-def death(state: State, name: str) -> dict[str, Any] | None:
+def death(state: WorkerState, name: str) -> dict[str, Any] | None:
     """The row for the job that killed a worker: a failure where the target did it.
 
     The CPU's own crash on an edge says nothing about the target.
@@ -190,8 +193,8 @@ def messages(
     from joymigrate.verify.ops.kept import kept_of
     from joymigrate.verify.ops.places import find_device
     from joymigrate.verify.ops.read import read_calls
-    from joymigrate.verify.ops.replay import Job, Options, replay
-    from joymigrate.verify.ops.target import Target
+    from joymigrate.verify.ops.replay import ReplayJob, ReplayOptions, replay
+    from joymigrate.verify.ops.target import ReplayTarget
     from joymigrate.verify.tolerance import Tolerance
 
     calls = read_calls(Path(raw["trace"]))
@@ -209,12 +212,14 @@ def messages(
         "rehearsal": device.rehearsal,
     }
     yield {"facts": facts}
-    target = Target(device, raw["noise"], raw["faults"])
-    options = Options(raw["edges"], raw["backward"], raw["level"], raw["seed"], raw["max_elements"])
-    done = frozenset(Job(number, case) for number, case in raw["done"])
+    target = ReplayTarget(device, raw["noise"], raw["faults"])
+    options = ReplayOptions(
+        raw["edges"], raw["backward"], raw["level"], raw["seed"], raw["max_elements"]
+    )
+    done = frozenset(ReplayJob(number, case) for number, case in raw["done"])
     tolerance = Tolerance.of(raw["chip"])
 
-    def announce(job: Job, side: str) -> None:
+    def announce(job: ReplayJob, side: str) -> None:
         call = brief(calls[job.number])
         say({"job": [job.number, job.case], "side": side, "call": call})
 

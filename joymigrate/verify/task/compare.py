@@ -12,8 +12,8 @@ from joymigrate.language import Text
 from joymigrate.verify.model import Outcome
 from joymigrate.verify.task import judge as judging
 from joymigrate.verify.task import normalise, score
-from joymigrate.verify.task.figures import Figures
-from joymigrate.verify.task.judge import Judgement, Rule
+from joymigrate.verify.task.figures import TaskView
+from joymigrate.verify.task.judge import AcceptanceRule, Judgement
 from joymigrate.verify.task.samples import ABSENT, DUPLICATES, Join, Sample, read
 
 MOST_FIELDS = 64
@@ -23,7 +23,7 @@ LONGEST_TEXT = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TaskQuestion:
     """What is asked. `margin` and `agreement` in percentage points (of a share) or, where scores
     are no shares, `margin` in their own unit. `metric` None: chosen by what the samples carry."""
 
@@ -39,7 +39,7 @@ class Question:
     examples: int = 10
     coverage: float = 0.98
 
-    def checked(self) -> Question:
+    def checked(self) -> TaskQuestion:
         """The same question; `JoyError` for what cannot be asked."""
         if self.metric is not None and self.metric not in score.METRICS:
             near = did_you_mean(self.metric, score.METRICS)
@@ -65,11 +65,11 @@ class Question:
 
 
 @dataclass(slots=True)
-class Field:
+class FieldAgreement:
     """Agreement on one field of JSON answers, and how right both sides are where it is known."""
 
-    raw: Figures = field(default_factory=Figures)
-    normalised: Figures = field(default_factory=Figures)
+    raw: TaskView = field(default_factory=TaskView)
+    normalised: TaskView = field(default_factory=TaskView)
 
 
 @dataclass(slots=True)
@@ -84,10 +84,10 @@ class Example:
 
 
 @dataclass(slots=True)
-class Task:
+class TaskComparison:
     """The whole outcome. `judgement` is the one that counts; `raw` is without normalisers."""
 
-    question: Question
+    question: TaskQuestion
     metric: str
     outcome: Outcome
     reasons: tuple[str, ...]
@@ -123,17 +123,17 @@ class Task:
 class Counting:
     """All counters, while the rows stream past."""
 
-    question: Question
+    question: TaskQuestion
     metric: str
-    raw: Figures = field(default_factory=Figures)
-    normalised: Figures = field(default_factory=Figures)
-    fields: dict[str, Field] = field(default_factory=dict)
-    groups: dict[str, Figures] = field(default_factory=dict)
+    raw: TaskView = field(default_factory=TaskView)
+    normalised: TaskView = field(default_factory=TaskView)
+    fields: dict[str, FieldAgreement] = field(default_factory=dict)
+    groups: dict[str, TaskView] = field(default_factory=dict)
     malformed: list[int] = field(default_factory=lambda: [0, 0])
     differing_references: int = 0
     examples: list[Example] = field(default_factory=list)
 
-    def views(self) -> list[tuple[Figures, tuple[str, ...]]]:
+    def views(self) -> list[tuple[TaskView, tuple[str, ...]]]:
         """The figures to fill and the normalisers of each."""
         names = normalise.select(self.question.normalisers)
         return [(self.raw, ()), *([(self.normalised, names)] if names else [])]
@@ -149,7 +149,7 @@ class Counting:
         for figures, names in self.views():
             count(figures, self.metric, self.question.fields, names, row, reference)
         if base.task is not None and len(self.groups) < MOST_GROUPS:
-            group = self.groups.setdefault(base.task, Figures())
+            group = self.groups.setdefault(base.task, TaskView())
             names = self.views()[-1][1]
             count(group, self.metric, self.question.fields, names, row, reference)
         self.add_fields(row, reference)
@@ -183,7 +183,7 @@ class Counting:
         for key in keys:
             if key not in self.fields and len(self.fields) >= MOST_FIELDS:
                 continue
-            one = self.fields.setdefault(key, Field())
+            one = self.fields.setdefault(key, FieldAgreement())
             for view, names in views:
                 figures = getattr(one, view)
                 if named:
@@ -218,7 +218,9 @@ class Counting:
         )
 
 
-def compare(baseline: Path, target: Path, question: Question, envelope: Path | None = None) -> Task:
+def compare(
+    baseline: Path, target: Path, question: TaskQuestion, envelope: Path | None = None
+) -> TaskComparison:
     """Read and judge. `envelope` is a second run of the baseline: its own noise."""
     question = question.checked()
     metric = question.metric or guess(baseline, question)
@@ -237,7 +239,7 @@ def compare(baseline: Path, target: Path, question: Question, envelope: Path | N
     return judge_task(counting, join, paired)
 
 
-def guess(path: Path, question: Question) -> str:
+def guess(path: Path, question: TaskQuestion) -> str:
     """The metric by what the first sample carries."""
     first = next(read(path), None)
     if first is None:
@@ -250,7 +252,7 @@ def guess(path: Path, question: Question) -> str:
 
 
 def count(
-    figures: Figures,
+    figures: TaskView,
     metric: str,
     fields: tuple[str, ...],
     names: tuple[str, ...],
@@ -285,7 +287,7 @@ def count(
 
 
 def count_key(
-    figures: Figures,
+    figures: TaskView,
     key: str,
     names: tuple[str, ...],
     answers: Sequence[Any],
@@ -374,7 +376,7 @@ def cut(value: Any) -> str:
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
 
 
-def judge_task(counting: Counting, join: Join, paired: int) -> Task:
+def judge_task(counting: Counting, join: Join, paired: int) -> TaskComparison:
     """Everything counted → the outcome."""
     question, metric = counting.question, counting.metric
     raw = judging.judge(counting.raw, rule_of(question, counting.raw), metric)
@@ -382,7 +384,7 @@ def judge_task(counting: Counting, join: Join, paired: int) -> Task:
     if question.normalisers:
         normal = judging.judge(counting.normalised, rule_of(question, counting.normalised), metric)
     main = normal or raw
-    task = Task(
+    task = TaskComparison(
         question,
         metric,
         main.outcome,
@@ -408,11 +410,11 @@ def judge_task(counting: Counting, join: Join, paired: int) -> Task:
     return task
 
 
-def rule_of(question: Question, figures: Figures) -> Rule:
+def rule_of(question: TaskQuestion, figures: TaskView) -> AcceptanceRule:
     """The question's limits in the unit of the figures."""
     paired = figures.paired
     unit = 100 if paired.share_scale or not paired.n else 1
-    return Rule(
+    return AcceptanceRule(
         question.margin / unit,
         question.alpha,
         question.power,
@@ -421,7 +423,7 @@ def rule_of(question: Question, figures: Figures) -> Rule:
     )
 
 
-def with_doubts(task: Task) -> tuple[Outcome, tuple[str, ...]]:
+def with_doubts(task: TaskComparison) -> tuple[Outcome, tuple[str, ...]]:
     """What keeps a pass from being one although the figures say so."""
     doubts = []
     if not task.paired:

@@ -9,34 +9,34 @@ from typing import Any
 from joymigrate.language import Text
 from joymigrate.stats import Interval
 from joymigrate.verify.model import (
-    Coverage,
     Difference,
     FirstDivergence,
     Outcome,
+    RecordCoverage,
+    RecordStatus,
     StageResult,
-    Status,
     Verdict,
     number,
     verdict_json,
 )
-from joymigrate.verify.task.compare import Task
+from joymigrate.verify.task.compare import TaskComparison
 from joymigrate.verify.task.judge import Judgement
 
 STAGE = "S8"
 STATUS = {
-    Outcome.PASS: Status.PASS,
-    Outcome.FAIL: Status.FAIL,
-    Outcome.INCONCLUSIVE: Status.UNCOMPARED,
+    Outcome.PASS: RecordStatus.PASS,
+    Outcome.FAIL: RecordStatus.FAIL,
+    Outcome.INCONCLUSIVE: RecordStatus.UNCOMPARED,
 }
 SHOWN_IDS = 20
 KEPT_IDS = 1000  # in the JSON
 
 
-def verdict(task: Task, *, rehearsal: bool = False) -> Verdict:
+def verdict(task: TaskComparison, *, rehearsal: bool = False) -> Verdict:
     """The task as a run's verdict of stage S8. Its records are the whole, fields and groups."""
     total = task.paired + sum(len(ids) for ids in task.unmatched[:2])
     limit = task.question.coverage
-    coverage = Coverage(task.coverage, task.paired, total, limit, list_uncompared(task))
+    coverage = RecordCoverage(task.coverage, task.paired, total, limit, list_uncompared(task))
     records = tuple(differences(task))
     reason = Text.join("; ", task.reasons) if task.reasons else ""
     stage = StageResult(STAGE, task.outcome, task.paired, total, reason=reason)
@@ -54,7 +54,7 @@ def verdict(task: Task, *, rehearsal: bool = False) -> Verdict:
     )
 
 
-def left_out(task: Task) -> Iterator[dict[str, Any]]:
+def left_out(task: TaskComparison) -> Iterator[dict[str, Any]]:
     """Samples that are in no pair, by their ids."""
     for side, ids in zip(("baseline", "target"), task.unmatched, strict=False):
         if ids:
@@ -69,7 +69,7 @@ def left_out(task: Task) -> Iterator[dict[str, Any]]:
             yield {"what": "samples", "count": count, "reason": reason}
 
 
-def document(task: Task, found: Verdict | None = None) -> dict[str, Any]:
+def document(task: TaskComparison, found: Verdict | None = None) -> dict[str, Any]:
     """`joymigrate.verdict/1` with the object `task`. `found`: its verdict, where it is known."""
     return {**verdict_json(verdict(task) if found is None else found), "task": task_json(task)}
 
@@ -82,7 +82,7 @@ def divergence(record: Difference, reason: str) -> FirstDivergence:
     )  # fmt: skip
 
 
-def differences(task: Task) -> Iterator[Difference]:
+def differences(task: TaskComparison) -> Iterator[Difference]:
     """The whole first, then every field and every group."""
     yield difference("task", task.judgement, task, task.outcome)
     for name, (raw, normal) in task.fields.items():
@@ -94,7 +94,7 @@ def differences(task: Task) -> Iterator[Difference]:
 
 
 def difference(
-    place: str, one: Judgement, task: Task, outcome: Outcome, metric: str = ""
+    place: str, one: Judgement, task: TaskComparison, outcome: Outcome, metric: str = ""
 ) -> Difference:
     """One judgement as a record: the difference and its margin, or the agreement."""
     scale = scale_of(task)
@@ -115,17 +115,17 @@ def difference(
     )  # fmt: skip
 
 
-def list_uncompared(task: Task) -> tuple[str, ...]:
+def list_uncompared(task: TaskComparison) -> tuple[str, ...]:
     """Some ids that one side lacks."""
     return tuple([id for ids in task.unmatched[:2] for id in ids][:SHOWN_IDS])
 
 
-def scale_of(task: Task) -> int:
+def scale_of(task: TaskComparison) -> int:
     """100 where figures are shares and shown in percent, else 1."""
     return 100 if task.share_scale else 1
 
 
-def task_json(task: Task) -> dict[str, Any]:
+def task_json(task: TaskComparison) -> dict[str, Any]:
     """The object `task`: percent and percentage points, unless `unit` says otherwise."""
     question = task.question
     names = ("baseline", "target", "envelope")
@@ -174,7 +174,7 @@ def task_json(task: Task) -> dict[str, Any]:
     }
 
 
-def figures_json(one: Judgement, task: Task) -> dict[str, Any]:
+def figures_json(one: Judgement, task: TaskComparison) -> dict[str, Any]:
     """One view's verdict and figures."""
     found = {"verdict": one.outcome.value, "reasons": list(one.reasons), "n": one.n}
     return {**found, **flat(one, scale_of(task))}

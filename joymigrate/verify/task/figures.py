@@ -103,7 +103,7 @@ class Agreement:
 
 
 @dataclass(slots=True)
-class Labels:
+class LabelCounts:
     """Counts of (baseline, target, reference) labels: what macro-F1 is made of."""
 
     triples: Counter[tuple[str, str, str]] = field(default_factory=Counter)
@@ -160,7 +160,7 @@ class Labels:
 
 
 @dataclass(slots=True)
-class Figures:
+class TaskView:
     """Everything that one view (raw, or normalised) of one set of pairs amounts to.
 
     `worst` counts the same pairs and, as wrong, what the target did not answer at all.
@@ -169,6 +169,6 @@ class Figures:
     paired: Paired = field(default_factory=Paired)
     worst: Paired = field(default_factory=Paired)
     agreement: Agreement = field(default_factory=Agreement)
-    labels: Labels = field(default_factory=Labels)
+    labels: LabelCounts = field(default_factory=LabelCounts)
     noise: Agreement = field(default_factory=Agreement)  # baseline against its second run
     against_noise: Paired = field(default_factory=Paired)  # agreement: second run, target

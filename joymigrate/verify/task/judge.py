@@ -10,13 +10,13 @@ from joymigrate.language import Text
 from joymigrate.stats import Interval
 from joymigrate.verify.model import Outcome
 from joymigrate.verify.task.clusters import needed_clusters, sign_flip, worse_p
-from joymigrate.verify.task.figures import Agreement, Figures, Paired
+from joymigrate.verify.task.figures import Agreement, Paired, TaskView
 
 WORST_FIRST = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AcceptanceRule:
     """What is allowed. `margin` is a share (0.005 for 0.5 percentage points) or, where scores are
     no shares, in their own unit. `agreement` is the least share that must agree, None for none."""
 
@@ -60,7 +60,7 @@ def worst(*outcomes: Outcome) -> Outcome:
     return next(outcome for outcome in WORST_FIRST if outcome in outcomes)
 
 
-def judge(figures: Figures, rule: Rule, metric: str) -> Judgement:
+def judge(figures: TaskView, rule: AcceptanceRule, metric: str) -> Judgement:
     """The verdict of one view. With `metric` agreement or token there is no right answer."""
     if metric in ("agreement", "token"):
         return judge_agreement(figures, rule)
@@ -69,7 +69,7 @@ def judge(figures: Figures, rule: Rule, metric: str) -> Judgement:
     return judge_paired(figures, rule)
 
 
-def judge_paired(figures: Figures, rule: Rule) -> Judgement:
+def judge_paired(figures: TaskView, rule: AcceptanceRule) -> Judgement:
     """Non-inferiority of the target: score test for right and wrong, t test for scores."""
     paired = figures.paired
     difference, p_worse, p_different, needed, test = test_difference(paired, rule)
@@ -130,7 +130,9 @@ def judge_paired(figures: Figures, rule: Rule) -> Judgement:
     )
 
 
-def test_difference(paired: Paired, rule: Rule) -> tuple[Interval, float, float, int | None, str]:
+def test_difference(
+    paired: Paired, rule: AcceptanceRule
+) -> tuple[Interval, float, float, int | None, str]:
     """Difference, p of being worse by the margin, p of being equal, pairs needed, the test."""
     sign = 1 if rule.higher_is_better else -1
     n, moments = paired.n, paired.difference
@@ -174,7 +176,7 @@ def test_difference(paired: Paired, rule: Rule) -> tuple[Interval, float, float,
 
 
 def tested_by_cluster(
-    paired: Paired, rule: Rule, sign: int
+    paired: Paired, rule: AcceptanceRule, sign: int
 ) -> tuple[Interval, float, float, int | None, str]:
     """As `test_difference`, where samples of one prompt hang together: clusters are counted."""
     clusters, moments = paired.clusters, paired.difference
@@ -197,7 +199,7 @@ def decide_outcome(
     difference: Interval,
     p_worse: float,
     p_different: float,
-    rule: Rule,
+    rule: AcceptanceRule,
     n: int,
     needed: int | None,
 ) -> tuple[Outcome, str]:
@@ -240,7 +242,7 @@ def decide_outcome(
 
 
 def with_agreement(
-    outcome: Outcome, reasons: list[str], agreement: Interval | None, rule: Rule
+    outcome: Outcome, reasons: list[str], agreement: Interval | None, rule: AcceptanceRule
 ) -> tuple[Outcome, list[str]]:
     """The verdict with the demanded agreement, where one was."""
     if rule.agreement is None or agreement is None:
@@ -270,12 +272,12 @@ def decide_agreement(agreement: Interval, least: float) -> tuple[Outcome, str]:
     )
 
 
-def agreement_of(figures: Figures) -> Interval | None:
+def agreement_of(figures: TaskView) -> Interval | None:
     """Agreement with its interval: Wilson's for yes and no, Student's for shares."""
     return share_of(figures.agreement)
 
 
-def noise_of(figures: Figures) -> Interval | None:
+def noise_of(figures: TaskView) -> Interval | None:
     """Agreement of the baseline with its own second run; None without one."""
     return share_of(figures.noise)
 
@@ -300,7 +302,7 @@ def share_of(agreement: Agreement) -> Interval | None:
     return Interval(found.value, max(0.0, found.low), min(1.0, found.high))
 
 
-def judge_agreement(figures: Figures, rule: Rule) -> Judgement:
+def judge_agreement(figures: TaskView, rule: AcceptanceRule) -> Judgement:
     """No reference: agreement against what is demanded, against noise, or as the worst case."""
     found = agreement_of(figures)
     n = figures.agreement.n
@@ -361,7 +363,7 @@ def judge_agreement(figures: Figures, rule: Rule) -> Judgement:
     )
 
 
-def judge_labels(figures: Figures, rule: Rule) -> Judgement:
+def judge_labels(figures: TaskView, rule: AcceptanceRule) -> Judgement:
     """Macro-F1 of labels, by a paired bootstrap."""
     n = figures.paired.n
     if not n:

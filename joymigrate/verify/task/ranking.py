@@ -18,9 +18,9 @@ from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.language import Text
 from joymigrate.verify.model import Outcome
 from joymigrate.verify.task import judge as judging
-from joymigrate.verify.task.compare import Question, Task, with_doubts
-from joymigrate.verify.task.figures import Figures
-from joymigrate.verify.task.judge import Judgement, Rule
+from joymigrate.verify.task.compare import TaskComparison, TaskQuestion, with_doubts
+from joymigrate.verify.task.figures import TaskView
+from joymigrate.verify.task.judge import AcceptanceRule, Judgement
 from joymigrate.verify.task.samples import ABSENT, Join, Sample
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ BINS = 10  # of the calibration error, each with as many candidates
 
 
 @dataclass(slots=True)
-class Pairs:
+class RankedPairs:
     """All paired requests: [n] users, and of each the scores of both sides and the labels."""
 
     users: list[str]
@@ -50,8 +50,8 @@ class Pairs:
 
 
 def compare_ranking(
-    baseline: Path, target: Path, question: Question, k: int = 10, *, logits: bool = False
-) -> Task:
+    baseline: Path, target: Path, question: TaskQuestion, k: int = 10, *, logits: bool = False
+) -> TaskComparison:
     """Read two files of ranked requests and judge them. Raises `JoyError`."""
     if question.metric is not None and question.metric not in METRICS:
         raise JoyError(
@@ -71,7 +71,7 @@ def compare_ranking(
     main = wanted or next((name for name in (GAUC, AUC, TOP) if name in found), TOP)
     judged = {name: judgement(name, one, question) for name, one in found.items()}
     own = judged.get(main) or Judgement(Outcome.INCONCLUSIVE, ("there is nothing to compare",), 0)
-    task = Task(
+    task = TaskComparison(
         replace(question, metric=wanted), main if main in (AUC, GAUC, NDCG, BRIER) else "agreement",
         own.outcome, own.reasons, own, None,
         {name: (one, None) for name, one in judged.items() if name != main}, {},
@@ -89,9 +89,9 @@ def compare_ranking(
     return task
 
 
-def read_pairs(join: Join, where: Path) -> tuple[Pairs, int]:
+def read_pairs(join: Join, where: Path) -> tuple[RankedPairs, int]:
     """Every pair checked, and how many requests have other labels on the target."""
-    pairs, differing = Pairs([], [], [], []), 0
+    pairs, differing = RankedPairs([], [], [], []), 0
     for base, target in join:
         scores = [numbers(side, side.prediction, "prediction") for side in (base, target)]
         if len(scores[0]) != len(scores[1]):
@@ -129,7 +129,9 @@ def numbers(sample: Sample, values: Any, key: str) -> Floats:
     return found
 
 
-def figures_of(pairs: Pairs, k: int, logits: bool) -> tuple[dict[str, Figures], dict[str, str]]:
+def figures_of(
+    pairs: RankedPairs, k: int, logits: bool
+) -> tuple[dict[str, TaskView], dict[str, str]]:
     """The paired figures of every metric that can be computed; why the others cannot."""
     found, left_out = {TOP: top_figures(pairs, k)}, {}
     there = pairs.labelled
@@ -151,31 +153,31 @@ def figures_of(pairs: Pairs, k: int, logits: bool) -> tuple[dict[str, Figures], 
     return found, left_out
 
 
-def fill_pairs(rows: Sequence[tuple[float, float, str]]) -> Figures:
+def fill_pairs(rows: Sequence[tuple[float, float, str]]) -> TaskView:
     """Pairs (baseline, target, cluster) counted."""
-    figures = Figures()
+    figures = TaskView()
     for base, target, cluster in rows:
         figures.paired.add(base, target, cluster)
         figures.worst.add(base, target, cluster)
     return figures
 
 
-def judgement(name: str, figures: Figures, question: Question) -> Judgement:
+def judgement(name: str, figures: TaskView, question: TaskQuestion) -> Judgement:
     """The verdict of one metric; margins are percentage points of it."""
     demanded = None if question.agreement is None or name != TOP else question.agreement / 100
-    rule = Rule(question.margin / 100, question.alpha, question.power, demanded,
-                name not in LOWER_IS_BETTER)  # fmt: skip
+    rule = AcceptanceRule(question.margin / 100, question.alpha, question.power, demanded,
+                          name not in LOWER_IS_BETTER)  # fmt: skip
     return judging.judge(figures, rule, "agreement" if name == TOP else "score")
 
 
-def top_figures(pairs: Pairs, k: int) -> Figures:
+def top_figures(pairs: RankedPairs, k: int) -> TaskView:
     """Of each request the share of the target's first k that are among the baseline's first k.
 
     Equal scores are one place: who is as good as the baseline's k-th is among its first k.
     """
     import numpy as np
 
-    figures = Figures()
+    figures = TaskView()
     for user, base, target in zip(pairs.users, pairs.base, pairs.target, strict=True):
         if not len(base):
             continue
@@ -192,7 +194,7 @@ def top_figures(pairs: Pairs, k: int) -> Figures:
     return figures
 
 
-def auc_values(pairs: Pairs) -> Iterator[tuple[float, float, str]]:
+def auc_values(pairs: RankedPairs) -> Iterator[tuple[float, float, str]]:
     """One pseudo-value of the whole AUC for each user and side; their means are the AUCs."""
     import numpy as np
 
@@ -234,7 +236,7 @@ def mid_ranks(values: Floats) -> Floats:
     return ranks
 
 
-def gauc_values(pairs: Pairs) -> Iterator[tuple[float, float, str]]:
+def gauc_values(pairs: RankedPairs) -> Iterator[tuple[float, float, str]]:
     """Each user's AUC on both sides, times its weight (mean weight 1)."""
     import numpy as np
 
@@ -254,7 +256,7 @@ def gauc_values(pairs: Pairs) -> Iterator[tuple[float, float, str]]:
         yield size / mean * sides[0], size / mean * sides[1], user
 
 
-def ndcg_values(pairs: Pairs, k: int) -> Iterator[tuple[float, float, str]]:
+def ndcg_values(pairs: RankedPairs, k: int) -> Iterator[tuple[float, float, str]]:
     """NDCG@k of each request with a label above 0."""
     for place in pairs.labelled:
         labels = pairs.labels[place]
@@ -287,7 +289,7 @@ def shares(scores: Floats, logits: bool) -> Floats:
     return found
 
 
-def not_shares(pairs: Pairs) -> str:
+def not_shares(pairs: RankedPairs) -> str:
     """Why scores are no probabilities, or an empty text."""
     low = min((float(one.min()) for side in (pairs.base, pairs.target) for one in side if len(one)),
               default=0.0)  # fmt: skip
@@ -298,7 +300,7 @@ def not_shares(pairs: Pairs) -> str:
     return ""
 
 
-def brier_values(pairs: Pairs, logits: bool) -> Iterator[tuple[float, float, str]]:
+def brier_values(pairs: RankedPairs, logits: bool) -> Iterator[tuple[float, float, str]]:
     """Each request's mean squared error of the probability (Brier, 1950)."""
     for place in pairs.labelled:
         labels = pairs.labels[place]
@@ -309,7 +311,9 @@ def brier_values(pairs: Pairs, logits: bool) -> Iterator[tuple[float, float, str
                    pairs.users[place])  # fmt: skip
 
 
-def summary(pairs: Pairs, k: int, logits: bool, left_out: Mapping[str, str]) -> dict[str, Any]:
+def summary(
+    pairs: RankedPairs, k: int, logits: bool, left_out: Mapping[str, str]
+) -> dict[str, Any]:
     """Figures without a verdict: differences of scores, and the calibration of both sides."""
     import numpy as np
 

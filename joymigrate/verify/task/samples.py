@@ -21,14 +21,14 @@ DUPLICATES = ("error", "first", "number")
 KEYS = ("prediction", "score", "tokens")
 
 
-class Absent:
+class AbsentKey:
     """What stands for a key that a sample does not have."""
 
     def __repr__(self) -> str:
         return "ABSENT"
 
 
-ABSENT = Absent()
+ABSENT = AbsentKey()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from joymigrate.profile.recorder.inside import record_step
-from joymigrate.profile.recorder.settings import Settings
+from joymigrate.profile.recorder.settings import RecorderSettings
 
 DEVICE = "npu"
 
@@ -78,7 +78,7 @@ PROGRAMS = {
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    settings = Settings(folder, folder, timing=False, device=DEVICE, rehearsal=True)
+    settings = RecorderSettings(folder, folder, timing=False, device=DEVICE, rehearsal=True)
     for rule, pair in PROGRAMS.items():
         for kind, make in zip(("slow", "clean"), pair, strict=True):
             record_step(make(), folder / f"{rule}.{kind}.jsonl", settings)

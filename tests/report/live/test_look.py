@@ -17,7 +17,7 @@ from joymigrate.journey.losses import losses
 from joymigrate.journey.running import mark_running
 from joymigrate.language import languages
 from joymigrate.ledger import Change, FileHash, Ledger, Step, Subject
-from joymigrate.report.live import Project, files, parts
+from joymigrate.report.live import LiveProject, files, parts
 from joymigrate.report.live.curves import MOST_POINTS, thin
 from joymigrate.report.live.look import tail
 from joymigrate.report.live.words import WORDS, say
@@ -47,7 +47,7 @@ def document(root: Path, *outcomes: tuple[str, str]) -> None:
 
 
 def test_an_empty_project_says_so_in_both_languages(project: Path) -> None:
-    seen = Project(project, losses).look()
+    seen = LiveProject(project, losses).look()
     assert seen.rows == ()
     assert "joymigrate migrate" in parts(seen, "en")["way"]
     assert "尚未开始" in parts(seen, "zh")["way"]
@@ -62,7 +62,7 @@ def test_a_step_shows_verdict_tree_and_evidence(project: Path) -> None:
         Step(kind="verify", subject=Subject("train"), chip="ascend", verdict="pass", stage="S1"),
         {"verdict.json": b"{}"},
     )
-    seen = Project(project, losses).look()
+    seen = LiveProject(project, losses).look()
     rewrite, verify = seen.rows
     assert rewrite.tree == "matches"
     assert "train.py" in rewrite.evidence
@@ -71,7 +71,7 @@ def test_a_step_shows_verdict_tree_and_evidence(project: Path) -> None:
     assert "/file/.joymigrate/steps/0002/verdict.json" in shown["judgements"]
     assert 'data-key="0001"' in shown["changes"]
     (project / "train.py").write_bytes(b"mine")
-    assert Project(project, losses).look().rows[0].tree == "edited"
+    assert LiveProject(project, losses).look().rows[0].tree == "edited"
 
 
 def test_the_running_step_hides_what_an_earlier_journey_found_behind_it(project: Path) -> None:
@@ -80,12 +80,12 @@ def test_the_running_step_hides_what_an_earlier_journey_found_behind_it(project:
     with mark_running(folder, "rewrite", NAMES):
         (folder / "rewrite").mkdir()
         (folder / "rewrite" / "log.txt").write_text("one\n\x1b[1mtwo\x1b[0m\n")
-        way = parts(Project(project, losses).look(), "en")["way"]
+        way = parts(LiveProject(project, losses).look(), "en")["way"]
     assert 'data-step="scan" data-status="done"' in way
     assert 'data-step="rewrite" data-status="running"' in way
     assert 'data-step="rehearse" data-status="to_come"' in way
     assert "<pre>one\ntwo</pre>" in way
-    after = parts(Project(project, losses).look(), "en")["way"]
+    after = parts(LiveProject(project, losses).look(), "en")["way"]
     assert 'data-step="rehearse" data-status="done"' in after
     assert "&lt;said&gt;" in after
 
@@ -100,12 +100,12 @@ def test_a_killed_journey_runs_no_more(project: Path) -> None:
         found = json.loads(running.read_text())
         assert found["pid"] == os.getpid()
         running.write_text(json.dumps({**found, "pid": child.pid}))
-        assert Project(project, losses).look().running is None
+        assert LiveProject(project, losses).look().running is None
 
 
 def test_a_step_that_a_gate_held_is_open_and_says_what_to_do(project: Path) -> None:
     document(project, ("scan", "done"), ("rewrite", "stopped"))
-    way = parts(Project(project, losses).look(), "en")["way"]
+    way = parts(LiveProject(project, losses).look(), "en")["way"]
     assert 'data-key="step-rewrite" open' in way
     assert "mend it" in way
     assert "rollback 0002" in way
@@ -117,7 +117,7 @@ def test_a_step_that_is_done_and_not_decided_is_not_green(project: Path) -> None
     found = json.loads(path.read_text())
     found["journey"][1]["verdict"] = "inconclusive"
     path.write_text(json.dumps(found))
-    way = parts(Project(project, losses).look(), "en")["way"]
+    way = parts(LiveProject(project, losses).look(), "en")["way"]
     assert '<li class="safe" data-step="scan"' in way
     assert '<li class="unsafe" data-step="train"' in way
 
@@ -130,7 +130,7 @@ def test_losses_of_both_sides_and_of_runs_grow(project: Path) -> None:
     run.mkdir(parents=True)
     (run / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": NaN}\n{"st')
     (run / "status.json").write_text('{"state": "running", "pid": 4194305}')
-    looking = Project(project, losses)
+    looking = LiveProject(project, losses)
     seen = looking.look()
     assert seen.losses == (("chip", ((0.0, 3.0), (1.0, 2.5))),)
     assert seen.runs[0].name == "runs/small"
@@ -145,7 +145,7 @@ def test_a_damaged_ledger_is_shown_as_trouble(project: Path) -> None:
     Ledger.of(project).record(Step(kind="note"))
     log = project / ".joymigrate" / "ledger.jsonl"
     log.write_text("nonsense\n" + log.read_text())
-    seen = Project(project, losses).look()
+    seen = LiveProject(project, losses).look()
     assert "a damaged line" in seen.trouble
     assert 'class="trouble"' in parts(seen, "en")["way"]
 
@@ -229,7 +229,7 @@ def test_a_named_file_outside_the_project_is_not_served(project: Path) -> None:
     (project.parent / "outside.txt").write_text("x")
     step = Step(kind="note", outputs=(FileHash("../outside.txt", "0" * 64),))
     Ledger.of(project).record(step)
-    seen = Project(project, losses).look()
+    seen = LiveProject(project, losses).look()
     named = [file for row in seen.rows for file in row.evidence]
     assert "../outside.txt" in named
     assert files.resolve_file(project, "../outside.txt", named) is None

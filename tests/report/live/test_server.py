@@ -19,7 +19,7 @@ import pytest
 from joymigrate.errors import JoyError
 from joymigrate.journey.losses import losses
 from joymigrate.ledger import Ledger, Step
-from joymigrate.report.live import Feed, Live, Project
+from joymigrate.report.live import Feed, Live, LiveProject
 from joymigrate.report.live.server import MOST_STREAMS, listening
 
 
@@ -34,7 +34,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(project: Path) -> Iterator[Live]:
-    feed = Feed(Project(project, losses).look)
+    feed = Feed(LiveProject(project, losses).look)
     made = listening("127.0.0.1", 0, feed, lambda lang: f"report {lang}", "en")
     thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
@@ -166,7 +166,7 @@ def test_more_streams_than_there_is_room_for_are_told_to_ask(server: Live) -> No
 
 
 def test_a_look_that_fails_keeps_the_last_state(project: Path) -> None:
-    looks = iter([Project(project, losses).look()])
+    looks = iter([LiveProject(project, losses).look()])
 
     def look():  # type: ignore[no-untyped-def]
         try:

@@ -9,7 +9,7 @@ import yaml
 from joymigrate.run.cluster import inventory, jobs, policies
 from joymigrate.run.cluster.events import Action, Evict, Start, Submitted
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, Workload
+from joymigrate.run.cluster.jobs import GangJob, Workload
 from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.scheduler import Scheduler
 
@@ -24,7 +24,7 @@ def workload(text: str) -> Workload:
     return jobs.from_data(yaml.safe_load(text))
 
 
-def job(name: str, kind: str = "gpu-8", **more: Any) -> Job:
+def job(name: str, kind: str = "gpu-8", **more: Any) -> GangJob:
     """One job from the keys of a jobs file."""
     return jobs.from_data({"jobs": [{"name": name, "kind": kind, **more}]}).jobs[0]
 
@@ -49,6 +49,6 @@ def evicted(actions: list[Action]) -> list[str]:
     return [action.job.name for action in actions if isinstance(action, Evict)]
 
 
-def submit(scheduler: Scheduler, *new: Job, at: float = 0.0) -> list[Action]:
+def submit(scheduler: Scheduler, *new: GangJob, at: float = 0.0) -> list[Action]:
     """Submit jobs one after the other."""
     return [action for one in new for action in scheduler.on(Submitted(one, at))]

@@ -17,7 +17,7 @@ import pytest
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.kubernetes import apply as applying
 from joymigrate.run.cluster.kubernetes.renderers import render
-from joymigrate.run.cluster.kubernetes.validate import Document
+from joymigrate.run.cluster.kubernetes.validate import ManifestObject
 from joymigrate.run.cluster.kubernetes.watching import fetch, watch
 from tests.run.cluster.cases import nodes, workload
 
@@ -75,13 +75,13 @@ def test_what_is_rendered_is_taken_and_taken_again(client: Any) -> None:
     cluster = nodes("[{name: n1, kind: ascend-910-8, leaf: l0}]")
     made = render(workload(JOBS), cluster, "volcano").objects
     ours = [one for one in made if one["metadata"].get("namespace") != "volcano-system"]
-    documents = [Document("here", one) for one in ours]
+    documents = [ManifestObject("here", one) for one in ours]
     for _ in range(2):
         outcomes = [one.outcome for one in applying.apply(documents, None, False)]
         assert outcomes == ["applied"] * len(documents)
     unknown = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"nope": 1}}
     with pytest.raises(JoyError, match="field not declared in schema"):
-        list(applying.apply([Document("here", unknown)], None, True))
+        list(applying.apply([ManifestObject("here", unknown)], None, True))
 
 
 def test_a_waiting_pod_gets_its_reason_and_a_new_one_when_something_ends(

@@ -19,7 +19,7 @@ import yaml
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.kubernetes.apply import AppliedObject, apply
-from joymigrate.run.cluster.kubernetes.validate import Document
+from joymigrate.run.cluster.kubernetes.validate import ManifestObject
 
 pytest.importorskip("kubernetes", reason="pip install 'joymigrate[cluster]'")
 kubernetes_validate = pytest.importorskip(
@@ -133,14 +133,14 @@ def configure(folder: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> No
     monkeypatch.setattr("tempfile.tempdir", str(folder))
 
 
-def document(kind: str, name: str, version: str = "v1", **more: Any) -> Document:
+def document(kind: str, name: str, version: str = "v1", **more: Any) -> ManifestObject:
     meta = {"name": name, **more.pop("metadata", {})}
     data = {"apiVersion": version, "kind": kind, "metadata": meta, **more}
-    return Document(f"m.yaml: {kind}/{name}", data)
+    return ManifestObject(f"m.yaml: {kind}/{name}", data)
 
 
 def applied(
-    documents: Iterable[Document], context: str | None, dry_run: bool
+    documents: Iterable[ManifestObject], context: str | None, dry_run: bool
 ) -> list[AppliedObject]:
     return list(apply(documents, context, dry_run))
 
@@ -219,8 +219,8 @@ def test_no_kubeconfig_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_server_that_goes_away_in_the_middle_is_one_error(server: Server) -> None:
-    class Vanishing(list[Document]):
-        def __iter__(self) -> Iterator[Document]:
+    class Vanishing(list[ManifestObject]):
+        def __iter__(self) -> Iterator[ManifestObject]:
             yield SPACE
             assert list(server.objects) == ["/api/v1/namespaces/team"]
             server.shutdown()

@@ -9,7 +9,7 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.kubernetes import renderers
-from joymigrate.run.cluster.kubernetes.validate import Document, check, schemas
+from joymigrate.run.cluster.kubernetes.validate import ManifestObject, check, schemas
 from tests.run.cluster.cases import nodes, workload
 
 SCHEMAS = schemas()
@@ -34,11 +34,11 @@ PODS = """
 """
 
 
-def render(text: str, engine: str, cluster: str = "") -> renderers.Rendered:
+def render(text: str, engine: str, cluster: str = "") -> renderers.RenderedObjects:
     return renderers.render(workload(text), nodes(cluster) if cluster else None, engine)
 
 
-def only(made: renderers.Rendered, kind: str) -> dict[str, Any]:
+def only(made: renderers.RenderedObjects, kind: str) -> dict[str, Any]:
     (one,) = [item for item in made.objects if item["kind"] == kind]
     return one
 
@@ -57,7 +57,7 @@ def values(item: Any, key: str) -> list[Any]:
 def test_every_engine_carries_image_cards_variables_and_gang(engine: str) -> None:
     pytest.importorskip("kubernetes_validate", reason="pip install 'joymigrate[cluster]'")
     made = render(GANG, engine, "- {name: g, kind: gpu-8, count: 8, per_leaf: 4}")
-    problems = check([Document("test", item) for item in made.objects], SCHEMAS).problems
+    problems = check([ManifestObject("test", item) for item in made.objects], SCHEMAS).problems
     assert [str(problem) for problem in problems] == []
     job = only(made, KINDS[engine])
     assert "x:1" in values(job, "image")
@@ -179,7 +179,7 @@ def test_two_jobs_of_one_rendered_name_are_refused() -> None:
 @pytest.mark.parametrize(("engine", "most"), [("rayjob", 47), ("jobset", 63)])
 def test_a_name_that_becomes_too_long_is_found(engine: str, most: int) -> None:
     made = render(f"jobs: [{{name: {'a' * 60}, kind: gpu-8, cards_per_pod: 1}}]", engine)
-    documents = [Document("test", only(made, KINDS[engine]))]
+    documents = [ManifestObject("test", only(made, KINDS[engine]))]
     assert any(f"at most {most}" in p.help for p in check(documents, SCHEMAS).problems)
 
 

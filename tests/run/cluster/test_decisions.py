@@ -12,12 +12,12 @@ from joymigrate.run.cluster import inventory, policies
 from joymigrate.run.cluster.events import (
     Cancelled,
     CardsFailed,
+    ClusterTick,
     Ended,
     Event,
     Evict,
     NodeBack,
     NodeLost,
-    Tick,
 )
 from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.scheduler import Scheduler
@@ -36,9 +36,9 @@ def test_after_an_event_looking_at_everything_again_changes_nothing(
     cluster, queues, events = history
     run = Scheduler(cluster, queues, policies.get(policy))
     for event in events:
-        run.on(Tick(event.at))  # what only time has changed: minimum run times, holds
+        run.on(ClusterTick(event.at))  # what only time has changed: minimum run times, holds
         run.on(event)
-        assert run.on(Tick(event.at)) == [], event
+        assert run.on(ClusterTick(event.at)) == [], event
 
 
 def test_an_end_gives_back_what_counted_against_max() -> None:
@@ -182,7 +182,7 @@ def test_what_is_held_until_an_unknown_end_says_so() -> None:
     run = scheduler(nodes(TWO))
     submit(run, job("endless", cards_per_pod=8), job("head", pods=2, cards_per_pod=8))
     late = run.settings.hold_blind_after
-    run.on(Tick(late))
+    run.on(ClusterTick(late))
     submit(run, job("next", cards_per_pod=8), at=late)
     assert run.why("next").facts == {"head": "head", "until": "unknown"}
     timed = scheduler(nodes(TWO))

@@ -16,11 +16,11 @@ import pytest
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import cards, policies, traces
 from joymigrate.run.cluster.controller import limits
-from joymigrate.run.cluster.controller.ledger import Fact
+from joymigrate.run.cluster.controller.ledger import LogFact
 from joymigrate.run.cluster.controller.restore import restore
-from joymigrate.run.cluster.entries import Settings
-from joymigrate.run.cluster.events import Cancelled, Ended, Evict, Start, Submitted, Tick
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.entries import ClusterSettings
+from joymigrate.run.cluster.events import Cancelled, ClusterTick, Ended, Evict, Start, Submitted
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.scheduler import Scheduler
 from joymigrate.run.cluster.simulate import simulate
 from tests.run.cluster.cases import job, nodes, queue, started, submit
@@ -30,7 +30,7 @@ from tests.run.cluster.test_properties import check_books
 ONE = "[{name: n, kind: gpu-8}]"
 
 
-def train(name: str, **more: object) -> Job:
+def train(name: str, **more: object) -> GangJob:
     """Up to eight pods of a card, at least two."""
     given = {"pods": 8, "cards_per_pod": 1, "min_pods": 2, **more}
     return job(name, **given)  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ def test_it_starts_on_what_is_free_and_grows_when_cards_are_idle() -> None:
     assert run.running["e"].ends == 60 * 60 * 8 / 3
     run.on(Ended("r", 60.0))
     assert size(run, "e") == 3, "too young to be resized"
-    actions = run.on(Tick(600.0))
+    actions = run.on(ClusterTick(600.0))
     assert [(type(one), one.resize if isinstance(one, Evict) else None) for one in actions] == [
         (Evict, True), (Start, None),
     ]  # fmt: skip
@@ -95,11 +95,11 @@ def test_growing_keeps_limits_and_leaves_cards_to_those_who_wait() -> None:
     submit(run, job("s", cards_per_pod=3, queue="q"))
     assert started(submit(run, train("e", queue="q"))) == ["e"]
     assert size(run, "e") == 6
-    run.on(Tick(6000.0))
+    run.on(ClusterTick(6000.0))
     assert size(run, "e") == 6
     submit(run, job("big", pods=2, cards_per_pod=8, queue="r"), at=6000.0)
     run.on(Ended("s", 6600.0))
-    assert run.on(Tick(9000.0)) == []
+    assert run.on(ClusterTick(9000.0)) == []
     assert size(run, "e") == 6, "the free cards are for the job that waits"
     run.on(Cancelled("big", 9000.0))
     assert size(run, "e") == 8
@@ -139,7 +139,7 @@ def test_random_lives_keep_the_books_and_a_restart_finds_the_same_sizes(
                 names = sorted([*live, *book.scheduler.waiting])
                 book.cancel(rng.choice(names), at) if names else None
             else:
-                book.settle(book.scheduler.on(Tick(at)), at)
+                book.settle(book.scheduler.on(ClusterTick(at)), at)
             check_books(book.scheduler)
             for name, run in book.scheduler.running.items():
                 whole = run.entry.whole or run.entry.job
@@ -168,7 +168,7 @@ def test_a_resize_is_no_eviction_no_try_and_the_time_limit_goes_on() -> None:
     assert limits.ends_due(book.ledger, 1199.0) == []
     assert [fact.job for fact in limits.ends_due(book.ledger, 1200.0)] == ["e"]
     assert sum(one.resized for one in book.ledger.attempts.values()) == 1
-    book.write(Fact("evicted", 900.0, "e", data={"why": "drained"}))
+    book.write(LogFact("evicted", 900.0, "e", data={"why": "drained"}))
     assert (record.job.pods, record.ran_s, record.evictions) == (8, 0.0, 1)
 
 
@@ -178,7 +178,9 @@ def test_a_simulated_job_advances_by_its_share_and_all_work_is_done() -> None:
         traces.Arrival(train("e", minutes=60), 0.0, 3600.0),
         traces.Arrival(job("j", cards_per_pod=4, minutes=60), 1800.0, 3600.0),
     )
-    run = simulate(cluster, traces.Trace(arrivals), "topology", settings=Settings(resize_cost=0.0))
+    run = simulate(
+        cluster, traces.JobTrace(arrivals), "topology", settings=ClusterSettings(resize_cost=0.0)
+    )
     assert run.tally.finished["j"] == 5400.0
     assert run.tally.finished["e"] == 1800.0 + 3600.0, "half of its work at half of its speed"
     assert (run.evictions, run.tally.resizes, run.wait_mean_h) == (0, 1, 0.0)
@@ -186,7 +188,7 @@ def test_a_simulated_job_advances_by_its_share_and_all_work_is_done() -> None:
 
 def test_without_min_pods_nothing_changes() -> None:
     policy = policies.get("topology")
-    run = Scheduler(nodes(ONE), (), policy, None, Settings(elastic=True))
+    run = Scheduler(nodes(ONE), (), policy, None, ClusterSettings(elastic=True))
     submit(run, job("r", cards_per_pod=8))
     assert run.on(Submitted(job("j", pods=4), 700.0)) == []
     run.on(Cancelled("r", 800.0))

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from joymigrate.run.cluster import inventory, policies
 from joymigrate.run.cluster.allocations import Allocations
 from joymigrate.run.cluster.eviction import EvictionPlan, Victim, overlaps, search
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.place import Placer
-from joymigrate.run.cluster.reasons import Refusal
-from joymigrate.run.cluster.state import Grant, Placement, State
+from joymigrate.run.cluster.reasons import PlacementRefusal
+from joymigrate.run.cluster.state import ClusterState, Grant, Placement
 from tests.run.cluster.cases import evicted, job, nodes, queue, scheduler, started, submit
 
 NODES, WIDTH = 3, 4
@@ -202,10 +202,10 @@ def drawn_claim(seed: int) -> tuple[list[Victim], Callable[[Sequence[Victim]], P
         {"name": f"n{i}", "kind": chance.choice(kinds), "leaf": chance.choice("ab")}
         for i in range(chance.randint(1, 4))
     ]
-    state = State(inventory.from_data({"nodes": nodes_}))
+    state = ClusterState(inventory.from_data({"nodes": nodes_}))
     placer, held = Placer(state, policies.get("topology"), terse=True), Allocations()
 
-    def draw(name: str) -> Job:
+    def draw(name: str) -> GangJob:
         return job(
             name, chance.choice(kinds), pods=chance.choice([1, 1, 1, 2, 3]),
             cards_per_pod=chance.choice([1, 1, 2, 2, 4, 8]),
@@ -216,7 +216,7 @@ def drawn_claim(seed: int) -> tuple[list[Victim], Callable[[Sequence[Victim]], P
     for number in range(60):
         one = draw(f"v{number}")
         placed = placer.place(one)
-        if not isinstance(placed, Refusal) and len(running) < 9:
+        if not isinstance(placed, PlacementRefusal) and len(running) < 9:
             state.take(placed)
             held.add(one.name, placed, float("inf"))
             running.append(Victim(one, placed, float(chance.randint(0, 50)), one.cards))
@@ -225,7 +225,7 @@ def drawn_claim(seed: int) -> tuple[list[Victim], Callable[[Sequence[Victim]], P
     def attempt(gone: Sequence[Victim]) -> Placement | None:
         with held.without(state, held.flags([victim.job.name for victim in gone])):
             placed = placer.place(claim)
-        return None if isinstance(placed, Refusal) else placed
+        return None if isinstance(placed, PlacementRefusal) else placed
 
     return [one for one in running if one.job.priority <= bound], attempt
 

@@ -13,7 +13,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.cluster import fair, run_times
 from joymigrate.run.cluster.controller.restore import restore
 from joymigrate.run.cluster.events import Ended
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.scheduler import Scheduler
 from tests.run.cluster.cases import job, nodes, queue, scheduler, started, submit
 from tests.run.cluster.controller.test_restore import Book
@@ -22,7 +22,7 @@ ONE = "[{name: a, kind: gpu-8}]"
 HOUR = 3600.0
 
 
-def of(user: str, name: str, **more: object) -> Job:
+def of(user: str, name: str, **more: object) -> GangJob:
     return dataclasses.replace(job(name, queue="q", cards_per_pod=8, **more), user=user)
 
 

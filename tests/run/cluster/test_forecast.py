@@ -7,7 +7,7 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import autoscale, forecast
-from joymigrate.run.cluster.autoscale import Autoscaler, Load, Rule
+from joymigrate.run.cluster.autoscale import Autoscaler, Load, ScalingRule
 
 pytest.importorskip("statsmodels", reason="pip install 'joymigrate[cluster]'")
 
@@ -21,7 +21,7 @@ def rushes(days: int, hours: int = 12) -> list[Load]:
 
 @pytest.mark.dear
 def test_replicas_are_there_before_the_rush_that_came_every_day() -> None:
-    loads, rule = rushes(6), Rule(10, 1, 64, start_s=1800)
+    loads, rule = rushes(6), ScalingRule(10, 1, 64, start_s=1800)
     ahead = forecast.ahead(loads, 86400, rule.start_s)
     assert not any(ahead[:96])  # two seasons are not known yet
     rows = [i for i, load in enumerate(loads) if load.rate > 150 and load.at > 3 * 86400]
@@ -41,7 +41,7 @@ def test_what_comes_later_changes_no_forecast_made_before() -> None:
 
 
 def test_a_forecast_is_not_held_back_by_the_growth_that_follows_the_load() -> None:
-    scaler = Autoscaler(Rule(10, 1, 64, up_per_step=2))
+    scaler = Autoscaler(ScalingRule(10, 1, 64, up_per_step=2))
     assert scaler.on(Load(0, 10)) == 1
     assert scaler.on(Load(15, 10), ahead=405) == 41
     assert scaler.on(Load(30, 10), ahead=1e9) == 64
@@ -90,13 +90,13 @@ def test_flat_traffic_needs_nothing_and_short_records_are_refused() -> None:
     flat = [Load(hour * 3600.0, 50.0) for hour in range(24 * 12)]
     found = forecast.outgrow(flat, 10, 5, 1, 30, 0.9)
     assert found.full == (None, None, None)
-    assert found.buy == forecast.Span(0, 0, 0)
+    assert found.buy == forecast.ForecastInterval(0, 0, 0)
     with pytest.raises(JoyError, match="at least 10"):
         forecast.outgrow(flat[:100], 10, 5, 1, 30, 0.9)
 
 
 def test_the_hours_of_a_forecast_become_triggers_and_equal_hours_one() -> None:
-    rule = Rule(10, 1, 8)
+    rule = ScalingRule(10, 1, 8)
     plan = [1] * 8 + [4] * 4 + [9] * 11 + [4]
     triggers = autoscale.keda("web", rule, "http://p", "up", plan)["spec"]["triggers"]
     found = [
@@ -109,5 +109,5 @@ def test_the_hours_of_a_forecast_become_triggers_and_equal_hours_one() -> None:
         ("0 23 * * *", "59 23 * * *", "4"),
     ]
     loads = rushes(3)
-    hours = autoscale.hourly(loads, Rule(10, 1, 64), [load.rate for load in loads])
+    hours = autoscale.hourly(loads, ScalingRule(10, 1, 64), [load.rate for load in loads])
     assert (hours[12], hours[3]) == (21, 2)

@@ -19,16 +19,16 @@ from joymigrate.run.cluster import inventory, jobs
 from joymigrate.run.cluster.entries import NEVER
 from joymigrate.run.cluster.events import (
     CardsFailed,
+    ClusterTick,
     Ended,
     Event,
     NodeBack,
     NodeLost,
     Submitted,
-    Tick,
 )
 from joymigrate.run.cluster.explain import explain
 from joymigrate.run.cluster.foresight import attempt, clone, look_ahead
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.scheduler import Scheduler
 from tests.run.cluster.cases import job, nodes, scheduler
 
@@ -98,7 +98,7 @@ def drawn_queues(chance: random.Random, cluster: inventory.Inventory) -> list[di
     ]
 
 
-def drawn_job(chance: random.Random, name: str, kinds: list[str]) -> Job:
+def drawn_job(chance: random.Random, name: str, kinds: list[str]) -> GangJob:
     other = random.Random(
         f"{chance.getstate()[1][:5]} {name}"
     )  # leaves the other draws as they were
@@ -119,7 +119,7 @@ def drawn_job(chance: random.Random, name: str, kinds: list[str]) -> Job:
     return jobs.from_data({"jobs": [item]}).jobs[0]
 
 
-def fits(scheduler: Scheduler, job: Job, masks: list[int]) -> int:
+def fits(scheduler: Scheduler, job: GangJob, masks: list[int]) -> int:
     """How many pods of the job the free cards `masks` hold at once, by trying every way."""
     task = job.tasks[0]
     nodes = scheduler.state.nodes
@@ -163,7 +163,7 @@ def free_without(scheduler: Scheduler, names: set[str]) -> list[int]:
     return masks
 
 
-def judge_reason(scheduler: Scheduler, job: Job, data: dict[str, Any]) -> None:
+def judge_reason(scheduler: Scheduler, job: GangJob, data: dict[str, Any]) -> None:
     """Whether a reason and its figures are true of the world."""
     code, task = data["code"], job.tasks[0]
     refusal = scheduler.why(job.name)
@@ -234,7 +234,7 @@ def judge_reason(scheduler: Scheduler, job: Job, data: dict[str, Any]) -> None:
         assert condition != "after" or other not in scheduler.running
     elif code == "next":
         twin = clone(scheduler)
-        twin.on(Tick(0.0))
+        twin.on(ClusterTick(0.0))
         assert job.name in twin.running
     else:
         assert refusal.permanent, code
@@ -248,7 +248,9 @@ def judge_enough(world: World, name: str, data: dict[str, Any]) -> None:
     ends = [(one["in_s"], one["job"]) for one in said["ends"]]
     last = max([at for at, _ in ends if at is not None], default=0.0)
     # As it is said: together what ends at one time, last what nobody knows the time of.
-    fresh.on_all([NodeBack(node, (), world.now) for node in said["heals"]] or [Tick(world.now)])
+    fresh.on_all(
+        [NodeBack(node, (), world.now) for node in said["heals"]] or [ClusterTick(world.now)]
+    )
     for at, group in itertools.groupby(ends, key=lambda step: step[0]):
         if name in fresh.running:
             break
@@ -315,7 +317,7 @@ def test_cards_are_not_held_for_a_job_that_its_queue_keeps_back() -> None:
     world = World(1_003_854)  # a job over its queue's share held idle cards for ever
     scheduler = world.scheduler
     late = world.now + scheduler.settings.hold_blind_after
-    scheduler.on(Tick(late))
+    scheduler.on(ClusterTick(late))
     assert [hold.entry.job.name for hold in scheduler.admission.holds] == ["j0"]
     scheduler.on(Ended("j3", late))
     assert "j6" in scheduler.running

@@ -92,7 +92,7 @@ def test_every_key_changes_what_is_read(form: Any, table: Any, bare: Any, load: 
     assert dropped == []
 
 
-@pytest.mark.parametrize("form", [jobs.Job, jobs.PodGroup, Queue, inventory.Node])
+@pytest.mark.parametrize("form", [jobs.GangJob, jobs.PodGroup, Queue, inventory.Node])
 def test_what_is_read_is_used(form: Any) -> None:
     named: set[str] = set()
     for path in CLUSTER.rglob("*.py"):

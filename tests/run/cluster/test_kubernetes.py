@@ -10,7 +10,7 @@ import yaml
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.kubernetes import quantity, renderers, strict, webhooks
-from joymigrate.run.cluster.kubernetes.validate import Checked, Document, check, schemas
+from joymigrate.run.cluster.kubernetes.validate import ManifestCheck, ManifestObject, check, schemas
 from tests.run.cluster.cases import nodes, workload
 
 SCHEMAS = schemas()
@@ -34,8 +34,8 @@ jobs:
 """
 
 
-def found(*objects: dict[str, Any]) -> Checked:
-    return check([Document("test", item) for item in objects], SCHEMAS)
+def found(*objects: dict[str, Any]) -> ManifestCheck:
+    return check([ManifestObject("test", item) for item in objects], SCHEMAS)
 
 
 def manifest(text: str) -> list[dict[str, Any]]:

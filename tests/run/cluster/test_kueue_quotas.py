@@ -10,7 +10,7 @@ from tests.run.cluster.cases import nodes, workload
 CLUSTER = "- {name: a, kind: ascend-910b-8, count: 3}\n- {name: g, kind: gpu-8, count: 2}"
 
 
-def render(queues: str, cluster: str = CLUSTER) -> renderers.Rendered:
+def render(queues: str, cluster: str = CLUSTER) -> renderers.RenderedObjects:
     text = f"queues: [{queues}]\njobs: [{{name: j, kind: gpu-8, cards_per_pod: 8}}]"
     return renderers.render(workload(text), nodes(cluster) if cluster else None, "kueue")
 
@@ -23,7 +23,7 @@ def flavors(item: dict[str, Any]) -> dict[str, dict[str, str]]:
     }
 
 
-def nominal(made: renderers.Rendered) -> dict[str, float]:
+def nominal(made: renderers.RenderedObjects) -> dict[str, float]:
     """Nominal quotas of all cohorts and queues, by kind."""
     found: dict[str, float] = {}
     for item in made.objects:
@@ -33,7 +33,7 @@ def nominal(made: renderers.Rendered) -> dict[str, float]:
     return found
 
 
-def of(made: renderers.Rendered, kind: str, name: str) -> dict[str, Any]:
+def of(made: renderers.RenderedObjects, kind: str, name: str) -> dict[str, Any]:
     (one,) = [i for i in made.objects if (i["kind"], i["metadata"]["name"]) == (kind, name)]
     return one
 

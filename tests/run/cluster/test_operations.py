@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import autoscale, metrics, preflight
-from joymigrate.run.cluster.autoscale import Autoscaler, Load, Rule
-from joymigrate.run.cluster.kubernetes.validate import Document, check, schemas
+from joymigrate.run.cluster.autoscale import Autoscaler, Load, ScalingRule
+from joymigrate.run.cluster.kubernetes.validate import ManifestObject, check, schemas
 from joymigrate.run.cluster.preflight import ascend_ranktable
 
 STATUS = {
@@ -82,7 +82,7 @@ def test_a_rank_table_of_a_plan_fits_it_and_mistakes_are_found() -> None:
 
 
 def test_replicas_rise_at_once_and_fall_after_the_window() -> None:
-    scaler = Autoscaler(Rule(10, 1, 20, 300))
+    scaler = Autoscaler(ScalingRule(10, 1, 20, 300))
     assert [scaler.on(Load(t, 80)) for t in (0, 15, 30, 45)] == [2, 4, 8, 8]
     assert [scaler.on(Load(t, 10)) for t in (60, 200, 340, 346)] == [8, 8, 8, 1]
     assert scaler.on(Load(400, 10.5)) == 1
@@ -97,7 +97,7 @@ def test_replicas_rise_at_once_and_fall_after_the_window() -> None:
 def test_replicas_stay_in_bounds_and_carry_a_steady_load(
     rates: list[float], least: int, most: int, target: float
 ) -> None:
-    scaler = Autoscaler(Rule(target, least, most, 60))
+    scaler = Autoscaler(ScalingRule(target, least, most, 60))
     for number, rate in enumerate(rates):
         assert least <= scaler.on(Load(number * 15.0, rate)) <= most
     for number in range(20):
@@ -108,7 +108,7 @@ def test_replicas_stay_in_bounds_and_carry_a_steady_load(
 
 def test_a_record_is_played_and_rendered() -> None:
     text = "at,rate\n" + "".join(f"{60 * i},{10 + 90 * (10 <= i < 20)}\n" for i in range(40))
-    rule = Rule(20, 1, 10)
+    rule = ScalingRule(20, 1, 10)
     played = autoscale.play(autoscale.read(text, "t"), rule)
     assert max(played.replicas) == 5
     assert played.replicas[-1] == 1
@@ -117,13 +117,13 @@ def test_a_record_is_played_and_rendered() -> None:
         autoscale.read("a,b\n1,2\n", "t")
     pytest.importorskip("kubernetes_validate", reason="pip install 'joymigrate[cluster]'")
     manifest = autoscale.hpa("web", rule, "requests_per_second")
-    assert check([Document("t", manifest)], schemas()).problems == ()
+    assert check([ManifestObject("t", manifest)], schemas()).problems == ()
     assert autoscale.keda("web", rule, "http://p", "up")["spec"]["maxReplicaCount"] == 10
 
 
 def test_a_step_of_load_costs_what_it_is_counted_to_cost() -> None:
     """One replica carries 10/s, and one minute passes before a new one does."""
-    rule = Rule(10, 1, 8, down_window_s=120, up_per_step=4, start_s=60)
+    rule = ScalingRule(10, 1, 8, down_window_s=120, up_per_step=4, start_s=60)
     rates = [10, 40, 40, 40, 10, 10, 10, 10]
     played = autoscale.play([Load(60.0 * i, rate) for i, rate in enumerate(rates)], rule)
     # Down only when no larger number was wanted for two minutes.
@@ -138,17 +138,17 @@ def test_a_step_of_load_costs_what_it_is_counted_to_cost() -> None:
 
 
 def test_growth_is_bounded_per_step_and_small_deviations_change_nothing() -> None:
-    scaler = Autoscaler(Rule(10, 1, 64, up_per_step=2), replicas=4)
+    scaler = Autoscaler(ScalingRule(10, 1, 64, up_per_step=2), replicas=4)
     assert scaler.replicas == 4
     assert scaler.on(Load(0, 43)) == 4  # less than 10 % over: within the tolerance
     assert scaler.on(Load(15, 37)) == 4
     assert [scaler.on(Load(30 + 15 * i, 1000)) for i in range(5)] == [8, 16, 32, 64, 64]
-    assert Autoscaler(Rule(10, 2, 64), replicas=1).replicas == 2
-    assert Autoscaler(Rule(10, 2, 64)).replicas == 2
+    assert Autoscaler(ScalingRule(10, 2, 64), replicas=1).replicas == 2
+    assert Autoscaler(ScalingRule(10, 2, 64)).replicas == 2
 
 
 def test_down_waits_for_the_whole_window_and_then_takes_the_largest_inside_it() -> None:
-    scaler = Autoscaler(Rule(10, 1, 64, down_window_s=100), replicas=8)
+    scaler = Autoscaler(ScalingRule(10, 1, 64, down_window_s=100), replicas=8)
     assert scaler.on(Load(0, 80)) == 8
     assert scaler.on(Load(40, 50)) == 8
     assert scaler.on(Load(100, 10)) == 8  # the eight was wanted exactly a window ago
@@ -156,14 +156,16 @@ def test_down_waits_for_the_whole_window_and_then_takes_the_largest_inside_it() 
     assert scaler.on(Load(141, 10)) == 1
 
 
-@pytest.mark.parametrize("wrong", [Rule(0, 1, 2), Rule(10, 3, 2), Rule(10, -1, 2)])
-def test_a_rule_that_cannot_be_kept_is_refused(wrong: Rule) -> None:
+@pytest.mark.parametrize(
+    "wrong", [ScalingRule(0, 1, 2), ScalingRule(10, 3, 2), ScalingRule(10, -1, 2)]
+)
+def test_a_rule_that_cannot_be_kept_is_refused(wrong: ScalingRule) -> None:
     with pytest.raises(JoyError, match="least"):
         Autoscaler(wrong)
 
 
 def test_a_service_may_go_to_nothing_and_comes_back_at_the_first_request() -> None:
-    scaler = Autoscaler(Rule(10, 0, 8, down_window_s=0))
+    scaler = Autoscaler(ScalingRule(10, 0, 8, down_window_s=0))
     assert scaler.on(Load(0, 0)) == 0
     assert scaler.on(Load(15, 1)) == 1
 
@@ -180,7 +182,7 @@ def test_a_traffic_record_names_its_wrong_row_and_is_put_in_order() -> None:
 
 
 def test_manifests_say_what_the_rule_says() -> None:
-    rule = Rule(2.5, 0, 10, down_window_s=90, up_per_step=3)
+    rule = ScalingRule(2.5, 0, 10, down_window_s=90, up_per_step=3)
     spec = autoscale.hpa("web", rule, "rps")["spec"]
     assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 10)  # an HPA cannot go to none
     metric = spec["metrics"][0]["pods"]["target"]
@@ -188,7 +190,7 @@ def test_manifests_say_what_the_rule_says() -> None:
     up, down = spec["behavior"]["scaleUp"], spec["behavior"]["scaleDown"]
     assert up["policies"] == [{"type": "Percent", "value": 200, "periodSeconds": 15}]
     assert (up["stabilizationWindowSeconds"], down["stabilizationWindowSeconds"]) == (0, 90)
-    whole = autoscale.hpa("web", Rule(20, up_per_step=1.0), "rps")["spec"]
+    whole = autoscale.hpa("web", ScalingRule(20, up_per_step=1.0), "rps")["spec"]
     assert whole["metrics"][0]["pods"]["target"]["averageValue"] == "20"
     assert whole["behavior"]["scaleUp"]["policies"][0]["value"] == 1
     scaled = autoscale.keda("web", rule, "http://p", "up")["spec"]

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joymigrate.run.cluster.on_ray import output
-from joymigrate.run.cluster.on_ray.follow import Reader
+from joymigrate.run.cluster.on_ray.follow import OutputReader
 
 
 def test_pieces_put_together_are_the_whole_across_files(tmp_path: Path) -> None:
-    made = output.Output(tmp_path, file_bytes=10)
+    made = output.PodOutput(tmp_path, file_bytes=10)
     whole = b"".join(b"line %d\n" % number for number in range(20))
     for at in range(0, len(whole), 7):
         made.write(whole[at : at + 7])
@@ -27,7 +27,7 @@ def test_pieces_put_together_are_the_whole_across_files(tmp_path: Path) -> None:
 
 
 def test_the_oldest_goes_first_and_readers_learn_how_much(tmp_path: Path) -> None:
-    made = output.Output(tmp_path, file_bytes=10, files=2)
+    made = output.PodOutput(tmp_path, file_bytes=10, files=2)
     for number in range(10):
         made.write(b"%09d\n" % number)
     piece = output.read(tmp_path, 0, 1000)
@@ -36,21 +36,21 @@ def test_the_oldest_goes_first_and_readers_learn_how_much(tmp_path: Path) -> Non
 
 
 def test_a_second_life_goes_on_where_the_first_ended(tmp_path: Path) -> None:
-    output.Output(tmp_path).write(b"one\n")
-    again = output.Output(tmp_path)
+    output.PodOutput(tmp_path).write(b"one\n")
+    again = output.PodOutput(tmp_path)
     again.write(b"two\n")
     assert output.read(tmp_path, 0, 100).data == b"one\ntwo\n"
     assert output.read(tmp_path, 2, 3).data == b"e\nt"
 
 
 def test_nothing_written_is_nothing_read(tmp_path: Path) -> None:
-    assert output.read(tmp_path / "no", 5, 10) == output.Piece(5, b"", 0)
+    assert output.read(tmp_path / "no", 5, 10) == output.OutputPiece(5, b"", 0)
     assert output.tail(tmp_path / "no", 5) == []
 
 
 @given(st.text(alphabet="ab\r\né", max_size=60), st.integers(1, 7))
 def test_lines_are_the_same_however_the_bytes_come(text: str, size: int) -> None:
-    reader = Reader(None, "j", 1, 0)  # type: ignore[arg-type]
+    reader = OutputReader(None, "j", 1, 0)  # type: ignore[arg-type]
     data, lines = text.encode(), []
     for at in range(0, len(data), size):
         lines += reader._lines(data[at : at + size])

@@ -12,6 +12,7 @@ from joymigrate.run.cluster import cards, inventory, jobs, policies
 from joymigrate.run.cluster.events import (
     Cancelled,
     CardsFailed,
+    ClusterTick,
     Ended,
     Event,
     Evict,
@@ -19,13 +20,12 @@ from joymigrate.run.cluster.events import (
     NodeLost,
     Start,
     Submitted,
-    Tick,
 )
 from joymigrate.run.cluster.place import Placer
 from joymigrate.run.cluster.queues import Queue, QueueItem, queue_of
-from joymigrate.run.cluster.reasons import Refusal
+from joymigrate.run.cluster.reasons import PlacementRefusal
 from joymigrate.run.cluster.scheduler import Scheduler
-from joymigrate.run.cluster.state import State
+from joymigrate.run.cluster.state import ClusterState
 from joymigrate.schema import read
 
 KINDS = ("gpu-8", "gpu-2", "ascend-910-8", "ascend-910b-8", "ascend-910b-16", "ascend-a3-16")
@@ -61,7 +61,7 @@ def clusters(draw: st.DrawFn) -> inventory.Inventory:
 
 
 @st.composite
-def requests(draw: st.DrawFn, name: str = "j") -> jobs.Job:
+def requests(draw: st.DrawFn, name: str = "j") -> jobs.GangJob:
     def task() -> dict[str, Any]:
         return {
             "pods": draw(st.integers(1, 4)),
@@ -89,15 +89,15 @@ def requests(draw: st.DrawFn, name: str = "j") -> jobs.Job:
 @given(clusters(), st.lists(requests(), max_size=8), st.sampled_from(policies.names()))
 @settings(deadline=None, max_examples=80)
 def test_placing_and_giving_back_restores_the_exact_state(
-    cluster: inventory.Inventory, wanted: list[jobs.Job], policy: str
+    cluster: inventory.Inventory, wanted: list[jobs.GangJob], policy: str
 ) -> None:
-    state = State(cluster)
+    state = ClusterState(cluster)
     placer = Placer(state, policies.get(policy))
     before = [array.copy() for array in state.snapshot()]
     taken = []
     for job in wanted:
         placed = placer.place(job)
-        if isinstance(placed, Refusal):
+        if isinstance(placed, PlacementRefusal):
             assert placed.reason
             assert placed.frees
             continue
@@ -110,7 +110,7 @@ def test_placing_and_giving_back_restores_the_exact_state(
         assert np.array_equal(array, kept)
 
 
-def check_grants(state: State, job: jobs.Job, placed: Any) -> None:
+def check_grants(state: ClusterState, job: jobs.GangJob, placed: Any) -> None:
     """Every pod has its cards, all of them free, healthy and of an accepted kind."""
     tasks = [task for task in job.tasks for _ in range(task.pods)]
     assert len(placed) == len(tasks)
@@ -175,11 +175,11 @@ def histories(draw: st.DrawFn) -> tuple[inventory.Inventory, list[Queue], list[E
         elif what == 8:
             events.append(draw(st.sampled_from([NodeLost(node, at), NodeBack(node, (), at)])))
         else:
-            events.append(draw(st.sampled_from([CardsFailed(node, (0,), at), Tick(at)])))
+            events.append(draw(st.sampled_from([CardsFailed(node, (0,), at), ClusterTick(at)])))
     return cluster, queues, events
 
 
-def replace_queue(job: jobs.Job, queue: str) -> jobs.Job:
+def replace_queue(job: jobs.GangJob, queue: str) -> jobs.GangJob:
     from dataclasses import replace
 
     return replace(job, queue=queue)
@@ -253,7 +253,7 @@ def test_every_feasible_min_claim_is_served_in_its_own_cycle(
         for live in run.running.values():
             if live.entry.job.queue == "owner":
                 empty.state.take(live.placement)
-        feasible = not isinstance(empty.placer.place(claim), Refusal)
+        feasible = not isinstance(empty.placer.place(claim), PlacementRefusal)
         actions = run.on(Submitted(claim))
         started = claim.name in run.running
         assert started == ((feasible and low > 0) or started)

@@ -29,7 +29,9 @@ ON_RAY = {"rayjob", "raycluster"}
 OURS = sorted(set(renderers.engines()) - BY_CONTROLLER - ON_RAY - {"slurm"})
 
 
-def render(engine: str, pods: int, cards: int = 1, kind: str = "gpu-8") -> renderers.Rendered:
+def render(
+    engine: str, pods: int, cards: int = 1, kind: str = "gpu-8"
+) -> renderers.RenderedObjects:
     text = JOB.format(kind=kind, pods=pods, cards=cards, command="torchrun train.py")
     return renderers.render(workload(text), None, engine)
 
@@ -45,7 +47,7 @@ def templates(item: Any) -> list[dict[str, Any]]:
     return [found for one in item.values() for found in templates(one)]
 
 
-def first_host(engine: str, made: renderers.Rendered) -> str:
+def first_host(engine: str, made: renderers.RenderedObjects) -> str:
     """The name under which the engine makes pod 0 known."""
     if engine == "kueue":
         (service,) = [item for item in made.objects if item["kind"] == "Service"]
@@ -68,7 +70,7 @@ def first_host(engine: str, made: renderers.Rendered) -> str:
     return f"{name}-{job['spec']['tasks'][0]['name']}-0.{name}"
 
 
-def environment(made: renderers.Rendered, rank: int, pods: int) -> dict[str, str]:
+def environment(made: renderers.RenderedObjects, rank: int, pods: int) -> dict[str, str]:
     """The variables of pod number `rank`, as the engine would fill them in."""
     (spec,) = [one for item in made.objects for one in templates(item)]
     lws = {"LWS_GROUP_SIZE": str(pods), "LWS_LEADER_ADDRESS": "leader",

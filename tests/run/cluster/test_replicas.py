@@ -8,15 +8,15 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import autoscale
-from joymigrate.run.cluster.autoscale import Load, Rule
+from joymigrate.run.cluster.autoscale import Load, ScalingRule
 from joymigrate.run.cluster.forecast import going_on
 from joymigrate.run.cluster.on_ray.serving import keep
 from joymigrate.run.cluster.replicas import ServedReplicas, number_of, requests_so_far
-from joymigrate.run.serve.gateway.meters import Meters
+from joymigrate.run.serve.gateway.meters import GatewayMeters
 from joymigrate.run.serve.monitor.metrics import Metrics
 from tests.run.cluster.cases import job
 
-RULE = Rule(10.0, least=1, most=8, down_window_s=120.0, start_s=600.0)
+RULE = ScalingRule(10.0, least=1, most=8, down_window_s=120.0, start_s=600.0)
 DAY, STEP = 86400.0, 600.0
 
 
@@ -67,7 +67,7 @@ def test_replicas_are_there_before_a_rise_that_comes_every_day() -> None:
 
 def test_what_a_gateway_counts_is_read_from_its_own_page() -> None:
     metrics = Metrics()
-    meters = Meters(metrics)
+    meters = GatewayMeters(metrics)
     meters.outcomes["ok"].add(7)
     meters.outcomes["error"].add(2)
     assert requests_so_far(metrics.text().decode(), "here") == 9.0

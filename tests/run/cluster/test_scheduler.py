@@ -6,17 +6,17 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import inventory, jobs, plan, policies
-from joymigrate.run.cluster.entries import Settings
+from joymigrate.run.cluster.entries import ClusterSettings
 from joymigrate.run.cluster.events import (
     Cancelled,
     CardsFailed,
+    ClusterTick,
     Ended,
     Evict,
     NodeBack,
     NodeLost,
     Start,
     Submitted,
-    Tick,
 )
 from joymigrate.run.cluster.foresight import Enough, foresee
 from joymigrate.run.cluster.scheduler import Scheduler
@@ -498,7 +498,9 @@ def test_several_wide_jobs_have_cards_held_where_there_are_nodes_enough() -> Non
 def test_cards_are_held_for_one_job_alone_where_nobody_knows_until_when() -> None:
     """Holds without an end would keep cards of many nodes from all others for days."""
     cluster = nodes("[{name: n, kind: gpu-8, count: 10}]")
-    run = Scheduler(cluster, (), policies.get("topology"), settings=Settings(hold_blind_after=0))
+    run = Scheduler(
+        cluster, (), policies.get("topology"), settings=ClusterSettings(hold_blind_after=0)
+    )
     for number in range(10):
         submit(run, job(f"r{number}", cards_per_pod=7))
     for number in range(2):
@@ -603,7 +605,7 @@ def test_one_leaf_is_one_leaf_under_every_policy(policy: str, request_: dict[str
 def test_the_wait_counts_by_the_square_of_the_run_time(cards: int) -> None:
     """Also between jobs that ask for different cards, which are not of one line."""
     one = nodes("[{name: a, kind: gpu-8}]")
-    run = Scheduler(one, (), policies.get("topology"), settings=Settings(hold=False))
+    run = Scheduler(one, (), policies.get("topology"), settings=ClusterSettings(hold=False))
     submit(run, job("now", cards_per_pod=8, minutes=10))
     submit(run, job("old", cards_per_pod=8, minutes=40))
     submit(run, job("new", cards_per_pod=cards, minutes=20), at=400.0)
@@ -641,7 +643,7 @@ def test_ticks_of_a_cluster_on_which_nothing_changes_ask_nothing_anew() -> None:
     world.on_all([Submitted(full, 0.0), Submitted(waits, 0.0)])
     asked = world.decisions
     for second in range(1, 100):
-        world.on(Tick(float(second)))
+        world.on(ClusterTick(float(second)))
     assert world.decisions == asked
-    world.on(Tick(world.settings.hold_blind_after + 1))
+    world.on(ClusterTick(world.settings.hold_blind_after + 1))
     assert world.decisions > asked

@@ -7,12 +7,12 @@ import pytest
 from joymigrate.run.cluster.arrival import draw, offer
 from joymigrate.run.cluster.demand import typical
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.outcome import offered_data, simulation_data
 from joymigrate.run.cluster.queues import Queue
 from joymigrate.run.cluster.simulate import Simulation, shuffle_jobs, simulate
 from joymigrate.run.cluster.timeline import picture
-from joymigrate.run.cluster.traces import Arrival, Trace
+from joymigrate.run.cluster.traces import Arrival, JobTrace
 from tests.run.cluster.cases import job, nodes, queue, scheduler, submit
 
 ONE = "[{name: a, kind: gpu-8}]"
@@ -32,7 +32,7 @@ def play(
     queues: tuple[Queue, ...] = (),
     checkpoint_minutes: float | None = None,
 ) -> Simulation:
-    return simulate(cluster, Trace(arrivals, queues), "topology", 0, (), checkpoint_minutes)
+    return simulate(cluster, JobTrace(arrivals, queues), "topology", 0, (), checkpoint_minutes)
 
 
 def test_jobs_wait_for_each_other_and_the_figures_say_how_long() -> None:
@@ -140,7 +140,7 @@ def test_endless_jobs_stay_and_what_never_starts_is_told_with_its_reason() -> No
 
 
 def test_a_seed_shuffles_only_jobs_of_one_moment() -> None:
-    trace = Trace(
+    trace = JobTrace(
         (*(arrives(0, 1, f"a{i}", 1) for i in range(8)), *(arrives(5, 1, f"b{i}", 1) for i in [1]))
     )
     as_it_stands = [arrival.job.name for arrival in shuffle_jobs(trace, 0)]
@@ -194,8 +194,8 @@ def test_a_picture_tells_broken_foreign_free_and_held_cards() -> None:
 # -- the arrival experiment -----------------------------------------------------------------------
 
 
-def asks(*cards: int) -> Trace:
-    return Trace(tuple(arrives(0, None, f"p{i}", number) for i, number in enumerate(cards)))
+def asks(*cards: int) -> JobTrace:
+    return JobTrace(tuple(arrives(0, None, f"p{i}", number) for i, number in enumerate(cards)))
 
 
 def test_a_long_trace_is_cut_where_its_requests_reach_the_load() -> None:
@@ -240,7 +240,7 @@ def test_cards_that_no_typical_request_can_use_are_fragments() -> None:
 # -- demand ---------------------------------------------------------------------------------------
 
 
-def pods(number: int, **more: object) -> list[Job]:
+def pods(number: int, **more: object) -> list[GangJob]:
     return [job(f"d{i}-{sorted(more.items())}", **more) for i in range(number)]
 
 

@@ -19,7 +19,7 @@ from joymigrate.run.cluster.policies import Typical
 from joymigrate.run.cluster.policies._gradient import WHOLE, Fragments
 from joymigrate.run.cluster.policies.fragmentation import FILLED, STARVED, Farsighted
 from joymigrate.run.cluster.scheduler import Scheduler
-from joymigrate.run.cluster.state import Grant, State
+from joymigrate.run.cluster.state import ClusterState, Grant
 from tests.run.cluster.cases import job, nodes, scheduler, started, submit, workload
 
 # -- inventories ----------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def test_a_node_that_is_written_and_read_again_is_the_same(text: str) -> None:
     first = nodes(f"[{text}]")
     again = inventory.from_data({"nodes": [node_data(node) for node in first.nodes]})
     assert again.nodes == first.nodes
-    before, after = State(first), State(again)
+    before, after = ClusterState(first), ClusterState(again)
     assert all((a == b).all() for a, b in zip(before.snapshot(), after.snapshot(), strict=True))
     assert (before.usable == after.usable).all()
 
@@ -138,7 +138,7 @@ MANY = "[{name: n, kind: gpu-8, count: 60, cpu: 64, memory_gib: 64}]"
 @settings(max_examples=5, deadline=None)
 def test_what_would_be_free_is_what_giving_back_makes_free(seed: int) -> None:
     """More jobs than slots and more pods than rows: tables grow and gaps close on the way."""
-    state, holdings, chance = State(nodes(MANY)), Allocations(), Random(seed)
+    state, holdings, chance = ClusterState(nodes(MANY)), Allocations(), Random(seed)
     placed: dict[str, tuple[Grant, ...]] = {}
     for number in range(700):
         name = f"j{number}"
@@ -178,7 +178,7 @@ def test_what_would_be_free_is_what_giving_back_makes_free(seed: int) -> None:
 
 
 def test_more_pods_than_the_table_has_rows_are_all_kept() -> None:
-    holdings, state = Allocations(), State(nodes("[{name: n, kind: gpu-8, count: 300}]"))
+    holdings, state = Allocations(), ClusterState(nodes("[{name: n, kind: gpu-8, count: 300}]"))
     for number in range(300):
         grants = tuple(Grant(number, 1 << card) for card in range(8))
         state.take(grants)

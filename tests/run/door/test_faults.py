@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from joymigrate.blame.judge import judge  # noqa: E402
 from joymigrate.blame.program import Program  # noqa: E402
 from joymigrate.blame.raised import from_document  # noqa: E402
-from joymigrate.blame.stop import Evidence, Owner, Stop  # noqa: E402
+from joymigrate.blame.stop import FrameOwner, Stop, StopEvidence  # noqa: E402
 from joymigrate.blame.watch import describe_chain  # noqa: E402
 from joymigrate.run.door import mode, notes, streams  # noqa: E402
 from joymigrate.run.door.answers import Properties  # noqa: E402
@@ -39,10 +39,10 @@ def stop_of(text: str, folder: Path) -> Stop | None:
     try:
         with mode.Door():
             exec(compile(text, str(file), "exec"), {"properties": Properties({"name": "A100"}),
-                                                    "event": streams.Event()})  # fmt: skip
+                                                    "event": streams.DoorEvent()})  # fmt: skip
     except Exception as error:
         chain = from_document(list(describe_chain(error)))
-        return judge(Evidence(Program(folder), chain, on_chip=False))
+        return judge(StopEvidence(Program(folder), chain, on_chip=False))
     return None
 
 
@@ -57,34 +57,36 @@ def test_a_broken_part_of_the_door_is_not_put_on_the_program(
     monkeypatch.setattr(mode, part, None)
     stop = stop_of(EVERY, tmp_path)
     assert stop is not None
-    assert stop.whose is Owner.SIMULATION, stop
+    assert stop.whose is FrameOwner.SIMULATION, stop
 
 
 @pytest.mark.parametrize("text", ["properties.l3_size", "event.external", "event.ipc_handle()"])
 def test_what_a_stand_in_lacks_is_not_put_on_the_program(text: str, tmp_path: Path) -> None:
     stop = stop_of(text, tmp_path)
     assert stop is not None
-    assert stop.whose is Owner.SIMULATION, stop
+    assert stop.whose is FrameOwner.SIMULATION, stop
 
 
 def test_a_stand_in_can_be_asked_for_what_it_lacks() -> None:
     assert not hasattr(Properties({}), "l3_size")
-    assert issubclass(streams.Stream, notes.StandIn)
+    assert issubclass(streams.DoorStream, notes.StandIn)
 
 
 @pytest.mark.parametrize(
     ("line", "whose"),
     [
-        ('torch.ones(2, device="cuda") + torch.ones(2)', Owner.PROGRAM),
-        ('torch.ones(2, device="cuda").numpy()', Owner.PROGRAM),
-        ('torch.ones(2, 3, device="cuda") @ torch.ones(2, 3, device="cuda")', Owner.PROGRAM),
-        ('torch.ones(2, device="cuda").sum(dims=0)', Owner.PROGRAM),
-        ('torch.ones(2, device="cuda").add("1")', Owner.PROGRAM),
-        ('torch.nn.functional.cross_entropy(torch.ones(2, device="cuda"))', Owner.PROGRAM),
-        ("torch.ones(2).cuda(7)", Owner.ENVIRONMENT),
+        ('torch.ones(2, device="cuda") + torch.ones(2)', FrameOwner.PROGRAM),
+        ('torch.ones(2, device="cuda").numpy()', FrameOwner.PROGRAM),
+        ('torch.ones(2, 3, device="cuda") @ torch.ones(2, 3, device="cuda")', FrameOwner.PROGRAM),
+        ('torch.ones(2, device="cuda").sum(dims=0)', FrameOwner.PROGRAM),
+        ('torch.ones(2, device="cuda").add("1")', FrameOwner.PROGRAM),
+        ('torch.nn.functional.cross_entropy(torch.ones(2, device="cuda"))', FrameOwner.PROGRAM),
+        ("torch.ones(2).cuda(7)", FrameOwner.ENVIRONMENT),
     ],
 )
-def test_what_a_card_would_refuse_too_is_not_ours(line: str, whose: Owner, tmp_path: Path) -> None:
+def test_what_a_card_would_refuse_too_is_not_ours(
+    line: str, whose: FrameOwner, tmp_path: Path
+) -> None:
     stop = stop_of(f"import torch\n{line}\n", tmp_path)
     assert stop is not None
     assert (stop.whose, stop.line) == (whose, "train.py:2"), stop

@@ -15,7 +15,7 @@ import torch
 
 from joymigrate.cli._main import run
 from joymigrate.run import kernels
-from joymigrate.run.kernels.check import Row, check_kernel
+from joymigrate.run.kernels.check import CheckRow, check_kernel
 from joymigrate.run.kernels.operator import Implementation
 from joymigrate.run.kernels.registry import Kernel
 
@@ -73,7 +73,7 @@ def test_what_cannot_run_says_why(checked: dict[str, Any]) -> None:
     assert {row["reason"] for row in rows} == {"runs on ascend"}
 
 
-def rows_with(name: str, wrong: Callable[..., Any], op: str = "swiglu") -> list[Row]:
+def rows_with(name: str, wrong: Callable[..., Any], op: str = "swiglu") -> list[CheckRow]:
     """The rows of one made-up implementation of an operator."""
     base = kernels.op(op).operator
     made = Implementation(name, wrong)
@@ -81,7 +81,7 @@ def rows_with(name: str, wrong: Callable[..., Any], op: str = "swiglu") -> list[
     return [r for r in check_kernel(kernel, "cpu", ["float32"]) if r.implementation == name]
 
 
-def statuses(rows: list[Row]) -> dict[str | None, str]:
+def statuses(rows: list[CheckRow]) -> dict[str | None, str]:
     return {row.phase: row.status for row in rows}
 
 

@@ -21,16 +21,16 @@ from joymigrate.run.kernels import ring_attention
 from joymigrate.run.kernels.mask import (
     ALL,
     NONE,
-    Blocks,
-    Candidates,
+    BlockSparseMask,
+    CandidateMask,
     Causal,
     Full,
     Globals,
-    Jagged,
+    JaggedMask,
     Prefix,
-    Shared,
+    SharedPrefixMask,
     Simple,
-    Window,
+    WindowMask,
     dense,
 )
 from joymigrate.run.kernels.ops import attention as operator
@@ -43,13 +43,15 @@ FEW = settings(max_examples=60, deadline=None)
 simple = st.one_of(
     st.just(Full()),
     st.just(Causal()),
-    st.builds(Window, st.integers(1, 40)),
+    st.builds(WindowMask, st.integers(1, 40)),
     st.builds(Prefix, st.integers(0, 30)),
-    st.builds(Shared, st.integers(0, 20), st.lists(st.integers(0, 20), max_size=4).map(tuple)),
-    st.builds(Candidates, st.integers(0, 30), st.booleans()),
+    st.builds(
+        SharedPrefixMask, st.integers(0, 20), st.lists(st.integers(0, 20), max_size=4).map(tuple)
+    ),
+    st.builds(CandidateMask, st.integers(0, 30), st.booleans()),
     st.builds(Globals, st.integers(0, 6)),
     st.builds(
-        Blocks,
+        BlockSparseMask,
         st.integers(1, 16),
         st.lists(st.lists(st.integers(0, 5), max_size=4).map(tuple), max_size=6).map(tuple),
     ),
@@ -107,7 +109,7 @@ def test_packed_attention_and_its_gradients_equal_the_definition(
     time = draw(heads[0], 20) if kind in ("time", "both") else None
     times = torch.randint(0, 1000, (total,), generator=generator) if time is not None else None
     bias = Bias(position, time, times) if kind else None
-    packed = Jagged(operator.offsets_of(tuple(lengths)), mask)
+    packed = JaggedMask(operator.offsets_of(tuple(lengths)), mask)
     leaves = [t for t in (q, k, v, position, time) if t is not None]
     given_back = torch.randn(total, heads[0], 3, generator=generator, dtype=torch.float64)
     found = []
@@ -130,7 +132,9 @@ def test_several_tiles_meet_in_one_softmax(
     generator = torch.Generator().manual_seed(0)
     q = torch.randn(2, 2, rows, 4, generator=generator, dtype=torch.float64)
     k, v = (torch.randn(2, 1, columns, 4, generator=generator).double() for _ in range(2))
-    mask = Causal() & (Window(400) | Globals(3) | Blocks(128, ((0,),) * 4 + ((1, 2, 3),) * 5))
+    mask = Causal() & (
+        WindowMask(400) | Globals(3) | BlockSparseMask(128, ((0,),) * 4 + ((1, 2, 3),) * 5)
+    )
     close(blockwise.attention(q, k, v, mask), operator.reference(q, k, v, mask))
 
 
@@ -149,11 +153,11 @@ class Largest(TorchDispatchMode):
         return found
 
 
-@pytest.mark.parametrize("mask", [Window(64) | Globals(2), Candidates(4000)], ids=str)
+@pytest.mark.parametrize("mask", [WindowMask(64) | Globals(2), CandidateMask(4000)], ids=str)
 def test_no_tensor_is_quadratic_in_the_length(mask: Simple) -> None:
     length = 4096
     q, k, v = (torch.randn(length, 1, 8, requires_grad=True) for _ in range(3))
-    packed = Jagged(torch.tensor([0, length]), Causal() & mask)
+    packed = JaggedMask(torch.tensor([0, length]), Causal() & mask)
     choice = kernels.op("attention").choose_for(kernels.op("attention").call_of(q, k, v, packed))
     assert choice.implementation == "blockwise"
     with Largest() as seen:
@@ -217,7 +221,7 @@ def test_short_sequences_that_go_together_are_each_for_itself(
     draw = torch.Generator().manual_seed(0)
     lengths = [0, 1, 1, 2, 5, 5, 6, 0, 7, 9, 33, 34, 35, 300, 40, 41, 3]
     offsets = torch.tensor([0, *lengths]).cumsum(0)
-    groups, alone = blockwise.groups_of(Jagged(offsets).bounds())
+    groups, alone = blockwise.groups_of(JaggedMask(offsets).bounds())
     assert sorted([*alone, *(n for one in groups for n in one)]) == [
         n for n, length in enumerate(lengths) if length
     ]
@@ -238,7 +242,7 @@ def test_short_sequences_that_go_together_are_each_for_itself(
             bias = Bias(given[3], given[4], times[start:stop])
             parts.append(
                 blockwise.attention(
-                    *(t[start:stop] for t in given[:3]), Jagged(edges), bias=bias,
+                    *(t[start:stop] for t in given[:3]), JaggedMask(edges), bias=bias,
                     activation=activation,
                 )
             )  # fmt: skip

@@ -15,16 +15,16 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.run import kernels
 from joymigrate.run.kernels.mask import (
-    Candidates,
+    CandidateMask,
     Causal,
     Dense,
     Full,
-    Jagged,
+    JaggedMask,
     Mask,
     Prefix,
-    Shared,
+    SharedPrefixMask,
     Simple,
-    Window,
+    WindowMask,
     dense,
 )
 from joymigrate.run.kernels.ops import attention
@@ -49,11 +49,11 @@ def sees(mask: Simple, i: int, j: int) -> bool:
         return True
     if isinstance(mask, Causal):
         return j <= i
-    if isinstance(mask, Window):
+    if isinstance(mask, WindowMask):
         return 0 <= i - j < mask.size
     if isinstance(mask, Prefix):
         return j < mask.length or j <= i
-    if isinstance(mask, Shared):
+    if isinstance(mask, SharedPrefixMask):
         mine, other = (branch(p, mask.prefix, mask.branches) for p in (i, j))
         return j <= i and (other == 0 or mine == other)
     if j == i:
@@ -64,10 +64,12 @@ def sees(mask: Simple, i: int, j: int) -> bool:
 masks = st.one_of(
     st.just(Full()),
     st.just(Causal()),
-    st.builds(Window, st.integers(1, 9)),
+    st.builds(WindowMask, st.integers(1, 9)),
     st.builds(Prefix, st.integers(0, 9)),
-    st.builds(Shared, st.integers(0, 5), st.lists(st.integers(0, 4), max_size=4).map(tuple)),
-    st.builds(Candidates, st.integers(0, 9), st.booleans()),
+    st.builds(
+        SharedPrefixMask, st.integers(0, 5), st.lists(st.integers(0, 4), max_size=4).map(tuple)
+    ),
+    st.builds(CandidateMask, st.integers(0, 9), st.booleans()),
 )
 
 
@@ -99,11 +101,11 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, shown: Callable[[int, int], bool]) 
     [
         Full(),
         Causal(),
-        Window(3),
+        WindowMask(3),
         Prefix(3),
-        Shared(2, (2, 3)),
-        Candidates(4),
-        Candidates(4, False),
+        SharedPrefixMask(2, (2, 3)),
+        CandidateMask(4),
+        CandidateMask(4, False),
     ],
     ids=str,
 )
@@ -123,20 +125,20 @@ def test_attention_equals_plain_python(mask: Simple, name: str) -> None:
     ("mask", "sequence_mask"),
     [
         (Causal(), lambda n: Causal()),
-        (Window(2), lambda n: Window(2)),
-        (Candidates(), lambda n: Candidates((2, 0, 4)[n])),
+        (WindowMask(2), lambda n: WindowMask(2)),
+        (CandidateMask(), lambda n: CandidateMask((2, 0, 4)[n])),
     ],
     ids=["causal", "window", "contexts"],
 )
 def test_packed_sequences_do_not_see_each_other(
-    mask: Causal | Window | Candidates, sequence_mask: Callable[[int], Simple], name: str
+    mask: Causal | WindowMask | CandidateMask, sequence_mask: Callable[[int], Simple], name: str
 ) -> None:
     lengths = (3, 0, 5)
     offsets = torch.tensor([0, 3, 3, 8])
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(8, 2, 4, generator=generator, dtype=torch.float64) for _ in range(3))
-    contexts = torch.tensor([2, 0, 4]) if isinstance(mask, Candidates) else None
-    got = kernels.op("attention")(q, k, v, Jagged(offsets, mask, contexts), request=name)
+    contexts = torch.tensor([2, 0, 4]) if isinstance(mask, CandidateMask) else None
+    got = kernels.op("attention")(q, k, v, JaggedMask(offsets, mask, contexts), request=name)
     for number, length in enumerate(lengths):
         start = int(offsets[number])
         inner = sequence_mask(number)
@@ -158,10 +160,12 @@ def test_a_query_that_sees_nothing_gives_zeros_and_no_nan() -> None:
 
 
 @pytest.mark.parametrize(
-    "mask", [Window(40), Prefix(50), Shared(40, (50, 38)), Candidates(100)], ids=str
+    "mask",
+    [WindowMask(40), Prefix(50), SharedPrefixMask(40, (50, 38)), CandidateMask(100)],
+    ids=str,
 )
 def test_the_rule_given_to_flex_attention_is_the_same(mask: Mask) -> None:
-    assert not isinstance(mask, (Dense, Jagged))
+    assert not isinstance(mask, (Dense, JaggedMask))
     rule = attention.rule_of(mask, 12)
     i, j = torch.arange(128).unsqueeze(1), torch.arange(140).unsqueeze(0)
     want = dense(mask, 128, 140, CPU)
@@ -171,7 +175,12 @@ def test_the_rule_given_to_flex_attention_is_the_same(mask: Mask) -> None:
 
 @pytest.mark.parametrize(
     "build",
-    [lambda: Window(0), lambda: Prefix(-1), lambda: Shared(1, (-2,)), lambda: Candidates(-1)],
+    [
+        lambda: WindowMask(0),
+        lambda: Prefix(-1),
+        lambda: SharedPrefixMask(1, (-2,)),
+        lambda: CandidateMask(-1),
+    ],
 )
 def test_a_size_that_makes_no_sense_is_refused(build: Callable[[], object]) -> None:
     with pytest.raises(JoyError, match="is at least"):

@@ -32,7 +32,7 @@ def call(shape: tuple[int, ...] = SHAPE, dtype: str = "float32", **more: object)
 def remember(op: str, implementation: str, for_call: Call) -> None:
     card = tuned.card_name("cpu")
     assert card is not None
-    entry = tuned.Entry(implementation, 1.0, 2.0, for_call.shape)
+    entry = tuned.TunedEntry(implementation, 1.0, 2.0, for_call.shape)
     tuned.store(tuned.path_of("cpu", card), card, {tuned.key(op, for_call): entry})
     kernels.forget_choices()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from joymigrate.run import kernels
-from joymigrate.run.kernels.mask import Candidates, Causal, Full, Jagged, Prefix, Window
+from joymigrate.run.kernels.mask import CandidateMask, Causal, Full, JaggedMask, Prefix, WindowMask
 
 SOME = settings(max_examples=30, deadline=None)
 lead = st.lists(st.integers(0, 4), min_size=1, max_size=3).map(tuple)
@@ -116,7 +116,7 @@ def test_losses(rows: int, size: int, classes: int, data: st.DataObject) -> None
 
 @SOME
 @given(
-    st.sampled_from([Full(), Causal(), Window(3), Prefix(2), Candidates(3)]),
+    st.sampled_from([Full(), Causal(), WindowMask(3), Prefix(2), CandidateMask(3)]),
     st.tuples(st.integers(0, 2), st.integers(1, 2), st.integers(1, 2), st.integers(1, 6)),
     st.integers(0, 6),
     st.integers(1, 9),
@@ -135,12 +135,12 @@ def test_attention(
 @SOME
 @given(
     st.lists(st.integers(0, 6), max_size=4),
-    st.sampled_from([Full(), Causal(), Window(2), Candidates(2)]),
+    st.sampled_from([Full(), Causal(), WindowMask(2), CandidateMask(2)]),
 )
 def test_packed_attention(lengths: list[int], mask: Causal) -> None:
     offsets = torch.tensor([0, *lengths]).cumsum(0)
     q = tensor("plain", sum(lengths), 4, 3)
     k, v = (tensor("plain", sum(lengths), 2, 3, seed=seed) for seed in (1, 2))
     attention = kernels.op("attention")
-    jagged = Jagged(offsets, mask)
+    jagged = JaggedMask(offsets, mask)
     agree("attention", lambda name: attention(q, k, v, jagged, request=name), q, k, v)

@@ -72,7 +72,7 @@ def test_measurements_of_another_torch_do_not_count(cache: Path) -> None:
     call = Call("cpu", "cpu", "float32", (4, 4))
     card = tuned.card_name("cpu") or ""
     path = tuned.path_of("cpu", card)
-    tuned.store(path, card, {tuned.key("rms_norm", call): tuned.Entry("reference", 1.0, 1.0)})
+    tuned.store(path, card, {tuned.key("rms_norm", call): tuned.TunedEntry("reference", 1.0, 1.0)})
     assert tuned.lookup("rms_norm", call) is not None
     path.write_text(path.read_text().replace('"torch": "', '"torch": "0.'))
     tuned.load.cache_clear()

@@ -9,10 +9,10 @@ import pytest
 from joymigrate.errors import JoyError
 from joymigrate.run.rehearse import report
 from joymigrate.run.rehearse.options import cann_version, with_cann
-from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.settings import RehearsalSettings
 from tests.run.rehearse.conftest import Run
 
-PLAIN = Settings(session=Path(), libraries=Path(), package="2.13.0")
+PLAIN = RehearsalSettings(session=Path(), libraries=Path(), package="2.13.0")
 
 
 @pytest.mark.parametrize(

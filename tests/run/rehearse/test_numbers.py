@@ -8,9 +8,9 @@ import pytest
 
 from joymigrate.chips import rules_root
 from joymigrate.errors import JoyError
-from joymigrate.run.rehearse.constraints import Tensor, Tensors
+from joymigrate.run.rehearse.constraints import TensorArgument, Tensors
 from joymigrate.run.rehearse.reported import FILE, Reports, read_report, read_reports
-from joymigrate.run.rehearse.settings import Settings
+from joymigrate.run.rehearse.settings import RehearsalSettings
 from tests.run.rehearse.conftest import Run
 
 PROGRAM = str(Path(__file__).parent / "programs" / "watched.py")
@@ -73,7 +73,7 @@ def test_a_reported_call_is_named_and_its_neighbour_is_not(rehearse: Run) -> Non
 
 def reports(soc: str, cann: str) -> Reports:
     fits = "fits" if cann else ""
-    return Reports(Settings(Path(), Path(), "2.13.0", cann=cann, cann_fits=fits, soc=soc))
+    return Reports(RehearsalSettings(Path(), Path(), "2.13.0", cann=cann, cann_fits=fits, soc=soc))
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def reports(soc: str, cann: str) -> Reports:
     ],
 )
 def test_a_row_holds_for_its_models_and_versions_alone(soc: str, cann: str, found: bool) -> None:
-    call = {"indices": Tensors([Tensor("bool", (8,))])}
+    call = {"indices": Tensors([TensorArgument("bool", (8,))])}
     assert bool(list(reports(soc, cann).of_call("index_put_", call))) is found
-    numbers = {"indices": Tensors([Tensor("int64", (8,))])}
+    numbers = {"indices": Tensors([TensorArgument("int64", (8,))])}
     assert list(reports(soc, cann).of_call("index_put_", numbers)) == []
 
 
 def test_where_nobody_names_a_version_a_row_says_which_it_was_reported_of() -> None:
-    asked = Settings(Path(), Path(), "2.13.0", cann="9.0", soc="Ascend310B4")
+    asked = RehearsalSettings(Path(), Path(), "2.13.0", cann="9.0", soc="Ascend310B4")
     (row,) = Reports(asked).of_call("where", {})
     assert row.versions == "<9,>=8"
     (row,) = reports("Ascend310B4", "8.5.0").of_call("where", {})

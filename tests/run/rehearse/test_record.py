@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from joymigrate.run.rehearse import record as module
-from joymigrate.run.rehearse.record import Record
+from joymigrate.run.rehearse.record import RehearsalRecord
 
 
 def test_a_save_that_began_before_the_last_one_does_not_replace_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = Record(tmp_path)
+    record = RehearsalRecord(tmp_path)
     began = threading.Event()
 
     def slowly(raw: Any) -> Any:
@@ -45,7 +45,7 @@ def test_a_save_beside_a_program_that_counts_on_is_left_out(
     def changing(raw: Any) -> Any:
         raise RuntimeError("dictionary changed size during iteration")
 
-    record = Record(tmp_path)
+    record = RehearsalRecord(tmp_path)
     monkeypatch.setattr(module, "with_texts", changing)
     record.save()
     assert list(tmp_path.iterdir()) == []
@@ -78,7 +78,7 @@ def test_a_forked_child_of_multiprocessing_leaves_its_record(rehearse, tmp_path:
 
 
 def test_a_refusal_is_on_disk_before_the_process_can_be_killed(tmp_path: Path) -> None:
-    record = Record(tmp_path)
+    record = RehearsalRecord(tmp_path)
     record.refuse("aten::expm1", "aclnnExpm1", "no float64")
     written = json.loads((tmp_path / f"process-{record.pid}.json").read_text())
     assert [row["calls"] for row in written["refusals"].values()] == [1]

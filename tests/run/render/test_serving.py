@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from joymigrate.run.render.serving import Chart, Unit, chart, quote_word, unit
+from joymigrate.run.render.serving import Chart, SystemdUnit, chart, quote_word, unit
 
 START = ("/usr/bin/env", "python3", "-m", "joymigrate", "serve", "--config")
-UNIT = Unit(
+UNIT = SystemdUnit(
     "gate", (*START, "/srv/my gate's 100% $x.yaml"), "root", "/srv", ("/var/lib/joy migrate",), 20.0
 )
 
@@ -150,11 +150,11 @@ def test_the_objects_fit_kubernetes(wanted: Chart) -> None:
     objects = rendered(wanted)
     kinds = ["Deployment", "Service", *(["ConfigMap"] if wanted.config else [])]
     assert [one["kind"] for one in objects] == kinds
-    checked = validate.check([validate.Document("chart", one) for one in objects], {})
+    checked = validate.check([validate.ManifestObject("chart", one) for one in objects], {})
     assert checked.problems == ()
     broken = json.loads(json.dumps(objects))
     broken[0]["spec"]["template"]["spec"]["containers"][0]["ports"] = 8000
-    assert validate.check([validate.Document("chart", one) for one in broken], {}).problems
+    assert validate.check([validate.ManifestObject("chart", one) for one in broken], {}).problems
 
 
 def test_the_gateways_file_arrives_as_it_was() -> None:

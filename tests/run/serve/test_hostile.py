@@ -30,7 +30,7 @@ pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install 'jo
 
 from joymigrate.run.serve.gateway import settings
 from joymigrate.run.serve.gateway.server import Gateway
-from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.limits import HttpLimits
 
 from .engine.http.conftest import Running, make_model, serving
 
@@ -200,7 +200,7 @@ KINDS: dict[str, Callable[[random.Random], bytes]] = {
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     """(server, addresses of the server and of a gateway before it, the paths that it was asked)."""
     folder = tmp_path_factory.mktemp("hostile")
-    limits = Limits(body_bytes=200_000, header_seconds=1.0, body_seconds=1.0)
+    limits = HttpLimits(body_bytes=200_000, header_seconds=1.0, body_seconds=1.0)
     with serving(make_model(folder / "tiny"), limits) as running:
         asked: list[str] = []
         record = running.service.__class__.record

@@ -19,9 +19,9 @@ import pytest
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.web import tls
 from joymigrate.run.serve.web.cors import Cors
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Key, Keys
-from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.limits import HttpLimits
 from joymigrate.run.serve.web.messages import Ask, Reply, data
 from joymigrate.run.serve.web.server import Server, reload_of
 from joymigrate.run.serve.web.site import Front
@@ -30,8 +30,8 @@ from joymigrate.run.serve.web.site import Front
 class Echo:
     """A service that says what it was sent; `/slow` takes ten minutes."""
 
-    def __init__(self, limits: Limits | None = None, keys: tuple[Key | str, ...] = ()) -> None:
-        self.limits, self.keys, self.draining = limits or Limits(), Keys.of(keys), False
+    def __init__(self, limits: HttpLimits | None = None, keys: tuple[Key | str, ...] = ()) -> None:
+        self.limits, self.keys, self.draining = limits or HttpLimits(), Keys.of(keys), False
         self.seen: list[tuple[str, int, bool]] = []
 
     async def answer(self, ask: Ask) -> Reply:
@@ -102,7 +102,7 @@ def test_a_head_that_does_not_end_is_given_up(sent: bytes) -> None:
         assert said.startswith(b"HTTP/1.1 408 ")
         assert b"the head of the request" in said
 
-    run(scenario, Echo(Limits(header_seconds=0.2)))
+    run(scenario, Echo(HttpLimits(header_seconds=0.2)))
 
 
 def test_the_time_for_which_the_server_stood_still_is_no_clients() -> None:
@@ -134,7 +134,7 @@ def test_a_connection_may_rest_between_requests() -> None:
             await asyncio.sleep(0.5)
         writer.close()
 
-    run(scenario, Echo(Limits(header_seconds=0.2)))
+    run(scenario, Echo(HttpLimits(header_seconds=0.2)))
 
 
 @pytest.mark.dear
@@ -143,7 +143,7 @@ def test_a_body_that_does_not_come_is_given_up() -> None:
         said = await raw(server, b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab")
         assert said.startswith(b"HTTP/1.1 408 ")
 
-    run(scenario, Echo(Limits(body_seconds=0.2)))
+    run(scenario, Echo(HttpLimits(body_seconds=0.2)))
 
 
 @pytest.mark.parametrize("name", [b"Authorization: Bearer ", b"X-Api-Key: ", b"X-User: "])
@@ -161,12 +161,12 @@ def test_a_key_has_a_rate_and_a_number_at_once() -> None:
     rated, single, free = keys.keys
     keys.enter(rated, 0.0)
     keys.enter(rated, 0.0)
-    with pytest.raises(Refusal, match="2 requests a minute") as refused:
+    with pytest.raises(HttpRefusal, match="2 requests a minute") as refused:
         keys.enter(rated, 1.0)
     assert refused.value.headers["Retry-After"] == "29"
     keys.enter(rated, 31.0)
     keys.enter(single, 0.0)
-    with pytest.raises(Refusal, match="1 requests at once"):
+    with pytest.raises(HttpRefusal, match="1 requests at once"):
         keys.enter(single, 0.0)
     keys.leave(single, 0)
     keys.enter(single, 0.0)
@@ -179,7 +179,7 @@ def test_a_key_has_tokens_that_are_paid_at_the_end() -> None:
     (key,) = keys.keys
     keys.enter(key, 0.0)
     keys.leave(key, 90)
-    with pytest.raises(Refusal, match="60 tokens a minute") as refused:
+    with pytest.raises(HttpRefusal, match="60 tokens a minute") as refused:
         keys.enter(key, 10.0)
     assert refused.value.headers["Retry-After"] == "21"  # 20 are overdrawn, and one is needed
     keys.enter(key, 31.0)
@@ -262,7 +262,7 @@ def test_a_drain_ends_at_its_deadline_with_requests_that_would_go_on() -> None:
             await slow
         assert echo.seen == [("/slow", 499, True)]
 
-    run(scenario, Echo(Limits(drain_seconds=0.3)))
+    run(scenario, Echo(HttpLimits(drain_seconds=0.3)))
 
 
 def test_who_was_taken_before_the_end_gets_an_answer_to_what_is_sent_meanwhile() -> None:
@@ -297,7 +297,7 @@ def test_a_draining_server_still_answers_who_asks_for_its_health() -> None:
         await stopping
         await asyncio.gather(slow, return_exceptions=True)
 
-    run(scenario, Echo(Limits(drain_seconds=1.0)))
+    run(scenario, Echo(HttpLimits(drain_seconds=1.0)))
 
 
 def test_a_reload_takes_up_keys_without_a_restart() -> None:

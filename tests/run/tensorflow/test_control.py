@@ -103,7 +103,7 @@ def test_every_branch_and_loop_gives_what_the_original_gives(
 
 def test_what_any_branch_takes_to_the_device_is_not_on_the_host(saved: Path) -> None:
     graph = read_graph(saved, "serving_default")
-    writer = emit.Writer(graph, {})
+    writer = emit.LineWriter(graph, {})
     for node in graph.nodes:
         writer.place(node)
     branches = [node for node in graph.nodes if node.op in BRANCHES]

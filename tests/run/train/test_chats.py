@@ -11,8 +11,8 @@ import pytest
 from joymigrate.cli._main import run
 from joymigrate.errors import JoyError
 from joymigrate.run.train import chats, records, tokenizer
-from joymigrate.run.train.records import Record
-from joymigrate.run.train.tasks import Context, find
+from joymigrate.run.train.records import TrainingRecord
+from joymigrate.run.train.tasks import TaskContext, find
 
 TEMPLATE = (
     "{% if tools %}<|im_start|>tools\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
@@ -33,8 +33,8 @@ def seen(value: dict[str, Any], template: str = TEMPLATE) -> tuple[str, str]:
     """The whole text of a record, and what of it is learned."""
     words = tokenizer.byte_level()
     words.chat_template = template
-    task = find("sft")(Context(tokenizer=words, max_length=1024))
-    (sample,) = task.encode(Record(value, "d.jsonl:1"))
+    task = find("sft")(TaskContext(tokenizer=words, max_length=1024))
+    (sample,) = task.encode(TrainingRecord(value, "d.jsonl:1"))
     tokens = sample["tokens"].tolist()
     parts = [words.decode(tokens[a:b]) for a, b in sample["spans"].reshape(-1, 2)]
     return words.decode(tokens), "|".join(part.removesuffix("<|im_end|>") for part in parts)
@@ -130,7 +130,9 @@ def test_a_template_that_passes_over_tools_or_calls_is_refused() -> None:
 
 
 def test_keys_that_nobody_reads_are_named() -> None:
-    record = Record({"messages": [ASKED, SAID], "id": 7, "source": "web", "tools": None}, "d:1")
+    record = TrainingRecord(
+        {"messages": [ASKED, SAID], "id": 7, "source": "web", "tools": None}, "d:1"
+    )
     assert chats.read(record) is not None
     assert record.unused == ["id", "source"]
 
@@ -157,8 +159,8 @@ def test_keys_that_nobody_reads_are_named() -> None:
 def test_a_pair_has_its_prompt_in_any_form(value: dict[str, Any], chosen: str) -> None:
     words = tokenizer.byte_level()
     words.chat_template = TEMPLATE
-    task = find("dpo")(Context(tokenizer=words, max_length=1024))
-    record = Record({**value, "score": 1}, "d:1")
+    task = find("dpo")(TaskContext(tokenizer=words, max_length=1024))
+    record = TrainingRecord({**value, "score": 1}, "d:1")
     row = task.shown(task.encode(record)[0])["chosen"]
     learned = words.decode(row["tokens"][row["targets"]], skip_special_tokens=True)
     assert learned == chosen.removeprefix("q")
@@ -167,23 +169,23 @@ def test_a_pair_has_its_prompt_in_any_form(value: dict[str, Any], chosen: str) -
 
 
 def test_a_system_text_beside_a_pair_of_texts_is_refused() -> None:
-    task = find("dpo")(Context(tokenizer=tokenizer.byte_level(), max_length=64))
+    task = find("dpo")(TaskContext(tokenizer=tokenizer.byte_level(), max_length=64))
     value = {"prompt": "q", "chosen": "a", "rejected": "b", "system": SAILOR}
     with pytest.raises(JoyError, match="'system' cannot be used beside"):
-        task.encode(Record(value, "d:1"))
+        task.encode(TrainingRecord(value, "d:1"))
 
 
 def test_two_equal_answers_and_an_empty_one_teach_nothing() -> None:
     words = tokenizer.byte_level()
     words.chat_template = TEMPLATE
-    task = find("dpo")(Context(tokenizer=words, max_length=1024))
-    same = Record({"prompt": [ASKED], "chosen": [SAID], "rejected": [SAID]}, "d:1")
+    task = find("dpo")(TaskContext(tokenizer=words, max_length=1024))
+    same = TrainingRecord({"prompt": [ASKED], "chosen": [SAID], "rejected": [SAID]}, "d:1")
     assert task.encode(same) == []
     assert same.fate.dropped == "both answers are the same"
-    empty = Record({"prompt": "q", "chosen": "", "rejected": "a"}, "d:1")
+    empty = TrainingRecord({"prompt": "q", "chosen": "", "rejected": "a"}, "d:1")
     assert task.encode(empty) == []
-    sft = find("sft")(Context(tokenizer=words, max_length=1024))
-    silent = Record({"messages": [ASKED, {**SAID, "content": ""}]}, "d:1")
+    sft = find("sft")(TaskContext(tokenizer=words, max_length=1024))
+    silent = TrainingRecord({"messages": [ASKED, {**SAID, "content": ""}]}, "d:1")
     assert sft.encode(silent) == []
     assert silent.fate.notes == {"an empty answer is not learned"}
 
@@ -258,9 +260,9 @@ def test_the_command_shows_each_record_and_counts_what_is_lost(
 @pytest.mark.parametrize(("value", "what"), [(["a", 1], "a list"), ({"a": 1}, "an object"),
                                              (True, "true or false")])  # fmt: skip
 def test_nothing_but_texts_is_learned_as_text(value: Any, what: str) -> None:
-    task = find("pretrain")(Context(tokenizer=tokenizer.byte_level(), max_length=64))
+    task = find("pretrain")(TaskContext(tokenizer=tokenizer.byte_level(), max_length=64))
     with pytest.raises(JoyError, match=f"'text' is {what}, expected a text"):
-        task.encode(Record({"text": value}, "d:1"))
+        task.encode(TrainingRecord({"text": value}, "d:1"))
 
 
 def test_an_array_of_records_is_read_from_any_mark(tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from joymigrate.errors import JoyError
 from joymigrate.run.train import TokenCache, build, packing, records, tokenizer
 from joymigrate.run.train.columns import Corrupt, Sample
-from joymigrate.run.train.order import Order
+from joymigrate.run.train.order import SampleOrder
 from joymigrate.run.train.tokens import open_cache
 
 FIELDS = {"tokens": "uint16", "spans": "int32", "weight": "float32"}
 
 
-def letters(record: records.Record) -> Sequence[Sample]:
+def letters(record: records.TrainingRecord) -> Sequence[Sample]:
     """One token per letter; every token but the first is a target."""
     tokens = np.frombuffer(str(record.value["text"]).encode(), dtype=np.uint8)
     if len(tokens) < 2:
@@ -56,7 +56,7 @@ def data(tmp_path: Path) -> Path:
 def test_a_second_start_opens_what_the_first_built(tmp_path: Path, data: Path) -> None:
     calls = []
 
-    def counted(record: records.Record) -> Sequence[Sample]:
+    def counted(record: records.TrainingRecord) -> Sequence[Sample]:
         calls.append(record.where)
         return letters(record)
 
@@ -82,7 +82,7 @@ def test_an_interrupted_build_continues_and_ends_alike(
     monkeypatch.setattr(build, "FLUSH_RECORDS", 8)
     calls = []
 
-    def stops(record: records.Record) -> Sequence[Sample]:
+    def stops(record: records.TrainingRecord) -> Sequence[Sample]:
         calls.append(record.where)
         if len(calls) == 30:
             raise KeyboardInterrupt
@@ -175,14 +175,14 @@ def test_parquet_gives_the_same_records_as_jsonl_from_any_mark(tmp_path: Path) -
 @given(st.integers(1, 5000), st.integers(0, 2**40), st.integers(0, 3))
 @settings(max_examples=60, deadline=None)
 def test_every_epoch_has_every_sample_once(size: int, seed: int, epoch: int) -> None:
-    found = Order(size, seed).at(epoch * size, size)
+    found = SampleOrder(size, seed).at(epoch * size, size)
     assert sorted(found.tolist()) == list(range(size))
 
 
 def test_epochs_and_seeds_differ_and_starts_do_not() -> None:
-    order = Order(1000, 7)
+    order = SampleOrder(1000, 7)
     assert order.at(0, 1000).tolist() != order.at(1000, 1000).tolist()
-    assert order.at(0, 1000).tolist() != Order(1000, 8).at(0, 1000).tolist()
+    assert order.at(0, 1000).tolist() != SampleOrder(1000, 8).at(0, 1000).tolist()
     assert order.at(300, 50).tolist() == order.at(0, 1000)[300:350].tolist()
 
 
@@ -198,9 +198,9 @@ def test_what_is_added_comes_next_and_each_pass_has_every_sample_once(
     positions = itertools.accumulate(gap for gap, _ in grown)
     sizes = itertools.accumulate((more for _, more in grown), initial=size)
     growth = tuple(zip(positions, list(sizes)[1:], strict=True))
-    found = Order(size, 3, shuffle, growth).at(0, 300).tolist()
+    found = SampleOrder(size, 3, shuffle, growth).at(0, 300).tolist()
     for number, (position, _) in enumerate(growth):
-        before = Order(size, 3, shuffle, growth[:number])
+        before = SampleOrder(size, 3, shuffle, growth[:number])
         assert before.at(0, position).tolist() == found[:position]
     seen: set[int] = set()
     known = size
@@ -218,7 +218,7 @@ def test_what_is_added_comes_next_and_each_pass_has_every_sample_once(
 @given(
     st.lists(st.integers(2, 30), min_size=1, max_size=40),
     st.integers(4, 40),
-    st.sampled_from([packing.Stream, packing.Packed, packing.Documents]),
+    st.sampled_from([packing.PackedStream, packing.PackedDocuments, packing.Documents]),
 )
 @settings(max_examples=40, deadline=None)
 def test_rows_hold_every_token_and_weigh_what_they_predict(
@@ -226,7 +226,7 @@ def test_rows_hold_every_token_and_weigh_what_they_predict(
 ) -> None:
     folder = tmp_path_factory.mktemp("packing")
     texts = ["abcdefghijklmnopqrstuvwxyzABCDEF"[:size] for size in lengths]
-    if kind is not packing.Stream:
+    if kind is not packing.PackedStream:
         texts = [text[:length] for text in texts]  # tasks cut documents when they encode
     cache = open_cache(folder, recipe(write(folder / "a.jsonl", texts)))
     rows = kind(cache, length)
@@ -235,7 +235,7 @@ def test_rows_hold_every_token_and_weigh_what_they_predict(
     assert [rows.weight(i) for i in range(len(rows))] == [row["targets"].sum() for row in read]
     joined = b"".join(bytes(row["tokens"].astype(np.uint8)) for row in read)
     whole = "".join(texts).encode()
-    assert joined == whole or (kind is packing.Stream and joined == whole[:-1])
+    assert joined == whole or (kind is packing.PackedStream and joined == whole[:-1])
     for row in read:
         begins = row["positions"] == 0
         assert not row["targets"][begins].any()

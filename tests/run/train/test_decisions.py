@@ -10,37 +10,37 @@ import pytest
 
 from joymigrate.chips import all_chips
 from joymigrate.run.train import SpikeGuard, flops, optimise
-from joymigrate.run.train.guard import Action
+from joymigrate.run.train.guard import GuardAction
 from joymigrate.run.train.job import Schedule
 from joymigrate.run.train.scaling import LossScale
 
 
 def fed(guard: SpikeGuard, count: int = 30) -> SpikeGuard:
     for step in range(count):
-        assert guard.on(step, 2.0 + 0.05 * math.sin(step)) is Action.GO_ON
+        assert guard.on(step, 2.0 + 0.05 * math.sin(step)) is GuardAction.GO_ON
     return guard
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_rolls_back(loss: float) -> None:
     guard = fed(SpikeGuard())
-    assert guard.on(31, loss) is Action.ROLL_BACK
+    assert guard.on(31, loss) is GuardAction.ROLL_BACK
     assert "step 31" in guard.reason
 
 
 def test_a_gradient_that_is_no_number_rolls_back() -> None:
     guard = fed(SpikeGuard())
-    assert guard.on(31, 2.0, float("nan")) is Action.ROLL_BACK
+    assert guard.on(31, 2.0, float("nan")) is GuardAction.ROLL_BACK
     assert guard.reason == "the gradient norm of step 31 is nan"
 
 
 @pytest.mark.parametrize(
-    ("on_spike", "expected"), [("warn", Action.WARN), ("roll_back", Action.ROLL_BACK)]
+    ("on_spike", "expected"), [("warn", GuardAction.WARN), ("roll_back", GuardAction.ROLL_BACK)]
 )
-def test_a_loss_that_stays_up_is_a_spike(on_spike: str, expected: Action) -> None:
+def test_a_loss_that_stays_up_is_a_spike(on_spike: str, expected: GuardAction) -> None:
     guard = fed(SpikeGuard(on_spike=on_spike, patience=3))
     found = [guard.on(step, 4.0) for step in range(31, 34)]
-    assert found == [Action.GO_ON, Action.GO_ON, expected]
+    assert found == [GuardAction.GO_ON, GuardAction.GO_ON, expected]
     assert "for 3 looks in a row" in guard.reason
 
 
@@ -48,15 +48,15 @@ def test_a_single_rare_batch_is_none() -> None:
     guard = fed(SpikeGuard(patience=2))
     for step in range(31, 60):
         loss = 9.0 if step % 3 == 0 else 2.0
-        assert guard.on(step, loss) is Action.GO_ON
+        assert guard.on(step, loss) is GuardAction.GO_ON
 
 
 def test_a_high_loss_with_an_ordinary_gradient_is_none() -> None:
     guard = SpikeGuard(patience=1, on_spike="roll_back")
     for step in range(30):
         guard.on(step, 2.0 + 0.05 * math.sin(step), 1.0)
-    assert guard.on(31, 9.0, 1.0) is Action.GO_ON
-    assert guard.on(32, 9.0, 9.0) is Action.ROLL_BACK
+    assert guard.on(31, 9.0, 1.0) is GuardAction.GO_ON
+    assert guard.on(32, 9.0, 9.0) is GuardAction.ROLL_BACK
 
 
 def healthy_run(seed: int) -> list[tuple[float, float]]:
@@ -81,39 +81,41 @@ def test_healthy_runs_go_on(on_spike: str) -> None:
     ended = []
     for seed in range(1000):
         guard = SpikeGuard(on_spike=on_spike)
-        if any(guard.on(n, *one) is not Action.GO_ON for n, one in enumerate(healthy_run(seed))):
+        if any(
+            guard.on(n, *one) is not GuardAction.GO_ON for n, one in enumerate(healthy_run(seed))
+        ):
             ended.append(seed)
     assert ended == []
 
 
 def test_ordinary_movement_goes_on() -> None:
     guard = fed(SpikeGuard(patience=1))
-    assert guard.on(31, 2.15) is Action.GO_ON
+    assert guard.on(31, 2.15) is GuardAction.GO_ON
 
 
 def test_a_constant_loss_does_not_make_a_ripple_a_spike() -> None:
     guard = SpikeGuard(patience=1)
     for step in range(30):
         guard.on(step, 1.0)
-    assert guard.on(31, 1.1) is Action.GO_ON
+    assert guard.on(31, 1.1) is GuardAction.GO_ON
 
 
 def test_the_first_losses_may_be_anything_but_not_no_number() -> None:
     guard = SpikeGuard(patience=1)
-    assert guard.on(1, 10.0) is Action.GO_ON
-    assert guard.on(2, 1000.0) is Action.GO_ON
-    assert guard.on(3, float("nan")) is Action.ROLL_BACK
+    assert guard.on(1, 10.0) is GuardAction.GO_ON
+    assert guard.on(2, 1000.0) is GuardAction.GO_ON
+    assert guard.on(3, float("nan")) is GuardAction.ROLL_BACK
 
 
 def test_rollbacks_are_bounded() -> None:
     guard = SpikeGuard(rollbacks=2)
     found = [guard.on(step, float("nan")) for step in range(3)]
-    assert found == [Action.ROLL_BACK, Action.ROLL_BACK, Action.FAIL]
+    assert found == [GuardAction.ROLL_BACK, GuardAction.ROLL_BACK, GuardAction.FAIL]
 
 
 def test_spikes_can_be_switched_off() -> None:
     guard = fed(SpikeGuard(spike=0, patience=1))
-    assert guard.on(31, 1e6) is Action.GO_ON
+    assert guard.on(31, 1e6) is GuardAction.GO_ON
 
 
 def test_an_overflow_halves_the_scale_and_good_steps_double_it() -> None:

@@ -25,7 +25,7 @@ from joymigrate.run.train.formats import versions
 from joymigrate.run.train.samples import histories
 from joymigrate.run.train.samples.generate import Clicks, generate
 from joymigrate.run.train.samples.open_rows import open_rows
-from joymigrate.run.train.samples.position import Piece
+from joymigrate.run.train.samples.position import RowGroupPiece
 
 torch = pytest.importorskip("torch")
 from safetensors.torch import load_file  # noqa: E402
@@ -375,7 +375,7 @@ def test_a_label_that_a_task_cannot_learn_is_one_clear_error(
     made = job_of(clicks, tmp_path / "run", task=task)
     known: Any = assemble.task_of(made)
     rows = open_rows(sorted(clicks.glob("clicks-*.parquet"))[:1], known.schema, 0)
-    batch = rows.read(Piece(0, 0, 8, 0))
+    batch = rows.read(RowGroupPiece(0, 0, 8, 0))
     batch.labels[3] = label
     with pytest.raises(JoyError) as caught:
         known.samples_of(batch)

@@ -16,7 +16,7 @@ from joymigrate.run.train import job as jobs
 from joymigrate.run.train import launch
 from joymigrate.run.train.evaluate import EvaluateOptions, evaluate
 from joymigrate.run.train.samples import balance
-from joymigrate.run.train.samples.batch import Jagged, SampleBatch
+from joymigrate.run.train.samples.batch import JaggedIds, SampleBatch
 
 torch = pytest.importorskip("torch")
 pa = pytest.importorskip("pyarrow")
@@ -139,7 +139,7 @@ def test_the_largest_rows_go_first_and_no_place_is_far_behind() -> None:
 
 
 def test_rows_that_are_picked_keep_everything() -> None:
-    lists = {"seen": Jagged(np.array([1, 2, 3, 4, 5, 6]), np.array([0, 3, 3, 6]))}
+    lists = {"seen": JaggedIds(np.array([1, 2, 3, 4, 5, 6]), np.array([0, 3, 3, 6]))}
     ids, labels = {"item": np.array([7, 8, 9])}, np.array([[1.0], [0.0], [1.0]])
     batch = SampleBatch(ids, lists, np.zeros((3, 0)), labels, read=3)
     made = balance.pick_rows(batch, np.array([2, 0]))
@@ -152,13 +152,13 @@ def test_rows_that_are_picked_keep_everything() -> None:
 def test_the_loss_is_the_cross_entropy_among_all_items(rings: Path, tmp_path: Path) -> None:
     from joymigrate.run.train.assemble import model_of, task_of
     from joymigrate.run.train.samples.open_rows import open_rows
-    from joymigrate.run.train.samples.position import Piece
+    from joymigrate.run.train.samples.position import RowGroupPiece
 
     job = job_of(rings, tmp_path / "run")
     task: Any = task_of(job)
     model = model_of(job, task).eval()
     rows = open_rows([rings / "walks.parquet"], task.schema, 0)
-    batch = task.samples_of(rows.read(Piece(0, 0, 8, 0)))
+    batch = task.samples_of(rows.read(RowGroupPiece(0, 0, 8, 0)))
     loss = task.loss(model, batch)
     found = model.look_up(batch)
     events, mask, _ = found.events[0]
@@ -181,14 +181,14 @@ def test_each_event_may_have_negatives_of_its_own_and_count_alike(
 ) -> None:
     from joymigrate.run.train.assemble import model_of, task_of
     from joymigrate.run.train.samples.open_rows import open_rows
-    from joymigrate.run.train.samples.position import Piece
+    from joymigrate.run.train.samples.position import RowGroupPiece
 
     wish = {"negatives": 5, "negatives_for": "event", "mean_over": "events"}
     job = job_of(rings, tmp_path / "run", task={"name": "generative", **wish})
     task: Any = task_of(job)
     model = model_of(job, task).eval()
     rows = open_rows([rings / "walks.parquet"], task.schema, 0)
-    batch = task.samples_of(rows.read(Piece(0, 0, 8, 0)))
+    batch = task.samples_of(rows.read(RowGroupPiece(0, 0, 8, 0)))
     torch.manual_seed(3)
     drawn = task.draw(batch)
     torch.manual_seed(3)
@@ -219,13 +219,13 @@ def test_ranks_leave_out_what_was_seen_and_are_never_kind(
 ) -> None:
     from joymigrate.run.train.assemble import model_of, task_of
     from joymigrate.run.train.samples.open_rows import open_rows
-    from joymigrate.run.train.samples.position import Piece
+    from joymigrate.run.train.samples.position import RowGroupPiece
 
     job = job_of(rings, tmp_path / "run")
     task: Any = task_of(job)
     model = model_of(job, task).eval()
     rows = open_rows([rings / "walks.parquet"], task.schema, shuffle=False)
-    batch = task.samples_of(rows.read(Piece(0, 0, 8, 0)))
+    batch = task.samples_of(rows.read(RowGroupPiece(0, 0, 8, 0)))
     scores = torch.rand(8, ITEMS, generator=torch.Generator().manual_seed(0))
     monkeypatch.setattr(task, "compared", lambda *_: scores)
     found = list(task.predict(model, batch))
@@ -254,7 +254,7 @@ def test_a_pass_without_events_has_gradients_of_zero(
     job = job_of(rings, tmp_path / "run", model={"from_config": model}, task=task_of_ids)
     task: Any = task_of(job)
     module = model_of(job, task)
-    empty = Jagged(np.array([], int), np.zeros(rows + 1, int))
+    empty = JaggedIds(np.array([], int), np.zeros(rows + 1, int))
     batch = SampleBatch(
         {"item": np.arange(rows)}, {"seen": empty, "seen.times": empty},
         np.zeros((rows, 0)), np.zeros((rows, 1)), read=rows,
@@ -271,7 +271,7 @@ def test_a_model_whose_weights_are_no_numbers_ranks_last(
 ) -> None:
     from joymigrate.run.train.assemble import model_of, task_of
     from joymigrate.run.train.samples.open_rows import open_rows
-    from joymigrate.run.train.samples.position import Piece
+    from joymigrate.run.train.samples.position import RowGroupPiece
 
     changes = {"task": {"name": task_name}, "model": {"from_config": {"model_type": kind}}}
     job = job_of(rings, tmp_path / "run", **changes)
@@ -282,7 +282,7 @@ def test_a_model_whose_weights_are_no_numbers_ranks_last(
             weights.fill_(float("nan"))
     rows = open_rows([rings / "walks.parquet"], task.schema, shuffle=False)
     with torch.no_grad():
-        found = list(task.predict(model, task.samples_of(rows.read(Piece(0, 0, 8, 0)))))
+        found = list(task.predict(model, task.samples_of(rows.read(RowGroupPiece(0, 0, 8, 0)))))
     assert all(made["prediction"] == made["among"] - 1 for made in found)
 
 
@@ -363,12 +363,12 @@ def test_times_that_do_not_fit_their_events_are_refused(rings: Path, tmp_path: P
     parquet.write_table(broken, tmp_path / "walks.parquet")
     (tmp_path / "features.yaml").write_text((rings / "features.yaml").read_text())
     from joymigrate.run.train.samples.open_rows import open_rows
-    from joymigrate.run.train.samples.position import Piece
+    from joymigrate.run.train.samples.position import RowGroupPiece
     from joymigrate.run.train.samples.schema import load
 
     rows = open_rows([tmp_path / "walks.parquet"], load(tmp_path / "features.yaml"), 0)
     with pytest.raises(JoyError, match="has not one time for each event"):
-        rows.read(Piece(0, 0, 8, 0))
+        rows.read(RowGroupPiece(0, 0, 8, 0))
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import torch
 from joymigrate.run.train import build, evaluate, records, tokenizer
 from joymigrate.run.train.assemble import special_tokens
 from joymigrate.run.train.models import ModelSource
-from joymigrate.run.train.tasks import Context, find, names
+from joymigrate.run.train.tasks import TaskContext, find, names
 from joymigrate.run.train.tokens import open_cache
 from tests.run.train import jobs, learnable
 
@@ -63,8 +63,8 @@ def test_every_task_is_learned_here_or_in_the_runs() -> None:
     }
 
 
-def context(path: Path, case: Case, length: int = 128) -> Context:
-    return Context(
+def context(path: Path, case: Case, length: int = 128) -> TaskContext:
+    return TaskContext(
         tokenizer=tokenizer.byte_level(), max_length=length, files=(path,), options=case.options
     )
 
@@ -152,9 +152,9 @@ def test_a_task_reads_records_without_references_to_predict(tmp_path: Path) -> N
         case = CASES[name]
         free = context(path, case)
         task = find(name)(
-            Context(**{**{s: getattr(free, s) for s in free.__slots__}, "references": False})
+            TaskContext(**{**{s: getattr(free, s) for s in free.__slots__}, "references": False})
         )
-        (sample,) = task.encode(records.Record(given, "x:1"))
+        (sample,) = task.encode(records.TrainingRecord(given, "x:1"))
         assert task.collate([sample])
 
 

@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch")
 
 from joymigrate.errors import JoyError  # noqa: E402
 from joymigrate.run.train import recommendation  # noqa: E402
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape  # noqa: E402
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs  # noqa: E402
 
 B, F, D, G, L, T = 5, 3, 8, 2, 6, 2
 K, V = 3, 5
-SHAPE = Shape(F, G, D, (L,), 1, (V,) * K)
+SHAPE = InputShape(F, G, D, (L,), 1, (V,) * K)
 
 
 def inputs(seed: int = 0) -> RowInputs:
@@ -34,7 +34,7 @@ def inputs(seed: int = 0) -> RowInputs:
     )
 
 
-def model(name: str, shape: Shape = SHAPE, **sizes: Any) -> Any:
+def model(name: str, shape: InputShape = SHAPE, **sizes: Any) -> Any:
     torch.manual_seed(1)
     kind = recommendation.find(name)
     made = kind.MODEL(shape, **{**kind.SIZES, "dropout": 0.0, **sizes} if "dropout" in kind.SIZES
@@ -179,7 +179,7 @@ def test_dien() -> None:
 
 
 def test_mmoe() -> None:
-    x, made = doubled(inputs()), model("mmoe", Shape(F, G, D, (L,), T), experts=3)
+    x, made = doubled(inputs()), model("mmoe", InputShape(F, G, D, (L,), T), experts=3)
     w, flat = weights(made), flat_of(x)
     experts = np.stack([run_mlp(w, f"experts.{i}", flat, last=False) for i in range(3)], 1)
     towers = []
@@ -190,7 +190,7 @@ def test_mmoe() -> None:
 
 
 def test_ple() -> None:
-    x, made = doubled(inputs()), model("ple", Shape(F, G, D, (L,), T))
+    x, made = doubled(inputs()), model("ple", InputShape(F, G, D, (L,), T))
     w = weights(made)
     tasks, common = [flat_of(x)] * T, flat_of(x)
     for level in range(2):
@@ -395,7 +395,7 @@ def test_padding_changes_nothing(name: str) -> None:
 
 def test_a_model_of_sequences_needs_one() -> None:
     with pytest.raises(JoyError, match="'din' needs a feature of type sequence"):
-        recommendation.find("din").MODEL(Shape(F, G, D), [4], [4], 0.0)
+        recommendation.find("din").MODEL(InputShape(F, G, D), [4], [4], 0.0)
 
 
 def test_unknown_models_and_settings_name_the_nearest() -> None:

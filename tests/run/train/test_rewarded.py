@@ -22,8 +22,8 @@ from joymigrate.errors import JoyError  # noqa: E402
 from joymigrate.run.beam import Trie  # noqa: E402
 from joymigrate.run.train import job as jobs  # noqa: E402
 from joymigrate.run.train import launch  # noqa: E402
-from joymigrate.run.train.recommendation.inputs import Shape  # noqa: E402
-from joymigrate.run.train.recommendation.onerec import Memory, OneRec  # noqa: E402
+from joymigrate.run.train.recommendation.inputs import InputShape  # noqa: E402
+from joymigrate.run.train.recommendation.onerec import DecoderCache, OneRec  # noqa: E402
 from joymigrate.run.train.reinforcement import policy  # noqa: E402
 from joymigrate.run.train.samples import assemble, written  # noqa: E402
 from joymigrate.run.train.semantic_ids.codes import SemanticIds  # noqa: E402
@@ -96,14 +96,14 @@ def train(job: jobs.Job) -> list[dict[str, Any]]:
     return lines(job.run_folder)
 
 
-def small(rows: int = 3) -> tuple[Any, Memory, Trie]:
+def small(rows: int = 3) -> tuple[Any, DecoderCache, Trie]:
     """A model, what it remembers of some rows, and a trie with branches of different widths."""
     torch.manual_seed(0)
-    model = OneRec(Shape(0, 0, 8, (4,), 1, (3, 4)), 1, 1, 2, 2, 0.0).eval()
+    model = OneRec(InputShape(0, 0, 8, (4,), 1, (3, 4)), 1, 1, 2, 2, 0.0).eval()
     kept = tuple(tuple(torch.randn(rows, 4, 2, 4) for _ in range(2)) for _ in range(1))
     seen = torch.arange(4) < torch.tensor([4, 2, 1][:rows])[:, None]
     ids = torch.tensor([[0, 1], [0, 3], [1, 2], [2, 0], [2, 1], [2, 2], [2, 3]])
-    return model, Memory(kept, seen), Trie.of(ids, torch.arange(7) + 100)  # type: ignore[arg-type]
+    return model, DecoderCache(kept, seen), Trie.of(ids, torch.arange(7) + 100)  # type: ignore[arg-type]
 
 
 def test_the_probabilities_of_all_items_are_one_together() -> None:
@@ -233,13 +233,13 @@ def test_who_writes_and_how_rows_are_spread_changes_no_draw(walks: Path, tmp_pat
     from joymigrate.run.train.reinforcement.engine_writer import whole_weights
     from joymigrate.run.train.samples import item_writer
     from joymigrate.run.train.samples.open_rows import open_rows
-    from joymigrate.run.train.samples.position import Piece
+    from joymigrate.run.train.samples.position import RowGroupPiece
 
     job = job_of(walks, tmp_path / "run", {"name": "grpo", "group": 3, "rollouts": "engine"})
     task: Any = assemble.task_of(job)
     model = model_of(job, task)
     rows = open_rows([walks / "walks.parquet"], task.schema, 0)
-    batch = task.samples_of(rows.read(Piece(0, 0, 8, 0)))
+    batch = task.samples_of(rows.read(RowGroupPiece(0, 0, 8, 0)))
     prompts = item_writer.prompts_of(model.look_up(batch))
     prompts.append((prompts[0][0][:0], prompts[0][1][:0]))  # a history without events
     writers = [task.engine_writer(task.config, open_device(None)) for _ in range(2)]
@@ -275,15 +275,15 @@ def test_a_click_model_may_be_the_reward(walks: Path, tmp_path: Path) -> None:
     wish = {"name": "dpo", "group": 3, "reward": [str(tmp_path / "clicks"), "reward.py:even"]}
     task: Any = assemble.task_of(job_of(walks, tmp_path / "both", wish))
     task.load_rewards()
-    from joymigrate.run.train.reinforcement.rollouts import Rollout
+    from joymigrate.run.train.reinforcement.rollouts import SampledAnswer
     from joymigrate.run.train.samples.open_rows import open_rows
-    from joymigrate.run.train.samples.position import Piece
+    from joymigrate.run.train.samples.position import RowGroupPiece
 
     rows = open_rows([walks / "walks.parquet"], schema, 0)
-    batch = task.samples_of(rows.read(Piece(0, 0, 2, 0)))
+    batch = task.samples_of(rows.read(RowGroupPiece(0, 0, 2, 0)))
     items = [[4, 7, 1], [2, 2, 9]]
     known = {item: list(codes) for codes, item in task.item_of.items()}
-    found = [[Rollout(known[item]) for item in group] for group in items]
+    found = [[SampledAnswer(known[item]) for item in group] for group in items]
     values = task.rewarded({"records": task.records(batch)}, found)
     wanted = []
     for row, group in enumerate(items):

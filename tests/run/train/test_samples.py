@@ -77,7 +77,9 @@ def test_pieces_hold_every_row_of_every_group_once(
 
 def test_epochs_differ_in_order() -> None:
     order = position.EpochOrder([50, 50, 50], seed=1)
-    first, second = (order.rows_of(position.Piece(0, 0, 50, epoch)).tolist() for epoch in (0, 1))
+    first, second = (
+        order.rows_of(position.RowGroupPiece(0, 0, 50, epoch)).tolist() for epoch in (0, 1)
+    )
     assert first != second
     assert sorted(first) == sorted(second) == list(range(50))
 

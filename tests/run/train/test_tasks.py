@@ -11,21 +11,21 @@ import torch
 from joymigrate.errors import JoyError
 from joymigrate.run.train import build, tokenizer
 from joymigrate.run.train.models import ModelSource
-from joymigrate.run.train.records import Record
-from joymigrate.run.train.tasks import Context, find, names
+from joymigrate.run.train.records import TrainingRecord
+from joymigrate.run.train.tasks import TaskContext, find, names
 from joymigrate.run.train.tokens import open_cache
 from tests.run.train import jobs
 
 
 def task(name: str, **changes: Any) -> Any:
     made = {"max_length": 128, **changes}
-    return find(name)(Context(tokenizer=tokenizer.byte_level(), **made))
+    return find(name)(TaskContext(tokenizer=tokenizer.byte_level(), **made))
 
 
 def learned(name: str, value: dict[str, Any], **changes: Any) -> str:
     """The text of a record's targets."""
     made = task(name, **changes)
-    (sample,) = made.encode(Record(value, "test:1"))
+    (sample,) = made.encode(TrainingRecord(value, "test:1"))
     tokens = sample["tokens"].tolist()
     wanted = [t for a, b in sample["spans"] for t in tokens[max(a, 1) : b]]
     assert len(wanted) == sample["weight"][0]
@@ -70,7 +70,7 @@ def test_everything_is_learned_on_request_and_in_pretraining() -> None:
 def test_what_is_cut_off_is_not_learned() -> None:
     value = {"prompt": "x" * 20, "completion": "y" * 20}
     assert learned("sft", value, max_length=25) == "yyyyy"
-    assert task("sft", max_length=20).encode(Record(value, "t:1")) == []
+    assert task("sft", max_length=20).encode(TrainingRecord(value, "t:1")) == []
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_is_cut_off_is_not_learned() -> None:
 )
 def test_a_record_that_is_none_of_these_is_named(value: dict[str, Any], expected: str) -> None:
     with pytest.raises(JoyError, match=expected) as caught:
-        task("sft").encode(Record(value, "data.jsonl:7"))
+        task("sft").encode(TrainingRecord(value, "data.jsonl:7"))
     assert caught.value.where == "data.jsonl:7"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import fair, run_times
 from joymigrate.run.cluster.dependencies import targets_of
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.queues import Queue
 from joymigrate.schema import read
 
@@ -23,7 +23,7 @@ REQUESTS = 5000  # command lines' requests that are known when they are asked a 
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class LogFact:
     """One line of the log. `number` is its place in it; `at` is in seconds since 1970."""
 
     kind: str
@@ -45,7 +45,7 @@ class PodPlace:
 
 
 @dataclass(slots=True)
-class Attempt:
+class JobAttempt:
     """One start of a job until its processes are gone; its number is that of the fact.
 
     `launched`: its pods are there, and none is ever made anew under this number.
@@ -59,10 +59,10 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Record:
+class JobRecord:
     """A job as the log leaves it; `number` is its place in the order of submission."""
 
-    job: Job
+    job: GangJob
     number: int
     by: str
     since: float
@@ -80,20 +80,20 @@ class Record:
     pods: tuple[PodPlace, ...] = ()
     note: str = ""
     held_by: str = ""  # who holds it, where it is held
-    whole: Job | None = None  # as it was submitted, while it runs in another size
+    whole: GangJob | None = None  # as it was submitted, while it runs in another size
     ran_s: float = 0.0  # in other sizes, before this attempt
 
 
 @dataclass(slots=True)
-class Ledger:
+class JobLedger:
     """Jobs, open attempts, limits and the state of nodes."""
 
     identity: str = ""  # tells this cluster's processes from those of another log
     policy: str = "topology"
     queues: tuple[Queue, ...] = ()
     weights: dict[str, float] = field(default_factory=dict)
-    records: dict[str, Record] = field(default_factory=dict)
-    attempts: dict[int, Attempt] = field(default_factory=dict)
+    records: dict[str, JobRecord] = field(default_factory=dict)
+    attempts: dict[int, JobAttempt] = field(default_factory=dict)
     nodes: dict[str, str] = field(default_factory=dict)  # those that are there, and their ids
     cordoned: dict[str, str] = field(default_factory=dict)  # node → why
     failed: dict[str, tuple[int, ...]] = field(default_factory=dict)  # node → cards
@@ -103,49 +103,49 @@ class Ledger:
     requests: tuple[str, ...] = ()
     last: int = 0
 
-    def apply(self, fact: Fact) -> None:
+    def apply(self, fact: LogFact) -> None:
         """Take in the next fact of the log."""
-        CHANGES.get(fact.kind, Ledger._noted)(self, fact)  # older logs hold kinds that are gone
+        CHANGES.get(fact.kind, JobLedger._noted)(self, fact)  # older logs hold kinds that are gone
         self.last = fact.number
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> JobRecord:
         """A job by name; `JoyError` when there is none."""
         if name not in self.records:
             raise JoyError(f"no job '{name}'", help="joymigrate cluster status")
         return self.records[name]
 
-    def live(self, *states: str) -> list[Record]:
+    def live(self, *states: str) -> list[JobRecord]:
         """Records in these states, in order of submission."""
         found = (record for record in self.records.values() if record.state in states)
         return sorted(found, key=lambda record: record.number)
 
-    def leaving(self) -> list[Attempt]:
+    def leaving(self) -> list[JobAttempt]:
         """Attempts that are over while their processes may still hold their cards."""
         return [one for one in self.attempts.values() if not self.current(one)]
 
-    def current(self, attempt: Attempt) -> bool:
+    def current(self, attempt: JobAttempt) -> bool:
         """Whether this is the attempt that its job runs in."""
         record = self.records.get(attempt.job)
         return record is not None and record.state == "running" and record.attempt == attempt.number
 
-    def _opened(self, fact: Fact) -> None:
+    def _opened(self, fact: LogFact) -> None:
         self.identity, self.policy = fact.data["identity"], fact.data["policy"]
         self._limited(fact)
 
-    def _limited(self, fact: Fact) -> None:
+    def _limited(self, fact: LogFact) -> None:
         self.queues = tuple(read(Queue, raw, "ledger") for raw in fact.data["queues"])
         self.weights = dict(fact.data["weights"])
 
-    def _submitted(self, fact: Fact) -> None:
-        job = read(Job, fact.data["job"], "ledger")
+    def _submitted(self, fact: LogFact) -> None:
+        job = read(GangJob, fact.data["job"], "ledger")
         state = "held" if fact.data.get("held") else "waiting"
         self.records.pop(job.name, None)
-        self.records[job.name] = Record(job, fact.number, fact.by, fact.at, fact.at, state)
+        self.records[job.name] = JobRecord(job, fact.number, fact.by, fact.at, fact.at, state)
         request = fact.data.get("request")
         if request and request not in self.requests[-1:]:
             self.requests = (*self.requests, request)[-REQUESTS:]
 
-    def _started(self, fact: Fact) -> None:
+    def _started(self, fact: LogFact) -> None:
         record = self.records[fact.job]
         attempt = begin_attempt(fact)
         record.state, record.started, record.note = "running", fact.at, ""
@@ -158,12 +158,12 @@ class Ledger:
         record.attempt, record.pods = fact.number, attempt.pods
         self.attempts[fact.number] = attempt
 
-    def _launched(self, fact: Fact) -> None:
+    def _launched(self, fact: LogFact) -> None:
         attempt = self.attempts.get(fact.data["attempt"])
         if attempt is not None:
             attempt.launched = True
 
-    def _evicted(self, fact: Fact) -> None:
+    def _evicted(self, fact: LogFact) -> None:
         record = self.records[fact.job]
         self._ran(record, fact.at)
         record.state, record.note, record.since = "waiting", fact.data["why"], fact.at
@@ -177,11 +177,11 @@ class Ledger:
         record.evictions += 1
         self._made_whole(record)
 
-    def _made_whole(self, record: Record) -> None:
+    def _made_whole(self, record: JobRecord) -> None:
         """What waits again waits as it was submitted."""
         record.job, record.whole, record.ran_s = record.whole or record.job, None, 0.0
 
-    def _ended(self, fact: Fact) -> None:
+    def _ended(self, fact: LogFact) -> None:
         record = self.records[fact.job]
         self._ran(record, fact.at)
         if fact.data["state"] == "done" and record.started is not None and record.whole is None:
@@ -198,7 +198,7 @@ class Ledger:
         else:
             self._over(record, fact.at)
 
-    def _ran(self, record: Record, at: float) -> None:
+    def _ran(self, record: JobRecord, at: float) -> None:
         """In a fair queue: what a start that is over counts against its user."""
         if record.state != "running" or record.started is None:
             return
@@ -208,7 +208,7 @@ class Ledger:
             key = fair.key_of(job.queue, job.user)
             fair.add(self.past, key, job.cards, record.started, at, half_life)
 
-    def _judge_cards(self, record: Record, fact: Fact) -> None:
+    def _judge_cards(self, record: JobRecord, fact: LogFact) -> None:
         """Which programs have failed on each card since one ended well on it."""
         codes = tuple(fact.data["codes"])
         if fact.data.get("limit") or fact.data.get("lost"):
@@ -224,13 +224,13 @@ class Ledger:
                 elif code and program not in self.strikes.get(key, ()):
                     self.strikes[key] = (*self.strikes.get(key, ()), program)
 
-    def _cancelled(self, fact: Fact) -> None:
+    def _cancelled(self, fact: LogFact) -> None:
         record = self.records[fact.job]
         self._ran(record, fact.at)
         record.state, record.pods = "cancelled", ()
         self._over(record, fact.at)
 
-    def _over(self, record: Record, at: float) -> None:
+    def _over(self, record: JobRecord, at: float) -> None:
         record.ended = at
         over = [name for name, one in self.records.items() if one.state not in LIVE]
         if len(over) <= 1.1 * KEPT:
@@ -240,50 +240,50 @@ class Ledger:
         for name in list(known)[: len(over) - KEPT]:
             del self.records[name]
 
-    def _closed(self, fact: Fact) -> None:
+    def _closed(self, fact: LogFact) -> None:
         self.attempts.pop(fact.data["attempt"], None)
 
-    def _promised(self, fact: Fact) -> None:
+    def _promised(self, fact: LogFact) -> None:
         self.records[fact.job].promised = True
 
-    def _held(self, fact: Fact) -> None:
+    def _held(self, fact: LogFact) -> None:
         record, why = self.records[fact.job], fact.data.get("why", "")
         record.state, record.promised = "held", False
         record.note = f"held by {fact.by}" + (f": {why}" if why else "")
         record.held_by = fact.by
 
-    def _released(self, fact: Fact) -> None:
+    def _released(self, fact: LogFact) -> None:
         record = self.records[fact.job]
         record.state, record.since, record.note = "waiting", fact.at, ""
 
-    def _ready(self, fact: Fact) -> None:
+    def _ready(self, fact: LogFact) -> None:
         record = self.records[fact.job]
         record.ready, record.since, record.submitted = True, fact.at, fact.at
 
-    def _noted(self, fact: Fact) -> None:
+    def _noted(self, fact: LogFact) -> None:
         """Nothing of it is kept but the line in the log."""
 
-    def _priority(self, fact: Fact) -> None:
+    def _priority(self, fact: LogFact) -> None:
         record = self.records[fact.job]
         record.job = replace(record.job, priority=fact.data["priority"])
 
-    def _node_came(self, fact: Fact) -> None:
+    def _node_came(self, fact: LogFact) -> None:
         self.nodes[fact.data["node"]] = fact.data["id"]
 
-    def _node_gone(self, fact: Fact) -> None:
+    def _node_gone(self, fact: LogFact) -> None:
         self.nodes.pop(fact.data["node"], None)
 
-    def _cordoned(self, fact: Fact) -> None:
+    def _cordoned(self, fact: LogFact) -> None:
         self.cordoned[fact.data["node"]] = fact.data.get("why", "")
 
-    def _uncordoned(self, fact: Fact) -> None:
+    def _uncordoned(self, fact: LogFact) -> None:
         self.cordoned.pop(fact.data["node"], None)
 
-    def _cards_failed(self, fact: Fact) -> None:
+    def _cards_failed(self, fact: LogFact) -> None:
         node = fact.data["node"]
         self.failed[node] = tuple(sorted({*self.failed.get(node, ()), *fact.data["cards"]}))
 
-    def _cards_healed(self, fact: Fact) -> None:
+    def _cards_healed(self, fact: LogFact) -> None:
         node = fact.data["node"]
         left = tuple(card for card in self.failed.get(node, ()) if card not in fact.data["cards"])
         self.failed[node] = left
@@ -293,32 +293,32 @@ class Ledger:
             del self.failed[node]
 
 
-def begin_attempt(fact: Fact) -> Attempt:
+def begin_attempt(fact: LogFact) -> JobAttempt:
     """The attempt that a `started` fact begins."""
     pods = tuple(read(PodPlace, raw, "ledger") for raw in fact.data["pods"])
-    return Attempt(fact.number, fact.job, pods)
+    return JobAttempt(fact.number, fact.job, pods)
 
 
 CHANGES = {
-    "opened": Ledger._opened,
-    "limited": Ledger._limited,
-    "submitted": Ledger._submitted,
-    "started": Ledger._started,
-    "launched": Ledger._launched,
-    "evicted": Ledger._evicted,
-    "ended": Ledger._ended,
-    "cancelled": Ledger._cancelled,
-    "closed": Ledger._closed,
-    "promised": Ledger._promised,
-    "ready": Ledger._ready,
-    "exec": Ledger._noted,
-    "held": Ledger._held,
-    "released": Ledger._released,
-    "priority": Ledger._priority,
-    "node came": Ledger._node_came,
-    "node gone": Ledger._node_gone,
-    "cordoned": Ledger._cordoned,
-    "uncordoned": Ledger._uncordoned,
-    "cards_failed": Ledger._cards_failed,
-    "cards_healed": Ledger._cards_healed,
+    "opened": JobLedger._opened,
+    "limited": JobLedger._limited,
+    "submitted": JobLedger._submitted,
+    "started": JobLedger._started,
+    "launched": JobLedger._launched,
+    "evicted": JobLedger._evicted,
+    "ended": JobLedger._ended,
+    "cancelled": JobLedger._cancelled,
+    "closed": JobLedger._closed,
+    "promised": JobLedger._promised,
+    "ready": JobLedger._ready,
+    "exec": JobLedger._noted,
+    "held": JobLedger._held,
+    "released": JobLedger._released,
+    "priority": JobLedger._priority,
+    "node came": JobLedger._node_came,
+    "node gone": JobLedger._node_gone,
+    "cordoned": JobLedger._cordoned,
+    "uncordoned": JobLedger._uncordoned,
+    "cards_failed": JobLedger._cards_failed,
+    "cards_healed": JobLedger._cards_healed,
 }

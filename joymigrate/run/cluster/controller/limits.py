@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from joymigrate.run.cluster.controller.ledger import Fact, Ledger
+from joymigrate.run.cluster.controller.ledger import JobLedger, LogFact
 
 STRIKES = 3  # different programs that fail on a card in a row
 HEALTH = "health"  # who takes cards out of use
 CLOCK = "time limit"  # who ends jobs at their limit
 
 
-def ends_due(ledger: Ledger, now: float) -> list[Fact]:
+def ends_due(ledger: JobLedger, now: float) -> list[LogFact]:
     """The ends of the running jobs whose time limit has come."""
     return [
-        Fact(
+        LogFact(
             "ended",
             now,
             record.job.name,
@@ -38,7 +38,7 @@ def ends_due(ledger: Ledger, now: float) -> list[Fact]:
     ]
 
 
-def strike_out(ledger: Ledger) -> dict[str, dict[int, str]]:
+def strike_out(ledger: JobLedger) -> dict[str, dict[int, str]]:
     """Cards on which too many programs have failed, per node, and why."""
     found: dict[str, dict[int, str]] = {}
     for key, programs in ledger.strikes.items():
@@ -49,16 +49,16 @@ def strike_out(ledger: Ledger) -> dict[str, dict[int, str]]:
     return found
 
 
-def failures(ledger: Ledger, node: str, cards: Mapping[int, str], now: float) -> list[Fact]:
+def failures(ledger: JobLedger, node: str, cards: Mapping[int, str], now: float) -> list[LogFact]:
     """Take cards of a node out of use that are not yet, and let the gangs on them wait again."""
     new = {card: why for card, why in cards.items() if card not in ledger.failed.get(node, ())}
     if not new:
         return []
     why = "; ".join(f"card {card}: {text}" for card, text in sorted(new.items()))
     data = {"node": node, "cards": sorted(new), "why": why}
-    facts = [Fact("cards_failed", now, "", HEALTH, data)]
+    facts = [LogFact("cards_failed", now, "", HEALTH, data)]
     for record in ledger.live("running"):
         if any(pod.node == node and {*pod.cards} & new.keys() for pod in record.pods):
             text = {"why": f"cards of {node} failed: {why}"}
-            facts.append(Fact("evicted", now, record.job.name, HEALTH, text))
+            facts.append(LogFact("evicted", now, record.job.name, HEALTH, text))
     return facts

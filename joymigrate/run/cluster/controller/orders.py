@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.cluster.controller.ledger import LIVE, Fact, Ledger, Record
+from joymigrate.run.cluster.controller.ledger import LIVE, JobLedger, JobRecord, LogFact
 from joymigrate.run.cluster.controller.restore import restore
 from joymigrate.run.cluster.events import Action, Evict, Start
 from joymigrate.run.cluster.inventory import Inventory
@@ -23,7 +23,7 @@ from joymigrate.run.cluster.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ClusterOrder:
     """One order: by whom, when (seconds since 1970), about which job or node."""
 
     verb: str
@@ -36,24 +36,24 @@ class Order:
     why: str = ""
     hold: bool = False
 
-    def fact(self, kind: str, job: str = "", **data: Any) -> Fact:
+    def fact(self, kind: str, job: str = "", **data: Any) -> LogFact:
         """A fact that follows from it."""
-        return Fact(kind, self.at, job, self.by, data)
+        return LogFact(kind, self.at, job, self.by, data)
 
 
-def decide(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+def decide(order: ClusterOrder, ledger: JobLedger, inventory: Inventory) -> list[LogFact]:
     """The facts of an order; `JoyError` where it cannot be followed."""
     return VERBS[order.verb](order, ledger, inventory)
 
 
-def cordon(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+def cordon(order: ClusterOrder, ledger: JobLedger, inventory: Inventory) -> list[LogFact]:
     """Nothing new starts on a node; what runs there runs on."""
     check_node(order.node, ledger, inventory)
     why = order.why or ledger.cordoned.get(order.node, "")  # of the order before it
     return [order.fact("cordoned", node=order.node, why=why)]
 
 
-def drain(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+def drain(order: ClusterOrder, ledger: JobLedger, inventory: Inventory) -> list[LogFact]:
     """Nothing new starts on a node, and its gangs wait again."""
     text = f"node {order.node} is drained" + (f": {order.why}" if order.why else "")
     on_it = [
@@ -64,7 +64,7 @@ def drain(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
     return [*cordon(order, ledger, inventory), *stop(order, on_it, text)]
 
 
-def undrain(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+def undrain(order: ClusterOrder, ledger: JobLedger, inventory: Inventory) -> list[LogFact]:
     """A node takes work again."""
     if order.node not in ledger.cordoned:
         raise JoyError(
@@ -74,7 +74,7 @@ def undrain(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
     return [order.fact("uncordoned", node=order.node)]
 
 
-def fail_cards(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+def fail_cards(order: ClusterOrder, ledger: JobLedger, inventory: Inventory) -> list[LogFact]:
     """Cards are not granted any more, and the gangs on them wait again."""
     check_cards(order, ledger, inventory)
     broken = {(order.node, card) for card in order.cards}
@@ -87,7 +87,7 @@ def fail_cards(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]
     return [fact, *stop(order, on_them, f"cards of {order.node} failed")]
 
 
-def heal_cards(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+def heal_cards(order: ClusterOrder, ledger: JobLedger, inventory: Inventory) -> list[LogFact]:
     """Failed cards are granted again."""
     failed = ledger.failed.get(order.node, ())
     well = [card for card in order.cards if card not in failed]
@@ -99,7 +99,7 @@ def heal_cards(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]
     return [order.fact("cards_healed", node=order.node, cards=list(order.cards or failed))]
 
 
-def requeue(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+def requeue(order: ClusterOrder, ledger: JobLedger, inventory: Inventory) -> list[LogFact]:
     """A running job stops and waits again, in its place; with `hold` until it is released."""
     record = ledger.record(order.job)
     if record.state != "running":
@@ -112,7 +112,7 @@ def requeue(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
     return [*facts, order.fact("held", order.job, why=order.why)] if order.hold else facts
 
 
-def hold(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+def hold(order: ClusterOrder, ledger: JobLedger, inventory: Inventory) -> list[LogFact]:
     """A waiting job does not start until it is released."""
     record = ledger.record(order.job)
     if record.state != "waiting":
@@ -125,7 +125,7 @@ def hold(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
     return [order.fact("held", order.job, why=order.why)]
 
 
-def release(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+def release(order: ClusterOrder, ledger: JobLedger, inventory: Inventory) -> list[LogFact]:
     """A held job waits for cards again."""
     record = ledger.record(order.job)
     if record.state != "held":
@@ -133,7 +133,7 @@ def release(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
     return [order.fact("released", order.job)]
 
 
-def set_priority(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fact]:
+def set_priority(order: ClusterOrder, ledger: JobLedger, inventory: Inventory) -> list[LogFact]:
     """Another priority; for a running job it counts for who may stop it."""
     record = ledger.record(order.job)
     if record.state not in LIVE:
@@ -141,7 +141,7 @@ def set_priority(order: Order, ledger: Ledger, inventory: Inventory) -> list[Fac
     return [order.fact("priority", order.job, priority=order.priority)]
 
 
-VERBS: Mapping[str, Callable[[Order, Ledger, Inventory], list[Fact]]] = {
+VERBS: Mapping[str, Callable[[ClusterOrder, JobLedger, Inventory], list[LogFact]]] = {
     "cordon": cordon,
     "drain": drain,
     "undrain": undrain,
@@ -154,12 +154,12 @@ VERBS: Mapping[str, Callable[[Order, Ledger, Inventory], list[Fact]]] = {
 }
 
 
-def stop(order: Order, records: Sequence[Record], why: str) -> list[Fact]:
+def stop(order: ClusterOrder, records: Sequence[JobRecord], why: str) -> list[LogFact]:
     """These running jobs wait again."""
     return [order.fact("evicted", record.job.name, why=why) for record in records]
 
 
-def check_node(name: str, ledger: Ledger, inventory: Inventory) -> None:
+def check_node(name: str, ledger: JobLedger, inventory: Inventory) -> None:
     """Refuse a node that nobody knows; one that is away may be spoken of if it was before."""
     names = {node.name for node in inventory.nodes} | ledger.cordoned.keys() | ledger.failed.keys()
     if name not in names:
@@ -168,7 +168,7 @@ def check_node(name: str, ledger: Ledger, inventory: Inventory) -> None:
         )
 
 
-def check_cards(order: Order, ledger: Ledger, inventory: Inventory) -> None:
+def check_cards(order: ClusterOrder, ledger: JobLedger, inventory: Inventory) -> None:
     """Refuse cards that the node does not have."""
     check_node(order.node, ledger, inventory)
     there = {*range(MAX_CARDS)}  # of a node that is away nobody knows
@@ -196,7 +196,7 @@ class QuotaChange:
     notes: tuple[str, ...] = ()
 
 
-def without_queue(ledger: Ledger, queues: Sequence[Queue]) -> None:
+def without_queue(ledger: JobLedger, queues: Sequence[Queue]) -> None:
     """Refuse queues that leave a live job without its own."""
     names = {queue.name for queue in queues} | {DEFAULT_QUEUE}
     for record in ledger.live(*LIVE):
@@ -208,7 +208,7 @@ def without_queue(ledger: Ledger, queues: Sequence[Queue]) -> None:
 
 
 def compare_quotas(
-    ledger: Ledger,
+    ledger: JobLedger,
     inventory: Inventory,
     queues: Sequence[Queue],
     weights: Mapping[str, float],
@@ -258,7 +258,9 @@ def names_of(
     return [name for name in names if name not in without]
 
 
-def differences(ledger: Ledger, queues: Sequence[Queue], weights: Mapping[str, float]) -> list[str]:
+def differences(
+    ledger: JobLedger, queues: Sequence[Queue], weights: Mapping[str, float]
+) -> list[str]:
     """One line per key of a queue that is not as it was."""
     old = {queue.name: dataclasses.asdict(queue) for queue in ledger.queues}
     new = {queue.name: dataclasses.asdict(queue) for queue in queues}

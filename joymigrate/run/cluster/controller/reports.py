@@ -11,7 +11,7 @@ from typing import Any
 
 from joymigrate.run.cluster import cards
 from joymigrate.run.cluster.controller import store, usage
-from joymigrate.run.cluster.controller.ledger import LIVE, Ledger, Record
+from joymigrate.run.cluster.controller.ledger import LIVE, JobLedger, JobRecord
 from joymigrate.run.cluster.explain import explain
 from joymigrate.run.cluster.foresight import look_ahead
 from joymigrate.run.cluster.scheduler import Scheduler
@@ -24,7 +24,7 @@ LOOKED_SIZE = 3000  # nodes and jobs of a cluster, times the jobs that are looke
 
 def status_data(
     scheduler: Scheduler,
-    ledger: Ledger,
+    ledger: JobLedger,
     now: float,
     names: Sequence[str] = (),
     reasons: bool = True,
@@ -60,7 +60,7 @@ def enough_for_first(scheduler: Scheduler, now: float) -> dict[str, dict[str, An
     return {name: data for name, data in found.items() if data is not None}
 
 
-def node_rows(scheduler: Scheduler, ledger: Ledger) -> list[dict[str, Any]]:
+def node_rows(scheduler: Scheduler, ledger: JobLedger) -> list[dict[str, Any]]:
     """Nodes with their free and failed cards."""
     return [
         {"node": node.name, "kind": node.kind.name, "cards": node.cards,
@@ -73,7 +73,7 @@ def node_rows(scheduler: Scheduler, ledger: Ledger) -> list[dict[str, Any]]:
 
 def job_row(
     scheduler: Scheduler,
-    record: Record,
+    record: JobRecord,
     now: float,
     reasons: bool = True,
     found: Mapping[str, Mapping[str, Any]] | None = None,
@@ -105,7 +105,7 @@ def job_row(
     }
 
 
-def board_data(scheduler: Scheduler, ledger: Ledger, now: float) -> dict[str, Any]:
+def board_data(scheduler: Scheduler, ledger: JobLedger, now: float) -> dict[str, Any]:
     """A cluster on one page: cards with who has them, queues, jobs that run and that wait.
 
     Of each state the first `MOST_JOBS` jobs, waiting ones in the order of their turn. `left_out`
@@ -162,7 +162,7 @@ def owners(scheduler: Scheduler) -> list[list[str]]:
     ]
 
 
-def quota_data(scheduler: Scheduler, ledger: Ledger) -> dict[str, Any]:
+def quota_data(scheduler: Scheduler, ledger: JobLedger) -> dict[str, Any]:
     """Declared queues: MIN, deserved, MAX and use, by what each limit is on."""
     rows = []
     for queue in ledger.queues:

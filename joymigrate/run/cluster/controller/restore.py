@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from joymigrate.run.cluster import cards, policies
-from joymigrate.run.cluster.controller.ledger import LIVE, Ledger, Record
-from joymigrate.run.cluster.entries import Settings
+from joymigrate.run.cluster.controller.ledger import LIVE, JobLedger, JobRecord
+from joymigrate.run.cluster.entries import ClusterSettings
 from joymigrate.run.cluster.events import Action, Past, Submitted
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import PodAllocation
@@ -16,7 +16,7 @@ from joymigrate.run.cluster.scheduler import Scheduler
 
 
 def restore(
-    ledger: Ledger, inventory: Inventory, at: float, settings: Settings | None = None
+    ledger: JobLedger, inventory: Inventory, at: float, settings: ClusterSettings | None = None
 ) -> tuple[Scheduler, list[Action]]:
     """The scheduler at `at` seconds, and what it decides at once.
 
@@ -27,7 +27,7 @@ def restore(
         ledger.queues,
         policies.get(ledger.policy),
         ledger.weights,
-        settings or Settings(overcommit=True),
+        settings or ClusterSettings(overcommit=True),
     )
     scheduler.past, scheduler.history = dict(ledger.past), dict(ledger.history)
     restrict(scheduler, ledger)
@@ -37,7 +37,7 @@ def restore(
     return scheduler, scheduler.on_all([*running, *waiting])
 
 
-def submission(record: Record, at: float) -> Submitted:
+def submission(record: JobRecord, at: float) -> Submitted:
     """A job with its past, waiting or running."""
     job = record.job
     if record.state == "running":
@@ -50,7 +50,7 @@ def submission(record: Record, at: float) -> Submitted:
     return Submitted(job, at, past)
 
 
-def remember(scheduler: Scheduler, ledger: Ledger) -> None:
+def remember(scheduler: Scheduler, ledger: JobLedger) -> None:
     """Tell what others wait for: how ended jobs ended, and which live ones are held."""
     for record in ledger.records.values():
         scheduler.gate.join(record.job)
@@ -59,7 +59,9 @@ def remember(scheduler: Scheduler, ledger: Ledger) -> None:
     scheduler.gate.elsewhere.update(record.job.name for record in ledger.live("held"))
 
 
-def find_lost(ledger: Ledger, inventory: Inventory, gone: Collection[str] = ()) -> dict[str, str]:
+def find_lost(
+    ledger: JobLedger, inventory: Inventory, gone: Collection[str] = ()
+) -> dict[str, str]:
     """Running jobs whose nodes or cards are not there (any more), and why; `gone`: node names."""
     there = {node.name: node for node in inventory.nodes if node.name not in gone}
     found = {}
@@ -73,7 +75,7 @@ def find_lost(ledger: Ledger, inventory: Inventory, gone: Collection[str] = ()) 
     return found
 
 
-def restrict(scheduler: Scheduler, ledger: Ledger) -> None:
+def restrict(scheduler: Scheduler, ledger: JobLedger) -> None:
     """Take failed cards, and all of a cordoned node, out of what is granted."""
     state = scheduler.state
     for number, node in enumerate(state.nodes):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.ledger.lock import try_lock
-from joymigrate.run.cluster.controller.ledger import Fact, Ledger
+from joymigrate.run.cluster.controller.ledger import JobLedger, LogFact
 from joymigrate.schema import read
 
 FILE = "cluster.db"
@@ -36,7 +36,7 @@ CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON log
 """
 
 
-class Store:
+class LogStore:
     """The folder of one cluster's log, open for writing."""
 
     def __init__(self, folder: Path) -> None:
@@ -60,7 +60,7 @@ class Store:
         self.base.executescript(TABLES)
         self.since_snapshot = 0
 
-    def load(self) -> Ledger:
+    def load(self) -> JobLedger:
         """What is true after the whole log."""
         ledger = self._snapshot()
         for fact in facts(self.base, after=ledger.last):
@@ -68,7 +68,7 @@ class Store:
             self.since_snapshot += 1
         return ledger
 
-    def append(self, new: Sequence[Fact], ledger: Ledger) -> list[Fact]:
+    def append(self, new: Sequence[LogFact], ledger: JobLedger) -> list[LogFact]:
         """Write facts down, all or none, and take them into the ledger; returns them numbered."""
         rows = [(f.at, f.kind, f.job, f.by, json.dumps(dict(f.data))) for f in new]
         self.base.execute("BEGIN IMMEDIATE")
@@ -90,7 +90,7 @@ class Store:
             self.snapshot(ledger)
         return numbered
 
-    def snapshot(self, ledger: Ledger) -> None:
+    def snapshot(self, ledger: JobLedger) -> None:
         """Keep the ledger as it stands, so that a start need not read the whole log."""
         data = json.dumps(dataclasses.asdict(ledger))
         self.base.execute("BEGIN IMMEDIATE")
@@ -103,18 +103,18 @@ class Store:
         self.base.execute("COMMIT")
         self.since_snapshot = 0
 
-    def _snapshot(self) -> Ledger:
+    def _snapshot(self) -> JobLedger:
         """The last snapshot that can be read; without one, an empty ledger."""
         for (data,) in self.base.execute("SELECT data FROM snapshot ORDER BY number DESC"):
             try:
                 raw = json.loads(data)
                 raw["attempts"] = {int(number): one for number, one in raw["attempts"].items()}
-                return read(Ledger, raw, "snapshot")
+                return read(JobLedger, raw, "snapshot")
             except (JoyError, ValueError) as error:
                 print(f"{self.folder}: a snapshot is passed over: {error}", file=sys.stderr)
-        return Ledger()
+        return JobLedger()
 
-    def facts(self, after: int = 0, job: str | None = None) -> Iterator[Fact]:
+    def facts(self, after: int = 0, job: str | None = None) -> Iterator[LogFact]:
         """The log from one place on, or what has happened to one job."""
         return facts(self.base, after, job)
 
@@ -124,7 +124,7 @@ class Store:
         os.close(self._lock)
 
 
-def facts(base: sqlite3.Connection, after: int = 0, job: str | None = None) -> Iterator[Fact]:
+def facts(base: sqlite3.Connection, after: int = 0, job: str | None = None) -> Iterator[LogFact]:
     """Facts of a log in their order."""
     query = "SELECT number, at, kind, job, by, data FROM log WHERE number > ?"
     bound: list[object] = [after]
@@ -132,7 +132,7 @@ def facts(base: sqlite3.Connection, after: int = 0, job: str | None = None) -> I
         query += " AND job = ?"
         bound.append(job)
     for number, at, kind, name, by, data in base.execute(f"{query} ORDER BY number", bound):
-        yield Fact(kind, at, name, by, json.loads(data), number)
+        yield LogFact(kind, at, name, by, json.loads(data), number)
 
 
 def read_only(folder: Path) -> sqlite3.Connection:

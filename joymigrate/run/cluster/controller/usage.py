@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from joymigrate.run.cluster.controller.ledger import Attempt, Fact, begin_attempt
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.controller.ledger import JobAttempt, LogFact, begin_attempt
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.schema import read
 
 ENDS = ("ended", "evicted", "cancelled")
 
 
 @dataclass(slots=True)
-class Use:
+class UserUsage:
     """What one user has used in one queue on one kind of server.
 
     `jobs` and `starts` are counted where their first pod runs; `wasted_card_h` is the part of
@@ -31,24 +31,24 @@ class Use:
 
 
 @dataclass(slots=True)
-class Tally:
+class JobTally:
     """Jobs and open starts while the log is read."""
 
-    jobs: dict[str, tuple[Job, str]] = field(default_factory=dict)  # with the user
+    jobs: dict[str, tuple[GangJob, str]] = field(default_factory=dict)  # with the user
     waiting: dict[str, float] = field(default_factory=dict)
-    running: dict[str, tuple[Attempt, float]] = field(default_factory=dict)
+    running: dict[str, tuple[JobAttempt, float]] = field(default_factory=dict)
     counted: set[tuple[str, str]] = field(default_factory=set)
-    uses: dict[tuple[str, str, str], Use] = field(default_factory=dict)
+    uses: dict[tuple[str, str, str], UserUsage] = field(default_factory=dict)
 
 
-def tally(facts: Iterable[Fact], since: float, until: float) -> list[Use]:
+def tally(facts: Iterable[LogFact], since: float, until: float) -> list[UserUsage]:
     """Use between two times (seconds since 1970) by user, queue and kind of server."""
-    known = Tally()
+    known = JobTally()
     for fact in facts:
         if fact.at > until:
             break
         if fact.kind == "submitted":
-            known.jobs[fact.job] = (read(Job, fact.data["job"], "log"), fact.by)
+            known.jobs[fact.job] = (read(GangJob, fact.data["job"], "log"), fact.by)
             known.waiting[fact.job] = fact.at
             known.counted = {pair for pair in known.counted if pair[0] != fact.job}
         elif fact.kind == "started":
@@ -63,14 +63,14 @@ def tally(facts: Iterable[Fact], since: float, until: float) -> list[Use]:
     return sorted(known.uses.values(), key=lambda use: (use.user, use.queue, use.kind))
 
 
-def use_of(known: Tally, name: str, kind: str) -> Use:
+def use_of(known: JobTally, name: str, kind: str) -> UserUsage:
     """The line that a job counts on."""
     job, user = known.jobs[name]
     key = (user, job.queue, kind)
-    return known.uses.setdefault(key, Use(*key))
+    return known.uses.setdefault(key, UserUsage(*key))
 
 
-def start(known: Tally, fact: Fact, since: float) -> None:
+def start(known: JobTally, fact: LogFact, since: float) -> None:
     """A job starts."""
     attempt = begin_attempt(fact)
     known.running[fact.job] = (attempt, fact.at)
@@ -85,7 +85,7 @@ def start(known: Tally, fact: Fact, since: float) -> None:
         use.jobs += 1
 
 
-def end(known: Tally, name: str, since: float, at: float, wasted: bool) -> None:
+def end(known: JobTally, name: str, since: float, at: float, wasted: bool) -> None:
     """A job's cards are free again."""
     attempt, began = known.running.pop(name)
     hours = max(0.0, at - max(began, since)) / 3600

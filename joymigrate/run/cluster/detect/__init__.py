@@ -1,6 +1,6 @@
 """What a node has: cards, links, NUMA and health, read from the output of its own tools.
 
-A reader turns text into a `Table` or raises `JoyError`; `node` puts the tables together. Every
+A reader turns text into a `LinkTable` or raises `JoyError`; `node` puts the tables together. Every
 tool's output can be given as a file, recorded elsewhere, instead of being run. What no tool tells
 is not claimed: the node then gets a kind without rings and a warning.
 """
@@ -15,7 +15,7 @@ Matrix = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class LinkTable:
     """A link table: `links[a][b]` names how cards a and b reach each other ("X" for itself).
 
     `affinity` are the CPU ranges beside each card, as written; `ids` the physical ids.
@@ -27,7 +27,7 @@ class Table:
     note: str = ""
 
 
-def groups(table: Table, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+def groups(table: LinkTable, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """Sets of at least two cards connected over links named `names`."""
     left = set(table.ids)
     place = {card: row for row, card in enumerate(table.ids)}
@@ -56,7 +56,7 @@ def numa_of_cpus(text: str, cpus: Mapping[int, int]) -> int | None:
     return cpus.get(int(match.group(1))) if match else None
 
 
-def numa_groups(table: Table, cpus: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
+def numa_groups(table: LinkTable, cpus: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
     """Cards per NUMA node, from the CPU ranges beside them; nothing when one is unknown.
 
     Without a CPU table, cards of one range are one group: which node it is does not matter.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster.detect import Table, groups, matrix
+from joymigrate.run.cluster.detect import LinkTable, groups, matrix
 
 TOPO = ("npu-smi", "info", "-t", "topo")
 LIST = ("npu-smi", "info", "-l")
@@ -24,7 +24,7 @@ ACL_BITS = {0x01: "HCCS", 0x20: "SIO", 0x40: "HCCS_SW", 0x02: "PIX", 0x08: "PHB"
 UNSUPPORTED = re.compile(r"does not support querying topo", re.IGNORECASE)
 
 
-def topo(text: str, where: str = "npu-smi info -t topo") -> Table:
+def topo(text: str, where: str = "npu-smi info -t topo") -> LinkTable:
     """The link table, in the form `NPU0 …` or, for two-die modules, `Phy-ID0 …`."""
     if UNSUPPORTED.search(text):
         raise JoyError(
@@ -36,15 +36,15 @@ def topo(text: str, where: str = "npu-smi info -t topo") -> Table:
     return matrix.read(text, form, where, "record the whole output of `npu-smi info -t topo`")
 
 
-def from_acl(count: int, ask: Callable[[int, int], int]) -> Table:
+def from_acl(count: int, ask: Callable[[int, int], int]) -> LinkTable:
     """The same table from `acl.rt.get_devices_topo(a, b)`."""
     rows = []
     for a in range(count):
         rows.append(tuple("X" if a == b else acl_name(ask(a, b)) for b in range(count)))
-    return Table(tuple(range(count)), tuple(rows), ("",) * count)
+    return LinkTable(tuple(range(count)), tuple(rows), ("",) * count)
 
 
-def ask_runtime() -> Table | None:
+def ask_runtime() -> LinkTable | None:
     """The table from the vendor's runtime, None where it is not installed or does not answer."""
     try:
         import acl  # type: ignore[import-not-found]
@@ -68,7 +68,7 @@ def acl_name(bits: int) -> str:
     return next((name for bit, name in ACL_BITS.items() if bits & bit), "NA")
 
 
-def kind(table: Table) -> tuple[str | None, list[str]]:
+def kind(table: LinkTable) -> tuple[str | None, list[str]]:
     """The server kind that these links make; None and a warning when no known one does."""
     count = len(table.ids)
     rings, modules = groups(table, RING), groups(table, MODULE)

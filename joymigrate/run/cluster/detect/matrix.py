@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster.detect import Table
+from joymigrate.run.cluster.detect import LinkTable
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def read(text: str, card: str, where: str, help: str) -> Table:
+def read(text: str, card: str, where: str, help: str) -> LinkTable:
     """The table whose columns match the pattern `card` (one group: the id).
 
     Columns after the cards that a tool adds (NICs, NUMA, GPU ids) are skipped; the first one of
@@ -44,7 +44,7 @@ def read(text: str, card: str, where: str, help: str) -> Table:
         rows[number][width + others] if len(rows[number]) > width + others else ""
         for number in columns
     )
-    return Table(tuple(columns), links, affinity)
+    return LinkTable(tuple(columns), links, affinity)
 
 
 def is_head(line: str, card: str) -> bool:

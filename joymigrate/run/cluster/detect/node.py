@@ -16,7 +16,7 @@ from typing import Any
 from joymigrate import processors
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import kinds
-from joymigrate.run.cluster.detect import Table, lscpu, numa_groups
+from joymigrate.run.cluster.detect import LinkTable, lscpu, numa_groups
 from joymigrate.run.cluster.inventory import Inventory, Node, parse
 
 TIMEOUT_S = 20.0
@@ -77,7 +77,7 @@ def read_node(
 ) -> Node | None:
     """The node as one tool sees it; without a link table its cards are counted, no ring claimed."""
     try:
-        table: Table = tool.topo(text)
+        table: LinkTable = tool.topo(text)
     except JoyError as error:
         asked = tool.ask_runtime() if records is None and hasattr(tool, "ask_runtime") else None
         if asked is not None:
@@ -91,7 +91,7 @@ def read_node(
 
 def from_table(
     tool: ModuleType,
-    table: Table,
+    table: LinkTable,
     host: str,
     cpus: Mapping[int, int],
     records: Path | None,

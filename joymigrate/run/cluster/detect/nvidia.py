@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from joymigrate.run.cluster.detect import Table, groups, matrix
+from joymigrate.run.cluster.detect import LinkTable, groups, matrix
 
 TOPO = ("nvidia-smi", "topo", "-m")
 LIST = ("nvidia-smi", "--query-gpu=index,name", "--format=csv,noheader")
@@ -17,7 +17,7 @@ HEALTH = (
 FAMILY = "gpu"
 
 
-def topo(text: str, where: str = "nvidia-smi topo -m") -> Table:
+def topo(text: str, where: str = "nvidia-smi topo -m") -> LinkTable:
     """The link table: NV#, PIX, PXB, PHB, NODE, SYS."""
     return matrix.read(text, r"GPU(\d+)", where, "record the whole output of `nvidia-smi topo -m`")
 
@@ -28,12 +28,12 @@ def models(text: str) -> tuple[str, ...]:
     return tuple(row[1].strip() for row in sorted(rows, key=lambda row: int(row[0])))
 
 
-def kind(table: Table) -> tuple[str, list[str]]:
+def kind(table: LinkTable) -> tuple[str, list[str]]:
     """The server kind; any legal count is a legal choice, so that links decide nothing."""
     return f"gpu-{len(table.ids)}", []
 
 
-def islands(table: Table) -> tuple[tuple[int, ...], ...]:
+def islands(table: LinkTable) -> tuple[tuple[int, ...], ...]:
     """Cards joined by NVLink."""
     return groups(table, ("NV",))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster.kubernetes.validate import Document
+from joymigrate.run.cluster.kubernetes.validate import ManifestObject
 
 MANAGER = "joymigrate"
 CONFLICT = 409
@@ -25,7 +25,7 @@ class AppliedObject:
 
 
 def apply(
-    documents: Iterable[Document], context: str | None, dry_run: bool
+    documents: Iterable[ManifestObject], context: str | None, dry_run: bool
 ) -> Iterator[AppliedObject]:
     """Server-side apply, in order; yields what is done before the first refusal, which raises."""
     client = connect(context)
@@ -59,7 +59,7 @@ def connect(context: str | None) -> Any:
         ) from error
 
 
-def apply_one(client: Any, document: Document, dry_run: bool) -> str:
+def apply_one(client: Any, document: ManifestObject, dry_run: bool) -> str:
     """Apply one object."""
     from kubernetes.client import ApiException
     from kubernetes.dynamic.exceptions import DynamicApiError, ResourceNotFoundError

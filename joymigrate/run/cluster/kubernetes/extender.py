@@ -16,12 +16,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster.entries import Settings
+from joymigrate.run.cluster.entries import ClusterSettings
 from joymigrate.run.cluster.events import Evict, Past, Start, Submitted
 from joymigrate.run.cluster.kubernetes import live, quantity
 from joymigrate.run.cluster.kubernetes.nodes import Object, resources
 from joymigrate.run.cluster.queues import Queue
-from joymigrate.run.cluster.reasons import Refusal
+from joymigrate.run.cluster.reasons import PlacementRefusal
 from joymigrate.run.cluster.scheduler import Scheduler
 
 PERMIT, REJECT = 1, -1  # votes of a plug-in (pkg/scheduler/plugins/util)
@@ -82,7 +82,7 @@ class Extender:
         found = live.read(read_session(body), now)
         queues = self.queues or found.queues
         scheduler = Scheduler(
-            found.inventory, queues, None, self.weights, Settings(overcommit=True)
+            found.inventory, queues, None, self.weights, ClusterSettings(overcommit=True)
         )
         scheduler.on_all(
             Submitted(job, now, Past(number, now, now))
@@ -157,7 +157,7 @@ class Extender:
         )
         refused = any(drop_rest(full) == name for full in session.scheduler.refused)
         why = session.scheduler.why(entry.job.name) if entry else None
-        kept = refused or (isinstance(why, Refusal) and why.code in ("max", "min"))
+        kept = refused or (isinstance(why, PlacementRefusal) and why.code in ("max", "min"))
         return {"status": REJECT if kept else PERMIT}
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from joymigrate.run.cluster import cards
 from joymigrate.run.cluster.inventory import Node
-from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, PodAllocation, PodGroup
+from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, GangJob, PodAllocation, PodGroup
 from joymigrate.run.cluster.kubernetes import quantity
 from joymigrate.run.cluster.kubernetes.nodes import Object, admits, resources
 from joymigrate.run.cluster.kubernetes.renderers import LABELS, resource
@@ -45,13 +45,13 @@ ONE_LEAF = "kueue.x-k8s.io/podset-required-topology"
 class Gangs:
     """Jobs that run and that wait, what Kubernetes says of those, and what is assumed."""
 
-    running: list[Job] = field(default_factory=list)
-    waiting: list[Job] = field(default_factory=list)
+    running: list[GangJob] = field(default_factory=list)
+    waiting: list[GangJob] = field(default_factory=list)
     says: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
-class Site(NamedTuple):
+class NodeSite(NamedTuple):
     """A node, and the object that it was read from."""
 
     node: Node
@@ -110,7 +110,7 @@ def read(
     pods: Sequence[Object],
     kept_back: Sequence[Object],
     queues: Mapping[str, str],
-    nodes: Sequence[Site],
+    nodes: Sequence[NodeSite],
     priorities: Mapping[str, int],
     now: float,
 ) -> Gangs:
@@ -127,7 +127,7 @@ def read(
         gang = found.setdefault(name, KubernetesGang(name, queue))
         (gang.bound if pod["spec"].get("nodeName") else gang.pending).append(pod)
     out = Gangs()
-    cards_of = Cards(nodes, out)
+    cards_of = NodeCards(nodes, out)
     bound = [(gang, pod) for gang in found.values() for pod in gang.bound]
     held = cards_of.held([pod for _, pod in bound])
     for gang in found.values():
@@ -178,10 +178,10 @@ def message(pod: Object) -> str:
     return ""
 
 
-class Cards:
+class NodeCards:
     """Which cards the pods of each node have."""
 
-    def __init__(self, nodes: Sequence[Site], out: Gangs) -> None:
+    def __init__(self, nodes: Sequence[NodeSite], out: Gangs) -> None:
         self.nodes = {site.node.name: site.node for site in nodes}
         self.free = {
             name: ((1 << node.kind.cards) - 1) & ~cards.bits(node.unhealthy)
@@ -240,10 +240,10 @@ def job_of(
     name: str,
     queue: str,
     pods: Sequence[Object],
-    nodes: Sequence[Site],
+    nodes: Sequence[NodeSite],
     priorities: Mapping[str, int],
     out: Gangs,
-) -> Job:
+) -> GangJob:
     """A gang as a job: equal pods that follow each other are one task."""
     tasks: list[PodGroup] = []
     for pod in pods:
@@ -254,7 +254,7 @@ def job_of(
             tasks.append(one)
     spec = pods[0]["spec"]
     limit = spec.get("activeDeadlineSeconds")
-    return Job(
+    return GangJob(
         name=name,
         tasks=tuple(tasks),
         queue=queue,
@@ -275,7 +275,7 @@ def leaf_wanted(item: Object) -> bool:
 
 
 def pod_group(
-    name: str, spec: Mapping[str, Any], nodes: Sequence[Site], out: Gangs, pods: int = 1
+    name: str, spec: Mapping[str, Any], nodes: Sequence[NodeSite], out: Gangs, pods: int = 1
 ) -> PodGroup:
     """One pod's request, on the kinds of the nodes that its selector names."""
     asked, cpu, memory = price_pod(spec)
@@ -303,8 +303,8 @@ def priority_of(spec: Mapping[str, Any], priorities: Mapping[str, int]) -> int:
 
 
 def with_places(
-    job: Job, pods: Sequence[Object], places: Sequence[PodAllocation], now: float
-) -> Job:
+    job: GangJob, pods: Sequence[Object], places: Sequence[PodAllocation], now: float
+) -> GangJob:
     """A job that runs there, since its first pod started."""
     times = [str((pod.get("status") or {}).get("startTime") or "") for pod in pods]
     begun = [datetime.fromisoformat(t.replace("Z", "+00:00")).timestamp() for t in times if t]
@@ -315,10 +315,10 @@ def with_places(
 def without_pods(
     item: Object,
     queues: Mapping[str, str],
-    nodes: Sequence[Site],
+    nodes: Sequence[NodeSite],
     priorities: Mapping[str, int],
     out: Gangs,
-) -> Job | None:
+) -> GangJob | None:
     """A vcjob, or a suspended Job, as a waiting job; None for one that is over or asks no card."""
     meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
     space = str(meta.get("namespace", "default"))
@@ -340,7 +340,7 @@ def without_pods(
     first = parts[0][1]
     class_name = {"priorityClassName": spec.get("priorityClassName", "")}
     limit = first["spec"].get("activeDeadlineSeconds")
-    return Job(
+    return GangJob(
         name=name,
         tasks=tuple(tasks),
         queue=queues.get(f"{space}/{local}") or queues.get(local, local) or DEFAULT_QUEUE,

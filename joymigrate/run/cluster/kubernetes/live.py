@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from joymigrate.run.cluster import kinds
-from joymigrate.run.cluster.entries import Settings
+from joymigrate.run.cluster.entries import ClusterSettings
 from joymigrate.run.cluster.events import Evict, Past, Start, Submitted
 from joymigrate.run.cluster.explain import explain
 from joymigrate.run.cluster.foresight import look_ahead
@@ -71,7 +71,7 @@ def read(objects: Objects, now: float) -> LiveCluster:
         *objects.get(("batch/v1", "Job"), ()),
     ]
     raw = {str(one["metadata"]["name"]): one for one in objects.get(("v1", "Node"), ())}
-    sites = [gangs.Site(node, raw[node.name]) for node in inventory.nodes]
+    sites = [gangs.NodeSite(node, raw[node.name]) for node in inventory.nodes]
     found = gangs.read(pods, kept_back, locals_, sites, classes, now)
     for job in (*found.running, *found.waiting):
         if job.queue not in queues and job.queue != DEFAULT_QUEUE:
@@ -140,7 +140,7 @@ def root_queues(queues: Mapping[str, Queue]) -> list[Queue]:
 
 def judge(live: LiveCluster, now: float) -> dict[str, Any]:
     """Every waiting gang with its reason, or where our rules would put it, as plain data."""
-    scheduler = Scheduler(live.inventory, live.queues, None, None, Settings(overcommit=True))
+    scheduler = Scheduler(live.inventory, live.queues, None, None, ClusterSettings(overcommit=True))
     scheduler.on_all(
         Submitted(job, now, Past(number, now, now)) for number, job in enumerate(live.gangs.running)
     )

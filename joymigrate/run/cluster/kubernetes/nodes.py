@@ -7,7 +7,7 @@ from typing import Any
 
 from joymigrate.run.cluster import kinds
 from joymigrate.run.cluster.inventory import UNLIMITED, Inventory, Node
-from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.kinds import ServerKind
 from joymigrate.run.cluster.kubernetes import quantity
 from joymigrate.run.cluster.kubernetes.renderers import LABELS, PREFIX, resource
 
@@ -60,7 +60,7 @@ def node_of(item: Object, taken: Mapping[str, tuple[int, int]], warnings: list[s
 
 def kind_of(
     name: str, labels: Mapping[str, Any], capacity: Mapping[str, Any], warnings: list[str]
-) -> tuple[Kind, int]:
+) -> tuple[ServerKind, int]:
     """A node's kind of server and how many cards it has.
 
     Our own label says it; else the resource, the labels that the kinds' data name, and the count.
@@ -86,7 +86,7 @@ def kind_of(
         offers = [k for k in kinds.all_kinds().values() if resource(k) == key and k.cards == most]
         count = most
 
-    def likeness(kind: Kind) -> tuple[bool, bool, bool]:
+    def likeness(kind: ServerKind) -> tuple[bool, bool, bool]:
         wanted = kind.kubernetes.get("labels") or {}
         same = bool(wanted) and all(str(labels.get(k)) == str(v) for k, v in wanted.items())
         return (same, kind.cards == count, not kind.groups)

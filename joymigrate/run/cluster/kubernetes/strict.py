@@ -25,7 +25,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ManifestProblem:
     """One mistake of a manifest: where (file, object, field path), what, and what to do."""
 
     where: str

@@ -13,7 +13,7 @@ import yaml
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.cluster.kubernetes import strict, webhooks
-from joymigrate.run.cluster.kubernetes.strict import Problem
+from joymigrate.run.cluster.kubernetes.strict import ManifestProblem
 
 SCHEMAS = Path(__file__).parent / "schemas"
 SHARED = "shared.json"  # parts that stand in several definitions, such as a pod's template
@@ -41,7 +41,7 @@ META = {  # the part of ObjectMeta that manifests may set
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ManifestObject:
     """One object of a file."""
 
     where: str
@@ -64,26 +64,26 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ManifestCheck:
     """What was found in how many objects, and what could not be checked."""
 
     objects: int
-    problems: tuple[Problem, ...]
+    problems: tuple[ManifestProblem, ...]
     notes: tuple[str, ...] = ()
 
 
 Schemas = dict[tuple[str, str], dict[str, Any]]  # (group, kind) → version → schema
 
 
-def validate(paths: Sequence[Path], crd_dir: Path | None = None) -> Checked:
+def validate(paths: Sequence[Path], crd_dir: Path | None = None) -> ManifestCheck:
     """Check all objects of all files, together."""
     documents = [document for path in paths for document in read(path)]
     return check(documents, schemas(crd_dir))
 
 
-def check(documents: Sequence[Document], known: Schemas) -> Checked:
+def check(documents: Sequence[ManifestObject], known: Schemas) -> ManifestCheck:
     """Check parsed objects."""
-    problems: list[Problem] = []
+    problems: list[ManifestProblem] = []
     notes: list[str] = []
     mistyped: set[str] = set()
     for document in documents:
@@ -96,33 +96,39 @@ def check(documents: Sequence[Document], known: Schemas) -> Checked:
             doc for doc in documents if (doc.group, doc.kind) == key and doc.where not in mistyped
         ]
         for number, path, what, remedy in rule([doc.data for doc in mine]):
-            problems.append(Problem(mine[number].where, path, what, remedy))
-    return Checked(len(documents), tuple(dict.fromkeys(problems)), tuple(dict.fromkeys(notes)))
+            problems.append(ManifestProblem(mine[number].where, path, what, remedy))
+    return ManifestCheck(
+        len(documents), tuple(dict.fromkeys(problems)), tuple(dict.fromkeys(notes))
+    )
 
 
-def schema_problems(document: Document, known: Schemas, notes: list[str]) -> list[Problem]:
+def schema_problems(
+    document: ManifestObject, known: Schemas, notes: list[str]
+) -> list[ManifestProblem]:
     """One object against its schema."""
     if not document.data.get("apiVersion") or not document.kind:
-        return [Problem(document.where, "", "no apiVersion or kind", "add both")]
+        return [ManifestProblem(document.where, "", "no apiVersion or kind", "add both")]
     versions = known.get((document.group, document.kind))
     if versions is not None:
         if document.version not in versions:
             what = f"is {document.data['apiVersion']!r}"
             served = ", ".join(f"{document.group}/{version}" for version in versions)
-            return [Problem(document.where, "apiVersion", what, f"one of {served}")]
+            return [ManifestProblem(document.where, "apiVersion", what, f"one of {served}")]
         schema = versions[document.version]
         inside = {**(schema.get("properties") or {}), "metadata": META}
         whole = {**schema, "properties": inside}
-        return [Problem(document.where, *found) for found in strict.check(document.data, whole)]
+        return [
+            ManifestProblem(document.where, *found) for found in strict.check(document.data, whole)
+        ]
     kinds = [kind for group, kind in known if group == document.group]
     if kinds:
         hint = did_you_mean(document.kind, kinds).strip()
         what = f"{document.group} has no kind '{document.kind}'"
-        return [Problem(document.where, "kind", what, hint or f"one of {', '.join(kinds)}")]
+        return [ManifestProblem(document.where, "kind", what, hint or f"one of {', '.join(kinds)}")]
     return core_problems(document, notes)
 
 
-def name_problems(document: Document) -> list[Problem]:
+def name_problems(document: ManifestObject) -> list[ManifestProblem]:
     """The name, which every object needs and the API server checks."""
     metadata = document.data.get("metadata")
     if not document.kind or (metadata is not None and not isinstance(metadata, Mapping)):
@@ -131,15 +137,15 @@ def name_problems(document: Document) -> list[Problem]:
     if not name:
         if (metadata or {}).get("generateName"):
             return []
-        return [Problem(document.where, "metadata.name", "is missing", "give it a name")]
+        return [ManifestProblem(document.where, "metadata.name", "is missing", "give it a name")]
     text = str(name)
     if document.group == RBAC or (SUBDOMAIN.fullmatch(text) and len(text) <= LONGEST_NAME):
         return []
     remedy = "lowercase letters, digits, '-' and '.', a letter or digit at both ends, at most 253"
-    return [Problem(document.where, "metadata.name", f"is {text!r}", remedy)]
+    return [ManifestProblem(document.where, "metadata.name", f"is {text!r}", remedy)]
 
 
-def core_problems(document: Document, notes: list[str]) -> list[Problem]:
+def core_problems(document: ManifestObject, notes: list[str]) -> list[ManifestProblem]:
     """A core kind, with the library that carries Kubernetes' own schemas."""
     try:
         import kubernetes_validate
@@ -153,14 +159,18 @@ def core_problems(document: Document, notes: list[str]) -> list[Problem]:
         kubernetes_validate.validate(dict(document.data), CORE_VERSION, strict=True)
     except kubernetes_validate.SchemaNotFoundError:
         what = f"nothing is known about {document.data['apiVersion']} {document.kind}"
-        return [Problem(document.where, "kind", what, "give its definition with --crd-dir")]
+        return [ManifestProblem(document.where, "kind", what, "give its definition with --crd-dir")]
     except kubernetes_validate.ValidationError as error:
         path = ".".join(str(part) for part in error.path)
-        return [Problem(document.where, path, str(error.message), "see the reference of the kind")]
+        return [
+            ManifestProblem(
+                document.where, path, str(error.message), "see the reference of the kind"
+            )
+        ]
     return []
 
 
-def read(path: Path) -> Iterable[Document]:
+def read(path: Path) -> Iterable[ManifestObject]:
     """Objects of a YAML or JSON file, lists of objects unrolled; empty documents are skipped."""
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -180,9 +190,9 @@ def read(path: Path) -> Iterable[Document]:
     return documents_of(raw, str(path))
 
 
-def documents_of(raw: Iterable[Any], path: str) -> list[Document]:
+def documents_of(raw: Iterable[Any], path: str) -> list[ManifestObject]:
     """Documents with a name for messages: file, kind/name."""
-    found: list[Document] = []
+    found: list[ManifestObject] = []
     for item in raw:
         if item is None:
             continue
@@ -192,7 +202,7 @@ def documents_of(raw: Iterable[Any], path: str) -> list[Document]:
             found += documents_of(item.get("items") or (), path)
             continue
         name = webhooks.name_of(item)
-        found.append(Document(f"{path}: {item.get('kind', '?')}/{name or '?'}", item))
+        found.append(ManifestObject(f"{path}: {item.get('kind', '?')}/{name or '?'}", item))
     return found
 
 

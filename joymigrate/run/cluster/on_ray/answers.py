@@ -10,7 +10,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
-from joymigrate.run.cluster.controller.ledger import Attempt, Ledger, begin_attempt
+from joymigrate.run.cluster.controller.ledger import JobAttempt, JobLedger, begin_attempt
 from joymigrate.run.cluster.controller.orders import compare_quotas
 from joymigrate.run.cluster.controller.reports import (
     board_data,
@@ -20,7 +20,7 @@ from joymigrate.run.cluster.controller.reports import (
     share_rows,
     status_data,
 )
-from joymigrate.run.cluster.controller.store import Store
+from joymigrate.run.cluster.controller.store import LogStore
 from joymigrate.run.cluster.explain import explain
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.on_ray import output
@@ -31,13 +31,13 @@ LOG_LINES = 200
 FACTS = 30  # of the log, on the monitor's page
 
 
-class Answers:
+class ControllerQueries:
     """The part of the controller that only looks."""
 
     ray: Any
     root: str
-    store: Store
-    ledger: Ledger
+    store: LogStore
+    ledger: JobLedger
     scheduler: Scheduler
     cluster: Inventory
     ids: Mapping[str, str]
@@ -94,15 +94,17 @@ class Answers:
 
     async def read(
         self, name: str, rank: int, start: int, limit: int, attempt: int = 0
-    ) -> output.Piece:
+    ) -> output.OutputPiece:
         """A piece of one pod's output, from a place on."""
         ranks = {rank: one for one, rank in self._ranks(name, attempt)}
         if rank not in ranks:
-            return output.Piece(start, b"", start)
-        piece: output.Piece = await self._remote(output.read, name, ranks[rank], rank, start, limit)
+            return output.OutputPiece(start, b"", start)
+        piece: output.OutputPiece = await self._remote(
+            output.read, name, ranks[rank], rank, start, limit
+        )
         return piece
 
-    def _ranks(self, name: str, attempt: int) -> list[tuple[Attempt, int]]:
+    def _ranks(self, name: str, attempt: int) -> list[tuple[JobAttempt, int]]:
         """The pods of an attempt, those of one that is over too."""
         record = self.ledger.record(name)
         number = attempt or record.attempt
@@ -119,7 +121,7 @@ class Answers:
         return [] if found is None else [(found, pod.rank) for pod in found.pods]
 
     async def _remote(
-        self, function: Any, name: str, attempt: Attempt, rank: int, *arguments: Any
+        self, function: Any, name: str, attempt: JobAttempt, rank: int, *arguments: Any
     ) -> Any:
         """What a pod, or else its node, says about its output."""
         gang = self.gangs.get(attempt.number)
@@ -134,7 +136,7 @@ class Answers:
         node = attempt.pods[rank].node
         if node not in self.ids:
             gone = f"[node {node} is gone, and this pod's output with it]"
-            return [gone] if function is output.tail else output.Piece(0, b"", 0)
+            return [gone] if function is output.tail else output.OutputPiece(0, b"", 0)
         pinned = NodeAffinitySchedulingStrategy(self.ids[node], soft=False)
         task = self.ray.remote(on_node).options(num_cpus=0, scheduling_strategy=pinned)
         where = (self.root, name, attempt.number, rank)

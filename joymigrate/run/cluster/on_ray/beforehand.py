@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from joymigrate.run.cluster import jobs
-from joymigrate.run.cluster.controller.ledger import Ledger
-from joymigrate.run.cluster.controller.orders import Order, decide
-from joymigrate.run.cluster.on_ray.answers import Answers
+from joymigrate.run.cluster.controller.ledger import JobLedger
+from joymigrate.run.cluster.controller.orders import ClusterOrder, decide
+from joymigrate.run.cluster.on_ray.answers import ControllerQueries
 from joymigrate.run.cluster.on_ray.nodes import inventory
 from joymigrate.run.cluster.scheduler import Scheduler
 
 
-class Beforehand(Answers):
+class Beforehand(ControllerQueries):
     """Answers like the controller before there is one, and refuses what it would refuse."""
 
     def __init__(self, ray: Any) -> None:
-        self.ray, self.root, self.ledger, self.gangs = ray, "", Ledger(), {}
+        self.ray, self.root, self.ledger, self.gangs = ray, "", JobLedger(), {}
         self.cluster, self.ids = inventory(ray.nodes())
         self.scheduler = Scheduler(self.cluster)
 
-    async def submit(self, new: Sequence[jobs.Job], by: str = "", request: str = "") -> None:
+    async def submit(self, new: Sequence[jobs.GangJob], by: str = "", request: str = "") -> None:
         """Nothing is in the way of a first job."""
 
-    async def order(self, order: Order) -> None:
+    async def order(self, order: ClusterOrder) -> None:
         """Refuse an order about what is not there."""
         decide(order, self.ledger, self.cluster)
 

@@ -22,24 +22,24 @@ from uuid import uuid4
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
 from joymigrate.run.cluster.controller import limits
-from joymigrate.run.cluster.controller.ledger import LIVE, Attempt, Fact
-from joymigrate.run.cluster.controller.orders import Order, decide
+from joymigrate.run.cluster.controller.ledger import LIVE, JobAttempt, LogFact
+from joymigrate.run.cluster.controller.orders import ClusterOrder, decide
 from joymigrate.run.cluster.controller.restore import find_lost, restore, submission
-from joymigrate.run.cluster.controller.store import Store
+from joymigrate.run.cluster.controller.store import LogStore
 from joymigrate.run.cluster.dependencies import check_order
 from joymigrate.run.cluster.detect import health
 from joymigrate.run.cluster.events import (
     Action,
     Cancelled,
+    ClusterTick,
     Ended,
     Event,
     Evict,
     Start,
-    Tick,
 )
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.on_ray import output
-from joymigrate.run.cluster.on_ray.answers import Answers
+from joymigrate.run.cluster.on_ray.answers import ControllerQueries
 from joymigrate.run.cluster.on_ray.gang import Gang, answer, card_ids, overlap, sweep
 from joymigrate.run.cluster.on_ray.nodes import inventory
 from joymigrate.run.cluster.queues import Queue
@@ -54,13 +54,13 @@ LOSSES = 3
 SCHEDULER = "scheduler"  # who orders what nobody else does
 
 
-class Controller(Answers):
+class Controller(ControllerQueries):
     """Scheduler and log of one Ray cluster."""
 
     def __init__(self, workload: jobs.Workload, policy: str, store: str = "") -> None:
         self.ray: Any = importlib.import_module("ray")
         self.root = store
-        self.store = Store(Path(store) if store else output.session_folder())
+        self.store = LogStore(Path(store) if store else output.session_folder())
         self.ledger = self.store.load()
         self.gangs: dict[int, Gang] = {}
         self.closing: dict[int, asyncio.Task[None]] = {}
@@ -85,7 +85,9 @@ class Controller(Answers):
 
     # -- what command lines ask ---------------------------------------------------------
 
-    async def submit(self, new: Sequence[Job], by: str = "", request: str = "") -> dict[str, Any]:
+    async def submit(
+        self, new: Sequence[GangJob], by: str = "", request: str = ""
+    ) -> dict[str, Any]:
         """Take jobs in and start what can start; returns their status.
 
         The same `request` counts once: a command line that lost its answer asks again.
@@ -105,7 +107,7 @@ class Controller(Answers):
         self._follow(submission(self.ledger.records[name], at) for name in names)
         return await self.status(names)
 
-    def _check(self, job: Job) -> None:
+    def _check(self, job: GangJob) -> None:
         """Refuse a job that cannot be taken in."""
         declared = {queue.name for queue in self.ledger.queues}
         old = self.ledger.records.get(job.name)
@@ -124,12 +126,12 @@ class Controller(Answers):
                 help="leave `running` to `cluster plan`",
             )
 
-    async def order(self, order: Order) -> dict[str, Any]:
+    async def order(self, order: ClusterOrder) -> dict[str, Any]:
         """Follow an operator's order; returns whom it stopped and who started at once."""
         order = dataclasses.replace(order, at=time.time())  # a command line's clock may be wrong
         return self._obey(decide(order, self.ledger, self.cluster), order.verb)
 
-    def _obey(self, facts: Sequence[Fact], verb: str) -> dict[str, Any]:
+    def _obey(self, facts: Sequence[LogFact], verb: str) -> dict[str, Any]:
         """Write an order's facts down and go on from there."""
         self._write(facts)
         last = self.ledger.last
@@ -189,7 +191,7 @@ class Controller(Answers):
 
     # -- decisions -----------------------------------------------------------------------
 
-    def _write(self, facts: Iterable[Fact]) -> None:
+    def _write(self, facts: Iterable[LogFact]) -> None:
         """Into the log, then into the ledger."""
         self.store.append(list(facts), self.ledger)
 
@@ -213,7 +215,7 @@ class Controller(Answers):
             self._write(fact("promised", name) for name in new)
         self._carry_out()
 
-    def _fact_of(self, action: Start | Evict) -> Fact:
+    def _fact_of(self, action: Start | Evict) -> LogFact:
         name = action.job.name
         if isinstance(action, Evict):
             more = {"resize": True} if action.resize else {}
@@ -244,7 +246,7 @@ class Controller(Answers):
                 known = self.gangs.pop(number) if number in self.gangs else self._gang(attempt)
                 self.closing[number] = loop.create_task(self._close(known))
 
-    def _gang(self, attempt: Attempt) -> Gang:
+    def _gang(self, attempt: JobAttempt) -> Gang:
         job = self.ledger.records[attempt.job].job
         return Gang(self.ray, attempt, job, self.ledger.identity, self.root)
 
@@ -292,7 +294,7 @@ class Controller(Answers):
         if not await self._node_died(gang, patience):
             await self._persist(lambda: self._over(gang, codes, note))
 
-    async def _vacated(self, attempt: Attempt) -> None:
+    async def _vacated(self, attempt: JobAttempt) -> None:
         """Wait until nobody else's processes are on these cards."""
         while True:
             leaving = [
@@ -345,7 +347,7 @@ class Controller(Answers):
             )
             try:
                 self._look_at_nodes()
-                self._follow([*self._ends_due(), Tick(time.time())])
+                self._follow([*self._ends_due(), ClusterTick(time.time())])
             except Exception as error:  # Ray's head starts anew, the disk is full: look again
                 warn(error)
 
@@ -420,9 +422,9 @@ def warn(error: Exception) -> None:
     print(f"joymigrate controller: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
 
-def fact(kind: str, job: str = "", by: str = SCHEDULER, data: Any = None) -> Fact:
+def fact(kind: str, job: str = "", by: str = SCHEDULER, data: Any = None) -> LogFact:
     """A fact of this moment."""
-    return Fact(kind, time.time(), job, by, data or {})
+    return LogFact(kind, time.time(), job, by, data or {})
 
 
 def limits_data(queues: Sequence[Queue], weights: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ OVER = ("done", "failed", "cancelled")
 Talk = Callable[[list[str]], None]
 
 
-class Reader:
+class OutputReader:
     """One pod's output: what is new since the last look, in whole lines."""
 
     def __init__(self, captain: ControllerClient, job: str, attempt: int, rank: int) -> None:
@@ -58,12 +58,12 @@ def whole(captain: ControllerClient, job: str, attempt: int = 0) -> list[list[st
         captain.ask("logs", job, 0)  # says that there is no such job
     number = attempt or row[0]["attempt"]
     ranks = range(row[0]["world"])
-    return [Reader(captain, job, number, rank).new(last=True) for rank in ranks]
+    return [OutputReader(captain, job, number, rank).new(last=True) for rank in ranks]
 
 
 def to_the_end(captain: ControllerClient, names: Sequence[str], talk: Talk) -> Any:
     """Poll until all named jobs are over or can never start; returns the last status."""
-    readers: dict[tuple[str, int], list[Reader]] = {}
+    readers: dict[tuple[str, int], list[OutputReader]] = {}
     waits: dict[str, str] = {}
     while True:
         answer = captain.ask("status", list(names))
@@ -74,7 +74,7 @@ def to_the_end(captain: ControllerClient, names: Sequence[str], talk: Talk) -> A
                 talk([f"{name} waits: {row['reason']}"])
             if attempt and (name, attempt) not in readers:
                 readers[name, attempt] = [
-                    Reader(captain, name, attempt, rank) for rank in range(row["world"])
+                    OutputReader(captain, name, attempt, rank) for rank in range(row["world"])
                 ]
             for key in [key for key in readers if key[0] == name]:
                 over = key[1] != attempt or row["state"] != "running"

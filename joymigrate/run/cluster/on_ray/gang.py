@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from joymigrate.run.cluster import cards, rendezvous
-from joymigrate.run.cluster.controller.ledger import Attempt
-from joymigrate.run.cluster.jobs import Job
-from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.controller.ledger import JobAttempt
+from joymigrate.run.cluster.jobs import GangJob
+from joymigrate.run.cluster.kinds import ServerKind
 from joymigrate.run.cluster.on_ray.pod import Pod
 
 PREFIX = "joymigrate-pod"
@@ -27,7 +27,9 @@ STOP_S = 4.0  # beyond its grace, for a pod to answer that its processes are gon
 class Gang:
     """The processes of one attempt. `kinds` and `ids` (Ray's) are by node name."""
 
-    def __init__(self, ray: Any, attempt: Attempt, job: Job, identity: str, root: str) -> None:
+    def __init__(
+        self, ray: Any, attempt: JobAttempt, job: GangJob, identity: str, root: str
+    ) -> None:
         self.ray = ray
         self.attempt = attempt
         self.job = job
@@ -45,7 +47,7 @@ class Gang:
         """The name of one pod."""
         return f"{self.name}-{rank}"
 
-    async def bring_up(self, kinds: Mapping[str, Kind], ids: Mapping[str, str]) -> None:
+    async def bring_up(self, kinds: Mapping[str, ServerKind], ids: Mapping[str, str]) -> None:
         """Make or find the group and all pods. A launched attempt's pods are only looked for."""
         if self.attempt.launched:
             self.pods = [self._find(rank) for rank in range(len(self.attempt.pods))]
@@ -104,7 +106,7 @@ class Gang:
     def _find(self, rank: int) -> Any:
         return self.ray.get_actor(self.pod_name(rank), namespace=NAMESPACE)
 
-    def _group(self, kinds: Mapping[str, Kind], ids: Mapping[str, str]) -> Any:
+    def _group(self, kinds: Mapping[str, ServerKind], ids: Mapping[str, str]) -> Any:
         from ray.util import get_placement_group
         from ray.util.placement_group import placement_group
 
@@ -121,7 +123,7 @@ class Gang:
             lifetime="detached",
         )
 
-    def _resources(self, rank: int, kinds: Mapping[str, Kind]) -> dict[str, float]:
+    def _resources(self, rank: int, kinds: Mapping[str, ServerKind]) -> dict[str, float]:
         """What one pod's bundle asks of Ray."""
         pod = self.attempt.pods[rank]
         task = [task for task in self.job.tasks for _ in range(task.pods)][rank]
@@ -132,7 +134,7 @@ class Gang:
             wanted["CPU"] = task.cpu_milli / 1000
         return wanted or {"CPU": 0.001}
 
-    def _make(self, group: Any, rank: int, kinds: Mapping[str, Kind]) -> Any:
+    def _make(self, group: Any, rank: int, kinds: Mapping[str, ServerKind]) -> Any:
         """The actor of one rank, which sees exactly the planned cards."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -190,7 +192,7 @@ def sweep(ray: Any, known: Sequence[Gang]) -> None:
             remove_group(name)
 
 
-def overlap(one: Attempt, other: Attempt) -> bool:
+def overlap(one: JobAttempt, other: JobAttempt) -> bool:
     """Whether two attempts have a card in common."""
     held = {(pod.node, card) for pod in one.pods for card in pod.cards}
     return any((pod.node, card) in held for pod in other.pods for card in pod.cards)

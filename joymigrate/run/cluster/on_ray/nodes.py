@@ -8,7 +8,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import kinds
 from joymigrate.run.cluster.inventory import Inventory, Node
-from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.kinds import ServerKind
 
 LABEL = "joymigrate/"
 
@@ -48,7 +48,7 @@ def inventory(found: Sequence[Mapping[str, Any]]) -> tuple[Inventory, dict[str, 
 
 def kind_of(
     labels: Mapping[str, str], resources: Mapping[str, float], name: str, warnings: list[str]
-) -> tuple[Kind, int]:
+) -> tuple[ServerKind, int]:
     """The kind that a node's label names, else a plain one of its size: no ring is claimed.
 
     One node's wrong label is a warning: it must not stop the jobs on all the others.

@@ -16,7 +16,7 @@ FILES = 64  # of one pod: 1 GiB
 ENDING = ".log"
 
 
-class Piece(NamedTuple):
+class OutputPiece(NamedTuple):
     """Bytes from `start` on; more than asked for when what was asked for is gone."""
 
     start: int
@@ -36,7 +36,7 @@ def folder_of(root: str, job: str, attempt: int, rank: int) -> Path:
     return home / "logs" / quote(job, safe="") / str(attempt) / str(rank)
 
 
-class Output:
+class PodOutput:
     """Appends to a pod's files."""
 
     def __init__(self, folder: Path, file_bytes: int = FILE_BYTES, files: int = FILES) -> None:
@@ -85,11 +85,11 @@ def end_of(folder: Path) -> int:
     return start_of(files[-1]) + files[-1].stat().st_size if files else 0
 
 
-def read(folder: str | Path, start: int, limit: int) -> Piece:
+def read(folder: str | Path, start: int, limit: int) -> OutputPiece:
     """At most `limit` bytes from a place on; from the oldest that is left where that is gone."""
     files, end = segments(Path(folder)), end_of(Path(folder))
     if not files:
-        return Piece(start, b"", 0)
+        return OutputPiece(start, b"", 0)
     start = max(start, start_of(files[0]))
     data = b""
     for path in files:
@@ -99,7 +99,7 @@ def read(folder: str | Path, start: int, limit: int) -> Piece:
             with open(path, "rb") as file:
                 file.seek(at - first)
                 data += file.read(limit - len(data))
-    return Piece(start, data, end)
+    return OutputPiece(start, data, end)
 
 
 def tail(folder: str | Path, count: int) -> list[str]:

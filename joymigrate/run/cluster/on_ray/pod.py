@@ -40,7 +40,7 @@ class Pod:
         self.folder = (
             output.folder_of(root, job, attempt, rank) if job else Path(tempfile.mkdtemp())
         )
-        self.output = output.Output(self.folder)
+        self.output = output.PodOutput(self.folder)
         self.process: asyncio.subprocess.Process | None = None
         self.running: asyncio.Task[int] | None = None
         self.stopped = False
@@ -160,7 +160,7 @@ class Pod:
         """The last lines of output."""
         return output.tail(self.folder, count)
 
-    async def read(self, start: int, limit: int) -> output.Piece:
+    async def read(self, start: int, limit: int) -> output.OutputPiece:
         """Output from a place on."""
         return output.read(self.folder, start, limit)
 

@@ -9,8 +9,8 @@ from typing import Any
 from uuid import uuid4
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster.jobs import Job
-from joymigrate.run.cluster.replicas import Change, ServedReplicas, replica, requests_so_far
+from joymigrate.run.cluster.jobs import GangJob
+from joymigrate.run.cluster.replicas import ReplicaChange, ServedReplicas, replica, requests_so_far
 
 LIVE = ("waiting", "held", "running")
 
@@ -27,12 +27,12 @@ def read_total(url: str, timeout_s: float = 5.0) -> float:
 
 def keep(
     served: ServedReplicas,
-    job: Job,
+    job: GangJob,
     ask: Callable[..., Any],
     total: Callable[[], float],
     interval_s: float,
     user: str,
-) -> Iterator[Change]:
+) -> Iterator[ReplicaChange]:
     """What was changed, look by look. `ask(method, *arguments)` reaches the controller.
 
     A look without an answer of the gateway changes nothing: replicas stay as they are.
@@ -43,7 +43,7 @@ def keep(
         try:
             change = served.on(time.time(), total(), live)
         except JoyError as error:
-            change = Change(len(live), 0.0, 0.0)
+            change = ReplicaChange(len(live), 0.0, 0.0)
             print(f"warning: {error}", flush=True)
         if change.start:
             ask("submit", [replica(job, name) for name in change.start], user, uuid4().hex)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from joymigrate.errors import JoyError, did_you_mean
 
 if TYPE_CHECKING:
-    from joymigrate.run.cluster.shape import Shape
-    from joymigrate.run.cluster.state import Ints, State
+    from joymigrate.run.cluster.shape import TaskShape
+    from joymigrate.run.cluster.state import ClusterState, Ints
 
 Costs = NDArray[np.int64] | NDArray[np.float64]
 DEFAULT = "topology"
@@ -47,10 +47,10 @@ class Policy(Protocol):
     local: bool
     sequential: bool
 
-    def costs(self, state: State, shape: Shape, free: Ints) -> Costs:
+    def costs(self, state: ClusterState, shape: TaskShape, free: Ints) -> Costs:
         """Cost of each node of the shape's pool, given its free masks."""
 
-    def share(self, state: State, shape: Shape, hold: Ints | None) -> tuple[int, int]:
+    def share(self, state: ClusterState, shape: TaskShape, hold: Ints | None) -> tuple[int, int]:
         """Node and card for a share of a card; (-1, -1) when there is none."""
 
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from joymigrate.run.cluster.policies import Typical
 
 if TYPE_CHECKING:
-    from joymigrate.run.cluster.shape import Shape
-    from joymigrate.run.cluster.state import Ints, Pool, State
+    from joymigrate.run.cluster.shape import TaskShape
+    from joymigrate.run.cluster.state import ClusterState, Ints, Pool
 
 Floats = NDArray[np.float64]
 WHOLE = 1000
@@ -48,7 +48,7 @@ class Fragments:
         return lost @ self.share  # type: ignore[no-any-return]
 
 
-def shares_left(state: State, index: slice | Ints) -> Ints:
+def shares_left(state: ClusterState, index: slice | Ints) -> Ints:
     """Thousandths left per card (S, W): 0 for cards that are absent or held whole."""
     bit = np.arange(16)
     usable = (state.usable[index][:, None] >> bit) & 1
@@ -75,7 +75,7 @@ class Gradient:
         self._known: dict[tuple[object, ...], ScoreCache] = {}
         self._position: dict[Pool, Ints] = {}
 
-    def of(self, state: State, shape: Shape) -> ScoreCache:
+    def of(self, state: ClusterState, shape: TaskShape) -> ScoreCache:
         """ΔF per node of the pool (∞ where the pod does not fit), and the card of a share."""
         task, pool = shape.task, shape.pool
         key = (state, pool, task.cards, task.milli, task.cpu_milli, task.memory_mib)
@@ -94,7 +94,7 @@ class Gradient:
             known.cost[changed], known.card[changed] = self._measure(state, shape, changed)
         return known
 
-    def _positions(self, state: State, shape: Shape, touched: list[int]) -> Ints:
+    def _positions(self, state: ClusterState, shape: TaskShape, touched: list[int]) -> Ints:
         pool = shape.pool
         where = self._position.get(pool)
         if where is None:
@@ -104,7 +104,7 @@ class Gradient:
         found = where[list(set(touched))]
         return np.sort(found[found >= 0])
 
-    def _measure(self, state: State, shape: Shape, at: Ints) -> tuple[Floats, Ints]:
+    def _measure(self, state: ClusterState, shape: TaskShape, at: Ints) -> tuple[Floats, Ints]:
         """ΔF and card for the nodes at these positions of the pool."""
         task = shape.task
         nodes = shape.pool.nodes[at]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from joymigrate.run.cluster.shape import Shape
-    from joymigrate.run.cluster.state import Ints, State
+    from joymigrate.run.cluster.shape import TaskShape
+    from joymigrate.run.cluster.state import ClusterState, Ints
 
 
-def open_shares(state: State, shape: Shape, hold: Ints | None) -> Ints:
+def open_shares(state: ClusterState, shape: TaskShape, hold: Ints | None) -> Ints:
     """Thousandths free per node and card of the pool (N, W); 0 where the task may not go."""
     pool, task = shape.pool, shape.task
     usable = state.usable[pool.index]
@@ -29,7 +29,7 @@ def open_shares(state: State, shape: Shape, hold: Ints | None) -> Ints:
     return shares
 
 
-def tightest(state: State, shape: Shape, hold: Ints | None) -> tuple[int, int]:
+def tightest(state: ClusterState, shape: TaskShape, hold: Ints | None) -> tuple[int, int]:
     """Node and card with the least room that is enough; fuller nodes first among equals."""
     shares = open_shares(state, shape, hold)
     room = np.where(shares >= shape.task.milli, shares - shape.task.milli, 1 << 20)
@@ -40,7 +40,7 @@ def tightest(state: State, shape: Shape, hold: Ints | None) -> tuple[int, int]:
     return int(shape.pool.nodes[position]), int(room[position].argmin())
 
 
-def emptiest(state: State, shape: Shape, hold: Ints | None) -> tuple[int, int]:
+def emptiest(state: ClusterState, shape: TaskShape, hold: Ints | None) -> tuple[int, int]:
     """Node with the most room, and its emptiest card."""
     shares = open_shares(state, shape, hold)
     fits = (shares >= shape.task.milli).any(axis=1)

@@ -18,8 +18,8 @@ from joymigrate.run.cluster.policies._gradient import Floats, Fragments, Gradien
 from joymigrate.run.cluster.policies._shares import tightest
 
 if TYPE_CHECKING:
-    from joymigrate.run.cluster.shape import Shape
-    from joymigrate.run.cluster.state import Ints, State
+    from joymigrate.run.cluster.shape import TaskShape
+    from joymigrate.run.cluster.state import ClusterState, Ints
 
 STEPS = 100  # values that a score can take
 
@@ -35,14 +35,14 @@ class Published:
     def __init__(self, demand: Sequence[Typical]) -> None:
         self.gradient = Gradient(Fragments(demand)) if demand else None
 
-    def costs(self, state: State, shape: Shape, free: Ints) -> Ints:
+    def costs(self, state: ClusterState, shape: TaskShape, free: Ints) -> Ints:
         if self.gradient is None:
             return shape.choice.cost[free]
         cost = round_steps(self.gradient.of(state, shape).cost, self.steps)
         # Cards that are held for somebody are in the remembered cost but not in `free`.
         return np.where(shape.choice.fits[free] > 0, cost, IMPOSSIBLE)
 
-    def share(self, state: State, shape: Shape, hold: Ints | None) -> tuple[int, int]:
+    def share(self, state: ClusterState, shape: TaskShape, hold: Ints | None) -> tuple[int, int]:
         if self.gradient is None or hold is not None:
             return tightest(state, shape, hold)
         known = self.gradient.of(state, shape)

@@ -12,8 +12,8 @@ from joymigrate.run.cluster.policies import Policy, Typical
 from joymigrate.run.cluster.policies._shares import emptiest
 
 if TYPE_CHECKING:
-    from joymigrate.run.cluster.shape import Shape
-    from joymigrate.run.cluster.state import Ints, State
+    from joymigrate.run.cluster.shape import TaskShape
+    from joymigrate.run.cluster.state import ClusterState, Ints
 
 
 class Spread:
@@ -23,11 +23,11 @@ class Spread:
     local = False
     sequential = True
 
-    def costs(self, state: State, shape: Shape, free: Ints) -> Ints:
+    def costs(self, state: ClusterState, shape: TaskShape, free: Ints) -> Ints:
         possible = shape.choice.fits[free] > 0
         return np.where(possible, 16 - count(free), IMPOSSIBLE)
 
-    def share(self, state: State, shape: Shape, hold: Ints | None) -> tuple[int, int]:
+    def share(self, state: ClusterState, shape: TaskShape, hold: Ints | None) -> tuple[int, int]:
         return emptiest(state, shape, hold)
 
 

@@ -25,8 +25,8 @@ from joymigrate.run.cluster.policies._shares import tightest
 
 if TYPE_CHECKING:
     from joymigrate.run.cluster.policies import Costs
-    from joymigrate.run.cluster.shape import Shape
-    from joymigrate.run.cluster.state import Ints, State
+    from joymigrate.run.cluster.shape import TaskShape
+    from joymigrate.run.cluster.state import ClusterState, Ints
 
 Ends = NDArray[np.float64]
 LEAF_CAP = 1 << 12  # a leaf with more free cards than this counts as this
@@ -41,7 +41,7 @@ class TopologyPolicy:
     local = True
     sequential = False
 
-    def costs(self, state: State, shape: Shape, free: Ints) -> Costs:
+    def costs(self, state: ClusterState, shape: TaskShape, free: Ints) -> Costs:
         pool = shape.pool
         if not (shape.task.cards or shape.task.milli):
             return count(free)  # work without cards stays away from free ones
@@ -56,7 +56,7 @@ class TopologyPolicy:
         leaf_free = np.maximum(state.leaf_free[state.leaf[pool.index] + 1], 0)
         return cost + leaf_free / LEAF_CAP
 
-    def share(self, state: State, shape: Shape, hold: Ints | None) -> tuple[int, int]:
+    def share(self, state: ClusterState, shape: TaskShape, hold: Ints | None) -> tuple[int, int]:
         return tightest(state, shape, hold)
 
 

@@ -17,7 +17,7 @@ Pods = Sequence[tuple[str, Sequence[int]]]  # node and card ids, in rank order
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PreflightFault:
     """One thing that would make the job hang or fail: where, what, and the remedy."""
 
     where: str
@@ -33,11 +33,11 @@ def forms(name: str) -> Iterator[ModuleType]:
             yield module
 
 
-def links(text: str, cards: int | None, where: str) -> list[Fault]:
+def links(text: str, cards: int | None, where: str) -> list[PreflightFault]:
     """Faults of recorded link states."""
     return [fault for module in forms("links") for fault in module.links(text, cards, where)]
 
 
-def rank_table(table: Any, pods: Pods | None, where: str) -> list[Fault]:
+def rank_table(table: Any, pods: Pods | None, where: str) -> list[PreflightFault]:
     """Faults of a rank table, by itself and against planned pods."""
     return [fault for module in forms("check") for fault in module.check(table, pods, where)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.cluster.jobs import Job
+from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.queues import Queue
 
 
@@ -15,13 +15,13 @@ from joymigrate.run.cluster.queues import Queue
 class Arrival:
     """One job of a trace: when it arrives and how long it runs, in seconds."""
 
-    job: Job
+    job: GangJob
     at: float
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class JobTrace:
     """A trace in order of arrival. `undated`: it has no times, only requests."""
 
     arrivals: tuple[Arrival, ...]
@@ -35,7 +35,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem[0] != "_")
 
 
-def read(path: Path, form: str) -> Trace:
+def read(path: Path, form: str) -> JobTrace:
     """Read a trace; an unknown format or a mistake in the file raises `JoyError`."""
     if form not in names():
         raise JoyError(
@@ -44,7 +44,7 @@ def read(path: Path, form: str) -> Trace:
         )
     module = importlib.import_module(f"{__name__}.{form}")
     try:
-        trace: Trace = module.read(path)
+        trace: JobTrace = module.read(path)
     except (OSError, UnicodeDecodeError) as error:
         raise JoyError(
             f"cannot read the trace: {error}", where=str(path), help="name an existing file"

@@ -14,8 +14,8 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
 from joymigrate.run.cluster.inventory import parse
-from joymigrate.run.cluster.traces import Arrival, Trace
-from joymigrate.schema import Source
+from joymigrate.run.cluster.traces import Arrival, JobTrace
+from joymigrate.schema import DocumentSource
 
 NUMBERS = [
     "pods",
@@ -32,21 +32,21 @@ NUMBERS = [
 ]
 
 
-def read(path: Path) -> Trace:
+def read(path: Path) -> JobTrace:
     """Jobs by arrival; a job without `minutes` runs to the end of the simulation."""
     text = path.read_text("utf-8-sig")
     raw = from_csv(text, str(path)) if path.suffix == ".csv" else parse(text, str(path))
-    source = Source(str(path), "" if path.suffix == ".csv" else text)
+    source = DocumentSource(str(path), "" if path.suffix == ".csv" else text)
     file = jobs.read_items(raw, source)
     workload = jobs.of_file(file, source)
     items = {item.name: item for item in file.jobs}
     arrivals = [arrival_of(job, items[job.name]) for job in workload.jobs]
     arrivals.sort(key=lambda arrival: arrival.at)
     weights = tuple(workload.weights.items())
-    return Trace(tuple(arrivals), workload.queues, weights)
+    return JobTrace(tuple(arrivals), workload.queues, weights)
 
 
-def arrival_of(job: jobs.Job, item: jobs.JobItem) -> Arrival:
+def arrival_of(job: jobs.GangJob, item: jobs.JobItem) -> Arrival:
     """When a job comes and how long it runs; a time limit alone does not say that."""
     at = item.arrival_s + item.arrival_minutes * 60
     return Arrival(job, at, float("inf") if item.minutes is None else item.minutes * 60)

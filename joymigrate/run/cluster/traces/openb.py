@@ -6,14 +6,14 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.inventory import csv_count, rows
-from joymigrate.run.cluster.jobs import Job, PodGroup
-from joymigrate.run.cluster.traces import Arrival, Trace
+from joymigrate.run.cluster.jobs import GangJob, PodGroup
+from joymigrate.run.cluster.traces import Arrival, JobTrace
 
 NEEDED = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 WHOLE = 1000
 
 
-def read(path: Path) -> Trace:
+def read(path: Path) -> JobTrace:
     """Pods as jobs of one pod; lists without creation times are undated."""
     arrivals: list[Arrival] = []
     undated = False
@@ -42,8 +42,8 @@ def read(path: Path) -> Trace:
         )
         undated = undated or "creation_time" not in row
         seconds = max(0, end - (start or began))
-        job = Job(name=row["name"], tasks=(task,), minutes=seconds / 60)
+        job = GangJob(name=row["name"], tasks=(task,), minutes=seconds / 60)
         arrivals.append(Arrival(job, began, seconds))
     if not undated:
         arrivals.sort(key=lambda arrival: arrival.at)
-    return Trace(tuple(arrivals), undated=undated)
+    return JobTrace(tuple(arrivals), undated=undated)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.inventory import csv_count, rows
-from joymigrate.run.cluster.jobs import Job, PodGroup
-from joymigrate.run.cluster.traces import Arrival, Trace
+from joymigrate.run.cluster.jobs import GangJob, PodGroup
+from joymigrate.run.cluster.traces import Arrival, JobTrace
 
 NEEDED = ("vc", "arrival_s", "num_gpus", "duration_v100_s")
 POD = 8  # cards of the largest pod
 
 
-def read(path: Path) -> Trace:
+def read(path: Path) -> JobTrace:
     """Jobs by arrival; each virtual cluster is a queue without limits."""
     arrivals: list[Arrival] = []
     tasks: dict[int, PodGroup] = {}
@@ -40,7 +40,7 @@ def read(path: Path) -> Trace:
                 where=f"{path}:{line}",
             )
         name = f"philly-{line - 2}"
-        job = Job(name=name, tasks=(tasks[total],), queue=row["vc"], minutes=seconds / 60)
+        job = GangJob(name=name, tasks=(tasks[total],), queue=row["vc"], minutes=seconds / 60)
         arrivals.append(Arrival(job, at, seconds))
     arrivals.sort(key=lambda arrival: arrival.at)
-    return Trace(tuple(arrivals))
+    return JobTrace(tuple(arrivals))

@@ -15,7 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import Call, Case, Implementation, Operator, Tolerance
+from joymigrate.run.kernels.operator import (
+    Call,
+    Implementation,
+    Operator,
+    OperatorCase,
+    OperatorTolerance,
+)
 from joymigrate.run.kernels.samples import Samples
 
 Tensors = Sequence[Tensor]
@@ -99,20 +105,20 @@ def one(random: Samples, *shapes: tuple[int, ...]) -> tuple[list[Tensor], ...]:
     return params, grads, averages, squares
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     keywords = {"lr": 1e-2, "weight_decay": 0.1}
-    yield Case("usual", (*one(random, (16, 8), (8,)), 3), keywords)
-    yield Case("odd", (*one(random, (7,), (3, 5), (1,)), 1), {"lr": 1e-3})
-    yield Case("climbing", (*one(random, (4, 4)), 10), {**keywords, "maximize": True})
-    yield Case("empty tensor", (*one(random, (0, 3), (2,)), 2), keywords)
-    yield Case("no tensors", ([], [], [], [], 1), keywords)
+    yield OperatorCase("usual", (*one(random, (16, 8), (8,)), 3), keywords)
+    yield OperatorCase("odd", (*one(random, (7,), (3, 5), (1,)), 1), {"lr": 1e-3})
+    yield OperatorCase("climbing", (*one(random, (4, 4)), 10), {**keywords, "maximize": True})
+    yield OperatorCase("empty tensor", (*one(random, (0, 3), (2,)), 2), keywords)
+    yield OperatorCase("no tensors", ([], [], [], [], 1), keywords)
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for count, size in ((32, 4096), (16, 65536), (4, 1_000_000)):
 
-        def build(c: int = count, s: int = size) -> Case:
-            return Case("", (*one(random, *[(s,)] * c), 10), {"lr": 1e-3})
+        def build(c: int = count, s: int = size) -> OperatorCase:
+            return OperatorCase("", (*one(random, *[(s,)] * c), 10), {"lr": 1e-3})
 
         yield f"{count} tensors of {size}", build
 
@@ -128,7 +134,7 @@ OPERATOR = Operator(
     cases=cases,
     grid=grid,
     # A dozen roundings in a row to the parameter's dtype, which the state shares here.
-    tolerance=Tolerance(5e-6, 5e-3, 4e-2),
+    tolerance=OperatorTolerance(5e-6, 5e-3, 4e-2),
     implementations=(Implementation("torch", step_fused, 10, when=one_dtype),),
     mutates=True,
     differentiable=False,

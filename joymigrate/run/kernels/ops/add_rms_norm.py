@@ -14,7 +14,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import WIDE, Case, Implementation, Operator, rows_of
+from joymigrate.run.kernels.operator import WIDE, Implementation, Operator, OperatorCase, rows_of
 from joymigrate.run.kernels.ops import rms_norm
 from joymigrate.run.kernels.samples import Samples
 
@@ -39,19 +39,19 @@ def describe(
     return x, (rows_of(x), x.shape[-1]), ""
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     for name, shape in rms_norm.SHAPES.items():
         weight = random.normal(shape[-1], scale=0.3) + 1
         args = (random.normal(*shape), random.normal(*shape), weight)
-        yield Case(name, args, {"eps": 1e-5}, grad=(0, 1, 2))
+        yield OperatorCase(name, args, {"eps": 1e-5}, grad=(0, 1, 2))
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for rows, size in rms_norm.GRID:
 
-        def build(r: int = rows, s: int = size) -> Case:
+        def build(r: int = rows, s: int = size) -> OperatorCase:
             args = (random.normal(r, s), random.normal(r, s), random.normal(s))
-            return Case("", args, grad=(0, 1, 2))
+            return OperatorCase("", args, grad=(0, 1, 2))
 
         yield f"{rows}x{size}", build
 

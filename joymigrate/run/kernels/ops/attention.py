@@ -3,7 +3,7 @@
     attention(q, k, v, mask=Causal(), *, scale=None, bias=None, activation=None) -> y
 
 Dense: q [B, N, S, D], k [B, M, L, D], v [B, M, L, E], N a multiple of M; y [B, N, S, E].
-`Jagged`: q [T, N, D], k [T, M, D], v [T, M, E]; y [T, N, E]. `scale` is 1/sqrt(D) by default.
+`JaggedMask`: q [T, N, D], k [T, M, D], v [T, M, E]; y [T, N, E]. `scale` is 1/sqrt(D) by default.
 A query that sees no key gives zeros. `bias` is added to the scores and `activation` replaces
 softmax, see `scores.py`.
 
@@ -23,18 +23,18 @@ from torch import Tensor
 
 from joymigrate.run.kernels.mask import (
     CAUSAL,
-    Blocks,
-    Candidates,
+    BlockSparseMask,
+    CandidateMask,
     Causal,
     Dense,
     Full,
     Globals,
-    Jagged,
+    JaggedMask,
     Mask,
     Prefix,
-    Shared,
+    SharedPrefixMask,
     Simple,
-    Window,
+    WindowMask,
     dense,
     trivial,
 )
@@ -42,10 +42,10 @@ from joymigrate.run.kernels.operator import (
     CPU,
     WIDE,
     Call,
-    Case,
     Implementation,
     Operator,
-    Tolerance,
+    OperatorCase,
+    OperatorTolerance,
 )
 from joymigrate.run.kernels.samples import Samples
 from joymigrate.run.kernels.scores import Bias, Silu
@@ -64,7 +64,7 @@ def reference(
     activation: Silu | None = None,
 ) -> Tensor:
     """softmax(scale · q kᵀ + bias, visible keys) v, kept in float32 until the end."""
-    if isinstance(mask, Jagged):
+    if isinstance(mask, JaggedMask):
         return by_sequence(reference, q, k, v, mask, scale, bias, activation)
     wide = torch.float64 if q.dtype is torch.float64 else torch.float32
     groups = q.shape[1] // max(1, k.shape[1])
@@ -95,7 +95,7 @@ def by_sequence(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Jagged,
+    mask: JaggedMask,
     scale: float | None,
     bias: Bias | None = None,
     activation: Silu | None = None,
@@ -126,7 +126,7 @@ def torch_sdpa(
     activation: None = None,
 ) -> Tensor:
     """scaled_dot_product_attention, told "causal" instead of given a mask where that is right."""
-    if isinstance(mask, Jagged):
+    if isinstance(mask, JaggedMask):
         return by_sequence(torch_sdpa, q, k, v, mask, scale)
     rows, columns = q.shape[-2], k.shape[-2]
     if q.numel() == 0 or k.numel() == 0:
@@ -153,11 +153,11 @@ def torch_varlen(
     """torch's variable-length flash attention: one launch for all sequences."""
     from torch.nn.attention.varlen import varlen_attn
 
-    if not isinstance(mask, Jagged):
+    if not isinstance(mask, JaggedMask):
         raise TypeError("varlen takes packed sequences")
     inner, longest = mask.inner, mask.length()
     window = (-1, -1) if isinstance(inner, Full) else (-1, 0)
-    if isinstance(inner, Window):
+    if isinstance(inner, WindowMask):
         window = (inner.size - 1, 0)
     offsets = mask.offsets.to(torch.int32)
     found = varlen_attn(
@@ -194,7 +194,7 @@ def torch_flex(
 
 def rule_of(mask: Mask, shift: int) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
     """A mask's rule in FlexAttention's form."""
-    if isinstance(mask, (Dense, Jagged)):
+    if isinstance(mask, (Dense, JaggedMask)):
         raise TypeError(f"{mask.name} has no rule")
     rule: Simple = mask
 
@@ -274,7 +274,7 @@ def describe(
 ) -> tuple[Tensor, tuple[int, ...], str]:
     kind = mask.name + (LONG if is_long(mask, q, k) else "")
     kind += (SILU if activation is not None else "") + (BIASED if bias is not None else "")
-    if isinstance(mask, Jagged):
+    if isinstance(mask, JaggedMask):
         sizes = (mask.offsets.numel() - 1, q.shape[0], q.shape[1], k.shape[1], q.shape[-1])
         return q, sizes, kind
     return q, (q.shape[0], q.shape[1], q.shape[2], k.shape[2], k.shape[1], q.shape[-1]), kind
@@ -284,7 +284,7 @@ def is_long(mask: Mask, q: Tensor, k: Tensor) -> bool:
     """Whether the mask as a tensor would be larger than LARGEST_MASK."""
     if isinstance(mask, (Full, Dense)):
         return False
-    if isinstance(mask, Jagged):
+    if isinstance(mask, JaggedMask):
         if isinstance(mask.inner, (Full, Causal)) or q.shape[0] ** 2 <= LARGEST_MASK:
             return False
         return mask.length() ** 2 > LARGEST_MASK
@@ -312,91 +312,107 @@ def offsets_of(lengths: tuple[int, ...]) -> Tensor:
     return torch.tensor((0, *lengths)).cumsum(0)
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     g = (0, 1, 2)
-    yield Case("causal", (*qkv(random, 2, 4, 2, 24, 24, 16), Causal()), grad=g)
+    yield OperatorCase("causal", (*qkv(random, 2, 4, 2, 24, 24, 16), Causal()), grad=g)
     lengths = (5, 17, 1, 9)
-    mask = Jagged(offsets_of(lengths), Causal())
-    yield Case("jagged causal", (*draw_packed(random, lengths, 4, 2, 16), mask), grad=g)
-    yield Case("full", (*qkv(random, 1, 2, 2, 7, 13, 8), Full()), grad=g)
-    yield Case("more keys than queries", (*qkv(random, 2, 2, 1, 3, 19, 16), Causal()), grad=g)
-    yield Case("one query", (*qkv(random, 2, 2, 2, 1, 33, 16), Causal()), grad=g)
-    yield Case("window", (*qkv(random, 1, 2, 2, 40, 40, 16), Window(7)), grad=g)
-    yield Case("window over a cache", (*qkv(random, 1, 2, 2, 3, 40, 16), Window(7)), grad=g)
-    yield Case("prefix", (*qkv(random, 1, 2, 1, 21, 21, 16), Prefix(6)), grad=g)
-    yield Case("shared", (*qkv(random, 1, 2, 2, 30, 30, 16), Shared(10, (7, 0, 13))), grad=g)
-    yield Case("candidates", (*qkv(random, 1, 2, 2, 25, 25, 16), Candidates(18)), grad=g)
-    both = Candidates(18, causal=False)
-    yield Case("candidates, whole context", (*qkv(random, 1, 2, 2, 25, 25, 16), both), grad=g)
+    mask = JaggedMask(offsets_of(lengths), Causal())
+    yield OperatorCase("jagged causal", (*draw_packed(random, lengths, 4, 2, 16), mask), grad=g)
+    yield OperatorCase("full", (*qkv(random, 1, 2, 2, 7, 13, 8), Full()), grad=g)
+    yield OperatorCase(
+        "more keys than queries", (*qkv(random, 2, 2, 1, 3, 19, 16), Causal()), grad=g
+    )
+    yield OperatorCase("one query", (*qkv(random, 2, 2, 2, 1, 33, 16), Causal()), grad=g)
+    yield OperatorCase("window", (*qkv(random, 1, 2, 2, 40, 40, 16), WindowMask(7)), grad=g)
+    yield OperatorCase(
+        "window over a cache", (*qkv(random, 1, 2, 2, 3, 40, 16), WindowMask(7)), grad=g
+    )
+    yield OperatorCase("prefix", (*qkv(random, 1, 2, 1, 21, 21, 16), Prefix(6)), grad=g)
+    yield OperatorCase(
+        "shared", (*qkv(random, 1, 2, 2, 30, 30, 16), SharedPrefixMask(10, (7, 0, 13))), grad=g
+    )
+    yield OperatorCase("candidates", (*qkv(random, 1, 2, 2, 25, 25, 16), CandidateMask(18)), grad=g)
+    both = CandidateMask(18, causal=False)
+    yield OperatorCase(
+        "candidates, whole context", (*qkv(random, 1, 2, 2, 25, 25, 16), both), grad=g
+    )
     hidden = Dense(random.uniform(2, 1, 9, 11) > 0.4)
-    yield Case("dense", (*qkv(random, 2, 2, 2, 9, 11, 16), hidden), grad=g)
+    yield OperatorCase("dense", (*qkv(random, 2, 2, 2, 9, 11, 16), hidden), grad=g)
     scaled = (*qkv(random, 1, 2, 2, 8, 8, 24), Causal())
-    yield Case("own scale, odd head", scaled, {"scale": 0.3}, grad=g)
-    yield Case("fewer keys than queries", (*qkv(random, 1, 1, 1, 6, 4, 16), Causal()), grad=g)
-    yield Case("no batch", (*qkv(random, 0, 2, 2, 4, 4, 16), Causal()), grad=g)
+    yield OperatorCase("own scale, odd head", scaled, {"scale": 0.3}, grad=g)
+    yield OperatorCase(
+        "fewer keys than queries", (*qkv(random, 1, 1, 1, 6, 4, 16), Causal()), grad=g
+    )
+    yield OperatorCase("no batch", (*qkv(random, 0, 2, 2, 4, 4, 16), Causal()), grad=g)
     yield from jagged_cases(random)
 
 
-def jagged_cases(random: Samples) -> Iterator[Case]:
+def jagged_cases(random: Samples) -> Iterator[OperatorCase]:
     g = (0, 1, 2)
     lengths = (33, 0, 20)
     offsets = offsets_of(lengths)
-    yield Case(
-        "jagged full", (*draw_packed(random, lengths, 2, 2, 16), Jagged(offsets, Full())), grad=g
+    yield OperatorCase(
+        "jagged full",
+        (*draw_packed(random, lengths, 2, 2, 16), JaggedMask(offsets, Full())),
+        grad=g,
     )
-    window = Jagged(offsets, Window(6))
-    yield Case("jagged window", (*draw_packed(random, lengths, 2, 1, 24), window), grad=g)
+    window = JaggedMask(offsets, WindowMask(6))
+    yield OperatorCase("jagged window", (*draw_packed(random, lengths, 2, 1, 24), window), grad=g)
     contexts = torch.tensor([20, 0, 11])
-    target = Jagged(offsets, Candidates(), contexts=contexts)
-    yield Case("jagged candidates", (*draw_packed(random, lengths, 2, 2, 16), target), grad=g)
-    whole = Jagged(offsets, Candidates(causal=False), contexts=contexts)
-    yield Case(
+    target = JaggedMask(offsets, CandidateMask(), contexts=contexts)
+    yield OperatorCase(
+        "jagged candidates", (*draw_packed(random, lengths, 2, 2, 16), target), grad=g
+    )
+    whole = JaggedMask(offsets, CandidateMask(causal=False), contexts=contexts)
+    yield OperatorCase(
         "jagged candidates, whole context", (*draw_packed(random, lengths, 2, 2, 16), whole), grad=g
     )
-    none = Jagged(offsets_of((0, 0)), Causal())
-    yield Case("jagged, no tokens", (*draw_packed(random, (0, 0), 2, 2, 16), none), grad=g)
+    none = JaggedMask(offsets_of((0, 0)), Causal())
+    yield OperatorCase("jagged, no tokens", (*draw_packed(random, (0, 0), 2, 2, 16), none), grad=g)
     yield from described_cases(random)
 
 
-def described_cases(random: Samples) -> Iterator[Case]:
+def described_cases(random: Samples) -> Iterator[OperatorCase]:
     """Compositions, relative biases and SiLU."""
     g = (0, 1, 2)
-    near = Causal() & (Window(5) | Globals(3))
-    yield Case("composed", (*qkv(random, 1, 2, 1, 29, 29, 16), near), grad=g)
-    sparse = Blocks(8, ((0,), (0, 1), (0, 2), (1, 3)))
-    yield Case("blocks", (*qkv(random, 2, 2, 2, 30, 30, 16), sparse | Globals(2)), grad=g)
+    near = Causal() & (WindowMask(5) | Globals(3))
+    yield OperatorCase("composed", (*qkv(random, 1, 2, 1, 29, 29, 16), near), grad=g)
+    sparse = BlockSparseMask(8, ((0,), (0, 1), (0, 2), (1, 3)))
+    yield OperatorCase("blocks", (*qkv(random, 2, 2, 2, 30, 30, 16), sparse | Globals(2)), grad=g)
     lengths = (300, 0, 21)
     times = random.integers(0, 10**6, sum(lengths))
     bias = Bias(
         position=random.normal(1, 199), time=random.normal(2, 40), times=times, query_times=times
     )
     both = {"bias": bias, "activation": Silu(300.0), "scale": 1.0}
-    for mask in (Causal(), Candidates(12), near):
-        packing = Jagged(offsets_of(lengths), mask)
+    for mask in (Causal(), CandidateMask(12), near):
+        packing = JaggedMask(offsets_of(lengths), mask)
         label = f"jagged {mask.name}, SiLU with bias (HSTU)"
-        yield Case(label, (*draw_packed(random, lengths, 2, 2, 16), packing), both, grad=g)
+        yield OperatorCase(label, (*draw_packed(random, lengths, 2, 2, 16), packing), both, grad=g)
     by_place = {"bias": Bias(position=random.normal(4, 31))}
-    yield Case("softmax with bias", (*qkv(random, 2, 4, 2, 3, 20, 16), Causal()), by_place, grad=g)
+    yield OperatorCase(
+        "softmax with bias", (*qkv(random, 2, 4, 2, 3, 20, 16), Causal()), by_place, grad=g
+    )
 
 
 GRID: tuple[tuple[str, tuple[int, ...], Mask], ...] = (
     ("causal 1x8x512x64", (1, 8, 8, 512, 512, 64), Causal()),
     ("causal gqa 1x14/2x1024x64", (1, 14, 2, 1024, 1024, 64), Causal()),
     ("decode 8x14/2x1x1024x64", (8, 14, 2, 1, 1024, 64), Causal()),
-    ("window-128 1x8x1024x64", (1, 8, 8, 1024, 1024, 64), Window(128)),
-    ("candidates 1x4x768x64", (1, 4, 4, 768, 768, 64), Candidates(512)),
+    ("window-128 1x8x1024x64", (1, 8, 8, 1024, 1024, 64), WindowMask(128)),
+    ("candidates 1x4x768x64", (1, 4, 4, 768, 768, 64), CandidateMask(512)),
 )
 LENGTHS = (700, 31, 250, 12, 90, 44, 5, 120)  # lengths as a Zipf law gives them
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for label, sizes, mask in GRID:
-        yield label, lambda s=sizes, m=mask: Case("", (*qkv(random, *s), m), grad=(0, 1, 2))  # type: ignore[misc]
+        yield label, lambda s=sizes, m=mask: OperatorCase("", (*qkv(random, *s), m), grad=(0, 1, 2))  # type: ignore[misc]
     yield (
         f"jagged causal {len(LENGTHS)} sequences, {sum(LENGTHS)} tokens",
-        lambda: Case(
+        lambda: OperatorCase(
             "",
-            (*draw_packed(random, LENGTHS, 8, 8, 64), Jagged(offsets_of(LENGTHS), Causal())),
+            (*draw_packed(random, LENGTHS, 8, 8, 64), JaggedMask(offsets_of(LENGTHS), Causal())),
             grad=(0, 1, 2),
         ),
     )
@@ -404,7 +420,7 @@ def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
 
 def pairs(mask: Mask, rows: int, columns: int) -> float:
     """Visible (query, key) pairs of one head, for counting FLOPs."""
-    if isinstance(mask, Jagged):
+    if isinstance(mask, JaggedMask):
         return sum(pairs(mask.of(n), b - a, b - a) for n, (a, b) in enumerate(mask.bounds()))
     seen = dense(mask, rows, columns, torch.device("cpu"))
     return float(rows * columns if seen is None else seen.double().mean() * rows * columns)
@@ -412,7 +428,7 @@ def pairs(mask: Mask, rows: int, columns: int) -> float:
 
 def flops(q: Tensor, k: Tensor, v: Tensor, mask: Mask = CAUSAL, **_: object) -> int:
     """Two products of 2·D operations for each visible pair."""
-    heads = q.shape[1] * (1 if isinstance(mask, Jagged) else q.shape[0])
+    heads = q.shape[1] * (1 if isinstance(mask, JaggedMask) else q.shape[0])
     return int(heads * pairs(mask, q.shape[-2], k.shape[-2]) * 2 * (q.shape[-1] + v.shape[-1]))
 
 
@@ -425,7 +441,7 @@ OPERATOR = Operator(
     cases=cases,
     grid=grid,
     # Weights are rounded to the dtype before the second product by most kernels.
-    tolerance=Tolerance(1e-5, 4e-3, 3e-2),
+    tolerance=OperatorTolerance(1e-5, 4e-3, 3e-2),
     implementations=(
         Implementation("torch", torch_sdpa, 10, dtypes=WIDE, when=only_small, pays=pays_on_cpu),
         Implementation(

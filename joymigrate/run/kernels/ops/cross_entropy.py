@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import WIDE, Call, Case, Implementation, Operator
+from joymigrate.run.kernels.operator import WIDE, Call, Implementation, Operator, OperatorCase
 from joymigrate.run.kernels.samples import Samples
 
 
@@ -78,29 +78,29 @@ def refuse_unreduced(call: Call) -> str | None:
     return "for mean and sum" if call.variant.startswith("none") else None
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     for name, (rows, classes) in SHAPES.items():
         target = random.integers(0, classes, rows)
-        yield Case(name, (random.normal(rows, classes, scale=3.0), target), grad=(0,))
+        yield OperatorCase(name, (random.normal(rows, classes, scale=3.0), target), grad=(0,))
     logits, target = random.normal(12, 40, scale=3.0), random.integers(0, 40, 12)
     target[::3] = -100
-    yield Case("ignored targets", (logits, target), grad=(0,))
-    yield Case("all ignored", (logits, torch.full((12,), -100)), grad=(0,))
-    yield Case("other mark", (logits, target.clamp(min=0)), {"ignore_index": 0}, grad=(0,))
-    yield Case("sum", (logits, target), {"reduction": "sum"}, grad=(0,))
-    yield Case("none", (logits, target), {"reduction": "none"}, grad=(0,))
-    yield Case("smoothed", (logits, target), {"label_smoothing": 0.1}, grad=(0,))
-    yield Case("large logits", (logits * 30, target), grad=(0,))
+    yield OperatorCase("ignored targets", (logits, target), grad=(0,))
+    yield OperatorCase("all ignored", (logits, torch.full((12,), -100)), grad=(0,))
+    yield OperatorCase("other mark", (logits, target.clamp(min=0)), {"ignore_index": 0}, grad=(0,))
+    yield OperatorCase("sum", (logits, target), {"reduction": "sum"}, grad=(0,))
+    yield OperatorCase("none", (logits, target), {"reduction": "none"}, grad=(0,))
+    yield OperatorCase("smoothed", (logits, target), {"label_smoothing": 0.1}, grad=(0,))
+    yield OperatorCase("large logits", (logits * 30, target), grad=(0,))
 
 
 SHAPES = {"usual": (16, 64), "odd": (7, 131), "one": (1, 5), "no rows": (0, 11)}
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for rows, classes in ((64, 32000), (256, 32000), (1024, 2048)):
 
-        def build(r: int = rows, c: int = classes) -> Case:
-            return Case("", (random.normal(r, c), random.integers(0, c, r)), grad=(0,))
+        def build(r: int = rows, c: int = classes) -> OperatorCase:
+            return OperatorCase("", (random.normal(r, c), random.integers(0, c, r)), grad=(0,))
 
         yield f"{rows}x{classes}", build
 

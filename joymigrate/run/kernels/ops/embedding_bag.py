@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import CPU, WIDE, Call, Case, Implementation, Operator
+from joymigrate.run.kernels.operator import CPU, WIDE, Call, Implementation, Operator, OperatorCase
 from joymigrate.run.kernels.samples import Samples
 
 MODES = ("sum", "mean", "max")
@@ -174,29 +174,33 @@ LENGTHS = {
 }
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     for name, lengths in LENGTHS.items():
         for mode in MODES:
             indices = random.integers(0, 12, sum(lengths))
             offsets = torch.tensor((0, *lengths)).cumsum(0)
             keywords = {"mode": mode}
-            yield Case(f"{name}, {mode}", (random.normal(12, 6), indices, offsets), keywords, (0,))
+            yield OperatorCase(
+                f"{name}, {mode}", (random.normal(12, 6), indices, offsets), keywords, (0,)
+            )
     same, offsets = torch.full((7,), 3), torch.tensor([0, 4, 7])
-    yield Case("one id, sum", (random.normal(5, 4), same, offsets), grad=(0,))
+    yield OperatorCase("one id, sum", (random.normal(5, 4), same, offsets), grad=(0,))
     weighted = random.normal(11, 7), random.integers(0, 11, 7), offsets, random.normal(7)
-    yield Case("weighted, odd", weighted, grad=(0, 3))
+    yield OperatorCase("weighted, odd", weighted, grad=(0, 3))
     short = torch.tensor([0, 2, 5])
     for mode in MODES:
         given = random.normal(11, 7), random.integers(0, 11, 7), short
-        yield Case(f"ids behind the last offset, {mode}", given, {"mode": mode}, (0,))
+        yield OperatorCase(f"ids behind the last offset, {mode}", given, {"mode": mode}, (0,))
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for bags, each, rows, size in ((2048, 2, 100_000, 32), (4096, 20, 100_000, 64)):
 
-        def build(b: int = bags, n: int = each, r: int = rows, s: int = size) -> Case:
+        def build(b: int = bags, n: int = each, r: int = rows, s: int = size) -> OperatorCase:
             offsets = torch.arange(0, b * n + 1, n)
-            return Case("", (random.normal(r, s), random.integers(0, r, b * n), offsets), grad=(0,))
+            return OperatorCase(
+                "", (random.normal(r, s), random.integers(0, r, b * n), offsets), grad=(0,)
+            )
 
         yield f"{bags} bags of {each} from {rows}x{size}", build
 

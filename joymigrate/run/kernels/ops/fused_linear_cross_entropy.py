@@ -9,6 +9,7 @@ T = 4096 and V = 150,000 would be 2.5 GB in float32; a chunk of rows at a time i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import WIDE, Case, Implementation, Operator
+from joymigrate.run.kernels.operator import WIDE, Implementation, Operator, OperatorCase
 from joymigrate.run.kernels.ops import cross_entropy
 from joymigrate.run.kernels.samples import Samples
 
@@ -154,25 +155,31 @@ def one(random: Samples, rows: int, size: int, classes: int) -> tuple[Tensor, Te
     return hidden, weight, random.integers(0, classes, rows)
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     for name, sizes in SHAPES.items():
-        yield Case(name, one(random, *sizes), grad=(0, 1))
+        yield OperatorCase(name, one(random, *sizes), grad=(0, 1))
     hidden, weight, target = one(random, 20, 16, 37)
     target[::4] = -100
-    yield Case("ignored targets", (hidden, weight, target), grad=(0, 1))
-    yield Case("all ignored", (hidden, weight, torch.full((20,), -100)), grad=(0, 1))
+    yield OperatorCase("ignored targets", (hidden, weight, target), grad=(0, 1))
+    yield OperatorCase("all ignored", (hidden, weight, torch.full((20,), -100)), grad=(0, 1))
     bias = random.normal(37)
-    yield Case("bias", (hidden, weight, target, bias), grad=(0, 1, 3))
-    yield Case("sum", (hidden, weight, target), {"reduction": "sum"}, grad=(0, 1))
-    yield Case("smoothed", (hidden, weight, target), {"label_smoothing": 0.1}, grad=(0, 1))
+    yield OperatorCase("bias", (hidden, weight, target, bias), grad=(0, 1, 3))
+    yield OperatorCase("sum", (hidden, weight, target), {"reduction": "sum"}, grad=(0, 1))
+    yield OperatorCase("smoothed", (hidden, weight, target), {"label_smoothing": 0.1}, grad=(0, 1))
 
 
 SHAPES = {"usual": (24, 32, 64), "odd": (7, 9, 131), "one row": (1, 8, 5), "no rows": (0, 8, 5)}
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def sized_case(random: Samples, sizes: tuple[int, int, int]) -> OperatorCase:
+    """Random arguments of these sizes."""
+    return OperatorCase("", one(random, *sizes), grad=(0, 1))
+
+
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for sizes in ((256, 512, 8192), (512, 896, 32000)):
-        yield "x".join(map(str, sizes)), lambda s=sizes: Case("", one(random, *s), grad=(0, 1))  # type: ignore[misc]
+        case = functools.partial(sized_case, random, sizes)
+        yield "x".join(map(str, sizes)), case
 
 
 OPERATOR = Operator(

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import Call, Case, Implementation, Operator, rows_of
+from joymigrate.run.kernels.operator import Call, Implementation, Operator, OperatorCase, rows_of
 from joymigrate.run.kernels.samples import Samples
 from joymigrate.run.kernels.weights import Int4Weight, remember
 
@@ -98,12 +98,12 @@ def weight4(
     return Int4Weight(values, scale, zeros, random.normal(n).float() if bias else None)
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     for name, (lead, n, k, group) in SHAPES.items():
-        yield Case(name, (random.normal(*lead, k), weight4(random, n, k, group)))
+        yield OperatorCase(name, (random.normal(*lead, k), weight4(random, n, k, group)))
     full = weight4(random, 64, 128, 64, zero=True, bias=True)
-    yield Case("zero points and bias", (random.normal(2, 128), full))
-    yield Case("many rows, zero points", (random.normal(9, 128), full))
+    yield OperatorCase("zero points and bias", (random.normal(2, 128), full))
+    yield OperatorCase("many rows, zero points", (random.normal(9, 128), full))
 
 
 SHAPES: dict[str, tuple[tuple[int, ...], int, int, int]] = {
@@ -114,11 +114,11 @@ SHAPES: dict[str, tuple[tuple[int, ...], int, int, int]] = {
 }
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for m in (1, 8, 32):
 
-        def build(m: int = m) -> Case:
-            return Case("", (random.normal(m, 2048), weight4(random, 2048, 2048, 128)))
+        def build(m: int = m) -> OperatorCase:
+            return OperatorCase("", (random.normal(m, 2048), weight4(random, 2048, 2048, 128)))
 
         yield f"{m}x2048x2048 group 128", build
 

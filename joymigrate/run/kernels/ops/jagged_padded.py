@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import POINTWISE, WIDE, Case, Implementation, Operator
+from joymigrate.run.kernels.operator import POINTWISE, WIDE, Implementation, Operator, OperatorCase
 from joymigrate.run.kernels.samples import Samples
 
 
@@ -103,21 +103,23 @@ def edges_of(lengths: tuple[int, ...]) -> Tensor:
     return torch.tensor((0, *lengths)).cumsum(0)
 
 
-def padded_cases(random: Samples) -> Iterator[Case]:
+def padded_cases(random: Samples) -> Iterator[OperatorCase]:
     for name, lengths in LENGTHS.items():
         values = random.normal(sum(lengths), 6)
-        yield Case(name, (values, edges_of(lengths), LONGEST), grad=(0,))
+        yield OperatorCase(name, (values, edges_of(lengths), LONGEST), grad=(0,))
     lengths = LENGTHS["usual"]
     values = random.normal(sum(lengths))
-    yield Case("one axis, filled", (values, edges_of(lengths), LONGEST), {"fill": -1.5}, grad=(0,))
+    yield OperatorCase(
+        "one axis, filled", (values, edges_of(lengths), LONGEST), {"fill": -1.5}, grad=(0,)
+    )
     wide = random.normal(sum(lengths), 2, 5)
-    yield Case("three axes", (wide, edges_of(lengths), LONGEST), grad=(0,))
+    yield OperatorCase("three axes", (wide, edges_of(lengths), LONGEST), grad=(0,))
 
 
-def jagged_cases(random: Samples) -> Iterator[Case]:
+def jagged_cases(random: Samples) -> Iterator[OperatorCase]:
     for name, lengths in LENGTHS.items():
         padded = random.normal(len(lengths), LONGEST, 6)
-        yield Case(name, (padded, edges_of(lengths), sum(lengths)), grad=(0,))
+        yield OperatorCase(name, (padded, edges_of(lengths), sum(lengths)), grad=(0,))
 
 
 GRID = ((32, 50, 64), (128, 200, 64))
@@ -128,22 +130,26 @@ def uneven(count: int, longest: int) -> tuple[int, ...]:
     return tuple(max(1, longest // (1 + n % 16)) for n in range(count))
 
 
-def padded_grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def padded_grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for count, longest, width in GRID:
 
-        def build(c: int = count, n: int = longest, w: int = width) -> Case:
+        def build(c: int = count, n: int = longest, w: int = width) -> OperatorCase:
             lengths = uneven(c, n)
-            return Case("", (random.normal(sum(lengths), w), edges_of(lengths), n), grad=(0,))
+            return OperatorCase(
+                "", (random.normal(sum(lengths), w), edges_of(lengths), n), grad=(0,)
+            )
 
         yield f"{count}x{longest}x{width}", build
 
 
-def jagged_grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def jagged_grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for count, longest, width in GRID:
 
-        def build(c: int = count, n: int = longest, w: int = width) -> Case:
+        def build(c: int = count, n: int = longest, w: int = width) -> OperatorCase:
             lengths = uneven(c, n)
-            return Case("", (random.normal(c, n, w), edges_of(lengths), sum(lengths)), grad=(0,))
+            return OperatorCase(
+                "", (random.normal(c, n, w), edges_of(lengths), sum(lengths)), grad=(0,)
+            )
 
         yield f"{count}x{longest}x{width}", build
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import Call, Case, Implementation, Operator, rows_of
+from joymigrate.run.kernels.operator import Call, Implementation, Operator, OperatorCase, rows_of
 from joymigrate.run.kernels.samples import Samples
 from joymigrate.run.kernels.weights import DenseWeight, remember
 
@@ -93,12 +93,12 @@ def describe(
     return x, (rows_of(x), *weight.shape), "packable" if is_dense else ""
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     args = (random.normal(4, 3, 48), random.normal(32, 48), random.normal(32))
-    yield Case("tensor", args, grad=(0, 1, 2))
+    yield OperatorCase("tensor", args, grad=(0, 1, 2))
     for name, (lead, k, n) in SHAPES.items():
         weight = DenseWeight(random.normal(n, k), random.normal(n))
-        yield Case(name, (random.normal(*lead, k), weight))
+        yield OperatorCase(name, (random.normal(*lead, k), weight))
 
 
 SHAPES: dict[str, tuple[tuple[int, ...], int, int]] = {
@@ -109,12 +109,12 @@ SHAPES: dict[str, tuple[tuple[int, ...], int, int]] = {
 }
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for m in (1, 8, 32):
         for n, k in ((896, 896), (2048, 2048)):
 
-            def build(m: int = m, n: int = n, k: int = k) -> Case:
-                return Case("", (random.normal(m, k), DenseWeight(random.normal(n, k))))
+            def build(m: int = m, n: int = n, k: int = k) -> OperatorCase:
+                return OperatorCase("", (random.normal(m, k), DenseWeight(random.normal(n, k))))
 
             yield f"{m}x{k}x{n}", build
 

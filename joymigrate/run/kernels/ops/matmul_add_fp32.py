@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.kernels.operator import (
-    Case,
     Float32,
     Implementation,
     Operator,
-    Tolerance,
+    OperatorCase,
+    OperatorTolerance,
     rows_of,
 )
 from joymigrate.run.kernels.samples import Samples
@@ -82,10 +82,10 @@ def describe(x: Tensor, dy: Tensor, total: Tensor) -> tuple[Tensor, tuple[int, .
     return x, (rows_of(x), dy.shape[-1], x.shape[-1]), ""
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     for name, (lead, k, n) in SHAPES.items():
         total = Float32(random.normal(n, k))
-        yield Case(name, (random.normal(*lead, k), random.normal(*lead, n), total))
+        yield OperatorCase(name, (random.normal(*lead, k), random.normal(*lead, n), total))
 
 
 SHAPES: dict[str, tuple[tuple[int, ...], int, int]] = {
@@ -96,12 +96,12 @@ SHAPES: dict[str, tuple[tuple[int, ...], int, int]] = {
 }
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for tokens, k, n in ((256, 896, 896), (1024, 896, 2432)):
 
-        def build(t: int = tokens, k: int = k, n: int = n) -> Case:
+        def build(t: int = tokens, k: int = k, n: int = n) -> OperatorCase:
             total = Float32(torch.zeros(n, k))
-            return Case("", (random.normal(t, k), random.normal(t, n), total))
+            return OperatorCase("", (random.normal(t, k), random.normal(t, n), total))
 
         yield f"{tokens}x{k}x{n}", build
 
@@ -115,7 +115,7 @@ OPERATOR = Operator(
     cases=cases,
     grid=grid,
     # The result is float32 whatever the inputs are, and so is the limit.
-    tolerance=Tolerance(1e-5, 1e-5, 1e-5),
+    tolerance=OperatorTolerance(1e-5, 1e-5, 1e-5),
     implementations=(
         Implementation("torch", add_product, 10),
         Implementation("torch_out_dtype", narrow_inputs, 20, devices=("cuda",)),

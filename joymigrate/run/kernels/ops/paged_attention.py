@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import Call, Case, Implementation, Operator
+from joymigrate.run.kernels.operator import Call, Implementation, Operator, OperatorCase
 from joymigrate.run.kernels.samples import Samples
 
 OWN = "joymigrate.run.kernels.own.paged_attention"
@@ -127,7 +127,7 @@ def no_extras(call: Call) -> str | None:
     return f"has no {call.variant}" if call.variant else None
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     usual: dict[str, Any] = {"heads": 4, "kv_heads": 2, "size": 16, "block": 16}
     yield make(random, "prompts", news=(5, 17, 32), pasts=(0, 0, 0), **usual)
     yield make(random, "decode", news=(1, 1, 1), pasts=(1, 30, 63), **usual)
@@ -154,7 +154,7 @@ def make(
     block: int = 16,
     sinks: bool = False,
     **options: Any,
-) -> Case:
+) -> OperatorCase:
     """A case with `news[i]` new tokens after `pasts[i]` cached ones, in shuffled blocks."""
     lengths = [new + past for new, past in zip(news, pasts, strict=True)]
     needed = [-(-length // block) for length in lengths]
@@ -182,10 +182,10 @@ def make(
         tuple(starts),
         tuple(lengths),
     )
-    return Case(name, args, options)
+    return OperatorCase(name, args, options)
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     shape: dict[str, Any] = {"heads": 16, "kv_heads": 4, "size": 64, "block": 16}
     for count in (1, 8, 32):
         yield (

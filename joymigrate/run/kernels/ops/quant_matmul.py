@@ -16,7 +16,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import Call, Case, Implementation, Operator, Tolerance, rows_of
+from joymigrate.run.kernels.operator import (
+    Call,
+    Implementation,
+    Operator,
+    OperatorCase,
+    OperatorTolerance,
+    rows_of,
+)
 from joymigrate.run.kernels.samples import Samples
 from joymigrate.run.kernels.weights import Int8Weight, remember
 
@@ -77,7 +84,7 @@ def onednn(x: Tensor, weight: Int8Weight) -> Tensor:
     return y.view(*x.shape[:-1], -1)
 
 
-def multiply_rowwise(rows: Tensor, weight: Int8Weight, packed: Packed, y: Tensor) -> None:
+def multiply_rowwise(rows: Tensor, weight: Int8Weight, packed: PackedWeight, y: Tensor) -> None:
     """The product with a scale for each row, into y."""
     wide = rows.float()
     largest = wide.abs().amax(-1, keepdim=True).clamp_(min=1e-28)
@@ -94,7 +101,7 @@ def multiply_rowwise(rows: Tensor, weight: Int8Weight, packed: Packed, y: Tensor
     y.copy_(product)
 
 
-def multiply_at_once(rows: Tensor, weight: Int8Weight, packed: Packed, y: Tensor) -> None:
+def multiply_at_once(rows: Tensor, weight: Int8Weight, packed: PackedWeight, y: Tensor) -> None:
     """The product with one scale for all rows, into y."""
     x_scale = float(weight.x_scale)  # type: ignore[arg-type]
     zero = 128 + (0 if weight.x_offset is None else round(float(weight.x_offset)))
@@ -105,7 +112,7 @@ def multiply_at_once(rows: Tensor, weight: Int8Weight, packed: Packed, y: Tensor
     ))  # fmt: skip
 
 
-class Packed(NamedTuple):
+class PackedWeight(NamedTuple):
     """A weight in oneDNN's order, its zero points (all zero), its scale over 127, and what rounds
     codes."""
 
@@ -115,11 +122,11 @@ class Packed(NamedTuple):
     half: Tensor
 
 
-def pack(weight: Int8Weight) -> Packed:
+def pack(weight: Int8Weight) -> PackedWeight:
     """What oneDNN's product wants of a weight."""
     order = torch.ops.onednn.qlinear_prepack(weight.values, None)
     zeros = torch.zeros(weight.shape[0], dtype=torch.int32)
-    return Packed(order, zeros, weight.scale / 127, torch.tensor(128.5))
+    return PackedWeight(order, zeros, weight.scale / 127, torch.tensor(128.5))
 
 
 def usable_onednn(call: Call) -> str | None:
@@ -174,17 +181,19 @@ def weight8(
     return Int8Weight(values, scale, added, x_scale)
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     for name, (lead, k, n) in SHAPES.items():
-        yield Case(f"dynamic, {name}", (random.normal(*lead, k), weight8(random, n, k, bias=True)))
+        yield OperatorCase(
+            f"dynamic, {name}", (random.normal(*lead, k), weight8(random, n, k, bias=True))
+        )
     static = weight8(random, 32, 64, bias=True, static=True)
-    yield Case("static", (random.normal(6, 64), static))
+    yield OperatorCase("static", (random.normal(6, 64), static))
     shifted = weight8(random, 32, 64, static=True)
     shifted.x_offset = torch.tensor([-20.0])
-    yield Case("static with an offset", (random.normal(6, 64) + 0.7, shifted))
+    yield OperatorCase("static with an offset", (random.normal(6, 64) + 0.7, shifted))
     rows = random.normal(4, 64)
     rows[1] = 0
-    yield Case("a row of zeros", (rows, weight8(random, 16, 64)))
+    yield OperatorCase("a row of zeros", (rows, weight8(random, 16, 64)))
 
 
 SHAPES: dict[str, tuple[tuple[int, ...], int, int]] = {
@@ -195,12 +204,12 @@ SHAPES: dict[str, tuple[tuple[int, ...], int, int]] = {
 }
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for m in (1, 8, 32):
         for n, k in ((896, 896), (2048, 2048)):
 
-            def build(m: int = m, n: int = n, k: int = k) -> Case:
-                return Case("", (random.normal(m, k), weight8(random, n, k)))
+            def build(m: int = m, n: int = n, k: int = k) -> OperatorCase:
+                return OperatorCase("", (random.normal(m, k), weight8(random, n, k)))
 
             yield f"{m}x{k}x{n}", build
 
@@ -215,7 +224,7 @@ OPERATOR = Operator(
     grid=grid,
     # A code may round the other way where x / scale lies within a rounding of a half: one step of
     # 254 in one of K inputs, and two-byte results on top.
-    tolerance=Tolerance(5e-3, 8e-3, 2e-2),
+    tolerance=OperatorTolerance(5e-3, 8e-3, 2e-2),
     implementations=(
         Implementation(
             "onednn", onednn, 30, devices=("cpu",), backward=False, when=usable_onednn,

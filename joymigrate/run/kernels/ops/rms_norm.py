@@ -15,7 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import CPU, WIDE, Call, Case, Implementation, Operator, rows_of
+from joymigrate.run.kernels.operator import (
+    CPU,
+    WIDE,
+    Call,
+    Implementation,
+    Operator,
+    OperatorCase,
+    rows_of,
+)
 from joymigrate.run.kernels.samples import Samples
 
 
@@ -49,24 +57,28 @@ def describe(
     return x, (rows_of(x), x.shape[-1]), "offset" if offset else ""
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     for name, shape in SHAPES.items():
         args = (random.normal(*shape), random.normal(shape[-1], scale=0.3) + 1)
-        yield Case(name, args, {"eps": 1e-5}, grad=(0, 1))
+        yield OperatorCase(name, args, {"eps": 1e-5}, grad=(0, 1))
     args = (random.normal(6, 64), random.normal(64, scale=0.3))
-    yield Case("weight less one", args, {"offset": 1.0}, grad=(0, 1))
-    yield Case("tiny values", (random.normal(4, 64, scale=1e-3), random.normal(64)), grad=(0, 1))
+    yield OperatorCase("weight less one", args, {"offset": 1.0}, grad=(0, 1))
+    yield OperatorCase(
+        "tiny values", (random.normal(4, 64, scale=1e-3), random.normal(64)), grad=(0, 1)
+    )
 
 
 SHAPES = {"usual": (2, 8, 128), "odd": (3, 5, 67), "one row": (1, 64), "no rows": (0, 64)}
 GRID = ((1, 2048), (64, 896), (512, 2048), (2048, 1024), (2048, 4096))
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for rows, size in GRID:
         yield (
             f"{rows}x{size}",
-            lambda r=rows, s=size: Case("", (random.normal(r, s), random.normal(s)), grad=(0, 1)),  # type: ignore[misc]
+            lambda r=rows, s=size: OperatorCase(
+                "", (random.normal(r, s), random.normal(s)), grad=(0, 1)
+            ),  # type: ignore[misc]
         )
 
 

@@ -21,9 +21,9 @@ from joymigrate.run.kernels.operator import (
     POINTWISE,
     WIDE,
     Call,
-    Case,
     Implementation,
     Operator,
+    OperatorCase,
     rows_of,
 )
 from joymigrate.run.kernels.samples import Samples
@@ -110,18 +110,20 @@ def whole_heads(call: Call) -> str | None:
     return None if call.shape[1] == call.shape[2] else "for a rotation of the whole head"
 
 
-def one(random: Samples, x: tuple[int, ...], angles: tuple[int, ...], **kwargs: bool) -> Case:
+def one(
+    random: Samples, x: tuple[int, ...], angles: tuple[int, ...], **kwargs: bool
+) -> OperatorCase:
     """A case with x of this shape and cos, sin of that."""
     cos, sin = random.angles(*angles, interleaved=kwargs.get("interleaved", False))
-    return Case("", (random.normal(*x), cos, sin), kwargs, grad=(0,))
+    return OperatorCase("", (random.normal(*x), cos, sin), kwargs, grad=(0,))
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     for interleaved in (False, True):
         form = "interleaved" if interleaved else "half"
         for name, (x, angles) in SHAPES.items():
             case = one(random, x, angles, interleaved=interleaved)
-            yield Case(f"{form}, {name}", case.args, case.kwargs, case.grad)
+            yield OperatorCase(f"{form}, {name}", case.args, case.kwargs, case.grad)
 
 
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -139,7 +141,7 @@ GRID: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 }
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for label, (x, angles) in GRID.items():
         yield label, lambda a=x, b=angles: one(random, a, b)  # type: ignore[misc]
     label, (x, angles) = "interleaved 1x14x512x64", GRID["1x14x512x64"]

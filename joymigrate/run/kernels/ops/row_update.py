@@ -18,7 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import Case, Implementation, Operator, Tolerance
+from joymigrate.run.kernels.operator import (
+    Implementation,
+    Operator,
+    OperatorCase,
+    OperatorTolerance,
+)
 from joymigrate.run.kernels.samples import Samples
 
 WIDTH = {"sgd": 0, "rowwise_adagrad": 1, "adagrad": -1, "adam": -2, "lamb": -2}  # negative: · D
@@ -128,21 +133,21 @@ def one(random: Samples, kind: str, rows: int, size: int, count: int) -> tuple[A
     return random.normal(rows, size), state, places, random.normal(count, size, scale=0.1), 3
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     keywords = {"lr": 1e-2, "eps": 1e-6}
     for kind in WIDTH:
-        yield Case(kind, one(random, kind, 20, 8, 7), {"kind": kind, **keywords})
+        yield OperatorCase(kind, one(random, kind, 20, 8, 7), {"kind": kind, **keywords})
         decayed = {"kind": kind, "weight_decay": 0.1, **keywords}
-        yield Case(f"{kind}, decay, odd", one(random, kind, 9, 5, 9), decayed)
-    yield Case("no rows", one(random, "adam", 6, 4, 0), {"kind": "adam", **keywords})
+        yield OperatorCase(f"{kind}, decay, odd", one(random, kind, 9, 5, 9), decayed)
+    yield OperatorCase("no rows", one(random, "adam", 6, 4, 0), {"kind": "adam", **keywords})
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for count, size in ((4096, 32), (65536, 64)):
         for kind in ("rowwise_adagrad", "adam"):
 
-            def build(k: str = kind, c: int = count, s: int = size) -> Case:
-                return Case("", one(random, k, 2 * c, s, c), {"kind": k, "lr": 1e-2})
+            def build(k: str = kind, c: int = count, s: int = size) -> OperatorCase:
+                return OperatorCase("", one(random, k, 2 * c, s, c), {"kind": k, "lr": 1e-2})
 
             yield f"{kind}, {count} rows of {size}", build
 
@@ -158,7 +163,7 @@ OPERATOR = Operator(
     cases=cases,
     grid=grid,
     # A dozen roundings in a row to the weights' dtype, which the state shares in a check.
-    tolerance=Tolerance(5e-6, 5e-3, 4e-2),
+    tolerance=OperatorTolerance(5e-6, 5e-3, 4e-2),
     implementations=(
         Implementation("torch", in_place, 10, dtypes=("float32",), backward=False),
         Implementation(

@@ -18,9 +18,9 @@ from joymigrate.run.kernels.operator import (
     POINTWISE,
     WIDE,
     Call,
-    Case,
     Implementation,
     Operator,
+    OperatorCase,
     rows_of,
 )
 from joymigrate.run.kernels.samples import Samples
@@ -56,7 +56,7 @@ def describe(q: Tensor, k: Tensor) -> tuple[Tensor, tuple[int, ...], str]:
     return k, (rows_of(k), k.shape[-1]), "" if q.shape == k.shape else "broadcast"
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     shapes = {
         "one target": ((3, 1, 16), (3, 7, 16)),
         "equal shapes": ((2, 5, 12), (2, 5, 12)),
@@ -65,14 +65,14 @@ def cases(random: Samples) -> Iterator[Case]:
         "no history": ((2, 1, 8), (2, 0, 8)),
     }
     for name, (q, k) in shapes.items():
-        yield Case(name, (random.normal(*q), random.normal(*k)), grad=(0, 1))
+        yield OperatorCase(name, (random.normal(*q), random.normal(*k)), grad=(0, 1))
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for batch, length, size in ((32, 50, 32), (256, 100, 64), (16, 1000, 64)):
 
-        def build(b: int = batch, n: int = length, d: int = size) -> Case:
-            return Case("", (random.normal(b, 1, d), random.normal(b, n, d)), grad=(0, 1))
+        def build(b: int = batch, n: int = length, d: int = size) -> OperatorCase:
+            return OperatorCase("", (random.normal(b, 1, d), random.normal(b, n, d)), grad=(0, 1))
 
         yield f"{batch}x{length}x{size}", build
 

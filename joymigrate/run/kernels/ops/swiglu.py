@@ -13,7 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import POINTWISE, WIDE, Case, Implementation, Operator, rows_of
+from joymigrate.run.kernels.operator import (
+    POINTWISE,
+    WIDE,
+    Implementation,
+    Operator,
+    OperatorCase,
+    rows_of,
+)
 from joymigrate.run.kernels.samples import Samples
 
 
@@ -60,23 +67,25 @@ def describe(gate: Tensor, up: Tensor | None = None) -> tuple[Tensor, tuple[int,
     return gate, (rows_of(gate), gate.shape[-1]), ""
 
 
-def cases(random: Samples) -> Iterator[Case]:
+def cases(random: Samples) -> Iterator[OperatorCase]:
     for name, shape in SHAPES.items():
-        yield Case(name, (random.normal(*shape), random.normal(*shape)), grad=(0, 1))
-        yield Case(f"{name}, packed", (random.normal(*shape[:-1], 2 * shape[-1]),), grad=(0,))
+        yield OperatorCase(name, (random.normal(*shape), random.normal(*shape)), grad=(0, 1))
+        yield OperatorCase(
+            f"{name}, packed", (random.normal(*shape[:-1], 2 * shape[-1]),), grad=(0,)
+        )
     wide = (random.normal(4, 32, scale=30.0), random.normal(4, 32))
-    yield Case("large values", wide, grad=(0, 1))
+    yield OperatorCase("large values", wide, grad=(0, 1))
 
 
 SHAPES = {"usual": (2, 8, 96), "odd": (3, 5, 33), "one": (1, 1), "no rows": (0, 16)}
 GRID = ((1, 4864), (64, 4864), (512, 4864), (1024, 8192))
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for rows, size in GRID:
         yield (
             f"{rows}x{size}",
-            lambda r=rows, s=size: Case(
+            lambda r=rows, s=size: OperatorCase(
                 "", (random.normal(r, s), random.normal(r, s)), grad=(0, 1)
             ),  # type: ignore[misc]
         )

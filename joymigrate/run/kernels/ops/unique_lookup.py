@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joymigrate.run.kernels.operator import WIDE, Case, Implementation, Operator
+from joymigrate.run.kernels.operator import WIDE, Implementation, Operator, OperatorCase
 from joymigrate.run.kernels.samples import Samples
 
 
@@ -63,18 +63,18 @@ def zipf(random: Samples, rows: int, *shape: int) -> Tensor:
     return (torch.exp(random.uniform(*shape) * torch.log(torch.tensor(rows)).double()) - 1).long()
 
 
-def cases(random: Samples) -> Iterator[Case]:
-    yield Case("usual", (random.normal(40, 8), zipf(random, 40, 6, 10)), grad=(0,))
-    yield Case("odd", (random.normal(11, 5), random.integers(0, 11, 7)), grad=(0,))
-    yield Case("all the same", (random.normal(5, 4), torch.full((9,), 3)), grad=(0,))
-    yield Case("no ids", (random.normal(5, 4), torch.empty(0, dtype=torch.long)), grad=(0,))
+def cases(random: Samples) -> Iterator[OperatorCase]:
+    yield OperatorCase("usual", (random.normal(40, 8), zipf(random, 40, 6, 10)), grad=(0,))
+    yield OperatorCase("odd", (random.normal(11, 5), random.integers(0, 11, 7)), grad=(0,))
+    yield OperatorCase("all the same", (random.normal(5, 4), torch.full((9,), 3)), grad=(0,))
+    yield OperatorCase("no ids", (random.normal(5, 4), torch.empty(0, dtype=torch.long)), grad=(0,))
 
 
-def grid(random: Samples) -> Iterator[tuple[str, Callable[[], Case]]]:
+def grid(random: Samples) -> Iterator[tuple[str, Callable[[], OperatorCase]]]:
     for count, rows, size in ((4096, 100_000, 32), (65536, 100_000, 64)):
 
-        def build(c: int = count, r: int = rows, s: int = size) -> Case:
-            return Case("", (random.normal(r, s), zipf(random, r, c)), grad=(0,))
+        def build(c: int = count, r: int = rows, s: int = size) -> OperatorCase:
+            return OperatorCase("", (random.normal(r, s), zipf(random, r, c)), grad=(0,))
 
         yield f"{count} ids of {rows}x{size}", build
 

@@ -24,7 +24,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joymigrate.run.kernels.mask import ALL, CAUSAL, NONE, Causal, Dense, Jagged, Mask, Simple, Span
+from joymigrate.run.kernels.mask import (
+    ALL,
+    CAUSAL,
+    NONE,
+    Causal,
+    Dense,
+    JaggedMask,
+    Mask,
+    Simple,
+    Span,
+)
 from joymigrate.run.kernels.own import launch
 from joymigrate.run.kernels.scores import Bias, Silu
 
@@ -38,7 +48,7 @@ Fetch = Callable[[int, int], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class AttentionPlan:
     """A description for one call."""
 
     mask: Mask
@@ -48,7 +58,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tile:
+class AttentionTile:
     """Queries `rows` against keys `columns`, as positions; `whole` where nothing is hidden."""
 
     rows: Span
@@ -68,7 +78,7 @@ def attention(
 ) -> Tensor:
     """See `ops/attention.py`."""
     factor = scale if scale is not None else 1 / math.sqrt(q.shape[-1])
-    plan = Plan(mask, factor, bias, activation)
+    plan = AttentionPlan(mask, factor, bias, activation)
     tables = bias.tables if bias is not None else ()
     found: Tensor = launch.apply(BlockwiseAttention, q, k, v, plan, *tables)
     return found
@@ -78,12 +88,14 @@ class BlockwiseAttention(torch.autograd.Function):
     """Keeps q, k, v, and with softmax the result and one number a row and head."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: Plan, *tables: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, *tables: Tensor
+    ) -> Tensor:
         out = q.new_zeros(*q.shape[:-1], v.shape[-1])
         logs = q.new_zeros(q.shape[:-1], dtype=wide(q.dtype))
         for sequence in sequences(plan, q, k, v, out, logs, made=2):
             mask, bias, (qs, ks, vs, target, log) = sequence
-            inner = Plan(mask, plan.scale, bias, plan.activation)
+            inner = AttentionPlan(mask, plan.scale, bias, plan.activation)
             columns, first = (0, ks.shape[2]), ks.shape[2] - qs.shape[2]
             run_forward(qs, slices(ks, vs), columns, first, mask, inner, target, log)
         ctx.save_for_backward(q, k, v, out, logs, *tables)
@@ -93,15 +105,15 @@ class BlockwiseAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, logs, *tables = ctx.saved_tensors
-        given: Plan = ctx.plan
+        given: AttentionPlan = ctx.plan
         bias = given.bias.having(tuple(tables)) if given.bias is not None else None
-        plan = Plan(given.mask, given.scale, bias, given.activation)
+        plan = AttentionPlan(given.mask, given.scale, bias, given.activation)
         kind = wide(q.dtype)
         dq, dk, dv = (torch.zeros_like(t, dtype=kind) for t in (q, k, v))
         dtables = [torch.zeros_like(table, dtype=kind) for table in tables]
         tensors = (q, k, v, out, logs, dout, dq, dk, dv)
         for mask, mine, views in sequences(plan, *tensors, made=3):
-            inner = Plan(mask, plan.scale, mine, plan.activation)
+            inner = AttentionPlan(mask, plan.scale, mine, plan.activation)
             run_backward(mask, inner, views, dtables, views[1].shape[2] - views[0].shape[2])
         found = [made.to(table.dtype) for made, table in zip((dq, dk, dv), (q, k, v), strict=True)]
         more = [made.to(table.dtype) for made, table in zip(dtables, tables, strict=True)]
@@ -109,7 +121,7 @@ class BlockwiseAttention(torch.autograd.Function):
 
 
 def sequences(
-    plan: Plan, *tensors: Tensor, made: int = 0
+    plan: AttentionPlan, *tensors: Tensor, made: int = 0
 ) -> Iterator[tuple[Simple | Dense, Bias | None, list[Tensor]]]:
     """Views [B, heads, length, …] of the tensors: all at once, or packed ones one by one.
 
@@ -117,7 +129,7 @@ def sequences(
     """
     if not tensors[0].numel() or not tensors[1].numel():
         return
-    if not isinstance(plan.mask, Jagged):
+    if not isinstance(plan.mask, JaggedMask):
         yield plan.mask, plan.bias, list(tensors)
         return
     bounds = plan.mask.bounds()
@@ -161,7 +173,7 @@ def groups_of(bounds: Sequence[Span]) -> tuple[list[list[int]], list[int]]:
 
 
 def together(
-    plan: Plan, bounds: Sequence[Span], tensors: Sequence[Tensor], made: int
+    plan: AttentionPlan, bounds: Sequence[Span], tensors: Sequence[Tensor], made: int
 ) -> Iterator[tuple[Simple | Dense, Bias | None, list[Tensor]]]:
     """One padded batch under a causal mask: no event sees the places behind its sequence's end.
 
@@ -205,7 +217,7 @@ def wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
-def tiles(mask: Simple | Dense, rows: Span, columns: Span) -> list[Tile]:
+def tiles(mask: Simple | Dense, rows: Span, columns: Span) -> list[AttentionTile]:
     """The runs of keys among `columns` that a block of queries sees, each at most COLUMNS long."""
     made: list[tuple[int, int, bool]] = []
     for start in range(*columns, STEP):
@@ -219,10 +231,10 @@ def tiles(mask: Simple | Dense, rows: Span, columns: Span) -> list[Tile]:
             made[-1] = (first, stop, whole)
         else:
             made.append((start, stop, whole))
-    return [Tile(rows, (start, stop), whole) for start, stop, whole in made]
+    return [AttentionTile(rows, (start, stop), whole) for start, stop, whole in made]
 
 
-def scores_of(q: Tensor, k: Tensor, tile: Tile, plan: Plan, shift: int) -> Tensor:
+def scores_of(q: Tensor, k: Tensor, tile: AttentionTile, plan: AttentionPlan, shift: int) -> Tensor:
     """Scaled scores with bias [B, N, rows, columns]."""
     batch, heads, count, size = q.shape
     folded = q.reshape(batch, k.shape[1], -1, size)
@@ -232,14 +244,16 @@ def scores_of(q: Tensor, k: Tensor, tile: Tile, plan: Plan, shift: int) -> Tenso
     return scores
 
 
-def bias_of(bias: Bias, tile: Tile, shift: int, device: torch.device) -> Tensor:
+def bias_of(bias: Bias, tile: AttentionTile, shift: int, device: torch.device) -> Tensor:
     """The bias of a tile."""
     rows = torch.arange(*tile.rows, device=device)
     columns = torch.arange(*tile.columns, device=device)
     return bias.tile(rows, columns, shift)
 
 
-def hidden_of(mask: Simple | Dense, tile: Tile, shift: int, device: torch.device) -> Tensor | None:
+def hidden_of(
+    mask: Simple | Dense, tile: AttentionTile, shift: int, device: torch.device
+) -> Tensor | None:
     """What of a tile is hidden; None where all is visible."""
     if tile.whole:
         return None
@@ -272,7 +286,7 @@ def run_forward(
     columns: Span,
     shift: int,
     mask: Simple | Dense,
-    plan: Plan,
+    plan: AttentionPlan,
     out: Tensor,
     logs: Tensor | None,
 ) -> None:
@@ -324,7 +338,7 @@ def run_forward(
 
 def run_backward(
     mask: Simple | Dense,
-    plan: Plan,
+    plan: AttentionPlan,
     views: list[Tensor],
     dtables: list[Tensor],
     shift: int,
@@ -371,7 +385,9 @@ def fold(x: Tensor, heads: int) -> Tensor:
     return x.reshape(x.shape[0], heads, -1, x.shape[-1])
 
 
-def learn(bias: Bias, tile: Tile, shift: int, slope: Tensor, dtables: list[Tensor]) -> None:
+def learn(
+    bias: Bias, tile: AttentionTile, shift: int, slope: Tensor, dtables: list[Tensor]
+) -> None:
     """Add a tile's share to the gradients of the bias' tables."""
     with torch.enable_grad():
         tables = tuple(table.detach().requires_grad_() for table in bias.tables)

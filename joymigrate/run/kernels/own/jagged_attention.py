@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from joymigrate.run.kernels.mask import CAUSAL, Candidates, Jagged, Mask, Window
+from joymigrate.run.kernels.mask import CAUSAL, CandidateMask, JaggedMask, Mask, WindowMask
 from joymigrate.run.kernels.own import launch
 
 
@@ -243,14 +243,14 @@ def backward_kv(
         tl.store(place_v, acc_v.to(dv.dtype.element_ty), mask=kept_v)
 
 
-def settings(q: Tensor, v: Tensor, mask: Jagged) -> tuple[int, int, Tensor, dict[str, int]]:
+def settings(q: Tensor, v: Tensor, mask: JaggedMask) -> tuple[int, int, Tensor, dict[str, int]]:
     """(longest sequence, window, context lengths, compile-time constants) of a call."""
     inner = mask.inner
     mode = {"full": 0, "causal": 1, "window": 2}.get(inner.name, 3)
     window, limits = 0, mask.offsets
-    if isinstance(inner, Window):
+    if isinstance(inner, WindowMask):
         window = inner.size
-    if isinstance(inner, Candidates):
+    if isinstance(inner, CandidateMask):
         mode = 3 if inner.causal else 4
         given = mask.contexts
         count = mask.offsets.numel() - 1
@@ -269,7 +269,9 @@ class JaggedAttention(torch.autograd.Function):
     """Keeps q, k, v, the result and one number a row and head."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Jagged, scale: float) -> Tensor:
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: JaggedMask, scale: float
+    ) -> Tensor:
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         tokens, heads, _ = q.shape
         groups = heads // k.shape[1]
@@ -319,8 +321,8 @@ def attention(
     bias: None = None,
     activation: None = None,
 ) -> Tensor:
-    """See `ops/attention.py`, for `Jagged` masks."""
-    if not isinstance(mask, Jagged):
+    """See `ops/attention.py`, for `JaggedMask` masks."""
+    if not isinstance(mask, JaggedMask):
         raise TypeError("this kernel takes packed sequences")
     factor = scale if scale is not None else 1 / math.sqrt(q.shape[-1])
     found: Tensor = launch.apply(JaggedAttention, q, k, v, mask, factor)

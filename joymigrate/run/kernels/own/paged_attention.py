@@ -22,7 +22,7 @@ SPLIT = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SequenceGroup:
     """Sequences with one new token each and about the same length: rows of one product."""
 
     rows: slice
@@ -43,11 +43,11 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SequenceLayout:
     """How a step's sequences are computed."""
 
     prompts: tuple[Prompt, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[SequenceGroup, ...]
 
 
 def gather(
@@ -108,7 +108,7 @@ def write(cache: Tensor, new: Tensor, slots: Tensor) -> None:
 
 def lay_out(
     table: Tensor, starts: Any, lengths: Any, cache: Tensor, query: Tensor, window: int | None
-) -> Layout:
+) -> SequenceLayout:
     """Which sequences go together, with their masks."""
     size = cache.shape[1]
     prompts, singles = [], []
@@ -121,7 +121,7 @@ def lay_out(
     groups = []
     for run in runs(singles, starts, size):
         groups.append(group(run, starts, table, size, query, window))
-    return Layout(tuple(prompts), tuple(groups))
+    return SequenceLayout(tuple(prompts), tuple(groups))
 
 
 def prompt(
@@ -160,7 +160,7 @@ def group(
     size: int,
     query: Tensor,
     window: int | None,
-) -> Group:
+) -> SequenceGroup:
     """The blocks and the mask of sequences that go together."""
     first = run[0][0]
     rows = slice(starts[first], starts[first] + len(run))
@@ -172,7 +172,7 @@ def group(
         if skip:
             mask = query.new_zeros(1, 1, 1, length)
             mask[..., :skip] = float("-inf")
-        return Group(rows, table[first, :width], mask, 1, length)
+        return SequenceGroup(rows, table[first, :width], mask, 1, length)
     picked = table[[i for i, _ in run], :width]
     ends = torch.tensor([one for _, one in run], device=table.device)[:, None]
     places = torch.arange(width * size, device=table.device)[None]
@@ -180,7 +180,7 @@ def group(
     if window is not None:
         seen &= places >= ends - window
     mask = query.new_zeros(seen.shape).masked_fill_(~seen, float("-inf"))
-    return Group(rows, picked.reshape(-1), mask[None, :, None], len(run), width * size)
+    return SequenceGroup(rows, picked.reshape(-1), mask[None, :, None], len(run), width * size)
 
 
 def attend_prompt(
@@ -220,7 +220,7 @@ def attend_prompt(
 
 
 def attend_group(
-    group: Group,
+    group: SequenceGroup,
     query: Tensor,
     k_NPX: Tensor,
     v_NPX: Tensor,

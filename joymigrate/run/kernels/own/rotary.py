@@ -72,7 +72,7 @@ def turn(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, backward: bool)
     return y
 
 
-class Rotary(torch.autograd.Function):
+class RotaryFunction(torch.autograd.Function):
     """Keeps cos and sin only."""
 
     @staticmethod
@@ -104,5 +104,5 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False) ->
     if angles[0].shape[1] != positions:  # one position for all
         angles = tuple(t.expand(t.shape[0], positions, t.shape[2]) for t in angles)
     angles = tuple(t.contiguous() for t in angles)
-    y: Tensor = launch.apply(Rotary, x, *angles, interleaved)
+    y: Tensor = launch.apply(RotaryFunction, x, *angles, interleaved)
     return y.reshape(shape)

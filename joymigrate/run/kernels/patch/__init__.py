@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.kernels.operator import REFERENCE, dtype_name
 from joymigrate.run.kernels.patch import attention, bags, gate, loss, norms, rotary
-from joymigrate.run.kernels.patch.report import KeptModule, Replaced, Report
+from joymigrate.run.kernels.patch.report import KeptModule, ReplacedModule, Report
 from joymigrate.run.kernels.patch.site import PatchSite, Undo
 from joymigrate.run.kernels.registry import op
 
@@ -91,7 +91,9 @@ def place(
         )
         return
     report.undos.append(site.replace())
-    report.replaced.append(Replaced(site.module, site.op, choice.implementation, choice.reason))
+    report.replaced.append(
+        ReplacedModule(site.module, site.op, choice.implementation, choice.reason)
+    )
 
 
 def check_names(names: Any) -> list[str]:
@@ -122,4 +124,4 @@ def dtype_of(model: nn.Module) -> str:
     return max(counts, key=lambda name: counts[name], default="float32")
 
 
-__all__ = ["KeptModule", "PatchSite", "Replaced", "Report", "Undo", "apply"]
+__all__ = ["KeptModule", "PatchSite", "ReplacedModule", "Report", "Undo", "apply"]

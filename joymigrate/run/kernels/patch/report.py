@@ -16,7 +16,7 @@ SCHEMA = "joymigrate.alignment/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class ReplacedModule:
     """A module that computes with an operator now. `implementation` is that of a typical call."""
 
     module: str
@@ -38,7 +38,7 @@ class KeptModule:
 class Report:
     """The result of `kernels.apply`. Leaving a `with` block, or `undo()`, restores the model."""
 
-    replaced: list[Replaced] = field(default_factory=list)
+    replaced: list[ReplacedModule] = field(default_factory=list)
     left: list[KeptModule] = field(default_factory=list)
     undos: list[Undo] = field(default_factory=list)
 
@@ -86,6 +86,6 @@ class Report:
         return target
 
 
-def describe_kept(item: Replaced) -> dict[str, str]:
+def describe_kept(item: ReplacedModule) -> dict[str, str]:
     """What an alignment says of a module beside its names."""
     return {"op": item.op, "implementation": item.implementation, "reason": item.reason}

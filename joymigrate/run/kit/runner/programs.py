@@ -19,7 +19,7 @@ TOKENS = 12
 ROUNDS = 20
 
 
-class Block(nn.Module):
+class KitBlock(nn.Module):
     """One layer of a small decoder: d=64, 4 heads."""
 
     def __init__(self) -> None:
@@ -41,13 +41,13 @@ class Block(nn.Module):
         return out
 
 
-class Decoder(nn.Module):
+class KitDecoder(nn.Module):
     """Two blocks over 97 tokens; its weights depend on nothing but the formula below."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embed, self.head = nn.Embedding(97, 64), nn.Linear(64, 97, bias=False)
-        self.blocks = nn.Sequential(Block(), Block())
+        self.blocks = nn.Sequential(KitBlock(), KitBlock())
         with torch.no_grad():
             for number, weight in enumerate(self.parameters()):
                 count = torch.arange(weight.numel(), dtype=torch.float64)
@@ -67,7 +67,7 @@ def batch() -> Tensor:
 
 def train(device: str) -> dict[str, Any]:
     """Losses of ten steps of AdamW."""
-    model = Decoder().to(device)
+    model = KitDecoder().to(device)
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     tokens = batch().to(device)
     losses = []
@@ -83,7 +83,7 @@ def train(device: str) -> dict[str, Any]:
 
 def serve(device: str) -> dict[str, Any]:
     """Greedy tokens after a fixed prompt."""
-    model = Decoder().to(device).eval()
+    model = KitDecoder().to(device).eval()
     tokens = batch()[:1, :8].to(device)
     with torch.no_grad():
         for _ in range(TOKENS):

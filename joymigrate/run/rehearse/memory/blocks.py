@@ -26,7 +26,7 @@ MOST_POINTS = 240  # of a curve
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class BlockEvent:
     """A block came (`size` bytes) or went (`size` None)."""
 
     address: int
@@ -34,7 +34,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class MemoryMark:
     """What was known after so many blocks had come and gone (`came`, `went`).
 
     `kind`: `backward begins`, `backward ends`, `step begins`, `step ends`, or `look`. `owners` are
@@ -48,7 +48,7 @@ class Mark:
 
 
 @dataclass(slots=True)
-class Block:
+class Allocation:
     """One allocation. `age` counts the backward passes that had ended when it came."""
 
     address: int
@@ -74,20 +74,20 @@ class Composition:
     peak: tuple[float, tuple[int, ...]]
 
 
-def events_of(trace: Iterable[Mapping[str, object]]) -> list[Event]:
+def events_of(trace: Iterable[Mapping[str, object]]) -> list[BlockEvent]:
     """The blocks of an allocator's trace (`torch.<device>.memory._snapshot`), in their order."""
     found = []
     for entry in trace:
         if entry["action"] == "alloc":
-            found.append(Event(int(str(entry["addr"])), int(str(entry["size"]))))
+            found.append(BlockEvent(int(str(entry["addr"])), int(str(entry["size"]))))
         elif entry["action"] == "free_requested":  # from here on the program no longer holds it
-            found.append(Event(int(str(entry["addr"])), None))
+            found.append(BlockEvent(int(str(entry["addr"])), None))
     return found
 
 
-def composition(events: Sequence[Event], marks: Sequence[Mark]) -> Composition:
+def composition(events: Sequence[BlockEvent], marks: Sequence[MemoryMark]) -> Composition:
     """What the memory held, at every event."""
-    replay = Replay(marks)
+    replay = BlockReplay(marks)
     for event in events:
         replay.marks_here()
         replay.take(event)
@@ -96,13 +96,13 @@ def composition(events: Sequence[Event], marks: Sequence[Mark]) -> Composition:
     return curve(replay.blocks, len(events), replay.step_ends)
 
 
-class Replay:
+class BlockReplay:
     """Goes through the events once more, and learns at each mark what blocks are."""
 
-    def __init__(self, marks: Sequence[Mark]) -> None:
+    def __init__(self, marks: Sequence[MemoryMark]) -> None:
         self.marks = list(marks)
-        self.blocks: list[Block] = []
-        self.live: dict[int, Block] = {}
+        self.blocks: list[Allocation] = []
+        self.live: dict[int, Allocation] = {}
         self.came = self.went = self.place = 0
         self.backward = self.step = False
         self.age = 0
@@ -113,7 +113,7 @@ class Replay:
         while self.marks and (self.marks[0].came, self.marks[0].went) <= (self.came, self.went):
             self.apply(self.marks.pop(0))
 
-    def apply(self, mark: Mark) -> None:
+    def apply(self, mark: MemoryMark) -> None:
         """What a mark tells."""
         if mark.kind == "backward begins":
             self.backward = True
@@ -141,7 +141,7 @@ class Replay:
                 if block and address < block.address + max(block.size, 1):
                     block.category = block.category if block.category in KNOWN else category
 
-    def take(self, event: Event) -> None:
+    def take(self, event: BlockEvent) -> None:
         """One block comes or goes."""
         if event.size is None:
             block = self.live.pop(event.address, None)
@@ -150,7 +150,7 @@ class Replay:
             self.went += 1
         else:
             forward = not (self.backward or self.step)
-            block = Block(event.address, event.size, self.place, self.age, forward)
+            block = Allocation(event.address, event.size, self.place, self.age, forward)
             self.live[event.address] = block
             self.blocks.append(block)
             self.came += 1
@@ -169,7 +169,7 @@ class Replay:
                 block.category = "activations"
 
 
-def curve(blocks: Sequence[Block], events: int, step_ends: Sequence[int]) -> Composition:
+def curve(blocks: Sequence[Allocation], events: int, step_ends: Sequence[int]) -> Composition:
     """The bytes of every category over time, thinned so that each stretch keeps its peak."""
     changes: list[list[tuple[int, int]]] = [[] for _ in range(events + 1)]
     for block in blocks:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate import settings
-from joymigrate.run.rehearse.memory.watch import SETTINGS, Watched
+from joymigrate.run.rehearse.memory.watch import SETTINGS, WatchedDevice
 
 SCHEMA = "joymigrate.memory/1"
 
@@ -17,7 +17,7 @@ def ask(folder: Path, package: str, device: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("process-*.json"):
         old.unlink()
-    settings.write(Watched(package, device), folder / SETTINGS)
+    settings.write(WatchedDevice(package, device), folder / SETTINGS)
 
 
 def collect(folder: Path, *, rehearsal: bool) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from typing import Any
 
 from joymigrate import attach, settings
 from joymigrate.files import replace_file
-from joymigrate.run.rehearse.memory.blocks import CATEGORIES, Mark, composition, events_of
+from joymigrate.run.rehearse.memory.blocks import CATEGORIES, MemoryMark, composition, events_of
 from joymigrate.run.rehearse.memory.owners import Owners
 
 ENVIRONMENT = "JOYMIGRATE_MEMORY"
@@ -42,7 +42,7 @@ PENDING = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedDevice:
     """`package` brings the device to torch, `device` is torch's name of it."""
 
     package: str
@@ -55,15 +55,15 @@ def start() -> None:
     if not folder or attach.waits("memory"):
         return
     try:
-        asked = settings.read(Watched, Path(folder) / SETTINGS)
+        asked = settings.read(WatchedDevice, Path(folder) / SETTINGS)
     except (OSError, ValueError):
         return  # the journey that asked is over
     attach.after_import(
-        asked.package, lambda: Watch(Path(folder), asked.device).begin(), who="memory"
+        asked.package, lambda: MemoryWatch(Path(folder), asked.device).begin(), who="memory"
     )
 
 
-class Watch:
+class MemoryWatch:
     """One process. Nothing is asked of a device before the program itself has used it."""
 
     def __init__(self, folder: Path, device: str) -> None:
@@ -75,7 +75,7 @@ class Watch:
         self.began = time.time()
         self.timeline: list[tuple[float, int]] = []
         self.peaks: dict[int, int] = {}
-        self.marks: list[Mark] = []
+        self.marks: list[MemoryMark] = []
         self.index: int | None = None  # the device that is looked into
         self.base = (0, 0)
         self.looking = False
@@ -173,7 +173,7 @@ class Watch:
                     return
                 self.index = index
                 came, went = self.counts(index)
-                self.marks.append(Mark(kind, came, went, owners))
+                self.marks.append(MemoryMark(kind, came, went, owners))
                 if came + 2 * went > EARLY * MOST_EVENTS:
                     self.conclude("events")
             except Exception as error:  # the program's own tensors may do anything

@@ -48,7 +48,7 @@ class AttentionScalars:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class CacheSide:
     """Keys or values: the tensor, and how to get real numbers and sequences out of it."""
 
     tensor: Tensor
@@ -122,7 +122,7 @@ def _read_pages(
     return found
 
 
-def _real(call: AttentionScalars, side: Side, sequences: list[Tensor]) -> list[Tensor]:
+def _real(call: AttentionScalars, side: CacheSide, sequences: list[Tensor]) -> list[Tensor]:
     """int8 sequences as real numbers."""
     if side.tensor.dtype.is_floating_point:
         return sequences
@@ -135,7 +135,7 @@ def _real(call: AttentionScalars, side: Side, sequences: list[Tensor]) -> list[T
     ]
 
 
-def _spread(side: Side, factor: Maybe, number: int, like: Tensor, default: float) -> Tensor:
+def _spread(side: CacheSide, factor: Maybe, number: int, like: Tensor, default: float) -> Tensor:
     """A scale or offset of sequence `number`, broadcastable to its [N, S, D]."""
     if factor is None:
         return torch.tensor(default)
@@ -149,7 +149,7 @@ def _spread(side: Side, factor: Maybe, number: int, like: Tensor, default: float
 
 def sequences_of(
     call: AttentionScalars,
-    side: Side,
+    side: CacheSide,
     table: Maybe,
     lengths: Lengths,
     padding: Maybe,
@@ -185,8 +185,8 @@ def _row_of(mask: Maybe, number: int, single: bool) -> Maybe:
 def infer(
     call: AttentionScalars,
     query: Tensor,
-    key: Side,
-    value: Side,
+    key: CacheSide,
+    value: CacheSide,
     *,
     query_rope: Maybe = None,
     mask: Maybe = None,

@@ -39,7 +39,7 @@ Lengths = Sequence[int] | Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AttentionCall:
     """Everything about one call but its tensors."""
 
     layout: str
@@ -70,7 +70,7 @@ def plan(
     kv_ends: Lengths,
     sparse_mode: int,
     softmax_layout: str,
-) -> Plan:
+) -> AttentionCall:
     """A call's scalars, checked as the vendor's C++ checks them."""
     layout = layout.upper()
     if layout not in ("BSH", "SBH", "BNSD", "BSND", "TND"):
@@ -83,7 +83,7 @@ def plan(
     ends, kv = _ints(q_ends), _ints(kv_ends)
     if packed and (not ends or len(ends) != len(kv)):
         raise RuntimeError("the size of actual_seq_qlen and actual_seq_kvlen must be the same")
-    return Plan(
+    return AttentionCall(
         layout=layout,
         heads=heads,
         scale=scale,
@@ -103,7 +103,7 @@ def _ints(values: Lengths) -> tuple[int, ...]:
     return () if values is None else tuple(int(value) for value in values)
 
 
-def dropout_length(plan: Plan, query: Tensor, key: Tensor) -> int:
+def dropout_length(plan: AttentionCall, query: Tensor, key: Tensor) -> int:
     """Number of scores, which is the number of dropout decisions."""
     if plan.layout == "TND":
         pairs = zip(spans(list(plan.q_ends)), spans(list(plan.kv_ends)), strict=True)
@@ -119,7 +119,9 @@ def dropout_length(plan: Plan, query: Tensor, key: Tensor) -> int:
     return query.shape[batch_axis] * plan.heads * query.shape[axis] * key.shape[axis]
 
 
-def _bias(plan: Plan, pse: Maybe, batch: int | None, rows: int, columns: int, at: int) -> Maybe:
+def _bias(
+    plan: AttentionCall, pse: Maybe, batch: int | None, rows: int, columns: int, at: int
+) -> Maybe:
     """The pse of one sequence (or of the batch, `batch` None) as [B|1, N, rows|1, columns].
 
     `at` is where this sequence starts in a flat pse of all score matrices.
@@ -138,7 +140,9 @@ def _bias(plan: Plan, pse: Maybe, batch: int | None, rows: int, columns: int, at
     return pse[..., :rows, :columns]
 
 
-def _alibi(plan: Plan, slopes: Tensor, batch: int | None, rows: int, columns: int) -> Tensor:
+def _alibi(
+    plan: AttentionCall, slopes: Tensor, batch: int | None, rows: int, columns: int
+) -> Tensor:
     """pse_type 2: -slope·|distance|; 3: -slope·√|distance|. Slopes are [N] or [B, N]."""
     distance = torch.arange(rows).view(-1, 1) - torch.arange(columns) + plan.shift
     size = distance.abs().to(slopes.dtype)
@@ -159,7 +163,7 @@ def _from_last_row(pse: Tensor, rows: int, columns: int) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class AttentionInputs:
     """The tensors of one call; gradients flow to all but the mask."""
 
     query: Tensor
@@ -172,11 +176,11 @@ class Inputs:
     mask: Maybe = None
 
 
-def _zero_empty_rows(plan: Plan) -> bool:
+def _zero_empty_rows(plan: AttentionCall) -> bool:
     return plan.inner_precise == 2 or plan.sparse_mode not in (0, 1)
 
 
-def _join_rope(plan: Plan, inputs: Inputs) -> tuple[Tensor, Tensor]:
+def _join_rope(plan: AttentionCall, inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
     """Query and key with their rope parts behind them along the head size."""
     if inputs.query_rope is None or inputs.key_rope is None:
         return inputs.query, inputs.key
@@ -186,7 +190,7 @@ def _join_rope(plan: Plan, inputs: Inputs) -> tuple[Tensor, Tensor]:
     return query, torch.cat((inputs.key, inputs.key_rope), -1)
 
 
-def _attend_batch(plan: Plan, inputs: Inputs, keep: Maybe) -> Attended:
+def _attend_batch(plan: AttentionCall, inputs: AttentionInputs, keep: Maybe) -> Attended:
     query, key = _join_rope(plan, inputs)
     kv_heads = kv_heads_of(key, query, plan.layout, plan.heads)
     query = to_bnsd(query, plan.layout, plan.heads)
@@ -211,7 +215,9 @@ def _attend_batch(plan: Plan, inputs: Inputs, keep: Maybe) -> Attended:
     )
 
 
-def _hidden_of_batch(plan: Plan, mask: Maybe, batch: int, rows: int, columns: int) -> Maybe:
+def _hidden_of_batch(
+    plan: AttentionCall, mask: Maybe, batch: int, rows: int, columns: int
+) -> Maybe:
     """Hidden positions of all sequences; prefixes differ by sequence."""
     tokens: dict[str, Any] = {"before": plan.before, "after": plan.after}
     if plan.sparse_mode not in (5, 6) or mask is None:
@@ -226,7 +232,7 @@ def _hidden_of_batch(plan: Plan, mask: Maybe, batch: int, rows: int, columns: in
     return torch.cat(each)
 
 
-def _attend_packed(plan: Plan, inputs: Inputs, keep: Maybe) -> Attended:
+def _attend_packed(plan: AttentionCall, inputs: AttentionInputs, keep: Maybe) -> Attended:
     """TND: every sequence on its own; the result is [1, N, T, …]."""
     query, key = _join_rope(plan, inputs)
     value, at, parts = inputs.value, 0, []
@@ -279,7 +285,9 @@ def _along_tokens(parts: list[Attended], name: str, rest: int) -> Tensor:
     return torch.nn.functional.pad(joined, (0, 0, 0, rest))
 
 
-def fusion_attention(plan: Plan, inputs: Inputs, keep: Maybe) -> tuple[Tensor, Tensor, Tensor]:
+def fusion_attention(
+    plan: AttentionCall, inputs: AttentionInputs, keep: Maybe
+) -> tuple[Tensor, Tensor, Tensor]:
     """Output in the call's layout, softmax maximum and sum in the form of the vendor."""
     if plan.layout != "TND":
         found = _attend_batch(plan, inputs, keep)
@@ -290,7 +298,7 @@ def fusion_attention(plan: Plan, inputs: Inputs, keep: Maybe) -> tuple[Tensor, T
     return output, _statistics(plan, found.maximum), _statistics(plan, found.total)
 
 
-def _statistics(plan: Plan, values: Tensor) -> Tensor:
+def _statistics(plan: AttentionCall, values: Tensor) -> Tensor:
     """[1, N, T, 1] → [T, N, 8]; in memory TND when asked for, else NTD sequence by sequence."""
     wide = values.squeeze(0).expand(-1, -1, 8).float()  # [N, T, 8]
     if plan.softmax_layout == "TND":
@@ -312,7 +320,7 @@ class Dropout:
 
 
 def draw_dropout(
-    plan: Plan, query: Tensor, key: Tensor, given: Maybe, seed: int, offset: int
+    plan: AttentionCall, query: Tensor, key: Tensor, given: Maybe, seed: int, offset: int
 ) -> Dropout:
     """The mask of a forward call. A mask from outside comes with its seed and offset."""
     length = dropout_length(plan, query, key)
@@ -324,14 +332,16 @@ def draw_dropout(
     return redraw_dropout(plan, seed, offset, length)
 
 
-def redraw_dropout(plan: Plan, seed: int, offset: int, length: int) -> Dropout:
+def redraw_dropout(plan: AttentionCall, seed: int, offset: int, length: int) -> Dropout:
     """The mask of a backward call."""
     if plan.keep_prob == 1.0:
         return Dropout(None, seed, offset, length)
     return Dropout(keep_mask(length, plan.keep_prob, seed, offset), seed, offset, length)
 
 
-def gradients(plan: Plan, inputs: Inputs, dy: Tensor, keep: Maybe) -> tuple[Tensor, ...]:
+def gradients(
+    plan: AttentionCall, inputs: AttentionInputs, dy: Tensor, keep: Maybe
+) -> tuple[Tensor, ...]:
     """dq, dk, dv, dpse, dquery_rope, dkey_rope, dsink; empty where the input is absent."""
     names = ("query", "key", "value", "pse", "query_rope", "key_rope", "sink")
     given = [getattr(inputs, name) for name in names]

@@ -26,7 +26,7 @@ def library() -> ctypes.CDLL:
     return found
 
 
-class Group:
+class RankGroup:
     """One process group as a kernel sees it. One rank, or no name, is this process alone."""
 
     def __init__(self, name: str, ranks: int | None = None, rank: int = -1) -> None:

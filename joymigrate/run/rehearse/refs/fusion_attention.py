@@ -9,11 +9,11 @@ from torch import Tensor
 
 from joymigrate.run.rehearse.refs.attention_training import (
     SOURCE,
+    AttentionCall,
+    AttentionInputs,
     Dropout,
-    Inputs,
     Lengths,
     Maybe,
-    Plan,
     draw_dropout,
     dropout_length,
     fusion_attention,
@@ -26,7 +26,7 @@ from joymigrate.run.rehearse.refs.declaration import reference
 Forward = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def _forward(plan: Plan, inputs: Inputs, dropout: Dropout) -> Forward:
+def _forward(plan: AttentionCall, inputs: AttentionInputs, dropout: Dropout) -> Forward:
     output, maximum, total = fusion_attention(plan, inputs, dropout.keep)
     dtype = inputs.query.dtype
     return output.to(dtype), maximum, total, inputs.query.new_empty(0)
@@ -71,7 +71,7 @@ def npu_fusion_attention(
         softmax_layout,
     )
     dropout = draw_dropout(call, query, key, dropout_mask, seed, offset)
-    inputs = Inputs(query, key, value, pse, sink, mask=atten_mask)
+    inputs = AttentionInputs(query, key, value, pse, sink, mask=atten_mask)
     return (*_forward(call, inputs, dropout), dropout.seed, dropout.offset, dropout.length)
 
 
@@ -120,7 +120,7 @@ def npu_fusion_attention_v2(
     )
     call = replace(call, pse_type=pse_type, shift=_first(q_start_idx) - _first(kv_start_idx))
     dropout = draw_dropout(call, query, key, dropout_mask, seed, offset)
-    inputs = Inputs(query, key, value, pse, sink, query_rope, key_rope, atten_mask)
+    inputs = AttentionInputs(query, key, value, pse, sink, query_rope, key_rope, atten_mask)
     return (*_forward(call, inputs, dropout), dropout.seed, dropout.offset, dropout.length)
 
 
@@ -220,7 +220,7 @@ def npu_fusion_attention_grad(
         softmax_layout,
     )
     dropout = redraw_dropout(call, seed, offset, numels)
-    inputs = Inputs(query, key, value, pse, sink, mask=atten_mask)
+    inputs = AttentionInputs(query, key, value, pse, sink, mask=atten_mask)
     dq, dk, dv, dpse, _, _, dsink = gradients(call, inputs, dy, dropout.keep)
     return dq, dk, dv, None if pse is None else dpse, dsink
 
@@ -271,7 +271,7 @@ def npu_fusion_attention_grad_v2(
     )
     call = replace(call, pse_type=pse_type, shift=_first(q_start_idx) - _first(kv_start_idx))
     dropout = redraw_dropout(call, seed, offset, numels)
-    inputs = Inputs(query, key, value, pse, sink, query_rope, key_rope, atten_mask)
+    inputs = AttentionInputs(query, key, value, pse, sink, query_rope, key_rope, atten_mask)
     return gradients(call, inputs, dy, dropout.keep)
 
 
@@ -315,6 +315,6 @@ def npu_fusion_attention_grad_v3(
     )
     drawn = 0 if seed is None else int(seed), 0 if offset is None else int(offset)
     dropout = redraw_dropout(call, *drawn, dropout_length(call, query, key))
-    inputs = Inputs(query, key, value, pse, sink, mask=atten_mask)
+    inputs = AttentionInputs(query, key, value, pse, sink, mask=atten_mask)
     dq, dk, dv, dpse, _, _, dsink = gradients(call, inputs, dy, dropout.keep)
     return dq, dk, dv, dpse, dsink

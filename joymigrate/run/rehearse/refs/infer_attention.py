@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.rehearse.refs.attention_inference import (
+    CacheSide,
     Lengths,
     Maybe,
-    Side,
     call_of,
     infer,
     quantise_output,
@@ -51,8 +51,8 @@ def npu_prompt_flash_attention(
     output, _ = infer(
         call,
         query,
-        Side(key),
-        Side(value),
+        CacheSide(key),
+        CacheSide(value),
         mask=atten_mask,
         pse=pse_shift,
         lengths=actual_seq_lengths,
@@ -93,8 +93,8 @@ def npu_incre_flash_attention(
     output, _ = infer(
         call,
         query,
-        Side(key, _half(antiquant_scale, 0), _half(antiquant_offset, 0)),
-        Side(value, _half(antiquant_scale, 1), _half(antiquant_offset, 1)),
+        CacheSide(key, _half(antiquant_scale, 0), _half(antiquant_offset, 0)),
+        CacheSide(value, _half(antiquant_scale, 1), _half(antiquant_offset, 1)),
         mask=atten_mask,
         pse=pse_shift,
         kv_lengths=actual_seq_lengths,
@@ -169,7 +169,7 @@ def npu_fused_infer_attention_score(
     output, lse = infer(
         call,
         query,
-        Side(
+        CacheSide(
             key,
             key_antiquant_scale,
             key_antiquant_offset,
@@ -177,7 +177,7 @@ def npu_fused_infer_attention_score(
             key_rope,
             key_shared_prefix,
         ),
-        Side(
+        CacheSide(
             value,
             value_antiquant_scale,
             value_antiquant_offset,
@@ -250,8 +250,8 @@ def npu_fused_infer_attention_score_v2(
     output, lse = infer(
         call,
         query,
-        Side(key, dequant_scale_key, dequant_offset_key, key_quant_mode, key_rope),
-        Side(value, dequant_scale_value, dequant_offset_value, value_quant_mode),
+        CacheSide(key, dequant_scale_key, dequant_offset_key, key_quant_mode, key_rope),
+        CacheSide(value, dequant_scale_value, dequant_offset_value, value_quant_mode),
         query_rope=query_rope,
         mask=atten_mask,
         pse=pse_shift,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.between_ranks import Group
+from joymigrate.run.rehearse.refs.between_ranks import RankGroup
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import torch_dtype
 from joymigrate.run.rehearse.refs.gradients import working
@@ -71,7 +71,7 @@ def npu_mm_all_reduce_base(
     if dequant_scale is not None:
         half = torch.bfloat16 if dequant_scale.dtype == torch.bfloat16 else torch.float16
         dtype = torch_dtype(y_dtype, half, operator)
-    return Group(hcom).summed(found).to(dtype).reshape(*x1.shape[:-1], -1)
+    return RankGroup(hcom).summed(found).to(dtype).reshape(*x1.shape[:-1], -1)
 
 
 @reference("npu_mm_reduce_scatter_base", source=DOCS.format("npu_mm_reduce_scatter_base"))
@@ -86,7 +86,7 @@ def npu_mm_reduce_scatter_base(
     output_dtype: torch.dtype | None,
 ) -> Tensor:
     """This rank's rows [M / ranks, N] of the sum of x @ x2 + bias."""
-    group = Group(hcom, world_size)
+    group = RankGroup(hcom, world_size)
     total = group.summed(product(x, x2, bias, x1_scale, x2_scale))
     rows = total.shape[0] // group.ranks
     mine = total[group.rank * rows : (group.rank + 1) * rows]
@@ -110,7 +110,7 @@ def npu_all_gather_base_mm(
     output_dtype: torch.dtype | None,
 ) -> tuple[Tensor, Tensor]:
     """Everybody's rows times x2, and those rows (empty unless asked for)."""
-    group = Group(hcom, world_size)
+    group = RankGroup(hcom, world_size)
     rows = torch.cat(group.gathered(x))
     scales = None if x1_scale is None else torch.cat(group.gathered(x1_scale.reshape(-1)))
     found = product(rows, x2, bias, scales, x2_scale).to(output_of(x, x2_scale, output_dtype))
@@ -132,7 +132,7 @@ def multiply_shared(x: Maybe, weight: Maybe, turned: bool) -> Maybe:
     return (working(x) @ working(weight.mT if turned else weight)).to(x.dtype)
 
 
-def exchange(group: Group, rows: Tensor, send: Sequence[int]) -> list[Tensor]:
+def exchange(group: RankGroup, rows: Tensor, send: Sequence[int]) -> list[Tensor]:
     """From every rank the pieces [one per expert of this rank] that it sends here."""
     table = group.gathered(torch.tensor(list(send)).reshape(1, -1))
     everything = group.gathered(rows)
@@ -159,7 +159,7 @@ def npu_alltoallv_gmm(
     permute_out_flag: bool,
 ) -> tuple[Tensor, Maybe, Maybe]:
     """Tokens of all ranks for this rank's experts, in expert order, times their weights."""
-    group = Group(hcom, ep_world_size)
+    group = RankGroup(hcom, ep_world_size)
     experts = len(gmm_weight)
     pieces = exchange(group, gmm_x, send_counts)  # by rank, then by expert
     ordered = [pieces[rank * experts + e] for e in range(experts) for rank in range(group.ranks)]
@@ -188,7 +188,7 @@ def npu_gmm_alltoallv(
     trans_mm_weight: bool,
 ) -> tuple[Tensor, Maybe]:
     """Rows in expert order times their weights, sent back to the ranks that they came from."""
-    group = Group(hcom, ep_world_size)
+    group = RankGroup(hcom, ep_world_size)
     experts = len(gmm_weight)
     counts = [sum(send_counts[e::experts]) for e in range(experts)]
     product_rows = by_expert(gmm_weight, gmm_x, counts, trans_gmm_weight)

@@ -28,7 +28,7 @@ QUERY, WHOLE, MX, HIF8 = 1, 2, 3, 5  # weight_quant_mode: wuq·wqr alone, or all
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class PrologWeights:
     """The projections and what belongs to them; scales are None for weights in bfloat16."""
 
     dq: Tensor  # [He, Hcq]
@@ -57,7 +57,7 @@ class How:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PrologResult:
     """One call's results, tokens in a row [T, …]."""
 
     query: Tensor
@@ -80,12 +80,12 @@ def product(x: Tensor, weight: Tensor, token: Maybe, channel: Maybe) -> Tensor:
 def prepare(
     x: Tensor,
     token_scale: Maybe,
-    weights: Weights,
+    weights: PrologWeights,
     cos: Tensor,
     sin: Tensor,
     scale_kv: Maybe,
     how: How,
-) -> Prepared:
+) -> PrologResult:
     """All four ways, before the caches; x [T, He], cos and sin [T, Dr]."""
     cos, sin = working(cos), working(sin)
     heads, inner, latent_size = weights.uk.shape
@@ -110,7 +110,7 @@ def prepare(
     kv = product(x, weights.dkv_kr, token_scale, weights.dkv_kr_scale)
     latent = rms_of(kv[:, :latent_size], weights.gamma_kv, how.epsilon_kv)[0] * how.alpha_kv
     key_rope = rope(deinterleave(kv[:, latent_size:]), cos, sin, "half")
-    return Prepared(query, query_rope, latent, key_rope, query_scale, stored, norm_scale)
+    return PrologResult(query, query_rope, latent, key_rope, query_scale, stored, norm_scale)
 
 
 def scale_values(values: Tensor, scale: Maybe, like: torch.dtype) -> Tensor:
@@ -162,7 +162,7 @@ def write(
 
 def prolog(
     x: Tensor,
-    weights: Weights,
+    weights: PrologWeights,
     cos: Tensor,
     sin: Tensor,
     caches: tuple[Tensor, Tensor],
@@ -174,7 +174,7 @@ def prolog(
     scale_kv: Maybe = None,
     scale_kr: Maybe = None,
     ends: Maybe = None,
-) -> Prepared:
+) -> PrologResult:
     """Everything, the caches written; results have x's leading axes."""
     lead = x.shape[:-1]
     flat = x.flatten(0, -2)
@@ -201,7 +201,7 @@ def prolog(
         key_rope = scale_values(made.key_rope, scale_kr, kr_cache.dtype)
         write(key_rope, kr_cache, index, mode, ends, lengths)
     plain = how.cache == TENSOR
-    return Prepared(
+    return PrologResult(
         made.query.to(made.query.dtype if plain else cos.dtype).reshape(
             *lead, *made.query.shape[1:]
         ),
@@ -249,7 +249,7 @@ def npu_mla_prolog_v2(
     """Query, its rope part, both caches (written in place), and the query's scales [T, N, 1]."""
     made = prolog(
         token_x,
-        Weights(
+        PrologWeights(
             weight_dq,
             weight_uq_qr,
             weight_uk,
@@ -320,7 +320,7 @@ def npu_mla_prolog_v3(
         raise Unsimulated("npu_mla_prolog_v3", f"weight_quant_mode {weight_quant_mode}")
     made = prolog(
         token_x,
-        Weights(
+        PrologWeights(
             weight_dq,
             weight_uq_qr,
             weight_uk,

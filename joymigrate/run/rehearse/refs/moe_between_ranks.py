@@ -22,7 +22,7 @@ NOTE = 128  # int32 numbers of a row's note for combine
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ExpertPlaces:
     """Where experts live."""
 
     ranks: int
@@ -56,7 +56,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ExpertRow:
     """One token on its way to one expert."""
 
     source: int
@@ -64,20 +64,22 @@ class Row:
     slot: int  # among the token's experts; -1 - number of a shared expert
 
 
-def rows_of(places: Places, rank: int, ids: list[Tensor], active: list[Tensor]) -> list[list[Row]]:
+def rows_of(
+    places: ExpertPlaces, rank: int, ids: list[Tensor], active: list[Tensor]
+) -> list[list[ExpertRow]]:
     """For each expert of `rank` its rows, by source rank and token; `active` [tokens, k] bool."""
-    found: list[list[Row]] = [[] for _ in range(places.local(rank))]
+    found: list[list[ExpertRow]] = [[] for _ in range(places.local(rank))]
     for source, (chosen, used) in enumerate(zip(ids, active, strict=True)):
         if rank < places.shared_ranks:
             for number in range(places.shared_experts):
                 if places.shared_rank_of(number, source) == rank:
                     tokens = used.any(1).nonzero().reshape(-1).tolist()
-                    found[0] += [Row(source, token, -1 - number) for token in tokens]
+                    found[0] += [ExpertRow(source, token, -1 - number) for token in tokens]
             continue
         first = (rank - places.shared_ranks) * places.each
         for local in range(places.each):
             hits = ((chosen == first + local) & used).nonzero().tolist()
-            found[local] += [Row(source, token, slot) for token, slot in hits]
+            found[local] += [ExpertRow(source, token, slot) for token, slot in hits]
     return found
 
 
@@ -109,7 +111,7 @@ class Dispatched:
 
 
 def dispatch_to(
-    places: Places,
+    places: ExpertPlaces,
     rank: int,
     x: list[Tensor],
     ids: list[Tensor],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.between_ranks import Group
+from joymigrate.run.rehearse.refs.between_ranks import RankGroup
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import working
@@ -14,7 +14,7 @@ from joymigrate.run.rehearse.refs.moe_between_ranks import (
     NOTE,
     PLAIN,
     Dispatched,
-    Places,
+    ExpertPlaces,
     active_of,
     collect,
     dispatch_to,
@@ -28,17 +28,17 @@ Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 SERVER = 8  # ranks of a server, in the longer counts of the two-step algorithm
 
 
-def places_of(ranks: int, experts: int, shared_ranks: int, shared_experts: int) -> Places:
+def places_of(ranks: int, experts: int, shared_ranks: int, shared_experts: int) -> ExpertPlaces:
     if experts % (ranks - shared_ranks):
         raise RuntimeError(
             f"npu_moe_distribute: {experts} experts don't divide over {ranks - shared_ranks} ranks"
         )
-    return Places(ranks, experts, shared_ranks, shared_experts)
+    return ExpertPlaces(ranks, experts, shared_ranks, shared_experts)
 
 
 def dispatch(
-    group: Group,
-    places: Places,
+    group: RankGroup,
+    places: ExpertPlaces,
     room: int,
     x: Tensor,
     expert_ids: Tensor,
@@ -105,7 +105,7 @@ def npu_moe_distribute_dispatch(
     if ep_rank_id < shared_expert_rank_num:
         room = tokens // shared_expert_rank_num
     found = dispatch(
-        Group(group_ep, ep_world_size, ep_rank_id),
+        RankGroup(group_ep, ep_world_size, ep_rank_id),
         *(places, room, x, expert_ids, scales, x_active_mask, expert_scales),
         quant_mode,
     )
@@ -151,7 +151,7 @@ def npu_moe_distribute_dispatch_v2(
     k = expert_ids.shape[1]
     room = places.longest(ep_rank_id, tokens, k)
     found = dispatch(
-        Group(group_ep, ep_world_size, ep_rank_id),
+        RankGroup(group_ep, ep_world_size, ep_rank_id),
         *(places, room, x, expert_ids, scales, x_active_mask, expert_scales),
         quant_mode,
     )
@@ -197,7 +197,7 @@ def npu_moe_distribute_combine(
         "npu_moe_distribute_combine", comm_quant_mode, activation_scale, weight_scale, group_list
     )
     places = places_of(ep_world_size, moe_expert_num, shared_expert_rank_num, shared_expert_num)
-    group = Group(group_ep, ep_world_size, ep_rank_id)
+    group = RankGroup(group_ep, ep_world_size, ep_rank_id)
     nobody = expert_ids.new_empty(0, expert_ids.shape[1])
     ids = [expert_ids if rank == group.rank else nobody for rank in range(group.ranks)]
     used = [active_of(one, x_active_mask if len(one) else None) for one in ids]
@@ -227,8 +227,8 @@ def combine_rows(
     notes: Tensor,
     counts: Tensor,
     expert_scales: Tensor,
-    group: Group,
-    places: Places,
+    group: RankGroup,
+    places: ExpertPlaces,
     *,
     mask: Maybe,
     shared: Maybe,
@@ -300,7 +300,7 @@ def npu_moe_distribute_combine_v2(
     total = combine_rows(
         operator,
         *(expand_x, expert_ids, assist_info_for_combine, ep_send_counts, expert_scales),
-        Group(group_ep, ep_world_size, ep_rank_id),
+        RankGroup(group_ep, ep_world_size, ep_rank_id),
         places_of(ep_world_size, moe_expert_num, shared_expert_rank_num, shared_expert_num),
         mask=x_active_mask,
         shared=shared_expert_x,
@@ -351,7 +351,7 @@ def npu_moe_distribute_combine_add_rms_norm(
     total = combine_rows(
         operator,
         *(expand_x, expert_ids, expand_idx, ep_send_counts, expert_scales),
-        Group(group_ep, ep_world_size, ep_rank_id),
+        RankGroup(group_ep, ep_world_size, ep_rank_id),
         places_of(ep_world_size, moe_expert_num, shared_expert_rank_num, shared_expert_num),
         mask=x_active_mask,
         shared=shared_expert_x,

@@ -16,7 +16,7 @@ from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated
 from joymigrate.run.rehearse.refs.gradients import gradients_of, working
 from joymigrate.run.rehearse.refs.indexer import read_pages
-from joymigrate.run.rehearse.refs.sparse_attention import Chosen, attend
+from joymigrate.run.rehearse.refs.sparse_attention import AttendedBlocks, attend
 
 DOCS = "ops-transformer attention/{}/docs; op-plugin test_npu_{}.py"
 STATISTICS = 8  # each maximum and sum is written eight times
@@ -103,7 +103,7 @@ def npu_nsa_compress_infer(
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class CompressedBlocks:
     """How compressed keys and chosen blocks lie over each other, in tokens."""
 
     window: int
@@ -164,7 +164,7 @@ def npu_nsa_compress_attention(
 
     Blocks that `topk_mask` names are always chosen. Also row maxima and sums [T, N1, 8].
     """
-    how = Blocks(compress_block_size, compress_stride, select_block_size)
+    how = CompressedBlocks(compress_block_size, compress_stride, select_block_size)
     queries, keys = parts(actual_seq_qlen, len(query)), parts(actual_cmp_seq_kvlen, len(key))
     selected = parts(actual_sel_seq_kvlen, 0)
     outs, chosen, tops, totals = [], [], [], []
@@ -227,7 +227,7 @@ def npu_nsa_compress_attention_infer(
     """
     if atten_mask is not None or topk_mask is not None or block_table is None:
         raise Unsimulated("npu_nsa_compress_attention_infer", "masks, or keys without a table")
-    how = Blocks(compress_block_size, compress_stride, select_block_size)
+    how = CompressedBlocks(compress_block_size, compress_stride, select_block_size)
     packed = query if layout == "TND" else query.flatten(0, 1)
     lengths = [int(one) for one in actual_cmp_seq_kvlen or []]
     each = len(packed) // len(lengths)
@@ -261,7 +261,7 @@ def attend_selected(
     k: Tensor,
     v: Tensor,
     indices: Tensor,
-    how: Chosen,
+    how: AttendedBlocks,
     ends: tuple[Lengths, Lengths],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention over the chosen blocks of each packed sequence: output, maxima and sums [T, N1]."""
@@ -293,7 +293,7 @@ def npu_nsa_select_attention(
     actual_seq_kvlen: Lengths,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention over blocks [T, N2, count] of each query; a mask means below the diagonal."""
-    how = Chosen(scale_value, select_block_size, atten_mask is not None)
+    how = AttendedBlocks(scale_value, select_block_size, atten_mask is not None)
     ends = (actual_seq_qlen, actual_seq_kvlen)
     out, top, total = attend_selected(query, key, value, topk_indices, how, ends)
     return out.to(query.dtype), eightfold(top), eightfold(total)
@@ -312,7 +312,7 @@ def npu_nsa_select_attention_grad(
     actual_seq_qlen: Lengths,
     actual_seq_kvlen: Lengths,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    how = Chosen(scale_value, select_block_size, atten_mask is not None)
+    how = AttendedBlocks(scale_value, select_block_size, atten_mask is not None)
     ends = (actual_seq_qlen, actual_seq_kvlen)
 
     def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -351,7 +351,7 @@ def npu_nsa_select_attention_infer(
     each = len(rows) // len(lengths)
     ends = ends or [each * (k + 1) for k in range(len(lengths))]
     keys, values = (of_heads(one, block_table, lengths, key_value_head_num) for one in (key, value))
-    how = Chosen(scale_value, select_block_size, False)
+    how = AttendedBlocks(scale_value, select_block_size, False)
     outs = [
         attend(rows[at], k, v, blocks[at], how)[0]
         for at, k, v in zip(parts(ends, len(rows)), keys, values, strict=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from joymigrate.run.rehearse.refs.between_ranks import Group
+from joymigrate.run.rehearse.refs.between_ranks import RankGroup
 from joymigrate.run.rehearse.refs.block_formats import element_of, mx_dequantised
 from joymigrate.run.rehearse.refs.declaration import reference
 from joymigrate.run.rehearse.refs.dtypes import Unsimulated, torch_dtype
@@ -60,14 +60,14 @@ def native(operator: str, *pairs: tuple[Maybe, int | None]) -> None:
             raise Unsimulated(operator, f"{tensor.dtype} read as dtype {code}")
 
 
-def exchange_rows(group: Group, x: Tensor) -> Tensor:
+def exchange_rows(group: RankGroup, x: Tensor) -> Tensor:
     """[BS, H] → [BS / ranks, H * ranks]: this rank's share of everybody's rows, side by side."""
     each = len(x) // group.ranks
     mine = slice(group.rank * each, (group.rank + 1) * each)
     return torch.cat([part[mine] for part in group.gathered(x)], -1)
 
 
-def exchange_columns(group: Group, y: Tensor) -> Tensor:
+def exchange_columns(group: RankGroup, y: Tensor) -> Tensor:
     """[BS, H] → [BS * ranks, H / ranks]: this rank's columns of everybody's product."""
     each = y.shape[1] // group.ranks
     mine = slice(group.rank * each, (group.rank + 1) * each)
@@ -79,7 +79,7 @@ def npu_all_to_all_matmul(
     x1: Tensor, x2: Tensor, hcom: str, world_size: int, bias: Maybe, all2all_out_flag: bool
 ) -> tuple[Tensor, Tensor]:
     """Rows exchanged for columns, then the product; also the exchanged operand (else empty)."""
-    rows = exchange_rows(Group(hcom, world_size), x1)
+    rows = exchange_rows(RankGroup(hcom, world_size), x1)
     found = scaled_product("npu_all_to_all_matmul", rows, x2, bias, None, None).to(x1.dtype)
     return found, rows if all2all_out_flag else rows.new_empty(0)
 
@@ -90,7 +90,7 @@ def npu_matmul_all_to_all(
 ) -> Tensor:
     """The product, its columns exchanged for rows."""
     found = scaled_product("npu_matmul_all_to_all", x1, x2, bias, None, None).to(x1.dtype)
-    return exchange_columns(Group(hcom, world_size), found)
+    return exchange_columns(RankGroup(hcom, world_size), found)
 
 
 @reference(
@@ -122,7 +122,7 @@ def npu_all_to_all_quant_matmul(
     element = torch_dtype(x1_quant_dtype, x2.dtype, operator)
     if element not in (torch.float8_e4m3fn, torch.float8_e5m2):
         raise Unsimulated(operator, f"rows quantised to {element}")
-    rows = exchange_rows(Group(hcom, world_size), x1)
+    rows = exchange_rows(RankGroup(hcom, world_size), x1)
     smooth = working(rows) if x1_scale is None else working(rows) * working(x1_scale)
     scale = smooth.abs().amax(-1, keepdim=True) / torch.finfo(element).max
     safe = torch.where(scale > 0, scale, torch.ones_like(scale))
@@ -155,7 +155,7 @@ def npu_quant_matmul_all_to_all(
     native(operator, (x1, x1_dtype), (x2, x2_dtype))
     found = scaled_product(operator, x1, x2, bias, x1_scale, x2_scale)
     dtype = torch_dtype(y_dtype, torch.float32, operator)
-    return exchange_columns(Group(hcom, world_size), found.to(dtype))
+    return exchange_columns(RankGroup(hcom, world_size), found.to(dtype))
 
 
 @reference(
@@ -179,7 +179,7 @@ def npu_all_gather_quant_mm(
     """Everybody's rows times x2, those rows (empty unless asked for), and an empty maximum."""
     operator = "npu_all_gather_quant_mm"
     native(operator, (self, x1_dtype), (x2, x2_dtype))
-    group = Group(hcom, world_size)
+    group = RankGroup(hcom, world_size)
     rows = torch.cat(group.gathered(self))
     token = x1_scale
     if token is not None and token.numel() > 1:
@@ -213,7 +213,7 @@ def npu_quant_mm_reduce_scatter(
     native(operator, (self, x1_dtype), (x2, x2_dtype))
     if reduce_op != "sum":
         raise Unsimulated(operator, f"reduce_op {reduce_op}")
-    group = Group(hcom, world_size)
+    group = RankGroup(hcom, world_size)
     total = group.summed(scaled_product(operator, self, x2, bias, x1_scale, x2_scale))
     each = len(total) // group.ranks
     mine = total[group.rank * each : (group.rank + 1) * each]
@@ -338,5 +338,5 @@ def npu_quant_gmm_alltoallv(
 @reference("_npu_distribute_barrier", source="ops-transformer aclnnDistributeBarrier.md")
 def _npu_distribute_barrier(x_ref: Tensor, group: str, world_size: int) -> Tensor:
     """Waits for all ranks of the group; the tensor only says in which order."""
-    Group(group, world_size).gathered(torch.zeros(1))
+    RankGroup(group, world_size).gathered(torch.zeros(1))
     return x_ref.clone()

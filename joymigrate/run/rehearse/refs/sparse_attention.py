@@ -17,7 +17,7 @@ Maybe = Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class AttendedBlocks:
     """What is attended to: `block` keys for each index, below the diagonal or not."""
 
     scale: float
@@ -34,7 +34,12 @@ def positions(indices: Tensor, block: int, keys: int) -> Tensor:
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, indices: Tensor, how: Chosen, sinks: Maybe = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    indices: Tensor,
+    how: AttendedBlocks,
+    sinks: Maybe = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """[S1, N1, D] over [S2, N2, D] and [S2, N2, Dv]: output, row maxima and sums [N2, S1, N1/N2].
 
@@ -98,7 +103,7 @@ def sparse(
     key: Tensor,
     value: Tensor,
     indices: Tensor,
-    how: Chosen,
+    how: AttendedBlocks,
     *,
     lengths: tuple[Maybe, Maybe],
     layouts: tuple[str, str],
@@ -151,7 +156,7 @@ def npu_sparse_flash_attention(
         whole_k,
         key if value is None else value,
         sparse_indices,
-        Chosen(scale_value, sparse_block_size, sparse_mode == CAUSAL),
+        AttendedBlocks(scale_value, sparse_block_size, sparse_mode == CAUSAL),
         lengths=(actual_seq_lengths_query, actual_seq_lengths_kv),
         layouts=(layout_query, layout_kv),
         table=block_table,
@@ -248,7 +253,7 @@ def npu_kv_quant_sparse_flash_attention(
         keys,
         values[..., : values.shape[-1] - rope_head_dim],
         sparse_indices,
-        Chosen(scale_value, sparse_block_size, sparse_mode == CAUSAL),
+        AttendedBlocks(scale_value, sparse_block_size, sparse_mode == CAUSAL),
         lengths=(actual_seq_lengths_query, actual_seq_lengths_kv),
         layouts=(layout_query, layout_kv),
         table=block_table,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate.run.serve.engine.types import (
     EngineOptions,
+    EngineOutput,
     EngineStats,
     Guide,
     ModelInfo,
-    Output,
     Request,
     Sampling,
     TokenLogprob,
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncEngine",
     "EngineOptions",
+    "EngineOutput",
     "EngineStats",
     "Guide",
     "ModelInfo",
-    "Output",
     "Request",
     "Sampling",
     "TokenLogprob",

@@ -60,7 +60,7 @@ STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class AdapterPair:
     """One module's part of an adapter: `down` A [r, in], `up` scale·B [out, r]; float32."""
 
     down: Tensor
@@ -98,14 +98,16 @@ class Adapted:
 
     kind = "adapted"
 
-    def __init__(self, base: Linear, pairs: Mapping[int, Pair], selection: Selection) -> None:
+    def __init__(
+        self, base: Linear, pairs: Mapping[int, AdapterPair], selection: Selection
+    ) -> None:
         self.base, self.pairs, self.selection = base, pairs, selection
 
     def __call__(self, x: Tensor) -> Tensor:
         return add(self.base(x), x, self.pairs, self.selection)
 
 
-def add(y: Tensor, x: Tensor, pairs: Mapping[int, Pair], selection: Selection) -> Tensor:
+def add(y: Tensor, x: Tensor, pairs: Mapping[int, AdapterPair], selection: Selection) -> Tensor:
     """y with the additions of the rows' adapters; y is changed."""
     for number, rows in selection.groups:
         pair = pairs.get(number)
@@ -118,7 +120,7 @@ def add(y: Tensor, x: Tensor, pairs: Mapping[int, Pair], selection: Selection) -
     return y
 
 
-def read(name: str, folder: Path) -> dict[str, Pair]:
+def read(name: str, folder: Path) -> dict[str, AdapterPair]:
     """An adapter's parts by module; raises `JoyError` for one that is more than LoRA."""
     settings = read_settings(name, folder)
     from safetensors import SafetensorError
@@ -146,7 +148,9 @@ def read(name: str, folder: Path) -> dict[str, Pair]:
         if len(found) != 2 or found["A"].shape[0] != found["B"].shape[1]:
             raise JoyError(f"the adapter '{name}' is broken: lora_A and lora_B of {module} do not "
                            "belong together", where=str(path))  # fmt: skip
-        pairs[module] = Pair(found["A"], found["B"] * scale(module, found["A"].shape[0], settings))
+        pairs[module] = AdapterPair(
+            found["A"], found["B"] * scale(module, found["A"].shape[0], settings)
+        )
     if not pairs:
         raise JoyError(f"the adapter '{name}' is empty", where=str(path))
     return pairs

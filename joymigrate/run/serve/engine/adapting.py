@@ -10,13 +10,20 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.engine.adapters import Adapted, Adapters, Pair, Selection, add, read
+from joymigrate.run.serve.engine.adapters import (
+    Adapted,
+    AdapterPair,
+    Adapters,
+    Selection,
+    add,
+    read,
+)
 
 
 def attach(model: Any, wanted: Sequence[tuple[str, str]]) -> Adapters:
     """Load adapters (name, folder), and put them into a model's layers. Raises `JoyError`."""
     numbers: dict[str, int] = {}
-    parts: dict[int, dict[str, Pair]] = {}
+    parts: dict[int, dict[str, AdapterPair]] = {}
     for name, folder in wanted:
         if not name or name in numbers:
             raise JoyError(f"two adapters are called '{name}'" if name else "an adapter's name is "
@@ -39,7 +46,7 @@ def attach(model: Any, wanted: Sequence[tuple[str, str]]) -> Adapters:
     return Adapters(numbers)
 
 
-def attach_decoder(model: Any, parts: Mapping[int, Mapping[str, Pair]]) -> set[str]:
+def attach_decoder(model: Any, parts: Mapping[int, Mapping[str, AdapterPair]]) -> set[str]:
     """Wrap the linears of our own decoder; returns the modules that were used."""
     spec, taken = model.spec, set()
     q, kv = spec.heads * spec.head_size, spec.kv_heads * spec.head_size
@@ -62,22 +69,24 @@ def wrap(
     layer: Any,
     part: str,
     shapes: Mapping[str, tuple[int, int]],
-    adapters: Mapping[int, Mapping[str, Pair]],
+    adapters: Mapping[int, Mapping[str, AdapterPair]],
 ) -> None:
     """Wrap one linear that stands for several modules, of the given [outputs, inputs]."""
-    pairs: dict[int, Pair] = {}
+    pairs: dict[int, AdapterPair] = {}
     rows = model.qkv_rows() if part == "qkv" else None
     for number, found in adapters.items():
         if not any(module in found for module in shapes):
             continue
         made = stack_parts(found, shapes)
         up = made.up if rows is None else made.up[rows]
-        pairs[number] = place_pair(Pair(made.down, up), model)
+        pairs[number] = place_pair(AdapterPair(made.down, up), model)
     if pairs:
         setattr(layer, part, Adapted(getattr(layer, part), pairs, model.selection))
 
 
-def stack_parts(found: Mapping[str, Pair], shapes: Mapping[str, tuple[int, int]]) -> Pair:
+def stack_parts(
+    found: Mapping[str, AdapterPair], shapes: Mapping[str, tuple[int, int]]
+) -> AdapterPair:
     """Several modules' parts as one: A one below the other, B on the diagonal."""
     downs, row, column = [], 0, 0
     ranks = sum(found[module].down.shape[0] for module in shapes if module in found)
@@ -91,15 +100,17 @@ def stack_parts(found: Mapping[str, Pair], shapes: Mapping[str, tuple[int, int]]
             downs.append(pair.down)
             column += rank
         row += outputs
-    return Pair(torch.cat(downs), up)
+    return AdapterPair(torch.cat(downs), up)
 
 
-def place_pair(pair: Pair, model: Any) -> Pair:
+def place_pair(pair: AdapterPair, model: Any) -> AdapterPair:
     """A part in the model's dtype, on its device."""
-    return Pair(pair.down.to(model.device, model.dtype), pair.up.to(model.device, model.dtype))
+    return AdapterPair(
+        pair.down.to(model.device, model.dtype), pair.up.to(model.device, model.dtype)
+    )
 
 
-def check(pair: Pair, module: str, outputs: int, inputs: int) -> None:
+def check(pair: AdapterPair, module: str, outputs: int, inputs: int) -> None:
     """Raise `JoyError` for an adapter of a model of another size."""
     if (pair.up.shape[0], pair.down.shape[1]) != (outputs, inputs):
         raise JoyError(
@@ -109,7 +120,7 @@ def check(pair: Pair, module: str, outputs: int, inputs: int) -> None:
         )
 
 
-def attach_library(model: Any, parts: Mapping[int, Mapping[str, Pair]]) -> set[str]:
+def attach_library(model: Any, parts: Mapping[int, Mapping[str, AdapterPair]]) -> set[str]:
     """Hook the linear layers of a model of transformers; returns the modules that were used."""
     taken: set[str] = set()
     for name, module in model.model.named_modules():
@@ -131,7 +142,7 @@ def may_hook(name: str, module: Any) -> bool:
     return sees_all and isinstance(module, torch.nn.Linear)
 
 
-def hook(name: str, pairs: Mapping[int, Pair], selection: Selection) -> Any:
+def hook(name: str, pairs: Mapping[int, AdapterPair], selection: Selection) -> Any:
     """A forward hook that adds what the rows' adapters add."""
 
     def after(module: Any, inputs: Any, y: Tensor) -> Tensor:

@@ -17,13 +17,13 @@ from joymigrate.run.serve.engine.faults import word_error
 from joymigrate.run.serve.engine.load import Loaded, load_engine
 from joymigrate.run.serve.engine.pooling import Pooling, pooling_of
 from joymigrate.run.serve.engine.sequence import Sequence
-from joymigrate.run.serve.engine.tokens import Numbers, Tokens
+from joymigrate.run.serve.engine.tokens import FolderTokens, NumberTokens
 from joymigrate.run.serve.engine.types import (
     EngineOptions,
+    EngineOutput,
     EngineStats,
     Lost,
     ModelInfo,
-    Output,
     Request,
 )
 
@@ -38,7 +38,7 @@ class AsyncEngine:
         self.loaded = loaded
         self.info: ModelInfo = loaded.info
         self.options: EngineOptions = loaded.engine.options
-        self.tokens: Tokens | Numbers = loaded.engine.tokens
+        self.tokens: FolderTokens | NumberTokens = loaded.engine.tokens
         self.tokenizer: Any = self.tokens.hf
         self.ends: tuple[int, ...] = loaded.engine.ends
         self.config: Any = loaded.engine.model.config
@@ -70,7 +70,7 @@ class AsyncEngine:
 
     # -- called from event loops
 
-    async def generate(self, request: Request) -> AsyncGenerator[Output, None]:
+    async def generate(self, request: Request) -> AsyncGenerator[EngineOutput, None]:
         """The outputs of a request as they come. Closing the generator aborts it.
 
         Raises `JoyError` when the request can never run here, `Lost` when the engine failed.
@@ -243,9 +243,9 @@ class AsyncEngine:
             if sequence is not None:
                 self.engine.drop(sequence)
 
-    def deliver(self, outputs: list[Output]) -> None:
+    def deliver(self, outputs: list[EngineOutput]) -> None:
         """Put outputs into their mailboxes, one wake-up for each event loop."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Mailbox, Output]]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Mailbox, EngineOutput]]] = {}
         for output in outputs:
             box = self.mailboxes.get(output.request_id)
             if box is None:
@@ -297,7 +297,7 @@ class Mailbox:
         self.arrived.set()
 
 
-def hand_out(mail: list[tuple[Mailbox, Output]]) -> None:
+def hand_out(mail: list[tuple[Mailbox, EngineOutput]]) -> None:
     """Put each output into its mailbox."""
     for box, output in mail:
         box.add([output])

@@ -42,7 +42,7 @@ class FinishedBeam:
 
 
 @dataclass(slots=True)
-class Beams:
+class SequenceBeams:
     """The state of a search. `limit` is the number of tokens that a text may have."""
 
     options: BeamOptions
@@ -104,7 +104,7 @@ async def search(engine: Any, request: Request, options: BeamOptions) -> list[Fi
     """
     asked = request.sampling
     assert asked.max_tokens is not None
-    beams = Beams(options, ends_of(engine, asked), asked.max_tokens)
+    beams = SequenceBeams(options, ends_of(engine, asked), asked.max_tokens)
     one = Sampling(max_tokens=1, temperature=0.0, logprobs=beams.wanted, ignore_eos=True)
     going, round = True, 0
     while going:

@@ -18,7 +18,7 @@ REQUEST = {"auto": None, "vendor": "vendor", "gather": "gather", "varlen": "varl
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class CacheShape:
     """What one layer keeps of a token, and how it attends."""
 
     heads: int  # query heads
@@ -41,7 +41,7 @@ class Cache:
 
     def __init__(
         self,
-        shapes: list[Shape],
+        shapes: list[CacheShape],
         blocks: int,
         size: int,
         dtype: torch.dtype,
@@ -141,8 +141,8 @@ def reserve_zeros(sizes: list[int], dtype: torch.dtype) -> Tensor:
 
 
 def choose(
-    shape: Shape, dtype: torch.dtype, device: torch.device, attention: str
-) -> kernels.Choice:
+    shape: CacheShape, dtype: torch.dtype, device: torch.device, attention: str
+) -> kernels.KernelChoice:
     """The implementation of paged attention for a layer. An explicit one that cannot run raises."""
     variant = " ".join(
         name for name, on in (("softcap", shape.softcap), ("sinks", shape.sinks)) if on

@@ -22,10 +22,10 @@ from joymigrate.run.serve.engine.preflight import (
     FAIL,
     OK,
     WARN,
-    Finding,
-    Memory,
+    MemoryPlan,
     Preflight,
-    Wanted,
+    StartFinding,
+    StartRequest,
     told_by,
 )
 
@@ -47,24 +47,24 @@ OPERATORS = tuple(
 )
 
 
-def check(wanted: Wanted) -> Preflight:
+def check(wanted: StartRequest) -> Preflight:
     """Look at everything; a mistake of the user becomes a finding, not an exception."""
     findings = list(versions(wanted.chip))
-    memory: Memory | None = None
+    memory: MemoryPlan | None = None
     try:
         config = read_config(wanted.folder)
         findings += model(wanted, config)
         memory, told = plan(wanted, config)
         findings += as_documented(told) if wanted.sku else told
     except JoyError as error:
-        findings.append(Finding("model", FAIL, told_by(error), error.help or ""))
+        findings.append(StartFinding("model", FAIL, told_by(error), error.help or ""))
     findings += as_documented(operators(wanted))
     findings.append(port(wanted.host, wanted.port))
     chip = wanted.chip.name if wanted.chip else None
     return Preflight(wanted.folder.resolve().name, chip, tuple(findings), memory)
 
 
-def as_documented(findings: Iterable[Finding]) -> list[Finding]:
+def as_documented(findings: Iterable[StartFinding]) -> list[StartFinding]:
     """Findings that rest on documents of the chip."""
     return [replace(one, grade="documented") for one in findings]
 
@@ -72,25 +72,25 @@ def as_documented(findings: Iterable[Finding]) -> list[Finding]:
 # Versions
 
 
-def versions(chip: Chip | None) -> Iterator[Finding]:
+def versions(chip: Chip | None) -> Iterator[StartFinding]:
     """Python, torch, the chip's package, and the libraries of the server."""
     torch = installed_version("torch")
     if torch is None:
-        yield Finding("torch", FAIL, "torch is not installed", "pip install torch")
+        yield StartFinding("torch", FAIL, "torch is not installed", "pip install torch")
     else:
-        yield Finding("torch", OK, f"torch {torch}, Python {platform.python_version()}")
+        yield StartFinding("torch", OK, f"torch {torch}, Python {platform.python_version()}")
     needed = ("aiohttp", "orjson", "prometheus-client", "transformers", "tokenizers", "jinja2")
     missing = [name for name in needed if installed_version(name) is None]
     if missing:
         remedy = "pip install 'joymigrate[serve]'"
-        yield Finding("libraries", FAIL, f"not installed: {', '.join(missing)}", remedy)
+        yield StartFinding("libraries", FAIL, f"not installed: {', '.join(missing)}", remedy)
     else:
         shown = ", ".join(
             f"{name} {installed_version(name)}" for name in ("transformers", "tokenizers")
         )
-        yield Finding("libraries", OK, shown)
+        yield StartFinding("libraries", OK, shown)
     if installed_version("llguidance") is None:
-        yield Finding(
+        yield StartFinding(
             "guided output", WARN, "llguidance is not installed: response_format is refused",
             "pip install 'joymigrate[serve]'",
         )  # fmt: skip
@@ -98,25 +98,27 @@ def versions(chip: Chip | None) -> Iterator[Finding]:
         yield from as_documented([package(chip, torch)])
 
 
-def package(chip: Chip, torch: str | None) -> Finding:
+def package(chip: Chip, torch: str | None) -> StartFinding:
     """The vendor's package against torch, by the chip's own table of releases."""
     name = str(chip.distribution)
     have = installed_version(name)
     if have is None:
-        return Finding(name, FAIL, f"{name} is not installed", f"pip install {name}")
+        return StartFinding(name, FAIL, f"{name} is not installed", f"pip install {name}")
     plain = (torch or "").split("+")[0]
     rows = [row for row in chip.versions if row.get("package") and row.get("torch")]
     row = next((row for row in rows if row["package"] == have), None)
     fitting = [str(row["package"]) for row in rows if row["torch"] == plain]
     if row is None:
         advice = f"known to fit torch {plain}: {', '.join(fitting)}" if fitting else ""
-        return Finding(name, WARN, f"{name} {have} is not in the table of releases", advice)
+        return StartFinding(name, WARN, f"{name} {have} is not in the table of releases", advice)
     if row["torch"] != plain:
         advice = f"pip install torch=={row['torch']}"
         advice += f", or {name}=={fitting[0]}" if fitting else ""
-        return Finding(name, FAIL, f"{name} {have} needs torch {row['torch']}, not {plain}", advice)
+        return StartFinding(
+            name, FAIL, f"{name} {have} needs torch {row['torch']}, not {plain}", advice
+        )
     sdk = f", released with {row['sdk']}" if row.get("sdk") else ""
-    return Finding(name, OK, f"{name} {have} fits torch {plain}{sdk}")
+    return StartFinding(name, OK, f"{name} {have} fits torch {plain}{sdk}")
 
 
 def installed_version(name: str) -> str | None:
@@ -137,18 +139,18 @@ def read_config(folder: Path) -> dict[str, Any]:
     return spec.read_config(folder)
 
 
-def model(wanted: Wanted, config: Mapping[str, Any]) -> Iterator[Finding]:
+def model(wanted: StartRequest, config: Mapping[str, Any]) -> Iterator[StartFinding]:
     """Family, weights on disk, tokenizer, chat template."""
     from joymigrate.run.serve.engine.models import spec
 
     found, reason = spec.describe(config)
     name = str(config["model_type"])
     if found is not None:
-        yield Finding("family", OK, f"{found.family}: the engine's own decoder")
+        yield StartFinding("family", OK, f"{found.family}: the engine's own decoder")
     elif spec_of_transformers(name):
-        yield Finding("family", OK, f"{name}: through transformers ({reason})")
+        yield StartFinding("family", OK, f"{name}: through transformers ({reason})")
     else:
-        yield Finding(
+        yield StartFinding(
             "family", FAIL,
             f"{name}: no causal language model of transformers {installed_version('transformers')}",
             "newer families need a newer transformers; others go through --engine",
@@ -156,9 +158,9 @@ def model(wanted: Wanted, config: Mapping[str, Any]) -> Iterator[Finding]:
     folder = wanted.folder
     files = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
     if any((folder / file).is_file() for file in files):
-        yield Finding("tokenizer", OK, "there")
+        yield StartFinding("tokenizer", OK, "there")
     else:
-        yield Finding(
+        yield StartFinding(
             "tokenizer", WARN, "none in the folder: requests bring token ids",
             "copy the tokenizer's files beside config.json",
         )  # fmt: skip
@@ -178,37 +180,37 @@ def spec_of_transformers(name: str) -> bool:
     return name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 
-def template(folder: Path, override: Path | None) -> Finding:
+def template(folder: Path, override: Path | None) -> StartFinding:
     """Whether chat requests can be served."""
     from joymigrate.run.serve.engine.http.templates import Templates
 
     try:
         found = Templates.of(folder, override)
     except JoyError as error:
-        return Finding("chat template", FAIL, told_by(error), error.help or "")
+        return StartFinding("chat template", FAIL, told_by(error), error.help or "")
     if not found.sources:
-        return Finding(
+        return StartFinding(
             "chat template", WARN, "none: /v1/chat/completions answers 400",
             "serve with --chat-template FILE, or use /v1/completions",
         )  # fmt: skip
-    return Finding("chat template", OK, ", ".join(found.sources))
+    return StartFinding("chat template", OK, ", ".join(found.sources))
 
 
-def sampling(folder: Path, source: str, override: str) -> Finding:
+def sampling(folder: Path, source: str, override: str) -> StartFinding:
     """How requests are sampled that do not say."""
     from joymigrate.run.serve.engine.http.defaults import load
 
     try:
         found = load(folder, source, override)
     except JoyError as error:
-        return Finding("sampling", FAIL, told_by(error), error.help or "")
-    return Finding("sampling", OK, f"by default {found.told() or 'neutral: temperature 1'}")
+        return StartFinding("sampling", FAIL, told_by(error), error.help or "")
+    return StartFinding("sampling", OK, f"by default {found.told() or 'neutral: temperature 1'}")
 
 
 # Operators, port
 
 
-def operators(wanted: Wanted) -> Iterator[Finding]:
+def operators(wanted: StartRequest) -> Iterator[StartFinding]:
     """What the engine calls and the chip does not have."""
     if wanted.chip is None or wanted.chip.origin:
         return
@@ -217,19 +219,19 @@ def operators(wanted: Wanted) -> Iterator[Finding]:
     try:
         listed = oplist.of(wanted.chip.name)
     except JoyError as error:
-        yield Finding("operators", WARN, told_by(error), error.help or "")
+        yield StartFinding("operators", WARN, told_by(error), error.help or "")
         return
     poor = {name: listed.status(*split(name)) for name in OPERATORS}
     poor = {name: support for name, support in poor.items() if not support.supported}
     if not poor:
-        yield Finding(
+        yield StartFinding(
             "operators", OK, f"all {len(OPERATORS)} that the engine calls stay on the chip"
         )
         return
     for name, support in poor.items():
         remedy = support.alternative or support.note or "profile coverage says more"
         status = FAIL if support.status.value == "missing" else WARN
-        yield Finding(f"operator {name}", status, support.status.value, remedy)
+        yield StartFinding(f"operator {name}", status, support.status.value, remedy)
 
 
 def split(name: str) -> tuple[str, str]:
@@ -238,7 +240,7 @@ def split(name: str) -> tuple[str, str]:
     return base, overload
 
 
-def port(host: str, number: int) -> Finding:
+def port(host: str, number: int) -> StartFinding:
     """Whether the address is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
@@ -246,8 +248,12 @@ def port(host: str, number: int) -> Finding:
         try:
             probe.bind((host, number))
         except OSError as error:
-            return Finding("address", FAIL, f"{host}:{number}: {error.strerror or error}", "--port")
+            return StartFinding(
+                "address", FAIL, f"{host}:{number}: {error.strerror or error}", "--port"
+            )
     loopback = re.fullmatch(r"127\..*|::1|localhost", host) is not None
     if loopback:
-        return Finding("address", OK, f"{host}:{number} is free, for this machine only")
-    return Finding("address", OK, f"{host}:{number} is free, for the whole network: set --api-key")
+        return StartFinding("address", OK, f"{host}:{number} is free, for this machine only")
+    return StartFinding(
+        "address", OK, f"{host}:{number} is free, for the whole network: set --api-key"
+    )

@@ -9,7 +9,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.types import Request, Resume
 
 
-class Limits(Protocol):
+class EngineLimits(Protocol):
     """What an engine says of itself; requests are held against it."""
 
     model: Any
@@ -23,7 +23,7 @@ class Limits(Protocol):
         """The requests that run or wait, by id."""
 
 
-def check(engine: Limits, request: Request) -> None:
+def check(engine: EngineLimits, request: Request) -> None:
     """Raise `JoyError` for a request that can never run here."""
     count = len(request.prompt)
     if not count:
@@ -66,7 +66,7 @@ def check(engine: Limits, request: Request) -> None:
         raise JoyError(f"{engine.options.max_waiting} requests wait already", where="queue")
 
 
-def check_resume(engine: Limits, request: Request, resume: Resume) -> None:
+def check_resume(engine: EngineLimits, request: Request, resume: Resume) -> None:
     """Raise `JoyError` for tokens that no engine has made for this request."""
     outside = next((t for t in resume.ids if not 0 <= t < engine.model.vocabulary), None)
     if outside is not None:

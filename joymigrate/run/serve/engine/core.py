@@ -18,18 +18,18 @@ from joymigrate.run.serve.engine.blocks import BlockPool
 from joymigrate.run.serve.engine.cache import Cache
 from joymigrate.run.serve.engine.checking import check
 from joymigrate.run.serve.engine.drafts import Drafter, Lookups
-from joymigrate.run.serve.engine.findings import Embedding, ForwardResult, ask_guide, read
-from joymigrate.run.serve.engine.live import Text, replay, root_of, texts_of
-from joymigrate.run.serve.engine.models.model import Model
+from joymigrate.run.serve.engine.findings import EmbeddingRequest, ForwardResult, ask_guide, read
+from joymigrate.run.serve.engine.live import LiveText, replay, root_of, texts_of
+from joymigrate.run.serve.engine.models.model import CausalModel
 from joymigrate.run.serve.engine.recover import Recovery
 from joymigrate.run.serve.engine.sampler import choose
-from joymigrate.run.serve.engine.scheduler import Chunk, Scheduler
+from joymigrate.run.serve.engine.scheduler import Chunk, SequenceScheduler
 from joymigrate.run.serve.engine.sequence import Sequence
-from joymigrate.run.serve.engine.tokens import Numbers, Tokens
+from joymigrate.run.serve.engine.tokens import FolderTokens, NumberTokens
 from joymigrate.run.serve.engine.types import (
     EngineOptions,
+    EngineOutput,
     EngineStats,
-    Output,
     Request,
 )
 
@@ -43,9 +43,9 @@ class Engine:
 
     def __init__(
         self,
-        model: Model,
+        model: CausalModel,
         cache: Cache,
-        tokens: Tokens | Numbers,
+        tokens: FolderTokens | NumberTokens,
         ends: tuple[int, ...],
         options: EngineOptions,
         max_model_len: int,
@@ -74,7 +74,7 @@ class Engine:
         )
         if drafter is None and options.prompt_lookup and may_draft(model):
             drafter = Lookups()
-        self.scheduler = Scheduler(
+        self.scheduler = SequenceScheduler(
             self.pool,
             max_batch_tokens=options.max_batch_tokens,
             max_running=options.max_running,
@@ -84,8 +84,8 @@ class Engine:
         self.drafts = self.drafted = self.accepted = 0
         self.forward: Forward = forward or (lambda batch: model.hidden(batch, cache))
         self.recovery = Recovery(self, free, may_retry=may_retry)
-        self.texts: dict[str, list[Text]] = {}  # of each request, those that have not ended
-        self.ready: list[Output] = []  # outputs that need no step
+        self.texts: dict[str, list[LiveText]] = {}  # of each request, those that have not ended
+        self.ready: list[EngineOutput] = []  # outputs that need no step
         self.finished: Counter[str] = Counter()
         self.steps = 0
         self.prompt_tokens = 0
@@ -93,7 +93,7 @@ class Engine:
         self.step_seconds = 0.0
         self.last_step = time.monotonic()
 
-    def renew(self, model: Model) -> None:
+    def renew(self, model: CausalModel) -> None:
         """Go on with other weights of the same model: what was cached with the old ones is
         forgotten. Only between requests."""
         if not self.idle:
@@ -175,32 +175,32 @@ class Engine:
         number = self.adapters.number(adapter)
         sequence = Sequence("", list(ids), len(ids), len(ids), adapter=number, cacheable=False)
         sequence.root, sequence.every = root_of(self.adapters.root(number)), mean
-        sequence.state = Embedding(done, failed, mean)
+        sequence.state = EmbeddingRequest(done, failed, mean)
         self.scheduler.add(sequence)
         return sequence
 
     def drop(self, sequence: Sequence) -> None:
         """End a text to embed; one that ended already is left alone."""
-        if isinstance(sequence.state, Embedding):
+        if isinstance(sequence.state, EmbeddingRequest):
             sequence.state = None
             self.scheduler.remove(sequence)
 
-    def give_up(self, sequence: Sequence, why: str) -> list[Output]:
+    def give_up(self, sequence: Sequence, why: str) -> list[EngineOutput]:
         """End a text that cannot be computed; its blocks are free at once."""
         state = sequence.state
-        if isinstance(state, Embedding):
+        if isinstance(state, EmbeddingRequest):
             self.drop(sequence)
             state.failed(why)
             return []
         return [self.end(state, state.cut("error", why))]
 
-    def abort(self, request_id: str) -> list[Output]:
+    def abort(self, request_id: str) -> list[EngineOutput]:
         """End a request; its blocks are free at once. Unknown ids are ended already."""
         texts = self.texts.get(request_id, [])
         self.ready = [output for output in self.ready if output.request_id != request_id]
         return [self.end(text, text.cut("abort")) for text in list(texts)]
 
-    def end(self, text: Text, output: Output) -> Output:
+    def end(self, text: LiveText, output: EngineOutput) -> EngineOutput:
         """Forget a text; who followed it may start."""
         if text.sequence in self.scheduler.running or text.sequence.state is text:
             self.scheduler.remove(text.sequence)
@@ -213,7 +213,7 @@ class Engine:
         self.finished[output.finish_reason or "stop"] += 1
         return output
 
-    def release(self, text: Text) -> None:
+    def release(self, text: LiveText) -> None:
         """Let the texts that waited for this one's prompt start."""
         for follower in text.followers:
             if follower in self.texts.get(text.request.id, []):
@@ -228,7 +228,7 @@ class Engine:
     # -- a step
 
     @torch.inference_mode()
-    def step(self) -> list[Output]:
+    def step(self) -> list[EngineOutput]:
         """Compute the next step; returns what it added to each text."""
         outputs, self.ready = self.ready, []
         chunks = arrange(self.scheduler.plan())
@@ -268,7 +268,7 @@ class Engine:
             self.model.place(batch, chunks, visions)  # type: ignore[attr-defined]
         return batch
 
-    def tell(self, chunks: list[Chunk], found: ForwardResult) -> list[Output]:
+    def tell(self, chunks: list[Chunk], found: ForwardResult) -> list[EngineOutput]:
         """Record that chunks were computed, and give every text what was found for it."""
         self.scheduler.advance(chunks)
         for chunk, wish, states in found.states:
@@ -288,12 +288,12 @@ class Engine:
             outputs.append(self.grow(text, token, chosen.logprobs.get(i)))
         return outputs + self.follow(found)
 
-    def follow(self, found: ForwardResult) -> list[Output]:
+    def follow(self, found: ForwardResult) -> list[EngineOutput]:
         """Go on through the drafts while each text says what its draft says.
 
         A token is chosen from the scores behind the true text alone, so drafts change none.
         """
-        outputs: list[Output] = []
+        outputs: list[EngineOutput] = []
         self.drafts += len(found.drafts)
         self.drafted += sum(len(drafts) for _, drafts, _ in found.drafts)
         going = [
@@ -331,11 +331,11 @@ class Engine:
             going = left
         return outputs
 
-    def says(self, text: Text, token: int) -> bool:
+    def says(self, text: LiveText, token: int) -> bool:
         """Whether a text that goes on has just said a token."""
         return text.sequence in self.scheduler.running and text.sequence.ids[-1] == token
 
-    def grow(self, text: Text, token: int, logprob: Any) -> Output:
+    def grow(self, text: LiveText, token: int, logprob: Any) -> EngineOutput:
         """Append a token to a text; one that fails at it ends, and the others go on."""
         self.generated += 1
         text.sequence.every = False  # the prompt's states were handed out
@@ -381,7 +381,7 @@ class Engine:
         )
 
 
-def may_draft(model: Model) -> bool:
+def may_draft(model: CausalModel) -> bool:
     """Whether tokens can be tried behind a text: not where positions depend on its length, or on
     images, nor where a layer's state cannot be taken back."""
     return model.changing_base is None and not hasattr(model, "look") and not model.stateful

@@ -17,7 +17,7 @@ import torch
 from joymigrate.run.serve.engine.batch import arrange, make_batch
 from joymigrate.run.serve.engine.blocks import BlockPool
 from joymigrate.run.serve.engine.cache import Cache
-from joymigrate.run.serve.engine.models.model import Model
+from joymigrate.run.serve.engine.models.model import CausalModel
 from joymigrate.run.serve.engine.scheduler import Chunk
 from joymigrate.run.serve.engine.sequence import Sequence
 
@@ -30,7 +30,7 @@ class DraftModel:
     `most_tokens` is how many it reads in one pass, `vocabulary` how many ids the large model has.
     """
 
-    def __init__(self, model: Model, cache: Cache, most_tokens: int, vocabulary: int) -> None:
+    def __init__(self, model: CausalModel, cache: Cache, most_tokens: int, vocabulary: int) -> None:
         self.model, self.cache = model, cache
         self.most_tokens = most_tokens
         self.vocabulary = vocabulary

@@ -28,7 +28,7 @@ TIGHT = {"max_batch_tokens": 24, "kv_blocks": 24, "block_size": 4, "max_model_le
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class EngineFamily:
     """A family and how it fared: `pass`, `fail`, or `refused` with the reason."""
 
     name: str
@@ -38,15 +38,17 @@ class Family:
     tokens: int = 0  # different tokens in what was compared: few would prove little
 
 
-def list_verified() -> list[Family]:
+def list_verified() -> list[EngineFamily]:
     """The families that were verified, and those that are refused, from the list."""
     listed = document()
     found = [
-        Family(name, "pass", (entry or {}).get("path", "transformers"))
+        EngineFamily(name, "pass", (entry or {}).get("path", "transformers"))
         for name, entry in listed["families"].items()
     ]
-    found += [Family(name, "pass", "transformers, with images") for name in listed["images"]]
-    found += [Family(name, "refused", reason=reason) for name, reason in listed["refused"].items()]
+    found += [EngineFamily(name, "pass", "transformers, with images") for name in listed["images"]]
+    found += [
+        EngineFamily(name, "refused", reason=reason) for name, reason in listed["refused"].items()
+    ]
     return sorted(found, key=lambda family: family.name)
 
 
@@ -55,7 +57,7 @@ def versions() -> str:
     return str(document()["transformers"])
 
 
-def verify_families(names: Iterable[str] | None = None) -> Iterator[Family]:
+def verify_families(names: Iterable[str] | None = None) -> Iterator[EngineFamily]:
     """Try families, all that are listed as verified by default, and yield how each fared.
 
     An unknown name raises `JoyError`.
@@ -71,7 +73,9 @@ def verify_families(names: Iterable[str] | None = None) -> Iterator[Family]:
         yield verify(name, config, further=names is not None)
 
 
-def verify(name: str, config: Mapping[str, Any] | None = None, *, further: bool = False) -> Family:
+def verify(
+    name: str, config: Mapping[str, Any] | None = None, *, further: bool = False
+) -> EngineFamily:
     """Try one family with a tiny model; `config` are values that its configuration needs.
 
     `further`: also beyond its windows (see probe.py), which takes some seconds more.
@@ -88,7 +92,7 @@ def verify(name: str, config: Mapping[str, Any] | None = None, *, further: bool 
     return beyond(found, name, config or {}) if wanted else found
 
 
-def beyond(found: Family, name: str, config: Mapping[str, Any]) -> Family:
+def beyond(found: EngineFamily, name: str, config: Mapping[str, Any]) -> EngineFamily:
     """The family after a trial beyond the windows that its configuration can have."""
     entry = decoder_families().get(name, {})
     if "as" in entry:  # tried with the family that it is computed as
@@ -107,10 +111,12 @@ def beyond(found: Family, name: str, config: Mapping[str, Any]) -> Family:
     else:
         return found
     status = "refused" if tried.passed is False else found.status
-    return Family(name, status, found.path, f"beyond its limits: {tried.reason}", found.tokens)
+    return EngineFamily(
+        name, status, found.path, f"beyond its limits: {tried.reason}", found.tokens
+    )
 
 
-def compare(name: str, folder: Path, model: Any) -> Family:
+def compare(name: str, folder: Path, model: Any) -> EngineFamily:
     """Continue the same prompts with the engine and with transformers."""
     from joymigrate.run.serve.engine.load import load_engine
     from joymigrate.run.serve.engine.types import EngineOptions, Request, Sampling
@@ -118,7 +124,7 @@ def compare(name: str, folder: Path, model: Any) -> Family:
     try:
         engine = load_engine(folder, EngineOptions(dtype="float32", **TIGHT)).engine  # type: ignore[arg-type]
     except JoyError as error:
-        return Family(name, "refused", reason=error.what)
+        return EngineFamily(name, "refused", reason=error.what)
     source = random.Random(0)
     width = engine.model.vocabulary
     asked = [[source.randrange(width) for _ in range(length)] for length in LENGTHS]
@@ -134,8 +140,8 @@ def compare(name: str, folder: Path, model: Any) -> Family:
     for ids, right, wrong in zip(asked, want, got, strict=True):
         if right != wrong:
             reason = f"after {len(ids)} tokens: {wrong} instead of {right}"
-            return Family(name, "fail", engine.model.path, reason, seen)
-    return Family(name, "pass", engine.model.path, "", seen)
+            return EngineFamily(name, "fail", engine.model.path, reason, seen)
+    return EngineFamily(name, "pass", engine.model.path, "", seen)
 
 
 def continue_text(model: Any, ids: list[int]) -> list[int]:

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from joymigrate.run.serve.engine.batch import Batch
-from joymigrate.run.serve.engine.live import Text
-from joymigrate.run.serve.engine.models.model import Model
-from joymigrate.run.serve.engine.sampler import Chosen, choose, logprobs
+from joymigrate.run.serve.engine.live import LiveText
+from joymigrate.run.serve.engine.models.model import CausalModel
+from joymigrate.run.serve.engine.sampler import SampledTokens, choose, logprobs
 from joymigrate.run.serve.engine.scheduler import Chunk
 from joymigrate.run.serve.engine.types import FinishReason, Stuck, TokenLogprob
 
 
 @dataclass(slots=True, eq=False)
-class Embedding:
+class EmbeddingRequest:
     """A text whose states are wanted instead of a continuation."""
 
     done: Callable[[Tensor], None]
@@ -31,15 +31,15 @@ class ForwardResult:
     """What a forward pass says about each of its texts, before any of them is told. `drafts` are
     (place in `sampled`, tokens that were tried, the scores behind each [K, V])."""
 
-    states: list[tuple[Chunk, Embedding, Tensor]] = field(default_factory=list)
-    prompts: list[tuple[Text, list[TokenLogprob]]] = field(default_factory=list)
-    ended: list[tuple[Text, FinishReason, str | Stuck | None]] = field(default_factory=list)
-    sampled: list[Text] = field(default_factory=list)
-    chosen: Chosen = field(default_factory=lambda: Chosen([]))
+    states: list[tuple[Chunk, EmbeddingRequest, Tensor]] = field(default_factory=list)
+    prompts: list[tuple[LiveText, list[TokenLogprob]]] = field(default_factory=list)
+    ended: list[tuple[LiveText, FinishReason, str | Stuck | None]] = field(default_factory=list)
+    sampled: list[LiveText] = field(default_factory=list)
+    chosen: SampledTokens = field(default_factory=lambda: SampledTokens([]))
     drafts: list[tuple[int, tuple[int, ...], Tensor]] = field(default_factory=list)
 
 
-def read(model: Model, chunks: list[Chunk], batch: Batch, hidden: Tensor) -> ForwardResult:
+def read(model: CausalModel, chunks: list[Chunk], batch: Batch, hidden: Tensor) -> ForwardResult:
     """Sample for the chunks that reach their newest token; take the others' states."""
     found = ForwardResult()
     rows: list[int] = []
@@ -47,7 +47,7 @@ def read(model: Model, chunks: list[Chunk], batch: Batch, hidden: Tensor) -> For
     tried: list[tuple[int, Chunk]] = []
     for chunk, (first, last) in zip(chunks, batch.ranges, strict=True):
         state = chunk.sequence.state
-        if isinstance(state, Embedding):
+        if isinstance(state, EmbeddingRequest):
             found.states.append((chunk, state, pool_states(chunk, state, hidden[first:last])))
             continue
         if chunk.sequence.every and chunk.start < chunk.sequence.prompt:
@@ -78,7 +78,9 @@ def read(model: Model, chunks: list[Chunk], batch: Batch, hidden: Tensor) -> For
     return found
 
 
-def score_prompt(model: Model, chunk: Chunk, text: Text, hidden: Tensor) -> list[TokenLogprob]:
+def score_prompt(
+    model: CausalModel, chunk: Chunk, text: LiveText, hidden: Tensor
+) -> list[TokenLogprob]:
     """Log-probabilities of the prompt's tokens that follow those of a chunk, but for those
     that are known already."""
     assert text.prompt_logprobs is not None
@@ -94,7 +96,7 @@ def score_prompt(model: Model, chunk: Chunk, text: Text, hidden: Tensor) -> list
     return logprobs(scores, wanted, [most] * len(wanted))
 
 
-def pool_states(chunk: Chunk, wish: Embedding, hidden: Tensor) -> Tensor:
+def pool_states(chunk: Chunk, wish: EmbeddingRequest, hidden: Tensor) -> Tensor:
     """The states of a text to embed so far, or at its end what is made of them, on the CPU."""
     if not wish.mean:
         return hidden[-1].float().cpu() if chunk.last else hidden.new_empty(0)
@@ -104,7 +106,7 @@ def pool_states(chunk: Chunk, wish: Embedding, hidden: Tensor) -> Tensor:
     return total / len(chunk.sequence.ids) if chunk.last else total
 
 
-def ask_guide(text: Text) -> str | Stuck | None:
+def ask_guide(text: LiveText) -> str | Stuck | None:
     """Get what a text's guide allows next. Why the text cannot go on, where the guide fails: that
     is no reason to end the others."""
     guide = text.choosing.guide

@@ -42,7 +42,7 @@ def why_not(cache: Cache, device: torch.device) -> str | None:
 
 
 @dataclass(slots=True)
-class Slot:
+class GraphSlot:
     """A bucket: its buffers, its captured computation, and where that leaves its result."""
 
     batch: Batch
@@ -50,7 +50,7 @@ class Slot:
     result: Tensor
 
 
-class Graphs:
+class GraphRunner:
     """Computes batches; those of single tokens from captured steps."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Graphs:
         self.width = -(-longest // cache.size)
         self.buckets = [size for size in BUCKETS if size < most] + [most]
         self.capture = capture or capture_graph
-        self.slots: dict[int, Slot] = {}
+        self.slots: dict[int, GraphSlot] = {}
         self.given_up = False
 
     def give_up(self) -> None:
@@ -93,7 +93,7 @@ class Graphs:
         slot.replay()
         return slot.result[:count]
 
-    def make(self, bucket: int) -> Slot:
+    def make(self, bucket: int) -> GraphSlot:
         """Capture a bucket, with every row a padded one."""
         device = self.model.device
         spare = self.cache.blocks
@@ -114,7 +114,7 @@ class Graphs:
             return hidden
 
         replay, result = self.capture(compute)
-        return Slot(batch, replay, result)
+        return GraphSlot(batch, replay, result)
 
 
 def fill(buffers: Batch, batch: Batch, count: int, spare: int, size: int) -> None:

@@ -12,9 +12,9 @@ from joymigrate.device import Device
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.core import Engine
 from joymigrate.run.serve.engine.load import make_cache
-from joymigrate.run.serve.engine.models.decoder import Decoder
+from joymigrate.run.serve.engine.models.decoder import DecoderModel
 from joymigrate.run.serve.engine.models.spec import describe
-from joymigrate.run.serve.engine.tokens import Numbers
+from joymigrate.run.serve.engine.tokens import NumberTokens
 from joymigrate.run.serve.engine.types import EngineOptions
 from joymigrate.run.serve.engine.weights import HeldWeights
 
@@ -45,12 +45,12 @@ class HeldEngine:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over weights, by transformers' names, in the type that they have."""
         dtype = next(iter(tensors.values())).dtype
-        model = Decoder(
+        model = DecoderModel(
             self.spec, HeldWeights(tensors), dtype, self.device.at(), prepack=False,
         )  # fmt: skip
         if self.engine is None:
             cache, _ = make_cache(model, self.options, self.device)
             longest = min(model.positions, cache.blocks * cache.size)
-            self.engine = Engine(model, cache, Numbers(), self.ends, self.options, longest)
+            self.engine = Engine(model, cache, NumberTokens(), self.ends, self.options, longest)
             return
         self.engine.renew(model)

@@ -19,7 +19,7 @@ from joymigrate.run.serve.engine.weights import Weights
 Linear = Callable[[Tensor], Tensor]
 
 
-class Plain:
+class PlainLinear:
     """y = x·Wᵀ + b."""
 
     kind = "plain"
@@ -46,28 +46,28 @@ class Prepacked:
         return self.multiply(x, self.weight, self.bias, "none", [], "")  # type: ignore[no-any-return]
 
 
-class Quantised(Protocol):
+class QuantisedWeight(Protocol):
     """A quantised linear's stored form, as a reader of a weight format gives it."""
 
     def linear(self, dtype: torch.dtype, device: torch.device) -> Linear:
         """The layer that computes in `dtype`."""
         ...
 
-    def rows(self, order: Tensor) -> Quantised:
+    def rows(self, order: Tensor) -> QuantisedWeight:
         """The layer with its outputs picked, and ordered, by `order`."""
         ...
 
-    def columns(self, first: int, last: int) -> Quantised:
+    def columns(self, first: int, last: int) -> QuantisedWeight:
         """The layer of the inputs first … last alone, without bias."""
         ...
 
 
-class QuantisedReader(Protocol):
+class QuantisedSource(Protocol):
     """Finds quantised linears in a model folder (`joymigrate.run.train.formats`)."""
 
     scheme: str
 
-    def stored(self, names: Sequence[str]) -> Quantised | None:
+    def stored(self, names: Sequence[str]) -> QuantisedWeight | None:
         """The linears of these names (without `.weight`) as one, their outputs one after the
         other; None when they are not quantised."""
         ...
@@ -84,7 +84,7 @@ def dense(weight: Tensor, bias: Tensor | None, *, prepack: bool) -> Linear:
         made = try_prepacked(weight, bias)
         if made is not None:
             return made
-    return Plain(weight.contiguous(), bias)
+    return PlainLinear(weight.contiguous(), bias)
 
 
 def try_prepacked(weight: Tensor, bias: Tensor | None) -> Prepacked | None:
@@ -108,7 +108,7 @@ def agrees(made: Linear, weight: Tensor, bias: Tensor | None) -> bool:
     return True
 
 
-class Maker:
+class LinearMaker:
     """Makes linears from a folder's weights, for one dtype, device and share of the heads."""
 
     def __init__(
@@ -118,7 +118,7 @@ class Maker:
         device: torch.device,
         *,
         prepack: bool = True,
-        reader: QuantisedReader | None = None,
+        reader: QuantisedSource | None = None,
     ) -> None:
         self.weights = weights
         self.dtype = dtype

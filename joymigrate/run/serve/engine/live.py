@@ -12,10 +12,10 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.sampler import Choosing
 from joymigrate.run.serve.engine.sequence import Sequence
 from joymigrate.run.serve.engine.text import Detokeniser, TextStream
-from joymigrate.run.serve.engine.tokens import Numbers, Tokens
+from joymigrate.run.serve.engine.tokens import FolderTokens, NumberTokens
 from joymigrate.run.serve.engine.types import (
+    EngineOutput,
     FinishReason,
-    Output,
     Request,
     Resume,
     Stuck,
@@ -25,7 +25,7 @@ from joymigrate.run.serve.engine.types import (
 
 
 @dataclass(slots=True, eq=False)
-class Text:
+class LiveText:
     """One of a request's texts. `followers` start when its prompt is in the cache."""
 
     request: Request
@@ -33,13 +33,13 @@ class Text:
     choosing: Choosing
     stream: TextStream
     ends: frozenset[int]  # tokens that end it, the model's and the request's
-    followers: list[Text] = field(default_factory=list)
+    followers: list[LiveText] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprob | None] | None = None
     said_cached: bool = False
     pooled: Any = None  # sum of states, for embeddings
     vision: Any = None  # embeddings and positions of images
 
-    def take(self, token: int, logprob: TokenLogprob | None) -> Output:
+    def take(self, token: int, logprob: TokenLogprob | None) -> EngineOutput:
         """Append a token, and say what it makes certain."""
         sampling, sequence = self.request.sampling, self.sequence
         self.choosing.accept(token)
@@ -76,7 +76,7 @@ class Text:
         stop: str | int | None = None,
         logprobs: tuple[TokenLogprob, ...] | None = None,
         error: str | None = None,
-    ) -> Output:
+    ) -> EngineOutput:
         """What a step gives to the caller."""
         sequence = self.sequence
         cached = max(0, sequence.cached)
@@ -87,7 +87,7 @@ class Text:
         usage = None
         if reason is not None:
             usage = Usage(sequence.prompt, len(sequence.ids) - sequence.prompt, cached)
-        return Output(
+        return EngineOutput(
             self.request.id,
             sequence.index,
             new,
@@ -101,7 +101,7 @@ class Text:
             error,
         )
 
-    def cut(self, reason: FinishReason, why: str | Stuck | None = None) -> Output:
+    def cut(self, reason: FinishReason, why: str | Stuck | None = None) -> EngineOutput:
         """The last output of a text that is ended from outside."""
         rest = self.stream.feed([], may_stop=False, last=True)
         if isinstance(why, Stuck):
@@ -109,7 +109,7 @@ class Text:
         return self.output((), rest, reason, error=why)
 
 
-def replay(texts: Many[Text], resumes: Many[Resume | None]) -> list[Output | None]:
+def replay(texts: Many[LiveText], resumes: Many[Resume | None]) -> list[EngineOutput | None]:
     """Bring each text to where another engine's stood, None where nothing was said yet. They all
     start at once then, each behind its own tokens. Raises `JoyError`."""
     if resumes:
@@ -118,7 +118,7 @@ def replay(texts: Many[Text], resumes: Many[Resume | None]) -> list[Output | Non
     return [replay_one(text, told) if told is not None else None for text, told in pairs]
 
 
-def replay_one(text: Text, resume: Resume) -> Output:
+def replay_one(text: LiveText, resume: Resume) -> EngineOutput:
     """Bring a text to where another engine's stood: the same tokens chosen, the same text given
     out. Returns what that engine held back, or the end where the last token was one.
 
@@ -156,13 +156,13 @@ def differs(why: str) -> JoyError:
 def texts_of(
     request: Request,
     prompt: Many[int],
-    tokens: Tokens | Numbers,
+    tokens: FolderTokens | NumberTokens,
     ends: tuple[int, ...],
     limit: int,
     *,
     vision: Any = None,
     adapter: int = 0,
-) -> list[Text]:
+) -> list[LiveText]:
     """The `n` texts of a request; all but the first follow it."""
     sampling = request.sampling
     seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
@@ -181,7 +181,7 @@ def texts_of(
             cacheable=not (every and index == 0),
             every=every and index == 0,
         )
-        text = Text(
+        text = LiveText(
             request,
             sequence,
             Choosing(

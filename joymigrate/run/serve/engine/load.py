@@ -19,12 +19,12 @@ from joymigrate.run.serve.engine.core import Engine, may_draft
 from joymigrate.run.serve.engine.devices import card_of, device_of, dtype_of, free_memory
 from joymigrate.run.serve.engine.draft_model import DraftModel
 from joymigrate.run.serve.engine.memory import MOST_EMPTY, STATES_HELD
-from joymigrate.run.serve.engine.models.model import Model
+from joymigrate.run.serve.engine.models.model import CausalModel
 from joymigrate.run.serve.engine.models.open import load_model
 from joymigrate.run.serve.engine.models.spec import describe, read_config
 from joymigrate.run.serve.engine.parallel import Team
-from joymigrate.run.serve.engine.share import Share
-from joymigrate.run.serve.engine.tokens import Numbers, Tokens, end_ids, load_tokens
+from joymigrate.run.serve.engine.share import ProcessShare
+from joymigrate.run.serve.engine.tokens import FolderTokens, NumberTokens, end_ids, load_tokens
 from joymigrate.run.serve.engine.types import EngineOptions, ModelInfo
 
 CPU_BLOCK = 16
@@ -77,7 +77,7 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
     forward: Any = team.forward(model, cache) if team is not None else None
     uncaptured = graphs.why_not(cache, model.device) if team is None else "several processes"
     if options.graphs and uncaptured is None:
-        forward = graphs.Graphs(model, cache, longest=longest, most=options.max_running)
+        forward = graphs.GraphRunner(model, cache, longest=longest, most=options.max_running)
     elif options.graphs and not device.is_cpu:
         notes = (*notes, f"steps are not captured: {uncaptured}")
     drafter = None
@@ -126,7 +126,7 @@ def load_engine(folder: str | Path, options: EngineOptions | None = None) -> Loa
     return Loaded(engine, info, folder, device, team)
 
 
-def load_small(options: EngineOptions, dtype: torch.dtype, device: Device) -> Model | None:
+def load_small(options: EngineOptions, dtype: torch.dtype, device: Device) -> CausalModel | None:
     """The draft model that `options` name, in the dtype of the other; raises `JoyError`."""
     if options.draft_model is None:
         return None
@@ -136,7 +136,9 @@ def load_small(options: EngineOptions, dtype: torch.dtype, device: Device) -> Mo
     return load_model(folder, read_config(folder), dtype, card_of(device, options.device), options)
 
 
-def same_words(ours: Tokens | Numbers, theirs: Tokens | Numbers, options: EngineOptions) -> None:
+def same_words(
+    ours: FolderTokens | NumberTokens, theirs: FolderTokens | NumberTokens, options: EngineOptions
+) -> None:
     """Refuse a draft model whose ids mean other words: no draft of it would ever be right."""
     if ours.hf is None or theirs.hf is None:
         return
@@ -150,7 +152,7 @@ def same_words(ours: Tokens | Numbers, theirs: Tokens | Numbers, options: Engine
         )
 
 
-def attach_adapters(model: Model, options: EngineOptions) -> Adapters:
+def attach_adapters(model: CausalModel, options: EngineOptions) -> Adapters:
     """Load the adapters that `options` name. Raises `JoyError`."""
     if not options.adapters:
         return Adapters()
@@ -165,7 +167,7 @@ def gather(folder: Path, raw: dict[str, Any], options: EngineOptions, device: De
     spec, reason = describe(raw) if not options.generic else (None, "asked for transformers")
     if spec is None:
         raise JoyError(f"tensor parallel needs the decoder, but {reason}")
-    Share(0, options.tensor_parallel).check(spec.heads, spec.kv_heads, spec.intermediate)
+    ProcessShare(0, options.tensor_parallel).check(spec.heads, spec.kv_heads, spec.intermediate)
     if not device.is_cpu and options.tensor_parallel > device.count():
         raise JoyError(
             f"tensor parallel over {options.tensor_parallel} cards, but there are {device.count()}"
@@ -174,7 +176,7 @@ def gather(folder: Path, raw: dict[str, Any], options: EngineOptions, device: De
 
 
 def make_cache(
-    model: Model, options: EngineOptions, device: Device, small: Model | None = None
+    model: CausalModel, options: EngineOptions, device: Device, small: CausalModel | None = None
 ) -> tuple[Cache, tuple[str, ...]]:
     """Blocks for as many tokens as the memory allows, and can be used; the draft model `small`
     needs as many."""

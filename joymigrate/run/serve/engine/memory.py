@@ -14,9 +14,9 @@ from joymigrate.run.serve.engine.preflight import (
     FAIL,
     OK,
     WARN,
-    Finding,
-    Memory,
-    Wanted,
+    MemoryPlan,
+    StartFinding,
+    StartRequest,
     told_by,
 )
 from joymigrate.run.train.formats.tensors import read_index
@@ -35,7 +35,9 @@ STATES_HELD = 3  # of each text: before a step, behind it, and one in the prefix
 MOST_EMPTY = 1 << 17  # blocks of a model that keeps no keys and values: they only count tokens
 
 
-def plan(wanted: Wanted, config: Mapping[str, Any]) -> tuple[Memory, tuple[Finding, ...]]:
+def plan(
+    wanted: StartRequest, config: Mapping[str, Any]
+) -> tuple[MemoryPlan, tuple[StartFinding, ...]]:
     """Weights, states, KV blocks, and what is left."""
     options = wanted.options
     dtype = options.dtype if options.dtype != "auto" else dtype_of(config)
@@ -56,15 +58,15 @@ def plan(wanted: Wanted, config: Mapping[str, Any]) -> tuple[Memory, tuple[Findi
         most = min(MOST_EMPTY, math.ceil(length / block) * options.max_running)
         blocks = max(0, left // (block * per_token) if per_token else most if left > 0 else 0)
     tokens = None if blocks is None else blocks * block
-    memory = Memory(
+    memory = MemoryPlan(
         total, weights, RUNTIME_BYTES, per_token, block, blocks, tokens, length, state, states
     )
     return memory, (*findings, judge_plan(memory, dtype, share))
 
 
 def size_kept(
-    wanted: Wanted, config: Mapping[str, Any], dtype: str
-) -> tuple[int, int, tuple[Finding, ...]]:
+    wanted: StartRequest, config: Mapping[str, Any], dtype: str
+) -> tuple[int, int, tuple[StartFinding, ...]]:
     """Bytes of states of a text, bytes of keys and values of a token, and what is not known."""
     per_token = kv_bytes(config, dtype)
     if (
@@ -81,13 +83,13 @@ def size_kept(
     try:
         found = planned.kept_by(wanted.folder, getattr(torch, dtype))
     except JoyError as error:
-        return 0, per_token, (Finding("states", WARN, told_by(error), error.help or ""),)
+        return 0, per_token, (StartFinding("states", WARN, told_by(error), error.help or ""),)
     if found is None:
         return 0, per_token, ()
     return found.state_bytes, per_token // layers_of(config) * found.attending, ()
 
 
-def judge_plan(memory: Memory, dtype: str, share: int) -> Finding:
+def judge_plan(memory: MemoryPlan, dtype: str, share: int) -> StartFinding:
     """Whether the plan holds, and what helps when not."""
     where = "on one card" if share == 1 else f"on each of {share} cards"
     said = (
@@ -99,7 +101,7 @@ def judge_plan(memory: Memory, dtype: str, share: int) -> Finding:
         said += f", states {size(memory.state_per_text)} a text ({size(memory.states)} in all)"
         fewer = "a smaller --max-running, "
     if memory.total is None:
-        return Finding(
+        return StartFinding(
             "memory", WARN, f"{said}; the card's memory is not known",
             "name its model with --sku, or give --kv-memory BYTES",
         )  # fmt: skip
@@ -109,19 +111,21 @@ def judge_plan(memory: Memory, dtype: str, share: int) -> Finding:
         needed += memory.states
         cards = math.ceil(needed / (memory.total * USABLE))
         more = "" if memory.states else f"--tensor-parallel {max(2, cards * share)}, "
-        return Finding(
+        return StartFinding(
             "memory", FAIL, f"{said}: no room for a KV cache",
             f"{fewer}{more}--dtype bfloat16, or quantised weights (joymigrate quantise)",
         )  # fmt: skip
     tokens = memory.tokens or 0
     said += f": room for {tokens} tokens"
     if tokens < memory.max_model_len:
-        return Finding(
+        return StartFinding(
             "memory", FAIL, f"{said}, fewer than one text of {memory.max_model_len}",
             f"--max-model-len {max(memory.block_size, tokens)}, {fewer}more cards, or quantised "
             "weights",
         )  # fmt: skip
-    return Finding("memory", OK, f"{said}, {tokens // memory.max_model_len} texts of full length")
+    return StartFinding(
+        "memory", OK, f"{said}, {tokens // memory.max_model_len} texts of full length"
+    )
 
 
 def size(count: int) -> str:
@@ -203,7 +207,7 @@ def layers_of(config: Mapping[str, Any]) -> int:
     return next((int(text[name]) for name in names if text.get(name)), 1)
 
 
-def card_bytes(wanted: Wanted) -> int | None:
+def card_bytes(wanted: StartRequest) -> int | None:
     """Memory of one card: by the model named, by the card that is there, or of the host."""
     if wanted.chip is None:
         if importlib.util.find_spec("psutil") is None:

@@ -15,7 +15,7 @@ from joymigrate.device import leave_group
 from joymigrate.run.serve.engine.devices import card_of, device_of, dtype_of
 from joymigrate.run.serve.engine.launch import free_port
 from joymigrate.run.serve.engine.models.open import load_model
-from joymigrate.run.serve.engine.share import Share
+from joymigrate.run.serve.engine.share import ProcessShare
 
 if TYPE_CHECKING:
     from joymigrate.run.serve.engine.batch import Batch
@@ -104,7 +104,7 @@ def work(rank: int, world: int, address: str, folder: str, options: EngineOption
     leave_group()
 
 
-def join(rank: int, world: int, address: str, device: str) -> Share:
+def join(rank: int, world: int, address: str, device: str) -> ProcessShare:
     """Meet the other processes. Sums go through the device's own library, words through gloo."""
     from datetime import timedelta
 
@@ -119,17 +119,17 @@ def join(rank: int, world: int, address: str, device: str) -> Share:
         timeout=timedelta(seconds=START_SECONDS),
     )
     words = dist.new_group(backend="gloo", timeout=timedelta(days=30))  # idle engines wait long
-    return Share(rank, world, None, words)
+    return ProcessShare(rank, world, None, words)
 
 
-def tell(message: Any, share: Share) -> None:
+def tell(message: Any, share: ProcessShare) -> None:
     """Send something to all other processes."""
     import torch.distributed as dist
 
     dist.broadcast_object_list([message], src=0, group=share.words)
 
 
-def hear(share: Share) -> Any:
+def hear(share: ProcessShare) -> Any:
     """What the first process tells."""
     import torch.distributed as dist
 

@@ -84,9 +84,9 @@ def scoring(folder: Path) -> Pooling | None:
     kinds = [str(kind) for kind in config.get("architectures") or ()]
     if not any(kind.endswith(CLASSIFIES) for kind in kinds):
         return None
-    from joymigrate.run.train.formats.tensors import Folder
+    from joymigrate.run.train.formats.tensors import TensorFolder
 
-    weights = Folder(folder)
+    weights = TensorFolder(folder)
     weight = weights.raw(HEAD)
     weights.close()
     if weight.shape[0] != 1:

@@ -18,7 +18,7 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class StartFinding:
     """One check: what was found, and what to do when it is not good.
 
     `grade`: how well it is known, of what says something about the chip (joymigrate.evidence)."""
@@ -41,7 +41,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryPlan:
     """A plan: bytes per card, blocks of the KV cache, and how long texts may be at once.
 
     `states`: what all running texts keep in layers that hold a state, `state_per_text` each."""
@@ -82,8 +82,8 @@ class Preflight:
 
     model: str
     chip: str | None
-    findings: tuple[Finding, ...]
-    memory: Memory | None
+    findings: tuple[StartFinding, ...]
+    memory: MemoryPlan | None
 
     def __bool__(self) -> bool:
         return all(one.status != FAIL for one in self.findings)
@@ -106,7 +106,7 @@ class Preflight:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class StartRequest:
     """The start that is checked. `chip` None: the CPU; `sku` names the model of the card."""
 
     folder: Path

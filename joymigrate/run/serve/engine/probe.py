@@ -44,7 +44,7 @@ WAYS: tuple[tuple[dict[str, Any], int], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ProbeResult:
     """What a probe found. `passed` None: it could not be tried, `reason` says why."""
 
     passed: bool | None
@@ -175,7 +175,7 @@ def list_covered(values: Mapping[str, Any]) -> tuple[str, ...]:
     return (*dict.fromkeys(found), "packed", "in pieces", "prefix cache")
 
 
-def probe(raw: Mapping[str, Any], *, generic: bool = False) -> Probe:
+def probe(raw: Mapping[str, Any], *, generic: bool = False) -> ProbeResult:
     """Try a shrunk copy of a configuration against transformers."""
     from joymigrate.chips import hide_driverless
     from joymigrate.run.serve.engine.models.states import keeps_states
@@ -185,7 +185,9 @@ def probe(raw: Mapping[str, Any], *, generic: bool = False) -> Probe:
     try:
         values = shrink(raw, document()["small"])
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        return Probe(None, f"its configuration cannot be shrunk ({type(error).__name__}: {error})")
+        return ProbeResult(
+            None, f"its configuration cannot be shrunk ({type(error).__name__}: {error})"
+        )
     with tempfile.TemporaryDirectory() as made, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         folder = Path(made)
@@ -195,12 +197,14 @@ def probe(raw: Mapping[str, Any], *, generic: bool = False) -> Probe:
             want = [continue_text(model, ids) for ids in asked]
         except Exception as error:  # a configuration's own checks raise what they like
             text = str(error).strip().splitlines()
-            return Probe(None, f"no small copy of it can be made ({text[0] if text else error!r})")
+            return ProbeResult(
+                None, f"no small copy of it can be made ({text[0] if text else error!r})"
+            )
         wrong = compare(asked, want, folder, generic=generic)
     words = list_covered(values)
     if keeps_states(type(model)):
         words = (*words, "states")
-    return Probe(not wrong, wrong, words)
+    return ProbeResult(not wrong, wrong, words)
 
 
 def try_beyond_limits(folder: Path, *, generic: bool = False) -> str:
@@ -222,14 +226,14 @@ def try_beyond_limits(folder: Path, *, generic: bool = False) -> str:
     return f"tried as a shrunk copy against transformers: {', '.join(found.covered)}"
 
 
-def check(raw: Mapping[str, Any], *, generic: bool = False) -> Probe:
+def check(raw: Mapping[str, Any], *, generic: bool = False) -> ProbeResult:
     """`probe`, remembered for this code and these libraries in the user's cache."""
     from joymigrate.files import replace_file
 
     path = remembered_at(raw, generic)
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
-        return Probe(saved["passed"], saved["reason"], tuple(saved["covered"]))
+        return ProbeResult(saved["passed"], saved["reason"], tuple(saved["covered"]))
     except (OSError, ValueError, KeyError, TypeError):
         pass
     found = probe(raw, generic=generic)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from joymigrate.run import kernels
-from joymigrate.run.serve.engine.linear import Linear, Quantised
+from joymigrate.run.serve.engine.linear import Linear, QuantisedWeight
 from joymigrate.run.serve.engine.weights import Weights
 from joymigrate.run.train.formats.open import QuantisedReader, open_quantised
 from joymigrate.run.train.formats.stored import NIBBLES, Int8Linear, join_linears
@@ -38,7 +38,7 @@ class Engaged:
         self.weights = weights
         self.scheme = f"{reader.scheme} ({reader.format})"
 
-    def stored(self, names: Sequence[str]) -> Quantised | None:
+    def stored(self, names: Sequence[str]) -> QuantisedWeight | None:
         """The linears of these names as one; None when none of them is quantised."""
         found = [self.reader.linear(name) for name in names]
         whole = [part for part in found if part is not None]
@@ -47,7 +47,7 @@ class Engaged:
         one = join_linears(whole) if len(whole) == len(found) else None
         if one is not None:
             return One(one)
-        return Row(tuple(self.part(*pair) for pair in zip(names, found, strict=True)))
+        return LinearRow(tuple(self.part(*pair) for pair in zip(names, found, strict=True)))
 
     def part(self, name: str, stored: Stored | None) -> One | Wide:
         """One of several linears that do not go together."""
@@ -102,17 +102,17 @@ class Wide:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LinearRow:
     """Linears of one input that are computed one by one; `order` picks among all outputs."""
 
     parts: tuple[One | Wide, ...]
     order: Tensor | None = None
 
-    def rows(self, order: Tensor) -> Row:
+    def rows(self, order: Tensor) -> LinearRow:
         """The layers with their outputs picked, and ordered, by `order`."""
         return replace(self, order=order if self.order is None else self.order[order])
 
-    def columns(self, first: int, last: int) -> Row:
+    def columns(self, first: int, last: int) -> LinearRow:
         """The layers of the inputs first … last alone, without bias."""
         return replace(self, parts=tuple(part.columns(first, last) for part in self.parts))
 
@@ -120,7 +120,7 @@ class Row:
         """The layer that computes in `dtype`."""
         linears = [part.linear(dtype, device) for part in self.parts]
         order = None if self.order is None else self.order.to(device)
-        return Several(linears, order)
+        return StackedLinears(linears, order)
 
 
 class Eight:
@@ -149,7 +149,7 @@ class Four:
         return self.multiply(x, self.weight)  # type: ignore[no-any-return]
 
 
-class Several:
+class StackedLinears:
     """Outputs of several linears, one after the other."""
 
     def __init__(self, linears: Sequence[Linear], order: Tensor | None) -> None:

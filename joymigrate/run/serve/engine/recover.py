@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from joymigrate.run.serve.engine.blocks import BlockPool
 from joymigrate.run.serve.engine.faults import says_lost, short_of_memory, word_error
-from joymigrate.run.serve.engine.scheduler import Chunk, Scheduler
+from joymigrate.run.serve.engine.scheduler import Chunk, SequenceScheduler
 from joymigrate.run.serve.engine.sequence import Sequence
-from joymigrate.run.serve.engine.types import Lost, Output
+from joymigrate.run.serve.engine.types import EngineOutput, Lost
 
 IN_A_ROW = 16  # texts that failed with no step between them that succeeded
 CALM_STEPS = 256  # after so many the budget of a step that was too large is doubled again
@@ -29,7 +29,7 @@ log = logging.getLogger("joymigrate.serve.engine")
 class Computing(Protocol):
     """The engine whose steps are computed, as far as a recovery needs it."""
 
-    scheduler: Scheduler
+    scheduler: SequenceScheduler
     pool: BlockPool
     forward: Any
 
@@ -39,10 +39,10 @@ class Computing(Protocol):
     def compute_spare(self, count: int) -> None:
         """A pass over made-up tokens."""
 
-    def tell(self, chunks: list[Chunk], found: Any) -> list[Output]:
+    def tell(self, chunks: list[Chunk], found: Any) -> list[EngineOutput]:
         """The outputs that a result means."""
 
-    def give_up(self, sequence: Sequence, why: str) -> list[Output]:
+    def give_up(self, sequence: Sequence, why: str) -> list[EngineOutput]:
         """End a text with an error."""
 
 
@@ -63,7 +63,7 @@ class Recovery:
         self.logged = False
         self.most = engine.scheduler.max_batch_tokens
 
-    def run(self, chunks: list[Chunk]) -> list[Output]:
+    def run(self, chunks: list[Chunk]) -> list[EngineOutput]:
         """The outputs of a step. Raises `Lost` when the engine cannot go on."""
         scheduler = self.engine.scheduler
         self.calm += 1
@@ -73,7 +73,7 @@ class Recovery:
         self.logged = False
         return self.attempt(chunks)
 
-    def attempt(self, chunks: list[Chunk]) -> list[Output]:
+    def attempt(self, chunks: list[Chunk]) -> list[EngineOutput]:
         """Compute chunks, in parts if need be."""
         try:
             found = self.engine.compute(chunks)
@@ -115,7 +115,7 @@ class Recovery:
         if short_of_memory(error):
             self.free()
 
-    def alone(self, chunk: Chunk, error: Exception) -> list[Output]:
+    def alone(self, chunk: Chunk, error: Exception) -> list[EngineOutput]:
         """What failed by itself: computed in halves where memory is short, else given up."""
         if short_of_memory(error) and chunk.count > 1:
             first = Chunk(chunk.sequence, chunk.start, chunk.count // 2)
@@ -131,7 +131,7 @@ class Recovery:
             return self.engine.tell([chunk], found)
         return self.blame(chunk, fault)
 
-    def blame(self, chunk: Chunk, error: Exception) -> list[Output]:
+    def blame(self, chunk: Chunk, error: Exception) -> list[EngineOutput]:
         """End the text of a chunk that fails again while other passes succeed."""
         self.in_a_row += 1
         if self.in_a_row >= IN_A_ROW:

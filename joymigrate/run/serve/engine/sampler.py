@@ -54,7 +54,7 @@ class Choosing:
 
 
 @dataclass(slots=True)
-class Chosen:
+class SampledTokens:
     """The tokens of a step's rows, and log-probabilities where they were asked for. `broken` rows
     have none, for the reason given."""
 
@@ -63,7 +63,7 @@ class Chosen:
     logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
 
 
-def choose(logits: Tensor, rows: Many[Choosing]) -> Chosen:
+def choose(logits: Tensor, rows: Many[Choosing]) -> SampledTokens:
     """A token for every row of `logits` [R, V], float32; a row that fails is no other's concern.
 
     Raises what the device says when that fails.
@@ -75,8 +75,10 @@ def choose(logits: Tensor, rows: Many[Choosing]) -> Chosen:
             raise
         if len(rows) == 1:
             log.warning("a token cannot be chosen", exc_info=True)
-            return Chosen([0], {0: f"a token cannot be chosen: {type(error).__name__}: {error}"})
-    chosen = Chosen([])
+            return SampledTokens(
+                [0], {0: f"a token cannot be chosen: {type(error).__name__}: {error}"}
+            )
+    chosen = SampledTokens([])
     for i, row in enumerate(rows):
         alone = choose(logits[i : i + 1], [row])
         chosen.ids += alone.ids
@@ -87,7 +89,7 @@ def choose(logits: Tensor, rows: Many[Choosing]) -> Chosen:
     return chosen
 
 
-def choose_together(logits: Tensor, rows: Many[Choosing]) -> Chosen:
+def choose_together(logits: Tensor, rows: Many[Choosing]) -> SampledTokens:
     """As `choose`, all rows at once."""
     asked = [i for i, row in enumerate(rows) if row.sampling.logprobs is not None]
     raw = logits[asked] if asked else None
@@ -109,7 +111,7 @@ def choose_together(logits: Tensor, rows: Many[Choosing]) -> Chosen:
     fine = best.isfinite()[:, 0].tolist()  # to argmax, what is no number is the greatest
     broken = {i: NO_NUMBERS for i, token in enumerate(ids) if token < 0 or not fine[i]}
     ids = [max(0, token) for token in ids]
-    chosen = Chosen(ids, broken)
+    chosen = SampledTokens(ids, broken)
     if raw is not None:
         tops = [rows[i].sampling.logprobs or 0 for i in asked]
         found = logprobs(raw, [ids[i] for i in asked], tops)

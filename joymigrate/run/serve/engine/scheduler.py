@@ -36,7 +36,7 @@ class Chunk:
         return self.start + self.count == len(self.sequence.ids)
 
 
-class Scheduler:
+class SequenceScheduler:
     """Sequences that wait and run, over one pool of blocks.
 
     A sequence must fit into the pool alone: the caller keeps `limit` within

@@ -11,7 +11,7 @@ from joymigrate.errors import JoyError
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ProcessShare:
     """This process's part of every layer: number `rank` of `world`."""
 
     rank: int = 0

@@ -10,7 +10,7 @@ from typing import Any
 from joymigrate.errors import JoyError
 
 
-class Tokens:
+class FolderTokens:
     """A folder's tokenizer. `hf` is the one of transformers, `backend` its fast core or None."""
 
     def __init__(self, hf: Any) -> None:
@@ -33,7 +33,7 @@ class Tokens:
         return plain
 
 
-class Numbers:
+class NumberTokens:
     """For a folder without tokenizer: requests bring ids, and there is no text."""
 
     hf = None
@@ -47,18 +47,20 @@ class Numbers:
         return ""
 
 
-def load_tokens(folder: Path, *, trust_remote_code: bool = False) -> Tokens | Numbers:
-    """The tokenizer of a folder; `Numbers` when it has none. Raises `JoyError` for a broken one."""
+def load_tokens(folder: Path, *, trust_remote_code: bool = False) -> FolderTokens | NumberTokens:
+    """The tokenizer of a folder; `NumberTokens` when it has none. A broken one: `JoyError`."""
     names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
     if not any((folder / name).is_file() for name in names):
-        return Numbers()
+        return NumberTokens()
     from joymigrate.chips import hide_driverless
 
     hide_driverless()
     from transformers import AutoTokenizer
 
     try:
-        return Tokens(AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code))
+        return FolderTokens(
+            AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        )
     except Exception as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise JoyError(
@@ -68,7 +70,7 @@ def load_tokens(folder: Path, *, trust_remote_code: bool = False) -> Tokens | Nu
         ) from error
 
 
-def end_ids(folder: Path, config: Any, tokens: Tokens | Numbers) -> tuple[int, ...]:
+def end_ids(folder: Path, config: Any, tokens: FolderTokens | NumberTokens) -> tuple[int, ...]:
     """Tokens that end a text: those of generation_config.json, else of the configuration, and of
     the tokenizer."""
     found: list[Any] = []

@@ -167,7 +167,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class EngineOutput:
     """What one step added to one of a request's `n` texts; `text` never holds half a character.
 
     `new_ids` may be empty when only held-back text comes, `text` when a character or a possible

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.train.formats.tensors import Folder
+from joymigrate.run.train.formats.tensors import TensorFolder
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WRAPPED = "model."
 
 
-class Weights(Folder):
+class Weights(TensorFolder):
     """The tensors of a folder; remembers which were taken."""
 
     def __init__(self, folder: Path) -> None:

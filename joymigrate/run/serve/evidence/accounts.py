@@ -12,7 +12,7 @@ COSINE = 0.95  # two vectors of one text agree at least so much
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AnswerFigures:
     """What one answer says beside its text. A count of -1 was not said."""
 
     fields: frozenset[str] = frozenset()
@@ -25,12 +25,12 @@ class Account:
     echoed: int = 0  # characters of the prompt at the beginning of the text
 
 
-def lacks(theirs: Account, ours: Account) -> dict[str, bool]:
+def lacks(theirs: AnswerFigures, ours: AnswerFigures) -> dict[str, bool]:
     """Of each field that the primary's answer has, whether the standby's lacks it."""
     return {name: name not in ours.fields for name in theirs.fields}
 
 
-def names_another(theirs: Account, ours: Account) -> bool | None:
+def names_another(theirs: AnswerFigures, ours: AnswerFigures) -> bool | None:
     """Whether the standby names another model than was asked for, or than the primary names.
     None: there is nothing to compare."""
     if theirs.model is None or ours.model is None or ours.asked_model is None:
@@ -38,7 +38,7 @@ def names_another(theirs: Account, ours: Account) -> bool | None:
     return ours.model not in (theirs.model, ours.asked_model)
 
 
-def counts_otherwise(theirs: Account, ours: Account, *, same_text: bool) -> bool | None:
+def counts_otherwise(theirs: AnswerFigures, ours: AnswerFigures, *, same_text: bool) -> bool | None:
     """Whether the prompt, or an equal text, has another number of tokens."""
     if min(theirs.prompt_tokens, ours.prompt_tokens) < 0:
         return None
@@ -46,7 +46,7 @@ def counts_otherwise(theirs: Account, ours: Account, *, same_text: bool) -> bool
     return other or theirs.prompt_tokens != ours.prompt_tokens
 
 
-def scores_otherwise(theirs: Account, ours: Account) -> bool | None:
+def scores_otherwise(theirs: AnswerFigures, ours: AnswerFigures) -> bool | None:
     """Whether equal tokens from the beginning on have log probabilities that are far apart."""
     apart = []
     for (token, one), (other, two) in zip(theirs.logprobs, ours.logprobs, strict=False):
@@ -56,7 +56,7 @@ def scores_otherwise(theirs: Account, ours: Account) -> bool | None:
     return sum(apart) / len(apart) > FAR if apart else None
 
 
-def points_elsewhere(theirs: Account, ours: Account) -> bool | None:
+def points_elsewhere(theirs: AnswerFigures, ours: AnswerFigures) -> bool | None:
     """Whether vectors of the same texts differ in number, size or direction."""
     if not theirs.vectors:
         return None

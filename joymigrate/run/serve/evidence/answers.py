@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joymigrate.run.serve.evidence.accounts import (
-    Account,
+    AnswerFigures,
     counts_otherwise,
     lacks,
     names_another,
@@ -56,7 +56,7 @@ from joymigrate.run.serve.evidence.aspects import (
     WORDS,
 )
 from joymigrate.run.serve.evidence.bounds import log_evidence, requests_needed
-from joymigrate.run.serve.evidence.events import Plan
+from joymigrate.run.serve.evidence.events import RolloutPlan
 from joymigrate.run.serve.evidence.experiment import TAIL_SHARE
 from joymigrate.run.serve.evidence.failures import is_garbage
 from joymigrate.run.serve.evidence.kinds import Kinds
@@ -87,7 +87,7 @@ FIRST_PLACES = 10  # of two rankings that are compared
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class BackendReply:
     """One backend's answer. Times in seconds; `gap_seconds` lies between two of its pieces."""
 
     status: int = 200
@@ -100,7 +100,7 @@ class Said:
     places: tuple[int, ...] = ()  # which texts they belong to; empty: all, in their order
     odd: bool = False  # JSON of another shape than this API's
     thoughts: int = 0  # characters at the text's beginning that are reasoning
-    account: Account | None = None  # what it says beside the text
+    account: AnswerFigures | None = None  # what it says beside the text
 
     @property
     def spoken(self) -> str:
@@ -114,9 +114,9 @@ class Said:
 
 
 def compare(
-    theirs: Said,
-    ours: Said,
-    plan: Plan,
+    theirs: BackendReply,
+    ours: BackendReply,
+    plan: RolloutPlan,
     *,
     greedy: bool,
     expect: str | None = None,
@@ -151,13 +151,13 @@ def compare(
     return told | times(theirs, ours, plan.max_slowdown, tail_seconds)
 
 
-def without_echo(said: Said) -> Said:
+def without_echo(said: BackendReply) -> BackendReply:
     """An answer without the prompt that it repeats because it was asked to."""
     echoed = said.account.echoed if said.account is not None else 0
     return replace(said, text=said.text[echoed:]) if echoed else said
 
 
-def beside(theirs: Said, ours: Said, *, greedy: bool) -> dict[str, bool]:
+def beside(theirs: BackendReply, ours: BackendReply, *, greedy: bool) -> dict[str, bool]:
     """What the accounts of two answers say; nothing where one has none."""
     one, two = theirs.account, ours.account
     if one is None or two is None:
@@ -173,7 +173,7 @@ def beside(theirs: Said, ours: Said, *, greedy: bool) -> dict[str, bool]:
     return lacks(one, two) | {name: other for name, other in judged.items() if other is not None}
 
 
-def marks(said: Said, expect: str | None, wants_json: bool) -> frozenset[str]:
+def marks(said: BackendReply, expect: str | None, wants_json: bool) -> frozenset[str]:
     """What is wrong with an answer, as far as it can be seen without another one."""
     if not said.good:
         return frozenset((STATUS,))
@@ -195,7 +195,7 @@ def marks(said: Said, expect: str | None, wants_json: bool) -> frozenset[str]:
     return frozenset(found)
 
 
-def observe(said: Said, tokens: int, *, wants_json: bool) -> dict[str, bool | float]:
+def observe(said: BackendReply, tokens: int, *, wants_json: bool) -> dict[str, bool | float]:
     """What the experiment looks at in one live answer: `experiment.Experiment.add`."""
     seen: dict[str, bool | float] = {f"ends by {said.finish}": True, "tokens": float(tokens),
                                      "seconds": said.seconds}  # fmt: skip
@@ -215,14 +215,16 @@ def is_json(text: str) -> bool:
     return True
 
 
-def is_another(said: Said, before: Said, plan: Plan) -> bool:
+def is_another(said: BackendReply, before: BackendReply, plan: RolloutPlan) -> bool:
     """Whether a backend's answer to a question is another one than it gave before."""
     told = compare(before, said, plan, greedy=True)
     other = any(told.get(name) for name in (*OPEN, *FIELDS) if name != LATE)
     return other or any(name in told for name in MARKS)
 
 
-def align_scores(theirs: Said, ours: Said) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def align_scores(
+    theirs: BackendReply, ours: BackendReply
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The scores of both for the same texts. What one leaves out of its best few is its last."""
     one, two = (dict(zip(said.places, said.scores, strict=False)) for said in (theirs, ours))
     if not one or not two or len(theirs.scores) != len(ours.scores):
@@ -250,7 +252,9 @@ def ranks_otherwise(theirs: tuple[float, ...], ours: tuple[float, ...]) -> bool 
     return 2 * sum(theirs[place] >= least for place in first) < many
 
 
-def times(theirs: Said, ours: Said, slowdown: float, tail_seconds: float | None) -> dict[str, bool]:
+def times(
+    theirs: BackendReply, ours: BackendReply, slowdown: float, tail_seconds: float | None
+) -> dict[str, bool]:
     """The aspects of time. Texts of other lengths take other times: only the pauses and the first
     byte are comparable then."""
     if not slowdown:
@@ -281,10 +285,10 @@ def divergence(one: str, other: str) -> int | None:
 
 
 @dataclass(slots=True)
-class Answers:
+class AnswerComparison:
     """All compared answers of one attempt at a rollout."""
 
-    plan: Plan
+    plan: RolloutPlan
     pairs: int = 0
     block: int = 0  # pairs since the tests began
     against: dict[str, int] = field(default_factory=dict)

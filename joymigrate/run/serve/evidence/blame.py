@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from joymigrate.run.serve.evidence.bounds import chance_of_more
-from joymigrate.run.serve.evidence.events import SECOND, Tally
+from joymigrate.run.serve.evidence.events import SECOND, RequestTally
 
 SHARED, UNKNOWN = "shared", "unknown"
 WORSE = 0.01  # the standby is worse when chance explains the difference less often than this
 EXPECTED = 3.0  # failures that the primary must be expected to show before it is called alike
 
 
-def blame(ours: Tally, theirs: Tally) -> str:
+def blame(ours: RequestTally, theirs: RequestTally) -> str:
     """`standby`, `shared` or `unknown`, from what both did in the same stretch of time.
 
     Without any request to the primary nothing speaks for a shared fault: the standby is to blame.

@@ -12,7 +12,7 @@ import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from joymigrate.run.serve.evidence.answers import DECLINES, Said
+from joymigrate.run.serve.evidence.answers import DECLINES, BackendReply
 from joymigrate.run.serve.evidence.aspects import CANNED
 
 PHRASE = 20  # characters of a text that the primary never says, from which on it counts
@@ -29,7 +29,7 @@ class Canned:
     standby: OrderedDict[bytes, bytes] = field(default_factory=OrderedDict)
     beside: OrderedDict[bytes, bytes] = field(default_factory=OrderedDict)  # standby's -> primary's
 
-    def judge(self, question: bytes, theirs: Said, ours: Said) -> dict[str, bool]:
+    def judge(self, question: bytes, theirs: BackendReply, ours: BackendReply) -> dict[str, bool]:
         """Whether the standby's answer is another question's; nothing where that means nothing."""
         asked, said, other = digest(question), digest(ours.text), digest(theirs.text)
         found = {}

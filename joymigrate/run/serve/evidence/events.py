@@ -19,7 +19,7 @@ ORDERS = ("resume", "pause", "rollback", "promote")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RolloutPlan:
     """How a rollout goes. Times in seconds, `limit` a share, `steps` percent of the traffic."""
 
     steps: tuple[float, ...] = setting(
@@ -70,7 +70,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class AnswersCompared:
     """Both backends answered the same question; see `answers.compare` for `told`.
 
     Not `paired`: a client's request on which one refused and the other answered (those on which
@@ -109,14 +109,14 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class RolloutTick:
     """Time passed."""
 
     time: float
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class LedgerGate:
     """Whether the ledger lets the standby be ramped, and why."""
 
     time: float
@@ -125,7 +125,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RolloutOrder:
     """What an operator asked for: one of `ORDERS`."""
 
     time: float
@@ -133,11 +133,11 @@ class Order:
     by: str = "operator"
 
 
-Event = Served | Compared | Observed | Health | Tick | Gate | Order
+Event = Served | AnswersCompared | Observed | Health | RolloutTick | LedgerGate | RolloutOrder
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RolloutChange:
     """One line of the rollout's history. `weight` is the standby's percentage afterwards."""
 
     time: float
@@ -148,7 +148,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Tally:
+class RequestTally:
     """Requests and failures of one backend."""
 
     requests: int = 0

@@ -47,7 +47,7 @@ KINDS = (
 )
 
 
-class Broken(Exception):
+class BackendFailure(Exception):
     """A backend's attempt came to nothing. `kind` is one of `KINDS` or `status_<code>`."""
 
     def __init__(self, kind: str, detail: str = "") -> None:

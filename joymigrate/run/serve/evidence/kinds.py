@@ -21,7 +21,7 @@ RECENT = 50  # pairs in which a kind must have been asked to be waited for
 
 
 @dataclass(slots=True)
-class Kind:
+class QuestionKind:
     """What was compared of one kind of question."""
 
     pairs: int = 0
@@ -36,7 +36,7 @@ class Kinds:
 
     limits: Mapping[str, float]
     alpha: float
-    known: dict[str, Kind] = field(default_factory=dict)
+    known: dict[str, QuestionKind] = field(default_factory=dict)
     tripped: dict[str, str] = field(default_factory=dict)  # aspect -> kind
 
     def add(self, label: str, told: Mapping[str, bool], number: int) -> list[str]:
@@ -45,7 +45,7 @@ class Kinds:
         if kind is None:
             if not label or len(self.known) >= KINDS:
                 return []
-            kind = self.known[label] = Kind()
+            kind = self.known[label] = QuestionKind()
         kind.pairs += 1
         kind.last = number
         tripped = []
@@ -104,7 +104,7 @@ class Kinds:
         self.known.clear()
         self.tripped.clear()
         for label, (pairs, last, against, tests) in list(saved.items())[:KINDS]:
-            kind = self.known[label] = Kind(int(pairs), int(last), dict(against))
+            kind = self.known[label] = QuestionKind(int(pairs), int(last), dict(against))
             for name, state in tests.items():
                 if name in self.limits:
                     test = kind.tests[name] = EProcess(self.limits[name], self.alpha / SHARES)

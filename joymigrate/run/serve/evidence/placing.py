@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from joymigrate.run.serve.evidence.bounds import chance_of_more
-from joymigrate.run.serve.evidence.events import PRIMARY, SECOND, Tally
+from joymigrate.run.serve.evidence.events import PRIMARY, SECOND, RequestTally
 
 WORSE = 0.02  # chance explains a difference between the two less often than this
 LEAST = 3  # changed answers, before a backend is said to have changed
@@ -25,7 +25,9 @@ class Doubt:
 
     since: float  # seconds on the events' clock
     why: str
-    again: dict[str, Tally] = field(default_factory=lambda: {PRIMARY: Tally(), SECOND: Tally()})
+    again: dict[str, RequestTally] = field(
+        default_factory=lambda: {PRIMARY: RequestTally(), SECOND: RequestTally()}
+    )
 
     def add(self, changed: Mapping[str, bool]) -> None:
         """Take one question that was asked again."""
@@ -75,7 +77,7 @@ class Doubt:
             return None
         since, why, *counts = saved
         again = {
-            role: Tally(*count)  # type: ignore[misc]
+            role: RequestTally(*count)  # type: ignore[misc]
             for role, count in zip((PRIMARY, SECOND), counts, strict=True)
         }
         return cls(float(since), str(why), again)  # type: ignore[arg-type]

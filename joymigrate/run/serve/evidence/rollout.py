@@ -17,7 +17,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.evidence import saving
-from joymigrate.run.serve.evidence.answers import Answers
+from joymigrate.run.serve.evidence.answers import AnswerComparison
 from joymigrate.run.serve.evidence.aspects import FIELDS, MARKS, OPEN
 from joymigrate.run.serve.evidence.blame import SHARED, UNKNOWN, blame
 from joymigrate.run.serve.evidence.bounds import requests_needed, upper_bound
@@ -30,17 +30,17 @@ from joymigrate.run.serve.evidence.events import (
     ROLLED_BACK,
     SECOND,
     STANDBY,
-    Change,
-    Compared,
+    AnswersCompared,
     Event,
-    Gate,
     Health,
+    LedgerGate,
     Observed,
-    Order,
-    Plan,
+    RequestTally,
+    RolloutChange,
+    RolloutOrder,
+    RolloutPlan,
+    RolloutTick,
     Served,
-    Tally,
-    Tick,
 )
 from joymigrate.run.serve.evidence.experiment import Experiment
 from joymigrate.run.serve.evidence.failures import CUT_OFF
@@ -58,7 +58,7 @@ SUSPECT_WEIGHT = 10.0  # percent for a standby that fails, until it is known whe
 class Rollout:
     """The state machine. `handle` takes an event and returns what changed."""
 
-    plan: Plan = field(default_factory=Plan)
+    plan: RolloutPlan = field(default_factory=RolloutPlan)
     make_rule: Callable[[], EProcess] = EProcess
     state: str = STANDBY
     step: int = 0
@@ -68,52 +68,56 @@ class Rollout:
     held: float = 0.0  # the weight while paused
     paused_from: str = RAMPING
     shadow_requests: int = 0
-    total: Tally = field(default_factory=Tally)  # the standby, since the evidence was reset
-    primary: Tally = field(default_factory=Tally)
-    since_quiet: Tally = field(default_factory=Tally)  # since the rule last had nothing to say
-    primary_since_quiet: Tally = field(default_factory=Tally)
+    total: RequestTally = field(
+        default_factory=RequestTally
+    )  # the standby, since the evidence was reset
+    primary: RequestTally = field(default_factory=RequestTally)
+    since_quiet: RequestTally = field(
+        default_factory=RequestTally
+    )  # since the rule last had nothing to say
+    primary_since_quiet: RequestTally = field(default_factory=RequestTally)
     up: dict[str, bool] = field(default_factory=lambda: {PRIMARY: True, SECOND: False})
     down_since: float | None = None
     suspected_since: float | None = None  # the rule tripped, the primary is being looked at
     turned_away: int = 0  # requests of this step for which the standby was too busy
     doubt: Doubt | None = None  # the answers differ, and it is open which side is wrong
     cuts: dict[str, tuple[float, int]] = field(default_factory=dict)  # instance -> when, how many
-    clients: OrderedDict[str, Tally] = field(default_factory=OrderedDict)  # of the standby
+    clients: OrderedDict[str, RequestTally] = field(default_factory=OrderedDict)  # of the standby
     gate_open: bool = False
     gate_reason: str = "the ledger was not asked yet"
     refused: bool = False
-    changes: list[Change] = field(default_factory=list)
+    changes: list[RolloutChange] = field(default_factory=list)
     last_kinds: dict[str, int] = field(default_factory=dict)  # failures of the standby by kind
     rule: EProcess = field(init=False)
-    answers: Answers = field(init=False)
+    answers: AnswerComparison = field(init=False)
     live: Experiment = field(init=False)
     needed: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.rule = self.make_rule()
-        self.answers = Answers(self.plan)
+        self.answers = AnswerComparison(self.plan)
         self.live = Experiment(self.plan.max_slowdown)
         self.needed = self.count_needed()
 
-    def handle(self, event: Event) -> list[Change]:
+    def handle(self, event: Event) -> list[RolloutChange]:
         """Take one event; return the changes it caused, oldest first."""
         if isinstance(event, Served):
             return self.served(event)
-        if isinstance(event, Compared):
+        if isinstance(event, AnswersCompared):
             return self.compared(event)
         if isinstance(event, Observed):
             return self.observed(event)
-        if isinstance(event, Tick):
+        if isinstance(event, RolloutTick):
             return self.passed(event.time)
         if isinstance(event, Health):
             return self.health(event)
-        if isinstance(event, Gate):
+        if isinstance(event, LedgerGate):
             return self.gate(event)
         return self.ordered(event)
 
     # What the backends did
 
-    def served(self, event: Served) -> list[Change]:
+    def served(self, event: Served) -> list[RolloutChange]:
         if event.role == PRIMARY:
             self.primary.add(event)
             self.primary_since_quiet.add(event)
@@ -132,10 +136,10 @@ class Rollout:
         if tripped:
             return self.settle(event.time)
         if self.rule.quiet:
-            self.since_quiet, self.primary_since_quiet = Tally(), Tally()
+            self.since_quiet, self.primary_since_quiet = RequestTally(), RequestTally()
         return self.advance(event.time) if self.state == RAMPING else []
 
-    def observed(self, event: Observed) -> list[Change]:
+    def observed(self, event: Observed) -> list[RolloutChange]:
         """A live answer: the two arms are an experiment while both have traffic."""
         ours = event.role == SECOND
         tripped = self.live.add(ours, event.share, event.who, event.kind, event.seen)
@@ -147,7 +151,7 @@ class Rollout:
             return [self.pause(event.time, f"the standby is slow: {why}: {slower}")]
         return [self.roll_back(event.time, f"live answers differ: {why}")]
 
-    def compared(self, event: Compared) -> list[Change]:
+    def compared(self, event: AnswersCompared) -> list[RolloutChange]:
         """Both backends answered the same question, or an old one again."""
         now = event.time
         self.step_pairs += event.paired
@@ -175,7 +179,7 @@ class Rollout:
             return [self.pause(now, f"the standby is slow: {why}: {slower}")]
         return self.advance(now) if self.state == RAMPING else []
 
-    def blame_primary(self, now: float, why: str) -> list[Change]:
+    def blame_primary(self, now: float, why: str) -> list[RolloutChange]:
         """The primary is wrong: the standby keeps what it has, and a person decides."""
         text = f"the primary's answers are wrong, the standby is not to blame: {why}"
         if self.state in (PAUSED, PROMOTED):
@@ -183,7 +187,7 @@ class Rollout:
             return [] if self.state == PAUSED else [self.note(now, "primary", text)]
         return [self.pause(now, text)]
 
-    def place(self, now: float, *, late: bool = False) -> list[Change]:
+    def place(self, now: float, *, late: bool = False) -> list[RolloutChange]:
         """Two texts differ: who has changed, as far as old questions tell?
 
         Where nobody can tell, a ramp gives its traffic back to the primary, which had it before,
@@ -225,7 +229,7 @@ class Rollout:
         nothing for all, unless it is nearly all who ask."""
         if not event.who:
             return False
-        tally = self.clients.setdefault(event.who, Tally())
+        tally = self.clients.setdefault(event.who, RequestTally())
         tally.add(event)
         if len(self.clients) > CLIENTS:
             self.clients.popitem(last=False)
@@ -251,7 +255,7 @@ class Rollout:
         """Whether the rule has tripped and it is open whose fault it is."""
         return self.suspected_since is not None
 
-    def settle(self, now: float, *, late: bool = False) -> list[Change]:
+    def settle(self, now: float, *, late: bool = False) -> list[RolloutChange]:
         """The rule has tripped: the standby's fault, or one that both backends share?
 
         Where the primary was asked too little to tell, the standby keeps a small share of the
@@ -283,7 +287,7 @@ class Rollout:
 
     # Time
 
-    def passed(self, now: float) -> list[Change]:
+    def passed(self, now: float) -> list[RolloutChange]:
         if self.state == ROLLED_BACK:
             return []
         if self.suspected_since is not None:
@@ -302,7 +306,7 @@ class Rollout:
             return self.begin(now, "the standby passed its health check")
         return self.advance(now) if self.state == RAMPING else []
 
-    def begin(self, now: float, why: str) -> list[Change]:
+    def begin(self, now: float, why: str) -> list[RolloutChange]:
         """Start the ramp, when the standby is up and the gate is open."""
         if not self.up[SECOND]:
             return []
@@ -318,7 +322,7 @@ class Rollout:
         self.step, self.step_since, self.step_requests = step, now, 0
         self.step_pairs = self.turned_away = 0
 
-    def advance(self, now: float) -> list[Change]:
+    def advance(self, now: float) -> list[RolloutChange]:
         """Take the next step when this one has lasted and the evidence allows it."""
         age = now - self.step_since
         if age >= self.plan.max_step_seconds:
@@ -395,7 +399,7 @@ class Rollout:
 
     # Health and gate
 
-    def health(self, event: Health) -> list[Change]:
+    def health(self, event: Health) -> list[RolloutChange]:
         if self.up[event.role] == event.up:
             return []
         self.up[event.role] = event.up
@@ -406,7 +410,7 @@ class Rollout:
         made = [self.note(event.time, "health", f"the {event.role} is {word}{detail}")]
         return made + self.passed(event.time)
 
-    def gate(self, event: Gate) -> list[Change]:
+    def gate(self, event: LedgerGate) -> list[RolloutChange]:
         changed = (event.open, event.reason) != (self.gate_open, self.gate_reason)
         self.gate_open, self.gate_reason = event.open, event.reason
         if not changed:
@@ -420,7 +424,7 @@ class Rollout:
 
     # Orders
 
-    def ordered(self, order: Order) -> list[Change]:
+    def ordered(self, order: RolloutOrder) -> list[RolloutChange]:
         now = order.time
         if order.what == "rollback":
             if self.state == ROLLED_BACK:
@@ -445,7 +449,7 @@ class Rollout:
         self.forget_alarm()
         return [self.move(now, PROMOTED, f"ordered by the {order.by}; {self.proof()}")]
 
-    def resume(self, order: Order) -> list[Change]:
+    def resume(self, order: RolloutOrder) -> list[RolloutChange]:
         """Go on after a pause; begin again, with fresh evidence, after a rollback."""
         if self.state in (RAMPING, PROMOTED):
             raise refusal("resume", f"the state is {self.state}", "nothing is paused")
@@ -462,11 +466,11 @@ class Rollout:
 
     # Moves
 
-    def roll_back(self, now: float, why: str) -> Change:
+    def roll_back(self, now: float, why: str) -> RolloutChange:
         self.suspected_since = self.doubt = None
         return self.move(now, ROLLED_BACK, why)
 
-    def pause(self, now: float, why: str, *, held: float | None = None) -> Change:
+    def pause(self, now: float, why: str, *, held: float | None = None) -> RolloutChange:
         self.suspected_since = self.doubt = None
         self.held, self.paused_from = self.weight if held is None else held, self.state
         if self.state == STANDBY:
@@ -480,23 +484,23 @@ class Rollout:
         self.answers.restart()
         self.live = Experiment(self.plan.max_slowdown)
         self.suspected_since = self.doubt = None
-        self.since_quiet, self.primary_since_quiet = Tally(), Tally()
+        self.since_quiet, self.primary_since_quiet = RequestTally(), RequestTally()
 
     def forget_evidence(self) -> None:
         """A new attempt: what the old one did no longer counts."""
-        self.total, self.primary = Tally(), Tally()
-        self.answers = Answers(self.plan)
+        self.total, self.primary = RequestTally(), RequestTally()
+        self.answers = AnswerComparison(self.plan)
         self.clients.clear()
         self.shadow_requests = 0
         self.last_kinds = {}
         self.needed = self.count_needed()
 
-    def move(self, now: float, state: str, text: str) -> Change:
+    def move(self, now: float, state: str, text: str) -> RolloutChange:
         self.state = state
         return self.note(now, state, text)
 
-    def note(self, now: float, kind: str, text: str) -> Change:
-        change = Change(now, kind, text, self.state, self.weight)
+    def note(self, now: float, kind: str, text: str) -> RolloutChange:
+        change = RolloutChange(now, kind, text, self.state, self.weight)
         self.changes.append(change)
         del self.changes[:-KEPT_EVENTS]
         return change

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from joymigrate.run.serve.evidence.events import Change, Tally
+from joymigrate.run.serve.evidence.events import RequestTally, RolloutChange
 from joymigrate.run.serve.evidence.placing import Doubt
 
 PLAIN = ("state", "step", "step_since", "step_requests", "held", "paused_from", "shadow_requests")
@@ -38,7 +38,7 @@ def restore(rollout: Any, saved: dict[str, Any]) -> None:
     for name, usual in LATER.items():
         setattr(rollout, name, saved.get(name, usual))
     for name in TALLIES:
-        setattr(rollout, name, Tally(*saved.get(name, ())))
+        setattr(rollout, name, RequestTally(*saved.get(name, ())))
     # A plan with fewer steps than the saved one goes on at its last step.
     rollout.step = min(int(saved["step"]), len(rollout.plan.steps) - 1)
     rollout.doubt = Doubt.restored(saved.get("doubt"))
@@ -48,5 +48,5 @@ def restore(rollout: Any, saved: dict[str, Any]) -> None:
     rollout.last_kinds = dict(saved["kinds"])
     with suppress(KeyError):  # of another rule: this one begins now
         rollout.rule.restore(saved["rule"])
-    rollout.changes = [Change(*change) for change in saved["changes"]]
+    rollout.changes = [RolloutChange(*change) for change in saved["changes"]]
     rollout.needed = rollout.count_needed()

@@ -20,23 +20,23 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.evidence import failures
-from joymigrate.run.serve.evidence.answers import Said, observe
+from joymigrate.run.serve.evidence.answers import BackendReply, observe
 from joymigrate.run.serve.evidence.events import (
     PAUSED,
     PRIMARY,
     PROMOTED,
     ROLLED_BACK,
     SECOND,
-    Gate,
     Health,
+    LedgerGate,
     Observed,
-    Order,
-    Plan,
+    RolloutOrder,
+    RolloutPlan,
+    RolloutTick,
     Served,
-    Tick,
 )
 from joymigrate.run.serve.evidence.rollout import Rollout
-from joymigrate.run.serve.gateway.settings import Settings
+from joymigrate.run.serve.gateway.settings import GatewaySettings
 
 # (APIServer pid=7) INFO:     10.0.0.5:41234 - "POST /v1/chat/completions HTTP/1.1" 200 OK
 LINE = re.compile(
@@ -49,7 +49,7 @@ UNJUDGED = "unjudged"  # a client's own mistake, or back-pressure: no evidence e
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AccessRow:
     """One request: whose it was, how it ended, and what can be seen of its answer."""
 
     upstream: str
@@ -60,7 +60,7 @@ class Row:
     seen: Mapping[str, bool | float] | None = None
 
 
-def read_log(path: Path, name: str) -> list[Row]:
+def read_log(path: Path, name: str) -> list[AccessRow]:
     """The requests of a file; `name` is the server whose log it is, where rows do not say so."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -81,7 +81,7 @@ def read_log(path: Path, name: str) -> list[Row]:
         elif (match := LINE.search(line)) and match["method"] == "POST":
             failure = of_status(int(match["status"]))
             kind = match["path"].partition("?")[0]
-            found.append(Row(name, None, failure, kind, match["who"]))
+            found.append(AccessRow(name, None, failure, kind, match["who"]))
     if not found:
         raise JoyError(
             "there is no request in this log", where=str(path),
@@ -95,7 +95,7 @@ def of_status(status: int) -> str | None:
     return failures.of_status(status) or (UNJUDGED if status >= 400 else None)
 
 
-def of_litellm(said: Mapping[str, Any], name: str) -> Row:
+def of_litellm(said: Mapping[str, Any], name: str) -> AccessRow:
     """One StandardLoggingPayload."""
     if "status" not in said or "startTime" not in said:
         raise ValueError("it has no status and startTime")
@@ -105,7 +105,7 @@ def of_litellm(said: Mapping[str, Any], name: str) -> Row:
     stream = "stream" if said.get("stream") else "whole"
     kind = f"{said.get('call_type') or 'call'}, {said.get('model_group') or ''}, {stream}"
     place = name or str(said.get("model_id") or said.get("api_base") or "")
-    row = Row(place, ended or began, None, kind, str(who))
+    row = AccessRow(place, ended or began, None, kind, str(who))
     if said["status"] != "success":
         return replace(row, failure=failure_of(said))
     if began is None or ended is None:
@@ -114,7 +114,7 @@ def of_litellm(said: Mapping[str, Any], name: str) -> Row:
     choice, text = first_choice(said.get("response")), None
     message = choice.get("message") or {}
     text = message.get("content") if isinstance(message, dict) else None
-    answer = Said(
+    answer = BackendReply(
         text=text or "", finish=choice.get("finish_reason"), seconds=ended - began,
         first_byte_seconds=first - began if first is not None else None,
     )  # fmt: skip
@@ -158,12 +158,14 @@ def seconds_of(value: Any) -> float | None:
     return None
 
 
-def judge_logs(rows: Sequence[Row], standby: str, settings: Settings | None) -> dict[str, Any]:
+def judge_logs(
+    rows: Sequence[AccessRow], standby: str, settings: GatewaySettings | None
+) -> dict[str, Any]:
     """What the rollout's state machine says about the standby, from these requests of both sides.
 
     The plan's times count where the rows have times; else a request is a second.
     """
-    plan = settings.plan if settings is not None else Plan()
+    plan = settings.plan if settings is not None else RolloutPlan()
     rollout = Rollout(replace(plan, start="manual", min_step_pairs=0),
                       settings.rule if settings is not None else Rollout().make_rule)  # fmt: skip
     rows = interleave(rows)
@@ -172,8 +174,8 @@ def judge_logs(rows: Sequence[Row], standby: str, settings: Settings | None) -> 
         raise JoyError(f"the logs are of {', '.join(names)}; the standby is '{standby}'",
                        help="name two servers' logs as NAME=FILE, and --standby NAME")  # fmt: skip
     began = rows[0].time or 0.0
-    for event in (Gate(began, True, "read from logs"), Health(began, SECOND, True),
-                  Order(began, "resume")):  # fmt: skip
+    for event in (LedgerGate(began, True, "read from logs"), Health(began, SECOND, True),
+                  RolloutOrder(began, "resume")):  # fmt: skip
         rollout.handle(event)
     unjudged = 0
     for number, (row, share) in enumerate(zip(rows, count_shares(rows, standby), strict=True)):
@@ -185,7 +187,7 @@ def judge_logs(rows: Sequence[Row], standby: str, settings: Settings | None) -> 
         rollout.handle(Served(now, role, row.failure, 1, row.upstream, who=row.who))
         if row.seen is not None:
             rollout.handle(Observed(now, role, share, row.kind, row.seen, row.who))
-        rollout.handle(Tick(now))
+        rollout.handle(RolloutTick(now))
     return {
         "state": rollout.state,
         "requests": {standby: rollout.total.requests, "primary": rollout.primary.requests},
@@ -199,7 +201,7 @@ def judge_logs(rows: Sequence[Row], standby: str, settings: Settings | None) -> 
     }  # fmt: skip
 
 
-def interleave(rows: Sequence[Row]) -> list[Row]:
+def interleave(rows: Sequence[AccessRow]) -> list[AccessRow]:
     """By time; rows without one are mixed evenly, each server's in their order."""
     if all(row.time is not None for row in rows):
         return sorted(rows, key=lambda row: row.time or 0.0)
@@ -212,7 +214,7 @@ def interleave(rows: Sequence[Row]) -> list[Row]:
     return [row for _, row in sorted(placed, key=lambda pair: pair[0])]
 
 
-def count_shares(rows: Sequence[Row], standby: str) -> Iterator[float]:
+def count_shares(rows: Sequence[AccessRow], standby: str) -> Iterator[float]:
     """The standby's share among the rows around each row."""
     for start in range(0, len(rows), TOGETHER):
         block = rows[start : start + TOGETHER]

@@ -13,21 +13,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from joymigrate.run.serve.evidence.accounts import Account
+from joymigrate.run.serve.evidence.accounts import AnswerFigures
 from joymigrate.run.serve.gateway import whole
-from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.web import forms
 
 ROUNDING = 1e-4  # a log probability may be above zero by so much
 
 
 def account_of(
-    parsed: dict[str, Any], call: Call, calls: Sequence[tuple[Any, Any]] = ()
-) -> Account:
+    parsed: dict[str, Any], call: GatewayCall, calls: Sequence[tuple[Any, Any]] = ()
+) -> AnswerFigures:
     """What a whole answer with these tool calls says; for a stream see `join_events`."""
     body = call.asked
     asked, model = body.get("model"), parsed.get("model")
-    account = Account(
+    account = AnswerFigures(
         asked_model=asked if isinstance(asked, str) else None,
         model=model if isinstance(model, str) and model else None,
         vectors=vectors_of(parsed),

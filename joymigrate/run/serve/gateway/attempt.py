@@ -8,18 +8,18 @@ from typing import Any
 
 from joymigrate.run.serve.evidence.events import Served
 from joymigrate.run.serve.evidence.failures import OWN
-from joymigrate.run.serve.gateway.backend import Answer
-from joymigrate.run.serve.gateway.calls import Call, forward_headers
+from joymigrate.run.serve.gateway.backend import BackendAnswer
+from joymigrate.run.serve.gateway.calls import GatewayCall, forward_headers
 from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.meters import UpstreamMeters
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
-from joymigrate.run.serve.web.telemetry import Trace, without_context
+from joymigrate.run.serve.web.telemetry import RequestSpan, without_context
 
 Details = Callable[[], dict[str, Any]]
 Report = Callable[[Served, Details], None]
 
 
-class Attempt:
+class UpstreamAttempt:
     """Holds a connection of an upstream; ends exactly once, with what the backend did.
 
     An attempt that ended neither well nor badly (the client went away, back-pressure) is no
@@ -43,7 +43,7 @@ class Attempt:
 
     def __init__(
         self,
-        call: Call,
+        call: GatewayCall,
         upstream: Upstream,
         instance: Instance,
         meters: UpstreamMeters,
@@ -51,15 +51,15 @@ class Attempt:
     ) -> None:
         self.call, self.upstream, self.instance = call, upstream, instance
         self.meters, self.report = meters, report
-        self.answer: Answer | None = None
-        self.trace: Trace | None = None
+        self.answer: BackendAnswer | None = None
+        self.trace: RequestSpan | None = None
         self.first: float | None = None  # when the first byte came
         self.started = time.perf_counter()
         self.ended = False
         self.tokens, self.ended_at = 0, 0.0
         instance.inflight += 1
 
-    async def open(self, path: str | None = None, body: bytes | None = None) -> Answer:
+    async def open(self, path: str | None = None, body: bytes | None = None) -> BackendAnswer:
         """Send the client's request, or another `body` to another `path`; raises `Broken`."""
         call = self.call
         headers = forward_headers(call, self.upstream.settings)

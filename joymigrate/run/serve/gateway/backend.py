@@ -22,10 +22,10 @@ from joymigrate.run.serve.evidence.failures import (
     OWN,
     RESET,
     TRUNCATED,
-    Broken,
+    BackendFailure,
 )
 from joymigrate.run.serve.gateway.pulse import TIMEOUTS, Pulse
-from joymigrate.run.serve.gateway.settings import Limits, UpstreamSettings
+from joymigrate.run.serve.gateway.settings import GatewayLimits, UpstreamSettings
 
 HOP_BY_HOP = frozenset(
     (
@@ -50,14 +50,14 @@ ADDRESSES = 1024
 END_SECONDS = 0.25  # a server that holds its connection open after the end must not hold us
 
 
-class Answer(Protocol):
+class BackendAnswer(Protocol):
     """What a backend answers. Bytes arrive as the backend sends them."""
 
     status: int
     headers: Mapping[str, str]
 
     async def read(self) -> bytes:
-        """The next bytes, `b""` at the orderly end; raises `Broken`."""
+        """The next bytes, `b""` at the orderly end; raises `BackendFailure`."""
 
     def started(self) -> None:
         """The first byte of the body was seen: from now on the idle limit holds."""
@@ -83,9 +83,9 @@ class Backend(Protocol):
         headers: Mapping[str, str],
         body: bytes,
         patience_seconds: float | None = None,
-    ) -> Answer:
-        """Send a request, wait for the answer's status; raises `Broken`. `patience_seconds`: until
-        its first byte, where that is not the usual limit."""
+    ) -> BackendAnswer:
+        """Send a request, wait for the answer's status; raises `BackendFailure`.
+        `patience_seconds`: until its first byte, where that is not the usual limit."""
 
     async def check(self, url: str, paths: tuple[str, ...], timeout_seconds: float) -> str | None:
         """Why the backend is not healthy, or None when it is."""
@@ -102,7 +102,7 @@ class HttpAnswer:
 
     __slots__ = ("begun", "content", "headers", "limits", "pinged", "pulse", "response", "status")
 
-    def __init__(self, response: Any, limits: Limits, pulse: Pulse) -> None:
+    def __init__(self, response: Any, limits: GatewayLimits, pulse: Pulse) -> None:
         self.response = response
         self.content = response.content
         self.status: int = response.status
@@ -121,9 +121,9 @@ class HttpAnswer:
                 raise late(IDLE, self.limits.idle_seconds, self.pulse, error) from None
             raise late(FIRST_BYTE, self.limits.first_byte_seconds, self.pulse, error) from None
         except aiohttp.ClientPayloadError as error:
-            raise Broken(TRUNCATED, str(error)) from None
+            raise BackendFailure(TRUNCATED, str(error)) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise Broken(RESET, str(error)) from None
+            raise BackendFailure(RESET, str(error)) from None
         if data[:1] == b":":
             self.check_ping(data)
         elif self.pinged is not None:
@@ -151,7 +151,7 @@ class HttpAnswer:
 
     async def finish(self) -> None:
         if not self.content.at_eof():
-            with contextlib.suppress(Broken, asyncio.TimeoutError):
+            with contextlib.suppress(BackendFailure, asyncio.TimeoutError):
                 await asyncio.wait_for(self.read(), END_SECONDS)
         self.response.close()
 
@@ -170,7 +170,7 @@ class HttpBackend:
     def __init__(
         self,
         settings: UpstreamSettings,
-        limits: Limits,
+        limits: GatewayLimits,
         context: ssl.SSLContext | None = None,
         pulse: Pulse | None = None,
     ) -> None:
@@ -212,7 +212,7 @@ class HttpBackend:
         headers: Mapping[str, str],
         body: bytes,
         patience_seconds: float | None = None,
-    ) -> Answer:
+    ) -> BackendAnswer:
         import aiohttp
 
         patience = patience_seconds or self.limits.first_byte_seconds
@@ -233,9 +233,9 @@ class HttpBackend:
         except TIMEOUTS as error:
             raise late(FIRST_BYTE, patience, self.pulse, error) from None
         except aiohttp.ClientConnectorError as error:
-            raise Broken(OWN if is_ours(error.os_error) else CONNECT, str(error)) from None
+            raise BackendFailure(OWN if is_ours(error.os_error) else CONNECT, str(error)) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise Broken(RESET, str(error) or type(error).__name__) from None
+            raise BackendFailure(RESET, str(error) or type(error).__name__) from None
         self.in_pieces(response.content)
         return HttpAnswer(response, self.limits, self.pulse)
 
@@ -264,7 +264,7 @@ class HttpBackend:
                     self.resumes = ENGINE in response.headers
             except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
                 if isinstance(error, TIMEOUTS) and self.pulse.excuses(timeout_seconds):
-                    raise Broken(OWN, "the gateway itself stood still") from None
+                    raise BackendFailure(OWN, "the gateway itself stood still") from None
                 return f"{type(error).__name__}: {error}"
             if status < 400:
                 return None
@@ -278,11 +278,11 @@ class HttpBackend:
         await self.session.close()
 
 
-def late(kind: str, limit_seconds: float, pulse: Pulse, error: Exception) -> Broken:
+def late(kind: str, limit_seconds: float, pulse: Pulse, error: Exception) -> BackendFailure:
     """What a limit that ran out says: nothing about the backend, where we stood still ourselves."""
     if pulse.excuses(limit_seconds):
-        return Broken(OWN, f"{kind} while the gateway itself stood still")
-    return Broken(kind, str(error))
+        return BackendFailure(OWN, f"{kind} while the gateway itself stood still")
+    return BackendFailure(kind, str(error))
 
 
 OURS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENETDOWN, errno.ENETUNREACH,

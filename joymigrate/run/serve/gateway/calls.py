@@ -9,8 +9,8 @@ from typing import Any
 
 from joymigrate.run.serve.gateway.backend import HOP_BY_HOP
 from joymigrate.run.serve.gateway.settings import UpstreamSettings
-from joymigrate.run.serve.web.apis import Api
-from joymigrate.run.serve.web.telemetry import Trace
+from joymigrate.run.serve.web.apis import ApiRoute
+from joymigrate.run.serve.web.telemetry import RequestSpan
 
 # The server unpacked the body while reading it, so its encoding no longer holds.
 NOT_SENT_ON = HOP_BY_HOP | {"content-encoding", "x-request-id"}
@@ -24,11 +24,11 @@ SESSION_HEADERS = ("X-Session-Id", "X-Conversation-Id")
 
 
 @dataclass(slots=True)
-class Call:
+class GatewayCall:
     """One request. `parsed` is the JSON body where there is one, `asked` the same as a chat's;
     `point` places it in the ramp."""
 
-    api: Api
+    api: ApiRoute
     method: str
     path: str  # with the query
     headers: Mapping[str, str]  # the client's
@@ -37,7 +37,7 @@ class Call:
     started: float  # seconds on the process's clock
     id: str = ""  # what client, gateway and backend call it
     settled: bool = False  # what the client got has been counted
-    trace: Trace | None = None
+    trace: RequestSpan | None = None
     who: str = ""  # the client, where it says so
     share: float = 0.0  # of the traffic that is the standby's as this one's backend was chosen
     counted: Callable[[], tuple[int, int]] | None = None  # tokens of answer and prompt so far
@@ -121,7 +121,7 @@ def is_object(body: bytes) -> bool:
         return False
 
 
-def forward_headers(call: Call, settings: UpstreamSettings) -> dict[str, str]:
+def forward_headers(call: GatewayCall, settings: UpstreamSettings) -> dict[str, str]:
     """The headers that go on to a backend: the client's without those of this connection, its
     credentials and cookies (unless `forward` names them), and the backend's own key."""
     kept = {

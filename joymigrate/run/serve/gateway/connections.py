@@ -2,7 +2,7 @@
 
 aiohttp's stream reader resumes its connection after every piece that it hands out, and each time
 the parser is run on nothing. For a stream of 33 chunks that is a tenth of the processor time. It
-also hands out each chunk by itself, and joins them then: `Pieces` joins what came at once.
+also hands out each chunk by itself, and joins them then: `UpstreamBody` joins what came at once.
 
 When 2,000 clients come in one moment and the processor is busy, 2,000 connections are begun in one
 round of the event loop, which then takes longer than a connection may: all of them seem late,
@@ -23,7 +23,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.streams import StreamReader
 
 from joymigrate.run.serve.gateway.pulse import TIMEOUTS, Pulse
-from joymigrate.run.serve.gateway.settings import Limits
+from joymigrate.run.serve.gateway.settings import GatewayLimits
 
 AT_ONCE = 128  # connections of one backend that are being made
 FEW = 4  # pieces from which on they are joined at once
@@ -32,7 +32,7 @@ KNOWN = {"_buffer", "_buffer_offset", "_http_chunk_splits", "_cursor", "_size", 
 )
 
 
-class Connection(ResponseHandler):
+class UpstreamConnection(ResponseHandler):
     """One connection. A parser has unread data only while its connection is paused."""
 
     __slots__ = ()
@@ -42,7 +42,7 @@ class Connection(ResponseHandler):
             super().resume_reading(resume_parser)
 
 
-class Pieces(StreamReader):
+class UpstreamBody(StreamReader):
     """The body of an answer, whose chunks nobody tells apart."""
 
     __slots__ = ()
@@ -62,15 +62,15 @@ class Pieces(StreamReader):
 
 
 def in_pieces(content: StreamReader) -> None:
-    """Let a body be read by `Pieces`, where aiohttp's reader is the one that it was written for."""
+    """Let a body be read by `UpstreamBody`, where aiohttp's reader is the one it was made for."""
     if type(content) is StreamReader and KNOWN:
-        content.__class__ = Pieces
+        content.__class__ = UpstreamBody
 
 
 class Connector(aiohttp.TCPConnector):
     """Makes connections. `limits` says how long one may take, and how long all tries together."""
 
-    def __init__(self, limits: Limits, pulse: Pulse) -> None:
+    def __init__(self, limits: GatewayLimits, pulse: Pulse) -> None:
         super().__init__(limit=0, keepalive_timeout=limits.keepalive_seconds, use_dns_cache=True)
         self.limits, self.pulse = limits, pulse
         self.places = asyncio.Semaphore(AT_ONCE)
@@ -106,12 +106,12 @@ class Connector(aiohttp.TCPConnector):
                 self.places.release()
 
 
-def connector(limits: Limits, pulse: Pulse) -> aiohttp.TCPConnector:
+def connector(limits: GatewayLimits, pulse: Pulse) -> aiohttp.TCPConnector:
     """A connector without a limit (the upstream counts); an aiohttp that differs stays as it is."""
     made = Connector(limits, pulse)
     known = hasattr(made, "_factory") and "resume_parser" in (
         ResponseHandler.resume_reading.__code__.co_varnames
     )
     if known:
-        made._factory = partial(Connection, loop=asyncio.get_running_loop())  # type: ignore[assignment]
+        made._factory = partial(UpstreamConnection, loop=asyncio.get_running_loop())  # type: ignore[assignment]
     return made

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joymigrate.run.serve.evidence.failures import FIRST_BYTE, IDLE, RESET, Broken
-from joymigrate.run.serve.gateway.settings import Limits, Settings, UpstreamSettings
+from joymigrate.run.serve.evidence.failures import FIRST_BYTE, IDLE, RESET, BackendFailure
+from joymigrate.run.serve.gateway.settings import GatewayLimits, GatewaySettings, UpstreamSettings
 
 if TYPE_CHECKING:
-    from joymigrate.run.serve.engine.http.service import Service
+    from joymigrate.run.serve.engine.http.service import EngineService
     from joymigrate.run.serve.web.messages import Reply
 
 
 def open_backends(
-    settings: Settings, talk: Callable[[str], None] = lambda line: None
+    settings: GatewaySettings, talk: Callable[[str], None] = lambda line: None
 ) -> dict[str, EmbeddedBackend]:
     """The backends of the upstreams that name a folder instead of a url. Raises `JoyError`."""
     made = {}
@@ -31,7 +31,7 @@ def open_backends(
     return made
 
 
-def open_engine(upstream: UpstreamSettings, folder: Path) -> Service:
+def open_engine(upstream: UpstreamSettings, folder: Path) -> EngineService:
     """The engine of one upstream; relative folders are relative to the gateway's file."""
     from joymigrate.run.serve.engine.http.opening import open_service
     from joymigrate.run.serve.engine.types import EngineOptions
@@ -46,7 +46,7 @@ def open_engine(upstream: UpstreamSettings, folder: Path) -> Service:
 class EmbeddedBackend:
     """The gateway's seam (`backend.Backend`) on the engine's own request handling."""
 
-    def __init__(self, service: Service, limits: Limits) -> None:
+    def __init__(self, service: EngineService, limits: GatewayLimits) -> None:
         self.service, self.limits = service, limits
         self.resumes = True
 
@@ -59,7 +59,7 @@ class EmbeddedBackend:
         body: bytes,
         patience_seconds: float | None = None,
     ) -> EmbeddedAnswer:
-        """Hand the request to the engine; raises `Broken`."""
+        """Hand the request to the engine; raises `BackendFailure`."""
         from multidict import CIMultiDict
 
         from joymigrate.run.serve.engine.http import app
@@ -74,7 +74,7 @@ class EmbeddedBackend:
                 app.answer(self.service, ask), self.limits.first_byte_seconds
             )
         except (TimeoutError, asyncio.TimeoutError):
-            raise Broken(FIRST_BYTE, "the engine said nothing in time") from None
+            raise BackendFailure(FIRST_BYTE, "the engine said nothing in time") from None
         app.record(self.service, ask, reply.status)
         return EmbeddedAnswer(reply, self.limits.idle_seconds)
 
@@ -106,7 +106,7 @@ class EmbeddedAnswer:
         self.iterator: AsyncIterator[bytes] | None = self.pieces and aiter(self.pieces)
 
     async def read(self) -> bytes:
-        """The next piece, `b""` at the end; raises `Broken`."""
+        """The next piece, `b""` at the end; raises `BackendFailure`."""
         if self.rest:
             return self.rest.pop()
         if self.iterator is None:
@@ -117,9 +117,9 @@ class EmbeddedAnswer:
             self.iterator = None
             return b""
         except (TimeoutError, asyncio.TimeoutError):
-            raise Broken(IDLE, "the engine paused for too long") from None
+            raise BackendFailure(IDLE, "the engine paused for too long") from None
         except RuntimeError as error:
-            raise Broken(RESET, str(error)) from None
+            raise BackendFailure(RESET, str(error)) from None
 
     def started(self) -> None:
         """The limits of one process need no switching."""

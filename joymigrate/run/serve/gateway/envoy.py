@@ -28,18 +28,18 @@ from multidict import CIMultiDict
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.evidence.aspects import EMPTY
 from joymigrate.run.serve.evidence.events import Served
-from joymigrate.run.serve.evidence.failures import Broken, is_back_pressure, of_status
-from joymigrate.run.serve.gateway.attempt import Attempt, Details
-from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.meters import Meters
+from joymigrate.run.serve.evidence.failures import BackendFailure, is_back_pressure, of_status
+from joymigrate.run.serve.gateway.attempt import Details, UpstreamAttempt
+from joymigrate.run.serve.gateway.calls import GatewayCall
+from joymigrate.run.serve.gateway.meters import GatewayMeters
 from joymigrate.run.serve.gateway.relay import ANSWER_BYTES, Relay
 from joymigrate.run.serve.gateway.relay_parts import is_stream
 from joymigrate.run.serve.gateway.routing import Router
-from joymigrate.run.serve.gateway.settings import Settings
-from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.gateway.settings import GatewaySettings
+from joymigrate.run.serve.gateway.stream import RelayedStream
 from joymigrate.run.serve.web import apis, messages
-from joymigrate.run.serve.web.apis import Api
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.apis import ApiRoute
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Key, Keys
 
 ARM = "x-joymigrate-arm"  # the name of the upstream that is to answer
@@ -49,21 +49,21 @@ CUT = "breaks off"
 class Judging(Protocol):
     """What the door needs of a gateway."""
 
-    settings: Settings
+    settings: GatewaySettings
     keys: Keys
-    meters: Meters
+    meters: GatewayMeters
     router: Router
     relay: Relay
 
-    def admit(self, method: str, path: str, api: Api | None, operator: bool) -> Api: ...
+    def admit(self, method: str, path: str, api: ApiRoute | None, operator: bool) -> ApiRoute: ...
     def call_of(
-        self, api: Api, method: str, raw_path: str, headers: Mapping[str, str], sent: bytes,
+        self, api: ApiRoute, method: str, raw_path: str, headers: Mapping[str, str], sent: bytes,
         started: float, called: str, key_name: str,
-    ) -> Call: ...  # fmt: skip
+    ) -> GatewayCall: ...  # fmt: skip
     def report(self, served: Served, details: Details) -> None: ...
 
 
-class CarriedAttempt(Attempt):
+class CarriedAttempt(UpstreamAttempt):
     """An attempt that Envoy makes, over a connection of its own."""
 
     __slots__ = ()
@@ -74,7 +74,7 @@ class CarriedAttempt(Attempt):
         self.instance.inflight -= 1
 
 
-class Exchange:
+class EnvoyExchange:
     """One request and its answer, message by message."""
 
     def __init__(self, gateway: Judging) -> None:
@@ -82,12 +82,12 @@ class Exchange:
         self.started = time.perf_counter()
         self.headers: CIMultiDict[str] = CIMultiDict()
         self.body = b""
-        self.call: Call | None = None
+        self.call: GatewayCall | None = None
         self.attempt: CarriedAttempt | None = None
         self.key: Key | None = None  # while it counts as running
         self.status = 0
         self.answered: CIMultiDict[str] = CIMultiDict()
-        self.stream: Stream | None = None
+        self.stream: RelayedStream | None = None
         self.answer = b""
 
     def take(self, message: Any) -> Any:
@@ -117,7 +117,7 @@ class Exchange:
         return made
 
     def choose(self) -> Any:
-        """Which arm answers, for Envoy's routes; raises `Refusal`."""
+        """Which arm answers, for Envoy's routes; raises `HttpRefusal`."""
         gateway, headers = self.gateway, self.headers
         method, raw = headers.get(":method", ""), headers.get(":path", "")
         path = raw.partition("?")[0]
@@ -131,7 +131,7 @@ class Exchange:
         call = gateway.call_of(api, method, raw, headers, self.body, self.started, called, name)
         chosen = gateway.router.choose(call.point, [])
         if chosen is None:
-            raise Refusal(503, "no backend may be used")
+            raise HttpRefusal(503, "no backend may be used")
         upstream, instance = chosen
         meters = gateway.relay.by_name[upstream.name]
         self.call = call
@@ -148,7 +148,7 @@ class Exchange:
         self.answered, self.status = headers, int(headers.get(":status", "0"))
         call, content = self.call, headers.get("content-type", "")
         if call is not None and is_stream(call, self.status, content) and self.status < 400:
-            self.stream = Stream(call.api.form, most=call.choices if call.strict else None)
+            self.stream = RelayedStream(call.api.form, most=call.choices if call.strict else None)
             call.counted = self.stream.usage_so_far
 
     def read(self, block: bytes) -> None:
@@ -181,12 +181,12 @@ class Exchange:
         try:
             self.judge(call, attempt)
             relay.settle(call, "ok")
-        except Broken as broken:
+        except BackendFailure as broken:
             attempt.failed(broken.kind)
             relay.settle(call, "interrupted")
 
-    def judge(self, call: Call, attempt: CarriedAttempt) -> None:
-        """A good status: was the answer good? Raises `Broken`."""
+    def judge(self, call: GatewayCall, attempt: CarriedAttempt) -> None:
+        """A good status: was the answer good? Raises `BackendFailure`."""
         relay, stream = self.gateway.relay, self.stream
         relay.check_type(call, attempt, self.answered.get("content-type", ""))
         if call.api.form is None or len(self.answer) > ANSWER_BYTES:
@@ -196,7 +196,7 @@ class Exchange:
             if not relay.take_whole(call, attempt, parsed):
                 relay.observe(call, attempt, {EMPTY: True})
         elif failure := stream.end():
-            raise Broken(failure)
+            raise BackendFailure(failure)
         elif call.wants_words and not stream.spoke:
             attempt.refused()
             relay.observe(call, attempt, {EMPTY: True})
@@ -223,12 +223,12 @@ class Processor(ExternalProcessorServicer):  # type: ignore[misc]
 
     async def Process(self, messages_: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         """Answer what Envoy says about one request, in its order."""
-        exchange = Exchange(self.gateway)
+        exchange = EnvoyExchange(self.gateway)
         try:
             async for message in messages_:
                 try:
                     told = exchange.take(message)
-                except Refusal as refusal:
+                except HttpRefusal as refusal:
                     self.gateway.meters.outcomes["rejected"].value += 1
                     yield refuse(exchange.headers.get(":path", ""), refusal)
                     return
@@ -237,7 +237,7 @@ class Processor(ExternalProcessorServicer):  # type: ignore[misc]
             exchange.left()
 
 
-def refuse(path: str, refusal: Refusal) -> Any:
+def refuse(path: str, refusal: HttpRefusal) -> Any:
     """What the client gets in place of an answer."""
     reply = messages.refuse(path.partition("?")[0], refusal)
     headers = {"content-type": reply.content_type, **reply.headers}

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from joymigrate.run.serve.evidence.failures import Broken
+from joymigrate.run.serve.evidence.failures import BackendFailure
 from joymigrate.run.serve.gateway.settings import HealthSettings
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
 
@@ -50,7 +50,7 @@ async def ask(
     """What is wrong with a server; empty where nothing is, `UNKNOWN` where we could not ask."""
     try:
         return await upstream.backend.check(instance.url, paths, timeout_seconds) or ""
-    except Broken:
+    except BackendFailure:
         return UNKNOWN
 
 

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 from zlib import crc32
 
-from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.calls import GatewayCall
 
 LABEL = 200  # characters of a kind's name
 SIZES = (1_000, 4_000, 16_000)  # bytes of a question: a few words, a page, a document
@@ -19,7 +19,7 @@ WORDS = 40  # characters of a value that names a kind
 Key = tuple[Hashable, ...]
 
 
-def key_of(call: Call) -> Key:
+def key_of(call: GatewayCall) -> Key:
     """What makes a kind: the path, the fields (also whether one is false), some fields' values,
     who speaks how, and how much. Asked of every request: it makes no text."""
     body = call.parsed or {}
@@ -60,7 +60,7 @@ def shape(message: Mapping[str, Any]) -> str | None:
     return "parts " + "+".join(sorted(kinds))
 
 
-def label_of(call: Call) -> str:
+def label_of(call: GatewayCall) -> str:
     """The name of a question's kind."""
     path, fields, model, choice, effort, form, spoken, count, size = key_of(call)
     said = {"model": model, "tool_choice": choice, "reasoning_effort": effort, "format": form}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from joymigrate.run.serve.monitor.metrics import Cell, Family, Histogram, Metrics
+from joymigrate.run.serve.monitor.metrics import Histogram, MetricFamily, Metrics, MetricValue
 
 OUTCOMES = ("ok", "client_error", "error", "interrupted", "rejected", "client_closed")
 ENDS = ("ok", "failed", "busy", "abandoned", "refused", "unjudged")
@@ -13,18 +13,18 @@ class UpstreamMeters:
 
     __slots__ = ("ends", "failures", "generated", "name", "prompt", "request", "tpot", "ttft")
 
-    def __init__(self, name: str, meters: Meters) -> None:
+    def __init__(self, name: str, meters: GatewayMeters) -> None:
         self.name = name
-        self.ends: dict[str, Cell] = {end: meters.attempts.of(name, end) for end in ENDS}
-        self.failures: Family = meters.failures
+        self.ends: dict[str, MetricValue] = {end: meters.attempts.of(name, end) for end in ENDS}
+        self.failures: MetricFamily = meters.failures
         self.ttft: Histogram = meters.ttft.of(name)
         self.tpot: Histogram = meters.tpot.of(name)
         self.request: Histogram = meters.seconds.of(name)
-        self.prompt: Cell = meters.prompt.of(name)
-        self.generated: Cell = meters.generated.of(name)
+        self.prompt: MetricValue = meters.prompt.of(name)
+        self.generated: MetricValue = meters.generated.of(name)
 
 
-class Meters:
+class GatewayMeters:
     """Everything the gateway counts."""
 
     def __init__(self, metrics: Metrics) -> None:
@@ -53,7 +53,7 @@ class Meters:
         self.seconds = histogram("joymigrate_request_seconds", "Until the last byte", "upstream")
         self.prompt = counter("joymigrate_prompt_tokens", "Tokens of prompts", "upstream")
         self.generated = counter("joymigrate_generation_tokens", "Generated tokens", "upstream")
-        self.outcomes: dict[str, Cell] = {name: self.requests.of(name) for name in OUTCOMES}
+        self.outcomes: dict[str, MetricValue] = {name: self.requests.of(name) for name in OUTCOMES}
 
     def upstream(self, name: str) -> UpstreamMeters:
         """The meters of one backend."""

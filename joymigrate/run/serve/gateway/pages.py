@@ -8,12 +8,12 @@ from typing import Protocol
 from aiohttp import web
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.evidence.events import Order
+from joymigrate.run.serve.evidence.events import RolloutOrder
 from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway import admin, replies
 from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.routing import Router
-from joymigrate.run.serve.gateway.settings import Settings
+from joymigrate.run.serve.gateway.settings import GatewaySettings
 from joymigrate.run.serve.gateway.shadow import Shadow
 from joymigrate.run.serve.monitor import web as monitor_web
 from joymigrate.run.serve.monitor.metrics import Metrics
@@ -25,7 +25,7 @@ Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class Shown(Protocol):
     """The gateway, as far as its pages show it and pass orders on."""
 
-    settings: Settings
+    settings: GatewaySettings
     metrics: Metrics
     rollout: Rollout
     router: Router
@@ -39,7 +39,7 @@ class Shown(Protocol):
     def ask_gate(self) -> None:
         """Look again whether the ledger lets the rollout go on."""
 
-    async def order(self, order: Order) -> None:
+    async def order(self, order: RolloutOrder) -> None:
         """Do what an operator orders; raises `JoyError`."""
 
 
@@ -104,7 +104,7 @@ class Pages:
             order = await admin.read_order(request)
             if order in ("resume", "promote"):
                 self.gateway.ask_gate()
-            await self.gateway.order(Order(tell_time(), order))
+            await self.gateway.order(RolloutOrder(tell_time(), order))
         except JoyError as error:
             status = 400 if error.where == "/admin/rollout" else 409
             body = {"error": {"message": error.what, "help": error.help, "code": "refused"}}

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from joymigrate.run.serve.evidence.answers import Said, observe
+from joymigrate.run.serve.evidence.answers import BackendReply, observe
 from joymigrate.run.serve.evidence.events import PRIMARY, SECOND, Observed
 from joymigrate.run.serve.evidence.failures import (
     CONTENT_TYPE,
@@ -27,22 +27,22 @@ from joymigrate.run.serve.evidence.failures import (
     OWN,
     TOTAL,
     TRUNCATED,
-    Broken,
+    BackendFailure,
     is_back_pressure,
     is_refusal,
     of_status,
 )
 from joymigrate.run.serve.gateway import whole
-from joymigrate.run.serve.gateway.attempt import Attempt, Report
-from joymigrate.run.serve.gateway.backend import ENGINE, Answer, is_ping
-from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.attempt import Report, UpstreamAttempt
+from joymigrate.run.serve.gateway.backend import ENGINE, BackendAnswer, is_ping
+from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.clock import tell_time
-from joymigrate.run.serve.gateway.meters import Meters, UpstreamMeters
+from joymigrate.run.serve.gateway.meters import GatewayMeters, UpstreamMeters
 from joymigrate.run.serve.gateway.relay_parts import (
     GONE,
     RETRY,
     Heard,
-    Refused,
+    RefusedAttempt,
     Relayed,
     is_stream,
     pump,
@@ -51,9 +51,9 @@ from joymigrate.run.serve.gateway.relay_parts import (
 from joymigrate.run.serve.gateway.replies import error, passed_on
 from joymigrate.run.serve.gateway.resume import DONE
 from joymigrate.run.serve.gateway.routing import Router
-from joymigrate.run.serve.gateway.settings import Limits
+from joymigrate.run.serve.gateway.settings import GatewayLimits
 from joymigrate.run.serve.gateway.shadow_calls import asks_for_json
-from joymigrate.run.serve.gateway.stream import EVENT_BYTES, Stream
+from joymigrate.run.serve.gateway.stream import EVENT_BYTES, RelayedStream
 from joymigrate.run.serve.gateway.takeover import take_over
 from joymigrate.run.serve.gateway.upstreams import Instance, Overloaded, Upstream
 
@@ -65,21 +65,21 @@ class Relay:
     """Everything that one request needs."""
 
     router: Router
-    meters: Meters
+    meters: GatewayMeters
     by_name: dict[str, UpstreamMeters]
-    limits: Limits
+    limits: GatewayLimits
     report: Report
-    heard: Callable[[Call, Heard], None] | None = None
+    heard: Callable[[GatewayCall, Heard], None] | None = None
     disagreed: Callable[[str, str, str], None] = lambda role, kind, other: None
     observed: Callable[[Observed], None] = lambda event: None
     types: set[str] = field(default_factory=set)  # odd types and shapes that the primary has, too
 
-    async def answer(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
+    async def answer(self, request: web.BaseRequest, call: GatewayCall) -> web.StreamResponse:
         """Answer the client. Counts what the client got."""
         tried: list[Instance] = []
-        last: Refused | None = None
-        broken: Attempt | None = None  # worth repeating where no other backend is left
-        doubts: list[Refused] = []  # refusals, until another backend has answered or refused
+        last: RefusedAttempt | None = None
+        broken: UpstreamAttempt | None = None  # worth repeating where no other backend is left
+        doubts: list[RefusedAttempt] = []  # refusals, until another backend has answered or refused
         while len(tried) < self.limits.attempts:
             attempt, refused = await self.begin(call, tried, broken)
             last = refused or last
@@ -109,7 +109,7 @@ class Relay:
             return self.refuse(call, doubts)
         return self.give_up(call, last)
 
-    def wants_witness(self, call: Call, doubts: list[Refused]) -> bool:
+    def wants_witness(self, call: GatewayCall, doubts: list[RefusedAttempt]) -> bool:
         """Whether another backend is asked the same. A client's key is shown to a standby with a
         key of its own only where the rollout serves clients with it."""
         roles = {doubt.attempt.upstream.role for doubt in doubts if doubt.attempt is not None}
@@ -119,7 +119,7 @@ class Relay:
             return self.router.standby.settings.key is None or self.router.rollout.weight > 0
         return True
 
-    def condemn(self, call: Call, doubts: list[Refused], witness: str) -> None:
+    def condemn(self, call: GatewayCall, doubts: list[RefusedAttempt], witness: str) -> None:
         """Another backend answered what these refused.
 
         The primary says what a good question is: where the standby answers what the primary
@@ -137,7 +137,7 @@ class Relay:
             else:
                 attempt.condemn(doubt.kind)
 
-    def refuse(self, call: Call, doubts: list[Refused]) -> web.StreamResponse:
+    def refuse(self, call: GatewayCall, doubts: list[RefusedAttempt]) -> web.StreamResponse:
         """Nobody answered: the refusal stands, and is evidence against nobody."""
         doubt = doubts[0]
         assert doubt.reply is not None
@@ -145,13 +145,13 @@ class Relay:
         return doubt.reply
 
     async def begin(
-        self, call: Call, tried: list[Instance], broken: Attempt | None = None
-    ) -> tuple[Attempt | None, Refused | None]:
+        self, call: GatewayCall, tried: list[Instance], broken: UpstreamAttempt | None = None
+    ) -> tuple[UpstreamAttempt | None, RefusedAttempt | None]:
         """A place at the next backend, or None when there is none left; and who was too busy.
 
         Where none is left, the server of `broken`, whose connection ended early, is asked again.
         """
-        busy: Refused | None = None
+        busy: RefusedAttempt | None = None
         while True:
             chosen = self.router.choose(call.point, tried)
             if chosen is None and broken is not None:
@@ -164,21 +164,25 @@ class Relay:
                 await upstream.acquire()
             except Overloaded as overload:
                 self.turned_away(upstream)
-                busy = Refused("overloaded", error(503, str(overload), "overloaded", RETRY))
+                busy = RefusedAttempt("overloaded", error(503, str(overload), "overloaded", RETRY))
                 continue
             if not self.router.allowed(upstream):
                 upstream.release()  # the rollout decided while this request waited
                 continue
             meters = self.by_name[upstream.name]
-            return Attempt(call, upstream, instance, meters, self.report), busy
+            return UpstreamAttempt(call, upstream, instance, meters, self.report), busy
 
     def turned_away(self, upstream: Upstream) -> None:
         """A backend was too busy: the rollout says so where it waits for requests."""
         self.router.rollout.turned_away += upstream.role != PRIMARY
 
     async def first(
-        self, request: web.BaseRequest, call: Call, attempt: Attempt, tried: list[Instance]
-    ) -> web.StreamResponse | Refused:
+        self,
+        request: web.BaseRequest,
+        call: GatewayCall,
+        attempt: UpstreamAttempt,
+        tried: list[Instance],
+    ) -> web.StreamResponse | RefusedAttempt:
         """One attempt up to its first byte, and on to the end when that came."""
         try:
             answer = await attempt.open(body=self.asked(call, attempt.upstream))
@@ -186,16 +190,16 @@ class Relay:
                 reply = await self.rejection(answer, attempt)
                 attempt.no_evidence("busy")
                 self.turned_away(attempt.upstream)
-                return Refused("busy", reply)
+                return RefusedAttempt("busy", reply)
             failure = of_status(answer.status, own_key=attempt.upstream.settings.key is not None)
             if failure and (answer.status >= 400 or call.method == "POST"):
                 reply = await self.rejection(answer, attempt)
                 attempt.failed(failure)
-                return Refused(failure, reply)
+                return RefusedAttempt(failure, reply)
             if is_refusal(answer.status):
                 reply = await self.rejection(answer, attempt)
                 attempt.refused()
-                return Refused(f"status_{answer.status}", reply, attempt)
+                return RefusedAttempt(f"status_{answer.status}", reply, attempt)
             content = answer.headers.get("Content-Type", "")
             encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
             readable = encoding == "identity"
@@ -208,17 +212,17 @@ class Relay:
             if not readable or ("json" not in content and not call.strict and not tensors):
                 return await self.raw(request, call, attempt, answer)
             return await self.in_one_piece(call, attempt, answer)
-        except Broken as broken:
+        except BackendFailure as broken:
             attempt.failed(broken.kind)
             if broken.kind == OWN:
-                return Refused(OWN, error(503, str(broken), "overloaded", RETRY))
-            return Refused(broken.kind)
+                return RefusedAttempt(OWN, error(503, str(broken), "overloaded", RETRY))
+            return RefusedAttempt(broken.kind)
 
-    def check_type(self, call: Call, attempt: Attempt, content: str) -> None:
+    def check_type(self, call: GatewayCall, attempt: UpstreamAttempt, content: str) -> None:
         """Refuse an answer that says it is something else than what was asked for.
 
         A type that is odd, but not a page for people, is taken from the primary, and from then
-        on from the standby, too. Raises `Broken`.
+        on from the standby, too. Raises `BackendFailure`.
         """
         if call.method != "POST":
             return
@@ -226,11 +230,11 @@ class Relay:
         asked = bool((call.parsed or {}).get("stream"))
         usual = "event-stream" if asked else "json"
         if plain in ("text/html", "application/xhtml+xml"):
-            raise Broken(CONTENT_TYPE, plain)
+            raise BackendFailure(CONTENT_TYPE, plain)
         if call.strict and plain and usual not in plain:
             self.allow(attempt, CONTENT_TYPE, plain)
 
-    def is_sound(self, call: Call, attempt: Attempt, stream: Stream) -> bool:
+    def is_sound(self, call: GatewayCall, attempt: UpstreamAttempt, stream: RelayedStream) -> bool:
         """False for a stream with too few choices, whole tool calls that no program could follow,
         or a text against the request's wishes, where only the standby's are so. The client has it
         already."""
@@ -244,29 +248,30 @@ class Relay:
         try:
             if odd:
                 self.allow(attempt, ODD, odd)
-        except Broken:
+        except BackendFailure:
             return False
         return True
 
-    def allow(self, attempt: Attempt, kind: str, what: str) -> None:
+    def allow(self, attempt: UpstreamAttempt, kind: str, what: str) -> None:
         """Take something odd from the primary, whose clients live with it, and from then on from
-        the standby, too. Raises `Broken` of `kind` where the primary was never seen to do so."""
+        the standby, too. Raises `BackendFailure` of `kind` where the primary was never seen to
+        do so."""
         if attempt.upstream.role == PRIMARY:
             self.types.add(what)
         elif what not in self.types:
-            raise Broken(kind, what)
+            raise BackendFailure(kind, what)
 
-    def asked(self, call: Call, upstream: Upstream) -> bytes | None:
+    def asked(self, call: GatewayCall, upstream: Upstream) -> bytes | None:
         """The body for a backend that is asked for token ids; None for the client's own."""
         if upstream.settings.token_ids != "ask" or not (call.parsed or {}).get("stream"):
             return None
         return orjson.dumps({**(call.parsed or {}), "return_token_ids": True})
 
-    async def rejection(self, answer: Answer, attempt: Attempt) -> web.Response:
+    async def rejection(self, answer: BackendAnswer, attempt: UpstreamAttempt) -> web.Response:
         """A backend's own error, kept for the client in case no other backend does better."""
         try:
             body = await read_all(answer, ANSWER_BYTES)
-        except Broken:
+        except BackendFailure:
             body = b""
         return web.Response(
             status=answer.status,
@@ -275,8 +280,8 @@ class Relay:
         )
 
     async def in_one_piece(
-        self, call: Call, attempt: Attempt, answer: Answer
-    ) -> web.StreamResponse | Refused:
+        self, call: GatewayCall, attempt: UpstreamAttempt, answer: BackendAnswer
+    ) -> web.StreamResponse | RefusedAttempt:
         """An answer that is judged as a whole before the client sees any of it."""
         until = attempt.started + self.limits.total_seconds
         body = await read_all(answer, ANSWER_BYTES, attempt, until)
@@ -287,14 +292,14 @@ class Relay:
         )
         parsed = self.read_whole(call, attempt, body, answer.headers)
         if not self.take_whole(call, attempt, parsed):
-            return Refused(EMPTY, reply, attempt)
+            return RefusedAttempt(EMPTY, reply, attempt)
         self.settle(call, "ok")
         return reply
 
     def read_whole(
-        self, call: Call, attempt: Attempt, body: bytes, headers: Mapping[str, str]
+        self, call: GatewayCall, attempt: UpstreamAttempt, body: bytes, headers: Mapping[str, str]
     ) -> dict[str, Any]:
-        """An answer in one piece, judged; raises `Broken`."""
+        """An answer in one piece, judged; raises `BackendFailure`."""
         parsed = whole.judge(whole.json_part(body, headers), call) if call.method == "POST" else {}
         if call.strict and parsed.get("choices"):
             odd = whole.oddity(parsed, call) or whole.find_disobedience(parsed, call)
@@ -302,7 +307,9 @@ class Relay:
                 self.allow(attempt, ODD, odd)
         return parsed
 
-    def take_whole(self, call: Call, attempt: Attempt, parsed: dict[str, Any]) -> bool:
+    def take_whole(
+        self, call: GatewayCall, attempt: UpstreamAttempt, parsed: dict[str, Any]
+    ) -> bool:
         """Count a sound answer and tell of it; False for one without a word, which a witness has
         to judge."""
         if call.wants_words and whole.is_silent(parsed):
@@ -319,12 +326,16 @@ class Relay:
         return True
 
     async def raw(
-        self, request: web.BaseRequest, call: Call, attempt: Attempt, answer: Answer
+        self,
+        request: web.BaseRequest,
+        call: GatewayCall,
+        attempt: UpstreamAttempt,
+        answer: BackendAnswer,
     ) -> web.StreamResponse:
         """Bytes of another kind (audio, text): relayed as they come, cut visibly when they end."""
         block = await answer.read()
         if not block and call.method == "POST":
-            raise Broken(NO_BODY, f"status {answer.status} without a body")
+            raise BackendFailure(NO_BODY, f"status {answer.status} without a body")
         attempt.begun()
         response = Relayed(
             status=answer.status, headers=passed_on(answer.headers, attempt.meters.name)
@@ -335,7 +346,7 @@ class Relay:
                 await response.write(block)
                 block = await answer.read()
             await response.write_eof()
-        except Broken as broken:
+        except BackendFailure as broken:
             attempt.failed(broken.kind)
             self.settle(call, "interrupted")
             if request.transport is not None:
@@ -351,14 +362,14 @@ class Relay:
     async def streamed(
         self,
         request: web.BaseRequest,
-        call: Call,
-        attempt: Attempt,
-        answer: Answer,
+        call: GatewayCall,
+        attempt: UpstreamAttempt,
+        answer: BackendAnswer,
         tried: list[Instance],
-    ) -> web.StreamResponse | Refused:
+    ) -> web.StreamResponse | RefusedAttempt:
         """A stream of events. Nothing goes to the client before the first word."""
         most = call.choices if call.strict and attempt.upstream.role != PRIMARY else None
-        stream = Stream(call.api.form, most=most)
+        stream = RelayedStream(call.api.form, most=most)
         until = attempt.started + self.limits.total_seconds
         stream.ours = ENGINE in answer.headers
         call.counted = stream.usage_so_far
@@ -366,16 +377,16 @@ class Relay:
         while not block or (call.wants_words and not stream.spoke):
             received = await answer.read()
             if not received:
-                raise Broken(stream.end() or TRUNCATED, "no event")
+                raise BackendFailure(stream.end() or TRUNCATED, "no event")
             if attempt.first is None and not is_ping(received):
                 attempt.begun()
             if time.perf_counter() > until:
-                raise Broken(TOTAL, "not a word")
+                raise BackendFailure(TOTAL, "not a word")
             block += stream.feed(received)
             if stream.failure and (call.wants_words or not block):
                 if stream.spoke:
                     break
-                raise Broken(stream.failure)
+                raise BackendFailure(stream.failure)
             if stream.done:
                 break
             if len(block) > EVENT_BYTES:
@@ -383,7 +394,7 @@ class Relay:
         if call.wants_words and stream.done and not stream.spoke:
             attempt.refused()
             headers = passed_on(answer.headers, attempt.meters.name)
-            return Refused(EMPTY, web.Response(body=block, headers=headers), attempt)
+            return RefusedAttempt(EMPTY, web.Response(body=block, headers=headers), attempt)
         response = Relayed(
             status=answer.status, headers=passed_on(answer.headers, attempt.meters.name)
         )
@@ -411,7 +422,9 @@ class Relay:
             return response
         return response
 
-    def take_stream(self, call: Call, attempt: Attempt, stream: Stream) -> None:
+    def take_stream(
+        self, call: GatewayCall, attempt: UpstreamAttempt, stream: RelayedStream
+    ) -> None:
         """Count a stream that came to its end, and tell of it."""
         finish = stream.finish[0] if stream.finish else None
         thoughts, comparable = stream.thoughts, not stream.tools
@@ -430,8 +443,8 @@ class Relay:
 
     def tell(
         self,
-        call: Call,
-        attempt: Attempt,
+        call: GatewayCall,
+        attempt: UpstreamAttempt,
         text: str,
         finish: str | None,
         tokens: int,
@@ -442,7 +455,7 @@ class Relay:
         """Hand a good answer to the shadow, which works later and elsewhere, and what can be seen
         of it to the experiment, where it came from the arm that was drawn."""
         first = attempt.first - attempt.started if attempt.first else None
-        said = Said(
+        said = BackendReply(
             200, text, finish, time.perf_counter() - attempt.started, first, thoughts=thoughts
         )
         seen = observe(said, tokens, wants_json=comparable and asks_for_json(call))
@@ -455,25 +468,27 @@ class Relay:
                 call, Heard(attempt.upstream, text, finish, seconds, first, comparable, thoughts)
             )
 
-    def observe(self, call: Call, attempt: Attempt, seen: Mapping[str, bool | float]) -> None:
+    def observe(
+        self, call: GatewayCall, attempt: UpstreamAttempt, seen: Mapping[str, bool | float]
+    ) -> None:
         """Tell the experiment what can be seen of an answer, where the arm that was drawn gave
         it."""
         role = attempt.upstream.role
         if call.strict and (role == SECOND) == (call.point < 100 * call.share):
             self.observed(Observed(tell_time(), role, call.share, kind_of(call), seen, call.who))
 
-    def went_away(self, call: Call, attempt: Attempt) -> None:
+    def went_away(self, call: GatewayCall, attempt: UpstreamAttempt) -> None:
         """The client closed the connection: nobody's failure."""
         attempt.no_evidence("abandoned")
         self.settle(call, "client_closed")
 
-    def settle(self, call: Call, outcome: str) -> None:
+    def settle(self, call: GatewayCall, outcome: str) -> None:
         """Count what the client got, once."""
         if not call.settled:
             call.settled = True
             self.meters.outcomes[outcome].value += 1
 
-    def give_up(self, call: Call, last: Refused | None) -> web.StreamResponse:
+    def give_up(self, call: GatewayCall, last: RefusedAttempt | None) -> web.StreamResponse:
         """No backend could answer: the last one's own words, or the gateway's."""
         rejected = last is not None and last.kind in ("busy", "overloaded", OWN)
         self.settle(call, "rejected" if rejected else "error")
@@ -483,7 +498,7 @@ class Relay:
         return error(502, f"no backend could answer: {why}", last.kind if last else "no_backend")
 
 
-def kind_of(call: Call) -> str:
+def kind_of(call: GatewayCall) -> str:
     """What the experiment tells apart: few kinds, so that each has answers of both arms."""
     asked = call.asked
     parts = [call.api.name, "stream" if asked.get("stream") else "whole"]

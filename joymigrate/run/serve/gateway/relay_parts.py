@@ -10,12 +10,12 @@ from aiohttp import web
 
 from joymigrate.run.serve.evidence.failures import (
     TOTAL,
-    Broken,
+    BackendFailure,
 )
-from joymigrate.run.serve.gateway.attempt import Attempt
-from joymigrate.run.serve.gateway.backend import Answer
-from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.gateway.attempt import UpstreamAttempt
+from joymigrate.run.serve.gateway.backend import BackendAnswer
+from joymigrate.run.serve.gateway.calls import GatewayCall
+from joymigrate.run.serve.gateway.stream import RelayedStream
 from joymigrate.run.serve.gateway.upstreams import Upstream
 
 GONE = (ConnectionError,)
@@ -41,15 +41,15 @@ class Heard:
 
 
 @dataclass(slots=True)
-class Refused:
+class RefusedAttempt:
     """Why an attempt came to nothing, and the backend's own words where it had some."""
 
     kind: str
     reply: web.Response | None = None
-    attempt: Attempt | None = None  # one that a witness has still to judge
+    attempt: UpstreamAttempt | None = None  # one that a witness has still to judge
 
 
-def is_stream(call: Call, status: int, content: str) -> bool:
+def is_stream(call: GatewayCall, status: int, content: str) -> bool:
     """Whether an answer is a stream of events. Some servers forget to say so."""
     if content.startswith("text/event-stream"):
         return True
@@ -61,7 +61,11 @@ RETRY = {"Retry-After": "1"}
 
 
 async def pump(
-    answer: Answer, stream: Stream, response: web.StreamResponse, block: bytes, until: float
+    answer: BackendAnswer,
+    stream: RelayedStream,
+    response: web.StreamResponse,
+    block: bytes,
+    until: float,
 ) -> tuple[str | None, bytes]:
     """Relay a stream to its end: the failure that ended it, or None and the last block.
 
@@ -76,7 +80,7 @@ async def pump(
             return stream.failure, b""
         try:
             received = await answer.read()
-        except Broken as broken:
+        except BackendFailure as broken:
             stream.failure = broken.kind
             return broken.kind, b""
         if not received:
@@ -88,13 +92,13 @@ async def pump(
 
 
 async def read_all(
-    answer: Answer,
+    answer: BackendAnswer,
     limit_bytes: int,
-    attempt: Attempt | None = None,
+    attempt: UpstreamAttempt | None = None,
     until: float = math.inf,
 ) -> bytes:
-    """A whole body; raises `Broken` when it is larger than any answer should be, or not there
-    `until` then."""
+    """A whole body; raises `BackendFailure` when it is larger than any answer should be, or not
+    there `until` then."""
     parts: list[bytes] = []
     size = 0
     while True:
@@ -105,7 +109,7 @@ async def read_all(
             attempt.begun()
         size += len(part)
         if time.perf_counter() > until:
-            raise Broken(TOTAL)
+            raise BackendFailure(TOTAL)
         if size > limit_bytes:
-            raise Broken("oversized", f"more than {limit_bytes} bytes")
+            raise BackendFailure("oversized", f"more than {limit_bytes} bytes")
         parts.append(part)

@@ -6,16 +6,16 @@ import ssl
 from dataclasses import fields, replace
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.gateway.settings import Settings, UpstreamSettings
+from joymigrate.run.serve.gateway.settings import GatewaySettings, UpstreamSettings
 from joymigrate.run.serve.web import tls
 
 ALIVE = ("keys", "admin_key", "upstreams", "cors", "tls", "rule", "allow")
 ALIVE_UPSTREAM = ("urls", "key", "connections", "health", "token_ids", "tls", "forward")
 
 
-def refuse_changes(old: Settings, new: Settings) -> None:
+def refuse_changes(old: GatewaySettings, new: GatewaySettings) -> None:
     """Raise `JoyError` for the first change that needs a new process."""
-    for one in fields(Settings):
+    for one in fields(GatewaySettings):
         if one.name not in ALIVE and getattr(old, one.name) != getattr(new, one.name):
             raise needs_restart(one.name, new)
     if old.rule().describe() != new.rule().describe():
@@ -31,7 +31,7 @@ def refuse_changes(old: Settings, new: Settings) -> None:
             raise needs_restart(f"upstreams.{up.name}", new)
 
 
-def needs_restart(what: str, settings: Settings) -> JoyError:
+def needs_restart(what: str, settings: GatewaySettings) -> JoyError:
     """The refusal of a change."""
     return JoyError(
         f"{what} cannot change while the gateway runs", where=str(settings.path),

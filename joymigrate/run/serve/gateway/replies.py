@@ -9,7 +9,7 @@ import orjson
 from aiohttp import web
 
 from joymigrate.run.serve.web import messages
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 KEPT_OUT = frozenset(
     ("connection", "keep-alive", "transfer-encoding", "content-length", "te", "trailer", "upgrade")
@@ -30,7 +30,7 @@ def error(
     )
 
 
-def refuse(path: str, refusal: Refusal) -> web.Response:
+def refuse(path: str, refusal: HttpRefusal) -> web.Response:
     """A refusal in the words of the API that was called."""
     made = messages.refuse(path, refusal)
     assert isinstance(made.body, bytes)

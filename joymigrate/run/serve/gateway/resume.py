@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import orjson
 
-from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.stream import Other, Stream, ToolCall
+from joymigrate.run.serve.gateway.calls import GatewayCall
+from joymigrate.run.serve.gateway.stream import Other, RelayedStream, StreamedToolCall
 
 CONTENT = "content"
 KEPT = ("id", "created", "model", "system_fingerprint")
@@ -68,7 +68,7 @@ class Sent:
     text: dict[str, str] = field(default_factory=dict)
     ids: list[int] = field(default_factory=list)
     prompts: dict[int, list[int]] = field(default_factory=dict)  # ids of the prompt, by choice
-    calls: dict[int, list[ToolCall]] = field(default_factory=dict)  # tool calls, by choice
+    calls: dict[int, list[StreamedToolCall]] = field(default_factory=dict)  # tool calls, by choice
     all_ids: list[int] = field(default_factory=list)  # with those that have no text yet
     ours: bool = False  # an engine of joymigrate said it
     others: dict[int, Other] = field(default_factory=dict)  # the choices behind the first
@@ -76,7 +76,7 @@ class Sent:
     ended: set[int] = field(default_factory=set)  # choices that said why they end
 
     @classmethod
-    def of(cls, stream: Stream) -> Sent:
+    def of(cls, stream: RelayedStream) -> Sent:
         """What a broken stream delivered before it broke.
 
         Ids that came without text stand for a character that is not complete yet: they are not
@@ -123,7 +123,7 @@ class Continuation(Protocol):
         """The event for the client, None when it has that already; raises `Diverged`."""
 
 
-def obstacle(call: Call, stream: Stream) -> str | None:
+def obstacle(call: GatewayCall, stream: RelayedStream) -> str | None:
     """Why a stream cannot be resumed exactly, or None when it can."""
     body = call.parsed
     if not call.api.resumes or body is None:
@@ -143,7 +143,7 @@ def carries_more(body: Mapping[str, Any]) -> bool:
     return bool(body.get("logprobs") or body.get("echo") or body.get("prompt_logprobs") is not None)
 
 
-def continuations(call: Call, sent: Sent, *, resumes: bool = False) -> list[Continuation]:
+def continuations(call: GatewayCall, sent: Sent, *, resumes: bool = False) -> list[Continuation]:
     """The exact ways to go on behind what was sent, the better one first; `resumes`: the other
     backend is an engine of joymigrate."""
     body = call.parsed or {}
@@ -166,7 +166,7 @@ def continuations(call: Call, sent: Sent, *, resumes: bool = False) -> list[Cont
     return ways if carries_more(body) else [*ways, ByReplay(call, sent)]
 
 
-def wants_usage(call: Call, broken: Stream) -> bool:
+def wants_usage(call: GatewayCall, broken: RelayedStream) -> bool:
     """Whether a stream that said everything else has yet to say its usage."""
     options = (call.parsed or {}).get("stream_options")
     wanted = isinstance(options, dict) and bool(options.get("include_usage"))
@@ -207,7 +207,7 @@ class ByResume:
     exhausted = False
     needs: str | None = RESUMED
 
-    def __init__(self, call: Call, sent: Sent, choices: int = 1) -> None:
+    def __init__(self, call: GatewayCall, sent: Sent, choices: int = 1) -> None:
         self.sent = sent
         self.wrote = False
         first: dict[str, Any] = {"output_ids": sent.all_ids, "text": sent.text.get(CONTENT, "")}
@@ -242,12 +242,14 @@ class ByReplay:
     path: str | None = None
     body: bytes | None = None
 
-    def __init__(self, call: Call, sent: Sent) -> None:
+    def __init__(self, call: GatewayCall, sent: Sent) -> None:
         self.chat = call.chat
         self.sent = sent
         self.exhausted = self.wrote = False
         self.left = dict(sent.text)
-        self.calls_left = [ToolCall(one.name, one.arguments) for one in sent.calls.get(0, ())]
+        self.calls_left = [
+            StreamedToolCall(one.name, one.arguments) for one in sent.calls.get(0, ())
+        ]
         self.unseen = set(range(len(self.calls_left)))
         self.ids_left = list(sent.all_ids)
         self.saw_ids = False
@@ -357,7 +359,7 @@ class ByIds:
     path: str | None = "/v1/completions"
     needs: str | None = None
 
-    def __init__(self, call: Call, sent: Sent) -> None:
+    def __init__(self, call: GatewayCall, sent: Sent) -> None:
         asked = call.parsed or {}
         self.chat = call.chat
         self.sent = sent
@@ -416,7 +418,7 @@ def unread_content(*parts: Mapping[str, Any]) -> str | None:
     return None
 
 
-def finish_event(call: Call, sent: Sent) -> dict[str, Any]:
+def finish_event(call: GatewayCall, sent: Sent) -> dict[str, Any]:
     """The last event of a stream whose tokens were all sent when it broke."""
     rest: dict[str, Any] = {"delta": {}} if call.chat else {"text": ""}
     return {**sent.head, "choices": [{"index": 0, **rest, "finish_reason": "length"}]}

@@ -10,14 +10,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.web.apis import CHAT, TEXT
 
 FAR_GAP = 1.0  # nats below the likeliest token, on average: a near tie is below 0.1
 KEPT = ("model", "tools", "chat_template_kwargs", "reasoning_effort")
 
 
-def scoring_body(call: Call, text: str) -> dict[str, Any] | None:
+def scoring_body(call: GatewayCall, text: str) -> dict[str, Any] | None:
     """The request by which a server scores `text` as an answer; None: this API has none."""
     body = call.parsed or {}
     asked = {name: body[name] for name in KEPT if name in body}

@@ -16,47 +16,47 @@ from joymigrate.extras import need
 from joymigrate.run.serve.evidence.events import (
     PRIMARY,
     SECOND,
-    Change,
     Event,
-    Gate,
     Health,
-    Order,
+    LedgerGate,
+    RolloutChange,
+    RolloutOrder,
+    RolloutTick,
     Served,
-    Tick,
 )
 from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway import admin, gate, gauges, health, replies
 from joymigrate.run.serve.gateway.attempt import Details
 from joymigrate.run.serve.gateway.backend import Backend, HttpBackend
 from joymigrate.run.serve.gateway.calls import (
-    Call,
+    GatewayCall,
     is_object,
     parsed_body,
     sticky_key,
 )
 from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.journal import Journal
-from joymigrate.run.serve.gateway.meters import Meters
+from joymigrate.run.serve.gateway.meters import GatewayMeters
 from joymigrate.run.serve.gateway.pages import Pages
 from joymigrate.run.serve.gateway.pulse import Pulse
 from joymigrate.run.serve.gateway.relay import Relay
 from joymigrate.run.serve.gateway.reloading import client_context, refuse_changes
 from joymigrate.run.serve.gateway.routing import Router
-from joymigrate.run.serve.gateway.settings import Settings, load
+from joymigrate.run.serve.gateway.settings import GatewaySettings, load
 from joymigrate.run.serve.gateway.shadow import Shadow
-from joymigrate.run.serve.gateway.shared import Shared
-from joymigrate.run.serve.gateway.store import Store
+from joymigrate.run.serve.gateway.shared import SharedRollout
+from joymigrate.run.serve.gateway.store import StateStore
 from joymigrate.run.serve.gateway.upstreams import Upstream
 from joymigrate.run.serve.monitor import service
 from joymigrate.run.serve.monitor.metrics import Metrics
 from joymigrate.run.serve.monitor.service import Monitor
 from joymigrate.run.serve.web import access, apis, body
-from joymigrate.run.serve.web.apis import Api
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.apis import ApiRoute
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Keys
 from joymigrate.run.serve.web.signals import until_ended
-from joymigrate.run.serve.web.site import Front, Site, Visit
-from joymigrate.run.serve.web.telemetry import Trace
+from joymigrate.run.serve.web.site import Front, Visit, WebSite
+from joymigrate.run.serve.web.telemetry import RequestSpan
 
 if TYPE_CHECKING:
     from joymigrate.run.serve.gateway.envoy import EnvoyDoor
@@ -77,7 +77,7 @@ class Gateway:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: GatewaySettings,
         *,
         unverified: bool = False,
         backends: Mapping[str, Backend] | None = None,
@@ -85,9 +85,9 @@ class Gateway:
     ) -> None:
         self.settings, self.unverified, self.talk = settings, unverified, talk
         self.metrics = Metrics()
-        self.meters = Meters(self.metrics)
+        self.meters = GatewayMeters(self.metrics)
         self.rollout = Rollout(settings.plan, settings.rule)
-        self.store = Store(settings.state, identity(settings))
+        self.store = StateStore(settings.state, identity(settings))
         self.take_up()
         self.shared = self.share(settings)
         self.given = dict(backends or {})
@@ -97,7 +97,7 @@ class Gateway:
         self.pulse = Pulse()
         self.dirty = False
         self.keys = Keys.of(settings.keys)
-        self.site = Site(
+        self.site = WebSite(
             self.serve, settings.host, settings.port, settings.front_limits, self.keys,
             Front(settings.tls, settings.cors, str(settings.path)),
         )  # fmt: skip
@@ -182,13 +182,13 @@ class Gateway:
             self.watched(), settings.monitor.interval_seconds, settings.monitor.devices, self.talk
         )
 
-    def watched(self) -> list[service.Source]:
+    def watched(self) -> list[service.MetricSource]:
         """What the monitor reads: this gateway, and the backends' own metrics."""
         own = service.Own(
             "gateway", self.metrics, lambda: admin.describe(self.rollout, self.router)
         )
         backends = [
-            service.Page(up.name, url + "/metrics", up.key, only=OF_BACKENDS)
+            service.MonitorPage(up.name, url + "/metrics", up.key, only=OF_BACKENDS)
             for up in self.settings.upstreams
             for url in up.urls
             if up.name not in self.given and self.settings.monitor.backends
@@ -232,7 +232,7 @@ class Gateway:
         saved = asked = time.monotonic()
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            self.handle(Tick(tell_time()))
+            self.handle(RolloutTick(tell_time()))
             now = time.monotonic()
             if not self.rollout.gate_open and now - asked >= GATE_SECONDS:
                 asked = now
@@ -297,28 +297,28 @@ class Gateway:
         else:
             self.changed(self.rollout.handle(event))
 
-    def changed(self, changes: list[Change]) -> None:
+    def changed(self, changes: list[RolloutChange]) -> None:
         """A decision is on disk before anybody hears of it."""
         if changes:
             self.save()
             for change in changes:
                 self.talk(f"rollout {change.state} {change.weight:g} %: {change.text}")
 
-    async def order(self, order: Order) -> None:
+    async def order(self, order: RolloutOrder) -> None:
         """Carry out an order; raises `JoyError` where it is refused."""
         if self.shared is not None:
             await self.shared.order(order)
         else:
             self.handle(order)
 
-    def share(self, settings: Settings) -> Shared | None:
+    def share(self, settings: GatewaySettings) -> SharedRollout | None:
         """The stream of several gateways, where `state` names one."""
         if settings.shared is None:
             return None
         url, _, name = settings.shared.partition("#")
         plan = orjson.loads(orjson.dumps(asdict(settings.plan)))  # tuples come back as lists
         whose = {**identity(settings), "plan": plan, "rule": settings.rule().describe()}
-        return Shared(
+        return SharedRollout(
             url, name or settings.path.stem, self.rollout, whose, self.changed,
             lambda line: self.talk(line),
         )  # fmt: skip
@@ -340,7 +340,7 @@ class Gateway:
             settings.of_role(SECOND), settings.path.resolve().parent, unverified=self.unverified
         )
         self.router.known_bad = opinion.bad
-        self.handle(Gate(tell_time(), opinion.open, opinion.reason))
+        self.handle(LedgerGate(tell_time(), opinion.open, opinion.reason))
 
     # Requests
 
@@ -352,7 +352,7 @@ class Gateway:
         if page is not None:
             return await page(visit)
         reply: web.StreamResponse | None = None
-        call: Call | None = None
+        call: GatewayCall | None = None
         try:
             api = apis.find(path, self.settings.allow)
             operator = admin.is_operator(visit, self.settings.admin_key)
@@ -361,7 +361,7 @@ class Gateway:
             api = self.admit(visit.method, path, api, operator)
             call = await self.call(visit, api, started)
             reply = await self.relay.answer(visit, call)
-        except Refusal as refusal:
+        except HttpRefusal as refusal:
             self.meters.outcomes["rejected"].value += 1
             reply = replies.refuse(path, refusal)
         finally:
@@ -371,10 +371,12 @@ class Gateway:
                 access.write(visit, path, started, reply)
         return reply
 
-    async def call(self, visit: Visit, api: Api, started: float) -> Call:
-        """Read the request within its limits; raises `Refusal`."""
+    async def call(self, visit: Visit, api: ApiRoute, started: float) -> GatewayCall:
+        """Read the request within its limits; raises `HttpRefusal`."""
         if self.draining:
-            raise Refusal(503, "stopping: no new requests are taken", headers={"Retry-After": "5"})
+            raise HttpRefusal(
+                503, "stopping: no new requests are taken", headers={"Retry-After": "5"}
+            )
         limits = self.settings.limits
         sent = await body.read(visit, limits.body_bytes, limits.body_seconds)
         return self.call_of(
@@ -384,7 +386,7 @@ class Gateway:
 
     def call_of(
         self,
-        api: Api,
+        api: ApiRoute,
         method: str,
         raw_path: str,
         headers: Mapping[str, str],
@@ -392,30 +394,33 @@ class Gateway:
         started: float,
         called: str,
         key_name: str,
-        trace: Trace | None = None,
-    ) -> Call:
-        """The request, and where it stands in the ramp; raises `Refusal`."""
+        trace: RequestSpan | None = None,
+    ) -> GatewayCall:
+        """The request, and where it stands in the ramp; raises `HttpRefusal`."""
         parsed = None if api.form is None else parsed_body(sent)
         if parsed is None and api.speaks and method == "POST" and not is_object(sent):
             # Many servers answer 500 to it: a broken client must not bring a backend down.
-            raise Refusal(400, "the body is a JSON object", code="invalid_json")
+            raise HttpRefusal(400, "the body is a JSON object", code="invalid_json")
         key = sticky_key(self.settings.sticky, headers, parsed)
-        return Call(
+        return GatewayCall(
             api, method, raw_path, headers, sent, parsed, started, called, trace=trace,
             who=key or key_name, share=self.rollout.weight / 100, point=self.router.point(key),
         )  # fmt: skip
 
-    def admit(self, method: str, path: str, api: Api | None, operator: bool) -> Api:
-        """The row of a path, which this client may ask for; raises `Refusal`."""
+    def admit(self, method: str, path: str, api: ApiRoute | None, operator: bool) -> ApiRoute:
+        """The row of a path, which this client may ask for; raises `HttpRefusal`."""
         if api is None or path.startswith("/admin/"):
-            raise Refusal(404, f"nothing is here: {method} {path}")
+            raise HttpRefusal(404, f"nothing is here: {method} {path}")
         if method not in api.methods:
             names = ", ".join(api.methods)
             why = f"{path} takes {names}, not {method}"
-            raise Refusal(405, why, headers={"Allow": names})
+            raise HttpRefusal(405, why, headers={"Allow": names})
         if api.who == apis.ADMIN and not operator:
-            raise Refusal(403, f"{path} changes the backend for everybody: it needs the admin key",
-                          code="admin_key_required")  # fmt: skip
+            raise HttpRefusal(
+                403,
+                f"{path} changes the backend for everybody: it needs the admin key",
+                code="admin_key_required",
+            )
         return api
 
 
@@ -427,7 +432,7 @@ async def open_envoy_door(gateway: Gateway, address: str) -> EnvoyDoor:
     return await envoy.open_door(gateway, address)
 
 
-def identity(settings: Settings) -> dict[str, Any]:
+def identity(settings: GatewaySettings) -> dict[str, Any]:
     """What a saved state belongs to. An upstream that moved to another address is the same one."""
     standby = settings.of_role(SECOND)
     return {

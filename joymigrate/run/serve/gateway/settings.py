@@ -1,4 +1,4 @@
-"""`gateway.yaml` → `Settings`: upstreams, rollout, limits, keys; a mistake is one clear error."""
+"""`gateway.yaml` → `GatewaySettings`: upstreams, rollout, limits, keys. A mistake is one error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.serve.evidence.events import LIMIT, PRIMARY, SECOND, Plan
+from joymigrate.run.serve.evidence.events import LIMIT, PRIMARY, SECOND, RolloutPlan
 from joymigrate.run.serve.evidence.rule import EProcess
 from joymigrate.run.serve.gateway.checks import HELP, secret, url_trouble
 from joymigrate.run.serve.gateway.fronts import (
@@ -29,7 +29,7 @@ from joymigrate.run.serve.web import limits as web_limits
 from joymigrate.run.serve.web.cors import Cors
 from joymigrate.run.serve.web.keys import Key
 from joymigrate.run.serve.web.tls import Tls
-from joymigrate.schema import Source, document, load_file, read, setting
+from joymigrate.schema import DocumentSource, document, load_file, read, setting
 
 ROLES = (PRIMARY, SECOND)
 TOKEN_IDS = ("auto", "ask", "off")
@@ -58,7 +58,7 @@ class UpstreamSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GatewayLimits:
     """What a request may take."""
 
     body_bytes: int = setting(16 * 2**20, "of a request's body", least=0)
@@ -143,7 +143,7 @@ class RuleTable:
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutTable(Plan):
+class RolloutTable(RolloutPlan):
     """The plan of a rollout, its rule, and who keeps to which backend."""
 
     rule: RuleTable = setting(make=lambda: RuleTable("eprocess"), help="when it is taken back")
@@ -169,11 +169,11 @@ class RolloutTable(Plan):
         """`sticky` where it names a header."""
         return (self.sticky,) if self.sticky.startswith("header:") else ()
 
-    def plan(self) -> Plan:
+    def plan(self) -> RolloutPlan:
         """The plan alone; a last step of 100 is added where it is missing."""
-        values = {one.name: getattr(self, one.name) for one in fields(Plan)}
+        values = {one.name: getattr(self, one.name) for one in fields(RolloutPlan)}
         steps = self.steps if self.steps[-1] == 100 else (*self.steps, 100.0)
-        return Plan(**{**values, "steps": steps})
+        return RolloutPlan(**{**values, "steps": steps})
 
 
 @document("gateway", "Two services behind one address: `serve --config gateway.yaml`.")
@@ -184,7 +184,7 @@ class GatewayFile:
     upstreams: Mapping[str, UpstreamTable] = setting(help="one primary and one standby")
     listen: str = setting("127.0.0.1:8080", "host:port, :port or a port", words=True)
     rollout: RolloutTable = setting(make=RolloutTable, help="how the standby takes over")
-    limits: Limits = setting(make=Limits, help="what a request may take")
+    limits: GatewayLimits = setting(make=GatewayLimits, help="what a request may take")
     health: HealthSettings = setting(make=HealthSettings, help="how backends are checked")
     shadow: ShadowSettings = setting(make=ShadowSettings, help="mirrored requests")
     monitor: MonitorSettings = setting(make=MonitorSettings, help="what the dashboard reads")
@@ -202,18 +202,18 @@ class GatewayFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class GatewaySettings:
     """A whole gateway."""
 
     path: Path
     host: str
     port: int
     upstreams: tuple[UpstreamSettings, ...]
-    plan: Plan
+    plan: RolloutPlan
     rule: Callable[[], EProcess]
     sticky: str = "user"
     last_resort: bool = False  # a rolled back standby answers when the primary is down
-    limits: Limits = field(default_factory=Limits)
+    limits: GatewayLimits = field(default_factory=GatewayLimits)
     health: HealthSettings = field(default_factory=HealthSettings)
     shadow: ShadowSettings = field(default_factory=ShadowSettings)
     monitor: MonitorSettings = field(default_factory=MonitorSettings)
@@ -229,10 +229,10 @@ class Settings:
     allow: tuple[str, ...] = ()
 
     @property
-    def front_limits(self) -> web_limits.Limits:
+    def front_limits(self) -> web_limits.HttpLimits:
         """The limits of the address."""
         own = self.limits
-        return web_limits.Limits(
+        return web_limits.HttpLimits(
             body_bytes=own.body_bytes, header_bytes=own.header_bytes,
             header_seconds=own.header_seconds, body_seconds=own.body_seconds,
             drain_seconds=own.drain_seconds,
@@ -243,7 +243,7 @@ class Settings:
         return next(upstream for upstream in self.upstreams if upstream.role == role)
 
 
-def load(path: Path) -> Settings:
+def load(path: Path) -> GatewaySettings:
     """Read and check a gateway file. Relative paths in it are relative to its folder."""
     if not path.is_file():
         raise JoyError("no such gateway file", where=str(path), help=HELP)
@@ -251,17 +251,19 @@ def load(path: Path) -> Settings:
     return settings_of(read(GatewayFile, raw, source, help=HELP), path, source)
 
 
-def parse(raw: Any, path: Path) -> Settings:
+def parse(raw: Any, path: Path) -> GatewaySettings:
     """Settings from parsed YAML; `path` is named in errors."""
-    return settings_of(read(GatewayFile, raw, str(path), help=HELP), path, Source(str(path)))
+    return settings_of(
+        read(GatewayFile, raw, str(path), help=HELP), path, DocumentSource(str(path))
+    )
 
 
-def settings_of(file: GatewayFile, path: Path, source: Source) -> Settings:
+def settings_of(file: GatewayFile, path: Path, source: DocumentSource) -> GatewaySettings:
     """What a file means: addresses taken apart, secrets looked up, files found."""
     host, port = address(file.listen, source)
     shared = str(file.state).startswith(("redis://", "rediss://"))
     folder = path.resolve().parent
-    return Settings(
+    return GatewaySettings(
         path=path,
         host=host,
         port=port,
@@ -287,7 +289,7 @@ def settings_of(file: GatewayFile, path: Path, source: Source) -> Settings:
     )
 
 
-def read_paths(paths: tuple[str, ...], source: Source) -> tuple[str, ...]:
+def read_paths(paths: tuple[str, ...], source: DocumentSource) -> tuple[str, ...]:
     """More paths that are passed on: none that the table of APIs keeps for operators."""
     for path in paths:
         known = apis.find(path)
@@ -300,7 +302,7 @@ def read_paths(paths: tuple[str, ...], source: Source) -> tuple[str, ...]:
 
 
 def upstreams(
-    tables: Mapping[str, UpstreamTable], path: Path, source: Source
+    tables: Mapping[str, UpstreamTable], path: Path, source: DocumentSource
 ) -> tuple[UpstreamSettings, ...]:
     """One primary and one standby."""
     found = tuple(upstream(name, item, path, source) for name, item in tables.items())
@@ -316,7 +318,9 @@ def upstreams(
     return found
 
 
-def upstream(name: str, table: UpstreamTable, path: Path, source: Source) -> UpstreamSettings:
+def upstream(
+    name: str, table: UpstreamTable, path: Path, source: DocumentSource
+) -> UpstreamSettings:
     """One item of `upstreams`. One without a url is a model folder that an engine serves here."""
     where = source.at(("upstreams", name))
     folder = path.resolve().parent
@@ -393,7 +397,7 @@ def share(key: str, text: str, where: str | None) -> float:
     return value
 
 
-def address(raw: str, source: Source) -> tuple[str, int]:
+def address(raw: str, source: DocumentSource) -> tuple[str, int]:
     """`host:port`, `:port` or a port."""
     host, _, port = raw.rpartition(":")
     if not port.isdigit() or int(port) > 65535:

@@ -19,8 +19,8 @@ import orjson
 
 from joymigrate.run.serve.evidence.answers import (
     TAIL_PAIRS,
-    Answers,
-    Said,
+    AnswerComparison,
+    BackendReply,
     compare,
     divergence,
     is_another,
@@ -31,7 +31,7 @@ from joymigrate.run.serve.evidence.events import (
     PRIMARY,
     ROLLED_BACK,
     SECOND,
-    Compared,
+    AnswersCompared,
     Served,
 )
 from joymigrate.run.serve.evidence.failures import (
@@ -40,7 +40,7 @@ from joymigrate.run.serve.evidence.failures import (
     OWN,
     TOTAL,
     TRUNCATED,
-    Broken,
+    BackendFailure,
     is_back_pressure,
     is_refusal,
     of_status,
@@ -50,11 +50,11 @@ from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway import whole
 from joymigrate.run.serve.gateway.account import account_of, join_events
 from joymigrate.run.serve.gateway.attempt import Report
-from joymigrate.run.serve.gateway.backend import Answer, is_ping
-from joymigrate.run.serve.gateway.calls import Call, forward_headers
+from joymigrate.run.serve.gateway.backend import BackendAnswer, is_ping
+from joymigrate.run.serve.gateway.calls import GatewayCall, forward_headers
 from joymigrate.run.serve.gateway.clock import tell_time
 from joymigrate.run.serve.gateway.kinds import Key, key_of, label_of
-from joymigrate.run.serve.gateway.meters import Meters
+from joymigrate.run.serve.gateway.meters import GatewayMeters
 from joymigrate.run.serve.gateway.relay_parts import Heard, read_all
 from joymigrate.run.serve.gateway.routing import GOLDEN
 from joymigrate.run.serve.gateway.scoring import FAR_GAP, mean_gap, scoring_body
@@ -66,8 +66,8 @@ from joymigrate.run.serve.gateway.shadow_calls import (
     plain,
     repeating,
 )
-from joymigrate.run.serve.gateway.shadow_pairs import Pair, PastQuestion
-from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.gateway.shadow_pairs import PastQuestion, ShadowPair
+from joymigrate.run.serve.gateway.stream import RelayedStream
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
 from joymigrate.run.serve.web.telemetry import without_context
 from joymigrate.stats import wilson
@@ -92,9 +92,9 @@ class Shadow:
     primary: Upstream
     standby: Upstream
     rollout: Rollout
-    meters: Meters
+    meters: GatewayMeters
     report: Report
-    compared_event: Any  # takes a `Compared`
+    compared_event: Any  # takes a `AnswersCompared`
     types: set[str]
     mirror_point: float = 0.0
     pair_point: float = 0.0
@@ -108,11 +108,11 @@ class Shadow:
     agreed: int = 0
     compared: int = 0
     same_finish: int = 0
-    pairs: deque[Pair] = field(default_factory=lambda: deque(maxlen=KEPT_PAIRS))
+    pairs: deque[ShadowPair] = field(default_factory=lambda: deque(maxlen=KEPT_PAIRS))
     remembered: list[PastQuestion] = field(default_factory=list)  # a fair sample of all pairs
     kinds: Counter[Key] = field(default_factory=Counter)  # pairs by kind of question
     asked: int = 0  # pairs that could have been remembered
-    attempt: Answers | None = None  # the evidence of the attempt that they belong to
+    attempt: AnswerComparison | None = None  # the evidence of the attempt that they belong to
     random: random.Random = field(default_factory=random.Random)
     scored: bool = False  # the primary has given a score
     tail_seconds: float | None = None  # the primary's 99th percentile over the kept pairs
@@ -122,7 +122,7 @@ class Shadow:
         """Whether anything is to be asked at all."""
         return self.settings.percent > 0 or self.rollout.plan.min_step_pairs > 0
 
-    def heard(self, call: Call, heard: Heard) -> None:
+    def heard(self, call: GatewayCall, heard: Heard) -> None:
         """A backend has answered a client."""
         if call.method != "POST" or self.rollout.state == ROLLED_BACK or not self.standby.up:
             return
@@ -140,7 +140,7 @@ class Shadow:
             self.repeating = True
             self.start(self.repeat(call))
 
-    def pair_is_due(self, call: Call) -> bool:
+    def pair_is_due(self, call: GatewayCall) -> bool:
         """Whether this question is asked again of both."""
         plan = self.rollout.plan
         if not plan.min_step_pairs or not call.api.pairs or not self.primary.up:
@@ -156,7 +156,7 @@ class Shadow:
         self.pair_point = (self.pair_point + GOLDEN) % 100
         return self.pair_point < plan.pair_percent
 
-    def is_new(self, call: Call) -> bool:
+    def is_new(self, call: GatewayCall) -> bool:
         """Whether questions of this kind were compared too seldom: what a few clients alone ask
         for (tools, log probabilities) is wrong at their requests alone."""
         self.begin()
@@ -184,17 +184,17 @@ class Shadow:
 
     # Mirrored requests
 
-    async def mirror(self, call: Call, heard: Heard) -> None:
+    async def mirror(self, call: GatewayCall, heard: Heard) -> None:
         """Ask the standby what the primary was asked and compare."""
         try:
             ours = await self.ask(self.standby, call)
-        except Broken as broken:
+        except BackendFailure as broken:
             self.failed(SECOND, broken.kind, call.who)
             return
         if ours is None:
             self.meters.shadowed.of("busy").add()
             return
-        theirs = Said(
+        theirs = BackendReply(
             200, heard.text, heard.finish, heard.seconds, heard.first_byte_seconds,
             thoughts=heard.thoughts, account=repeating(heard.text, call),
         )  # fmt: skip
@@ -213,7 +213,7 @@ class Shadow:
 
     # Sampled requests
 
-    def repetition_is_due(self, call: Call) -> bool:
+    def repetition_is_due(self, call: GatewayCall) -> bool:
         """Whether this sampled question is asked twice of both, as it is."""
         if not self.rollout.plan.min_step_pairs or not call.strict or call.greedy:
             return False
@@ -229,7 +229,7 @@ class Shadow:
         self.repeat_point = (self.repeat_point + GOLDEN) % 100
         return self.repeat_point < self.rollout.plan.pair_percent / REPETITION_COST
 
-    async def repeat(self, call: Call) -> None:
+    async def repeat(self, call: GatewayCall) -> None:
         """Ask both twice what a client asked with a temperature: does each repeat itself?
 
         With a seed a server should, without one it should not. Only what one does and the other
@@ -247,13 +247,13 @@ class Shadow:
             self.repetitions[seeded] += 1
             told = compare_repetitions((texts[0], texts[2]), (texts[1], texts[3]), seeded=seeded)
             if told:
-                self.compared_event(Compared(tell_time(), told, paired=False))
+                self.compared_event(AnswersCompared(tell_time(), told, paired=False))
         finally:
             self.repeating = False
 
     # Paired requests
 
-    async def pair(self, call: Call) -> None:
+    async def pair(self, call: GatewayCall) -> None:
         """Ask both backends a short version of the question and compare; in doubt also an old
         question again."""
         try:
@@ -274,7 +274,9 @@ class Shadow:
         finally:
             self.pairing -= 1
 
-    async def finds_likely(self, call: Call, theirs: Said, ours: Said) -> bool | None:
+    async def finds_likely(
+        self, call: GatewayCall, theirs: BackendReply, ours: BackendReply
+    ) -> bool | None:
         """Whether the primary, asked for a score, finds likely where the standby's text goes on its
         own way. None where it cannot say so: nobody knows which of the two is right."""
         if not (theirs.good and ours.good) or ours.thoughts:
@@ -296,7 +298,7 @@ class Shadow:
                 parsed = orjson.loads(await read_all(answer, ANSWER_BYTES, until=until))
             finally:
                 answer.close()
-        except (Broken, ValueError):
+        except (BackendFailure, ValueError):
             return None
         length = max(1, len(ours.text) - place)
         gap = mean_gap(parsed, length) if isinstance(parsed, dict) else None
@@ -305,7 +307,7 @@ class Shadow:
         self.scored = True
         return gap <= FAR_GAP
 
-    async def both(self, call: Call) -> tuple[Said | None, Said | None]:
+    async def both(self, call: GatewayCall) -> tuple[BackendReply | None, BackendReply | None]:
         """What the primary and the standby say to one question."""
         return await asyncio.gather(
             self.one_side(self.primary, call), self.one_side(self.standby, call)
@@ -333,13 +335,13 @@ class Shadow:
             role: is_another(said, before[role], plan)
             for role, said in ((PRIMARY, theirs), (SECOND, ours))
         }
-        self.compared_event(Compared(tell_time(), paired=False, changed=changed))
+        self.compared_event(AnswersCompared(tell_time(), paired=False, changed=changed))
 
-    async def one_side(self, upstream: Upstream, call: Call) -> Said | None:
+    async def one_side(self, upstream: Upstream, call: GatewayCall) -> BackendReply | None:
         """One backend's answer; None where it failed or was busy. The rollout hears of it."""
         try:
             said = await self.ask(upstream, call)
-        except Broken as broken:
+        except BackendFailure as broken:
             self.failed(upstream.role, broken.kind, call.who)
             return None
         if said is not None and said.good:
@@ -348,13 +350,13 @@ class Shadow:
 
     def compare(
         self,
-        theirs: Said,
-        ours: Said,
+        theirs: BackendReply,
+        ours: BackendReply,
         *,
         greedy: bool,
         expect: str | None = None,
         wants_json: bool = False,
-        call: Call | None = None,
+        call: GatewayCall | None = None,
         likely: bool | None = None,
     ) -> None:
         """Keep a pair and tell the rollout what it says; `call`: both were asked its plain form.
@@ -373,20 +375,20 @@ class Shadow:
         self.agreed += same
         self.same_finish += theirs.finish == ours.finish
         self.meters.shadowed.of("same" if same else "different").add()
-        self.pairs.append(Pair(theirs, ours, divergence(theirs.text, ours.text)))
+        self.pairs.append(ShadowPair(theirs, ours, divergence(theirs.text, ours.text)))
         if self.compared % TAIL_PAIRS == 0:
             known = quantiles([pair.theirs.seconds for pair in self.pairs if pair.theirs.good])
             self.tail_seconds = known["p99"] if known else None
         if call is not None and call.strict and theirs.good and ours.good:
             told |= self.canned.judge(plain(call).body, theirs, ours)  # whoever asks
         kind = label_of(call) if call is not None else ""
-        self.compared_event(Compared(tell_time(), told, kind=kind))
+        self.compared_event(AnswersCompared(tell_time(), told, kind=kind))
 
     # Asking
 
-    async def ask(self, upstream: Upstream, call: Call) -> Said | None:
+    async def ask(self, upstream: Upstream, call: GatewayCall) -> BackendReply | None:
         """What a backend says to a question; None if it is busy, or not to be read as the
-        primary is; raises `Broken`."""
+        primary is; raises `BackendFailure`."""
         instance = upstream.pick([])
         assert instance is not None
         started = time.perf_counter()
@@ -396,29 +398,31 @@ class Shadow:
                 return None
             failure = of_status(answer.status, own_key=upstream.settings.key is not None)
             if failure:
-                raise Broken(failure)
+                raise BackendFailure(failure)
             if is_refusal(answer.status):
-                return Said(answer.status, seconds=time.perf_counter() - started)
+                return BackendReply(answer.status, seconds=time.perf_counter() - started)
             encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
             if call.strict and encoding != "identity":
                 what = f"{encoding}, which was not asked for"
                 if upstream.role == PRIMARY or what in self.types:
                     return None  # clients live with it, and nobody here can read it
-                raise Broken(CONTENT_TYPE, what)
+                raise BackendFailure(CONTENT_TYPE, what)
             content = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
             if content == "text/html":
-                raise Broken(CONTENT_TYPE, content)
+                raise BackendFailure(CONTENT_TYPE, content)
             if content != "text/event-stream":
                 strange = call.strict and "json" not in content and content
                 if strange and upstream.role == SECOND and content not in self.types:
-                    raise Broken(CONTENT_TYPE, content)
+                    raise BackendFailure(CONTENT_TYPE, content)
                 if not strange or not (call.parsed or {}).get("stream"):
                     return await self.one_piece(answer, call, started)
             return await self.streamed(answer, call, upstream, started)
         finally:
             answer.close()
 
-    async def open(self, upstream: Upstream, instance: Instance, call: Call) -> Answer:
+    async def open(
+        self, upstream: Upstream, instance: Instance, call: GatewayCall
+    ) -> BackendAnswer:
         """Send the question."""
         headers = without_context(forward_headers(call, upstream.settings))
         return await upstream.backend.open(
@@ -426,39 +430,41 @@ class Shadow:
             upstream.patience(call.api.name, whole=not (call.parsed or {}).get("stream")),
         )  # fmt: skip
 
-    async def one_piece(self, answer: Answer, call: Call, started: float) -> Said:
+    async def one_piece(
+        self, answer: BackendAnswer, call: GatewayCall, started: float
+    ) -> BackendReply:
         """A whole answer."""
         until = started + self.primary.limits.total_seconds
         body = await read_all(answer, ANSWER_BYTES, until=until)
         parsed = whole.judge(whole.json_part(body, answer.headers), call)
         odd = whole.oddity(parsed, call) if call.strict and parsed.get("choices") else None
         calls = whole.functions_of(whole.first_of(parsed)[1])
-        return Said(
+        return BackendReply(
             200, whole.words_of(parsed), whole.finish_of(parsed), time.perf_counter() - started,
             scores=whole.scores_of(parsed), places=whole.places_of(parsed), odd=odd is not None,
             thoughts=len(whole.thoughts_of(parsed)), account=account_of(parsed, call, calls),
         )  # fmt: skip
 
     async def streamed(
-        self, answer: Answer, call: Call, upstream: Upstream, started: float
-    ) -> Said:
+        self, answer: BackendAnswer, call: GatewayCall, upstream: Upstream, started: float
+    ) -> BackendReply:
         """An answer in pieces, with its times."""
-        stream, first = Stream(call.api.form, keep=call.strict), None
+        stream, first = RelayedStream(call.api.form, keep=call.strict), None
         until = started + upstream.limits.total_seconds
         while not stream.done:
             received = await answer.read()
             if not received:
                 if stream.end():
-                    raise Broken(stream.failure or TRUNCATED)
+                    raise BackendFailure(stream.failure or TRUNCATED)
                 break
             if first is None and not is_ping(received):
                 first = time.perf_counter()
                 answer.started()
             stream.feed(received)
             if stream.failure:
-                raise Broken(stream.failure)
+                raise BackendFailure(stream.failure)
             if time.perf_counter() > until:
-                raise Broken(TOTAL)
+                raise BackendFailure(TOTAL)
         now = time.perf_counter()
         gaps = (now - first) / (stream.tokens - 1) if first and stream.tokens > 1 else None
         thoughts = stream.thoughts
@@ -467,7 +473,7 @@ class Shadow:
         odd = None
         if calls and stream.finish[:1] and stream.finish[0] in whole.CALLED:
             odd = whole.odd_calls(calls, call)
-        return Said(
+        return BackendReply(
             200,
             text or whole.words_of_calls(calls) or ("tool calls" if stream.tools else ""),
             stream.finish[0] if stream.finish else None,
@@ -499,7 +505,7 @@ class Shadow:
     def disagreed(self, role: str, kind: str, witness: str) -> None:
         """On a client's request one backend refused, or was silent, and the other answered."""
         aspect = "empty" if kind == EMPTY else STATUS
-        self.compared_event(Compared(tell_time(), {aspect: role == SECOND}, paired=False))
+        self.compared_event(AnswersCompared(tell_time(), {aspect: role == SECOND}, paired=False))
 
     def summary(self) -> dict[str, Any]:
         """Agreement with its 95 % interval, the tests by aspect, and how the latencies compare."""

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import orjson
 
-from joymigrate.run.serve.evidence.accounts import Account
+from joymigrate.run.serve.evidence.accounts import AnswerFigures
 from joymigrate.run.serve.gateway.account import echoed_in
-from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.calls import GatewayCall
 
 # What makes several texts of a question, or names who asks. Some servers refuse a search's fields
 # without the search.
@@ -19,34 +19,34 @@ CHOICES = frozenset(
 SAMPLED = CHOICES | {"seed", "top_p", "top_k", "min_p"}
 
 
-def expected_text(call: Call) -> str | None:
+def expected_text(call: GatewayCall) -> str | None:
     """What a right answer contains, where the client says so: `metadata: {"expect": "42"}`."""
     metadata = (call.parsed or {}).get("metadata")
     found = metadata.get("expect") if isinstance(metadata, dict) else None
     return found if isinstance(found, str) and found else None
 
 
-def repeating(text: str, call: Call) -> Account | None:
+def repeating(text: str, call: GatewayCall) -> AnswerFigures | None:
     """The account of a client's answer, of which the text alone was kept: whether it repeats the
     prompt. The standby's answer is compared without it, so this one has to be, too."""
     echoed = echoed_in(text, call.parsed or {})
-    return Account(fields=frozenset(("echo",)), echoed=echoed) if echoed else None
+    return AnswerFigures(fields=frozenset(("echo",)), echoed=echoed) if echoed else None
 
 
-def keeps_its_answer(call: Call) -> bool:
+def keeps_its_answer(call: GatewayCall) -> bool:
     """Whether a server that stays the same says the same again. New weights of a ranking model
     come while it answers."""
     return call.api.answered_alike
 
 
-def asks_for_json(call: Call) -> bool:
+def asks_for_json(call: GatewayCall) -> bool:
     """Whether the client wants JSON and nothing else."""
     form = call.asked.get("response_format")
     kind = form.get("type") if isinstance(form, dict) else None
     return kind in ("json_object", "json_schema")
 
 
-def plain(call: Call, *, sampled: bool = False) -> Call:
+def plain(call: GatewayCall, *, sampled: bool = False) -> GatewayCall:
     """A greedy version of a question, as long as the client asked for and in a stream or not as it
     did: what is wrong behind token 50 is wrong. `sampled`: with its temperature and seed."""
     form = call.api.form

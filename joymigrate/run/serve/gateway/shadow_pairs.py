@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from joymigrate.run.serve.evidence.answers import (
-    Said,
+    BackendReply,
 )
-from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.calls import GatewayCall
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ShadowPair:
     """One question, two answers. `divergence` counts characters from 0."""
 
-    theirs: Said
-    ours: Said
+    theirs: BackendReply
+    ours: BackendReply
     divergence: int | None
 
     @property
@@ -28,5 +28,5 @@ class Pair:
 class PastQuestion:
     """A short question with the answers it got."""
 
-    call: Call
-    answers: Mapping[str, Said]  # by role
+    call: GatewayCall
+    answers: Mapping[str, BackendReply]  # by role

@@ -23,16 +23,16 @@ import orjson
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.evidence.events import (
-    Change,
-    Compared,
+    AnswersCompared,
     Event,
-    Gate,
     Health,
+    LedgerGate,
     Observed,
-    Order,
-    Plan,
+    RolloutChange,
+    RolloutOrder,
+    RolloutPlan,
+    RolloutTick,
     Served,
-    Tick,
 )
 from joymigrate.run.serve.evidence.rollout import Rollout
 
@@ -46,7 +46,10 @@ RETRY_SECONDS = 1.0
 GONE = [("burst_cap", False)]  # of older plans, where it meant nothing
 ORDER_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
-KINDS = {kind.__name__: kind for kind in (Served, Compared, Observed, Health, Tick, Gate, Order)}
+KINDS = {
+    kind.__name__: kind
+    for kind in (Served, AnswersCompared, Observed, Health, RolloutTick, LedgerGate, RolloutOrder)
+}
 # A newer gateway's events may say more than this one knows.
 NAMES = {name: set(kind.__dataclass_fields__) for name, kind in KINDS.items()}
 # Replaces the snapshot unless a newer one is there. Ids are `milliseconds-number`.
@@ -68,7 +71,7 @@ return 1
 
 
 @dataclass(slots=True)
-class Shared:
+class SharedRollout:
     """The stream `name` at a Redis `url`. `changed` hears what the machine did; `identity` says
     whose rollout it is: gateways with another plan or other upstreams are refused."""
 
@@ -76,7 +79,7 @@ class Shared:
     name: str
     rollout: Rollout
     identity: dict[str, Any]
-    changed: Callable[[list[Change]], None]
+    changed: Callable[[list[RolloutChange]], None]
     talk: Callable[[str], None]
     last: str = "0-0"  # the last event that was applied
     away: bool = False
@@ -148,7 +151,9 @@ class Shared:
 
     def put(self, event: Event) -> None:
         """An event of this gateway, for all of them."""
-        if isinstance(event, Tick) and any(isinstance(one, Tick) for one in self.waiting):
+        if isinstance(event, RolloutTick) and any(
+            isinstance(one, RolloutTick) for one in self.waiting
+        ):
             return
         if isinstance(event, Served) and event.failure is None and self.waiting:
             before = self.waiting[-1]
@@ -175,7 +180,7 @@ class Shared:
         elif changes:
             self.changed(changes)
 
-    async def order(self, order: Order) -> None:
+    async def order(self, order: RolloutOrder) -> None:
         """Give an order; returns once it was carried out, raises `JoyError` where it is refused.
         Without Redis traffic can still be taken back: here, and from the others when it returns."""
         if self.away and order.what == "rollback":
@@ -303,6 +308,6 @@ def complete_identity(identity: dict[str, Any]) -> dict[str, Any]:
     plan = identity.get("plan")
     if not isinstance(plan, dict):
         return identity
-    defaults = orjson.loads(orjson.dumps(asdict(Plan())))
+    defaults = orjson.loads(orjson.dumps(asdict(RolloutPlan())))
     kept = {key: value for key, value in plan.items() if (key, value) not in GONE}
     return {**identity, "plan": {**defaults, **kept}}

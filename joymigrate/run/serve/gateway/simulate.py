@@ -15,16 +15,16 @@ from joymigrate.run.serve.evidence.events import (
     RAMPING,
     ROLLED_BACK,
     SECOND,
-    Gate,
     Health,
-    Order,
-    Plan,
+    LedgerGate,
+    RolloutOrder,
+    RolloutPlan,
+    RolloutTick,
     Served,
-    Tick,
 )
 from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.evidence.rule import EProcess
-from joymigrate.run.serve.gateway.streams import Outcome, bernoulli, resample
+from joymigrate.run.serve.gateway.streams import UpstreamOutcome, bernoulli, resample
 
 BITE, BITES = 25, 1000  # requests between two looks at the bound; looks that double a record
 SLICE_SECONDS = 300.0  # how often the calendar lets time pass
@@ -54,18 +54,18 @@ class Delays:
         return self.delays[place] if place < len(self.delays) else None
 
 
-def start_ramp(plan: Plan, rule: Callable[[], EProcess]) -> Rollout:
+def start_ramp(plan: RolloutPlan, rule: Callable[[], EProcess]) -> Rollout:
     """A rollout that has just begun its ramp at time 0."""
     # A stream of outcomes has no texts: what pairs of answers add is not simulated.
     rollout = Rollout(replace(plan, start="manual", min_step_pairs=0), rule)
-    rollout.handle(Gate(0.0, True, "simulated"))
+    rollout.handle(LedgerGate(0.0, True, "simulated"))
     rollout.handle(Health(0.0, SECOND, True))
-    rollout.handle(Order(0.0, "resume"))
+    rollout.handle(RolloutOrder(0.0, "resume"))
     return rollout
 
 
 def until_rollback(
-    rollout: Rollout, stream: Iterable[Outcome], horizon: int, requests_per_s: float
+    rollout: Rollout, stream: Iterable[UpstreamOutcome], horizon: int, requests_per_s: float
 ) -> int | None:
     """Standby requests until the rollback, or None within `horizon` of them."""
     done = 0
@@ -83,11 +83,11 @@ def until_rollback(
 
 def characterise(
     name: str,
-    plan: Plan,
+    plan: RolloutPlan,
     rule: Callable[[], EProcess],
     *,
     rate: float | None = None,
-    record: Sequence[Outcome] = (),
+    record: Sequence[UpstreamOutcome] = (),
     runs: int = 2000,
     horizon: int = 100_000,
     seed: int = 0,
@@ -98,7 +98,7 @@ def characterise(
     rng = random.Random(f"{seed} {rate} {name}")
     delays = []
     for _ in range(runs):
-        stream: Iterator[Outcome] = (
+        stream: Iterator[UpstreamOutcome] = (
             bernoulli(rate, rng) if rate is not None else drop_times(resample(record, block, rng))
         )
         delay = until_rollback(start_ramp(plan, rule), stream, horizon, requests_per_s)
@@ -108,7 +108,13 @@ def characterise(
 
 
 def promoted_share(
-    plan: Plan, rule: Callable[[], EProcess], *, rate: float, runs: int, horizon: int, seed: int = 0
+    plan: RolloutPlan,
+    rule: Callable[[], EProcess],
+    *,
+    rate: float,
+    runs: int,
+    horizon: int,
+    seed: int = 0,
 ) -> float:
     """Share of the runs at a true failure rate that are promoted within `horizon` requests."""
     rng = random.Random(f"{seed} {rate} promotion")
@@ -129,7 +135,7 @@ def promoted_share(
     return promoted / runs
 
 
-def drop_times(stream: Iterable[Outcome]) -> Iterator[Outcome]:
+def drop_times(stream: Iterable[UpstreamOutcome]) -> Iterator[UpstreamOutcome]:
     """The stream without its recorded times, which resampling has put out of order."""
     for outcome in stream:
         yield replace(outcome, time=None)
@@ -148,7 +154,7 @@ class Replayed:
 
 
 def replay(
-    name: str, plan: Plan, rule: Callable[[], EProcess], record: Sequence[Outcome]
+    name: str, plan: RolloutPlan, rule: Callable[[], EProcess], record: Sequence[UpstreamOutcome]
 ) -> Replayed:
     """Feed the record once, in order, with its own times."""
     rollout = start_ramp(plan, rule)
@@ -197,7 +203,7 @@ class Calendar:
 
 
 def calendar(
-    plan: Plan,
+    plan: RolloutPlan,
     rule: Callable[[], EProcess],
     *,
     requests_per_s: float,
@@ -237,7 +243,7 @@ def standby_rate(weight: float, requests_per_s: float, shadow: float) -> float:
 
 
 def walk(
-    rollout: Rollout, requests_per_s: float, shadow: float, stream: Iterator[Outcome]
+    rollout: Rollout, requests_per_s: float, shadow: float, stream: Iterator[UpstreamOutcome]
 ) -> tuple[str, float]:
     """Let one ramp run to its end; the end's state and time."""
     now, owed, passes = 0.0, 0.0, 0
@@ -258,7 +264,7 @@ def walk(
             rollout.handle(Served(now, SECOND, None, taken))
             passes -= taken
             owed -= taken
-        rollout.handle(Tick(now))
+        rollout.handle(RolloutTick(now))
     return rollout.state, now
 
 

@@ -20,7 +20,7 @@ from joymigrate.run.serve.gateway.clock import tell_time
 SCHEMA = "joymigrate.rollout-state/1"
 
 
-class Store:
+class StateStore:
     """The state's file. Writers in several threads never put an older state over a newer one."""
 
     def __init__(self, path: Path, identity: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from joymigrate.run.serve.evidence.failures import (
 )
 from joymigrate.run.serve.gateway.whole import count_of
 from joymigrate.run.serve.web import forms
-from joymigrate.run.serve.web.forms import Form
+from joymigrate.run.serve.web.forms import RequestForm
 
 EVENT_BYTES = 8 * 2**20  # the largest single event
 BORDER = re.compile(rb"\r\n\r\n|\n\n|\r\r")
@@ -35,7 +35,7 @@ LINES = re.compile(rb"\r\n|\n|\r")
 
 
 @dataclass(slots=True)
-class ToolCall:
+class StreamedToolCall:
     """A tool call as far as it came."""
 
     name: str = ""
@@ -57,7 +57,7 @@ class Other:
             self.ids.extend(ids)
 
 
-class Stream:
+class RelayedStream:
     """The state of one relayed stream of a chat or completion API.
 
     Streams of a `form` that speaks must say why they finished; others only end cleanly. `keep`
@@ -102,7 +102,7 @@ class Stream:
 
     def __init__(
         self,
-        form: Form | None = forms.EITHER,
+        form: RequestForm | None = forms.EITHER,
         *,
         keep: bool = False,
         most: int | None = None,
@@ -128,7 +128,9 @@ class Stream:
         self.ids_text: list[tuple[int, bool]] = []  # ids so far, and whether text came with them
         self.prompts: dict[int, list[int]] = {}  # ids of the prompt, by choice
         self.tools = False
-        self.calls: dict[int, list[ToolCall]] | None = {}  # by choice; None: not to be followed
+        self.calls: (
+            dict[int, list[StreamedToolCall]] | None
+        ) = {}  # by choice; None: not to be followed
         self.loud = False  # something other than plain text was said
         self.garbage, self.loops = Garbage(), False
         self.prefix = self.suffix = self.border = b""  # what the last events had around their text
@@ -427,7 +429,7 @@ class Stream:
                 place, function = piece.get("index"), piece.get("function") or {}
                 place = len(known) if place == forms.NEW else place
                 if place == len(known):
-                    known.append(ToolCall())
+                    known.append(StreamedToolCall())
                 known[place].name += function.get("name") or ""
                 known[place].arguments += function.get("arguments") or ""
         except (KeyError, IndexError, TypeError, AttributeError):

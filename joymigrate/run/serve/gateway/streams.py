@@ -1,6 +1,6 @@
 """Streams of outcomes for the simulation: synthetic ones from a rate, recorded ones from a file.
 
-A stream is an iterator of `Outcome`: a run of successes, or one failure.
+A stream is an iterator of `UpstreamOutcome`: a run of successes, or one failure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RUN = 1_000_000  # the longest run of successes that is handed over at once
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class UpstreamOutcome:
     """`count` successes in a row, or one failure. `time` is in seconds where it was recorded."""
 
     failure: str | None
@@ -28,30 +28,32 @@ class Outcome:
     instance: str = ""
 
 
-def bernoulli(rate: float, rng: random.Random) -> Iterator[Outcome]:
+def bernoulli(rate: float, rng: random.Random) -> Iterator[UpstreamOutcome]:
     """Independent failures at `rate`, for ever."""
     if rate <= 0.0:
         while True:
-            yield Outcome(None, RUN)
+            yield UpstreamOutcome(None, RUN)
     log_pass = math.log1p(-rate) if rate < 1.0 else 0.0
     while True:
         passes = int(math.log(1.0 - rng.random()) / log_pass) if rate < 1.0 else 0
         while passes > RUN:
-            yield Outcome(None, RUN)
+            yield UpstreamOutcome(None, RUN)
             passes -= RUN
         if passes:
-            yield Outcome(None, passes)
-        yield Outcome("synthetic")
+            yield UpstreamOutcome(None, passes)
+        yield UpstreamOutcome("synthetic")
 
 
-def resample(record: Sequence[Outcome], block: int, rng: random.Random) -> Iterator[Outcome]:
+def resample(
+    record: Sequence[UpstreamOutcome], block: int, rng: random.Random
+) -> Iterator[UpstreamOutcome]:
     """Blocks of a recorded stream in random order, for ever: bursts inside a block stay whole."""
     while True:
         start = rng.randrange(max(1, len(record) - block + 1))
         yield from record[start : start + block]
 
 
-def read(path: Path, upstream: str | None = None) -> list[Outcome]:
+def read(path: Path, upstream: str | None = None) -> list[UpstreamOutcome]:
     """A recorded stream: the gateway's request log (jsonl), a CSV, or a text of 0s and 1s.
 
     JSON lines and CSV rows have `failure` (empty or null for a success), and optionally `time`
@@ -97,7 +99,7 @@ def decode(line: str, where: str) -> dict[str, object]:
     return row
 
 
-def parse(row: dict[str, object], where: str) -> tuple[str, Outcome]:
+def parse(row: dict[str, object], where: str) -> tuple[str, UpstreamOutcome]:
     """The upstream's name and the outcome of one row."""
     if "failure" not in row:
         raise JoyError(
@@ -113,11 +115,13 @@ def parse(row: dict[str, object], where: str) -> tuple[str, Outcome]:
             f"'time' is a number of seconds, got {row['time']!r}", where=where, help="correct it"
         ) from None
     failed = failure not in (None, "", "0", 0, False, "null", "ok")
-    outcome = Outcome(str(failure) if failed else None, 1, time, str(row.get("instance") or ""))
+    outcome = UpstreamOutcome(
+        str(failure) if failed else None, 1, time, str(row.get("instance") or "")
+    )
     return str(row.get("upstream") or ""), outcome
 
 
-def digit(mark: str, path: Path) -> Outcome:
+def digit(mark: str, path: Path) -> UpstreamOutcome:
     """One character of a text of 0s (success) and 1s (failure)."""
     if mark not in "01":
         raise JoyError(
@@ -125,4 +129,4 @@ def digit(mark: str, path: Path) -> Outcome:
             where=str(path),
             help="or give a .jsonl or .csv file with a 'failure' column",
         )
-    return Outcome("recorded" if mark == "1" else None)
+    return UpstreamOutcome("recorded" if mark == "1" else None)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.evidence.events import Plan
+from joymigrate.run.serve.evidence.events import RolloutPlan
 from joymigrate.run.serve.evidence.rule import EProcess
 from joymigrate.run.serve.gateway import access_logs, settings, simulate, streams
 from joymigrate.run.serve.gateway.simulate import Delays
-from joymigrate.run.serve.gateway.streams import Outcome
+from joymigrate.run.serve.gateway.streams import UpstreamOutcome
 
 SCHEMA = "joymigrate.rollout-simulation/1"
 RATES = (0.0002, 0.0005, 0.001, 0.0011, 0.0012, 0.0015, 0.002, 0.005, 0.01, 0.1, 1.0)
@@ -36,7 +36,7 @@ RESAMPLED_RUNS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class StudyQuestion:
     """What the user wants to know. Rates are shares, `shadow` is percent."""
 
     rates: tuple[float, ...] = ()
@@ -54,7 +54,7 @@ class Question:
     standby: str = ""
 
 
-def answer(asked: Question) -> tuple[dict[str, Any], dict[str, list[Delays]]]:
+def answer(asked: StudyQuestion) -> tuple[dict[str, Any], dict[str, list[Delays]]]:
     """The simulation's JSON, and the curves for a picture."""
     if asked.logs:
         return verdict_of(asked), {}
@@ -110,10 +110,10 @@ def answer(asked: Question) -> tuple[dict[str, Any], dict[str, list[Delays]]]:
     return found, curves
 
 
-def verdict_of(asked: Question) -> dict[str, Any]:
+def verdict_of(asked: StudyQuestion) -> dict[str, Any]:
     """What the rollout's state machine says about access logs of both sides."""
     loaded = settings.load(asked.config) if asked.config else None
-    rows: list[access_logs.Row] = []
+    rows: list[access_logs.AccessRow] = []
     for text in asked.logs:
         name, found, file = text.partition("=")
         rows += access_logs.read_log(Path(file if found else text), name if found else "")
@@ -127,11 +127,11 @@ def verdict_of(asked: Question) -> dict[str, Any]:
 
 def run(
     name: str,
-    plan: Plan,
+    plan: RolloutPlan,
     rule: Callable[[], EProcess],
-    asked: Question,
+    asked: StudyQuestion,
     rate: float | None,
-    record: Sequence[Outcome] = (),
+    record: Sequence[UpstreamOutcome] = (),
 ) -> Delays:
     """One rule at one rate, or against a resampled record."""
     return simulate.characterise(
@@ -147,11 +147,11 @@ def run(
     )
 
 
-def plan_and_rules(asked: Question) -> tuple[Plan, dict[str, Callable[[], EProcess]]]:
+def plan_and_rules(asked: StudyQuestion) -> tuple[RolloutPlan, dict[str, Callable[[], EProcess]]]:
     """The plan, and the rules by name: the user's, the file's, else the default."""
     here = str(asked.config or "command line")
     loaded = settings.load(asked.config) if asked.config else None
-    plan = loaded.plan if loaded else Plan()
+    plan = loaded.plan if loaded else RolloutPlan()
     if asked.rules:
         return plan, {text: settings.rule(text, here, plan.limit) for text in asked.rules}
     return plan, {"configured": loaded.rule} if loaded else {"eprocess": EProcess}

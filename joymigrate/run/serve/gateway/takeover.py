@@ -11,16 +11,16 @@ from joymigrate.run.serve.evidence.failures import (
     ENDED_EARLY,
     INVALID_JSON,
     TOTAL,
-    Broken,
+    BackendFailure,
     of_status,
 )
 from joymigrate.run.serve.gateway import resume
-from joymigrate.run.serve.gateway.attempt import Attempt
-from joymigrate.run.serve.gateway.backend import Answer
-from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.meters import Meters
-from joymigrate.run.serve.gateway.settings import Limits
-from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.gateway.attempt import UpstreamAttempt
+from joymigrate.run.serve.gateway.backend import BackendAnswer
+from joymigrate.run.serve.gateway.calls import GatewayCall
+from joymigrate.run.serve.gateway.meters import GatewayMeters
+from joymigrate.run.serve.gateway.settings import GatewayLimits
+from joymigrate.run.serve.gateway.stream import RelayedStream
 from joymigrate.run.serve.gateway.upstreams import Instance, Upstream
 from joymigrate.run.serve.web.forms import broken_event
 
@@ -30,25 +30,25 @@ NOBODY = "no other backend is there to go on"
 class Asking(Protocol):
     """Who asks the backends: the relay, as far as a takeover needs it."""
 
-    limits: Limits
-    meters: Meters
+    limits: GatewayLimits
+    meters: GatewayMeters
 
     async def begin(
-        self, call: Call, tried: list[Instance], broken: Attempt | None = None
-    ) -> tuple[Attempt | None, Any]:
+        self, call: GatewayCall, tried: list[Instance], broken: UpstreamAttempt | None = None
+    ) -> tuple[UpstreamAttempt | None, Any]:
         """The next attempt, or why there is none."""
 
-    def asked(self, call: Call, upstream: Upstream) -> bytes | None:
+    def asked(self, call: GatewayCall, upstream: Upstream) -> bytes | None:
         """The body for an upstream; None for the client's own."""
 
 
 async def take_over(
     relay: Asking,
     response: web.StreamResponse,
-    call: Call,
-    broken: Stream,
+    call: GatewayCall,
+    broken: RelayedStream,
     tried: list[Instance],
-    again: Attempt | None = None,
+    again: UpstreamAttempt | None = None,
 ) -> bool:
     """True when the client has a whole stream in the end; False after a visible error event.
 
@@ -77,10 +77,10 @@ async def take_over(
 async def elsewhere(
     relay: Asking,
     response: web.StreamResponse,
-    call: Call,
+    call: GatewayCall,
     sent: resume.Sent,
     tried: list[Instance],
-    again: Attempt | None,
+    again: UpstreamAttempt | None,
 ) -> str | None:
     """Try the other backends in turn; None when one of them completed the stream."""
     hindrance = NOBODY
@@ -94,7 +94,7 @@ async def elsewhere(
             return "what was sent cannot be compared with another answer"
         try:
             way = await go_on(relay, response, call, attempt, ways)
-        except Broken as failure:
+        except BackendFailure as failure:
             attempt.failed(failure.kind)
             again = attempt if failure.kind in ENDED_EARLY else None
             hindrance = f"the next one failed, too ({failure.kind})"
@@ -115,42 +115,42 @@ async def elsewhere(
 async def go_on(
     relay: Asking,
     response: web.StreamResponse,
-    call: Call,
-    attempt: Attempt,
+    call: GatewayCall,
+    attempt: UpstreamAttempt,
     ways: list[resume.Continuation],
 ) -> resume.Continuation:
-    """Relay the continuation to its end; raises `Broken` or `Diverged`."""
+    """Relay the continuation to its end; raises `BackendFailure` or `Diverged`."""
     if ways[0].exhausted:
         attempt.no_evidence("abandoned")
         await response.write(resume.encode(resume.finish_event(call, ways[0].sent)))
         await response.write(resume.DONE)
         return ways[0]
     way, answer = await reopen(relay, call, attempt, ways)
-    stream = Stream(keep=True)
+    stream = RelayedStream(keep=True)
     until = attempt.started + relay.limits.total_seconds
     while not stream.done:
         received = await answer.read()
         if not received:
             failure = stream.end()
             if failure:
-                raise Broken(failure)
+                raise BackendFailure(failure)
             break
         if attempt.first is None:
             attempt.begun()
         if time.perf_counter() > until:
-            raise Broken(TOTAL)
+            raise BackendFailure(TOTAL)
         stream.feed(received)
         for event in stream.events:
             try:
                 converted = way.convert(event)
             except (AttributeError, IndexError, KeyError, TypeError) as odd:
-                raise Broken(INVALID_JSON, f"an event of another shape: {odd!r}") from None
+                raise BackendFailure(INVALID_JSON, f"an event of another shape: {odd!r}") from None
             if converted is not None:
                 way.wrote = True
                 await response.write(resume.encode(converted))
         stream.events.clear()
         if stream.failure:
-            raise Broken(stream.failure)
+            raise BackendFailure(stream.failure)
     attempt.ok(stream.tokens, stream.prompt_tokens, close=False)
     try:
         await response.write(resume.DONE)
@@ -161,8 +161,8 @@ async def go_on(
 
 
 async def reopen(
-    relay: Asking, call: Call, attempt: Attempt, ways: list[resume.Continuation]
-) -> tuple[resume.Continuation, Answer]:
+    relay: Asking, call: GatewayCall, attempt: UpstreamAttempt, ways: list[resume.Continuation]
+) -> tuple[resume.Continuation, BackendAnswer]:
     """Ask in the first way that the backend accepts. Declining one is not a failure."""
     status = 0
     for way in ways:
@@ -170,7 +170,7 @@ async def reopen(
         answer = await attempt.open(way.path, body)
         status = answer.status
         if status >= 500:
-            raise Broken(of_status(status) or "", "on taking over")
+            raise BackendFailure(of_status(status) or "", "on taking over")
         content = answer.headers.get("Content-Type", "")
         understood = way.needs is None or way.needs in answer.headers
         if status < 400 and understood and content.startswith("text/event-stream"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.run.serve.gateway.backend import Backend
-from joymigrate.run.serve.gateway.settings import Limits, UpstreamSettings
+from joymigrate.run.serve.gateway.settings import GatewayLimits, UpstreamSettings
 
 WHOLE_KEPT, WHOLE_KNOWN = 200, 50  # whole answers by which their time is known
 PATIENCE = 20.0  # times the longest of them
@@ -36,7 +36,7 @@ class Upstream:
 
     settings: UpstreamSettings
     backend: Backend
-    limits: Limits
+    limits: GatewayLimits
     instances: list[Instance] = field(default_factory=list)
     inflight: int = 0
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)

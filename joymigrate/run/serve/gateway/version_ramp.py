@@ -27,7 +27,7 @@ DIFFERS = "differs"  # paused without traffic: the rankings differ, and nobody c
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RampView:
     """What is seen: both servers' versions, the newest that both can go to, the rollout's state."""
 
     primary: int
@@ -37,7 +37,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class RampAction:
     """Tell a server to go to a version, or the gateway an order."""
 
     to: str
@@ -52,29 +52,29 @@ class VersionRamp:
     tried: int = 0
     refused: set[int] = field(default_factory=set)
 
-    def decide(self, view: View) -> Action | None:
+    def decide(self, view: RampView) -> RampAction | None:
         """The next step, or None while nothing is to be done."""
         if view.state == PROMOTED:
             if view.primary != view.standby:
-                return Action(PRIMARY, view.standby)
-            return Action(GATEWAY, order="rollback")  # both hold it: the ramp is free again
+                return RampAction(PRIMARY, view.standby)
+            return RampAction(GATEWAY, order="rollback")  # both hold it: the ramp is free again
         if view.state == DIFFERS:  # of the two, the standby's version is the new one
-            return Action(GATEWAY, order="rollback")
+            return RampAction(GATEWAY, order="rollback")
         if view.state in (RAMPING, PAUSED):
             return None
         if view.state == ROLLED_BACK and self.tried not in (0, view.primary):
             self.refused.add(self.tried)
             self.tried = 0
         if view.newest <= view.primary or view.newest in self.refused:
-            return Action(STANDBY, view.primary) if view.standby != view.primary else None
+            return RampAction(STANDBY, view.primary) if view.standby != view.primary else None
         if view.standby != view.newest:
-            return Action(STANDBY, view.newest)
+            return RampAction(STANDBY, view.newest)
         self.tried = view.newest
-        return Action(GATEWAY, order="resume")
+        return RampAction(GATEWAY, order="resume")
 
 
 @dataclass(slots=True)
-class Places:
+class RampServers:
     """Where the three servers are, and the keys of their orders."""
 
     gateway: str
@@ -84,7 +84,7 @@ class Places:
 
 
 async def follow(
-    places: Places,
+    places: RampServers,
     memory: Path,
     poll_seconds: float,
     say: Callable[[str], None],
@@ -119,7 +119,7 @@ async def follow(
                 await asyncio.wait_for(stop.wait(), poll_seconds)
 
 
-async def look(session: Any, places: Places) -> View:
+async def look(session: Any, places: RampServers) -> RampView:
     """Ask all three how they are."""
     primary, standby = [
         await answer(session.get(f"{url}/ready")) for url in (places.primary, places.standby)
@@ -135,12 +135,12 @@ async def look(session: Any, places: Places) -> View:
     given = sum(share for name, share in rollout["weights"].items() if roles[name] == STANDBY)
     if state == PAUSED and not given:
         state = DIFFERS
-    return View(int(primary["model_version"]), int(standby["model_version"]),
-                min(int(primary["newest_version"]), int(standby["newest_version"])),
-                state)  # fmt: skip
+    return RampView(int(primary["model_version"]), int(standby["model_version"]),
+                    min(int(primary["newest_version"]), int(standby["newest_version"])),
+                    state)  # fmt: skip
 
 
-async def act(session: Any, places: Places, action: Action) -> None:
+async def act(session: Any, places: RampServers, action: RampAction) -> None:
     """Do one step."""
     if action.to == GATEWAY:
         await answer(session.post(f"{places.gateway}/admin/rollout", json={"order": action.order},
@@ -170,7 +170,7 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def word_action(action: Action, view: View) -> str:
+def word_action(action: RampAction, view: RampView) -> str:
     """A step for the log."""
     if action.to != GATEWAY:
         return f"the {action.to} goes to version {action.version}"

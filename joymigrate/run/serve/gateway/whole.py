@@ -13,10 +13,10 @@ from joymigrate.run.serve.evidence.failures import (
     GAVE_UP,
     INVALID_JSON,
     MISSING_FINISH,
-    Broken,
+    BackendFailure,
 )
 from joymigrate.run.serve.gateway.arguments import misfit
-from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.calls import GatewayCall
 
 CALLED = ("tool_calls", "stop")  # how an answer with whole tool calls ends
 COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -25,39 +25,39 @@ KEEPS_STOP = ("include_stop_str_in_output", "no_stop_trim", "echo", "min_tokens"
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
-def judge(body: bytes, call: Call) -> dict[str, Any]:
-    """The answer of a status below 400 in a chat's form; raises `Broken`."""
+def judge(body: bytes, call: GatewayCall) -> dict[str, Any]:
+    """The answer of a status below 400 in a chat's form; raises `BackendFailure`."""
     import orjson  # comparing what answers say needs no extra: `serve simulate`
 
     form = call.api.form
     try:
         parsed = orjson.loads(body)
     except ValueError as error:
-        raise Broken(INVALID_JSON, str(error)) from None
+        raise BackendFailure(INVALID_JSON, str(error)) from None
     if not isinstance(parsed, dict):
         if form is not None:
-            raise Broken(INVALID_JSON, f"a {type(parsed).__name__} instead of an object")
+            raise BackendFailure(INVALID_JSON, f"a {type(parsed).__name__} instead of an object")
         return {}
     parsed = parsed if form is None else form.whole(parsed)
     if parsed.get("error"):
-        raise Broken(ERROR_OBJECT, str(parsed["error"])[:200])
+        raise BackendFailure(ERROR_OBJECT, str(parsed["error"])[:200])
     if form is None:
         return parsed
     if not form.speaks:
         if wrong := form.sound(parsed, call.parsed or {}):
-            raise Broken(INVALID_JSON, wrong)
+            raise BackendFailure(INVALID_JSON, wrong)
         return parsed
     choices = parsed.get("choices")
     if not isinstance(choices, list):
-        raise Broken(INVALID_JSON, "no choices")
+        raise BackendFailure(INVALID_JSON, "no choices")
     for choice in choices:
         if not isinstance(choice, dict):
-            raise Broken(INVALID_JSON, f"a choice is a {type(choice).__name__}")
+            raise BackendFailure(INVALID_JSON, f"a choice is a {type(choice).__name__}")
         reason = choice.get("finish_reason", "absent")
         if reason is None:
-            raise Broken(MISSING_FINISH, "finish_reason is null")
+            raise BackendFailure(MISSING_FINISH, "finish_reason is null")
         if reason in GAVE_UP or choice.get("error"):
-            raise Broken(ERROR_OBJECT, f"finish_reason is {reason}")
+            raise BackendFailure(ERROR_OBJECT, f"finish_reason is {reason}")
     return parsed
 
 
@@ -67,7 +67,7 @@ def json_part(body: bytes, headers: Mapping[str, str]) -> bytes:
     return body[: int(length)] if length.isdecimal() else body
 
 
-def oddity(parsed: dict[str, Any], call: Call) -> str | None:
+def oddity(parsed: dict[str, Any], call: GatewayCall) -> str | None:
     """In which way a chat or completion answer has another shape than its API gives it."""
     choices = parsed.get("choices") or []
     if len(choices) != call.choices:
@@ -94,12 +94,12 @@ def oddity(parsed: dict[str, Any], call: Call) -> str | None:
     return None
 
 
-def obeys(parsed: dict[str, Any], calls: Sequence[tuple[Any, Any]], call: Call) -> bool:
+def obeys(parsed: dict[str, Any], calls: Sequence[tuple[Any, Any]], call: GatewayCall) -> bool:
     """Whether a sound answer with these tool calls goes against no wish of its request."""
     return not find_disobedience(parsed, call) and not misuse(calls, finish_of(parsed), call)
 
 
-def find_disobedience(parsed: dict[str, Any], call: Call) -> str | None:
+def find_disobedience(parsed: dict[str, Any], call: GatewayCall) -> str | None:
     """What of a sound answer's texts and length goes against the request."""
     generated = count_of(parsed.get("usage"), "completion_tokens") or 0
     for choice in parsed.get("choices") or ():
@@ -110,7 +110,7 @@ def find_disobedience(parsed: dict[str, Any], call: Call) -> str | None:
     return None
 
 
-def disobedience(text: str, generated: int, call: Call) -> str | None:
+def disobedience(text: str, generated: int, call: GatewayCall) -> str | None:
     """Which wish of the request a text goes against, where every server can keep it: stop strings
     and the length. `generated`: tokens of all choices, 0 where nobody says."""
     body = call.asked
@@ -125,7 +125,7 @@ def disobedience(text: str, generated: int, call: Call) -> str | None:
     return None
 
 
-def misuse(functions: Sequence[tuple[Any, Any]], finish: Any, call: Call) -> str | None:
+def misuse(functions: Sequence[tuple[Any, Any]], finish: Any, call: GatewayCall) -> str | None:
     """Which wish about tools an answer with these calls goes against. Some models do so now and
     then: it is held against what the other backend does."""
     import orjson
@@ -169,7 +169,7 @@ def functions_of(message: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     return found
 
 
-def odd_calls(functions: Sequence[tuple[Any, Any]], call: Call) -> str | None:
+def odd_calls(functions: Sequence[tuple[Any, Any]], call: GatewayCall) -> str | None:
     """What no program could do with whole tool calls; None: nothing is odd."""
     import orjson
 

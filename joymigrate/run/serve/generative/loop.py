@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from joymigrate.errors import JoyError
 from joymigrate.run.beam import BeamAnswer, BeamRequest, BeamSearch
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 log = logging.getLogger("joymigrate.serve")
 
@@ -35,12 +35,12 @@ class BeamLoop:
         self.thread.start()
 
     async def ask(self, request: BeamRequest) -> BeamAnswer:
-        """Search; raises `Refusal` when too many wait, `JoyError` where the model fails."""
+        """Search; raises `HttpRefusal` when too many wait, `JoyError` where the model fails."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[BeamAnswer] = loop.create_future()
         with self.changed:
             if len(self.search.waiting) >= self.queue:
-                raise Refusal(429, f"{self.queue} requests wait already")
+                raise HttpRefusal(429, f"{self.queue} requests wait already")
             number = self.search.admit(request)
             self.callers[number] = Caller(loop, future)
             self.changed.notify()

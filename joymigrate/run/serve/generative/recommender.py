@@ -18,8 +18,8 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.run.beam import Trie, attend, remember
 from joymigrate.run.train.recommendation import sizes_of
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape
-from joymigrate.run.train.recommendation.onerec import Memory, OneRec
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs
+from joymigrate.run.train.recommendation.onerec import DecoderCache, OneRec
 from joymigrate.run.train.samples.lookup import Widen
 from joymigrate.run.train.samples.schema import FeatureSchema
 from joymigrate.run.train.semantic_ids.codes import CODES, SemanticIds, read_codes
@@ -79,7 +79,7 @@ class ItemRecommender:
 class CodeState:
     """One request: the events' keys and values, and by layer those of each beam [W, S, H, D]."""
 
-    memory: Memory
+    memory: DecoderCache
     own: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     level: int = 0
 
@@ -173,7 +173,7 @@ def load(folder: Path, device: str = "cpu") -> ItemRecommender:
     settings.pop("model_type")
     events = schema.features[name].length
     widths = {name: one.width for name, one in schema.tables().items()}
-    shape = Shape(0, 0, max(widths.values()), (events,), 1, semantic.sizes)
+    shape = InputShape(0, 0, max(widths.values()), (events,), 1, semantic.sizes)
     model = OneRec(shape, **settings)
     try:
         stored = load_file(folder / f"table.{table}.safetensors")

@@ -18,7 +18,7 @@ from joymigrate.run.serve.generative.service import (
 )
 from joymigrate.run.serve.ranking.rpc import INFER, Call, read_inputs
 from joymigrate.run.serve.ranking.wire import NAMES
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 
 async def live(service: GenerativeService, message: Any, context: Any) -> Any:
@@ -73,7 +73,7 @@ async def infer(service: GenerativeService, message: Any, context: Any) -> Any:
     asked = [one.name for one in message.outputs] or list(known)
     for one in asked:
         if one not in known:
-            raise Refusal(400, f"the model has no output '{one}', only {', '.join(known)}")
+            raise HttpRefusal(400, f"the model has no output '{one}', only {', '.join(known)}")
     found = await service.rank(*read_arrays(read_inputs(message), wanted))
     arrays: dict[str, Any] = {
         "item": np.array(found.items, np.int64),

@@ -26,9 +26,9 @@ from joymigrate.run.serve.generative.loop import BeamLoop
 from joymigrate.run.serve.generative.recommender import ItemRecommender
 from joymigrate.run.serve.ranking import wire
 from joymigrate.run.serve.web.answering import answer_request
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Keys
-from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.limits import HttpLimits
 from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
 
 log = logging.getLogger("joymigrate.serve")
@@ -39,7 +39,7 @@ INPUTS = ("history", "candidate")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SearchRequest:
     """How a request is searched: `answers` items out of `width` beams."""
 
     answers: int = 1
@@ -64,28 +64,30 @@ class GenerativeService:
     served: ItemRecommender
     loop: BeamLoop
     names: tuple[str, ...]
-    limits: Limits = field(default_factory=Limits)
+    limits: HttpLimits = field(default_factory=HttpLimits)
     keys: Keys = field(default_factory=Keys)
     draining: bool = False
     counts: dict[str, int] = field(default_factory=dict)
 
     async def rank(
-        self, history: Sequence[int], wanted: Wanted, candidates: Sequence[int] | None = None
+        self, history: Sequence[int], wanted: SearchRequest, candidates: Sequence[int] | None = None
     ) -> Ranked:
         """Search for one history; with `candidates` among these items only."""
         if self.draining:
-            raise Refusal(503, "stopping: no new requests are taken")
+            raise HttpRefusal(503, "stopping: no new requests are taken")
         for name, items in (("history", history), ("candidate", candidates or ())):
             unknown = self.served.unknown(items) if len(items) else None
             if unknown is not None:
-                raise Refusal(400, f"{name}: the model does not know item {unknown}", param=name)
+                raise HttpRefusal(
+                    400, f"{name}: the model does not know item {unknown}", param=name
+                )
         try:
             rules = None if candidates is None else self.served.narrowed(candidates)
             answer = await self.loop.ask(
                 BeamRequest(list(history), wanted.width, wanted.top_k, rules)
             )
         except JoyError as error:
-            raise Refusal(400, str(error)) from None
+            raise HttpRefusal(400, str(error)) from None
         return rank_items(answer, (rules or self.served.trie), wanted.answers)
 
     @property
@@ -102,8 +104,8 @@ class GenerativeService:
     def check_model(self, name: Any) -> str:
         """The model's name; another one is refused."""
         if name not in self.names:
-            raise Refusal(404, f"unknown model: '{name}'; this server has '{self.names[0]}'",
-                          code="model_not_found", param="model")  # fmt: skip
+            raise HttpRefusal(404, f"unknown model: '{name}'; this server has '{self.names[0]}'",
+                              code="model_not_found", param="model")  # fmt: skip
         return str(name)
 
     # As `Answering` asks
@@ -148,7 +150,7 @@ async def route(service: GenerativeService, ask: Ask) -> Reply:
     handlers = {"/v1/completions": completions, "/v1/rank": rank}
     if path in handlers:
         if ask.method != "POST":
-            raise Refusal(405, f"{path} takes POST", headers={"Allow": "POST"})
+            raise HttpRefusal(405, f"{path} takes POST", headers={"Allow": "POST"})
         return await handlers[path](service, ask)
     parts = path.split("/")[1:]
     if parts[:2] == ["v2", "models"] and len(parts) in (3, 4):
@@ -159,7 +161,7 @@ async def route(service: GenerativeService, ask: Ask) -> Reply:
             return data({"ready": not service.draining})
         if not parts[3:]:
             return data(describe(service, name))
-    raise Refusal(404, f"there is no {path}")
+    raise HttpRefusal(404, f"there is no {path}")
 
 
 def metrics(service: GenerativeService) -> bytes:
@@ -196,7 +198,7 @@ def describe(service: GenerativeService, name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def read_wanted(service: GenerativeService, fields: Fields) -> Wanted:
+def read_wanted(service: GenerativeService, fields: Fields) -> SearchRequest:
     """`n`, `beam_width` and `top_k` of a request."""
     capacity = service.loop.search.capacity
     answers = fields.whole("n", 1, low=1, high=capacity) or 1
@@ -204,8 +206,8 @@ def read_wanted(service: GenerativeService, fields: Fields) -> Wanted:
                          high=capacity)  # fmt: skip
     assert width is not None
     if answers > width:
-        raise Refusal(400, f"n is {answers}, and only {width} beams are searched", param="n")
-    return Wanted(answers, width, fields.whole("top_k", low=1))
+        raise HttpRefusal(400, f"n is {answers}, and only {width} beams are searched", param="n")
+    return SearchRequest(answers, width, fields.whole("top_k", low=1))
 
 
 def histories(raw: Any) -> list[list[int]]:
@@ -220,7 +222,7 @@ def histories(raw: Any) -> list[list[int]]:
         lists = all(isinstance(one, list) and one and all(map(is_whole, one)) for one in raw)
         if len(raw) <= PROMPTS and lists:
             return [list(one) for one in raw]
-    raise Refusal(
+    raise HttpRefusal(
         400, f"prompt is a list of item ids, or up to {PROMPTS} such lists", param="prompt",
         code="invalid_type",
     )  # fmt: skip
@@ -233,7 +235,7 @@ def numbers(text: str) -> list[int]:
     except ValueError:
         found = []
     if not found:
-        raise Refusal(400, "a text prompt holds item ids between spaces", param="prompt")
+        raise HttpRefusal(400, "a text prompt holds item ids between spaces", param="prompt")
     return found
 
 
@@ -248,7 +250,9 @@ async def completions(service: GenerativeService, ask: Ask) -> Reply:
     limit = fields.whole("max_tokens", rounds, low=1)
     assert limit is not None
     if limit < rounds:
-        raise Refusal(400, f"an item is {rounds} tokens, max_tokens is {limit}", param="max_tokens")
+        raise HttpRefusal(
+            400, f"an item is {rounds} tokens, max_tokens is {limit}", param="max_tokens"
+        )
     options = stream_options(fields)
     streamed = fields.flag("stream")
     fields.refuse("temperature", "beam search draws nothing", unless=(0, 1))
@@ -272,7 +276,7 @@ def usage(prompts: Sequence[Sequence[int]], written: int) -> dict[str, int]:
 
 
 def items_of(
-    found: Ranked, place: int, wanted: Wanted, logprobs: int | None
+    found: Ranked, place: int, wanted: SearchRequest, logprobs: int | None
 ) -> list[dict[str, Any]]:
     """The choices of one history."""
     return [
@@ -284,7 +288,7 @@ def items_of(
 async def streaming(
     service: GenerativeService,
     prompts: Sequence[list[int]],
-    wanted: Wanted,
+    wanted: SearchRequest,
     logprobs: int | None,
     head: dict[str, Any],
     options: StreamOptions,
@@ -342,7 +346,7 @@ async def rank(service: GenerativeService, ask: Ask) -> Reply:
     wanted = read_wanted(service, fields)
     fields.close()
     if not isinstance(inputs, dict):
-        raise Refusal(400, 'inputs is an object: {"history": [ids]}', param="inputs")
+        raise HttpRefusal(400, 'inputs is an object: {"history": [ids]}', param="inputs")
     arrays = {
         name: wire.from_values(name, np.dtype("int64"), None, values)
         for name, values in inputs.items()
@@ -357,7 +361,7 @@ async def infer(service: GenerativeService, ask: Ask, name: str) -> Reply:
     header, binary = header_of(ask.body, ask.headers.get("Inference-Header-Content-Length"))
     given = header.get("parameters") or {}
     if not isinstance(given, dict):
-        raise Refusal(400, "parameters is an object", param="parameters")
+        raise HttpRefusal(400, "parameters is an object", param="parameters")
     raw = bool(given.get("binary_data_output"))
     fields = Fields({k: v for k, v in given.items() if k != "binary_data_output"}, "parameters.")
     wanted = read_wanted(service, fields)
@@ -378,17 +382,17 @@ async def infer(service: GenerativeService, ask: Ask, name: str) -> Reply:
 
 
 def read_arrays(
-    arrays: dict[str, Any], wanted: Wanted
-) -> tuple[list[int], Wanted, list[int] | None]:
+    arrays: dict[str, Any], wanted: SearchRequest
+) -> tuple[list[int], SearchRequest, list[int] | None]:
     """The history and the candidates of a request's tensors."""
     for name, array in arrays.items():
         if name not in INPUTS:
-            raise Refusal(400, f"the model has no input '{name}', only {', '.join(INPUTS)}",
-                          param="inputs")  # fmt: skip
+            raise HttpRefusal(400, f"the model has no input '{name}', only {', '.join(INPUTS)}",
+                              param="inputs")  # fmt: skip
         if array.dtype.kind not in "iu" or array.ndim > 2 or (array.ndim == 2 and len(array) != 1):
             raise wire.refuse(name, "one list of whole numbers")
     if "history" not in arrays or not arrays["history"].size:
-        raise Refusal(400, "the input 'history' is missing or empty", param="inputs")
+        raise HttpRefusal(400, "the input 'history' is missing or empty", param="inputs")
     if "candidate" in arrays and not arrays["candidate"].size:
         raise wire.refuse("candidate", "it is empty; leave it out to search all items")
     history: list[int] = arrays["history"].ravel().tolist()

@@ -12,7 +12,7 @@ from joymigrate.run.serve.generative.loop import BeamLoop
 from joymigrate.run.serve.generative.recommender import CodeWriter, load
 from joymigrate.run.serve.generative.service import GenerativeService
 from joymigrate.run.serve.web.keys import Key, Keys
-from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.limits import HttpLimits
 from joymigrate.run.serve.web.server import Server, run
 from joymigrate.run.serve.web.site import Front
 
@@ -26,10 +26,10 @@ def open_service(
     beams: int = 4096,
     names: Sequence[str] = (),
     keys: Sequence[str | Key] = (),
-    limits: Limits | None = None,
+    limits: HttpLimits | None = None,
 ) -> GenerativeService:
     """Load a model and start its search of at most `beams` beams. Raises `JoyError`."""
-    limits = limits or Limits()
+    limits = limits or HttpLimits()
     served = load(folder, device)
     loop = BeamLoop(BeamSearch(CodeWriter(served), served.trie, capacity=beams), limits.queue)
     called = tuple(names) or (folder.resolve().name,)

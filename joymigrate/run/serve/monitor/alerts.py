@@ -9,7 +9,7 @@ import yaml
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AlertRule:
     """One alert. `watch` is `key` or `key|pattern`, by the keys of series.yaml, in their units."""
 
     name: str
@@ -21,7 +21,7 @@ class Rule:
     below: float | None = None
 
 
-def load() -> list[Rule]:
+def load() -> list[AlertRule]:
     """All alerts."""
     text = (Path(__file__).parent / "alerts.yaml").read_text(encoding="utf-8")
-    return [Rule(**one) for one in yaml.safe_load(text)["alerts"]]
+    return [AlertRule(**one) for one in yaml.safe_load(text)["alerts"]]

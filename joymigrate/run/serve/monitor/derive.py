@@ -15,7 +15,7 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class MetricSeries:
     """One quantity, as series.yaml describes it."""
 
     key: str
@@ -31,13 +31,13 @@ class Series:
 
 
 @functools.cache
-def all_series() -> tuple[Series, ...]:
+def all_series() -> tuple[MetricSeries, ...]:
     """Every quantity that we know."""
     rows: list[dict[str, Any]] = read_yaml(Path(__file__).parent / "series.yaml")
     made = []
     for row in rows:
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
-        made.append(Series(**values))
+        made.append(MetricSeries(**values))
     return tuple(made)
 
 
@@ -58,7 +58,7 @@ def readings(before: Snapshot | None, after: Snapshot, who: str) -> dict[str, fl
     return found
 
 
-def between(series: Series, before: Snapshot, after: Snapshot, who: str) -> dict[str, float]:
+def between(series: MetricSeries, before: Snapshot, after: Snapshot, who: str) -> dict[str, float]:
     """The readings of one quantity that needs two snapshots."""
     seconds = after.time - before.time
     if series.read == "rate":
@@ -82,7 +82,7 @@ def between(series: Series, before: Snapshot, after: Snapshot, who: str) -> dict
 
 
 def growth(
-    series: Series,
+    series: MetricSeries,
     names: Iterable[str],
     before: Snapshot,
     after: Snapshot,
@@ -111,7 +111,9 @@ def fits(labels: Mapping[str, str], where: Mapping[str, str]) -> bool:
     return all(labels.get(key) in wanted.split("|") for key, wanted in where.items())
 
 
-def quantiles(series: Series, before: Snapshot, after: Snapshot, who: str) -> dict[str, float]:
+def quantiles(
+    series: MetricSeries, before: Snapshot, after: Snapshot, who: str
+) -> dict[str, float]:
     """Quantiles of what was observed in between."""
     merged: dict[str, Buckets] = {}
     for wanted in series.names:
@@ -158,7 +160,7 @@ def quantile(buckets: Buckets, share: float) -> float | None:
     return low
 
 
-def name(series: Series, labels: Mapping[str, str], who: str) -> str:
+def name(series: MetricSeries, labels: Mapping[str, str], who: str) -> str:
     """`key|who`: who it is about is a label's value, or the service."""
     if not series.by:
         return series.key

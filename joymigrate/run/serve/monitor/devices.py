@@ -37,7 +37,7 @@ class ExporterNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class DeviceProbe:
     """How to read the devices of one platform."""
 
     chip: str
@@ -47,7 +47,7 @@ class Probe:
 
 
 @functools.cache
-def probes() -> tuple[Probe, ...]:
+def probes() -> tuple[DeviceProbe, ...]:
     """One per chip that has a `monitor.yaml`."""
     from joymigrate.chips import all_chips
 
@@ -82,13 +82,13 @@ class ProbeFile:
             raise JoyError(f"`row` has no {named}", where="row")
 
 
-def read_probe(path: Path, chip: str) -> Probe:
+def read_probe(path: Path, chip: str) -> DeviceProbe:
     """One `monitor.yaml`, checked."""
     file = read_file(ProbeFile, path, help=HELP)
-    return Probe(chip, file.command, re.compile(file.row), file.exporter)
+    return DeviceProbe(chip, file.command, re.compile(file.row), file.exporter)
 
 
-def parse(probe: Probe, text: str) -> dict[str, float]:
+def parse(probe: DeviceProbe, text: str) -> dict[str, float]:
     """Readings from a tool's output."""
     found: dict[str, float] = {}
     for match in probe.row.finditer(text):

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from joymigrate.run.serve.monitor.alerts import Rule
-from joymigrate.run.serve.monitor.derive import QUANTILES, Series, all_series
+from joymigrate.run.serve.monitor.alerts import AlertRule
+from joymigrate.run.serve.monitor.derive import QUANTILES, MetricSeries, all_series
 
 RANGE = "1m"
 
@@ -47,17 +47,17 @@ def expression(key: str) -> str | None:
     return None
 
 
-def matchers(series: Series) -> str:
+def matchers(series: MetricSeries) -> str:
     """What a series counts, as PromQL writes it: several values are a pattern."""
     return ",".join(f'{k}{"=~" if "|" in v else "="}"{v}"' for k, v in series.where.items())
 
 
-def scale_gauge(metric: str, series: Series) -> str:
+def scale_gauge(metric: str, series: MetricSeries) -> str:
     """A gauge in the unit that the key has."""
     return metric if series.scale == 1.0 else f"{series.scale:g} * {metric}"
 
 
-def prometheus_rules(rules: Sequence[Rule]) -> str:
+def prometheus_rules(rules: Sequence[AlertRule]) -> str:
     """A rule file. Alerts on what Prometheus does not get from us are named in a comment."""
     made, left = [], []
     for rule in rules:

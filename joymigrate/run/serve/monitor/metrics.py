@@ -1,7 +1,7 @@
 """Counters and histograms that cost nothing to update, and their Prometheus text.
 
-A hot path holds a `Cell` or `Histogram` and adds to it; labels are resolved once. Histograms have
-twenty buckets per decade, so a percentile is off by at most 12 % of its value.
+A hot path holds a `MetricValue` or `Histogram` and adds to it; labels are resolved once. Histograms
+have twenty buckets per decade, so a percentile is off by at most 12 % of its value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BOUNDS = [FIRST_SECONDS * 10 ** (i / PER_DECADE) for i in range(PER_DECADE * DEC
 SHOWN = 5  # every fifth bound goes to Prometheus: four per decade
 
 
-class Cell:
+class MetricValue:
     """One number."""
 
     __slots__ = ("value",)
@@ -67,7 +67,7 @@ def quantile(counts: list[int], share: float) -> float | None:
 
 
 @dataclass(slots=True)
-class Family:
+class MetricFamily:
     """All series of one metric."""
 
     name: str
@@ -81,7 +81,7 @@ class Family:
         """The series with these label values."""
         found = self.series.get(values)
         if found is None:
-            found = Histogram() if self.kind == "histogram" else Cell()
+            found = Histogram() if self.kind == "histogram" else MetricValue()
             self.series[values] = found
         return found
 
@@ -90,15 +90,15 @@ class Metrics:
     """The metrics of one process."""
 
     def __init__(self) -> None:
-        self.families: dict[str, Family] = {}
+        self.families: dict[str, MetricFamily] = {}
 
-    def counter(self, name: str, help: str, *labels: str) -> Family:
+    def counter(self, name: str, help: str, *labels: str) -> MetricFamily:
         """A number that only grows."""
-        return self.add(Family(name, help, "counter", labels))
+        return self.add(MetricFamily(name, help, "counter", labels))
 
-    def histogram(self, name: str, help: str, *labels: str) -> Family:
+    def histogram(self, name: str, help: str, *labels: str) -> MetricFamily:
         """Durations in seconds."""
-        return self.add(Family(name, help, "histogram", labels))
+        return self.add(MetricFamily(name, help, "histogram", labels))
 
     def gauge(
         self,
@@ -106,11 +106,11 @@ class Metrics:
         help: str,
         *labels: str,
         ask: Callable[[], Mapping[tuple[str, ...], float]] | None = None,
-    ) -> Family:
+    ) -> MetricFamily:
         """A number that goes up and down; `ask` is called whenever the metrics are read."""
-        return self.add(Family(name, help, "gauge", labels, ask=ask))
+        return self.add(MetricFamily(name, help, "gauge", labels, ask=ask))
 
-    def add(self, family: Family) -> Family:
+    def add(self, family: MetricFamily) -> MetricFamily:
         return self.families.setdefault(family.name, family)
 
     def collect(self) -> Iterator[Any]:
@@ -144,7 +144,7 @@ class Metrics:
         return generate_latest(registry)
 
 
-def current(family: Family) -> Iterator[tuple[tuple[str, ...], float]]:
+def current(family: MetricFamily) -> Iterator[tuple[tuple[str, ...], float]]:
     """The series of a counter or gauge with their values."""
     if family.ask is not None:
         yield from family.ask().items()

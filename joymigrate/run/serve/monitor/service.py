@@ -25,7 +25,7 @@ KEPT_SECONDS = 3600.0
 POINTS = 600  # of a curve, at most; Prometheus keeps more, and for longer
 
 
-class Source(Protocol):
+class MetricSource(Protocol):
     """Something with metrics."""
 
     name: str
@@ -52,7 +52,7 @@ class Own:
         return self.ask() if self.ask else None
 
 
-class Page:
+class MonitorPage:
     """A `/metrics` page of another process: a gateway, an engine, a device exporter.
 
     With `only`, nothing but these keys is taken from it, and its absence is no trouble: the
@@ -123,7 +123,7 @@ class Page:
 class Monitor:
     """Everything that the dashboard shows."""
 
-    sources: Sequence[Source]
+    sources: Sequence[MetricSource]
     interval_seconds: float = 2.0
     devices: bool = True
     talk: Callable[[str], None] = lambda line: None
@@ -160,18 +160,18 @@ class Monitor:
         while self.past[0][0] < now - KEPT_SECONDS:
             self.past.popleft()
 
-    async def read(self, source: Source) -> dict[str, float]:
+    async def read(self, source: MetricSource) -> dict[str, float]:
         """The readings of one source; none while it does not answer."""
-        only = source.only if isinstance(source, Page) else frozenset()
-        if isinstance(source, Page) and source.resting_until > time.time():
+        only = source.only if isinstance(source, MonitorPage) else frozenset()
+        if isinstance(source, MonitorPage) and source.resting_until > time.time():
             return {}
         try:
             after = await source.read()
             status = await source.status()
-            if isinstance(source, Page) and of_cluster(after):
+            if isinstance(source, MonitorPage) and of_cluster(after):
                 self.cluster = await source.board(time.time()) or self.cluster
         except (JoyError, OSError) as error:
-            if isinstance(source, Page) and only:
+            if isinstance(source, MonitorPage) and only:
                 source.resting_until = time.time() + REST_SECONDS
             else:
                 self.troubles[source.name] = str(error)
@@ -219,11 +219,11 @@ class Monitor:
             "sources": [
                 {"name": source.name, "trouble": self.troubles.get(source.name)}
                 for source in self.sources
-                if not (isinstance(source, Page) and source.only)
+                if not (isinstance(source, MonitorPage) and source.only)
             ],
         }
 
-    async def change(self, sources: Sequence[Source]) -> None:
+    async def change(self, sources: Sequence[MetricSource]) -> None:
         """Read these from the next look on; what is known of one that stays is kept."""
         known = {place_of(source): source for source in self.sources}
         kept = [known.get(place_of(source), source) for source in sources]
@@ -231,19 +231,19 @@ class Monitor:
         self.sources = kept
         for source in gone:
             self.before.pop(id(source), None)
-            if isinstance(source, Page):
+            if isinstance(source, MonitorPage):
                 await source.close()
 
     async def close(self) -> None:
         """Let go of connections."""
         for source in self.sources:
-            if isinstance(source, Page):
+            if isinstance(source, MonitorPage):
                 await source.close()
 
 
-def place_of(source: Source) -> tuple[object, ...]:
+def place_of(source: MetricSource) -> tuple[object, ...]:
     """What makes two sources the same one."""
-    if isinstance(source, Page):
+    if isinstance(source, MonitorPage):
         return (source.name, source.url, source.key, source.only)
     return (source.name,)
 

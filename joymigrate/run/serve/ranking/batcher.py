@@ -13,19 +13,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from joymigrate.run.serve.ranking.cost import Sizes
+from joymigrate.run.serve.ranking.cost import BatchSizes
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A request in the queue, as far as the choice needs it."""
 
-    sizes: Sizes
+    sizes: BatchSizes
     deadline: float
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """What one batch may be. `seconds` is predicted; a request beyond it passes alone."""
 
     seconds: float = 0.025
@@ -36,8 +36,8 @@ class Limits:
 def choose(
     queue: Sequence[Waiting],
     now: float,
-    predict: Callable[[Sizes], float],
-    limits: Limits,
+    predict: Callable[[BatchSizes], float],
+    limits: BatchLimits,
     fits: Callable[[int], bool] = lambda place: True,
     margin: float = 1.0,
 ) -> int:

@@ -20,7 +20,7 @@ MAX_MARGIN = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class BatchSizes:
     """How large a request or a batch is."""
 
     candidates: int
@@ -28,9 +28,9 @@ class Sizes:
     length: int = 0
     tokens: int = 0
 
-    def join(self, other: Sizes) -> Sizes:
+    def join(self, other: BatchSizes) -> BatchSizes:
         """Both as one batch: the padded length is the longer one."""
-        return Sizes(
+        return BatchSizes(
             self.candidates + other.candidates,
             self.users + other.users,
             max(self.length, other.length),
@@ -41,7 +41,7 @@ class Sizes:
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def features(sizes: Sizes) -> tuple[float, ...]:
+def features(sizes: BatchSizes) -> tuple[float, ...]:
     """What the cost is linear in."""
     c, u, length, t = sizes.candidates, sizes.users, sizes.length, sizes.tokens
     return (1.0, c, u * length + t, c * length, u * length * length)
@@ -51,14 +51,14 @@ class CostModel:
     """Predicts seconds. Before the first observation it knows nothing and predicts 0."""
 
     def __init__(self) -> None:
-        size = len(features(Sizes(1)))
+        size = len(features(BatchSizes(1)))
         self.gram, self.moment = np.zeros((size, size)), np.zeros(size)
         self.weights: list[float] = [0.0] * size
         self.observations = 0
         self.margin = 1.5  # 95 % quantile of measured / predicted, at least 1
         self.errors: deque[float] = deque(maxlen=ERRORS)  # measured / predicted
 
-    def predict(self, sizes: Sizes) -> float:
+    def predict(self, sizes: BatchSizes) -> float:
         """Expected seconds of a batch."""
         weights = self.weights  # asked hundreds of times per batch: plain numbers are faster
         found: float = sum(map(operator.mul, features(sizes), weights))
@@ -70,7 +70,7 @@ class CostModel:
         errors = list(self.errors)
         return float(np.median(np.abs(np.array(errors) - 1))) if errors else 0.0
 
-    def observe(self, sizes: Sizes, seconds: float) -> None:
+    def observe(self, sizes: BatchSizes, seconds: float) -> None:
         """Learn from a measured batch. Relative errors count, so that small batches do, too."""
         expected = self.predict(sizes)
         if expected > 0:

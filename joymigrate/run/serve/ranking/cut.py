@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.ranking.graph import LOOKUPS
-from joymigrate.run.serve.ranking.signature import USER, Signature
+from joymigrate.run.serve.ranking.signature import USER, ModelSignature
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -27,7 +27,7 @@ PARTS = (DENSE, USERS, CANDIDATES)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ModelPiece:
     """A part that runs: the inputs that it takes by name, and the outputs in order."""
 
     run: Run
@@ -42,8 +42,8 @@ class SparseCut:
     `tables` names the weight of each lookup, `rows` the dense input that takes a table's rows.
     """
 
-    ids: Piece
-    dense: Piece
+    ids: ModelPiece
+    dense: ModelPiece
     tables: tuple[str, ...]
     rows: Mapping[str, str]
 
@@ -53,12 +53,12 @@ class UserCut:
     """`user` computes the frontier that `candidate` takes. `lengths`: which dimensions of each
     frontier tensor are the length of which padded sequence."""
 
-    user: Piece
-    candidate: Piece
+    user: ModelPiece
+    candidate: ModelPiece
     lengths: Mapping[str, Mapping[int, str]]
 
 
-def extract(model: GraphModule, outputs: Sequence[Node], given: Mapping[Node, str]) -> Piece:
+def extract(model: GraphModule, outputs: Sequence[Node], given: Mapping[Node, str]) -> ModelPiece:
     """The part of a graph that computes `outputs`; `given` nodes become inputs of these names."""
     from torch.fx import Graph, GraphModule
 
@@ -72,7 +72,7 @@ def extract(model: GraphModule, outputs: Sequence[Node], given: Mapping[Node, st
     graph.lint()
     made = GraphModule(model, graph)
     names = tuple(str(node.target) for node in graph.nodes if node.op == "placeholder")
-    return Piece(made, names, tuple(node.name for node in outputs))
+    return ModelPiece(made, names, tuple(node.name for node in outputs))
 
 
 def ancestors(outputs: Iterable[Node], stop: Mapping[Node, Any]) -> set[Node]:
@@ -179,7 +179,7 @@ def only_inputs(node: Node) -> bool:
     )
 
 
-def cut_users(model: GraphModule, signature: Signature) -> UserCut:
+def cut_users(model: GraphModule, signature: ModelSignature) -> UserCut:
     """Separate the user's side. Raises `JoyError` with the reason where this does not work."""
     mine = user_nodes(model, signature)
     frontier = frontier_of(model, mine)
@@ -204,10 +204,10 @@ def cut_users(model: GraphModule, signature: Signature) -> UserCut:
     named = {node: f"user_{node.name}" for node in frontier}
     user = extract(model, frontier, {})
     candidate = extract(model, results(model), named)
-    return UserCut(Piece(user.run, user.inputs, tuple(dims)), candidate, dims)
+    return UserCut(ModelPiece(user.run, user.inputs, tuple(dims)), candidate, dims)
 
 
-def user_nodes(model: GraphModule, signature: Signature) -> set[Node]:
+def user_nodes(model: GraphModule, signature: ModelSignature) -> set[Node]:
     """Nodes that need user inputs, and no candidates'."""
     sides: dict[Node, frozenset[str]] = {}
     for node in model.graph.nodes:
@@ -239,7 +239,7 @@ def frontier_of(model: GraphModule, mine: set[Node]) -> list[Node]:
     return [node for node in model.graph.nodes if node in found]
 
 
-def symbols(model: GraphModule, signature: Signature) -> tuple[str, dict[str, str]]:
+def symbols(model: GraphModule, signature: ModelSignature) -> tuple[str, dict[str, str]]:
     """The free size that counts users, and the sequence behind each length."""
     rows, lengths = "", {}
     for node in model.graph.nodes:
@@ -254,7 +254,7 @@ def symbols(model: GraphModule, signature: Signature) -> tuple[str, dict[str, st
     return rows, lengths
 
 
-def export_part(exported: ExportedProgram, signature: Signature, part: str) -> ExportedProgram:
+def export_part(exported: ExportedProgram, signature: ModelSignature, part: str) -> ExportedProgram:
     """A part as a program of its own, over the free sizes of the whole: what gets compiled."""
     import torch
     from torch.export import Dim
@@ -293,7 +293,7 @@ def free_size(tensor: Any, at: int) -> bool:
     return at == 0 or int(tensor.shape[at]) in EXAMPLE_SIZES
 
 
-def example(signature: Signature) -> dict[str, Any]:
+def example(signature: ModelSignature) -> dict[str, Any]:
     """Inputs of a batch of two users, with sizes above one everywhere."""
     import torch
 

@@ -20,7 +20,7 @@ import orjson
 
 from joymigrate.errors import JoyError
 from joymigrate.verify.model import Outcome
-from joymigrate.verify.task import Question, Task
+from joymigrate.verify.task import TaskComparison, TaskQuestion
 from joymigrate.verify.task.document import figures_json
 from joymigrate.verify.task.ranking import compare_ranking
 
@@ -31,7 +31,7 @@ SHOWN = 5  # failures that are worded
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedRequest:
     """One request: the body of /v1/rank, its name, and the labels of its candidates if known."""
 
     id: str
@@ -41,7 +41,7 @@ class Recorded:
 
 
 @dataclass(slots=True)
-class Side:
+class ServerSide:
     """What one server did."""
 
     url: str
@@ -69,7 +69,7 @@ class Side:
         }  # fmt: skip
 
 
-def read(path: Path) -> list[Recorded]:
+def read(path: Path) -> list[RecordedRequest]:
     """Requests of a JSONL file: `{"inputs", "user"?, "labels"?, "id"?}`. Raises `JoyError`."""
     found = []
     try:
@@ -94,14 +94,14 @@ def read(path: Path) -> list[Recorded]:
         user = str(row.get("user", ""))
         body = {"inputs": row["inputs"], **({"user": user} if user else {})}
         name = str(row.get("id", number))
-        found.append(Recorded(name, orjson.dumps(body), user or name, labels))
+        found.append(RecordedRequest(name, orjson.dumps(body), user or name, labels))
     if not found:
         raise JoyError("there is no request in this file", where=str(path))
     return found
 
 
 async def replay(
-    requests: Sequence[Recorded], side: Side, concurrency: int, rounds: int, key: str
+    requests: Sequence[RecordedRequest], side: ServerSide, concurrency: int, rounds: int, key: str
 ) -> None:
     """Ask one server everything, `rounds` times; the scores of the last round are kept."""
     import aiohttp
@@ -120,7 +120,7 @@ async def replay(
         side.seconds = time.perf_counter() - began
 
 
-async def ask(session: Any, side: Side, one: Recorded) -> None:
+async def ask(session: Any, side: ServerSide, one: RecordedRequest) -> None:
     """One request; a failure is kept in words."""
     import aiohttp
 
@@ -140,7 +140,7 @@ async def ask(session: Any, side: Side, one: Recorded) -> None:
     side.milliseconds.append(1e3 * (time.perf_counter() - began))
 
 
-def write_answers(path: Path, requests: Sequence[Recorded], side: Side) -> None:
+def write_answers(path: Path, requests: Sequence[RecordedRequest], side: ServerSide) -> None:
     """The scores of one side as samples."""
     with path.open("wb") as file:
         for one in requests:
@@ -156,7 +156,7 @@ def write_answers(path: Path, requests: Sequence[Recorded], side: Side) -> None:
 def drill(
     path: Path,
     urls: tuple[str, str],
-    question: Question,
+    question: TaskQuestion,
     *,
     k: int = 10,
     logits: bool = False,
@@ -167,7 +167,7 @@ def drill(
 ) -> tuple[dict[str, Any], Outcome]:
     """Replay, judge, and say everything. `answers`: a folder for the two files of samples."""
     requests = read(path)
-    sides = [Side(url.rstrip("/")) for url in urls]
+    sides = [ServerSide(url.rstrip("/")) for url in urls]
     for side in sides:
         asyncio.run(replay(requests, side, concurrency, rounds, key))
     with tempfile.TemporaryDirectory(prefix="joymigrate-drill-") as temporary:
@@ -190,9 +190,9 @@ def drill(
 
 
 def document(
-    requests: Sequence[Recorded],
-    sides: Sequence[Side],
-    task: Task,
+    requests: Sequence[RecordedRequest],
+    sides: Sequence[ServerSide],
+    task: TaskComparison,
     outcome: Outcome,
     reasons: Sequence[str],
     concurrency: int,

@@ -13,7 +13,7 @@ from joymigrate.run.train.formats import versions
 log = logging.getLogger("joymigrate.serve")
 
 
-class Following:
+class VersionFollower:
     """Asks a place for new versions every `poll_seconds`, in a thread of its own.
 
     A subclass gives `open` (what is published at the start), `follow` (what came since) and

@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.run.serve.ranking.request import Arrays, Request, check
+from joymigrate.run.serve.ranking.request import Arrays, RankingRequest, check
 from joymigrate.run.serve.ranking.signature import (
     CANDIDATE,
     DERIVED,
     JAGGED,
     SEQUENCE,
     Input,
-    Signature,
+    ModelSignature,
 )
 
 UNKNOWN_IDS = 2  # ids below it exist in every table
 
 
-def draw(signature: Signature, candidates: int, length: int, seed: int = 0) -> Request:
+def draw(signature: ModelSignature, candidates: int, length: int, seed: int = 0) -> RankingRequest:
     """A request of one user with so many candidates and so long a history."""
     random = np.random.default_rng(seed)
     arrays: Arrays = {}

@@ -10,7 +10,7 @@ from typing import Any
 from joymigrate import processors
 from joymigrate.run.serve.ranking.inputs import draw
 from joymigrate.run.serve.ranking.merge import merge
-from joymigrate.run.serve.ranking.program import Program
+from joymigrate.run.serve.ranking.program import RankingProgram
 
 log = logging.getLogger("joymigrate.serve")
 CANDIDATES, LENGTH, REQUESTS = 8, 32, 3  # of the request, and of the batch, that is timed
@@ -36,7 +36,7 @@ class threads_for:
         torch.set_num_threads(self.before)
 
 
-def choose(program: Program, alone: str = "", most: int | None = None) -> int:
+def choose(program: RankingProgram, alone: str = "", most: int | None = None) -> int:
     """How many lanes (threads) answer most requests here; more only where they gain a tenth."""
     cores = most or processors.available()
     counts = [count for count in (1, 2, 4, 8, 16) if count <= cores]
@@ -57,7 +57,7 @@ def choose(program: Program, alone: str = "", most: int | None = None) -> int:
     return chosen
 
 
-def rate_of(program: Program, arrays: dict[str, Any], lanes: int) -> float:
+def rate_of(program: RankingProgram, arrays: dict[str, Any], lanes: int) -> float:
     """Batches a second of so many threads."""
     done = [0] * lanes
     program.run(arrays)

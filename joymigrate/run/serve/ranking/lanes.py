@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 
 from joymigrate.run.serve.ranking import batcher, slicing
-from joymigrate.run.serve.ranking.batcher import Limits, Waiting
+from joymigrate.run.serve.ranking.batcher import BatchLimits, Waiting
 from joymigrate.run.serve.ranking.cost import CostModel
-from joymigrate.run.serve.ranking.merge import Batch, merge, mergeable
+from joymigrate.run.serve.ranking.merge import MergedBatch, merge, mergeable
 from joymigrate.run.serve.ranking.processes import Worker, start_workers, stop_workers
-from joymigrate.run.serve.ranking.program import Program, first_line
-from joymigrate.run.serve.ranking.request import Request
-from joymigrate.run.serve.ranking.results import Counts, Gate, Result
+from joymigrate.run.serve.ranking.program import RankingProgram, first_line
+from joymigrate.run.serve.ranking.request import RankingRequest
+from joymigrate.run.serve.ranking.results import Counts, RankingResult, WeightGate
 from joymigrate.run.serve.ranking.tensors import are_scores, as_arrays, close
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 log = logging.getLogger("joymigrate.serve")
 BASE_VERSION = "1"
@@ -38,34 +38,34 @@ THREADS, PROCESSES = "threads", "processes"  # what lanes are
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class QueuedRequest:
     """A request that waits, and who waits for it."""
 
-    request: Request
-    future: asyncio.Future[Result]
+    request: RankingRequest
+    future: asyncio.Future[RankingResult]
     loop: asyncio.AbstractEventLoop
     arrived: float = field(default_factory=time.monotonic)
     gone: bool = False
 
 
-Answer = tuple[Entry, "Result | Exception"]
+Answer = tuple[QueuedRequest, "RankingResult | Exception"]
 
 
-class Engine:
+class RankingEngine:
     """A program behind a queue. Thread-safe; `rank` is for the event loop."""
 
     def __init__(
         self,
-        program: Program,
+        program: RankingProgram,
         *,
         lanes: int = 1,
-        limits: Limits | None = None,
+        limits: BatchLimits | None = None,
         queue: int = 256,
         alone: str = "",
         whole: str = "",
         kind: str = THREADS,
     ) -> None:
-        self.program, self.limits, self.room = program, limits or Limits(), queue
+        self.program, self.limits, self.room = program, limits or BatchLimits(), queue
         self.alone = alone or program.signature.alone  # why requests are not merged
         self.whole = whole or program.signature.alone  # why none is cut
         self.merged = self.cut = 0  # batches, requests
@@ -73,8 +73,8 @@ class Engine:
         self.loaded_at = time.time()
         self.cost = CostModel()
         self.counts = Counts()
-        self.gate = Gate()
-        self.queue: deque[Entry] = deque()
+        self.gate = WeightGate()
+        self.queue: deque[QueuedRequest] = deque()
         self.condition = threading.Condition()
         self.stopping = False
         self.failed: str | None = None
@@ -104,8 +104,8 @@ class Engine:
                 lane.join(timeout=10)
         stop_workers(self.workers)
 
-    async def rank(self, request: Request) -> Result:
-        """The result of a request; raises `Refusal`. Cancelling it takes it out of the queue.
+    async def rank(self, request: RankingRequest) -> RankingResult:
+        """The result of a request; raises `HttpRefusal`. Cancelling it takes it out of the queue.
 
         A request that would hold a lane for long is computed in pieces, where candidates do not
         know of each other.
@@ -115,7 +115,7 @@ class Engine:
             parts = slicing.pieces(self.program.signature, request, self.cost.predict, self.limits,
                                    time.monotonic())  # fmt: skip
         for _ in range(SLICED if len(parts) > 1 else 0):
-            found: list[Result] = []
+            found: list[RankingResult] = []
             for part in parts:
                 found.append(await self.queued(part, begun=bool(found)))
                 if found[-1].version != found[0].version:
@@ -125,7 +125,7 @@ class Engine:
                 return await self.compare_whole(request, slicing.whole(found))
         return await self.queued(request)
 
-    async def compare_whole(self, request: Request, joined: Result) -> Result:
+    async def compare_whole(self, request: RankingRequest, joined: RankingResult) -> RankingResult:
         """The joined pieces; now and then the request is computed whole, too, and that is right."""
         self.cut += 1
         if self.cut % COMPARED != 1:
@@ -141,16 +141,16 @@ class Engine:
         log.error("no request is cut any more: %s", self.whole)
         return found
 
-    async def queued(self, request: Request, *, begun: bool = False) -> Result:
+    async def queued(self, request: RankingRequest, *, begun: bool = False) -> RankingResult:
         """The result of one request or piece; a piece of what has begun always gets a place."""
         loop = asyncio.get_running_loop()
-        entry = Entry(request, loop.create_future(), loop)
+        entry = QueuedRequest(request, loop.create_future(), loop)
         with self.condition:
             if self.failed is not None:
-                raise Refusal(503, f"the engine failed: {self.failed}")
+                raise HttpRefusal(503, f"the engine failed: {self.failed}")
             if len(self.queue) >= self.room and not begun:
-                raise Refusal(429, f"{len(self.queue)} requests wait already",
-                              headers={"Retry-After": "1"})  # fmt: skip
+                raise HttpRefusal(429, f"{len(self.queue)} requests wait already",
+                                  headers={"Retry-After": "1"})  # fmt: skip
             self.queue.append(entry)
             self.condition.notify()
         try:
@@ -195,7 +195,7 @@ class Engine:
         module = torch.get_device_module(device)
         return module.stream(module.Stream(device))  # type: ignore[no-any-return]
 
-    def take(self, now: float) -> tuple[list[Entry], list[Answer]]:
+    def take(self, now: float) -> tuple[list[QueuedRequest], list[Answer]]:
         """The next batch, and answers to those who came too late. Holds the lock."""
         late: list[Answer] = []
         while self.queue:
@@ -204,8 +204,8 @@ class Engine:
                 self.counts.cancelled += 1
             elif first.request.deadline <= now:
                 self.counts.late += 1
-                late.append((first, Refusal(504, "the deadline passed before its turn came",
-                                            code="deadline", param="deadline")))  # fmt: skip
+                late.append((first, HttpRefusal(504, "the deadline passed before its turn came",
+                                                code="deadline", param="deadline")))  # fmt: skip
             else:
                 break
             self.queue.popleft()
@@ -231,15 +231,15 @@ class Engine:
         """Whether the request at a place of the queue merges with the first one."""
         return mergeable(self.program.signature, self.queue[0].request, self.queue[place].request)
 
-    def run(self, entries: Sequence[Entry]) -> list[Answer]:
+    def run(self, entries: Sequence[QueuedRequest]) -> list[Answer]:
         """The answers of a batch; a request that makes it fail stands alone at the end."""
         try:
             return self.compute(entries)
-        except Refusal as refusal:  # the whole batch lacks something: each alone would, too
+        except HttpRefusal as refusal:  # the whole batch lacks something: each alone would, too
             return [(entry, refusal) for entry in entries]
         except Exception as error:
             if self.broken(error):
-                return [(entry, Refusal(503, f"the engine failed: {self.failed}"))
+                return [(entry, HttpRefusal(503, f"the engine failed: {self.failed}"))
                         for entry in entries]  # fmt: skip
             if len(entries) == 1:
                 with self.condition:
@@ -250,7 +250,7 @@ class Engine:
         half = len(entries) // 2
         return [*self.run(entries[:half]), *self.run(entries[half:])]
 
-    def compute(self, entries: Sequence[Entry]) -> list[Answer]:
+    def compute(self, entries: Sequence[QueuedRequest]) -> list[Answer]:
         """Merge, run, divide."""
         batch = merge(self.program.signature, [entry.request for entry in entries])
         with self.gate.batch():
@@ -267,17 +267,17 @@ class Engine:
         answers: list[Answer] = []
         for entry, parts in zip(entries, each, strict=True):
             if not all(map(are_scores, parts)):
-                answers.append((entry, Refusal(500, "the model's answer is not finite",
-                                               code="not_finite")))  # fmt: skip
+                answers.append((entry, HttpRefusal(500, "the model's answer is not finite",
+                                                   code="not_finite")))  # fmt: skip
                 continue
-            answers.append((entry, Result(parts, version, len(entries), seconds, degraded)))
+            answers.append((entry, RankingResult(parts, version, len(entries), seconds, degraded)))
         return answers
 
     def take_lost(self) -> tuple[str, ...]:
         """What the last batch of this lane lacked."""
         return self.program.split.take_lost() if self.program.split is not None else ()
 
-    def is_due(self, entries: Sequence[Entry]) -> bool:
+    def is_due(self, entries: Sequence[QueuedRequest]) -> bool:
         """Whether this batch is the merged one in `COMPARED` that is computed again."""
         if len(entries) < 2:
             return False
@@ -286,7 +286,7 @@ class Engine:
             return self.merged % COMPARED == 1
 
     def compare_alone(
-        self, entries: Sequence[Entry], each: list[tuple[np.ndarray[Any, Any], ...]]
+        self, entries: Sequence[QueuedRequest], each: list[tuple[np.ndarray[Any, Any], ...]]
     ) -> list[tuple[np.ndarray[Any, Any], ...]]:
         """Compute each request of a merged batch alone, which is right; a difference ends merging,
         whatever was proven and tried."""
@@ -304,20 +304,20 @@ class Engine:
             log.error("no requests are merged any more: %s", self.alone)
         return each if same else alone
 
-    def execute(self, batch: Batch) -> tuple[tuple[np.ndarray[Any, Any], ...], str]:
+    def execute(self, batch: MergedBatch) -> tuple[tuple[np.ndarray[Any, Any], ...], str]:
         """Run a batch by compiled code; without it, and for what it refuses, eager."""
         program = self.program
         compiled = program.compiled
         if compiled is not None:
             try:
                 return self.computed(batch, compiled), "compiled"
-            except Refusal:
+            except HttpRefusal:
                 raise
             except Exception as error:
                 log.debug("compiled code refused a batch: %s", first_line(error))
         return self.computed(batch, None), "eager"
 
-    def computed(self, batch: Batch, compiled: Any) -> tuple[np.ndarray[Any, Any], ...]:
+    def computed(self, batch: MergedBatch, compiled: Any) -> tuple[np.ndarray[Any, Any], ...]:
         """Outputs of a batch; the user's side from its cache where one is kept."""
         worker = getattr(self.local, "worker", None)
         if worker is not None:
@@ -329,8 +329,8 @@ class Engine:
 
     def count(
         self,
-        entries: Sequence[Entry],
-        batch: Batch,
+        entries: Sequence[QueuedRequest],
+        batch: MergedBatch,
         seconds: float,
         how: str,
         degraded: tuple[str, ...],
@@ -368,11 +368,13 @@ class Engine:
 
 def fault(error: Exception) -> Exception:
     """What the caller whose request failed alone is told."""
-    if isinstance(error, Refusal):
+    if isinstance(error, HttpRefusal):
         return error
     if isinstance(error, IndexError) or "out of bounds" in str(error):
-        return Refusal(400, f"the model refused this request: {first_line(error)}", code="index")
-    return Refusal(500, f"the model failed on this request: {first_line(error)}", code="model")
+        return HttpRefusal(
+            400, f"the model refused this request: {first_line(error)}", code="index"
+        )
+    return HttpRefusal(500, f"the model failed on this request: {first_line(error)}", code="model")
 
 
 def deliver(answers: Sequence[Answer]) -> None:
@@ -400,7 +402,7 @@ def deadline_of(milliseconds: float | None) -> float:
     return math.inf if milliseconds is None else time.monotonic() + milliseconds / 1000
 
 
-def measure_request(engine: Engine, request: Request) -> float:
+def measure_request(engine: RankingEngine, request: RankingRequest) -> float:
     """Seconds of one request alone; the cost model learns from it."""
     batch = merge(engine.program.signature, [request])
     with engine.gate.batch():

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.run.serve.ranking.cost import Sizes
-from joymigrate.run.serve.ranking.request import Arrays, Request
+from joymigrate.run.serve.ranking.cost import BatchSizes
+from joymigrate.run.serve.ranking.request import Arrays, RankingRequest
 from joymigrate.run.serve.ranking.signature import (
     FIXED,
     OFFSETS,
@@ -21,24 +21,24 @@ from joymigrate.run.serve.ranking.signature import (
     PADDED,
     USER,
     Input,
-    Signature,
+    ModelSignature,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MergedBatch:
     """Merged arrays, the candidates of each request, and what the merging did."""
 
     arrays: Arrays
     spans: tuple[tuple[int, int], ...]
-    sizes: Sizes
+    sizes: BatchSizes
     waste: int = 0  # padding elements
     elements: int = 0  # of padded sequences, padding included
     shared: int = 0  # users that another request brought already
-    bringers: tuple[Request, ...] = ()  # the requests that brought their users, in order
+    bringers: tuple[RankingRequest, ...] = ()  # the requests that brought their users, in order
 
 
-def mergeable(signature: Signature, first: Request, other: Request) -> bool:
+def mergeable(signature: ModelSignature, first: RankingRequest, other: RankingRequest) -> bool:
     """Whether two requests may become one batch."""
     if signature.alone:
         return False
@@ -52,13 +52,13 @@ def mergeable(signature: Signature, first: Request, other: Request) -> bool:
     return True
 
 
-def merge(signature: Signature, requests: Sequence[Request]) -> Batch:
+def merge(signature: ModelSignature, requests: Sequence[RankingRequest]) -> MergedBatch:
     """One batch; `requests` are mergeable."""
     if len(requests) == 1:
         only = requests[0]
         held = sum(only.arrays[one.name].size for one in signature.inputs if one.layout == PADDED)
         whole = ((0, only.sizes.candidates),)
-        return Batch(only.arrays, whole, only.sizes, elements=held, bringers=(only,))
+        return MergedBatch(only.arrays, whole, only.sizes, elements=held, bringers=(only,))
     owners, bases, users = place_users(signature, requests)
     waste = elements = 0
     arrays: Arrays = {}
@@ -82,13 +82,13 @@ def merge(signature: Signature, requests: Sequence[Request]) -> Batch:
     spans = tuple(zip([0, *ends[:-1]], ends, strict=True))
     longest = max(request.sizes.length for request in requests)
     tokens = sum(requests[place].sizes.tokens for place in owners)
-    sizes = Sizes(ends[-1], users, longest, tokens)
+    sizes = BatchSizes(ends[-1], users, longest, tokens)
     bringers = tuple(requests[place] for place in owners)
-    return Batch(arrays, spans, sizes, waste, elements, len(requests) - len(owners), bringers)
+    return MergedBatch(arrays, spans, sizes, waste, elements, len(requests) - len(owners), bringers)
 
 
 def place_users(
-    signature: Signature, requests: Sequence[Request]
+    signature: ModelSignature, requests: Sequence[RankingRequest]
 ) -> tuple[list[int], list[int], int]:
     """Which requests bring their users, the first user's row of each, and the users in all.
 
@@ -113,7 +113,7 @@ def place_users(
     return owners, bases, users
 
 
-def same_users(signature: Signature, left: Request, right: Request) -> bool:
+def same_users(signature: ModelSignature, left: RankingRequest, right: RankingRequest) -> bool:
     """Whether all inputs of the user side are equal."""
     return all(
         np.array_equal(left.arrays[one.name], right.arrays[one.name])

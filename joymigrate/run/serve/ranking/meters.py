@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from joymigrate.run.serve.monitor.metrics import Cell, Histogram, Metrics
+from joymigrate.run.serve.monitor.metrics import Histogram, Metrics, MetricValue
 
 if TYPE_CHECKING:
-    from joymigrate.run.serve.ranking.lanes import Engine
+    from joymigrate.run.serve.ranking.lanes import RankingEngine
     from joymigrate.run.serve.ranking.packages import Packages
     from joymigrate.run.serve.ranking.remote import Shards
     from joymigrate.run.serve.ranking.users import UserSide
@@ -32,15 +32,15 @@ COUNTERS = (
 )
 
 
-class Meters:
+class RankingMeters:
     """Everything that a ranking server counts."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: RankingEngine) -> None:
         self.metrics = metrics = Metrics()
         requests = metrics.counter(
             "joymigrate_requests", "Requests by what became of them", "outcome"
         )
-        self.outcomes: dict[str, Cell] = {name: requests.of(name) for name in OUTCOMES}
+        self.outcomes: dict[str, MetricValue] = {name: requests.of(name) for name in OUTCOMES}
         self.seconds: Histogram = metrics.histogram(
             "joymigrate_request_seconds", "Until the answer"
         ).of()

@@ -28,8 +28,8 @@ import numpy as np
 
 from joymigrate import files
 from joymigrate.run.serve.ranking import runner
-from joymigrate.run.serve.ranking.lanes import Engine
-from joymigrate.run.serve.ranking.program import WHOLE_FILE, Program, first_line, share
+from joymigrate.run.serve.ranking.lanes import RankingEngine
+from joymigrate.run.serve.ranking.program import WHOLE_FILE, RankingProgram, first_line, share
 from joymigrate.run.serve.ranking.tensors import as_arrays
 from joymigrate.run.serve.ranking.trial import SHAPES, TRIED, draw_if_possible
 
@@ -50,7 +50,7 @@ def cache_folder() -> Path:
     return (base if named else base / "joymigrate") / "ranking"
 
 
-def facts_of(program: Program) -> dict[str, str]:
+def facts_of(program: RankingProgram) -> dict[str, str]:
     """Everything that a package depends on."""
     import torch
 
@@ -98,7 +98,7 @@ class InParts:
 class Packages:
     """The background work of one engine: at most one compiler at a time."""
 
-    def __init__(self, engine: Engine, root: Path | None = None) -> None:
+    def __init__(self, engine: RankingEngine, root: Path | None = None) -> None:
         self.engine, self.program = engine, engine.program
         facts = facts_of(self.program)
         name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
@@ -240,7 +240,7 @@ class Packages:
         log.info("compiled code answers now (compiled in %.1f s)", self.seconds)
 
 
-def disagreement(engine: Engine, compiled: Callable[..., Any]) -> str:
+def disagreement(engine: RankingEngine, compiled: Callable[..., Any]) -> str:
     """Where compiled code answers otherwise than eager on random requests; empty: nowhere."""
     program = engine.program
     tried = 0
@@ -269,7 +269,7 @@ def disagreement(engine: Engine, compiled: Callable[..., Any]) -> str:
     return "" if tried else "no random request could be tried"
 
 
-def precision(program: Program) -> str:
+def precision(program: RankingProgram) -> str:
     """The coarsest type of the weights."""
     found = {str(tensor.dtype).removeprefix("torch.") for tensor in program.state.values()}
     return next((name for name in ("bfloat16", "float16", "float32") if name in found), "float32")

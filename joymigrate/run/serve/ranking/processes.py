@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking.program import WHOLE_FILE, Program, load, share
+from joymigrate.run.serve.ranking.program import WHOLE_FILE, RankingProgram, load, share
 from joymigrate.run.serve.ranking.tensors import as_arrays
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class WorkerError(RuntimeError):
 class Worker:
     """One process; used by one lane's thread at a time."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: RankingProgram) -> None:
         self.program = program
         self.process: Any = None
         self.pipe: Any = None
@@ -101,7 +101,7 @@ class Worker:
             self.process.join(timeout=5)
 
 
-def start_workers(program: Program, count: int) -> list[Worker]:
+def start_workers(program: RankingProgram, count: int) -> list[Worker]:
     """Workers on shared weights. Raises `JoyError` where a program cannot be run so."""
     if program.device != "cpu" or program.split is not None or program.users is not None:
         raise JoyError("lanes as processes are for whole models on a CPU",
@@ -145,7 +145,7 @@ def work(pipe: Any, path: str, state: dict[str, torch.Tensor], threads: int) -> 
             pipe.send((False, f"{type(error).__name__}: {error}"))
 
 
-def load_package(program: Program, folder: Path) -> Any:
+def load_package(program: RankingProgram, folder: Path) -> Any:
     """The compiled package of a folder, on the program's weights."""
     from torch._inductor.package.package import load_package
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.ranking import cut, graph, texts
 from joymigrate.run.serve.ranking.calling import Calling, calling_of
-from joymigrate.run.serve.ranking.signature import FILE, Dimensions, Signature, build
+from joymigrate.run.serve.ranking.signature import FILE, Dimensions, ModelSignature, build
 from joymigrate.run.serve.ranking.split import Split
 from joymigrate.run.serve.ranking.tensors import as_typed, outputs_of, writable
 from joymigrate.run.serve.ranking.users import UserSide
@@ -34,12 +34,12 @@ WHOLE_FILE = "model.pt2"  # of compiled code, in its folder
 
 
 @dataclass(slots=True)
-class Program:
+class RankingProgram:
     """A model that runs. `state` are its weights by name, shared by whatever runs it."""
 
     name: str
     path: Path
-    signature: Signature
+    signature: ModelSignature
     eager: Run
     device: str = "cpu"
     digest: str = ""
@@ -95,7 +95,7 @@ def is_deepfm(folder: Path) -> bool:
         return False
 
 
-def load(path: Path, device: str = "cpu") -> Program:
+def load(path: Path, device: str = "cpu") -> RankingProgram:
     """Open a model. Raises `JoyError` for what is none, or lacks its description."""
     if path.is_dir():
         if is_deepfm(path):
@@ -113,7 +113,7 @@ def load(path: Path, device: str = "cpu") -> Program:
 HELP = "a torch.export program (.pt2), an AOTInductor package (.pt2), or a folder of train export"
 
 
-def open_program(path: Path, device: str) -> Program:
+def open_program(path: Path, device: str) -> RankingProgram:
     """A torch.export program; its description lies inside or beside it."""
     import torch
 
@@ -131,7 +131,7 @@ def open_program(path: Path, device: str) -> Program:
 
 def from_exported(
     exported: ExportedProgram, path: Path, told: Mapping[str, Any] | None, device: str, name: str
-) -> Program:
+) -> RankingProgram:
     """A program ready to run on the device."""
     from torch.export.passes import move_to_device_pass
 
@@ -150,7 +150,7 @@ def from_exported(
     for tensor in state.values():
         tensor.requires_grad_(False)
     digest = digest_of(exported, state)
-    return Program(
+    return RankingProgram(
         name, path, signature, eager, device, digest, exported, plain, state, calling=calling
     )
 
@@ -180,7 +180,7 @@ def exported_of(path: Path, device: str, part: str = "") -> ExportedProgram:
     return made if device == "cpu" else move_to_device_pass(made, device)
 
 
-def take_tables_out(program: Program, shards: Shards, lost: str) -> None:
+def take_tables_out(program: RankingProgram, shards: Shards, lost: str) -> None:
     """Leave the embedding tables to sparse shards. Raises `JoyError`."""
     if program.exported is None:
         raise JoyError("a compiled package cannot be cut", where=str(program.path),
@@ -196,7 +196,7 @@ def take_tables_out(program: Program, shards: Shards, lost: str) -> None:
     program.parts = (cut.DENSE,)
 
 
-def open_package(path: Path, device: str) -> Program:
+def open_package(path: Path, device: str) -> RankingProgram:
     """An AOTInductor package: it has no shapes, so its description has all of them."""
     import torch
 
@@ -224,7 +224,7 @@ def open_package(path: Path, device: str) -> Program:
     def run(**inputs: Any) -> Any:
         return calling.call(compiled, inputs)
 
-    return Program(path.stem, path, signature, run, device, digest)
+    return RankingProgram(path.stem, path, signature, run, device, digest)
 
 
 def read_dimensions(table: Any, side: str, path: Path) -> list[Dimensions]:
@@ -283,7 +283,7 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
-def keep_users(program: Program, room: int) -> None:
+def keep_users(program: RankingProgram, room: int) -> None:
     """Compute the user's side apart, and keep `room` bytes of it. Raises `JoyError`."""
     if program.exported is None:
         raise JoyError("a compiled package cannot be cut", where=str(program.path),
@@ -294,7 +294,7 @@ def keep_users(program: Program, room: int) -> None:
     program.parts = (cut.USERS, cut.CANDIDATES)
 
 
-def share(program: Program, compiled: Any) -> None:
+def share(program: RankingProgram, compiled: Any) -> None:
     """Let compiled code read the program's own weights: what changes them changes both."""
     names = set(compiled.get_constant_fqns())
     weights = {name: tensor for name, tensor in program.state.items() if name in names}

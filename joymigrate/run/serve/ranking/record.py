@@ -13,13 +13,13 @@ import orjson
 from joymigrate.errors import JoyError
 
 if TYPE_CHECKING:
-    from joymigrate.run.serve.ranking.request import Request
+    from joymigrate.run.serve.ranking.request import RankingRequest
 
 log = logging.getLogger("joymigrate.serve")
 WAITING = 1024  # requests that wait for the disk; more are left out and counted
 
 
-class Recorder:
+class RequestRecorder:
     """Appends checked requests to a JSONL file, beside the requests."""
 
     def __init__(self, path: Path) -> None:
@@ -28,12 +28,12 @@ class Recorder:
         except OSError as error:
             raise JoyError(f"requests cannot be written: {error.strerror}",
                            where=str(path)) from None  # fmt: skip
-        self.waiting: queue.Queue[Request | None] = queue.Queue(WAITING)
+        self.waiting: queue.Queue[RankingRequest | None] = queue.Queue(WAITING)
         self.left_out = 0
         self.thread = threading.Thread(target=self.work, name="record", daemon=True)
         self.thread.start()
 
-    def add(self, request: Request) -> None:
+    def add(self, request: RankingRequest) -> None:
         """Write a request down, unless the disk is too slow."""
         try:
             self.waiting.put_nowait(request)

@@ -24,7 +24,7 @@ import numpy as np
 import orjson
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking.rows import Bytes, Ids, RowCache
+from joymigrate.run.serve.ranking.rows import Bytes, HotRows, Ids
 from joymigrate.run.serve.ranking.shard import ROWS_PATH, VERSION_HEADER, pack, unpack
 
 log = logging.getLogger("joymigrate.serve")
@@ -56,7 +56,7 @@ class Address:
 
 
 @dataclass(slots=True)
-class Wanted:
+class ShardRequest:
     """What one shard is asked: tables with ids, and where their rows go."""
 
     shard: int
@@ -66,7 +66,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Rows:
+class RemoteRows:
     """Rows by table, and the shards whose rows are zeros in them."""
 
     tables: dict[str, Bytes]
@@ -82,7 +82,7 @@ class Shards:
         self.shards = [[Address(url.rstrip("/")) for url in urls] for urls in addresses]
         self.seconds = seconds
         self.cache_rows = cache
-        self.caches: dict[str, RowCache] = {}
+        self.caches: dict[str, HotRows] = {}
         self.cached = -1  # the version of the cached rows
         self.lock = threading.Lock()
         self.local = threading.local()
@@ -119,7 +119,7 @@ class Shards:
 
     # Rows
 
-    def fetch(self, ids: Mapping[str, Ids], widths: Mapping[str, int], number: int) -> Rows:
+    def fetch(self, ids: Mapping[str, Ids], widths: Mapping[str, int], number: int) -> RemoteRows:
         """Rows [N, width] of each table's ids, of one version; zeros for those of lost shards."""
         found = {name: np.zeros((len(one), widths[name]), np.uint8) for name, one in ids.items()}
         missing = self.from_cache(ids, found, number)
@@ -136,11 +136,11 @@ class Shards:
                     again.append(one)
             waiting = again
         self.into_cache(ids, missing, found, lost, number)
-        return Rows(found, tuple(sorted(lost)))
+        return RemoteRows(found, tuple(sorted(lost)))
 
     def divide(
         self, ids: Mapping[str, Ids], missing: Mapping[str, Ids], number: int
-    ) -> list[Wanted]:
+    ) -> list[ShardRequest]:
         """What each shard is asked."""
         wanted = []
         count = len(self.shards)
@@ -153,10 +153,10 @@ class Shards:
             if parts:
                 head = {"version": number, "tables": [[name, len(at)] for name, at in parts]}
                 body = pack(head, *(ids[name][at].tobytes() for name, at in parts))
-                wanted.append(Wanted(shard, body, parts))
+                wanted.append(ShardRequest(shard, body, parts))
         return wanted
 
-    def send(self, wanted: Wanted, end: float) -> Sent | None:
+    def send(self, wanted: ShardRequest, end: float) -> Sent | None:
         """Ask the next address of a shard that is up; None where there is none left in time."""
         for address in self.shards[wanted.shard]:
             while address.up and address.url not in wanted.tried:
@@ -171,7 +171,9 @@ class Shards:
                     self.failed(wanted, address, error, kept)
         return None
 
-    def receive(self, wanted: Wanted, sent: Sent, found: dict[str, Bytes], end: float) -> bool:
+    def receive(
+        self, wanted: ShardRequest, sent: Sent, found: dict[str, Bytes], end: float
+    ) -> bool:
         """Read one answer into place; False: this address gave none."""
         address, connection, kept = sent
         try:
@@ -195,7 +197,7 @@ class Shards:
             self.failed(wanted, address, error, kept)
             return False
 
-    def failed(self, wanted: Wanted, address: Address, error: Exception, kept: bool) -> None:
+    def failed(self, wanted: ShardRequest, address: Address, error: Exception, kept: bool) -> None:
         """An idle connection that was closed is tried once more on a new one; else it is down."""
         self.drop(address)
         if not (kept and isinstance(error, ConnectionError)):
@@ -248,8 +250,8 @@ class Shards:
                 self.cached = number
             missing = {}
             for name, one in ids.items():
-                cache = self.caches.setdefault(name, RowCache(self.cache_rows,
-                                                              found[name].shape[1]))  # fmt: skip
+                cache = self.caches.setdefault(name, HotRows(self.cache_rows,
+                                                             found[name].shape[1]))  # fmt: skip
                 missing[name] = cache.get(one, found[name])
             return missing
 

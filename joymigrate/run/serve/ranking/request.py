@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.run.serve.ranking.cost import Sizes
+from joymigrate.run.serve.ranking.cost import BatchSizes
 from joymigrate.run.serve.ranking.signature import (
     CANDIDATE,
     DERIVED,
@@ -24,32 +24,36 @@ from joymigrate.run.serve.ranking.signature import (
     SEQUENCE,
     USER,
     Input,
-    Signature,
+    ModelSignature,
 )
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class RankingRequest:
     """A checked request. `deadline` in seconds of the monotonic clock; `key` names its user."""
 
     arrays: Arrays
-    sizes: Sizes
+    sizes: BatchSizes
     deadline: float = math.inf
     key: str = ""
 
 
-def refuse(name: str, message: str) -> Refusal:
+def refuse(name: str, message: str) -> HttpRefusal:
     """400 that names the input."""
-    return Refusal(400, f"input '{name}': {message}", param=name)
+    return HttpRefusal(400, f"input '{name}': {message}", param=name)
 
 
 def check(
-    signature: Signature, given: Mapping[str, Any], *, key: str = "", deadline: float = math.inf
-) -> Request:
-    """A request from named arrays; raises `Refusal` with the name of the input at fault."""
+    signature: ModelSignature,
+    given: Mapping[str, Any],
+    *,
+    key: str = "",
+    deadline: float = math.inf,
+) -> RankingRequest:
+    """A request from named arrays; raises `HttpRefusal` with the name of the input at fault."""
     for name in given:
         if name not in signature.by_name:
             names = ", ".join(one.name for one in signature.inputs)
@@ -60,7 +64,7 @@ def check(
         if array is None:
             if one.role in DERIVED:
                 continue
-            raise Refusal(400, f"input '{one.name}' is missing", param=one.name)
+            raise HttpRefusal(400, f"input '{one.name}' is missing", param=one.name)
         check_array(one, array)
         arrays[one.name] = array
     rows, owners = (count(signature, arrays, axis) for axis in (CANDIDATE, USER))
@@ -71,7 +75,7 @@ def check(
         raise refuse(name, "there are no candidates")
     fill(signature, arrays, candidates, users)
     length, tokens = lengths_of(signature, arrays)
-    return Request(arrays, Sizes(candidates, users, length, tokens), deadline, key)
+    return RankingRequest(arrays, BatchSizes(candidates, users, length, tokens), deadline, key)
 
 
 def check_array(one: Input, array: np.ndarray[Any, Any]) -> None:
@@ -108,7 +112,7 @@ def check_ids(one: Input, array: np.ndarray[Any, Any]) -> None:
             )
 
 
-def count(signature: Signature, arrays: Arrays, axis: str) -> int | None:
+def count(signature: ModelSignature, arrays: Arrays, axis: str) -> int | None:
     """How many candidates or users there are; all inputs say the same."""
     found: int | None = None
     first = ""
@@ -123,7 +127,7 @@ def count(signature: Signature, arrays: Arrays, axis: str) -> int | None:
     return found
 
 
-def fill(signature: Signature, arrays: Arrays, candidates: int, users: int) -> None:
+def fill(signature: ModelSignature, arrays: Arrays, candidates: int, users: int) -> None:
     """Owners, lengths and offsets that were left out; checks of those that came."""
     for one in signature.inputs:
         if one.role == OWNER:
@@ -168,7 +172,7 @@ def starts_of(lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.concatenate([np.zeros(1, lengths.dtype), np.cumsum(lengths, dtype=lengths.dtype)])
 
 
-def lengths_of(signature: Signature, arrays: Arrays) -> tuple[int, int]:
+def lengths_of(signature: ModelSignature, arrays: Arrays) -> tuple[int, int]:
     """The longest padded length, and the tokens of jagged sequences."""
     length = tokens = 0
     for one in signature.inputs:

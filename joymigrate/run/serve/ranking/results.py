@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from joymigrate.run.serve.monitor.metrics import Cell, Histogram
+from joymigrate.run.serve.monitor.metrics import Histogram, MetricValue
 
 if TYPE_CHECKING:
     import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RankingResult:
     """One request's outputs in the signature's order, and how they came about.
 
     `degraded`: default rows stood in for some that a lost shard has.
@@ -46,7 +46,7 @@ class Counts:
     sliced: int = 0
     compared: int = 0  # merged batches, and requests in pieces, that were computed again
     differing: int = 0  # of these, those that came out otherwise
-    runs: dict[str, Cell] = field(default_factory=dict)  # eager, compiled
+    runs: dict[str, MetricValue] = field(default_factory=dict)  # eager, compiled
     batch_seconds: Histogram = field(default_factory=Histogram)
     wait_seconds: Histogram = field(default_factory=Histogram)
     last: float = 0.0  # when the newest batch ended, seconds since the epoch
@@ -55,10 +55,10 @@ class Counts:
 
     def ran(self, how: str) -> None:
         """A batch was computed by eager or compiled code."""
-        self.runs.setdefault(how, Cell()).add()
+        self.runs.setdefault(how, MetricValue()).add()
 
 
-class Gate:
+class WeightGate:
     """Batches pass together; a change of the weights waits for them and goes alone."""
 
     def __init__(self) -> None:

@@ -95,7 +95,7 @@ def map_rows(path: Path, start: int, rows: int, width: int) -> Bytes:
         (rows, width), np.uint8)  # fmt: skip
 
 
-class RowCache:
+class HotRows:
     """The hottest rows of one table: the least often asked go first, and old counts fade."""
 
     def __init__(self, capacity: int, width: int) -> None:
@@ -161,7 +161,7 @@ class RedisRows:
         except (ValueError, redis.exceptions.RedisError) as error:
             raise JoyError(f"cannot read rows from Redis: {error}",
                            where=url.rpartition("@")[2]) from None  # fmt: skip
-        self.caches = {name: RowCache(rows, table.shape[1]) for name, table in tables.items()
+        self.caches = {name: HotRows(rows, table.shape[1]) for name, table in tables.items()
                        if rows}  # fmt: skip
         self.cleared = 0.0
 

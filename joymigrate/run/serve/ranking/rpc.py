@@ -19,14 +19,14 @@ from joymigrate import __version__
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.ranking import told, wire
 from joymigrate.run.serve.ranking.service import (
-    Service,
+    RankingService,
     deadline,
     key_of,
 )
 from joymigrate.run.serve.web import tls
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Keys
-from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.limits import HttpLimits
 from joymigrate.run.serve.web.tls import Tls
 
 log = logging.getLogger("joymigrate.serve")
@@ -59,7 +59,7 @@ class Counted(Protocol):
     @property
     def keys(self) -> Keys: ...
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> HttpLimits: ...
     def count(self, status: int, seconds: float, gone: bool, work: bool = True) -> Any: ...
 
 
@@ -129,7 +129,7 @@ def streaming(service: Counted, call: Call) -> Callable[[Any, Any], AsyncIterato
     async def handler(messages: Any, context: Any) -> AsyncIterator[Any]:
         try:
             service.keys.check("/v2/infer", headers(context))
-        except Refusal as refusal:
+        except HttpRefusal as refusal:
             await context.abort(CODES.get(refusal.status, grpc.StatusCode.INTERNAL),
                                 refusal.message)  # fmt: skip
         running: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue(STREAMED)
@@ -163,9 +163,9 @@ async def one_of_stream(service: Counted, call: Call, message: Any, context: Any
         made.infer_response.CopyFrom(await call(service, message, context))
     except Exception as error:
         refusal = error
-        if not isinstance(refusal, Refusal):
+        if not isinstance(refusal, HttpRefusal):
             log.exception("a gRPC request failed")
-            refusal = Refusal(500, f"{type(error).__name__}: {error}")
+            refusal = HttpRefusal(500, f"{type(error).__name__}: {error}")
         status = refusal.status
         made.error_message = refusal.message
         made.infer_response.id = message.id
@@ -187,9 +187,9 @@ def answering(service: Counted, call: Call, *, work: bool) -> Callable[[Any, Any
         except Exception as error:
             gone = False
             refusal = error
-            if not isinstance(refusal, Refusal):
+            if not isinstance(refusal, HttpRefusal):
                 log.exception("a gRPC request failed")
-                refusal = Refusal(500, f"{type(error).__name__}: {error}")
+                refusal = HttpRefusal(500, f"{type(error).__name__}: {error}")
             status = refusal.status
             code = CODES.get(status, grpc.StatusCode.INTERNAL)
             await context.abort(code, refusal.message)
@@ -208,32 +208,32 @@ def headers(context: Any) -> dict[str, str]:
     }
 
 
-async def live(service: Service, message: Any, context: Any) -> Any:
+async def live(service: RankingService, message: Any, context: Any) -> Any:
     """ServerLive."""
     return kserve.ServerLiveResponse(live=service.engine.trouble() is None)
 
 
-async def ready(service: Service, message: Any, context: Any) -> Any:
+async def ready(service: RankingService, message: Any, context: Any) -> Any:
     """ServerReady."""
     fine = service.engine.trouble() is None and not service.draining
     return kserve.ServerReadyResponse(ready=fine)
 
 
-async def model_ready(service: Service, message: Any, context: Any) -> Any:
+async def model_ready(service: RankingService, message: Any, context: Any) -> Any:
     """ModelReady."""
     service.check_model(message.name, message.version)
     fine = service.engine.trouble() is None and not service.draining
     return kserve.ModelReadyResponse(ready=fine)
 
 
-async def metadata(service: Service, message: Any, context: Any) -> Any:
+async def metadata(service: RankingService, message: Any, context: Any) -> Any:
     """ServerMetadata."""
     return kserve.ServerMetadataResponse(
         name="joymigrate", version=__version__, extensions=told.EXTENSIONS
     )
 
 
-async def model_metadata(service: Service, message: Any, context: Any) -> Any:
+async def model_metadata(service: RankingService, message: Any, context: Any) -> Any:
     """ModelMetadata."""
     service.check_model(message.name, message.version)
     found = told.metadata(service.engine, service.meters, message.name)
@@ -248,28 +248,28 @@ async def model_metadata(service: Service, message: Any, context: Any) -> Any:
     )  # fmt: skip
 
 
-async def model_config(service: Service, message: Any, context: Any) -> Any:
+async def model_config(service: RankingService, message: Any, context: Any) -> Any:
     """ModelConfig."""
     service.check_model(message.name, message.version)
     found = told.config(service.engine, service.meters, message.name)
     return kserve.ModelConfigResponse(config=found)
 
 
-async def statistics(service: Service, message: Any, context: Any) -> Any:
+async def statistics(service: RankingService, message: Any, context: Any) -> Any:
     """ModelStatistics; without a name of the only model."""
     name = message.name or service.name
     service.check_model(name, message.version)
     return kserve.ModelStatisticsResponse(**told.statistics(service.engine, service.meters, name))
 
 
-async def index(service: Service, message: Any, context: Any) -> Any:
+async def index(service: RankingService, message: Any, context: Any) -> Any:
     """RepositoryIndex."""
     rows = [{"name": name, "version": service.engine.version, "state": "READY"}
             for name in service.names]  # fmt: skip
     return kserve.RepositoryIndexResponse(models=rows)
 
 
-async def infer(service: Service, message: Any, context: Any) -> Any:
+async def infer(service: RankingService, message: Any, context: Any) -> Any:
     """ModelInfer."""
     service.check_model(message.model_name, message.model_version)
     parameters = {
@@ -280,7 +280,7 @@ async def infer(service: Service, message: Any, context: Any) -> Any:
     wanted = [one.name for one in message.outputs] or list(names)
     for name in wanted:
         if name not in names:
-            raise Refusal(400, f"the model has no output '{name}', only {', '.join(names)}")
+            raise HttpRefusal(400, f"the model has no output '{name}', only {', '.join(names)}")
     limit = deadline(parameters, {})
     left = context.time_remaining()
     if left is not None:
@@ -305,9 +305,9 @@ def read_inputs(message: Any) -> dict[str, wire.Array]:
     """The arrays of a request: views of its raw bytes, or from typed contents."""
     raw = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
-        raise Refusal(400, f"{len(message.inputs)} inputs, {len(raw)} raw contents")
+        raise HttpRefusal(400, f"{len(message.inputs)} inputs, {len(raw)} raw contents")
     if not message.inputs:
-        raise Refusal(400, "inputs is a list of at least one tensor", param="inputs")
+        raise HttpRefusal(400, "inputs is a list of at least one tensor", param="inputs")
     found: dict[str, wire.Array] = {}
     for place, one in enumerate(message.inputs):
         if one.name in found:

@@ -18,19 +18,19 @@ from joymigrate import __version__
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.http.triton.tensors import header_of
 from joymigrate.run.serve.ranking import told, wire
-from joymigrate.run.serve.ranking.lanes import Engine, deadline_of
-from joymigrate.run.serve.ranking.meters import Meters
+from joymigrate.run.serve.ranking.lanes import RankingEngine, deadline_of
+from joymigrate.run.serve.ranking.meters import RankingMeters
 from joymigrate.run.serve.ranking.packages import Packages
-from joymigrate.run.serve.ranking.record import Recorder
+from joymigrate.run.serve.ranking.record import RequestRecorder
 from joymigrate.run.serve.ranking.request import Arrays, check
-from joymigrate.run.serve.ranking.results import Result
+from joymigrate.run.serve.ranking.results import RankingResult
 from joymigrate.run.serve.ranking.tensors import writable_in_json
 from joymigrate.run.serve.ranking.texts import as_ids
 from joymigrate.run.serve.ranking.versions import Versions
 from joymigrate.run.serve.web.answering import answer_request, outcome_of
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Keys
-from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.limits import HttpLimits
 from joymigrate.run.serve.web.messages import Ask, Reply, data
 
 log = logging.getLogger("joymigrate.serve")
@@ -38,20 +38,20 @@ MAX_DEADLINE_MS = 86_400_000.0
 
 
 @dataclass(slots=True)
-class Service:
+class RankingService:
     """What handlers know. Stands behind the engine's HTTP server (`Answering`)."""
 
-    engine: Engine
+    engine: RankingEngine
     names: tuple[str, ...]
-    meters: Meters
-    limits: Limits = field(default_factory=Limits)
+    meters: RankingMeters
+    limits: HttpLimits = field(default_factory=HttpLimits)
     keys: Keys = field(default_factory=Keys)
     deadline_ms: float | None = None
     admin_key: str = ""
     draining: bool = False
     packages: Packages | None = None
     versions: Versions | None = None
-    recorder: Recorder | None = None
+    recorder: RequestRecorder | None = None
 
     @property
     def name(self) -> str:
@@ -60,11 +60,11 @@ class Service:
     def check_model(self, name: str, version: str | None) -> None:
         """Refuse a model or a version that is not here."""
         if name not in self.names:
-            raise Refusal(404, f"unknown model: '{name}'; this server has '{self.name}'",
-                          code="model_not_found", param="model")  # fmt: skip
+            raise HttpRefusal(404, f"unknown model: '{name}'; this server has '{self.name}'",
+                              code="model_not_found", param="model")  # fmt: skip
         if version not in (None, "", self.engine.version):
-            raise Refusal(404, f"model '{name}' has no version '{version}', "
-                          f"only {self.engine.version}", param="version")  # fmt: skip
+            raise HttpRefusal(404, f"model '{name}' has no version '{version}', "
+                              f"only {self.engine.version}", param="version")  # fmt: skip
 
     async def rank(
         self,
@@ -72,10 +72,10 @@ class Service:
         *,
         key: str = "",
         deadline_ms: float | None = None,
-    ) -> Result:
+    ) -> RankingResult:
         """Check and run one request."""
         if self.draining:
-            raise Refusal(503, "stopping: no new requests are taken")
+            raise HttpRefusal(503, "stopping: no new requests are taken")
         limit = self.deadline_ms if deadline_ms is None else deadline_ms
         signature = self.engine.program.signature
         arrays = as_ids(signature, arrays)
@@ -126,26 +126,26 @@ class Service:
         self.engine.close()
 
 
-Handler = Callable[[Service, Ask], Awaitable[Reply]]
+Handler = Callable[[RankingService, Ask], Awaitable[Reply]]
 
 
-async def route(service: Service, ask: Ask) -> Reply:
+async def route(service: RankingService, ask: Ask) -> Reply:
     """Find the handler of a path and call it."""
     path = ask.path.rstrip("/") or "/"
     known = PATHS.get(path)
     if known is not None:
         handler = known.get(ask.method)
         if handler is None:
-            raise Refusal(
+            raise HttpRefusal(
                 405, f"{path} takes {', '.join(known)}", headers={"Allow": ", ".join(known)}
             )
         return await handler(service, ask)
     if path.startswith("/v2/models/"):
         return await model_path(service, ask, path.split("/")[3:])
-    raise Refusal(404, f"there is no {path}")
+    raise HttpRefusal(404, f"there is no {path}")
 
 
-async def model_path(service: Service, ask: Ask, parts: list[str]) -> Reply:
+async def model_path(service: RankingService, ask: Ask, parts: list[str]) -> Reply:
     """/v2/models/M[/versions/V][/ready|infer|config|stats], /v2/models/stats."""
     if parts == ["stats"] and "stats" not in service.names:
         parts = [service.name, "stats"]
@@ -155,20 +155,20 @@ async def model_path(service: Service, ask: Ask, parts: list[str]) -> Reply:
         version, rest = rest[1], rest[2:]
     if rest == ["infer"]:
         if ask.method != "POST":
-            raise Refusal(405, "infer takes POST", headers={"Allow": "POST"})
+            raise HttpRefusal(405, "infer takes POST", headers={"Allow": "POST"})
         return await infer(service, ask, name, version)
     found = told.MODEL.get("/".join(rest))
     if found is None and rest != ["ready"]:
-        raise Refusal(404, f"there is no {ask.path}")
+        raise HttpRefusal(404, f"there is no {ask.path}")
     if ask.method != "GET":
-        raise Refusal(405, f"{ask.path} takes GET", headers={"Allow": "GET"})
+        raise HttpRefusal(405, f"{ask.path} takes GET", headers={"Allow": "GET"})
     service.check_model(name, version)
     if found is not None:
         return data(found(service.engine, service.meters, name))
     return await ready(service, ask)
 
 
-async def infer(service: Service, ask: Ask, name: str, version: str | None) -> Reply:
+async def infer(service: RankingService, ask: Ask, name: str, version: str | None) -> Reply:
     """POST …/infer: tensors in, tensors out."""
     service.check_model(name, version)
     length = ask.headers.get("Inference-Header-Content-Length")
@@ -176,7 +176,7 @@ async def infer(service: Service, ask: Ask, name: str, version: str | None) -> R
     parameters = parameters_of(header, "parameters")
     called = header.get("id")
     if not isinstance(called, str | None):
-        raise Refusal(400, f"id is a text, got {called!r:.40}", param="id")
+        raise HttpRefusal(400, f"id is a text, got {called!r:.40}", param="id")
     arrays = wire.read_inputs(header, binary)
     signature = service.engine.program.signature
     wanted = outputs_of(header, signature.outputs)
@@ -210,11 +210,11 @@ def outputs_of(header: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, b
     for place, one in enumerate(raw if isinstance(raw, list) else [raw]):
         name = one.get("name") if isinstance(one, dict) else None
         if name not in names:
-            raise Refusal(400, f"outputs[{place}]: the model has no output {name!r}, "
-                          f"only {', '.join(names)}", param="outputs")  # fmt: skip
+            raise HttpRefusal(400, f"outputs[{place}]: the model has no output {name!r}, "
+                              f"only {', '.join(names)}", param="outputs")  # fmt: skip
         parameters = parameters_of(one, f"outputs[{place}].parameters")
         if parameters.get("classification"):
-            raise Refusal(400, "classification is not supported", param="outputs")
+            raise HttpRefusal(400, "classification is not supported", param="outputs")
         found[str(name)] = flag(parameters, "binary_data")
     return found
 
@@ -225,7 +225,7 @@ def parameters_of(owner: Mapping[str, Any], where: str) -> dict[str, Any]:
     if parameters is None:
         return {}
     if not isinstance(parameters, dict):
-        raise Refusal(400, f"{where} is an object, got {parameters!r:.40}", param=where)
+        raise HttpRefusal(400, f"{where} is an object, got {parameters!r:.40}", param=where)
     return parameters
 
 
@@ -233,7 +233,7 @@ def flag(parameters: Mapping[str, Any], name: str) -> bool | None:
     """A parameter that is true or false; None where it is not there."""
     value = parameters.get(name)
     if not isinstance(value, bool | None):
-        raise Refusal(400, f"{name} is true or false, got {value!r:.40}", param=name)
+        raise HttpRefusal(400, f"{name} is true or false, got {value!r:.40}", param=name)
     return value
 
 
@@ -242,7 +242,7 @@ def key_of(raw: Any) -> str:
     if raw is None:
         return ""
     if isinstance(raw, bool) or not isinstance(raw, str | int):
-        raise Refusal(400, "user is a text or a whole number", param="user")
+        raise HttpRefusal(400, "user is a text or a whole number", param="user")
     return str(raw)
 
 
@@ -257,18 +257,20 @@ def deadline(parameters: Mapping[str, Any], headers: Mapping[str, str]) -> float
     try:
         found = math.nan if isinstance(raw, bool) else float(raw) * scale
     except (TypeError, ValueError, OverflowError):
-        raise Refusal(400, f"the deadline is a number, got {raw!r}", param="deadline_ms") from None
+        raise HttpRefusal(
+            400, f"the deadline is a number, got {raw!r}", param="deadline_ms"
+        ) from None
     if not 0 < found <= MAX_DEADLINE_MS:
-        raise Refusal(400, f"the deadline is above 0 ms, got {raw!r}", param="deadline_ms")
+        raise HttpRefusal(400, f"the deadline is above 0 ms, got {raw!r}", param="deadline_ms")
     return found
 
 
-async def rank(service: Service, ask: Ask) -> Reply:
+async def rank(service: RankingService, ask: Ask) -> Reply:
     """POST /v1/rank: `{"inputs": {name: values}, "user"?, "deadline_ms"?, "model"?}`."""
     body = ask.json()
     for key in body:
         if key not in ("inputs", "user", "deadline_ms", "model", "version"):
-            raise Refusal(400, f"unknown field '{key}'", param=key)
+            raise HttpRefusal(400, f"unknown field '{key}'", param=key)
     service.check_model(body.get("model") or service.name, body.get("version"))
     signature = service.engine.program.signature
     found = await service.rank(
@@ -287,21 +289,21 @@ async def rank(service: Service, ask: Ask) -> Reply:
     return Reply(200, orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
-async def health(service: Service, ask: Ask) -> Reply:
+async def health(service: RankingService, ask: Ask) -> Reply:
     """GET /health: 200 while the engine works (also while it drains)."""
     trouble = service.engine.trouble()
     if trouble is not None:
-        raise Refusal(503, trouble)
+        raise HttpRefusal(503, trouble)
     return data({"status": "draining" if service.draining else "ok"})
 
 
-async def ready(service: Service, ask: Ask) -> Reply:
+async def ready(service: RankingService, ask: Ask) -> Reply:
     """GET /ready: 200 while requests are taken."""
     trouble = service.engine.trouble()
     if trouble is None and service.draining:
         trouble = "stopping: no new requests are taken"
     if trouble is not None:
-        raise Refusal(503, trouble)
+        raise HttpRefusal(503, trouble)
     engine = service.engine
     said = {"status": "ready", "running": engine.running, "waiting": len(engine.queue),
             "model_version": engine.version}  # fmt: skip
@@ -311,22 +313,22 @@ async def ready(service: Service, ask: Ask) -> Reply:
     return data(said)
 
 
-async def metrics(service: Service, ask: Ask) -> Reply:
+async def metrics(service: RankingService, ask: Ask) -> Reply:
     """GET /metrics."""
     return Reply(200, service.meters.text(), "text/plain; version=0.0.4; charset=utf-8")
 
 
-async def version(service: Service, ask: Ask) -> Reply:
+async def version(service: RankingService, ask: Ask) -> Reply:
     """GET /version."""
     return data({"version": __version__})
 
 
-async def server(service: Service, ask: Ask) -> Reply:
+async def server(service: RankingService, ask: Ask) -> Reply:
     """GET /v2."""
     return data({"name": "joymigrate", "version": __version__, "extensions": told.EXTENSIONS})
 
 
-async def index(service: Service, ask: Ask) -> Reply:
+async def index(service: RankingService, ask: Ask) -> Reply:
     """POST /v2/repository/index."""
     return data(
         [{"name": name, "version": service.engine.version, "state": "READY", "reason": ""}
@@ -334,51 +336,53 @@ async def index(service: Service, ask: Ask) -> Reply:
     )  # fmt: skip
 
 
-async def models(service: Service, ask: Ask) -> Reply:
+async def models(service: RankingService, ask: Ask) -> Reply:
     """GET /v1/models."""
     rows = [{"id": name, "object": "model", "owned_by": "joymigrate", "kind": "ranking",
              "model_version": service.engine.version} for name in service.names]  # fmt: skip
     return data({"object": "list", "data": rows})
 
 
-async def back(service: Service, ask: Ask) -> Reply:
+async def back(service: RankingService, ask: Ask) -> Reply:
     """POST /admin/version/back: the version before, until `resume`."""
     versions = find_versions(service, ask)
     try:
         await asyncio.to_thread(versions.back)
     except JoyError as error:
-        raise Refusal(409, str(error), code="no_version") from None
+        raise HttpRefusal(409, str(error), code="no_version") from None
     return await ready(service, ask)
 
 
-async def go(service: Service, ask: Ask) -> Reply:
+async def go(service: RankingService, ask: Ask) -> Reply:
     """POST /admin/version/go: hold the version of the body, `{"version": 7}`."""
     versions = find_versions(service, ask)
     number = ask.json().get("version")
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise Refusal(400, f"version is a whole number from 1, got {number!r}", param="version")
+        raise HttpRefusal(400, f"version is a whole number from 1, got {number!r}", param="version")
     try:
         await asyncio.to_thread(versions.go, number)
     except JoyError as error:
-        raise Refusal(409, str(error), code="no_version") from None
+        raise HttpRefusal(409, str(error), code="no_version") from None
     return await ready(service, ask)
 
 
-async def resume(service: Service, ask: Ask) -> Reply:
+async def resume(service: RankingService, ask: Ask) -> Reply:
     """POST /admin/version/resume: follow new versions again."""
     await asyncio.to_thread(find_versions(service, ask).resume)
     return await ready(service, ask)
 
 
-def find_versions(service: Service, ask: Ask) -> Versions:
+def find_versions(service: RankingService, ask: Ask) -> Versions:
     """What an operator steers; refuses everybody else."""
     key = ask.headers.get("X-Admin-Key", "")
     if not service.admin_key:
-        raise Refusal(403, "set JOYMIGRATE_ADMIN_KEY where the server starts", code="no_admin_key")
+        raise HttpRefusal(
+            403, "set JOYMIGRATE_ADMIN_KEY where the server starts", code="no_admin_key"
+        )
     if not hmac.compare_digest(key.encode("utf-8", "replace"), service.admin_key.encode()):
-        raise Refusal(401, "the header X-Admin-Key is not the admin key")
+        raise HttpRefusal(401, "the header X-Admin-Key is not the admin key")
     if service.versions is None:
-        raise Refusal(409, "no versions are followed here: serve --versions PLACE")
+        raise HttpRefusal(409, "no versions are followed here: serve --versions PLACE")
     return service.versions
 
 

@@ -20,13 +20,13 @@ import numpy as np
 import orjson
 
 from joymigrate import __version__
-from joymigrate.run.serve.monitor.metrics import Cell, Family, Metrics
-from joymigrate.run.serve.ranking.results import Gate
+from joymigrate.run.serve.monitor.metrics import MetricFamily, Metrics, MetricValue
+from joymigrate.run.serve.ranking.results import WeightGate
 from joymigrate.run.serve.ranking.rows import Bytes, Ids, RedisRows
 from joymigrate.run.serve.web.answering import answer_request
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Keys
-from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.limits import HttpLimits
 from joymigrate.run.serve.web.messages import Ask, Reply, data
 
 
@@ -44,7 +44,7 @@ ROWS_PATH = "/v1/rows"
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class ReplacedRows:
     """What a version replaced in one table: ids ascending, and the rows before."""
 
     table: str
@@ -61,10 +61,10 @@ class Shard:
     count: int = 1
     redis: RedisRows | None = None
     number: int = 0  # the version that the tables hold
-    history: deque[tuple[int, list[Replaced]]] = field(
+    history: deque[tuple[int, list[ReplacedRows]]] = field(
         default_factory=lambda: deque(maxlen=KEPT_VERSIONS)
     )  # newest last: a version, and what it replaced
-    gate: Gate = field(default_factory=Gate)
+    gate: WeightGate = field(default_factory=WeightGate)
     needed: dict[str, tuple[int, float]] = field(default_factory=dict)
     # by dense part: its version, and when it last said so
 
@@ -90,24 +90,27 @@ class Shard:
         return any(self.oldest <= one < self.number for one in held)
 
     def read(self, name: str, ids: Ids, number: int) -> Bytes:
-        """Rows of a version; raises `Refusal`."""
+        """Rows of a version; raises `HttpRefusal`."""
         table = self.tables.get(name)
         if table is None:
-            raise Refusal(404, f"there is no table '{name}' here", param="tables")
+            raise HttpRefusal(404, f"there is no table '{name}' here", param="tables")
         if len(ids) and (ids.min() < 0 or ids.max() >= len(table)):
             bad = ids.min() if ids.min() < 0 else ids.max()
-            raise Refusal(
+            raise HttpRefusal(
                 400, f"'{name}' has rows 0 to {len(table) - 1}, id {bad} was asked", param="ids"
             )
         if (ids % self.count != self.index).any():
-            raise Refusal(400, f"this is shard {self.index} of {self.count}: other ids were asked",
-                          param="ids")  # fmt: skip
+            raise HttpRefusal(
+                400,
+                f"this is shard {self.index} of {self.count}: other ids were asked",
+                param="ids",
+            )
         if self.redis is not None:
             return self.redis.read(name, ids, time.monotonic())
         with self.gate.batch():
             if not self.oldest <= number <= self.number:
                 held = f"{self.oldest} to {self.number}"
-                raise Refusal(409, f"version {number} is not held, only {held}", code="version")
+                raise HttpRefusal(409, f"version {number} is not held, only {held}", code="version")
             found: Bytes = np.asarray(table[ids])
             for made, replaced in reversed(self.history):
                 if made <= number:
@@ -117,14 +120,14 @@ class Shard:
                         restore(one, ids, found)
         return found
 
-    def put(self, number: int, writes: list[Replaced]) -> None:
+    def put(self, number: int, writes: list[ReplacedRows]) -> None:
         """Apply a version's rows as one change; ids of other shards are left out."""
         with self.gate.change():
             before = []
             for one in writes:
                 mine = one.ids % self.count == self.index
                 ids, rows = one.ids[mine], one.rows[mine]
-                before.append(Replaced(one.table, ids, self.tables[one.table][ids]))
+                before.append(ReplacedRows(one.table, ids, self.tables[one.table][ids]))
                 self.tables[one.table][ids] = rows
             if number == self.number + 1:
                 self.history.append((number, before[::-1]))
@@ -144,7 +147,7 @@ class Shard:
             return self.number
 
 
-def restore(one: Replaced, ids: Ids, rows: Bytes) -> None:
+def restore(one: ReplacedRows, ids: Ids, rows: Bytes) -> None:
     """Put the replaced rows back into a copy."""
     if not len(one.ids):
         return
@@ -176,13 +179,13 @@ class ShardService:
     """A shard behind the HTTP server (`Answering`)."""
 
     shard: Shard
-    limits: Limits = field(default_factory=Limits)
+    limits: HttpLimits = field(default_factory=HttpLimits)
     keys: Keys = field(default_factory=Keys)
     versions: Follower | None = None
     draining: bool = False
     metrics: Metrics = field(default_factory=Metrics)
-    asked: Cell = field(init=False)
-    outcomes: Family = field(init=False)
+    asked: MetricValue = field(init=False)
+    outcomes: MetricFamily = field(init=False)
 
     def __post_init__(self) -> None:
         counted = self.metrics.counter
@@ -214,7 +217,7 @@ class ShardService:
             return self.rows(ask)
         if ask.path in ("/health", "/ready"):
             if ask.path == "/ready" and self.draining:
-                raise Refusal(503, "stopping")
+                raise HttpRefusal(503, "stopping")
             part, _, held = ask.headers.get(VERSION_HEADER, "").partition(" ")
             if part and held.isdecimal():
                 shard.hold(part, int(held), time.monotonic())
@@ -226,7 +229,7 @@ class ShardService:
             return data({"version": __version__})
         if ask.path == "/v1/tables":
             return data({name: list(table.shape) for name, table in shard.tables.items()})
-        raise Refusal(404, f"there is no {ask.path}; this is a sparse part")
+        raise HttpRefusal(404, f"there is no {ask.path}; this is a sparse part")
 
     def rows(self, ask: Ask) -> Reply:
         """POST /v1/rows: `{"version", "tables": [[name, count], …]}` and int64 ids → rows."""
@@ -236,9 +239,9 @@ class ShardService:
             number = int(head["version"])
             ids = np.frombuffer(rest, np.int64)
         except (ValueError, KeyError, TypeError) as error:
-            raise Refusal(400, f"no request for rows: {error}") from None
+            raise HttpRefusal(400, f"no request for rows: {error}") from None
         if sum(count for _, count in tables) != len(ids) or any(count < 0 for _, count in tables):
-            raise Refusal(400, f"{len(ids)} ids came, the tables name others", param="ids")
+            raise HttpRefusal(400, f"{len(ids)} ids came, the tables name others", param="ids")
         start, parts, widths = 0, [], []
         for name, count in tables:
             found = self.shard.read(name, ids[start : start + count], number)

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking.following import Following
+from joymigrate.run.serve.ranking.following import VersionFollower
 from joymigrate.run.serve.ranking.rows import weight_of
-from joymigrate.run.serve.ranking.shard import KEPT_VERSIONS, Replaced, Shard
+from joymigrate.run.serve.ranking.shard import KEPT_VERSIONS, ReplacedRows, Shard
 from joymigrate.run.train.formats import versions
 
 
-class ShardVersions(Following):
+class ShardVersions(VersionFollower):
     """Follows a place where versions are published, for one shard: rows alone."""
 
     def __init__(self, shard: Shard, place: str, *, poll_seconds: float = 0.2) -> None:
@@ -72,7 +72,7 @@ class ShardVersions(Following):
             return super().links_since(number)
         return links or super().links_since(number)
 
-    def read(self, link: Mapping[str, Any]) -> list[Replaced]:
+    def read(self, link: Mapping[str, Any]) -> list[ReplacedRows]:
         """All rows of a version, every one checked against the tables."""
         writes = []
         for table, entry in link["tables"].items():
@@ -87,7 +87,7 @@ class ShardVersions(Following):
                 writes.append(self.checked(link, name, removed, rows))
         return writes
 
-    def checked(self, link: Mapping[str, Any], name: str, ids: Any, rows: Any) -> Replaced:
+    def checked(self, link: Mapping[str, Any], name: str, ids: Any, rows: Any) -> ReplacedRows:
         """Rows as bytes, ascending by id."""
         import torch
 
@@ -106,4 +106,4 @@ class ShardVersions(Following):
         if rows.is_floating_point() and not bool(rows.isfinite().all()):
             raise self.misfit(link, f"'{name}' has values that are not finite")
         flat = rows.reshape(len(ids), -1).view(torch.uint8).numpy()
-        return Replaced(name, ids.astype(np.int64), flat.reshape(len(ids), table.shape[1]))
+        return ReplacedRows(name, ids.astype(np.int64), flat.reshape(len(ids), table.shape[1]))

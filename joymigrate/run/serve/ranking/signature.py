@@ -88,7 +88,7 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class ModelSignature:
     """All inputs and the names of the outputs; `alone` says why requests are not merged."""
 
     inputs: tuple[Input, ...]
@@ -121,7 +121,7 @@ def build(
     told: Mapping[str, Any] | None,
     bounds: Mapping[str, int | tuple[int, ...]],
     where: str,
-) -> Signature:
+) -> ModelSignature:
     """The signature of a program with what its description tells. Raises `JoyError`."""
     told = dict(told or {})
     check_description(told, [one.name for one in stated], where)
@@ -136,7 +136,7 @@ def build(
     if len(names) != len(outputs):
         raise JoyError(f"{len(names)} outputs are named, the program has {len(outputs)}",
                        where=where)  # fmt: skip
-    signature = Signature(tuple(inputs), names, alone, {one.name: one for one in inputs})
+    signature = ModelSignature(tuple(inputs), names, alone, {one.name: one for one in inputs})
     check_links(signature, where)
     return signature
 
@@ -185,7 +185,7 @@ def check_description(told: Mapping[str, Any], names: Sequence[str], where: str)
                            where=where, help=f"it has {', '.join(names)}")  # fmt: skip
 
 
-def check_links(signature: Signature, where: str) -> None:
+def check_links(signature: ModelSignature, where: str) -> None:
     """Lengths and offsets name their sequence; a jagged sequence has one of them."""
     described = set()
     for one in signature.inputs:
@@ -201,6 +201,6 @@ def check_links(signature: Signature, where: str) -> None:
                            where=where, help="an input with role lengths or offsets")  # fmt: skip
 
 
-def derive(signature: Signature) -> dict[str, str]:
+def derive(signature: ModelSignature) -> dict[str, str]:
     """The lengths (or offsets) input of each sequence."""
     return {one.of: one.name for one in signature.inputs if one.role in (LENGTHS, OFFSETS)}

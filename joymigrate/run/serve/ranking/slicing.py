@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from joymigrate.run.serve.ranking.batcher import Limits
-from joymigrate.run.serve.ranking.cost import Sizes
-from joymigrate.run.serve.ranking.request import Request
-from joymigrate.run.serve.ranking.results import Result
-from joymigrate.run.serve.ranking.signature import CANDIDATE, LENGTHS, Signature
+from joymigrate.run.serve.ranking.batcher import BatchLimits
+from joymigrate.run.serve.ranking.cost import BatchSizes
+from joymigrate.run.serve.ranking.request import RankingRequest
+from joymigrate.run.serve.ranking.results import RankingResult
+from joymigrate.run.serve.ranking.signature import CANDIDATE, LENGTHS, ModelSignature
 
 LEAST = 256  # candidates of a piece
 SLACK = 4.0  # a deadline nearer than so many times the predicted seconds: not cut
@@ -24,12 +24,12 @@ USER_SHARE = 0.5  # of a batch's time that the user's side may take in every pie
 
 
 def pieces(
-    signature: Signature,
-    request: Request,
-    predict: Callable[[Sizes], float],
-    limits: Limits,
+    signature: ModelSignature,
+    request: RankingRequest,
+    predict: Callable[[BatchSizes], float],
+    limits: BatchLimits,
     now: float,
-) -> list[Request]:
+) -> list[RankingRequest]:
     """The request in pieces that each take about `limits.seconds`; itself where it is not cut."""
     count = request.sizes.candidates
     size = min(piece_size(request.sizes, predict, limits), limits.candidates)
@@ -41,7 +41,9 @@ def pieces(
     return [cut(signature, request, at, min(at + size, count)) for at in range(0, count, size)]
 
 
-def piece_size(sizes: Sizes, predict: Callable[[Sizes], float], limits: Limits) -> int:
+def piece_size(
+    sizes: BatchSizes, predict: Callable[[BatchSizes], float], limits: BatchLimits
+) -> int:
     """How many candidates take about as long as one batch may."""
     whole = predict(sizes)
     if whole <= limits.seconds:
@@ -53,7 +55,7 @@ def piece_size(sizes: Sizes, predict: Callable[[Sizes], float], limits: Limits) 
     return max(LEAST, int((limits.seconds - users) / each))
 
 
-def divisible(signature: Signature) -> bool:
+def divisible(signature: ModelSignature) -> bool:
     """Whether candidates can be told apart: no sequence of tokens belongs to them."""
     return not any(
         one.axis == CANDIDATE and one.role == LENGTHS and signature.by_name[one.of].axis == "token"
@@ -61,7 +63,9 @@ def divisible(signature: Signature) -> bool:
     )
 
 
-def cut(signature: Signature, request: Request, start: int, stop: int) -> Request:
+def cut(
+    signature: ModelSignature, request: RankingRequest, start: int, stop: int
+) -> RankingRequest:
     """The request with the candidates from start to stop."""
     arrays = {
         one.name: request.arrays[one.name][start:stop]
@@ -70,13 +74,15 @@ def cut(signature: Signature, request: Request, start: int, stop: int) -> Reques
         for one in signature.inputs
     }
     sizes = replace(request.sizes, candidates=stop - start)
-    return Request(arrays, sizes, request.deadline, request.key)
+    return RankingRequest(arrays, sizes, request.deadline, request.key)
 
 
-def whole(found: Sequence[Result]) -> Result:
+def whole(found: Sequence[RankingResult]) -> RankingResult:
     """The results of all pieces, of one version, as one."""
     outputs = tuple(np.concatenate(parts) for parts in zip(*(one.outputs for one in found),
                                                            strict=True))  # fmt: skip
     degraded = tuple(dict.fromkeys(name for one in found for name in one.degraded))
     merged = max(one.merged for one in found)
-    return Result(outputs, found[0].version, merged, sum(one.seconds for one in found), degraded)
+    return RankingResult(
+        outputs, found[0].version, merged, sum(one.seconds for one in found), degraded
+    )

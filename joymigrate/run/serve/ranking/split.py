@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from joymigrate.run.serve.ranking.cut import SparseCut, compact
 from joymigrate.run.serve.ranking.remote import Shards
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,7 @@ class Split:
         return frozenset(self.cut.rows)
 
     def prepare(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """What the dense part takes; raises `Refusal` where a lost shard is an error."""
+        """What the dense part takes; raises `HttpRefusal` where a lost shard is an error."""
         import torch
 
         found = self.cut.ids.run(**{name: inputs[name] for name in self.cut.ids.inputs})
@@ -47,7 +47,7 @@ class Split:
         self.local.lost = rows.lost
         if rows.lost and self.on_lost == ERROR:
             which = ", ".join(f"{one} of {len(self.shards.shards)}" for one in rows.lost)
-            raise Refusal(503, f"sparse shard {which} is lost", code="shard_lost")
+            raise HttpRefusal(503, f"sparse shard {which} is lost", code="shard_lost")
         given = {**inputs, **places}
         for name, place in self.cut.rows.items():
             dtype, shape = self.forms[name]

@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.run.serve.ranking import lane_count, trial
-from joymigrate.run.serve.ranking.batcher import Limits
-from joymigrate.run.serve.ranking.lanes import THREADS, Engine
-from joymigrate.run.serve.ranking.meters import Meters
+from joymigrate.run.serve.ranking.batcher import BatchLimits
+from joymigrate.run.serve.ranking.lanes import THREADS, RankingEngine
+from joymigrate.run.serve.ranking.meters import RankingMeters
 from joymigrate.run.serve.ranking.packages import Packages
 from joymigrate.run.serve.ranking.program import keep_users, load, take_tables_out
-from joymigrate.run.serve.ranking.record import Recorder
+from joymigrate.run.serve.ranking.record import RequestRecorder
 from joymigrate.run.serve.ranking.remote import Shards
 from joymigrate.run.serve.ranking.rows import RedisRows, open_tables
-from joymigrate.run.serve.ranking.service import Service
+from joymigrate.run.serve.ranking.service import RankingService
 from joymigrate.run.serve.ranking.shard import Shard, ShardService
 from joymigrate.run.serve.ranking.shard_versions import ShardVersions
 from joymigrate.run.serve.ranking.split import ERROR
 from joymigrate.run.serve.ranking.versions import Versions
 from joymigrate.run.serve.web.keys import Key, Keys
-from joymigrate.run.serve.web.limits import Limits as ClientLimits
+from joymigrate.run.serve.web.limits import HttpLimits as ClientLimits
 from joymigrate.run.serve.web.server import Server, run
 from joymigrate.run.serve.web.site import Front
 
@@ -35,7 +35,7 @@ REDIS_SECONDS = 1.0  # how old a row of Redis may be
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RankingSettings:
     """How a model is served. `lanes` 0: as many as answer most requests here."""
 
     device: str = "cpu"
@@ -57,12 +57,12 @@ class Settings:
 
 def open_service(
     path: Path,
-    settings: Settings,
+    settings: RankingSettings,
     *,
     names: Sequence[str] = (),
     keys: Sequence[str | Key] = (),
     limits: ClientLimits | None = None,
-) -> Service:
+) -> RankingService:
     """Load a model, try it, measure it, start its lanes. Raises `JoyError`."""
     import torch
 
@@ -89,14 +89,14 @@ def open_service(
     lanes = settings.lanes or lane_count.choose(program, alone)
     if settings.threads is None and lanes > 1:
         torch.set_num_threads(max(1, torch.get_num_threads() // lanes))
-    engine = Engine(
+    engine = RankingEngine(
         program, lanes=lanes, kind=settings.lane_kind,
-        limits=freedom.limit(Limits(seconds=settings.batch_seconds)), queue=limits.queue,
+        limits=freedom.limit(BatchLimits(seconds=settings.batch_seconds)), queue=limits.queue,
         alone=alone, whole=freedom.whole,
     )  # fmt: skip
     engine.start()
     trial.fit(engine)
-    meters = Meters(engine)
+    meters = RankingMeters(engine)
     if program.split is not None:
         meters.add_shards(program.split.shards)
     if program.users is not None:
@@ -113,7 +113,7 @@ def open_service(
         packages.start()
     called = tuple(names) or (path.stem if path.is_file() else path.name,)
     log.info("opened %s in %.1f s", path, time.perf_counter() - began)
-    return Service(
+    return RankingService(
         engine,
         called,
         meters,
@@ -122,7 +122,7 @@ def open_service(
         settings.deadline_ms,
         packages=packages,
         versions=following,
-        recorder=Recorder(settings.record) if settings.record is not None else None,
+        recorder=RequestRecorder(settings.record) if settings.record is not None else None,
         admin_key=os.environ.get("JOYMIGRATE_ADMIN_KEY", ""),
     )
 
@@ -166,7 +166,7 @@ async def serve_shard(
 
 
 async def serve(
-    service: Service,
+    service: RankingService,
     host: str,
     port: int,
     grpc_port: int | None = None,

@@ -12,12 +12,12 @@ import numpy as np
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.ranking.request import Arrays
-from joymigrate.run.serve.ranking.signature import HASH, Input, Signature
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.ranking.signature import HASH, Input, ModelSignature
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 
-def as_ids(signature: Signature, arrays: Mapping[str, Any]) -> Arrays:
-    """The arrays of a request with every array of texts as ids; raises `Refusal`."""
+def as_ids(signature: ModelSignature, arrays: Mapping[str, Any]) -> Arrays:
+    """The arrays of a request with every array of texts as ids; raises `HttpRefusal`."""
     return {
         name: ids_of(signature.by_name[name], array)
         if array.dtype == object and name in signature.by_name
@@ -60,12 +60,12 @@ def looked_up(one: Input, texts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return found
 
 
-def refuse(one: Input, message: str) -> Refusal:
+def refuse(one: Input, message: str) -> HttpRefusal:
     """400 that names the input."""
-    return Refusal(400, f"input '{one.name}': {message}", param=one.name)
+    return HttpRefusal(400, f"input '{one.name}': {message}", param=one.name)
 
 
-def check(signature: Signature, where: str) -> None:
+def check(signature: ModelSignature, where: str) -> None:
     """Descriptions of texts that can be served. Raises `JoyError`."""
     for one in signature.inputs:
         if not one.texts and not one.vocabulary:

@@ -7,15 +7,15 @@ from typing import Any
 
 from joymigrate.run.serve.monitor.metrics import Histogram
 from joymigrate.run.serve.ranking import wire
-from joymigrate.run.serve.ranking.lanes import Engine
-from joymigrate.run.serve.ranking.meters import Meters
+from joymigrate.run.serve.ranking.lanes import RankingEngine
+from joymigrate.run.serve.ranking.meters import RankingMeters
 from joymigrate.run.serve.ranking.signature import DERIVED
 
 PLATFORM = "joymigrate_ranking"
 EXTENSIONS = ["binary_tensor_data", "model_repository", "model_configuration", "statistics"]
 
 
-def metadata(engine: Engine, meters: Meters, name: str) -> dict[str, Any]:
+def metadata(engine: RankingEngine, meters: RankingMeters, name: str) -> dict[str, Any]:
     """Names, types and shapes of what goes in and out; with what a client may leave out."""
     signature = engine.program.signature
     return {
@@ -37,7 +37,7 @@ def metadata(engine: Engine, meters: Meters, name: str) -> dict[str, Any]:
     }
 
 
-def config(engine: Engine, meters: Meters, name: str) -> dict[str, Any]:
+def config(engine: RankingEngine, meters: RankingMeters, name: str) -> dict[str, Any]:
     """The configuration as Triton words it. Shapes hold all dimensions: `max_batch_size` is 0."""
     found = metadata(engine, meters, name)
 
@@ -53,7 +53,7 @@ def config(engine: Engine, meters: Meters, name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def statistics(engine: Engine, meters: Meters, name: str) -> dict[str, Any]:
+def statistics(engine: RankingEngine, meters: RankingMeters, name: str) -> dict[str, Any]:
     """Counts and sums since the start. A batch's whole time is said to be its computing."""
     counts, outcomes = engine.counts, meters.outcomes
     nothing = {"count": 0, "ns": 0}
@@ -87,7 +87,7 @@ def duration(histogram: Histogram) -> dict[str, int]:
 
 
 # What stands behind /v2/models/M, by the rest of the path
-MODEL: dict[str, Callable[[Engine, Meters, str], dict[str, Any]]] = {
+MODEL: dict[str, Callable[[RankingEngine, RankingMeters, str], dict[str, Any]]] = {
     "": metadata,
     "config": config,
     "stats": statistics,

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 
 from joymigrate.run.serve.ranking import slicing
-from joymigrate.run.serve.ranking.batcher import Limits
+from joymigrate.run.serve.ranking.batcher import BatchLimits
 from joymigrate.run.serve.ranking.cost import CostModel
 from joymigrate.run.serve.ranking.inputs import draw
-from joymigrate.run.serve.ranking.lanes import Engine, measure_request
+from joymigrate.run.serve.ranking.lanes import RankingEngine, measure_request
 from joymigrate.run.serve.ranking.merge import merge, mergeable
-from joymigrate.run.serve.ranking.program import Program
+from joymigrate.run.serve.ranking.program import RankingProgram
 from joymigrate.run.serve.ranking.proof import prove
 from joymigrate.run.serve.ranking.proof.prove import Axes
 from joymigrate.run.serve.ranking.proof.shapes import ROW
-from joymigrate.run.serve.ranking.request import Request
-from joymigrate.run.serve.ranking.results import Result
+from joymigrate.run.serve.ranking.request import RankingRequest
+from joymigrate.run.serve.ranking.results import RankingResult
 from joymigrate.run.serve.ranking.signature import (
     CANDIDATE,
     JAGGED,
@@ -33,7 +33,7 @@ from joymigrate.run.serve.ranking.signature import (
     OFFSETS,
     OWNER,
     USER,
-    Signature,
+    ModelSignature,
 )
 from joymigrate.run.serve.ranking.tensors import as_arrays, close
 
@@ -51,18 +51,18 @@ class Freedom:
     """What may be done with requests: why they are not merged, why none is cut, and how many
     candidates the program takes at most."""
 
-    signature: Signature
+    signature: ModelSignature
     alone: str = ""
     whole: str = ""
     most: int | None = None
 
-    def limit(self, limits: Limits) -> Limits:
+    def limit(self, limits: BatchLimits) -> BatchLimits:
         """Batches that the program takes."""
         most = limits.candidates if self.most is None else min(limits.candidates, self.most)
         return replace(limits, candidates=most)
 
 
-def find_freedom(program: Program) -> Freedom:
+def find_freedom(program: RankingProgram) -> Freedom:
     """Prove what may be done, then try it."""
     signature = program.signature
     if signature.alone:
@@ -87,7 +87,7 @@ def find_freedom(program: Program) -> Freedom:
     return Freedom(signature, alone, whole, merging.most)
 
 
-def axes_of(signature: Signature) -> Axes:
+def axes_of(signature: ModelSignature) -> Axes:
     """What the proof has to know of a signature's inputs."""
     names = {CANDIDATE: ROW, USER: USER}
     rows = {one.name: names.get(one.axis, f"token of {one.name}") for one in signature.inputs
@@ -101,7 +101,7 @@ def axes_of(signature: Signature) -> Axes:
     return Axes(rows, places, lengths, offsets)
 
 
-def equal_lengths(signature: Signature) -> Iterator[list[Request]]:
+def equal_lengths(signature: ModelSignature) -> Iterator[list[RankingRequest]]:
     """Groups of requests with histories of one length that are tried together."""
     usual = draw_each(signature, [size for size in TRIED if size[1] == TRIED[0][1]])
     yield usual
@@ -111,7 +111,7 @@ def equal_lengths(signature: Signature) -> Iterator[list[Request]]:
     yield draw_each(signature, LONG[2:] * 2)
 
 
-def with_equal_rows(signature: Signature, request: Request) -> Request:
+def with_equal_rows(signature: ModelSignature, request: RankingRequest) -> RankingRequest:
     """The request with its first candidate in all places."""
     arrays = {one.name: np.repeat(request.arrays[one.name][:1], request.sizes.candidates, 0)
               if one.role == CANDIDATE else request.arrays[one.name]
@@ -119,7 +119,7 @@ def with_equal_rows(signature: Signature, request: Request) -> Request:
     return replace(request, arrays=arrays)
 
 
-def draw_each(signature: Signature, sizes: Sequence[tuple[int, int]]) -> list[Request]:
+def draw_each(signature: ModelSignature, sizes: Sequence[tuple[int, int]]) -> list[RankingRequest]:
     """Random requests of these sizes, as far as the model has them."""
     found = [draw_if_possible(signature, count, length, seed)
              for seed, (count, length) in enumerate(sizes)]  # fmt: skip
@@ -127,8 +127,8 @@ def draw_each(signature: Signature, sizes: Sequence[tuple[int, int]]) -> list[Re
 
 
 def draw_if_possible(
-    signature: Signature, candidates: int, length: int, seed: int
-) -> Request | None:
+    signature: ModelSignature, candidates: int, length: int, seed: int
+) -> RankingRequest | None:
     """A request, unless this model has no such length."""
     try:
         return draw(signature, candidates, length, seed)
@@ -136,7 +136,9 @@ def draw_if_possible(
         return None
 
 
-def outputs_of(program: Program, request: Request) -> tuple[np.ndarray[Any, Any], ...] | None:
+def outputs_of(
+    program: RankingProgram, request: RankingRequest
+) -> tuple[np.ndarray[Any, Any], ...] | None:
     """The answer to a request alone; None for a size that this program does not take."""
     try:
         return as_arrays(program.run(request.arrays))
@@ -144,7 +146,9 @@ def outputs_of(program: Program, request: Request) -> tuple[np.ndarray[Any, Any]
         return None
 
 
-def differs(program: Program, signature: Signature, requests: list[Request]) -> bool:
+def differs(
+    program: RankingProgram, signature: ModelSignature, requests: list[RankingRequest]
+) -> bool:
     """Whether the merged answer differs from those of each alone."""
     together = [one for one in requests if mergeable(signature, requests[0], one)]
     answered = [(one, found) for one in together if (found := outputs_of(program, one)) is not None]
@@ -162,7 +166,7 @@ def differs(program: Program, signature: Signature, requests: list[Request]) -> 
     )
 
 
-def differs_in_pieces(program: Program) -> bool:
+def differs_in_pieces(program: RankingProgram) -> bool:
     """Whether a request in pieces is answered otherwise than whole."""
     signature = program.signature
     request = draw_if_possible(signature, 2 * CUT + 1, TRIED[0][1], 0)
@@ -174,13 +178,13 @@ def differs_in_pieces(program: Program) -> bool:
     found.append(outputs_of(program, slicing.cut(signature, request, 2 * CUT, 2 * CUT + 1)))
     if any(part is None for part in found):
         return False
-    joined = slicing.whole([Result(part or (), "", 1, 0.0) for part in found])
+    joined = slicing.whole([RankingResult(part or (), "", 1, 0.0) for part in found])
     return not all(map(close, single, joined.outputs))
 
 
-def fit(engine: Engine) -> None:
+def fit(engine: RankingEngine) -> None:
     """Teach the cost model requests of several sizes; the first round only warms up."""
-    seen: list[tuple[Request, float]] = []
+    seen: list[tuple[RankingRequest, float]] = []
     for turn in range(ROUNDS + 1):
         if turn == 1:  # what the warm-up taught is forgotten
             engine.cost = CostModel()

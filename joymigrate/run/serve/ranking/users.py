@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joymigrate.run.serve.ranking.cut import UserCut
-from joymigrate.run.serve.ranking.request import Arrays, Request
-from joymigrate.run.serve.ranking.signature import USER, Signature
+from joymigrate.run.serve.ranking.request import Arrays, RankingRequest
+from joymigrate.run.serve.ranking.signature import USER, ModelSignature
 from joymigrate.run.serve.ranking.tensors import as_arrays, as_typed, outputs_of, writable
 
 if TYPE_CHECKING:
     import torch
 
-    from joymigrate.run.serve.ranking.merge import Batch
+    from joymigrate.run.serve.ranking.merge import MergedBatch
 
 Run = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class UserState:
     """What the user's side gave for one user, and for which inputs."""
 
     version: str
@@ -40,9 +40,9 @@ class Kept:
 class UserSide:
     """Computes a batch in two parts, the first only for users that are not known."""
 
-    def __init__(self, cut: UserCut, signature: Signature, device: str, room: int) -> None:
+    def __init__(self, cut: UserCut, signature: ModelSignature, device: str, room: int) -> None:
         self.cut, self.signature, self.device, self.room = cut, signature, device, room
-        self.kept: OrderedDict[str, Kept] = OrderedDict()
+        self.kept: OrderedDict[str, UserState] = OrderedDict()
         self.bytes = self.hits = self.misses = 0
         self.lock = threading.Lock()
         self.names = [one.name for one in signature.inputs if one.axis == USER]
@@ -58,7 +58,7 @@ class UserSide:
         return run
 
     def run(
-        self, batch: Batch, version: str, parts: tuple[Run, Run] | None
+        self, batch: MergedBatch, version: str, parts: tuple[Run, Run] | None
     ) -> tuple[np.ndarray[Any, Any], ...]:
         """Outputs of a batch; `parts` instead of the eager ones."""
         import torch
@@ -82,7 +82,7 @@ class UserSide:
                                 for name in self.cut.candidate.inputs})  # fmt: skip
             return as_arrays(outputs_of(made))
 
-    def look_up(self, request: Request, version: str) -> Kept | None:
+    def look_up(self, request: RankingRequest, version: str) -> UserState | None:
         """What is kept for a request's user, if it is of these inputs and this version."""
         if not request.key:
             return None
@@ -97,7 +97,7 @@ class UserSide:
             return found if same else None
 
     def compute(
-        self, user: Run, batch: Batch, spans: list[tuple[int, int]]
+        self, user: Run, batch: MergedBatch, spans: list[tuple[int, int]]
     ) -> list[tuple[torch.Tensor, ...]]:
         """The user's side of some users of a batch, divided by request."""
         import torch
@@ -117,7 +117,9 @@ class UserSide:
         return [tuple(one[start:stop] for one in made)
                 for start, stop in zip([0, *ends[:-1]], ends, strict=True)]  # fmt: skip
 
-    def keep(self, request: Request, version: str, values: tuple[torch.Tensor, ...]) -> Kept:
+    def keep(
+        self, request: RankingRequest, version: str, values: tuple[torch.Tensor, ...]
+    ) -> UserState:
         """Keep one user's values without the batch's padding; the oldest go."""
         own = []
         for name, value in zip(self.cut.user.outputs, values, strict=True):
@@ -126,7 +128,7 @@ class UserSide:
             own.append(value.clone() if request.key else value)
         inputs = {name: np.array(request.arrays[name]) for name in self.names if request.key}
         size = sum(one.nbytes for one in own) + sum(one.nbytes for one in inputs.values())
-        found = Kept(version, inputs, tuple(own), size)
+        found = UserState(version, inputs, tuple(own), size)
         if request.key and size <= self.room:
             with self.lock:
                 before = self.kept.pop(request.key, None)
@@ -138,7 +140,7 @@ class UserSide:
         return found
 
     def join(
-        self, batch: Batch, values: list[tuple[torch.Tensor, ...]]
+        self, batch: MergedBatch, values: list[tuple[torch.Tensor, ...]]
     ) -> Mapping[str, torch.Tensor]:
         """The frontier of a batch: every user's values, shorter ones filled with zeros."""
         import torch
@@ -164,7 +166,7 @@ class UserSide:
         return found
 
 
-def user_rows(batch: Batch) -> list[tuple[int, int]]:
+def user_rows(batch: MergedBatch) -> list[tuple[int, int]]:
     """The rows of the users that each bringing request has in the batch."""
     ends = np.cumsum([request.sizes.users for request in batch.bringers]).tolist()
     return list(zip([0, *ends[:-1]], ends, strict=True))

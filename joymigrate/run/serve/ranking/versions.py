@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate import files
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking.following import Following
-from joymigrate.run.serve.ranking.lanes import Engine
+from joymigrate.run.serve.ranking.following import VersionFollower
+from joymigrate.run.serve.ranking.lanes import RankingEngine
 from joymigrate.run.serve.ranking.packages import cache_folder
 from joymigrate.run.serve.ranking.rows import weight_of
 from joymigrate.run.serve.ranking.tensors import as_arrays
 from joymigrate.run.serve.ranking.trial import TRIED, draw_if_possible
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.train.formats import versions
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ class Write:
     values: torch.Tensor
 
 
-class Versions(Following):
+class Versions(VersionFollower):
     """Follows a place where versions are published, for one engine."""
 
     def __init__(
-        self, engine: Engine, place: str, *, poll_seconds: float = 0.5, hold: bool = False
+        self, engine: RankingEngine, place: str, *, poll_seconds: float = 0.5, hold: bool = False
     ) -> None:
         super().__init__(place, poll_seconds=poll_seconds)
         self.engine, self.hold = engine, hold
@@ -231,7 +231,7 @@ class Versions(Following):
             if request is None:
                 continue
             for run in (program.compiled, None):
-                with contextlib.suppress(RuntimeError, IndexError, Refusal):
+                with contextlib.suppress(RuntimeError, IndexError, HttpRefusal):
                     found = as_arrays(program.run(request.arrays, run))
                     return all(bool(np.isfinite(array).all()) for array in found)
         return True

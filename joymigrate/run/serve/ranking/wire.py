@@ -11,9 +11,9 @@ import numpy as np
 import orjson
 
 from joymigrate.run.serve.engine.http.triton.tensors import BYTES, NUMBERS, unpack_elements
-from joymigrate.run.serve.ranking.signature import BFLOAT16, Input, Signature
+from joymigrate.run.serve.ranking.signature import BFLOAT16, Input, ModelSignature
 from joymigrate.run.serve.ranking.tensors import writable_in_json
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 BF16 = "BF16"
 MOST_DIMENSIONS = 32  # numpy has no more than 64
@@ -22,9 +22,9 @@ TYPES = {name: np.dtype(code) for name, code in NUMBERS.items()}
 NAMES = {kind.name: name for name, kind in TYPES.items()} | {BFLOAT16: BF16}
 
 
-def refuse(name: str, message: str) -> Refusal:
+def refuse(name: str, message: str) -> HttpRefusal:
     """400 that names the input."""
-    return Refusal(400, f"input '{name}': {message}", param=name)
+    return HttpRefusal(400, f"input '{name}': {message}", param=name)
 
 
 def datatype_of(one: Input) -> str:
@@ -146,15 +146,15 @@ def has_flags(values: Any) -> bool:
 
 
 def read_inputs(header: Mapping[str, Any], binary: memoryview) -> dict[str, Array]:
-    """The input arrays of an infer request; raises `Refusal`."""
+    """The input arrays of an infer request; raises `HttpRefusal`."""
     raw = header.get("inputs")
     if not isinstance(raw, list) or not raw:
-        raise Refusal(400, "inputs is a list of at least one tensor", param="inputs")
+        raise HttpRefusal(400, "inputs is a list of at least one tensor", param="inputs")
     found: dict[str, Array] = {}
     used = 0
     for place, one in enumerate(raw):
         if not isinstance(one, dict) or not isinstance(one.get("name"), str):
-            raise Refusal(400, f"inputs[{place}] is an object with a name", param="inputs")
+            raise HttpRefusal(400, f"inputs[{place}] is an object with a name", param="inputs")
         name = one["name"]
         if name in found:
             raise refuse(name, "it is there twice")
@@ -174,14 +174,16 @@ def read_inputs(header: Mapping[str, Any], binary: memoryview) -> dict[str, Arra
                                  one["datatype"])  # fmt: skip
         used += size
     if used != len(binary):
-        raise Refusal(400, f"{len(binary) - used} bytes behind the inputs belong to none of them")
+        raise HttpRefusal(
+            400, f"{len(binary) - used} bytes behind the inputs belong to none of them"
+        )
     return found
 
 
-def read_values(signature: Signature, inputs: Any) -> dict[str, Array]:
+def read_values(signature: ModelSignature, inputs: Any) -> dict[str, Array]:
     """The arrays of the small JSON endpoint: `{"input": nested lists}`."""
     if not isinstance(inputs, dict):
-        raise Refusal(400, 'inputs is an object: {"name": values}', param="inputs")
+        raise HttpRefusal(400, 'inputs is an object: {"name": values}', param="inputs")
     found = {}
     for name, values in inputs.items():
         one = signature.by_name.get(name)

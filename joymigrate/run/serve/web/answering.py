@@ -6,16 +6,16 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from joymigrate.run.serve.web import messages
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Keys
 from joymigrate.run.serve.web.messages import Ask, Reply
 
 log = logging.getLogger("joymigrate.serve")
 
 
-def as_refusal(error: Exception) -> Refusal | None:
+def as_refusal(error: Exception) -> HttpRefusal | None:
     """An error that is a refusal; None for one that nobody expects."""
-    return error if isinstance(error, Refusal) else None
+    return error if isinstance(error, HttpRefusal) else None
 
 
 async def answer_request(
@@ -23,7 +23,7 @@ async def answer_request(
     keys: Keys,
     route: Callable[[Ask], Awaitable[Reply]],
     *,
-    refusal_of: Callable[[Exception], Refusal | None] = as_refusal,
+    refusal_of: Callable[[Exception], HttpRefusal | None] = as_refusal,
     unexpected: int = 500,
 ) -> Reply:
     """What `route` says, or why it is refused; never raises but when it is cancelled.
@@ -37,7 +37,7 @@ async def answer_request(
         refusal = refusal_of(error)
         if refusal is None:
             log.exception("a request failed: %s %s", ask.method, ask.path)
-            refusal = Refusal(unexpected, f"{type(error).__name__}: {error}")
+            refusal = HttpRefusal(unexpected, f"{type(error).__name__}: {error}")
         reply = messages.refuse(ask.path, refusal)
     reply.headers.setdefault("X-Request-Id", ask.called or ask.id)
     return reply

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from joymigrate.run.serve.web import forms
-from joymigrate.run.serve.web.forms import Form
+from joymigrate.run.serve.web.forms import RequestForm
 
 ANYONE, CLIENT, ADMIN = "anyone", "client", "admin"
 OPENAI, ANTHROPIC, TRITON_WORDS = "openai", "anthropic", "triton"
@@ -20,7 +20,7 @@ PART = {"{}": r"[^/?#%\\;]+", "{**}": r"[^?#\\;]+"}  # of a path: one part, or a
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class ApiRoute:
     """One row. `paths` may hold `{}` for one part and `{**}` for the rest. `form`: how an answer
     is read; None: nobody judges it. `repeats`: asked twice it changes nothing, so that another
     backend may stand in. `pairs`: both backends may be asked it to compare. `resumes`: a broken
@@ -29,7 +29,7 @@ class Api:
 
     name: str
     paths: tuple[str, ...]
-    form: Form | None = None
+    form: RequestForm | None = None
     who: str = CLIENT
     methods: tuple[str, ...] = ("POST",)
     repeats: bool = True
@@ -45,66 +45,67 @@ class Api:
         return self.form is not None and self.form.speaks
 
 
-CHAT = Api("chat", ("/v1/chat/completions",), forms.CHAT, pairs=True, resumes=True,
-           operation="chat")  # fmt: skip
-TEXT = Api("text", ("/v1/completions",), forms.TEXT, pairs=True, resumes=True,
-           operation="text_completion")  # fmt: skip
-RESPONSES = Api("responses", ("/v1/responses",), forms.RESPONSES, pairs=True, operation="chat")
-MESSAGES = Api("messages", ("/v1/messages",), forms.MESSAGES, pairs=True, operation="chat",
-               words=ANTHROPIC)  # fmt: skip
-EMBEDDINGS = Api("embeddings", ("/v1/embeddings",), forms.VECTORS, pairs=True,
-                 operation="embeddings")  # fmt: skip
-SCORES = Api("scores", ("/v1/score", "/score", "/v1/rerank", "/v2/rerank", "/rerank"),
-             forms.SCORES, pairs=True)  # fmt: skip
-RANK = Api("rank", ("/v1/rank",), forms.OUTPUTS, pairs=True, answered_alike=False)
-INFER = Api("infer", ("/v2/models/{}/infer", "/v2/models/{}/versions/{}/infer"), forms.OUTPUTS,
-            pairs=True, answered_alike=False, words=TRITON_WORDS)  # fmt: skip
-GENERATE = Api(
+CHAT = ApiRoute("chat", ("/v1/chat/completions",), forms.CHAT, pairs=True, resumes=True,
+                operation="chat")  # fmt: skip
+TEXT = ApiRoute("text", ("/v1/completions",), forms.TEXT, pairs=True, resumes=True,
+                operation="text_completion")  # fmt: skip
+RESPONSES = ApiRoute("responses", ("/v1/responses",), forms.RESPONSES, pairs=True, operation="chat")
+MESSAGES = ApiRoute("messages", ("/v1/messages",), forms.MESSAGES, pairs=True, operation="chat",
+                    words=ANTHROPIC)  # fmt: skip
+EMBEDDINGS = ApiRoute("embeddings", ("/v1/embeddings",), forms.VECTORS, pairs=True,
+                      operation="embeddings")  # fmt: skip
+SCORES = ApiRoute("scores", ("/v1/score", "/score", "/v1/rerank", "/v2/rerank", "/rerank"),
+                  forms.SCORES, pairs=True)  # fmt: skip
+RANK = ApiRoute("rank", ("/v1/rank",), forms.OUTPUTS, pairs=True, answered_alike=False)
+INFER = ApiRoute("infer", ("/v2/models/{}/infer", "/v2/models/{}/versions/{}/infer"), forms.OUTPUTS,
+                 pairs=True, answered_alike=False, words=TRITON_WORDS)  # fmt: skip
+GENERATE = ApiRoute(
     "generate",
     ("/v2/models/{}/generate", "/v2/models/{}/versions/{}/generate",
      "/v2/models/{}/generate_stream", "/v2/models/{}/versions/{}/generate_stream"),
     forms.GENERATE, pairs=True, answered_alike=False, words=TRITON_WORDS,
 )  # fmt: skip
-OTHER = Api("unjudged", (), methods=("GET", "POST", "PUT", "DELETE", "PATCH"), repeats=False)
+OTHER = ApiRoute("unjudged", (), methods=("GET", "POST", "PUT", "DELETE", "PATCH"), repeats=False)
 ROWS = (
     CHAT, TEXT, RESPONSES, MESSAGES, EMBEDDINGS, SCORES, RANK, INFER, GENERATE,
-    Api("tokens", ("/tokenize", "/detokenize", "/v1/messages/count_tokens"), forms.TOKENS),
-    Api("classes", ("/pooling", "/classify", "/v1/moderations"), forms.SOMETHING, pairs=True),
-    Api("sound", ("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech",
-                  "/v1/images/generations", "/v1/images/edits")),
-    Api("models", ("/v1/models", "/v1/models/{**}", "/version", "/openapi.json"),
-        methods=("GET",)),
-    Api("kept", ("/v1/responses/{}", "/v1/responses/{}/cancel", "/v1/responses/{}/input_items"),
-        methods=("GET", "POST", "DELETE"), repeats=False),
-    Api("kserve", ("/v2", "/v2/models/stats", "/v2/models/{}", "/v2/models/{}/versions/{}",
-                   "/v2/models/{}/ready", "/v2/models/{}/versions/{}/ready",
-                   "/v2/models/{}/config", "/v2/models/{}/versions/{}/config",
-                   "/v2/models/{}/stats", "/v2/models/{}/versions/{}/stats"),
-        methods=("GET",), words=TRITON_WORDS),
-    Api("index", ("/v2/repository/index",), words=TRITON_WORDS),
-    Api("health", ("/health", "/ready", "/ping", "/v2/health/live", "/v2/health/ready"),
-        who=ANYONE, methods=("GET", "POST")),
-    Api("metrics", ("/metrics",), who=ANYONE, methods=("GET",)),
-    Api("rollout", ("/admin/{**}", "/dashboard", "/monitor.json"), who=ADMIN,
-        methods=("GET", "POST"), repeats=False),
+    ApiRoute("tokens", ("/tokenize", "/detokenize", "/v1/messages/count_tokens"), forms.TOKENS),
+    ApiRoute("classes", ("/pooling", "/classify", "/v1/moderations"), forms.SOMETHING, pairs=True),
+    ApiRoute("sound", ("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech",
+                       "/v1/images/generations", "/v1/images/edits")),
+    ApiRoute("models", ("/v1/models", "/v1/models/{**}", "/version", "/openapi.json"),
+             methods=("GET",)),
+    ApiRoute("kept",
+             ("/v1/responses/{}", "/v1/responses/{}/cancel", "/v1/responses/{}/input_items"),
+             methods=("GET", "POST", "DELETE"), repeats=False),
+    ApiRoute("kserve", ("/v2", "/v2/models/stats", "/v2/models/{}", "/v2/models/{}/versions/{}",
+                        "/v2/models/{}/ready", "/v2/models/{}/versions/{}/ready",
+                        "/v2/models/{}/config", "/v2/models/{}/versions/{}/config",
+                        "/v2/models/{}/stats", "/v2/models/{}/versions/{}/stats"),
+             methods=("GET",), words=TRITON_WORDS),
+    ApiRoute("index", ("/v2/repository/index",), words=TRITON_WORDS),
+    ApiRoute("health", ("/health", "/ready", "/ping", "/v2/health/live", "/v2/health/ready"),
+             who=ANYONE, methods=("GET", "POST")),
+    ApiRoute("metrics", ("/metrics",), who=ANYONE, methods=("GET",)),
+    ApiRoute("rollout", ("/admin/{**}", "/dashboard", "/monitor.json"), who=ADMIN,
+             methods=("GET", "POST"), repeats=False),
     # By these vLLM, SGLang, Triton and Dynamo change what a server does or keeps for all.
-    Api("management",
-        ("/shutdown", "/sleep", "/wake_up", "/is_sleeping", "/pause", "/resume", "/is_paused",
-         "/collective_rpc", "/server_info", "/reset_{}", "/start_profile", "/stop_profile",
-         "/scale_elastic_ep", "/is_scaling_elastic_ep", "/v1/load_lora_adapter",
+    ApiRoute("management",
+             ("/shutdown", "/sleep", "/wake_up", "/is_sleeping", "/pause", "/resume", "/is_paused",
+              "/collective_rpc", "/server_info", "/reset_{}", "/start_profile", "/stop_profile",
+              "/scale_elastic_ep", "/is_scaling_elastic_ep", "/v1/load_lora_adapter",
          "/v1/unload_lora_adapter", "/load_lora_adapter", "/unload_lora_adapter", "/flush_cache",
-         "/clear_hicache", "/clear_hicache_storage_backend", "/init_{}", "/update_{}",
-         "/finish_weight_update", "/get_weights_by_name", "/get_server_info",
-         "/release_memory_occupation", "/resume_memory_occupation", "/pause_generation",
-         "/continue_generation", "/abort_request", "/abort_requests", "/open_session",
-         "/close_session", "/set_internal_state", "/get_internal_state", "/configure_logging",
-         "/set_trace_level", "/slow_down"),
-        who=ADMIN, methods=("GET", "POST"), repeats=False),
-    Api("triton_management",
-        ("/v2/logging", "/v2/trace/setting", "/v2/models/{}/trace/setting",
-         "/v2/repository/models/{}/load", "/v2/repository/models/{}/unload",
-         "/v2/systemsharedmemory/{**}", "/v2/cudasharedmemory/{**}"),
-        who=ADMIN, methods=("GET", "POST"), repeats=False, words=TRITON_WORDS),
+              "/clear_hicache", "/clear_hicache_storage_backend", "/init_{}", "/update_{}",
+              "/finish_weight_update", "/get_weights_by_name", "/get_server_info",
+              "/release_memory_occupation", "/resume_memory_occupation", "/pause_generation",
+              "/continue_generation", "/abort_request", "/abort_requests", "/open_session",
+              "/close_session", "/set_internal_state", "/get_internal_state", "/configure_logging",
+              "/set_trace_level", "/slow_down"),
+             who=ADMIN, methods=("GET", "POST"), repeats=False),
+    ApiRoute("triton_management",
+             ("/v2/logging", "/v2/trace/setting", "/v2/models/{}/trace/setting",
+              "/v2/repository/models/{}/load", "/v2/repository/models/{}/unload",
+              "/v2/systemsharedmemory/{**}", "/v2/cudasharedmemory/{**}"),
+             who=ADMIN, methods=("GET", "POST"), repeats=False, words=TRITON_WORDS),
 )  # fmt: skip
 OPEN = frozenset(path for row in ROWS if row.who == ANYONE for path in row.paths)
 
@@ -119,7 +120,7 @@ FIXED = {path: row for row in ROWS for path in row.paths if "{" not in path}
 VARYING = tuple((pattern_of(path), row) for row in ROWS for path in row.paths if "{" in path)
 
 
-def find(path: str, allowed: Sequence[str] = ()) -> Api | None:
+def find(path: str, allowed: Sequence[str] = ()) -> ApiRoute | None:
     """The row of a path as it was sent (without its query); None: nobody's.
 
     Nothing is decoded or tidied: a path that only some servers would take for another one has no

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from aiohttp import web, web_protocol
 
 from joymigrate.run.serve.web import errors
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import dumps
 
 
@@ -42,7 +42,7 @@ class Connection(web_protocol.RequestHandler):
     def give_up(self) -> None:
         """Close a connection whose head does not end."""
         if self.transport is not None:
-            body = dumps(errors.openai(Refusal(408, "the head of the request did not arrive")))
+            body = dumps(errors.openai(HttpRefusal(408, "the head of the request did not arrive")))
             head = (
                 "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\n"
                 f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
@@ -61,7 +61,9 @@ class Connection(web_protocol.RequestHandler):
             raise ConnectionError("an answer was under way")
         phrase = HTTPStatus(status).phrase
         said = (message or phrase).strip().splitlines()[0] if status < 500 else phrase
-        refusal = Refusal(status, f"{phrase}: {said}", code="bad_request" if status < 500 else None)
+        refusal = HttpRefusal(
+            status, f"{phrase}: {said}", code="bad_request" if status < 500 else None
+        )
         response = web.Response(
             status=status, body=dumps(errors.openai(refusal)), content_type="application/json"
         )

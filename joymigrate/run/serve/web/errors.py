@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-class Refusal(Exception):
+class HttpRefusal(Exception):
     """A request that is not served, and why. `code` is stable; the message is for people."""
 
     def __init__(
@@ -48,7 +48,7 @@ def kind(status: int) -> str:
     return TYPES.get(status) or ("invalid_request_error" if status < 500 else "server_error")
 
 
-def openai(refusal: Refusal) -> dict[str, Any]:
+def openai(refusal: HttpRefusal) -> dict[str, Any]:
     """`{"error": {message, type, param, code}}`."""
     return {
         "error": {
@@ -60,12 +60,12 @@ def openai(refusal: Refusal) -> dict[str, Any]:
     }
 
 
-def triton(refusal: Refusal) -> dict[str, Any]:
+def triton(refusal: HttpRefusal) -> dict[str, Any]:
     """`{"error": message}`, which KServe's clients raise."""
     return {"error": refusal.message}
 
 
-def anthropic(refusal: Refusal) -> dict[str, Any]:
+def anthropic(refusal: HttpRefusal) -> dict[str, Any]:
     """`{"type": "error", "error": {type, message}}`."""
     usual = "invalid_request_error" if refusal.status < 500 else "api_error"
     name = NAMES.get(refusal.status, usual)

@@ -1,9 +1,9 @@
 """How the answers of each API are read: all that speak are turned into one form, a chat's.
 
-A `Form` says how a stream ends well, what inside a 200 is an error, and where words, tokens, calls
-and usage are. `whole`, `event` and `asked` return a chat's answer, chunk and request, so that only
-one of them has to be judged, compared and counted. What is read here was written by a server (or a
-client) that may be any: every value may be of any type.
+A `RequestForm` says how a stream ends well, what inside a 200 is an error, and where words, tokens,
+calls and usage are. `whole`, `event` and `asked` return a chat's answer, chunk and request, so that
+only one of them has to be judged, compared and counted. What is read here was written by a server
+(or a client) that may be any: every value may be of any type.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def same(given: Answer) -> Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RequestForm:
     """`most`: fields that bound an answer's length, the usual one first. `last`: types of the
     events behind which nothing comes; without them `[DONE]` is the end. `sound`: what of an answer
     without words is wrong, or None. `chat`: whether a choice has a message, or else a text."""
@@ -307,27 +307,29 @@ def has_tokens(answer: Answer, asked: Answer) -> str | None:
     return None if any(name in answer for name in known) else "no tokens"
 
 
-CHAT = Form("chat", True, True, most=("max_tokens", "max_completion_tokens"))
-TEXT = Form("text", True, False, most=("max_tokens", "max_completion_tokens"))
-EITHER = Form("chat or text", True)
-ANY = Form("any")
-RESPONSES = Form("responses", True, True, of_response, response_event, response_asked,
-                 ("max_output_tokens",), RESPONSE_ENDS)  # fmt: skip
-MESSAGES = Form("messages", True, True, of_message, message_event, message_asked,
-                ("max_tokens",), frozenset(("message_stop",)))  # fmt: skip
-GENERATE = Form("generate", False, None, of_generate, generate_event, most=("max_tokens",),
-                sound=has_text)  # fmt: skip
-VECTORS = Form("vectors", sound=has_vectors)
-SCORES = Form("scores", sound=has_scores)
-OUTPUTS = Form("outputs", sound=has_outputs)
-TOKENS = Form("tokens", sound=has_tokens)
-SOMETHING = Form("something", sound=lambda answer, asked: None if answer else "an empty object")
+CHAT = RequestForm("chat", True, True, most=("max_tokens", "max_completion_tokens"))
+TEXT = RequestForm("text", True, False, most=("max_tokens", "max_completion_tokens"))
+EITHER = RequestForm("chat or text", True)
+ANY = RequestForm("any")
+RESPONSES = RequestForm("responses", True, True, of_response, response_event, response_asked,
+                        ("max_output_tokens",), RESPONSE_ENDS)  # fmt: skip
+MESSAGES = RequestForm("messages", True, True, of_message, message_event, message_asked,
+                       ("max_tokens",), frozenset(("message_stop",)))  # fmt: skip
+GENERATE = RequestForm("generate", False, None, of_generate, generate_event, most=("max_tokens",),
+                       sound=has_text)  # fmt: skip
+VECTORS = RequestForm("vectors", sound=has_vectors)
+SCORES = RequestForm("scores", sound=has_scores)
+OUTPUTS = RequestForm("outputs", sound=has_outputs)
+TOKENS = RequestForm("tokens", sound=has_tokens)
+SOMETHING = RequestForm(
+    "something", sound=lambda answer, asked: None if answer else "an empty object"
+)
 
 
 # Errors in the middle of a stream, in the words of the API
 
 
-def broken_event(form: Form | None, message: str) -> bytes:
+def broken_event(form: RequestForm | None, message: str) -> bytes:
     """The event by which a client is told that its stream broke."""
     error: Answer = {"message": message, "type": "upstream_error", "param": None,
                      "code": "stream_interrupted"}  # fmt: skip

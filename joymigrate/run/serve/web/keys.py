@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from joymigrate.run.serve.web.apis import OPEN
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 SECONDS = 60.0
 
@@ -45,7 +45,7 @@ class Bucket:
 
 
 @dataclass(slots=True)
-class Use:
+class KeyUsage:
     """What a key has taken."""
 
     requests: Bucket
@@ -58,7 +58,7 @@ class Keys:
     """The keys that are accepted; none configured: everybody is. `replace` changes them alive."""
 
     keys: tuple[Key, ...] = ()
-    uses: dict[str, Use] = field(default_factory=dict)
+    uses: dict[str, KeyUsage] = field(default_factory=dict)
 
     @classmethod
     def of(cls, keys: Iterable[str | Key]) -> Keys:
@@ -72,7 +72,7 @@ class Keys:
         self.uses = {secret: use for secret, use in self.uses.items() if secret in known}
 
     def check(self, path: str, headers: Mapping[str, str]) -> Key | None:
-        """The key of a request, None where none is needed; raises `Refusal` (401)."""
+        """The key of a request, None where none is needed; raises `HttpRefusal` (401)."""
         if not self.keys or path in OPEN:
             return None
         shown = shown_key(headers)
@@ -85,16 +85,16 @@ class Keys:
         what = (
             "this key is not known here" if shown else "a key is needed: Authorization: Bearer KEY"
         )
-        raise Refusal(401, what, headers={"WWW-Authenticate": "Bearer"})
+        raise HttpRefusal(401, what, headers={"WWW-Authenticate": "Bearer"})
 
     def enter(self, key: Key, now: float) -> None:
-        """Count a request that begins; raises `Refusal` (429) where the key has had enough."""
+        """Count a request that begins; raises `HttpRefusal` (429) where the key has had enough."""
         use = self.uses.get(key.secret)
         if use is None:
             full = Bucket(max(1.0, key.requests_per_minute), now)
-            use = self.uses[key.secret] = Use(full, Bucket(key.tokens_per_minute, now))
+            use = self.uses[key.secret] = KeyUsage(full, Bucket(key.tokens_per_minute, now))
         if key.concurrent and use.running >= key.concurrent:
-            raise Refusal(
+            raise HttpRefusal(
                 429, f"this key may have {key.concurrent} requests at once",
                 code="too_many_at_once", headers={"Retry-After": "1"},
             )  # fmt: skip
@@ -103,7 +103,7 @@ class Keys:
             ("tokens", use.tokens, key.tokens_per_minute),
         ):
             if per_minute and (wait := bucket.wait(per_minute, 1.0, now)):
-                raise Refusal(
+                raise HttpRefusal(
                     429, f"this key may send {per_minute:g} {what} a minute",
                     code="rate_limited", headers={"Retry-After": str(wait)},
                 )  # fmt: skip

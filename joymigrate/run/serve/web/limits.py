@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class HttpLimits:
     """Sizes in bytes, times in seconds. `queue` counts texts that wait behind the running ones."""
 
     body_bytes: int = 32 * 2**20

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import orjson
 
 from joymigrate.run.serve.web import apis, errors
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 JSON = "application/json"
 EVENTS = "text/event-stream; charset=utf-8"
@@ -32,19 +32,19 @@ class Ask:
     called: str = ""  # what the client calls the request: two may carry the same name
 
     def json(self) -> dict[str, Any]:
-        """The body as a JSON object; raises `Refusal`."""
+        """The body as a JSON object; raises `HttpRefusal`."""
         try:
             found = orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
-            raise Refusal(
+            raise HttpRefusal(
                 400, f"the body is not valid JSON: {error}", code="invalid_json"
             ) from None
         if not isinstance(found, dict):
-            raise Refusal(400, "the body is a JSON object", code="invalid_json")
+            raise HttpRefusal(400, "the body is a JSON object", code="invalid_json")
         return found
 
 
-class Pieces(Protocol):
+class StreamBody(Protocol):
     """The body of a stream; `aclose` ends it when nobody listens any more."""
 
     def __aiter__(self) -> AsyncIterator[bytes]: ...
@@ -56,7 +56,7 @@ class Reply:
     """An answer: whole, or a stream of pieces."""
 
     status: int = 200
-    body: bytes | Pieces = b""
+    body: bytes | StreamBody = b""
     content_type: str = JSON
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -66,7 +66,7 @@ def data(value: Any, status: int = 200, headers: Mapping[str, str] | None = None
     return Reply(status, dumps(value), JSON, dict(headers or {}))
 
 
-def refuse(path: str, refusal: Refusal) -> Reply:
+def refuse(path: str, refusal: HttpRefusal) -> Reply:
     """A refusal in the words of the API that was called."""
     return data(errors.WORDS[apis.words_of(path)](refusal), refusal.status, refusal.headers)
 

@@ -14,12 +14,12 @@ from aiohttp import web
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.web import body, memory, messages
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Keys
-from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.limits import HttpLimits
 from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply
 from joymigrate.run.serve.web.signals import until_ended
-from joymigrate.run.serve.web.site import Front, Site, Visit
+from joymigrate.run.serve.web.site import Front, Visit, WebSite
 
 log = logging.getLogger("joymigrate.serve")
 HIGH_WATER = 2**16  # bytes that wait for a slow reader before its patience is measured
@@ -32,7 +32,7 @@ class Answering(Protocol):
     """What a server stands in front of."""
 
     draining: bool
-    limits: Limits
+    limits: HttpLimits
     keys: Keys
 
     async def answer(self, ask: Ask) -> Reply:
@@ -59,7 +59,7 @@ class Server:
         front: Front | None = None,
     ) -> None:
         self.service = service
-        self.site = Site(self.serve, host, port, service.limits, service.keys, front)
+        self.site = WebSite(self.serve, host, port, service.limits, service.keys, front)
 
     async def start(self) -> None:
         """Listen; raises `JoyError` when the address is taken."""
@@ -89,7 +89,7 @@ class Server:
             try:
                 self.site.enter(visit)
                 ask.body = await body.read(visit, limits.body_bytes, limits.body_seconds)
-            except Refusal as refusal:
+            except HttpRefusal as refusal:
                 reply = messages.refuse(raw, refusal)
             else:
                 if visit.key is not None and visit.key.name:

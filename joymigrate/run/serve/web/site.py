@@ -21,10 +21,10 @@ from joymigrate.run.serve.web import address, tls
 from joymigrate.run.serve.web.apis import OPEN
 from joymigrate.run.serve.web.connections import Connections
 from joymigrate.run.serve.web.cors import Cors
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Key, Keys
-from joymigrate.run.serve.web.limits import Limits
-from joymigrate.run.serve.web.telemetry import Telemetry, Trace
+from joymigrate.run.serve.web.limits import HttpLimits
+from joymigrate.run.serve.web.telemetry import RequestSpan, Telemetry
 
 log = logging.getLogger("joymigrate.serve")
 BACKLOG = 4096
@@ -43,7 +43,7 @@ class Visit(web.BaseRequest):
     key: Key | None = None  # while it runs
     key_name: str = ""
     tokens: int = 0  # of the prompt and the answer, as far as somebody counted
-    trace: Trace | None = None
+    trace: RequestSpan | None = None
     notes: Mapping[str, Any] = MappingProxyType({})  # the request log's, for the trace
     extra: dict[str, str]
 
@@ -61,7 +61,7 @@ class Front:
     read_keys: Callable[[], tuple[Key, ...]] | None = None  # again, when SIGHUP comes
 
 
-class Site:
+class WebSite:
     """An address with a handler behind it, which calls `enter` and `leave` for each request."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Site:
         handle: Callable[[Visit], Awaitable[web.StreamResponse]],
         host: str,
         port: int,
-        limits: Limits,
+        limits: HttpLimits,
         keys: Keys,
         front: Front | None = None,
     ) -> None:
@@ -257,10 +257,10 @@ class Site:
                 self.idle.set()
 
     def enter(self, visit: Visit) -> None:
-        """Let a request in; raises `Refusal` (400, 401, 429). `leave` follows in any case."""
+        """Let a request in; raises `HttpRefusal` (400, 401, 429). `leave` follows in any case."""
         for name, value in visit.raw_headers:
             if not value.isascii() and not is_text(value):
-                raise Refusal(
+                raise HttpRefusal(
                     400, f"the header {name.decode('ascii', 'replace')} is not UTF-8",
                     code="invalid_header",
                 )  # fmt: skip

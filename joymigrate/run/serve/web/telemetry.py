@@ -92,7 +92,7 @@ class Telemetry:
             "gen_ai.client.token.usage", "{token}", "Tokens of requests and answers"
         )
 
-    def begin(self, method: str, path: str, headers: Mapping[str, str]) -> Trace | None:
+    def begin(self, method: str, path: str, headers: Mapping[str, str]) -> RequestSpan | None:
         """The span of a request that came in; None for pages and health checks."""
         if method != "POST":
             return None
@@ -105,7 +105,7 @@ class Telemetry:
             kind=SpanKind.SERVER,
             attributes={"http.request.method": method, "url.path": path},
         )
-        return Trace(self, span, path)
+        return RequestSpan(self, span, path)
 
     async def finish(self) -> None:
         """Send what waits; a collector that does not answer holds nobody up for long."""
@@ -119,14 +119,14 @@ class Telemetry:
         self.metrics.shutdown()
 
 
-class Trace:
+class RequestSpan:
     """A span while its request runs."""
 
     def __init__(self, telemetry: Telemetry, span: Any, path: str) -> None:
         self.telemetry, self.span, self.path = telemetry, span, path
         self.started = time.perf_counter()
 
-    def attempt(self, backend: str, url: str) -> Trace:
+    def attempt(self, backend: str, url: str) -> RequestSpan:
         """The span of one attempt at a backend."""
         from opentelemetry.trace import SpanKind, set_span_in_context
 
@@ -136,7 +136,7 @@ class Trace:
             kind=SpanKind.CLIENT,
             attributes={"joymigrate.upstream": backend, "server.address": url},
         )
-        return Trace(self.telemetry, span, self.path)
+        return RequestSpan(self.telemetry, span, self.path)
 
     def headers(self) -> dict[str, str]:
         """What tells the next server about this span."""

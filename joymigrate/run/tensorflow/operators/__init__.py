@@ -12,12 +12,12 @@ from joymigrate.run.tensorflow.operators import (
     sparse,
     texts,
 )
-from joymigrate.run.tensorflow.operators.table import OPERATORS, Operator, Table
+from joymigrate.run.tensorflow.operators.table import OPERATORS, GraphOperator, LookupTable
 
 __all__ = [
     "OPERATORS",
-    "Operator",
-    "Table",
+    "GraphOperator",
+    "LookupTable",
     "arrays",
     "control",
     "indexing",

@@ -15,14 +15,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Operator:
+class GraphOperator:
     """A function that stands for an operator; `host` are inputs read as plain numbers."""
 
     function: Callable[..., Any]
     host: tuple[int, ...]
 
 
-OPERATORS: dict[str, Operator] = {}
+OPERATORS: dict[str, GraphOperator] = {}
 DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
@@ -42,7 +42,7 @@ def operator(*names: str, host: Sequence[int] = ()) -> Callable[[Function], Func
 
     def enter(function: Function) -> Function:
         for name in names:
-            OPERATORS[name] = Operator(function, tuple(host))
+            OPERATORS[name] = GraphOperator(function, tuple(host))
         return function
 
     return enter
@@ -70,14 +70,14 @@ def beside(value: Any, *others: Any) -> Any:
     return value
 
 
-class Table:
+class LookupTable:
     """A lookup table with unchanging keys: texts, or whole numbers."""
 
     def __init__(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         self.values = dict(zip(keys, values, strict=True))
 
     @classmethod
-    def load(cls, path: Path) -> dict[str, Table]:
+    def load(cls, path: Path) -> dict[str, LookupTable]:
         """Tables by name from JSON; texts are bytes there, of UTF-8 or not."""
         stored = json.loads(path.read_text(encoding="utf-8"))
         return {

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from joymigrate.run.tensorflow.operators.example import read_example
 from joymigrate.run.tensorflow.operators.fingerprint import fingerprint64
-from joymigrate.run.tensorflow.operators.table import DTYPES, Table, operator
+from joymigrate.run.tensorflow.operators.table import DTYPES, LookupTable, operator
 
 
 def texts(values: Any) -> Any:
@@ -30,13 +30,13 @@ def hash_bucket(x: Any, *, num_buckets: int) -> Tensor:
 
 
 @operator("LookupTableFindV2", "LookupTableFind")
-def find(table: Table, keys: Any, default: Any) -> Any:
+def find(table: LookupTable, keys: Any, default: Any) -> Any:
     """Values of keys in a table."""
     return table.find(keys, default)
 
 
 @operator("LookupTableSizeV2", "LookupTableSize")
-def size(table: Table) -> Tensor:
+def size(table: LookupTable) -> Tensor:
     """The number of keys."""
     return torch.tensor(len(table.values))
 

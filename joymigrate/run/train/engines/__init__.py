@@ -9,9 +9,9 @@ import importlib
 from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.train.engines.rendered import Engine, Rendered
+from joymigrate.run.train.engines.rendered import RenderedCommand, TrainerEngine
 
-__all__ = ["Engine", "Rendered", "find", "names"]
+__all__ = ["RenderedCommand", "TrainerEngine", "find", "names"]
 
 
 def names() -> list[str]:
@@ -20,12 +20,12 @@ def names() -> list[str]:
     return sorted(name for name in found if name not in ("__init__", "rendered"))
 
 
-def find(name: str) -> Engine:
+def find(name: str) -> TrainerEngine:
     """The engine called `name`."""
     if name not in names():
         raise JoyError(
             f"unknown engine '{name}'.{did_you_mean(name, names())}",
             help=f"one of {', '.join(names())}; without --engine joymigrate trains itself",
         )
-    made: Engine = importlib.import_module(f"{__name__}.{name}").ENGINE
+    made: TrainerEngine = importlib.import_module(f"{__name__}.{name}").ENGINE
     return made

@@ -13,8 +13,8 @@ import yaml
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.engines.rendered import (
-    Engine,
-    Rendered,
+    RenderedCommand,
+    TrainerEngine,
     adam,
     deepspeed_or_fsdp,
     figures,
@@ -42,7 +42,7 @@ COLUMNS: dict[str, Any] = {
 }
 
 
-def render(job: Job) -> Rendered:
+def render(job: Job) -> RenderedCommand:
     """The command with its YAML and the description of the data."""
     stage = STAGES[job.task.name]
     count = figures(job)
@@ -109,7 +109,7 @@ def render(job: Job) -> Rendered:
     left: tuple[str, ...] = ()
     if stage != "pt" and options["template"] is None:
         left = ("chat template (it parses the tokenizer's; task.template names one of its own)",)
-    return Rendered(("llamafactory-cli", "train", str(path)), files, environment, left)
+    return RenderedCommand(("llamafactory-cli", "train", str(path)), files, environment, left)
 
 
 def describe_data(job: Job, stage: str) -> dict[str, Any]:
@@ -121,4 +121,6 @@ def describe_data(job: Job, stage: str) -> dict[str, Any]:
     }
 
 
-ENGINE = Engine("llamafactory", STAGES, render, "llamafactory-cli", "pip install llamafactory")
+ENGINE = TrainerEngine(
+    "llamafactory", STAGES, render, "llamafactory-cli", "pip install llamafactory"
+)

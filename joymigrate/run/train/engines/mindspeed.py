@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.engines.rendered import Engine, Rendered, figures
+from joymigrate.run.train.engines.rendered import RenderedCommand, TrainerEngine, figures
 from joymigrate.run.train.job import Job
 
 SCRIPTS = {"pretrain": "pretrain_gpt.py", "sft": "posttrain_gpt.py", "dpo": "posttrain_gpt.py"}
 
 
-def render(job: Job) -> Rendered:
+def render(job: Job) -> RenderedCommand:
     """The command."""
     if job.steps is None:
         raise JoyError("this engine counts steps", where="steps", help="set steps, not epochs")
@@ -75,10 +75,10 @@ def render(job: Job) -> Rendered:
         listed = key == "lora-target-modules"
         words += [f"--{key}", *(str(value).split(" ") if listed else [str(value)])]
     left = ("model architecture (give its options behind --)",)
-    return Rendered((*words, *flags), left_out=left)
+    return RenderedCommand((*words, *flags), left_out=left)
 
 
-ENGINE = Engine(
+ENGINE = TrainerEngine(
     "mindspeed",
     SCRIPTS,
     render,

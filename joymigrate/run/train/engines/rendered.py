@@ -18,7 +18,7 @@ from joymigrate.run.train.job import Job, TaskOptions, micro_size
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class RenderedCommand:
     """A command, its environment, files to write first, and keys that have no counterpart."""
 
     command: tuple[str, ...]
@@ -33,7 +33,7 @@ class Rendered:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class TrainerEngine:
     """A trainer: its tasks, how a job is rendered, its program and how that is installed.
 
     `module`: the program is a package that Python starts (`python -m`).
@@ -41,13 +41,13 @@ class Engine:
 
     name: str
     tasks: Mapping[str, str]  # our name (or its own) → its name
-    render: Callable[[Job], Rendered]
+    render: Callable[[Job], RenderedCommand]
     program: str
     install: str
     module: bool = False
 
 
-def render(engine: Engine, job: Job) -> Rendered:
+def render(engine: TrainerEngine, job: Job) -> RenderedCommand:
     """The job as `engine` takes it."""
     if job.task.name not in engine.tasks:
         raise JoyError(
@@ -72,7 +72,7 @@ def render(engine: Engine, job: Job) -> Rendered:
     return replace(made, left_out=(*made.left_out, *not_told(job, read)))
 
 
-def start(engine: Engine, made: Rendered) -> int:
+def start(engine: TrainerEngine, made: RenderedCommand) -> int:
     """Write the files and run the command; its exit code."""
     known = importlib.util.find_spec if engine.module else shutil.which
     if known(engine.program) is None:

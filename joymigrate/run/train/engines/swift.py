@@ -6,8 +6,8 @@ Options as its command-line reference of release 4 has them (docs/source_en/Inst
 from __future__ import annotations
 
 from joymigrate.run.train.engines.rendered import (
-    Engine,
-    Rendered,
+    RenderedCommand,
+    TrainerEngine,
     adam,
     deepspeed_or_fsdp,
     figures,
@@ -24,7 +24,7 @@ TYPES = {
 }
 
 
-def render(job: Job) -> Rendered:
+def render(job: Job) -> RenderedCommand:
     """The command."""
     name, kind = job.task.name, TYPES[job.task.name]
     count = figures(job)
@@ -75,7 +75,7 @@ def render(job: Job) -> Rendered:
         listed = key in ("dataset", "target_modules")
         words += [f"--{key}", *(str(value).split(" ") if listed else [str(value)])]
     environment = {"NPROC_PER_NODE": str(count["processes"])} if count["processes"] > 1 else {}
-    return Rendered(tuple(words), environment=environment)
+    return RenderedCommand(tuple(words), environment=environment)
 
 
-ENGINE = Engine("swift", TYPES, render, "swift", "pip install ms-swift")
+ENGINE = TrainerEngine("swift", TYPES, render, "swift", "pip install ms-swift")

@@ -14,8 +14,8 @@ import yaml
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.engines.rendered import (
-    Engine,
-    Rendered,
+    RenderedCommand,
+    TrainerEngine,
     adam,
     deepspeed_or_fsdp,
     figures,
@@ -55,7 +55,7 @@ def reward(prompts, completions, completion_ids, **columns):
 '''
 
 
-def render(job: Job) -> Rendered:
+def render(job: Job) -> RenderedCommand:
     """The command, its YAML, and for grpo the bridge to the reward."""
     verb, count = VERBS[job.task.name], figures(job)
     folder = job.run_folder.resolve() / "trl"
@@ -115,7 +115,7 @@ def render(job: Job) -> Rendered:
     if deepspeed_or_fsdp(job):
         words += ["--accelerate_config", "fsdp2"]
     words += ["--num_processes", str(count["processes"])]
-    return Rendered(tuple(words), files, environment, tuple(left))
+    return RenderedCommand(tuple(words), files, environment, tuple(left))
 
 
 DPO = {"beta": "beta", "loss": "loss_type", "smoothing": "label_smoothing"}
@@ -140,4 +140,4 @@ def group_policy(job: Job, micro: int) -> dict[str, Any]:
     }
 
 
-ENGINE = Engine("trl", VERBS, render, "trl", "pip install trl")
+ENGINE = TrainerEngine("trl", VERBS, render, "trl", "pip install trl")

@@ -14,8 +14,8 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.train import records
 from joymigrate.run.train.engines.rendered import (
-    Engine,
-    Rendered,
+    RenderedCommand,
+    TrainerEngine,
     deepspeed_or_fsdp,
     figures,
 )
@@ -42,7 +42,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **mo
 '''
 
 
-def render(job: Job) -> Rendered:
+def render(job: Job) -> RenderedCommand:
     """The command, the prompts anew, and the bridge to the reward."""
     wish, count = {**Grpo.OPTIONS, **job.task.options}, figures(job)
     folder = job.run_folder.resolve() / "verl"
@@ -135,7 +135,7 @@ def render(job: Job) -> Rendered:
         f"{key}={value_of(value)}" for key, value in told.items()))  # fmt: skip
     bridge = BRIDGE_TEXT.format(named=str(named), folder=str(base), facts=FACTS)
     made = {folder / DATA: prompts(files), folder / BRIDGE: bridge}
-    return Rendered(words, made, {}, tuple(left))
+    return RenderedCommand(words, made, {}, tuple(left))
 
 
 def value_of(value: Any) -> str:
@@ -163,4 +163,6 @@ def prompts(files: list[Path]) -> str:
     return "\n".join([*lines, ""])
 
 
-ENGINE = Engine("verl", {"grpo": "grpo"}, render, "verl", "pip install verl vllm", module=True)
+ENGINE = TrainerEngine(
+    "verl", {"grpo": "grpo"}, render, "verl", "pip install verl vllm", module=True
+)

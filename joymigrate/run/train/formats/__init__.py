@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from joymigrate.run.train.formats.open import QuantisedReader, open_quantised
     from joymigrate.run.train.formats.stored import Int4Linear, Int8Linear, Linear
-    from joymigrate.run.train.formats.tensors import Folder, TensorSource
-    from joymigrate.run.train.formats.write import Writer
+    from joymigrate.run.train.formats.tensors import TensorFolder, TensorSource
+    from joymigrate.run.train.formats.write import FormatWriter
 
 # Names of modules that import torch, found when first used.
 LATER = {
@@ -29,13 +29,13 @@ LATER = {
 }
 
 __all__ = [
-    "Folder",
+    "FormatWriter",
     "Int4Linear",
     "Int8Linear",
     "Linear",
     "QuantisedReader",
+    "TensorFolder",
     "TensorSource",
-    "Writer",
     "open_quantised",
 ]
 

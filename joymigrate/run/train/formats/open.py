@@ -8,7 +8,7 @@ from typing import Protocol
 from joymigrate.errors import JoyError
 from joymigrate.run.train.formats import compressed_tensors, msmodelslim
 from joymigrate.run.train.formats.stored import Linear
-from joymigrate.run.train.formats.tensors import Folder, TensorSource, read_json
+from joymigrate.run.train.formats.tensors import TensorFolder, TensorSource, read_json
 
 
 class QuantisedReader(Protocol):
@@ -40,7 +40,7 @@ def open_quantised(folder: Path, source: TensorSource | None = None) -> Quantise
     described = folder / msmodelslim.DESCRIPTION
     if not said and not described.is_file():
         return None
-    tensors = source if source is not None else Folder(folder)
+    tensors = source if source is not None else TensorFolder(folder)
     if described.is_file():
         return msmodelslim.MsModelSlimReader(tensors, read_json(described), str(described))
     if not isinstance(said, dict):

@@ -25,7 +25,7 @@ class TensorSource(Protocol):
         ...
 
 
-class Folder:
+class TensorFolder:
     """The tensors of a folder. A file is mapped when its first tensor is taken."""
 
     def __init__(self, folder: Path) -> None:

@@ -28,7 +28,7 @@ KEPT = (".json", ".jinja", ".txt", ".model", ".py", ".tiktoken")
 KEPT_NAMES = ("LICENSE", "LICENSE.md", "NOTICE")
 
 
-class Writer:
+class FormatWriter:
     """A context: `put` tensors and linears in any order, then `finish`. Until then nothing lies
     under `out`; on an error nothing is left."""
 
@@ -54,7 +54,7 @@ class Writer:
         self.kinds: dict[str, str] = {}  # msmodelslim's word for every tensor
         self.plain: list[str] = []  # linears that stay as they are
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> FormatWriter:
         vacant(self.out, replace=self.replace)
         try:
             self.out.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from joymigrate.run.train.quantise.data import CalibrationSamples, read_samples
-    from joymigrate.run.train.quantise.options import Options
+    from joymigrate.run.train.quantise.options import QuantiseOptions
     from joymigrate.run.train.quantise.verdict import judge
     from joymigrate.run.train.quantise.work import QuantisationResult, quantise
 
@@ -28,8 +28,8 @@ LATER = {
 
 __all__ = [
     "CalibrationSamples",
-    "Options",
     "QuantisationResult",
+    "QuantiseOptions",
     "judge",
     "quantise",
     "read_samples",

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from joymigrate.run.train.quantise.observe import Inputs
+from joymigrate.run.train.quantise.observe import InputStatistics
 from joymigrate.run.train.quantise.rounding import int4_rounded, int4_scale, storable
 from joymigrate.run.train.quantise.smooth import LEAST, SmoothingScale
 
@@ -23,7 +23,7 @@ CHUNK = 1 << 24  # numbers worked on at once while clipping
 
 
 def search(
-    inputs: Inputs,
+    inputs: InputStatistics,
     weight: Tensor,
     admissible: Callable[[Tensor], Tensor] | None,
     *,
@@ -53,7 +53,7 @@ def search(
     return best
 
 
-def scale_of(inputs: Inputs, weight: Tensor, beta: float, *, balanced: bool) -> Tensor:
+def scale_of(inputs: InputStatistics, weight: Tensor, beta: float, *, balanced: bool) -> Tensor:
     """s [K] for one β, its least and largest around 1."""
     s = inputs.mean.clamp(min=LEAST).pow(beta)
     if balanced:

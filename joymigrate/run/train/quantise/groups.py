@@ -23,16 +23,16 @@ BEFORE = {"o_proj": "v_proj", "out_proj": "v_proj", "down_proj": "up_proj", "w2"
 
 
 @dataclass(slots=True)
-class Group:
+class LinearGroup:
     """Linears of one input. `fold` is None where no scale can move, for the `reason`."""
 
     linears: tuple[str, ...]
-    fold: Fold | None = None
+    fold: ScaleFold | None = None
     reason: str = ""
 
 
 @dataclass(slots=True)
-class Fold:
+class ScaleFold:
     """Where the inverse of a scale of the inputs goes."""
 
     kind: str  # norm or linear
@@ -89,7 +89,7 @@ class ObservedLayer:
 
 def find_groups(
     layer: nn.Module, hidden: Tensor, call: dict[str, Any], config: Any, dtype: torch.dtype
-) -> list[Group]:
+) -> list[LinearGroup]:
     """The groups of a layer, each with a fold that was tried; those that change others first."""
     seen = watch(layer, hidden, call)
     by_input: dict[int, list[str]] = {}
@@ -97,7 +97,7 @@ def find_groups(
         by_input.setdefault(id(tensor), []).append(name)
     groups = []
     for names in by_input.values():
-        group = Group(tuple(names))
+        group = LinearGroup(tuple(names))
         candidates = folds(layer, group.linears, seen, config)
         for fold in candidates:
             if harmless(layer, fold, hidden, call, dtype):
@@ -156,13 +156,15 @@ def is_norm(module: nn.Module) -> bool:
     return "weight" in own and own["weight"].dim() == 1 and not own.keys() - {"weight", "bias"}
 
 
-def folds(layer: nn.Module, names: tuple[str, ...], seen: ObservedLayer, config: Any) -> list[Fold]:
+def folds(
+    layer: nn.Module, names: tuple[str, ...], seen: ObservedLayer, config: Any
+) -> list[ScaleFold]:
     """Candidates for the inverse of these linears' input scale."""
     tensor = seen.inputs[names[0]]
     inputs = tensor.shape[-1]
     made = [name for name, output in seen.norms.items() if output is tensor]
     if made:
-        return [Fold("norm", made[0], shift, None, names, inputs) for shift in (0.0, 1.0)]
+        return [ScaleFold("norm", made[0], shift, None, names, inputs) for shift in (0.0, 1.0)]
     path, _, last = names[0].rpartition(".")
     before = BEFORE.get(last)
     sibling = f"{path}.{before}".lstrip(".")
@@ -171,17 +173,17 @@ def folds(layer: nn.Module, names: tuple[str, ...], seen: ObservedLayer, config:
         return []
     outputs = known[sibling].out_features
     if outputs == inputs:
-        return [Fold("linear", sibling, 0.0, None, names, inputs)]
+        return [ScaleFold("linear", sibling, 0.0, None, names, inputs)]
     heads = getattr(config, "num_attention_heads", 0) or 1
     keys = getattr(config, "num_key_value_heads", None) or heads
     size = inputs // heads
     if keys * size != outputs or heads % keys:
         return []
-    return [Fold("linear", sibling, 0.0, (keys, heads // keys, size), names, inputs)]
+    return [ScaleFold("linear", sibling, 0.0, (keys, heads // keys, size), names, inputs)]
 
 
 def harmless(
-    layer: nn.Module, fold: Fold, hidden: Tensor, call: dict[str, Any], dtype: torch.dtype
+    layer: nn.Module, fold: ScaleFold, hidden: Tensor, call: dict[str, Any], dtype: torch.dtype
 ) -> bool:
     """Whether the layer computes the same with a scale folded. Its weights come back as they
     were."""

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.train.quantise.groups import Group
+from joymigrate.run.train.quantise.groups import LinearGroup
 from joymigrate.run.train.quantise.skeleton import run_layer
 
 ROWS = 512  # kept of all samples together, evenly spread
 
 
 @dataclass(slots=True, eq=False)
-class Inputs:
+class InputStatistics:
     """Of one group's input, K channels: least, most, mean magnitude, and rows [T, K]."""
 
     low: Tensor
@@ -49,12 +49,12 @@ class Inputs:
 
 def observe(
     layer: nn.Module,
-    groups: list[Group],
+    groups: list[LinearGroup],
     states: list[Tensor],
     calls: Iterable[dict[str, Any]],
-) -> tuple[list[Inputs], list[Tensor]]:
+) -> tuple[list[InputStatistics], list[Tensor]]:
     """Run every sample through a layer; the inputs of each group, and the states behind it."""
-    found: dict[int, Inputs] = {}
+    found: dict[int, InputStatistics] = {}
     quota = max(1, -(-ROWS // len(states)))
     hooks = [
         layer.get_submodule(group.linears[0]).register_forward_pre_hook(noting(found, i, quota))
@@ -68,7 +68,7 @@ def observe(
     return [found[i] for i in range(len(groups))], after
 
 
-def noting(found: dict[int, Inputs], i: int, quota: int) -> Callable[..., None]:
+def noting(found: dict[int, InputStatistics], i: int, quota: int) -> Callable[..., None]:
     """A hook that adds an input to what is known of group i."""
 
     def hook(module: nn.Module, args: tuple[Tensor, ...]) -> None:
@@ -78,7 +78,7 @@ def noting(found: dict[int, Inputs], i: int, quota: int) -> Callable[..., None]:
         rows = x[places.to(x.device)].clone()
         known = found.get(i)
         if known is None:
-            found[i] = Inputs(low, high, total, len(x), [rows])
+            found[i] = InputStatistics(low, high, total, len(x), [rows])
             return
         known.low = torch.minimum(known.low, low)
         known.high = torch.maximum(known.high, high)

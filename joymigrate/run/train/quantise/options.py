@@ -12,7 +12,7 @@ FORMATS = ("compressed-tensors", "msmodelslim")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class QuantiseOptions:
     """`static`: one input scale per layer, found in calibration (W8A8). `group`: inputs that share
     a scale (W4A16); None: the largest of 128, 64, 32, 16, 8 that fits every layer. `alpha`: how
     much of the inputs' range moves into the weights (W8A8), None: searched per block. `ignore`:

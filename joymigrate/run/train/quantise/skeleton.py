@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.formats import Folder
+from joymigrate.run.train.formats import TensorFolder
 
 
 class LastLayerReached(Exception):
@@ -50,7 +50,7 @@ class Skeleton:
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         self.folder = folder
         self.device = torch.device(device)
-        self.source = Folder(folder)
+        self.source = TensorFolder(folder)
         self.model = empty_model(folder)
         self.config = self.model.config
         self.base = self.model.base_model

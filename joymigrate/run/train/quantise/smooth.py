@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from joymigrate.run.train.quantise.observe import Inputs
+from joymigrate.run.train.quantise.observe import InputStatistics
 from joymigrate.run.train.quantise.rounding import (
     fixed_rounded,
     input_range,
@@ -38,7 +38,7 @@ class SmoothingScale:
 
 
 def search(
-    inputs: Inputs,
+    inputs: InputStatistics,
     weight: Tensor,
     admissible: Callable[[Tensor], Tensor] | None,
     *,
@@ -68,7 +68,7 @@ def search(
     return best
 
 
-def scale_of(inputs: Inputs, weight: Tensor, alpha: float) -> Tensor:
+def scale_of(inputs: InputStatistics, weight: Tensor, alpha: float) -> Tensor:
     """s [K] for one α, of geometric mean 1 over the channels."""
     x = inputs.largest.clamp(min=LEAST)
     w = weight.abs().amax(0).clamp(min=LEAST)
@@ -77,7 +77,7 @@ def scale_of(inputs: Inputs, weight: Tensor, alpha: float) -> Tensor:
 
 
 def rounded_inputs(
-    inputs: Inputs, x: Tensor, s: Tensor, *, static: bool, symmetric: bool
+    inputs: InputStatistics, x: Tensor, s: Tensor, *, static: bool, symmetric: bool
 ) -> Tensor:
     """What int8 makes of scaled inputs."""
     if not static:

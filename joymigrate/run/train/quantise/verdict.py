@@ -22,12 +22,12 @@ from joymigrate.run.train.formats import Int8Linear, Linear, QuantisedReader, op
 from joymigrate.run.train.quantise.data import CalibrationSamples
 from joymigrate.run.train.quantise.skeleton import Skeleton, run_layer
 from joymigrate.verify.model import (
-    Coverage,
     Difference,
     FirstDivergence,
     Outcome,
+    RecordCoverage,
+    RecordStatus,
     StageResult,
-    Status,
     Verdict,
     verdict_json,
 )
@@ -46,7 +46,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
-class Figures:
+class QuantiseSums:
     """Sums over all places."""
 
     places: int = 0
@@ -158,7 +158,7 @@ def judge(
         outcome,
         STAGE,
         parting(failed[0], figures) if failed else None,
-        Coverage(1.0, figures.places, figures.places),
+        RecordCoverage(1.0, figures.places, figures.places),
         tuple(records),
         (StageResult(STAGE, outcome, count, count, reason=reason),),
         reason=reason,
@@ -170,11 +170,11 @@ def judge(
 
 def compare(
     plain: Skeleton, other: Skeleton, samples: CalibrationSamples, progress: Progress | None
-) -> Figures:
+) -> QuantiseSums:
     """Both models over all samples."""
     if len(plain.layers) != len(other.layers):
         raise JoyError(f"{len(other.layers)} layers are compared with {len(plain.layers)}")
-    figures = Figures()
+    figures = QuantiseSums()
     heard = [plain.listen(ids) for ids in samples.ids]
     calls = [call for _, call in heard]
     want = [hidden for hidden, _ in heard]
@@ -206,7 +206,7 @@ def distance(got: list[Tensor], want: list[Tensor], before: list[Tensor] | None 
     return math.sqrt(wrong / (sum(float(part.square().sum()) for part in parts) or 1.0))
 
 
-def add(figures: Figures, ids: tuple[int, ...], want: Tensor, got: Tensor) -> None:
+def add(figures: QuantiseSums, ids: tuple[int, ...], want: Tensor, got: Tensor) -> None:
     """One sample's places: every token but the first was to be predicted."""
     told = torch.tensor(ids[1:], device=want.device)
     p, q = F.log_softmax(want[:-1], -1), F.log_softmax(got[:-1], -1)
@@ -222,7 +222,7 @@ def add(figures: Figures, ids: tuple[int, ...], want: Tensor, got: Tensor) -> No
 
 
 def judge_figures(
-    figures: Figures,
+    figures: QuantiseSums,
     limits: Mapping[str, tuple[float, float]],
     most_perplexity: float | None,
     least_top1: float | None,
@@ -249,7 +249,7 @@ def judge_figures(
     reasons = [text for one, text in pairs if one.status.failed]
     for name, own, _ in figures.layers:
         finite = math.isfinite(own)
-        status = Status.PASS if finite else Status.NAN_MISMATCH
+        status = RecordStatus.PASS if finite else RecordStatus.NAN_MISMATCH
         records.append(record(name, "relative_l2", own, None, status))
         if not finite:
             reasons.append(f"{name} gives numbers that are not finite")
@@ -258,18 +258,24 @@ def judge_figures(
 
 def limit_figure(metric: str, value: float, good: float, bad: float) -> Difference:
     """One figure of the model, the smaller the better; NaN fails."""
-    status = Status.PASS if value <= good else Status.WARN if value <= bad else Status.FAIL
+    status = (
+        RecordStatus.PASS
+        if value <= good
+        else RecordStatus.WARN
+        if value <= bad
+        else RecordStatus.FAIL
+    )
     return record("model", metric, value, bad, status)
 
 
 def record(
-    module: str, metric: str, value: float, limit: float | None, status: Status
+    module: str, metric: str, value: float, limit: float | None, status: RecordStatus
 ) -> Difference:
     """One figure."""
     return Difference(module, 0, "forward", None, metric, value, limit, status, STAGE)
 
 
-def parting(failed: Difference, figures: Figures) -> FirstDivergence:
+def parting(failed: Difference, figures: QuantiseSums) -> FirstDivergence:
     """The layer that errs most by itself, beside the figure that failed."""
     worst = max(figures.layers, key=lambda layer: layer[1], default=("model", 0.0, 0.0))
     return FirstDivergence(
@@ -279,7 +285,7 @@ def parting(failed: Difference, figures: Figures) -> FirstDivergence:
 
 
 def as_json(
-    figures: Figures, samples: CalibrationSamples, scheme: str, format: str
+    figures: QuantiseSums, samples: CalibrationSamples, scheme: str, format: str
 ) -> dict[str, Any]:
     """The object `quantise`."""
     before, after = figures.perplexities

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.formats import Linear, Writer, open_quantised
+from joymigrate.run.train.formats import FormatWriter, Linear, open_quantised
 from joymigrate.run.train.quantise import awq, smooth
 from joymigrate.run.train.quantise.data import CalibrationSamples
-from joymigrate.run.train.quantise.groups import Group, find_groups
-from joymigrate.run.train.quantise.observe import Inputs, observe
-from joymigrate.run.train.quantise.options import Options
+from joymigrate.run.train.quantise.groups import LinearGroup, find_groups
+from joymigrate.run.train.quantise.observe import InputStatistics, observe
+from joymigrate.run.train.quantise.options import QuantiseOptions
 from joymigrate.run.train.quantise.rounding import (
     fixed_rounded,
     input_range,
@@ -90,7 +90,7 @@ def quantise(
     model: Path,
     out: Path,
     samples: CalibrationSamples,
-    options: Options,
+    options: QuantiseOptions,
     *,
     device: str = "cpu",
     replace_out: bool = False,
@@ -109,7 +109,7 @@ def quantise(
             options.scheme, options.format, options.static, group, out, plain=plain
         )
         made.samples, made.tokens = len(samples.ids), samples.tokens
-        writer = Writer(out, options.format, skeleton.dtype, replace=replace_out)
+        writer = FormatWriter(out, options.format, skeleton.dtype, replace=replace_out)
         with writer:
             work = QuantisationRun(skeleton, options, made, writer)
             work.run(samples, progress)
@@ -118,7 +118,7 @@ def quantise(
     return made
 
 
-def left_alone(skeleton: Skeleton, options: Options) -> list[tuple[str, str]]:
+def left_alone(skeleton: Skeleton, options: QuantiseOptions) -> list[tuple[str, str]]:
     """Linears that stay plain, and why. Raises `JoyError` for layers of another build."""
     layer = skeleton.layers[0]
     linears = [m for m in layer.modules() if isinstance(m, nn.Linear)]
@@ -144,7 +144,7 @@ def left_alone(skeleton: Skeleton, options: Options) -> list[tuple[str, str]]:
     return found
 
 
-def group_size(skeleton: Skeleton, options: Options, plain: list[tuple[str, str]]) -> int:
+def group_size(skeleton: Skeleton, options: QuantiseOptions, plain: list[tuple[str, str]]) -> int:
     """Inputs that share a scale of four bits; 0 for int8."""
     if options.scheme != "w4a16":
         return 0
@@ -174,7 +174,11 @@ class QuantisationRun:
     """One run over all layers."""
 
     def __init__(
-        self, skeleton: Skeleton, options: Options, made: QuantisationResult, writer: Writer
+        self,
+        skeleton: Skeleton,
+        options: QuantiseOptions,
+        made: QuantisationResult,
+        writer: FormatWriter,
     ) -> None:
         self.skeleton = skeleton
         self.options = options
@@ -212,7 +216,7 @@ class QuantisationRun:
         return after
 
     def group(
-        self, layer: nn.Module, prefix: str, group: Group, inputs: Inputs
+        self, layer: nn.Module, prefix: str, group: LinearGroup, inputs: InputStatistics
     ) -> dict[str, Linear]:
         """Search, fold and round the linears of one input."""
         names = [name for name in group.linears if f"{prefix}.{name}" not in self.left]
@@ -240,7 +244,7 @@ class QuantisationRun:
         return stored
 
     def search(
-        self, layer: nn.Module, group: Group, inputs: Inputs, weight: Tensor
+        self, layer: nn.Module, group: LinearGroup, inputs: InputStatistics, weight: Tensor
     ) -> smooth.SmoothingScale:
         """The scale of one group's input."""
         fold, options = group.fold, self.options
@@ -268,7 +272,7 @@ class QuantisationRun:
         """Whether static inputs have no offset: compressed-tensors' own way."""
         return self.options.format == "compressed-tensors"
 
-    def rounded(self, module: Any, inputs: Inputs) -> Linear:
+    def rounded(self, module: Any, inputs: InputStatistics) -> Linear:
         """One linear in its stored form, on the CPU."""
         weight, bias = module.weight, module.bias
         if self.options.scheme == "w4a16":
@@ -286,7 +290,7 @@ class QuantisationRun:
         scale, offset = input_range(*inputs.span(), symmetric=self.symmetric)
         return replace(eight, x_scale=here(scale), x_offset=here(offset))
 
-    def error(self, weight: Tensor, inputs: Inputs, stored: list[Linear]) -> float:
+    def error(self, weight: Tensor, inputs: InputStatistics, stored: list[Linear]) -> float:
         """Relative error of the outputs of a group as it is stored."""
         x = inputs.kept
         want = x @ weight.T
@@ -315,9 +319,9 @@ def here(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.detach().float().cpu()
 
 
-def scale_inputs(inputs: Inputs, s: Tensor) -> Inputs:
+def scale_inputs(inputs: InputStatistics, s: Tensor) -> InputStatistics:
     """What the linears get after the fold."""
-    return Inputs(
+    return InputStatistics(
         inputs.low / s,
         inputs.high / s,
         inputs.total / s,

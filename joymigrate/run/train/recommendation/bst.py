@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape, Sizes, need_events
-from joymigrate.run.train.recommendation.layers import Block, visible
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs, Sizes, need_events
+from joymigrate.run.train.recommendation.layers import AttentionBlock, visible
 
 PAPER = "Chen et al., Behavior Sequence Transformer, DLP-KDD 2019, eq. 1-4"
 SIZES: Sizes = {"hidden": [256, 128, 64], "layers": 1, "heads": 4, "dropout": 0.0, "slope": 0.01}
@@ -20,14 +20,20 @@ class Bst(nn.Module):
     """
 
     def __init__(
-        self, shape: Shape, hidden: list[int], layers: int, heads: int, dropout: float, slope: float
+        self,
+        shape: InputShape,
+        hidden: list[int],
+        layers: int,
+        heads: int,
+        dropout: float,
+        slope: float,
     ) -> None:
         super().__init__()
         need_events(shape, "bst")
         length = shape.events[0] + 1
         self.positions = nn.Embedding(length, shape.dim)
         self.blocks = nn.ModuleList(
-            Block(shape.dim, heads, 4 * shape.dim, dropout, first=False, slope=slope)
+            AttentionBlock(shape.dim, heads, 4 * shape.dim, dropout, first=False, slope=slope)
             for _ in range(layers)
         )
         parts: list[nn.Module] = []

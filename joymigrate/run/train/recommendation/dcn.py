@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape, Sizes
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs, Sizes
 from joymigrate.run.train.recommendation.layers import head, mlp
 
 PAPER = "Wang et al., DCN V2, WWW 2021, eq. 1 (full), eq. 3-5 (mixture of low-rank crosses)"
@@ -56,7 +56,7 @@ class Dcn(nn.Module):
 
     def __init__(
         self,
-        shape: Shape,
+        shape: InputShape,
         hidden: list[int],
         dropout: float,
         crosses: int,

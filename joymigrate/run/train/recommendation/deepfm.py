@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape, Sizes
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs, Sizes
 from joymigrate.run.train.recommendation.layers import head, pairwise_sum
 
 PAPER = "Guo et al., DeepFM, IJCAI 2017, eq. 1-4"
@@ -15,7 +15,7 @@ LINEAR = True
 class DeepFM(nn.Module):
     """logit = <w, x> + sum over pairs <v_i, v_j> + MLP([embeddings, numbers])."""
 
-    def __init__(self, shape: Shape, hidden: list[int], dropout: float) -> None:
+    def __init__(self, shape: InputShape, hidden: list[int], dropout: float) -> None:
         super().__init__()
         self.first = nn.Linear(shape.numbers, shape.targets)
         self.deep = head(shape.flat, hidden, shape.targets, dropout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape, Sizes, need_events
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs, Sizes, need_events
 from joymigrate.run.train.recommendation.layers import head
 
 PAPER = "Zhou et al., Deep Interest Evolution Network, AAAI 2019, eq. 2-15"
@@ -74,7 +74,9 @@ def auxiliary(hidden_BLD: Tensor, events_BLD: Tensor, mask_BL: Tensor) -> Tensor
 class Dien(nn.Module):
     """MLP([fields, numbers, evolved interests]); `extra_loss` is the auxiliary one."""
 
-    def __init__(self, shape: Shape, hidden: list[int], auxiliary: float, dropout: float) -> None:
+    def __init__(
+        self, shape: InputShape, hidden: list[int], auxiliary: float, dropout: float
+    ) -> None:
         super().__init__()
         need_events(shape, "dien")
         self.auxiliary = auxiliary

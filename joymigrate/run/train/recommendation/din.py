@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape, Sizes, need_events
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs, Sizes, need_events
 from joymigrate.run.train.recommendation.layers import ActivationUnit, head
 
 PAPER = "Zhou et al., Deep Interest Network, KDD 2018, eq. 3"
@@ -17,7 +17,7 @@ class Din(nn.Module):
     """interest = sum_j a(e_j, v_candidate) e_j, without a softmax; then an MLP."""
 
     def __init__(
-        self, shape: Shape, hidden: list[int], attention: list[int], dropout: float
+        self, shape: InputShape, hidden: list[int], attention: list[int], dropout: float
     ) -> None:
         super().__init__()
         need_events(shape, "din")

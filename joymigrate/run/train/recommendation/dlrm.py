@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape, Sizes
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs, Sizes
 from joymigrate.run.train.recommendation.layers import head, mlp
 
 PAPER = "Naumov et al., Deep Learning Recommendation Model, arXiv 1906.00091, section 2"
@@ -19,7 +19,7 @@ class Dlrm(nn.Module):
     rows: Tensor
     columns: Tensor
 
-    def __init__(self, shape: Shape, bottom: list[int], top: list[int]) -> None:
+    def __init__(self, shape: InputShape, bottom: list[int], top: list[int]) -> None:
         super().__init__()
         self.bottom = mlp(shape.numbers, [*bottom, shape.dim]) if shape.numbers else None
         vectors = shape.fields + (shape.numbers > 0)

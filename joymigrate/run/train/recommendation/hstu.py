@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from joymigrate.run import kernels
-from joymigrate.run.kernels.mask import Jagged
+from joymigrate.run.kernels.mask import JaggedMask
 from joymigrate.run.kernels.scores import Bias, Silu
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape, Sizes, need_events
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs, Sizes, need_events
 from joymigrate.run.train.recommendation.sequence_cut import SequenceCut
 
 PAPER = "Zhai et al., Actions Speak Louder than Words, ICML 2024, eq. 1-3 (arXiv 2402.17152)"
@@ -44,7 +44,7 @@ class HstuLayer(nn.Module):
     def forward(
         self,
         x_TD: Tensor,
-        mask: Jagged,
+        mask: JaggedMask,
         times: tuple[Tensor, Tensor] | None,
         attention: Callable[..., Tensor],
     ) -> Tensor:
@@ -66,7 +66,9 @@ class HstuLayer(nn.Module):
 class Hstu(nn.Module):
     """States of all events, of length 1: their product with an item's row is a cosine."""
 
-    def __init__(self, shape: Shape, layers: int, heads: int, dropout: float, buckets: int) -> None:
+    def __init__(
+        self, shape: InputShape, layers: int, heads: int, dropout: float, buckets: int
+    ) -> None:
         super().__init__()
         need_events(shape, "hstu")
         self.dim, self.heads, self.dropout, length = shape.dim, heads, dropout, shape.events[0]
@@ -110,7 +112,7 @@ class Hstu(nn.Module):
         x_TD = events_BLD.flatten(0, 1)[rows] * self.dim**0.5
         x_TD = x_TD + self.positions(rows % mask_BL.shape[1])
         x_TD = nn.functional.dropout(x_TD, self.dropout, self.training)
-        mask, times = Jagged(ends_at), None
+        mask, times = JaggedMask(ends_at), None
         if times_BL is not None:
             known = times_BL.flatten()[at]
             ends = (offsets[1:] - 1)[counts > 0]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class InputShape:
     """The inputs of a model. `events` are the lengths of its sequences, `codes` the sizes of the
     levels of semantic ids."""
 
@@ -60,7 +60,7 @@ class RowInputs:
         return torch.cat([self.fields_BFD.flatten(1), self.numbers_BG], 1)
 
 
-def need_events(shape: Shape, name: str) -> None:
+def need_events(shape: InputShape, name: str) -> None:
     """A model over behaviour needs a sequence."""
     from joymigrate.errors import JoyError
 

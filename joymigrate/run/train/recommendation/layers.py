@@ -55,7 +55,7 @@ class ActivationUnit(nn.Module):
         return weights
 
 
-class Block(nn.Module):
+class AttentionBlock(nn.Module):
     """Self-attention and a feed-forward network, each with a shortcut; a norm before or behind."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape, Sizes
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs, Sizes
 from joymigrate.run.train.recommendation.layers import head, mlp
 
 PAPER = (
@@ -19,7 +19,7 @@ class Mmoe(nn.Module):
     """y_k = tower_k(sum_i softmax(W_k x)_i expert_i(x))."""
 
     def __init__(
-        self, shape: Shape, experts: int, expert: list[int], tower: list[int], dropout: float
+        self, shape: InputShape, experts: int, expert: list[int], tower: list[int], dropout: float
     ) -> None:
         super().__init__()
         width = shape.flat

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from joymigrate.errors import JoyError
 from joymigrate.run import kernels
-from joymigrate.run.kernels.mask import Causal, Dense, Full, Jagged
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape, Sizes, need_events
+from joymigrate.run.kernels.mask import Causal, Dense, Full, JaggedMask
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs, Sizes, need_events
 
 PAPER = "Deng et al., OneRec, 2025, section 3 (arXiv 2502.18965), without its mixture of experts"
 SIZES: Sizes = {"layers": 2, "decoder_layers": 2, "heads": 2, "hidden": 4, "dropout": 0.1}
@@ -38,7 +38,7 @@ class CodeAttention(nn.Module):
         """Queries by head."""
         return self.query(x).unflatten(-1, (self.heads, -1))  # type: ignore[no-any-return]
 
-    def packed(self, x_TD: Tensor, mask: Jagged) -> Tensor:
+    def packed(self, x_TD: Tensor, mask: JaggedMask) -> Tensor:
         """Self-attention inside packed sequences."""
         found = kernels.op("attention")(self.asks(x_TD), *self.keys(x_TD), mask)
         return self.output(found.flatten(1))  # type: ignore[no-any-return]
@@ -72,7 +72,7 @@ class HistoryLayer(nn.Module):
         self.attend, self.feed = CodeAttention(dim, heads), CodeFeed(dim, hidden)
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, x_TD: Tensor, mask: Jagged) -> Tensor:
+    def forward(self, x_TD: Tensor, mask: JaggedMask) -> Tensor:
         """Packed events."""
         x_TD = x_TD + self.drop(self.attend.packed(self.norm_1(x_TD), mask))
         return x_TD + self.drop(self.feed(self.norm_2(x_TD)))  # type: ignore[no-any-return]
@@ -101,32 +101,32 @@ class CodeLayer(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class DecoderCache:
     """What the decoder keeps of rows: keys and values of each layer [B, L, heads, D / heads]."""
 
     layers: tuple[tuple[Tensor, Tensor], ...]
     seen_BL: Tensor
 
-    def row(self, number: int) -> Memory:
+    def row(self, number: int) -> DecoderCache:
         """The same of one row, without its padding."""
         count = max(1, int(self.seen_BL[number].sum()))
         one = slice(number, number + 1)
         kept = tuple((k[one, :count], v[one, :count]) for k, v in self.layers)
-        return Memory(kept, self.seen_BL[one, :count])
+        return DecoderCache(kept, self.seen_BL[one, :count])
 
-    def repeated(self, count: int) -> Memory:
+    def repeated(self, count: int) -> DecoderCache:
         """One row for `count` ids, without a copy."""
         kept = tuple(
             (k.expand(count, -1, -1, -1), v.expand(count, -1, -1, -1)) for k, v in self.layers
         )
-        return Memory(kept, self.seen_BL.expand(count, -1))
+        return DecoderCache(kept, self.seen_BL.expand(count, -1))
 
-    def each(self, count: int) -> Memory:
+    def each(self, count: int) -> DecoderCache:
         """Every row `count` times, one behind the other."""
         kept = tuple(
             (k.repeat_interleave(count, 0), v.repeat_interleave(count, 0)) for k, v in self.layers
         )
-        return Memory(kept, self.seen_BL.repeat_interleave(count, 0))
+        return DecoderCache(kept, self.seen_BL.repeat_interleave(count, 0))
 
 
 class OneRec(nn.Module):
@@ -134,7 +134,7 @@ class OneRec(nn.Module):
 
     def __init__(
         self,
-        shape: Shape,
+        shape: InputShape,
         layers: int,
         decoder_layers: int,
         heads: int,
@@ -167,7 +167,7 @@ class OneRec(nn.Module):
 
     # -- the events ---------------------------------------------------------------------------
 
-    def read(self, x: RowInputs) -> Memory:
+    def read(self, x: RowInputs) -> DecoderCache:
         """Encode the events of all rows."""
         rows_BLD, mask_BL, _ = x.events[0]
         codes_BLK, _ = x.codes_of(0)
@@ -181,7 +181,7 @@ class OneRec(nn.Module):
         for number, table in enumerate(self.codes):
             known = codes_TK[:, number] >= 0  # an item without an id has its row alone
             x_TD = x_TD + table(codes_TK[:, number].clamp(min=0)) * known[:, None]
-        mask = Jagged(nn.functional.pad(counts.cumsum(0), (1, 0)), Full())
+        mask = JaggedMask(nn.functional.pad(counts.cumsum(0), (1, 0)), Full())
         for layer in self.encoder:
             x_TD = layer(x_TD, mask)
         packed = self.norm(x_TD)
@@ -190,7 +190,7 @@ class OneRec(nn.Module):
         kept = tuple(layer.cross.keys(events_BLD) for layer in self.decoder)  # type: ignore[union-attr,operator]
         # Attention needs something to look at: a row without events sees one row of zeros.
         seen_BL = mask_BL | (places == 0)
-        return Memory(kept, seen_BL)
+        return DecoderCache(kept, seen_BL)
 
     # -- the id -------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class OneRec(nn.Module):
         found: Tensor = row + self.level.weight[level]
         return found
 
-    def write(self, memory: Memory, codes_BK: Tensor) -> list[Tensor]:
+    def write(self, memory: DecoderCache, codes_BK: Tensor) -> list[Tensor]:
         """Logits of every level, given the levels before it [B, V] each; memory of B rows."""
         asked = torch.cat([codes_BK[:, :1], codes_BK[:, :-1]], 1)
         x_BKD = self.embed(asked, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape, Sizes
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs, Sizes
 from joymigrate.run.train.recommendation.layers import head, mlp
 
 PAPER = "Tang et al., Progressive Layered Extraction, RecSys 2020, eq. 1-6"
@@ -59,7 +59,7 @@ class Ple(nn.Module):
     """Levels of extraction, then a tower per task."""
 
     def __init__(
-        self, shape: Shape, levels: int, own: int, shared: int, expert: list[int],
+        self, shape: InputShape, levels: int, own: int, shared: int, expert: list[int],
         tower: list[int], dropout: float,
     ) -> None:  # fmt: skip
         super().__init__()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape, Sizes, need_events
-from joymigrate.run.train.recommendation.layers import Block, visible
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs, Sizes, need_events
+from joymigrate.run.train.recommendation.layers import AttentionBlock, visible
 
 PAPER = "Kang and McAuley, Self-Attentive Sequential Recommendation, ICDM 2018, eq. 1-7"
 SIZES: Sizes = {"layers": 2, "heads": 1, "dropout": 0.2}
@@ -16,14 +16,14 @@ LINEAR = False
 class SasRec(nn.Module):
     """States of all events; an item's score is the product of a state with the item's row."""
 
-    def __init__(self, shape: Shape, layers: int, heads: int, dropout: float) -> None:
+    def __init__(self, shape: InputShape, layers: int, heads: int, dropout: float) -> None:
         super().__init__()
         need_events(shape, "sasrec")
         self.dim, self.dropout = shape.dim, dropout
         self.positions = nn.Embedding(shape.events[0], shape.dim)
         nn.init.normal_(self.positions.weight, std=0.02)
         self.blocks = nn.ModuleList(
-            Block(shape.dim, heads, shape.dim, dropout, first=True) for _ in range(layers)
+            AttentionBlock(shape.dim, heads, shape.dim, dropout, first=True) for _ in range(layers)
         )
         self.norm = nn.LayerNorm(shape.dim)
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from joymigrate.run.kernels import context_parallel, ring_attention
-from joymigrate.run.kernels.mask import Jagged
+from joymigrate.run.kernels.mask import JaggedMask
 
 
 class SequenceCut:
@@ -31,7 +31,7 @@ class SequenceCut:
         runs = ring_attention.runs_of(padded, self.world, self.ring)[self.rank]
         return torch.cat([torch.arange(*run) for run in runs]), padded
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Jagged, **more: Any) -> Tensor:
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: JaggedMask, **more: Any) -> Tensor:
         """Of this process's events [T / P, N, D]; mask and bias describe all of them."""
         way: Any = "ring" if self.ring else "all-to-all"
         return context_parallel.attention(

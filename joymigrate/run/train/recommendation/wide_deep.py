@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape, Sizes
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs, Sizes
 from joymigrate.run.train.recommendation.layers import head
 
 PAPER = "Cheng et al., Wide & Deep Learning for Recommender Systems, DLRS 2016, eq. 3"
@@ -15,7 +15,7 @@ LINEAR = True
 class WideDeep(nn.Module):
     """logit = w_wide · [x, cross(x)] + w_deep · MLP([embeddings, numbers]) + b."""
 
-    def __init__(self, shape: Shape, hidden: list[int], dropout: float) -> None:
+    def __init__(self, shape: InputShape, hidden: list[int], dropout: float) -> None:
         super().__init__()
         self.wide = nn.Linear(shape.numbers, shape.targets)
         self.deep = head(shape.flat, hidden, shape.targets, dropout)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.reinforcement.rollouts import Rollout
+from joymigrate.run.train.reinforcement.rollouts import SampledAnswer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +45,7 @@ class EngineWriter:
         temperature: float,
         seed: int,
         first: int = 0,
-    ) -> list[list[Rollout]]:
+    ) -> list[list[SampledAnswer]]:
         """`group` sampled answers to each prompt, an end sign included.
 
         `first` is the number of the first prompt among all of the step: seeds go by it.
@@ -60,7 +60,7 @@ class EngineWriter:
                 seed=(seed + 7_919 * (first + number)) % (1 << 31),
             )  # fmt: skip
             engine.add(Request(str(number), tuple(prompt), sampling))
-        found = [[Rollout([], []) for _ in range(group)] for _ in prompts]
+        found = [[SampledAnswer([], []) for _ in range(group)] for _ in prompts]
         while not engine.idle:
             for output in engine.step():
                 if output.finish_reason in ("error", "abort"):

@@ -23,7 +23,7 @@ AT_ONCE = 16  # prompts that a server is asked at the same time
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class SampledAnswer:
     """One answer: its tokens, and their log-probabilities where who wrote them said so."""
 
     tokens: list[int]
@@ -38,7 +38,7 @@ def write_answers(
     limit: int,
     temperature: float,
     ends: Sequence[int],
-) -> list[list[Rollout]]:
+) -> list[list[SampledAnswer]]:
     """`group` sampled answers of the model to each prompt, an end sign included.
 
     Every process takes `limit` steps where there are several: a sharded model needs all of them.
@@ -76,7 +76,8 @@ def write_answers(
         mask = torch.cat([mask, torch.ones_like(ids)], 1)
     answers = [[one for one in row if one >= 0] for row in torch.stack(written, 1).tolist()]
     return [
-        [Rollout(one) for one in answers[at : at + group]] for at in range(0, len(answers), group)
+        [SampledAnswer(one) for one in answers[at : at + group]]
+        for at in range(0, len(answers), group)
     ]
 
 
@@ -88,13 +89,13 @@ def ask_server(
     limit: int,
     temperature: float,
     seed: int,
-) -> list[list[Rollout]]:
+) -> list[list[SampledAnswer]]:
     """The same by POST {url}/v1/completions; tokens and log-probabilities come from the server.
 
     The server has to return token ids (`return_token_ids`, as vLLM and joymigrate do).
     """
 
-    def ask(number: int) -> list[Rollout]:
+    def ask(number: int) -> list[SampledAnswer]:
         body = {
             "model": model, "prompt": list(prompts[number]), "n": group, "max_tokens": limit,
             "temperature": temperature, "logprobs": 0, "return_token_ids": True,
@@ -109,7 +110,7 @@ def ask_server(
             with urllib.request.urlopen(asked, timeout=SECONDS) as reply:
                 choices = json.loads(reply.read())["choices"]
             found = [
-                Rollout(list(one["token_ids"]), list(one["logprobs"]["token_logprobs"]))
+                SampledAnswer(list(one["token_ids"]), list(one["logprobs"]["token_logprobs"]))
                 for one in sorted(choices, key=lambda one: one["index"])
             ]
         except urllib.error.HTTPError as error:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.reinforcement.rollouts import Rollout
+from joymigrate.run.train.reinforcement.rollouts import SampledAnswer
 
 NAMESPACE = "JOYMIGRATE_TRAIN_NAMESPACE"  # of the actors of this run
 ATTEMPT = "JOYMIGRATE_TRAIN_ATTEMPT"  # how often its trainers were started
 PATIENCE_S = 300.0  # for a writer that is started again
-Answers = tuple[list[list[Rollout]], list[float]]
+Answers = tuple[list[list[SampledAnswer]], list[float]]
 
 
 class Writers:
@@ -63,7 +63,7 @@ class Writers:
             handle.answers.remote(version, held, config, part, seed, start)
             for handle, part, start in portions
         ]
-        found: list[list[Rollout]] = []
+        found: list[list[SampledAnswer]] = []
         values: list[float] = []
         for number, (handle, part, start) in enumerate(portions):
             some, worth = self.patient(

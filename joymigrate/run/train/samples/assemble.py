@@ -13,7 +13,7 @@ from joymigrate.run.train.samples.feed import SampleFeed
 from joymigrate.run.train.samples.open_rows import open_rows
 from joymigrate.run.train.samples.readers import start_readers
 from joymigrate.run.train.samples.tasks import FeatureTask
-from joymigrate.run.train.tasks.task import Context
+from joymigrate.run.train.tasks.task import TaskContext
 
 
 def task_of(job: Job) -> FeatureTask:
@@ -27,7 +27,7 @@ def task_of(job: Job) -> FeatureTask:
             options[name] = str(job.path(options[name]))
         elif isinstance(options.get(name), list | tuple):
             options[name] = [str(job.path(str(one))) for one in options[name]]
-    context = Context(tokenizer=None, seed=job.seed, options=options)
+    context = TaskContext(tokenizer=None, seed=job.seed, options=options)
     return task_names.find(job.task.name)(context, schema, job.tables)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.run.train.samples.batch import Array, Jagged, SampleBatch, join_batches
+from joymigrate.run.train.samples.batch import Array, JaggedIds, SampleBatch, join_batches
 from joymigrate.run.train.samples.schema import FeatureSchema
 
 Work = Callable[[SampleBatch], Array]
@@ -146,10 +146,10 @@ def pick_rows(batch: SampleBatch, rows: Array) -> SampleBatch:
     )
 
 
-def picked_lists(lists: Jagged, rows: Array) -> Jagged:
+def picked_lists(lists: JaggedIds, rows: Array) -> JaggedIds:
     """Some lists."""
     from joymigrate.run.train.samples.batch import ranges
 
     counts = lists.lengths[rows]
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return Jagged(lists.values[ranges(lists.offsets[:-1][rows], counts)], offsets)
+    return JaggedIds(lists.values[ranges(lists.offsets[:-1][rows], counts)], offsets)

@@ -13,7 +13,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Jagged:
+class JaggedIds:
     """Lists of ids, one after another: values int64 [N], offsets int64 [B + 1] from 0."""
 
     values: Array
@@ -24,10 +24,10 @@ class Jagged:
         """Ids of every row [B]."""
         return np.diff(self.offsets)
 
-    def part(self, first: int, last: int) -> Jagged:
+    def part(self, first: int, last: int) -> JaggedIds:
         """Rows `first … last - 1`, without a copy."""
         offsets = self.offsets[first : last + 1]
-        return Jagged(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
+        return JaggedIds(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
 
 
 def ranges(starts: Array, counts: Array) -> Array:
@@ -45,7 +45,7 @@ class SampleBatch:
     """Some rows. `skipped` counts the rows left out on the way, by reason; `read` all of them."""
 
     ids: Mapping[str, Array]  # [B] of features with one id per row
-    lists: Mapping[str, Jagged]  # bags and sequences
+    lists: Mapping[str, JaggedIds]  # bags and sequences
     numbers: Array  # [B, G] float32
     labels: Array  # [B, T] float32
     groups: Array | None = None  # [B] int64
@@ -98,11 +98,11 @@ def join_batches(parts: Sequence[SampleBatch]) -> SampleBatch:
     )
 
 
-def joined_lists(parts: Sequence[Jagged]) -> Jagged:
+def joined_lists(parts: Sequence[JaggedIds]) -> JaggedIds:
     """Lists of several batches."""
     lengths = np.concatenate([one.lengths for one in parts])
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return Jagged(np.concatenate([one.values for one in parts]), offsets)
+    return JaggedIds(np.concatenate([one.values for one in parts]), offsets)
 
 
 def total(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train.samples import hashing
-from joymigrate.run.train.samples.batch import Array, Jagged, SampleBatch
+from joymigrate.run.train.samples.batch import Array, JaggedIds, SampleBatch
 from joymigrate.run.train.samples.schema import Feature, FeatureSchema
 
 TIMES = ".times"  # behind a sequence's name: when its events were
@@ -102,7 +102,7 @@ class EncodePass:
         """Encode every feature; rows that are bad hold anything."""
         labels = np.stack([self.label(name) for name in self.schema.label], axis=1)
         ids: dict[str, Array] = {}
-        lists: dict[str, Jagged] = {}
+        lists: dict[str, JaggedIds] = {}
         numbers: list[Array] = []
         ordered = sorted(self.schema.features.items(), key=lambda pair: pair[1].type == "cross")
         for name, feature in ordered:
@@ -208,7 +208,7 @@ class EncodePass:
                 self.refuse_values(beyond, reason, values, lengths)
         return values
 
-    def listed(self, name: str, feature: Feature) -> Jagged:
+    def listed(self, name: str, feature: Feature) -> JaggedIds:
         """Ids of a bag or a sequence; no list is an empty one."""
         rows = self.encoder.tables[self.schema.table_of(name)].rows
         if feature.history is not None:
@@ -233,16 +233,16 @@ class EncodePass:
                 inner = inner.fill_null(0)
             numbers = inner.to_numpy().astype(np.int64, copy=False)  # read-only where int64
             values = self.ids(column, numbers, feature, rows, lengths)
-        return Jagged(values, offsets)
+        return JaggedIds(values, offsets)
 
-    def stitched(self, name: str, feature: Feature, rows: int | None) -> Jagged:
+    def stitched(self, name: str, feature: Feature, rows: int | None) -> JaggedIds:
         """The last events of each row's user before the sample, from the history store."""
         assert feature.history is not None
         found = self.stored(feature.history, feature.length)
         values = self.ids(f"history {feature.history}", found.values, feature, rows, found.lengths)
-        return Jagged(values, found.offsets)
+        return JaggedIds(values, found.offsets)
 
-    def stored(self, field: str, length: int) -> Jagged:
+    def stored(self, field: str, length: int) -> JaggedIds:
         """A field of the last events of each row's user, from the history store."""
         known, store = self.schema.histories, self.encoder.histories
         assert known is not None
@@ -253,7 +253,7 @@ class EncodePass:
         assert known.time is not None
         return store.before_time(users, self.floats(known.time), length, field)
 
-    def event_times(self, feature: Feature, events: Jagged) -> Jagged:
+    def event_times(self, feature: Feature, events: JaggedIds) -> JaggedIds:
         """When each event of a sequence was: as many whole seconds as there are events."""
         import pyarrow as pa
 
@@ -269,7 +269,7 @@ class EncodePass:
         self.refuse(wrong, f"'{feature.times}' has not one time for each event")
         inner = array.flatten().fill_null(0).to_numpy().astype(np.int64)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        return Jagged(inner, offsets)
+        return JaggedIds(inner, offsets)
 
     def groups(self) -> Array | None:
         """Numbers of the groups; texts are hashed."""

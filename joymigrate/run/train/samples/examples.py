@@ -16,7 +16,7 @@ from joymigrate.run.tensorflow.operators.example import read_example
 from joymigrate.run.tensorflow.records import read_index, read_records
 from joymigrate.run.train.samples.batch import SampleBatch
 from joymigrate.run.train.samples.encode import check_columns
-from joymigrate.run.train.samples.position import EpochOrder, Piece
+from joymigrate.run.train.samples.position import EpochOrder, RowGroupPiece
 from joymigrate.run.train.samples.readers import encoder_of
 from joymigrate.run.train.samples.schema import BAGS, FeatureSchema
 
@@ -40,7 +40,7 @@ class ExampleRows:
         """The order of the rows."""
         return EpochOrder(self.sizes, self.seed, shuffle=self.shuffle)
 
-    def read(self, piece: Piece) -> SampleBatch:
+    def read(self, piece: RowGroupPiece) -> SampleBatch:
         """The rows of a piece, encoded."""
         number, first, start = self.groups[piece.group]
         path = self.files[number]

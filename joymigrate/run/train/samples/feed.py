@@ -16,7 +16,7 @@ from joymigrate.run.train.feed import RankShare
 from joymigrate.run.train.samples.balance import Balancer
 from joymigrate.run.train.samples.batch import SampleBatch, join_batches
 from joymigrate.run.train.samples.position import (
-    Piece,
+    RowGroupPiece,
     RowPosition,
     Share,
     begin,
@@ -33,7 +33,7 @@ class RowStream:
 
     def __init__(self, rows: SampleRows, readers: Readers, share: Share, epoch: int) -> None:
         self.rows = rows
-        pieces: list[Piece] = rows.order.pieces(share, epoch)
+        pieces: list[RowGroupPiece] = rows.order.pieces(share, epoch)
         self.batches: Iterator[SampleBatch] = readers.stream(rows, pieces)
         self.held: SampleBatch | None = None
         self.at = 0
@@ -56,7 +56,7 @@ class RowStream:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedPortion:
     """A portion, what was left out and kept of this process's own rows, and their imbalance."""
 
     portion: RankShare
@@ -89,7 +89,7 @@ class SampleFeed:
         self.stream: RowStream | None = None
         self.next_row = -1  # where the stream stands
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
-        self.ahead: tuple[int, Future[Prepared]] | None = None
+        self.ahead: tuple[int, Future[PreparedPortion]] | None = None
         self.skipped: dict[str, int] = {}
         self.started, self.read = time.monotonic(), 0
 
@@ -161,7 +161,7 @@ class SampleFeed:
         before, after = self.balance
         return {"imbalance_before": round(before, 4), "imbalance": round(after, 4)}
 
-    def make(self, position: int) -> Prepared:
+    def make(self, position: int) -> PreparedPortion:
         """Read and collate one portion."""
         known = self.known[position]
         shares, _ = known.step(self.size // self.ranks, self.rows.order.rows)
@@ -184,7 +184,7 @@ class SampleFeed:
         edges = [min(len(batch), at) for at in range(0, most + self.micro, self.micro)]
         passes = tuple(self.collate(batch.part(at, end)) for at, end in pairwise(edges))
         share = RankShare(position, passes, float(everyone), 0, ())
-        return Prepared(share, skipped, kept, balance)
+        return PreparedPortion(share, skipped, kept, balance)
 
     def close_stream(self) -> None:
         """Let go of the readers' work ahead."""

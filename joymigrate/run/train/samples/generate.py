@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from joymigrate.run.train.samples.batch import Array, Jagged
+from joymigrate.run.train.samples.batch import Array, JaggedIds
 from joymigrate.run.train.samples.histories import HistoryStore, LmdbPieces
 
 TASTES = 8  # hidden groups of users and of items
@@ -141,7 +141,7 @@ def write(folder: Path, columns: dict[str, Any], wish: Clicks) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
     def arrow(values: Any, first: int, last: int) -> Any:
-        if isinstance(values, Jagged):
+        if isinstance(values, JaggedIds):
             part = values.part(first, last)
             return pa.ListArray.from_arrays(pa.array(part.offsets, pa.int32()), part.values)
         return pa.array(values[first:last])

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.samples.batch import Array, Jagged, ranges
+from joymigrate.run.train.samples.batch import Array, JaggedIds, ranges
 
 PIECE = 256  # events; below the 2 KiB from which LMDB gives a value pages of its own
 COUNT = 0xFFFFFFFF  # the piece number that holds a user's count
@@ -26,7 +26,7 @@ MAP_BYTES = 1 << 40  # of address space; the file grows as it is written
 TIME = "time"
 
 
-class Pieces(Protocol):
+class HistoryPieces(Protocol):
     """A key-value store of pieces: (user, number) → bytes."""
 
     where: str
@@ -170,7 +170,7 @@ def close_all() -> None:
 class HistoryStore:
     """Events by user: fields of whole numbers, in the order of time. Not thread-safe to write."""
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: HistoryPieces) -> None:
         self.pieces = pieces
         self.names = pieces.fields()
 
@@ -214,7 +214,7 @@ class HistoryStore:
 
     # -- reading ------------------------------------------------------------------------------
 
-    def before_count(self, users: Array, counts: Array, length: int, field: str) -> Jagged:
+    def before_count(self, users: Array, counts: Array, length: int, field: str) -> JaggedIds:
         """The last `length` of the first `counts` events of each row's user."""
         place = self.place(field)
         starts = np.maximum(counts - length, 0)
@@ -234,9 +234,9 @@ class HistoryStore:
         last = np.minimum(counts, first[row_user] * PIECE + held[row_user])
         lengths = np.maximum(last - starts, 0)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        return Jagged(values[ranges(base[row_user] + starts, lengths)], offsets)
+        return JaggedIds(values[ranges(base[row_user] + starts, lengths)], offsets)
 
-    def before_time(self, users: Array, times: Array, length: int, field: str) -> Jagged:
+    def before_time(self, users: Array, times: Array, length: int, field: str) -> JaggedIds:
         """The last `length` events of each row's user before the row's time (seconds)."""
         known, row_user = np.unique(users, return_inverse=True)
         totals = self.counts(known)

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from joymigrate.run.beam import Trie
 from joymigrate.run.train import recommendation
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape
-from joymigrate.run.train.reinforcement.rollouts import Rollout
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs
+from joymigrate.run.train.reinforcement.rollouts import SampledAnswer
 from joymigrate.run.train.samples.written import best_ids, draw_ids
 
 Prompt = tuple[Tensor, Tensor]  # rows [L, D] and semantic ids [L, K] of a history's events
@@ -31,7 +31,7 @@ class ItemWriter:
         kind = recommendation.find(sizes.pop("model_type"))
         self.device, self.trie = device, trie
         with torch.random.fork_rng([]):  # its first weights are nobody's draws
-            dense = kind.MODEL(Shape(**config["shape"]), **sizes)
+            dense = kind.MODEL(InputShape(**config["shape"]), **sizes)
         self.dense = dense.eval().requires_grad_(False).to(device)
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
@@ -45,7 +45,7 @@ class ItemWriter:
         temperature: float | None,
         seed: int,
         first: int,
-    ) -> list[list[Rollout]]:
+    ) -> list[list[SampledAnswer]]:
         """`group` items for each history: drawn, or without `temperature` the likeliest ones.
 
         `first` is the number of the first history among all of the step: seeds go by it.
@@ -60,7 +60,7 @@ class ItemWriter:
                 with torch.random.fork_rng(cards):  # the training's draws go on as they were
                     torch.manual_seed((seed + 7_919 * (first + number)) % (1 << 31))
                     codes, _ = draw_ids(self.dense, memory.each(group), self.trie, temperature)
-            found.append([Rollout(one) for one in codes.tolist()])
+            found.append([SampledAnswer(one) for one in codes.tolist()])
         return found
 
     def inputs(self, rows_LD: Tensor, codes_LK: Tensor) -> RowInputs:

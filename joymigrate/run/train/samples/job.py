@@ -32,12 +32,12 @@ class TableSettings:
 
     def options(self, rows: int | None, seed: int) -> TableOptions:
         """The options of one table; without `rows` it is a dynamic one."""
-        from joymigrate.run.train.tables.configs import Admission, Eviction, TableOptions
+        from joymigrate.run.train.tables.configs import AdmissionRule, Eviction, TableOptions
 
         dynamic = rows is None
         return TableOptions(
             dynamic=dynamic,
-            admission=Admission(count=self.admit_after)
+            admission=AdmissionRule(count=self.admit_after)
             if dynamic and self.admit_after > 1
             else None,
             eviction=Eviction(max_rows=self.max_rows) if dynamic and self.max_rows else None,

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import recommendation
-from joymigrate.run.train.recommendation.inputs import RowInputs, Shape
-from joymigrate.run.train.samples.batch import Jagged, ranges
+from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs
+from joymigrate.run.train.samples.batch import JaggedIds, ranges
 from joymigrate.run.train.samples.encode import TIMES
 from joymigrate.run.train.samples.job import TableSettings
 from joymigrate.run.train.samples.schema import FeatureSchema
@@ -29,7 +29,7 @@ ARCHITECTURE = "joymigrate.recommender/1"
 ASKED = "asked"  # when each row's item was asked for, whole seconds, in a batch
 
 
-class Rows(nn.Module):
+class TableLookup(nn.Module):
     """All tables of a schema; every table is asked once per batch."""
 
     def __init__(
@@ -145,12 +145,12 @@ class Recommender(nn.Module):
         dim = max(widths.values(), default=schema.dim)
         events = tuple(schema.features[name].length for name in self.sequences)
         levels = codes.sizes if codes is not None else ()
-        self.shape = Shape(
+        self.shape = InputShape(
             len(self.fields), len(schema.dense()), dim, events, len(schema.label), levels
         )
         self.targets = [candidate_of(schema, name) for name in self.sequences]
         torch.manual_seed(seed)
-        self.rows = Rows(schema, settings, linear=self.linear, seed=seed)
+        self.rows = TableLookup(schema, settings, linear=self.linear, seed=seed)
         rest = {key: value for key, value in sizes.items() if key != "model_type"}
         self.dense = kind.MODEL(self.shape, **rest)
         narrow = {name: width for name, width in widths.items() if width < dim}
@@ -414,7 +414,7 @@ def collate(schema: FeatureSchema, batch: Any) -> dict[str, Tensor]:
     return made
 
 
-def pad_lists(lists: Jagged, length: int) -> tuple[Tensor, Tensor]:
+def pad_lists(lists: JaggedIds, length: int) -> tuple[Tensor, Tensor]:
     """Ids [B, length], 0 behind the last one, and where they are; longer rows keep their end."""
     import numpy as np
 

@@ -98,7 +98,7 @@ def position_of(document: Mapping[str, Any]) -> RowPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RowGroupPiece:
     """Rows `first … last - 1` of a row group, in the group's own order of this epoch."""
 
     group: int
@@ -124,7 +124,7 @@ class EpochOrder:
         numbers = np.arange(len(self.sizes), dtype=np.int64)
         return permute(numbers, len(numbers), self.seed, epoch) if self.shuffle else numbers
 
-    def pieces(self, share: Sequence[Range], epoch: int) -> list[Piece]:
+    def pieces(self, share: Sequence[Range], epoch: int) -> list[RowGroupPiece]:
         """What to read for row ranges of an epoch, in order."""
         groups = self.groups(epoch)
         ends = np.cumsum(self.sizes[groups])
@@ -134,11 +134,11 @@ class EpochOrder:
             while first < last:
                 start = int(ends[at] - self.sizes[groups[at]])
                 stop = min(last, int(ends[at]))
-                found.append(Piece(int(groups[at]), first - start, stop - start, epoch))
+                found.append(RowGroupPiece(int(groups[at]), first - start, stop - start, epoch))
                 first, at = stop, at + 1
         return found
 
-    def rows_of(self, piece: Piece) -> Any:
+    def rows_of(self, piece: RowGroupPiece) -> Any:
         """The numbers of a piece's rows in their group."""
         numbers = np.arange(piece.first, piece.last, dtype=np.int64)
         if not self.shuffle:

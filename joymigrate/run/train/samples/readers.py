@@ -29,7 +29,7 @@ from joymigrate.run.train.samples.batch import SampleBatch
 from joymigrate.run.train.samples.encode import Encoder, check_columns
 from joymigrate.run.train.samples.histories import open_histories
 from joymigrate.run.train.samples.parquet import open_file
-from joymigrate.run.train.samples.position import EpochOrder, Piece
+from joymigrate.run.train.samples.position import EpochOrder, RowGroupPiece
 from joymigrate.run.train.samples.schema import FeatureSchema
 
 DEATHS = 20  # of readers, one after another without a piece read between, that end a run
@@ -43,7 +43,7 @@ class SampleRows(Protocol):
     def schema(self) -> FeatureSchema: ...
     @property
     def order(self) -> EpochOrder: ...
-    def read(self, piece: Piece) -> SampleBatch: ...
+    def read(self, piece: RowGroupPiece) -> SampleBatch: ...
     def empty(self) -> SampleBatch: ...
 
 
@@ -63,7 +63,7 @@ class ParquetRows:
         """The order of the rows."""
         return EpochOrder(self.sizes, self.seed, shuffle=self.shuffle)
 
-    def read(self, piece: Piece) -> SampleBatch:
+    def read(self, piece: RowGroupPiece) -> SampleBatch:
         """The rows of a piece, encoded."""
         import pyarrow as pa
 
@@ -125,7 +125,9 @@ def encoder_of(schema: FeatureSchema) -> Encoder:
 class Readers(Protocol):
     """Gives batches in the order of pieces."""
 
-    def stream(self, rows: SampleRows, pieces: Sequence[Piece]) -> Iterator[SampleBatch]: ...
+    def stream(
+        self, rows: SampleRows, pieces: Sequence[RowGroupPiece]
+    ) -> Iterator[SampleBatch]: ...
     def close(self) -> None: ...
 
 
@@ -145,7 +147,7 @@ class ThreadReaders:
         self.count, self.ahead = count, ahead
         self.pool = ThreadPoolExecutor(count, thread_name_prefix="reader")
 
-    def stream(self, rows: SampleRows, pieces: Sequence[Piece]) -> Iterator[SampleBatch]:
+    def stream(self, rows: SampleRows, pieces: Sequence[RowGroupPiece]) -> Iterator[SampleBatch]:
         """Batches in order, some pieces ahead."""
         waiting: collections.deque[Future[SampleBatch]] = collections.deque()
         try:
@@ -173,7 +175,7 @@ def hold(rows: SampleRows | None) -> None:
         HELD.append(rows)
 
 
-def read_held(piece: Piece) -> SampleBatch:
+def read_held(piece: RowGroupPiece) -> SampleBatch:
     """Called in a reader process."""
     return HELD[-1].read(piece)
 
@@ -212,12 +214,14 @@ class ProcessReaders:
         """The readers' process numbers."""
         return list(self.pool._processes) if self.pool is not None else []
 
-    def stream(self, rows: SampleRows, pieces: Sequence[Piece]) -> Iterator[SampleBatch]:
+    def stream(self, rows: SampleRows, pieces: Sequence[RowGroupPiece]) -> Iterator[SampleBatch]:
         """Batches in order; pieces of readers that died, or were sent home, are asked for again."""
         if self.rows is not rows:
             self.restart()
             self.rows = rows
-        waiting: collections.deque[tuple[Piece, Any, Future[SampleBatch]]] = collections.deque()
+        waiting: collections.deque[tuple[RowGroupPiece, Any, Future[SampleBatch]]] = (
+            collections.deque()
+        )
         left = collections.deque(pieces)
         while left or waiting:
             while left and len(waiting) <= self.count * self.ahead:
@@ -235,7 +239,7 @@ class ProcessReaders:
             self.deaths = 0
             yield batch
 
-    def submit(self, piece: Piece) -> tuple[Piece, Any, Future[SampleBatch]]:
+    def submit(self, piece: RowGroupPiece) -> tuple[RowGroupPiece, Any, Future[SampleBatch]]:
         """Ask for a piece."""
         for _ in range(DEATHS):
             pool = self.started()
@@ -271,7 +275,7 @@ class RayReaders:
         need("cluster", "ray", what="data.readers: {engine: ray}")
         self.count = count
 
-    def stream(self, rows: SampleRows, pieces: Sequence[Piece]) -> Iterator[SampleBatch]:
+    def stream(self, rows: SampleRows, pieces: Sequence[RowGroupPiece]) -> Iterator[SampleBatch]:
         """Batches in order, as a stream of Ray Data."""
         import pickle
 
@@ -284,7 +288,9 @@ class RayReaders:
         held = ray.put(rows)
 
         def read(row: dict[str, Any]) -> dict[str, Any]:
-            piece = Piece(**{key: int(row[key]) for key in ("group", "first", "last", "epoch")})
+            piece = RowGroupPiece(
+                **{key: int(row[key]) for key in ("group", "first", "last", "epoch")}
+            )
             return {"batch": pickle.dumps(ray.get(held).read(piece))}
 
         items = [dataclasses.asdict(piece) for piece in pieces]

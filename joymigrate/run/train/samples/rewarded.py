@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from joymigrate.run.beam import Trie
     from joymigrate.run.train.recommendation.inputs import RowInputs
-    from joymigrate.run.train.reinforcement.rollouts import Rollout
+    from joymigrate.run.train.reinforcement.rollouts import SampledAnswer
     from joymigrate.run.train.samples.item_judge import ItemJudge
     from joymigrate.run.train.samples.item_writer import ItemWriter
 
@@ -156,7 +156,7 @@ class RewardedTask(GenerativeTask):
 
     def written(
         self, writer: ItemWriter, batch: Batch, seed: int, first: int = 0
-    ) -> list[list[Rollout]]:
+    ) -> list[list[SampledAnswer]]:
         """`group` items of a writer for each history."""
         return writer.write(batch["prompts"], int(self.options["group"]), self.draws, seed, first)
 
@@ -192,7 +192,7 @@ class RewardedTask(GenerativeTask):
         made = torch.tensor(codes, dtype=torch.long, device=where)
         return made.view(-1, self.trie.rounds), values
 
-    def own(self, dense: Any, found: RowInputs, where: torch.device) -> list[list[Rollout]]:
+    def own(self, dense: Any, found: RowInputs, where: torch.device) -> list[list[SampledAnswer]]:
         """Items written by the model in training itself."""
         raise NotImplementedError
 
@@ -219,7 +219,10 @@ class RewardedTask(GenerativeTask):
         return any(Path(one).is_dir() for one in ([named] if isinstance(named, str) else named))
 
     def rewarded(
-        self, batch: Mapping[str, Any], found: Sequence[Sequence[Rollout]], device: Any = "cpu"
+        self,
+        batch: Mapping[str, Any],
+        found: Sequence[Sequence[SampledAnswer]],
+        device: Any = "cpu",
     ) -> list[float]:
         """What each written item is worth: the sum of all rewards."""
         values, rows, items = [], [], []
@@ -275,7 +278,7 @@ class ItemGrpo(RewardedTask):
         """Drawn ones."""
         return float(self.options["temperature"])
 
-    def own(self, dense: Any, found: RowInputs, where: torch.device) -> list[list[Rollout]]:
+    def own(self, dense: Any, found: RowInputs, where: torch.device) -> list[list[SampledAnswer]]:
         """All rows of the batch together."""
         from joymigrate.run.train.samples.written import draw_ids
 
@@ -354,14 +357,14 @@ class ItemDpo(RewardedTask):
         """The likeliest ones."""
         return None
 
-    def own(self, dense: Any, found: RowInputs, where: torch.device) -> list[list[Rollout]]:
+    def own(self, dense: Any, found: RowInputs, where: torch.device) -> list[list[SampledAnswer]]:
         """Beams over all rows of the batch."""
-        from joymigrate.run.train.reinforcement.rollouts import Rollout
+        from joymigrate.run.train.reinforcement.rollouts import SampledAnswer
         from joymigrate.run.train.samples.written import best_ids
 
         trie, group = self.trie_on(where), int(self.options["group"])
         rows = best_ids(dense, dense.read(found), trie, group)
-        return [[Rollout(one) for one in codes.tolist()] for codes, _ in rows]
+        return [[SampledAnswer(one) for one in codes.tolist()] for codes, _ in rows]
 
     def rollout(self, batch: Batch, dense: Any, found: RowInputs) -> torch.Tensor:
         """The best and the worst of the beams of each row."""
@@ -401,9 +404,9 @@ class ItemDpo(RewardedTask):
         return losses * mask
 
 
-def in_groups(codes: Sequence[list[int]], group: int) -> list[list[Rollout]]:
+def in_groups(codes: Sequence[list[int]], group: int) -> list[list[SampledAnswer]]:
     """One behind the other, as groups."""
-    from joymigrate.run.train.reinforcement.rollouts import Rollout
+    from joymigrate.run.train.reinforcement.rollouts import SampledAnswer
 
-    made = [Rollout(one) for one in codes]
+    made = [SampledAnswer(one) for one in codes]
     return [made[at : at + group] for at in range(0, len(made), group)]

@@ -15,7 +15,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.columns import Batch
 from joymigrate.run.train.samples.batch import SampleBatch
 from joymigrate.run.train.samples.schema import FeatureSchema
-from joymigrate.run.train.tasks.task import Context, Task
+from joymigrate.run.train.tasks.task import Task, TaskContext
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,7 @@ class FeatureTask(Task):
     schema: FeatureSchema
     tables: TableSettings
 
-    def __init__(self, context: Context, schema: FeatureSchema, tables: TableSettings) -> None:
+    def __init__(self, context: TaskContext, schema: FeatureSchema, tables: TableSettings) -> None:
         super().__init__(context)
         self.schema, self.tables = schema, tables
         self.check()

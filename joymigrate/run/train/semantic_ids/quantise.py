@@ -24,7 +24,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Quantised:
+class Codebooks:
     """Codes [N, K], the books [K][V, C'], and the share of the variance that is left over."""
 
     codes: Tensor
@@ -65,7 +65,7 @@ def k_means(x: Tensor, size: int, generator: torch.Generator, rounds: int = 25) 
     return book
 
 
-def residual_k_means(vectors: Tensor, levels: int, size: int, seed: int = 0) -> Quantised:
+def residual_k_means(vectors: Tensor, levels: int, size: int, seed: int = 0) -> Codebooks:
     """RQ-k-means of `vectors` [N, C]."""
     check_sizes(vectors, levels, size)
     generator = torch.Generator().manual_seed(seed)
@@ -77,7 +77,7 @@ def residual_k_means(vectors: Tensor, levels: int, size: int, seed: int = 0) -> 
         rest = rest - book[codes[-1]]
         books.append(book)
     left = float(rest.square().sum(1).mean()) / max(total, 1e-12)
-    return Quantised(torch.stack(codes, 1), tuple(books), left)
+    return Codebooks(torch.stack(codes, 1), tuple(books), left)
 
 
 class ResidualVae(nn.Module):
@@ -127,7 +127,7 @@ def residual_vae(
     batch: int = 1024,
     lr: float = 1e-3,
     tell: Tell = lambda line: None,
-) -> Quantised:
+) -> Codebooks:
     """RQ-VAE of `vectors` [N, C]; books start as k-means of the encoder's first outputs."""
     check_sizes(vectors, levels, size)
     x = vectors.float()
@@ -154,7 +154,7 @@ def residual_vae(
         codes, entries, _ = model.quantise(model.encoder(x))
         left = float((x - model.decoder(entries)).square().sum(1).mean())
     total = max(1e-12, float(x.var(0, False).sum()))
-    return Quantised(codes, tuple(book.detach() for book in model.books), left / total)
+    return Codebooks(codes, tuple(book.detach() for book in model.books), left / total)
 
 
 def check_sizes(vectors: Tensor, levels: int, size: int) -> None:

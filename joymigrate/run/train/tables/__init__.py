@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from joymigrate.run.train.tables.configs import (
-        Admission,
+        AdmissionRule,
         DataType,
         EmbeddingBagConfig,
         EmbeddingConfig,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         DEFAULT_CAT_NAMES,
         DEFAULT_INT_NAMES,
         DEFAULT_LABEL_NAME,
-        Batch,
+        RandomBatch,
         RandomRecDataset,
     )
     from joymigrate.run.train.tables.row_optimiser import (
@@ -141,8 +141,7 @@ __all__ = [
     "DEFAULT_INT_NAMES",
     "DEFAULT_LABEL_NAME",
     "DLRM",
-    "Admission",
-    "Batch",
+    "AdmissionRule",
     "CombinedOptimizer",
     "CommType",
     "DLRMTrain",
@@ -164,6 +163,7 @@ __all__ = [
     "OverArch",
     "PoolingType",
     "QCommsConfig",
+    "RandomBatch",
     "RandomRecDataset",
     "RowOptimiser",
     "RowWiseAdagrad",

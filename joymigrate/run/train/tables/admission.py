@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from joymigrate.run.train.tables.configs import Admission
+from joymigrate.run.train.tables.configs import AdmissionRule
 from joymigrate.run.train.tables.hash_index import HashIndex
 from joymigrate.run.train.tables.initialise import Ids, hash_ids, uniform
 
 Seen = npt.NDArray[np.int64]
 
 
-class Candidates:
+class IdCounter:
     """Counts the sightings of ids without a row, and says which are let in."""
 
-    def __init__(self, rule: Admission) -> None:
+    def __init__(self, rule: AdmissionRule) -> None:
         self.rule = rule
         self.index = HashIndex()
         self.ids = np.zeros(0, dtype=np.int64)

@@ -112,7 +112,7 @@ class EmbeddingConfig(TableConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class AdmissionRule:
     """When a new id gets a row of its own; until then it reads its first value and learns nothing.
 
     `count`: at its n-th sighting. `probability`: each sighting admits with this chance, decided by
@@ -172,7 +172,7 @@ class TableOptions:
     """
 
     dynamic: bool = False
-    admission: Admission | None = None
+    admission: AdmissionRule | None = None
     eviction: Eviction | None = None
     cache_rows: int | None = None
     host_rows: int | None = None

@@ -31,7 +31,7 @@ from joymigrate.run.train.tables.configs import (
 from joymigrate.run.train.tables.jagged import JaggedTensor
 from joymigrate.run.train.tables.keyed_jagged import KeyedJaggedTensor
 from joymigrate.run.train.tables.keyed_tensor import KeyedTensor
-from joymigrate.run.train.tables.route import Lines, Route, select
+from joymigrate.run.train.tables.route import Lines, TableRoute, select
 from joymigrate.run.train.tables.row_optimiser import RowOptimiser
 from joymigrate.run.train.tables.table_collection import TableCollection
 
@@ -136,7 +136,7 @@ class EmbeddingBagCollection(TableCollection):
         return blocks
 
     def _pool_found(
-        self, config: EmbeddingBagConfig, routed: Route | Lines, rows: Tensor
+        self, config: EmbeddingBagConfig, routed: TableRoute | Lines, rows: Tensor
     ) -> Tensor:
         if isinstance(routed, Lines) or not routed.pooled:
             return self._pool(config, rows, routed.inverse, routed.offsets, routed.weights)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.tables.route import Route
+from joymigrate.run.train.tables.route import TableRoute
 from joymigrate.run.train.tables.table import Table
 from joymigrate.run.train.tables.table_shape import Ticket
 
@@ -27,7 +27,7 @@ class Fetched:
     """One batch's rows, until they are updated or let go."""
 
     owner: Any
-    routes: list[Route]
+    routes: list[TableRoute]
     tickets: list[tuple[Table, Ticket]] = field(default_factory=list)
     brought: int = 0  # of the tickets
     parts: Any = None  # what an exchange between processes remembers
@@ -52,11 +52,11 @@ class RowExchange(Protocol):
     @property
     def tables(self) -> Mapping[str, Sequence[Table]]: ...
 
-    def fetch(self, routes: list[Route]) -> Fetched: ...
+    def fetch(self, routes: list[TableRoute]) -> Fetched: ...
     def bring(self, fetched: Fetched) -> None: ...
     def rows(self, fetched: Fetched) -> list[Tensor]: ...
     def update(self, fetched: Fetched, gradients: Sequence[Tensor | None]) -> None: ...
-    def look(self, routes: list[Route]) -> list[Tensor]: ...
+    def look(self, routes: list[TableRoute]) -> list[Tensor]: ...
 
 
 class LocalExchange:
@@ -66,7 +66,7 @@ class LocalExchange:
         self.tables = {name: (table,) for name, table in tables.items()}
         self.order = list(tables.values())
 
-    def fetch(self, routes: list[Route]) -> Fetched:
+    def fetch(self, routes: list[TableRoute]) -> Fetched:
         """Find the rows' places. Bad ids are refused before anything is counted."""
         for table, asked in zip(self.order, routes, strict=True):
             table.check(asked.distinct.ids)
@@ -104,7 +104,7 @@ class LocalExchange:
             else:
                 table.update(ticket, asked.bags.gather(gradient) if asked.pooled else gradient)
 
-    def look(self, routes: list[Route]) -> list[Tensor]:
+    def look(self, routes: list[TableRoute]) -> list[Tensor]:
         """Rows for a forward pass that learns nothing: no id is admitted, counted or moved."""
         found = []
         for table, asked in zip(self.order, routes, strict=True):

@@ -18,7 +18,7 @@ from joymigrate.run.train.tables.optimisers import (
 )
 from joymigrate.run.train.tables.planner import ShardingPlan, TableNeed, make_plan
 from joymigrate.run.train.tables.sharded import ShardedExchange
-from joymigrate.run.train.tables.sharded_parts import Groups, owner_among
+from joymigrate.run.train.tables.sharded_parts import TableGroups, owner_among
 from joymigrate.run.train.tables.stores import RowFormat
 from joymigrate.run.train.tables.table_collection import TableCollection
 from joymigrate.run.train.tables.table_shape import TableShape
@@ -40,7 +40,7 @@ def shard_tables(
     name (`table`, `row`, `column`). Called by all ranks before the first batch.
     """
     plans = []
-    groups: Groups | None = None
+    groups: TableGroups | None = None
     known = {name for collection in collections_of(model) for name in collection.configs}
     for name in {**(fixed or {}), **(access or {})}:
         if name not in known:
@@ -67,7 +67,7 @@ def shard_tables(
         plan = make_plan(needs_of(collection, access), dist.get_world_size(), memory_bytes, {
             name: kind for name, kind in (fixed or {}).items() if name in collection.configs
         })  # fmt: skip
-        groups = groups or Groups.open(collection.device)
+        groups = groups or TableGroups.open(collection.device)
         Failures.watch()
         open_parts(collection, plan, groups, sharder.wire)
         plans.append(plan)
@@ -119,7 +119,7 @@ def needs_of(collection: TableCollection, access: Mapping[str, float] | None) ->
 
 
 def open_parts(
-    collection: TableCollection, plan: ShardingPlan, groups: Groups, wire: Wire | None = None
+    collection: TableCollection, plan: ShardingPlan, groups: TableGroups, wire: Wire | None = None
 ) -> None:
     """Make this process's parts, and the way to the others'."""
     parts = [part for item in plan.placements for part in item.parts]

@@ -36,7 +36,7 @@ class TableNeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TablePart:
     """A part of a table on one process; `first_row` means nothing where ids are hashed."""
 
     table: str
@@ -53,7 +53,7 @@ class Placement:
 
     table: str
     kind: str
-    parts: tuple[Part, ...]
+    parts: tuple[TablePart, ...]
     reason: str
 
 
@@ -79,7 +79,7 @@ class ShardingPlan:
         return "\n".join(lines)
 
 
-def ranks_text(parts: Sequence[Part]) -> str:
+def ranks_text(parts: Sequence[TablePart]) -> str:
     """`process 1`, or `processes 0-3`."""
     ranks = [part.rank for part in parts]
     return f"process {ranks[0]}" if len(ranks) == 1 else f"processes {min(ranks)}-{max(ranks)}"
@@ -199,9 +199,9 @@ def least_loaded(
     return min(range(len(sizes)), key=lambda r: (sizes[r], r))
 
 
-def cut(item: TableNeed, kind: str, world: int, rank: int) -> tuple[Part, ...]:
+def cut(item: TableNeed, kind: str, world: int, rank: int) -> tuple[TablePart, ...]:
     """The parts of a table."""
-    whole = Part(item.name, rank, 0, item.rows, 0, item.columns)
+    whole = TablePart(item.name, rank, 0, item.rows, 0, item.columns)
     if kind == "table":
         return (whole,)
     if kind == "column":

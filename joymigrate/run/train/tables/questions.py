@@ -16,14 +16,14 @@ from torch import Tensor
 
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.initialise import Ids
-from joymigrate.run.train.tables.route import Route
+from joymigrate.run.train.tables.route import TableRoute
 
 KEYS, UNITS, POOLED = range(3)  # of a question's size
 MEASURE_EVERY = 32  # batches between counts of distinct ids, where bags are sent
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TableQuestion:
     """`extra` is by unit; `at` the units' places in the table's result, None for all in order."""
 
     ids: Ids
@@ -45,11 +45,11 @@ class Question:
         return None if self.at is None else torch.from_numpy(self.at).to(device)
 
 
-NOTHING = Question(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), None, False)
+NOTHING = TableQuestion(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), None, False)
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class QuestionSizes:
     """Sizes of questions, [world, parts, 3]: those sent to each rank, and those got from each."""
 
     sent: Places
@@ -72,11 +72,11 @@ def is_wide(bound: int | None) -> bool:
     return bound is None or bound > 2**31
 
 
-def bags_in_part(ids: Ids, bag: Places, mine: npt.NDArray[np.bool_], count: int) -> Question:
+def bags_in_part(ids: Ids, bag: Places, mine: npt.NDArray[np.bool_], count: int) -> TableQuestion:
     """The bags that have values in one part, with these values alone."""
     lengths = np.bincount(bag[mine], minlength=count)
     at = np.flatnonzero(lengths)
-    return Question(ids[mine], lengths[at], at, True)
+    return TableQuestion(ids[mine], lengths[at], at, True)
 
 
 class Way:
@@ -86,7 +86,7 @@ class Way:
         self.batches = self.sums = 0  # that were looked at, and sent as sums
         self.unique = 1.0  # distinct ids by values
 
-    def pools(self, asked: Route, columns: int, cut: int) -> bool:
+    def pools(self, asked: TableRoute, columns: int, cut: int) -> bool:
         """Bags, each in `cut` parts at most, against distinct rows; there and back in float32.
 
         Of a bag with n values (1 - (1 - 1/cut)^n) · cut parts have some, if ids are spread evenly.

@@ -1,4 +1,4 @@
-"""Batches of random rows, as TorchRec's examples train on: `RandomRecDataset`, `Batch`.
+"""Batches of random rows, as TorchRec's examples train on: `RandomRecDataset`, `RandomBatch`.
 
 With the same `manual_seed` the numbers are TorchRec's: they are drawn in its order.
 """
@@ -24,24 +24,24 @@ DEFAULT_CAT_NAMES = [f"cat_{number}" for number in range(26)]
 
 
 @dataclass
-class Batch:
+class RandomBatch:
     """Numbers [B, G], ids, labels [B]."""
 
     dense_features: Tensor
     sparse_features: KeyedJaggedTensor
     labels: Tensor
 
-    def to(self, device: torch.device, non_blocking: bool = False) -> Batch:
+    def to(self, device: torch.device, non_blocking: bool = False) -> RandomBatch:
         """The same on another device."""
-        return Batch(
+        return RandomBatch(
             self.dense_features.to(device, non_blocking=non_blocking),
             self.sparse_features.to(device, non_blocking=non_blocking),
             self.labels.to(device, non_blocking=non_blocking),
         )
 
-    def pin_memory(self) -> Batch:
+    def pin_memory(self) -> RandomBatch:
         """The same in page-locked memory."""
-        return Batch(
+        return RandomBatch(
             self.dense_features.pin_memory(),
             self.sparse_features.pin_memory(),
             self.labels.pin_memory(),
@@ -53,7 +53,7 @@ class Batch:
             item.record_stream(stream)
 
 
-class RandomRecDataset(IterableDataset[Batch]):
+class RandomRecDataset(IterableDataset[RandomBatch]):
     """`num_batches` batches (None: without end), of which `num_generated_batches` are different.
 
     `hash_sizes` and `ids_per_features` by key, or `hash_size` (100) and `ids_per_feature` (2) of
@@ -91,7 +91,7 @@ class RandomRecDataset(IterableDataset[Batch]):
         self.num_batches = num_batches
         self.made = [self.draw() for _ in range(max(num_generated_batches, 0))]
 
-    def draw(self) -> Batch:
+    def draw(self) -> RandomBatch:
         """A new batch."""
         lengths, values = [], []
         for size, least, most in zip(self.sizes, self.least, self.most, strict=True):
@@ -103,9 +103,9 @@ class RandomRecDataset(IterableDataset[Batch]):
         keyed = KeyedJaggedTensor(self.keys, torch.cat(values), lengths=torch.cat(lengths))
         numbers = torch.randn(self.batch_size, self.num_dense, generator=self.generator)
         labels = torch.randint(0, 2, (self.batch_size,), generator=self.generator)
-        return Batch(numbers, keyed.sync(), labels)
+        return RandomBatch(numbers, keyed.sync(), labels)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[RandomBatch]:
         numbers = count()
         every = (self.made[n % len(self.made)] if self.made else self.draw() for n in numbers)
         return islice(every, self.num_batches)

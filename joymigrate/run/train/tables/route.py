@@ -21,7 +21,7 @@ from joymigrate.run.train.tables.table import Table
 
 
 @dataclass
-class Route:
+class TableRoute:
     """The ids of one table in one batch.
 
     `given` [T] on the host, repeated ones too; `lengths` [k·B] of the bags of the table's k
@@ -80,12 +80,12 @@ class Lines:
 def route(
     batch: KeyedJaggedTensor, features: Sequence[str], table: str, device: torch.device,
     weighted: bool, pooled: bool = False,
-) -> Route:  # fmt: skip
+) -> TableRoute:  # fmt: skip
     """The ids of the features that read one table."""
     part = select(batch, features)
     weights = part.weights().to(device, non_blocking=True) if weighted else None
     lengths = part.lengths().to("cpu", torch.int64)
-    return Route(host_ids(part.values(), table), lengths, weights, device, pooled)
+    return TableRoute(host_ids(part.values(), table), lengths, weights, device, pooled)
 
 
 def route_lines(

@@ -27,23 +27,23 @@ from joymigrate.run.train.tables.exchange import Fetched, second_backward
 from joymigrate.run.train.tables.failures import AgreedError
 from joymigrate.run.train.tables.hash_index import Places
 from joymigrate.run.train.tables.initialise import Ids
-from joymigrate.run.train.tables.planner import Part
+from joymigrate.run.train.tables.planner import TablePart
 from joymigrate.run.train.tables.questions import (
     KEYS,
     NOTHING,
     UNITS,
-    Question,
-    Sizes,
+    QuestionSizes,
+    TableQuestion,
     Way,
     bags_in_part,
     is_wide,
     read_question,
 )
-from joymigrate.run.train.tables.route import Route
+from joymigrate.run.train.tables.route import TableRoute
 from joymigrate.run.train.tables.sharded_parts import (
-    Groups,
     OwnPart,
     RowRequest,
+    TableGroups,
     owner_among,
     stale_units,
 )
@@ -60,9 +60,9 @@ class ShardedExchange:
         self,
         order: Sequence[str],
         columns: Mapping[str, int],
-        parts: Sequence[Part],
+        parts: Sequence[TablePart],
         own: Mapping[int, Table],
-        groups: Groups,
+        groups: TableGroups,
         device: torch.device,
         check: Mapping[str, int | None],
         wire: Wire | None = None,
@@ -86,7 +86,7 @@ class ShardedExchange:
 
     # -- ids ------------------------------------------------------------------------------------
 
-    def fetch(self, routes: list[Route]) -> Fetched:
+    def fetch(self, routes: list[TableRoute]) -> Fetched:
         """Send ids to their owners; owners find the rows' places."""
         asked = self._ask(routes, self.groups.keys)
         fetched = Fetched(self, routes, parts=asked)
@@ -102,7 +102,7 @@ class ShardedExchange:
         if self.waited_for:
             self._tell_sizes([NOTHING] * len(self.parts), None, self.groups.keys, left=True)
 
-    def _ask(self, routes: list[Route], keys: Any) -> RowRequest:
+    def _ask(self, routes: list[TableRoute], keys: Any) -> RowRequest:
         error = self._mistake(routes)
         questions = [NOTHING] * len(self.parts)
         if error is None:
@@ -126,7 +126,7 @@ class ShardedExchange:
             self._read_questions(received, counts.got, sizes[1]),
         )
 
-    def _mistake(self, routes: list[Route]) -> JoyError | None:
+    def _mistake(self, routes: list[TableRoute]) -> JoyError | None:
         for name, asked in zip(self.order, routes, strict=True):
             bound, ids = self.bounds[name], asked.given
             if bound is None or not len(ids):
@@ -140,7 +140,7 @@ class ShardedExchange:
                 )
         return None
 
-    def _questions(self, name: str, asked: Route) -> list[Question]:
+    def _questions(self, name: str, asked: TableRoute) -> list[TableQuestion]:
         """What to ask of each part of a table: sums of bags where they are fewer bytes."""
         parts = [self.parts[n] for n in self.of_table[name]]
         spread = len(parts) > 1 and len({part.first_column for part in parts}) == 1
@@ -151,15 +151,15 @@ class ShardedExchange:
         else:
             ids, extra = asked.distinct.ids, asked.distinct.counts
         if not spread:
-            return [Question(ids, extra, None, pooled)] * len(parts)
+            return [TableQuestion(ids, extra, None, pooled)] * len(parts)
         owner = self._owner(name, ids, parts)
         if not pooled:
             mine = [np.flatnonzero(owner == number) for number in range(len(parts))]
-            return [Question(ids[at], extra[at], at, False) for at in mine]
+            return [TableQuestion(ids[at], extra[at], at, False) for at in mine]
         bag = np.repeat(np.arange(len(extra)), extra)
         return [bags_in_part(ids, bag, owner == number, len(extra)) for number in range(len(parts))]
 
-    def _owner(self, name: str, ids: Ids, parts: Sequence[Part]) -> Places:
+    def _owner(self, name: str, ids: Ids, parts: Sequence[TablePart]) -> Places:
         if self.bounds[name] is None:
             return owner_among(ids, len(parts))
         edges = np.array([part.first_row for part in parts[1:]], dtype=np.int64)
@@ -170,8 +170,12 @@ class ShardedExchange:
         return list(np.argsort(self.rank_of, kind="stable"))
 
     def _tell_sizes(
-        self, questions: Sequence[Question], error: JoyError | None, keys: Any, left: bool = False
-    ) -> Sizes:
+        self,
+        questions: Sequence[TableQuestion],
+        error: JoyError | None,
+        keys: Any,
+        left: bool = False,
+    ) -> QuestionSizes:
         """Who asks how much of whom; an error on every rank where one refuses its batch or left."""
         parts = len(self.parts)
         sent = np.zeros((self.groups.world, parts + 1, 3), dtype=np.int64)
@@ -195,7 +199,7 @@ class ShardedExchange:
                 f"process {refused[0]} refused its batch, so this step can't be done",
                 help="its own message says why",
             )
-        return Sizes(sent[:, :-1], got[:, :-1])
+        return QuestionSizes(sent[:, :-1], got[:, :-1])
 
     def _words(self, sizes: Places) -> Places:
         """Words of 4 bytes of each question: [world, parts]."""
@@ -221,7 +225,11 @@ class ShardedExchange:
         return parts
 
     def _count_traffic(
-        self, routes: list[Route], questions: Sequence[Question], words: Places, units: Places
+        self,
+        routes: list[TableRoute],
+        questions: Sequence[TableQuestion],
+        words: Places,
+        units: Places,
     ) -> None:
         away = np.arange(self.groups.world) != self.groups.rank
         each = self.wire.rows.itemsize + self.wire.gradients.itemsize
@@ -278,7 +286,7 @@ class ShardedExchange:
             at += count * part.columns
         return blocks
 
-    def _result(self, routes: list[Route], asked: RowRequest) -> list[Tensor]:
+    def _result(self, routes: list[TableRoute], asked: RowRequest) -> list[Tensor]:
         """One matrix a table: of bags where they are wanted, else of distinct rows."""
         assert asked.blocks is not None
         found = []
@@ -385,7 +393,7 @@ class ShardedExchange:
             table.update(ticket, own.bags.gather(block))
 
     def _gradient(
-        self, name: str, route: Route, gradient: Tensor | None, asked: RowRequest
+        self, name: str, route: TableRoute, gradient: Tensor | None, asked: RowRequest
     ) -> Tensor:
         """Of the units of a table, [units, columns]."""
         pooled = asked.pooled[self.of_table[name][0]]
@@ -408,7 +416,7 @@ class ShardedExchange:
                 at += size
         return [torch.cat(blocks) for blocks in pieces]
 
-    def look(self, routes: list[Route]) -> list[Tensor]:
+    def look(self, routes: list[TableRoute]) -> list[Tensor]:
         """Rows for a pass that learns nothing; called by all ranks."""
         asked = self._ask(routes, self.groups.looks)
         units = [

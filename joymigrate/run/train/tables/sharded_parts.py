@@ -18,7 +18,7 @@ OWNER_SEED = 0x5EED  # another hash than that of the owner's own index
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class TableGroups:
     """Process groups: keys (host), rows (fetching thread), gradients (main thread), and looks
     (host, main thread)."""
 
@@ -30,13 +30,13 @@ class Groups:
     world: int
 
     @staticmethod
-    def open(device: torch.device) -> Groups:
+    def open(device: torch.device) -> TableGroups:
         """New groups over all ranks; called by all of them."""
         kind = "gloo" if device.type == "cpu" else None
         keys, rows, gradients, looks = (
             dist.new_group(backend=b) for b in ("gloo", kind, kind, "gloo")
         )
-        return Groups(keys, rows, gradients, looks, dist.get_rank(), dist.get_world_size())
+        return TableGroups(keys, rows, gradients, looks, dist.get_rank(), dist.get_world_size())
 
 
 @dataclass

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from joymigrate.errors import JoyError
 from joymigrate.run import kernels
-from joymigrate.run.train.tables.admission import Candidates
+from joymigrate.run.train.tables.admission import IdCounter
 from joymigrate.run.train.tables.bags import Bags
-from joymigrate.run.train.tables.configs import Admission, TableOptions
+from joymigrate.run.train.tables.configs import AdmissionRule, TableOptions
 from joymigrate.run.train.tables.evict import choose_victims
 from joymigrate.run.train.tables.hash_index import ABSENT, HashIndex, Identity, Places
 from joymigrate.run.train.tables.initialise import Ids, UniformRows
@@ -61,7 +61,7 @@ class Table:
             shape.name, shape.columns, shape.low, shape.high, self.options.seed, shape.first_column
         )
         self.dynamic = self.options.dynamic
-        self.candidates = Candidates(self.options.admission or Admission())
+        self.candidates = IdCounter(self.options.admission or AdmissionRule())
         self.owner: Callable[[Ids], npt.NDArray[np.bool_]] | None = None  # of hashed parts
         self.lock = TableLock()  # in_flight, free slots
         self.batches = self.updates = self.finished = 0
@@ -427,7 +427,7 @@ class Table:
         """Forget every row: those of a static table have their first values again."""
         if self.dynamic:
             self.drop_all()
-            self.candidates = Candidates(self.options.admission or Admission())
+            self.candidates = IdCounter(self.options.admission or AdmissionRule())
         else:
             self.fresh[:] = True
             if isinstance(self.tier, RowCache):

@@ -23,7 +23,7 @@ from joymigrate.run.train.tables.configs import (
 )
 from joymigrate.run.train.tables.exchange import Fetched, LocalExchange, RowExchange, rows_with_grad
 from joymigrate.run.train.tables.keyed_jagged import KeyedJaggedTensor
-from joymigrate.run.train.tables.route import Lines, Route, route, route_lines
+from joymigrate.run.train.tables.route import Lines, TableRoute, route, route_lines
 from joymigrate.run.train.tables.row_optimiser import RowOptimiser
 from joymigrate.run.train.tables.rows_state import load_rows, save_rows
 from joymigrate.run.train.tables.table import Table
@@ -219,7 +219,7 @@ class TableCollection(nn.Module):
         """Whether a table's rows are wanted as sums over bags alone."""
         return False
 
-    def routes(self, batch: KeyedJaggedTensor) -> list[Route]:
+    def routes(self, batch: KeyedJaggedTensor) -> list[TableRoute]:
         """The ids of every table: the pipeline's third stage."""
         return [
             route(
@@ -235,7 +235,7 @@ class TableCollection(nn.Module):
         self.exchange.bring(fetched)
         return fetched
 
-    def table_rows(self, batch: KeyedJaggedTensor) -> dict[str, tuple[Route | Lines, Tensor]]:
+    def table_rows(self, batch: KeyedJaggedTensor) -> dict[str, tuple[TableRoute | Lines, Tensor]]:
         """The distinct rows of every fused table, with how values find them; or pooled ones."""
         if not self.optimisers:
             return {}
@@ -256,11 +256,11 @@ class TableCollection(nn.Module):
 
     def ready_rows(
         self, batch: KeyedJaggedTensor
-    ) -> dict[str, tuple[Route | Lines, Tensor]] | None:
+    ) -> dict[str, tuple[TableRoute | Lines, Tensor]] | None:
         """Whole matrices with the lines of every value, where all rows are on the device."""
         if not isinstance(self.exchange, LocalExchange):
             return None
-        found: dict[str, tuple[Route | Lines, Tensor]] = {}
+        found: dict[str, tuple[TableRoute | Lines, Tensor]] = {}
         for name in self.fused():
             table = self.table(name)
             if table.form.dtype != torch.float32:

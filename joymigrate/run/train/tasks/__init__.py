@@ -10,9 +10,9 @@ import importlib
 from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.train.tasks.task import Context, Task
+from joymigrate.run.train.tasks.task import Task, TaskContext
 
-__all__ = ["Context", "Task", "find", "names"]
+__all__ = ["Task", "TaskContext", "find", "names"]
 
 
 def names() -> list[str]:

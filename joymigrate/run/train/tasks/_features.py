@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.tasks.task import Context, Task
+from joymigrate.run.train.tasks.task import Task, TaskContext
 
 
 class NeedsSchema(Task):
@@ -14,7 +14,7 @@ class NeedsSchema(Task):
     TOKENIZER: ClassVar[bool] = False
     SCHEMA: ClassVar[str] = "Parquet with a schema of features: data: {schema: features.yaml}"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TaskContext) -> None:
         raise JoyError(
             "this task reads features, and the data have no schema",
             where="data.schema",

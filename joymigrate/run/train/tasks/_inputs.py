@@ -12,13 +12,13 @@ from typing import Any
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Array, Batch, Sample
-from joymigrate.run.train.tasks.task import Context
+from joymigrate.run.train.tasks.task import TaskContext
 
 MANY_CLASSES = 10_000  # so many names are no classes
 
 
 def token_ids(
-    record: records.Record, tokenizer: Any, text: str, length: int, pair: str | None = None
+    record: records.TrainingRecord, tokenizer: Any, text: str, length: int, pair: str | None = None
 ) -> Array:
     """Tokens of a text (or a pair), with the signs the tokenizer adds, cut at `length`."""
     import numpy as np
@@ -78,7 +78,7 @@ def add_head(source: Any, auto: str, tokenizer: Any = None, **more: Any) -> Any:
     return source.transformers(auto, **more)
 
 
-def class_names(context: Context, given: Any, *keys: str) -> tuple[str, ...]:
+def class_names(context: TaskContext, given: Any, *keys: str) -> tuple[str, ...]:
     """The option `labels`, or all different values of a field in the training files, sorted."""
     if given:
         names = tuple(str(name) for name in given)
@@ -114,7 +114,7 @@ def natural(name: str) -> tuple[int, str]:
     return (int(name), "") if name.isdecimal() else (1 << 62, name)
 
 
-def class_of(names: Sequence[str], label: Any, record: records.Record) -> int:
+def class_of(names: Sequence[str], label: Any, record: records.TrainingRecord) -> int:
     """The number of a label; `JoyError` with the nearest name when it is none."""
     text = str(label)
     if text not in names:
@@ -163,7 +163,7 @@ def class_metrics(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> di
     }
 
 
-def picture(value: Any, size: int, context: Context, record: records.Record) -> Array:
+def picture(value: Any, size: int, context: TaskContext, record: records.TrainingRecord) -> Array:
     """An image as [size, size, 3] uint8: a path beside the data, base64, or raw bytes."""
     import numpy as np
     from PIL import Image, UnidentifiedImageError
@@ -177,7 +177,7 @@ def picture(value: Any, size: int, context: Context, record: records.Record) -> 
         raise JoyError(f"cannot read the image: {error}", where=record.where) from None
 
 
-def open_image(value: Any, context: Context) -> Any:
+def open_image(value: Any, context: TaskContext) -> Any:
     """Where an image's bytes are: a path, or a buffer."""
     import base64
     import io

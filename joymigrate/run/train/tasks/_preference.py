@@ -27,7 +27,7 @@ class PairTask(Task):
         """Both answers' tokens, where the second begins, and the targets' ranges."""
         return {**super().fields(), "cut": "int32"}
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per pair."""
         return encode(self.sft, record)
 
@@ -40,7 +40,7 @@ class PairTask(Task):
         return margins(rows)
 
 
-def encode(sft: Sft, record: records.Record) -> list[Sample]:
+def encode(sft: Sft, record: records.TrainingRecord) -> list[Sample]:
     """Both answers as one sample: `tokens` of both, `cut` where the second begins, `spans`."""
     import numpy as np
 
@@ -61,7 +61,7 @@ def encode(sft: Sft, record: records.Record) -> list[Sample]:
     ]
 
 
-def side(sft: Sft, record: records.Record, name: str) -> Sequence[Sample]:
+def side(sft: Sft, record: records.TrainingRecord, name: str) -> Sequence[Sample]:
     """One answer behind the prompt, its tokens the targets."""
     talk = chats.read_preference(record, name)
     if talk is not None:

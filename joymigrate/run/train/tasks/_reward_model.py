@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.records import Record
+from joymigrate.run.train.records import TrainingRecord
 from joymigrate.run.train.tasks.reward import Reward
-from joymigrate.run.train.tasks.task import Context
+from joymigrate.run.train.tasks.task import TaskContext
 
 AT_ONCE = 64  # answers in one pass of the model
 
@@ -38,7 +38,7 @@ class RewardModel:
             )
         self.model: Any = model.eval().requires_grad_(False)
         self.limit = int(getattr(model.config, "max_position_embeddings", 0) or usual)
-        self.task = Reward(Context(tokenizer.load(None, folder), max_length=self.limit))
+        self.task = Reward(TaskContext(tokenizer.load(None, folder), max_length=self.limit))
 
     def scores(self, prompts: Sequence[Any], answers: Sequence[str], device: Any) -> list[float]:
         """One score for each answer to its prompt: a text, or messages."""
@@ -63,7 +63,9 @@ class RewardModel:
         other: Any = "."
         if isinstance(prompt, list):
             side, other = ([{"role": "assistant", "content": text}] for text in (answer, "."))
-        record = Record({"prompt": prompt, "chosen": side, "rejected": other}, str(self.folder))
+        record = TrainingRecord(
+            {"prompt": prompt, "chosen": side, "rejected": other}, str(self.folder)
+        )
         made = self.task.encode(record)
         if not made or int(made[0]["cut"][0]) >= self.limit:  # training cuts there
             raise JoyError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs
-from joymigrate.run.train.tasks.task import Context, Task
+from joymigrate.run.train.tasks.task import Task, TaskContext
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +21,7 @@ class Classification(Task):
     SCHEMA: ClassVar[str] = '{"text": "…", "label": "name"}; "text_pair" may stand beside'
     OPTIONS: ClassVar[Mapping[str, Any]] = {"labels": None}
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
         self.names = _inputs.class_names(context, self.options["labels"], "label")
         self.options["labels"] = list(self.names)
@@ -30,7 +30,7 @@ class Classification(Task):
         """Tokens and the class's number, -1 where it is unknown."""
         return {"tokens": super().fields()["tokens"], "label": "int32", "weight": "float32"}
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample."""
         import numpy as np
 

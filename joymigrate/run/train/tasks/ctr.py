@@ -15,7 +15,7 @@ from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs
-from joymigrate.run.train.tasks.task import Context, Task
+from joymigrate.run.train.tasks.task import Task, TaskContext
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +38,7 @@ class Ctr(Task):
         "label": "label",
     }
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
         if self.options["categorical"] is None and self.options["numeric"] is None:
             self.options |= first_features(context, self.options["label"])
@@ -53,7 +53,7 @@ class Ctr(Task):
             "weight": "float32",
         }
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample; a missing category is one of its own, a missing number 0."""
         import zlib
 
@@ -170,7 +170,7 @@ class Ctr(Task):
         return found
 
 
-def first_features(context: Context, label: str) -> dict[str, list[str]]:
+def first_features(context: TaskContext, label: str) -> dict[str, list[str]]:
     """Features by their kind in the first record."""
     for record, _ in records.read(context.files):
         known = {key: value for key, value in record.value.items() if key not in (label, "id")}

@@ -15,7 +15,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _language, _preference
 from joymigrate.run.train.tasks.sft import Sft
-from joymigrate.run.train.tasks.task import Context, rows
+from joymigrate.run.train.tasks.task import TaskContext, rows
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +28,7 @@ class Dpo(_preference.PairTask):
 
     OPTIONS: ClassVar[Mapping[str, Any]] = {"beta": 0.1, "loss": "sigmoid", "smoothing": 0.0}
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
         if self.options["loss"] not in LOSSES:
             raise JoyError(

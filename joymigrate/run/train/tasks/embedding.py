@@ -13,7 +13,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs
-from joymigrate.run.train.tasks.task import Context, Task
+from joymigrate.run.train.tasks.task import Task, TaskContext
 
 if TYPE_CHECKING:
     import torch
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 POOLING = ("mean", "last", "first")
 
 
-class Embedding(Task):
+class EmbeddingTask(Task):
     """A unit vector per text."""
 
     MODEL: ClassVar[str] = "AutoModel"
     SCHEMA: ClassVar[str] = '{"anchor": "…", "positive": "…"}; "negative" may stand beside'
     OPTIONS: ClassVar[Mapping[str, Any]] = {"temperature": 0.05, "pooling": "mean"}
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
         if self.options["pooling"] not in POOLING:
             raise JoyError(
@@ -40,7 +40,7 @@ class Embedding(Task):
         tokens = super().fields()["tokens"]
         return {"tokens": tokens, "lengths": "int32", "weight": "float32"}
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per pair or triple; to predict on, the anchor alone will do."""
         import numpy as np
 
@@ -126,4 +126,4 @@ class Embedding(Task):
         return {"mrr": sum(ranks) / len(ranks), "recall_at_1": float(hits)}
 
 
-TASK = Embedding
+TASK = EmbeddingTask

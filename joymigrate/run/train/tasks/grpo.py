@@ -21,7 +21,7 @@ from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _language
 from joymigrate.run.train.tasks.sft import Sft
-from joymigrate.run.train.tasks.task import Context, Task, rows
+from joymigrate.run.train.tasks.task import Task, TaskContext, rows
 from joymigrate.run.train.tokens import TokenCache
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from joymigrate.device import Device
     from joymigrate.run.train.reinforcement.engine_writer import EngineWriter
-    from joymigrate.run.train.reinforcement.rollouts import Rollout
+    from joymigrate.run.train.reinforcement.rollouts import SampledAnswer
 
 ROLLOUTS = ("model", "engine", "actors")
 ELSEWHERE = ("server", "server_model", "rollouts", "writers")  # who writes: other trainers say so
@@ -49,7 +49,7 @@ class Grpo(Task):
         **{"rollouts": "model", "writers": 1, "updates": 1},
     }
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
         for name, least in (("group", 2), ("new_tokens", 1), ("writers", 1), ("updates", 1)):
             value = self.options[name]
@@ -71,7 +71,7 @@ class Grpo(Task):
         known = super().fields()
         return {"tokens": known["tokens"], "record": "uint8", "weight": "float32"}
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per prompt; one longer than `data.max_length` is left out."""
         import numpy as np
 
@@ -134,7 +134,7 @@ class Grpo(Task):
 
     def written(
         self, writer: EngineWriter, batch: Batch, seed: int, first: int = 0
-    ) -> list[list[Rollout]]:
+    ) -> list[list[SampledAnswer]]:
         """`group` answers of an engine to each prompt."""
         wish = self.options
         return writer.write(
@@ -142,7 +142,7 @@ class Grpo(Task):
             float(wish["temperature"]), seed, first,
         )  # fmt: skip
 
-    def answers(self, model: Any, batch: Batch) -> tuple[list[list[Rollout]], list[float]]:
+    def answers(self, model: Any, batch: Batch) -> tuple[list[list[SampledAnswer]], list[float]]:
         """`group` answers to each prompt, and what each is worth."""
         import torch
 
@@ -179,7 +179,7 @@ class Grpo(Task):
         return found, self.rewarded(batch, found, device)
 
     def rewarded(
-        self, batch: Batch, found: Sequence[Sequence[Rollout]], device: Any = "cpu"
+        self, batch: Batch, found: Sequence[Sequence[SampledAnswer]], device: Any = "cpu"
     ) -> list[float]:
         """What each answer is worth: the sum of all rewards."""
         values, prompts, texts = [], [], []

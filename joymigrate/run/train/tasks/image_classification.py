@@ -10,7 +10,7 @@ from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.digests import of_text
 from joymigrate.run.train.tasks import _inputs
-from joymigrate.run.train.tasks.task import Context, Task
+from joymigrate.run.train.tasks.task import Task, TaskContext
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +24,7 @@ class ImageClassification(Task):
     SCHEMA: ClassVar[str] = '{"image": "path beside the data, or data:image/…", "label": "name"}'
     OPTIONS: ClassVar[Mapping[str, Any]] = {"labels": None, "size": 224}
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
         self.names = _inputs.class_names(context, self.options["labels"], "label")
         self.options["labels"] = list(self.names)
@@ -38,7 +38,7 @@ class ImageClassification(Task):
         """Also where the images are."""
         return of_text(super().identity(), *(str(path.parent) for path in self.context.files[:1]))
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample."""
         import numpy as np
 

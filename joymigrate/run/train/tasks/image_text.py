@@ -16,7 +16,7 @@ from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs, _language
 from joymigrate.run.train.tasks.sft import Sft
-from joymigrate.run.train.tasks.task import Context, Task, next_token_sum, rows
+from joymigrate.run.train.tasks.task import Task, TaskContext, next_token_sum, rows
 from joymigrate.run.train.tokens import TokenCache
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ImageText(Task):
         **{"size": 224, "patch": 14, "merge": 2, "max_new_tokens": 64}
     }
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TaskContext) -> None:
         super().__init__(with_signs(context))
         self.size = int(self.options["size"])
         cell = int(self.options["patch"]) * int(self.options["merge"])
@@ -51,7 +51,7 @@ class ImageText(Task):
         """Tokens, the answers' ranges, and the images' bytes."""
         return {**super().fields(), "image": "uint8"}
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample; one whose images were cut off is left out."""
         import numpy as np
 
@@ -168,7 +168,7 @@ class ImageText(Task):
         return found
 
 
-def with_signs(context: Context) -> Context:
+def with_signs(context: TaskContext) -> TaskContext:
     """A tokenizer that knows the image signs; a copy where they had to be added."""
     known = context.tokenizer.get_vocab()
     missing = [sign for sign in (START, IMAGE, END) if sign not in known]
@@ -181,7 +181,7 @@ def with_signs(context: Context) -> Context:
     return dataclasses.replace(context, tokenizer=tokenizer)
 
 
-def place_images(messages: Any, sign: str, images: int, record: records.Record) -> Any:
+def place_images(messages: Any, sign: str, images: int, record: records.TrainingRecord) -> Any:
     """Messages with every `<image>` as image tokens; as many as there are images."""
     if not isinstance(messages, list):
         return messages  # Sft says what is wrong

@@ -35,7 +35,7 @@ class MaskedLm(Task):
         """Also the seed: it decides what is hidden."""
         return f"{super().identity()} {self.context.seed}"
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per text."""
         import numpy as np
 

@@ -17,7 +17,7 @@ class Pretrain(NextToken):
 
     SCHEMA: ClassVar[str] = '{"text": "…"}'
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """The text's tokens and an end sign."""
         text = record.text("text", "content")
         tokens = [*self.tokenizer(text, add_special_tokens=False)["input_ids"]]
@@ -33,7 +33,7 @@ class Pretrain(NextToken):
     def samples(self, cache: TokenCache) -> SampleSource:
         """A stream of equal rows, or one text per row."""
         if self.context.packing:
-            return packing.Stream(cache, self.context.max_length)
+            return packing.PackedStream(cache, self.context.max_length)
         return packing.Documents(cache, self.context.max_length)
 
 

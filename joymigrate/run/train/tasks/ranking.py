@@ -29,7 +29,7 @@ class Ranking(Task):
             "weight": "float32",
         }
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per query."""
         import numpy as np
 

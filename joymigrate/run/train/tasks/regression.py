@@ -25,7 +25,7 @@ class Regression(Task):
         """Tokens and the number, NaN where it is unknown."""
         return {"tokens": super().fields()["tokens"], "label": "float32", "weight": "float32"}
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample."""
         import math
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs, _preference
 from joymigrate.run.train.tasks.sft import Sft
-from joymigrate.run.train.tasks.task import Context
+from joymigrate.run.train.tasks.task import TaskContext
 
 if TYPE_CHECKING:
     import torch
@@ -19,7 +19,7 @@ class Reward(_preference.PairTask):
 
     MODEL: ClassVar[str] = "AutoModelForSequenceClassification"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
         self.sft = Sft(context)
 

@@ -27,7 +27,7 @@ class Seq2seq(Task):
         tokens = super().fields()["tokens"]
         return {"tokens": tokens, "target": tokens, "weight": "float32"}
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample; the target ends with an end sign."""
         length = self.context.max_length
         source = record.text("source", "prompt", "text")

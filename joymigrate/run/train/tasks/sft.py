@@ -27,7 +27,7 @@ class Sft(NextToken):
     )
     OPTIONS: ClassVar[Mapping[str, Any]] = {"learn": "answers"}  # answers, or all
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """Tokens with the ranges of the answers."""
         if self.options["learn"] not in ("answers", "all"):
             raise JoyError(f"'learn' takes answers or all, got {self.options['learn']!r}")
@@ -36,12 +36,12 @@ class Sft(NextToken):
             return self.encode_chat(talk, record)
         return self.sample(*self.pair(record), record)
 
-    def encode_chat(self, talk: chats.Chat, record: records.Record) -> Sequence[Sample]:
+    def encode_chat(self, talk: chats.Chat, record: records.TrainingRecord) -> Sequence[Sample]:
         """Tokens of a conversation with the ranges of what is learned of it."""
         return self.sample(*self.chat(talk, record), record)
 
     def sample(
-        self, tokens: Sequence[int], spans: Sequence[Span], record: records.Record
+        self, tokens: Sequence[int], spans: Sequence[Span], record: records.TrainingRecord
     ) -> Sequence[Sample]:
         """One sample, with every token a target where the job says so.
 
@@ -50,7 +50,7 @@ class Sft(NextToken):
         learned = [(0, len(tokens))] if self.options["learn"] == "all" else spans
         return one_sample(record, tokens, learned, self.context.max_length)
 
-    def pair(self, record: records.Record) -> tuple[list[int], list[Span]]:
+    def pair(self, record: records.TrainingRecord) -> tuple[list[int], list[Span]]:
         """A prompt and its completion, as they are."""
         prompt = record.text("prompt")
         completion = record.text("completion", "response", "answer")
@@ -61,7 +61,9 @@ class Sft(NextToken):
         spans = [(len(head), len(head) + len(tail))]
         return head + tail, spans if completion or not self.context.references else []
 
-    def chat(self, talk: chats.Chat, record: records.Record) -> tuple[list[int], list[Span]]:
+    def chat(
+        self, talk: chats.Chat, record: records.TrainingRecord
+    ) -> tuple[list[int], list[Span]]:
         """A conversation through the chat template; what the assistant says is learned."""
         if self.tokenizer.chat_template is None:
             raise JoyError(
@@ -81,7 +83,7 @@ class Sft(NextToken):
             re.search(r"\{%-?\s*generation\s*-?%\}", str(self.tokenizer.chat_template)) is not None
         )
 
-    def marked(self, talk: chats.Chat, record: records.Record) -> list[Span]:
+    def marked(self, talk: chats.Chat, record: records.TrainingRecord) -> list[Span]:
         """Where the template's generation blocks of the learned turns stand in the text."""
         from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -107,7 +109,7 @@ class Sft(NextToken):
             )
         return [span for span, learned in zip(blocks, turns, strict=True) if learned]
 
-    def told_apart(self, talk: chats.Chat, text: str, record: records.Record) -> list[Span]:
+    def told_apart(self, talk: chats.Chat, text: str, record: records.TrainingRecord) -> list[Span]:
         """Where the learned turns stand in the text, by rendering it up to each of them."""
         pieces = []
         for index, learned in enumerate(talk.learned):
@@ -125,7 +127,7 @@ class Sft(NextToken):
             pieces.append((len(before), len(until.rstrip("\n")) if index else len(until)))
         return pieces
 
-    def check_written(self, talk: chats.Chat, text: str, record: records.Record) -> None:
+    def check_written(self, talk: chats.Chat, text: str, record: records.TrainingRecord) -> None:
         """Refuse a template that passes over the record's tools, calls or what is to be learned."""
         if talk.tools and self.render(talk.messages, record) == text:
             self.not_written("'tools'", record)
@@ -141,7 +143,7 @@ class Sft(NextToken):
                 if said not in solid and json.dumps(said, ensure_ascii=False)[1:-1] not in solid:
                     self.not_written(f"'{key}', which is to be learned", record)
 
-    def not_written(self, what: str, record: records.Record) -> None:
+    def not_written(self, what: str, record: records.TrainingRecord) -> None:
         """What the record has and the text has not."""
         raise JoyError(
             f"the chat template does not write {what}",
@@ -152,7 +154,7 @@ class Sft(NextToken):
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
-        record: records.Record,
+        record: records.TrainingRecord,
         *,
         prompt: bool = False,
         tools: Sequence[Any] = (),
@@ -184,7 +186,7 @@ class Sft(NextToken):
 
     def samples(self, cache: TokenCache) -> SampleSource:
         """Several conversations per row, or one."""
-        kind = packing.Packed if self.context.packing else packing.Documents
+        kind = packing.PackedDocuments if self.context.packing else packing.Documents
         return kind(cache, self.context.max_length)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from joymigrate.run.train.columns import Array, Batch, Sample
 from joymigrate.run.train.digests import of_text
-from joymigrate.run.train.records import Record
+from joymigrate.run.train.records import TrainingRecord
 from joymigrate.run.train.tasks._language import document, teacher_forced, token_metrics
 from joymigrate.run.train.tokens import TokenCache
 from joymigrate.schema import read
@@ -36,7 +36,7 @@ class SampleSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class TaskContext:
     """What a task may know. `tokenizer` is None for tasks with `TOKENIZER = False`."""
 
     tokenizer: Any
@@ -64,7 +64,7 @@ class Task:
     PACKS: ClassVar[bool] = False  # whether several documents may share a row
     PIPELINE: ClassVar[bool] = False  # forward takes tokens and positions, the loss reads `labels`
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TaskContext) -> None:
         self.context = context
         self.tokenizer = context.tokenizer
         help = f"this task knows {', '.join(self.OPTIONS) or 'no keys of its own'}"
@@ -94,7 +94,7 @@ class Task:
             FORM, name, known, str(self.context.max_length), repr(sorted(self.options.items()))
         )
 
-    def encode(self, record: Record) -> Sequence[Sample]:
+    def encode(self, record: TrainingRecord) -> Sequence[Sample]:
         """The samples of one record; none when it has nothing to learn from."""
         raise NotImplementedError
 
@@ -165,7 +165,7 @@ class Task:
 
 
 def one_sample(
-    record: Record, tokens: Sequence[int], spans: Sequence[tuple[int, int]], length: int
+    record: TrainingRecord, tokens: Sequence[int], spans: Sequence[tuple[int, int]], length: int
 ) -> list[Sample]:
     """Tokens cut at `length` with their target ranges; nothing when no target is left.
 

@@ -15,7 +15,7 @@ from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.digests import of_text
 from joymigrate.run.train.tasks import _inputs
 from joymigrate.run.train.tasks.image_classification import pixels
-from joymigrate.run.train.tasks.task import Context, Task
+from joymigrate.run.train.tasks.task import Task, TaskContext
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,7 @@ class TextToImage(Task):
     SCHEMA: ClassVar[str] = '{"image": "path beside the data", "caption": "…"}'
     OPTIONS: ClassVar[Mapping[str, Any]] = {"size": 64}
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
         self.size = int(self.options["size"])
 
@@ -42,7 +42,7 @@ class TextToImage(Task):
         """Also where the images are."""
         return of_text(super().identity(), *(str(path.parent) for path in self.context.files[:1]))
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per image."""
         import numpy as np
 

@@ -13,7 +13,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _inputs
-from joymigrate.run.train.tasks.task import Context, Task
+from joymigrate.run.train.tasks.task import Task, TaskContext
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,7 @@ class TokenClassification(Task):
     )
     OPTIONS: ClassVar[Mapping[str, Any]] = {"labels": None}
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
         if not getattr(context.tokenizer, "is_fast", False):
             raise JoyError(
@@ -51,7 +51,7 @@ class TokenClassification(Task):
             "weight": "float32",
         }
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per text."""
         import numpy as np
 
@@ -171,7 +171,9 @@ class TokenClassification(Task):
         }
 
 
-def parse_entities(record: records.Record, *, needed: bool) -> tuple[str, list[Entity] | None]:
+def parse_entities(
+    record: records.TrainingRecord, *, needed: bool
+) -> tuple[str, list[Entity] | None]:
     """Text and entities of a record; None for entities that are not known."""
     words = record.get("words")
     if words is not None:
@@ -194,7 +196,7 @@ def parse_entities(record: records.Record, *, needed: bool) -> tuple[str, list[E
 
 
 def join_words(
-    words: Sequence[str], tags: Sequence[str] | None, record: records.Record
+    words: Sequence[str], tags: Sequence[str] | None, record: records.TrainingRecord
 ) -> tuple[str, list[Entity] | None]:
     """Words with B-/I-/O tags as one text with spans; words are joined by a space."""
     if tags is None:
@@ -216,7 +218,7 @@ def join_words(
     return " ".join(words), found
 
 
-def collect_names(context: Context) -> tuple[str, ...]:
+def collect_names(context: TaskContext) -> tuple[str, ...]:
     """All names of entities in the training files."""
     found: set[str] = set()
     for record, _ in records.read(context.files):

@@ -17,7 +17,7 @@ from joymigrate.run.train import records
 from joymigrate.run.train.columns import Batch, Sample
 from joymigrate.run.train.tasks import _language
 from joymigrate.run.train.tasks.sft import Sft
-from joymigrate.run.train.tasks.task import Context, Task, next_token_sum, rows
+from joymigrate.run.train.tasks.task import Task, TaskContext, next_token_sum, rows
 from joymigrate.run.train.tokens import TokenCache
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ToolSelection(Task):
     )
     OPTIONS: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 64}
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
         self.sft = Sft(dataclasses.replace(context, options={}))
 
@@ -41,7 +41,7 @@ class ToolSelection(Task):
         """Tokens, the call's range, and names and call as they were."""
         return {**super().fields(), "meta": "uint8"}
 
-    def encode(self, record: records.Record) -> Sequence[Sample]:
+    def encode(self, record: records.TrainingRecord) -> Sequence[Sample]:
         """One sample per request."""
         import numpy as np
 
@@ -121,7 +121,7 @@ class ToolSelection(Task):
         }
 
 
-def list_offered(record: records.Record) -> list[str]:
+def list_offered(record: records.TrainingRecord) -> list[str]:
     """Names of the tools that a record offers."""
     tools = record.require("tools")
     if not isinstance(tools, list) or not tools:
@@ -135,7 +135,7 @@ def list_offered(record: records.Record) -> list[str]:
     return found
 
 
-def check_call(call: Any, names: Sequence[str], record: records.Record) -> dict[str, Any]:
+def check_call(call: Any, names: Sequence[str], record: records.TrainingRecord) -> dict[str, Any]:
     """A call of one of the offered tools, with arguments as an object."""
     if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
         raise JoyError(f"a call needs a name, got {call!r}", where=record.where)

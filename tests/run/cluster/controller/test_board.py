@@ -17,7 +17,7 @@ import pytest
 from joymigrate.report import cluster as report
 from joymigrate.run.cluster import metrics
 from joymigrate.run.cluster.controller import reports
-from joymigrate.run.cluster.controller.ledger import Fact
+from joymigrate.run.cluster.controller.ledger import LogFact
 from joymigrate.run.cluster.controller.reports import board_data, status_data
 from joymigrate.run.cluster.controller.restore import restore
 from joymigrate.schema import find, json_schema
@@ -37,7 +37,7 @@ def crowded() -> Book:
     book.submit(job(HOSTILE, cards_per_pod=8, queue="r"), 60.0)
     book.submit(dataclasses.replace(job("ann", cards_per_pod=7, queue="q"), user="ann"), 60.0)
     book.submit(job("never", pods=9, cards_per_pod=8, queue="r"), 60.0)
-    book.write(Fact("cards_failed", 70.0, data={"node": "b", "cards": [6]}))
+    book.write(LogFact("cards_failed", 70.0, data={"node": "b", "cards": [6]}))
     book.scheduler, actions = restore(book.ledger, cluster, 80.0)
     book.settle(actions, 80.0)
     return book
@@ -62,7 +62,7 @@ def test_the_board_says_who_has_which_card_and_why_the_others_wait() -> None:
 
 def test_waiting_jobs_stand_in_the_order_of_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     book = crowded()
-    book.write(Fact("priority", 90.0, "ann", data={"priority": 5}))
+    book.write(LogFact("priority", 90.0, "ann", data={"priority": 5}))
     book.scheduler, _ = restore(book.ledger, book.cluster, 90.0)
     data = board_data(book.scheduler, book.ledger, 120.0)
     waiting = [row["job"] for row in data["jobs"] if row["state"] == "waiting"]
@@ -75,7 +75,7 @@ def test_waiting_jobs_stand_in_the_order_of_their_turn(monkeypatch: pytest.Monke
 
 def test_a_job_that_was_stopped_waits_anew() -> None:
     book = crowded()
-    book.write(Fact("evicted", 100.0, "wide", data={"why": "drained"}))
+    book.write(LogFact("evicted", 100.0, "wide", data={"why": "drained"}))
     row = reports.job_row(book.scheduler, book.ledger.records["wide"], 130.0)
     assert row["waited_s"] == 30.0
 

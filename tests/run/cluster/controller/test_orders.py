@@ -10,9 +10,9 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import jobs
-from joymigrate.run.cluster.controller.ledger import Fact
+from joymigrate.run.cluster.controller.ledger import LogFact
 from joymigrate.run.cluster.controller.orders import (
-    Order,
+    ClusterOrder,
     compare_quotas,
     decide,
 )
@@ -24,7 +24,7 @@ from tests.run.cluster.controller.test_restore import Book
 TWO = "[{name: a, kind: gpu-8}, {name: b, kind: gpu-8}]"
 
 
-def book(*new: jobs.Job, cluster: str = TWO, queues: Iterable[Any] = ()) -> Book:
+def book(*new: jobs.GangJob, cluster: str = TWO, queues: Iterable[Any] = ()) -> Book:
     made = Book(nodes(cluster), list(queues))
     for one in new:
         made.submit(one, 0.0)
@@ -33,7 +33,7 @@ def book(*new: jobs.Job, cluster: str = TWO, queues: Iterable[Any] = ()) -> Book
 
 def give(made: Book, verb: str, at: float = 60.0, **more: Any) -> None:
     """Follow an order as the controller does."""
-    for fact in decide(Order(verb, "ann", at, **more), made.ledger, made.cluster):
+    for fact in decide(ClusterOrder(verb, "ann", at, **more), made.ledger, made.cluster):
         made.write(fact)
     made.scheduler, actions = restore(made.ledger, made.cluster, at)
     made.settle(actions, at)
@@ -159,11 +159,11 @@ def test_other_quotas_are_tried_before_they_are_in_force() -> None:
     assert compare_quotas(made.ledger, made.cluster, queues, {}, 60.0).changes == ()
 
 
-def fact(kind: str, at: float, name: str = "j", by: str = "ann", **data: Any) -> Fact:
-    return Fact(kind, at * 3600, name, by, data)
+def fact(kind: str, at: float, name: str = "j", by: str = "ann", **data: Any) -> LogFact:
+    return LogFact(kind, at * 3600, name, by, data)
 
 
-def start(at: float, name: str = "j", *cards: int, number: int = 1) -> Fact:
+def start(at: float, name: str = "j", *cards: int, number: int = 1) -> LogFact:
     pods = [{"node": "n", "cards": list(cards), "rank": 0, "kind": "gpu-8"}]
     return dataclasses.replace(fact("started", at, name, "scheduler", pods=pods), number=number)
 

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joymigrate.run.cluster import cards, inventory, jobs
-from joymigrate.run.cluster.controller.ledger import Fact, Ledger
+from joymigrate.run.cluster.controller.ledger import JobLedger, LogFact
 from joymigrate.run.cluster.controller.restore import find_lost, restore, submission
-from joymigrate.run.cluster.entries import Settings
-from joymigrate.run.cluster.events import Action, Cancelled, Ended, Evict, Start, Tick
+from joymigrate.run.cluster.entries import ClusterSettings
+from joymigrate.run.cluster.events import Action, Cancelled, ClusterTick, Ended, Evict, Start
 from joymigrate.run.cluster.scheduler import Scheduler
 from tests.run.cluster.cases import job, nodes, queue
 from tests.run.cluster.test_properties import check_books, histories
 
-LENIENT = Settings(overcommit=True)
+LENIENT = ClusterSettings(overcommit=True)
 
 
 class Book:
@@ -26,20 +26,20 @@ class Book:
 
     def __init__(self, cluster: inventory.Inventory, queues: Any) -> None:
         self.cluster = cluster
-        self.ledger = Ledger()
+        self.ledger = JobLedger()
         limits = {"queues": [dataclasses.asdict(one) for one in queues], "weights": {}}
-        self.write(Fact("opened", 0.0, data={"identity": "x", "policy": "topology", **limits}))
+        self.write(LogFact("opened", 0.0, data={"identity": "x", "policy": "topology", **limits}))
         self.scheduler, actions = restore(self.ledger, cluster, 0.0, LENIENT)
         self.settle(actions, 0.0)
 
-    def write(self, fact: Fact) -> None:
+    def write(self, fact: LogFact) -> None:
         self.ledger.apply(dataclasses.replace(fact, number=self.ledger.last + 1))
 
     def settle(self, actions: list[Action], at: float) -> None:
         for action in actions:
             if isinstance(action, Evict):
                 data = {"why": action.why, **({"resize": True} if action.resize else {})}
-                self.write(Fact("evicted", at, action.job.name, data=data))
+                self.write(LogFact("evicted", at, action.job.name, data=data))
             elif isinstance(action, Start):
                 pods = [
                     {"node": self.cluster.nodes[g.node].name, "cards": cards.ids(g.mask), "rank": i}
@@ -47,23 +47,23 @@ class Book:
                 ]
                 run = self.scheduler.running.get(action.job.name)
                 sized = {"minutes": action.job.minutes} if run and run.entry.whole else {}
-                self.write(Fact("started", at, action.job.name, data={"pods": pods, **sized}))
+                self.write(LogFact("started", at, action.job.name, data={"pods": pods, **sized}))
         for hold in self.scheduler.admission.holds:
-            self.write(Fact("promised", at, hold.entry.job.name))
+            self.write(LogFact("promised", at, hold.entry.job.name))
 
-    def submit(self, new: jobs.Job, at: float) -> None:
-        self.write(Fact("submitted", at, new.name, "me", {"job": dataclasses.asdict(new)}))
+    def submit(self, new: jobs.GangJob, at: float) -> None:
+        self.write(LogFact("submitted", at, new.name, "me", {"job": dataclasses.asdict(new)}))
         self.settle(self.scheduler.on(submission(self.ledger.records[new.name], at)), at)
 
     def end(self, name: str, at: float) -> None:
         if self.ledger.records[name].state == "running":
             data = {"codes": [0], "state": "done"}
-            self.write(Fact("ended", at, name, data=data))
+            self.write(LogFact("ended", at, name, data=data))
             self.settle(self.scheduler.on(Ended(name, at)), at)
 
     def cancel(self, name: str, at: float) -> None:
         if self.ledger.records[name].state in ("running", "waiting"):
-            self.write(Fact("cancelled", at, name))
+            self.write(LogFact("cancelled", at, name))
             self.settle(self.scheduler.on(Cancelled(name, at)), at)
 
 
@@ -91,13 +91,13 @@ def test_a_restart_at_any_moment_changes_nothing(history: Any, moment: int) -> N
     book = Book(cluster, queues)
     for number, event in enumerate(events):
         known = getattr(event, "job", None)
-        if isinstance(known, jobs.Job):
+        if isinstance(known, jobs.GangJob):
             book.submit(known, event.at)
         elif isinstance(event, Ended | Cancelled) and known in book.ledger.records:
             (book.end if isinstance(event, Ended) else book.cancel)(known, event.at)
         if number == moment:
             at = event.at
-            book.settle(book.scheduler.on(Tick(at)), at)
+            book.settle(book.scheduler.on(ClusterTick(at)), at)
             again, actions = restore(book.ledger, cluster, at, LENIENT)
             check_books(again)
             # A restored scheduler tries everybody once more; what it starts had room.
@@ -181,11 +181,11 @@ def test_jobs_on_cards_that_failed_or_on_cordoned_nodes_run_on_and_nobody_joins_
     cluster = nodes("[{name: a, kind: gpu-8}]")
     book = Book(cluster, [queue("q")])
     book.submit(job("r", cards_per_pod=4), 0.0)
-    book.write(Fact("cards_failed", 1.0, data={"node": "a", "cards": [0, 7]}))
+    book.write(LogFact("cards_failed", 1.0, data={"node": "a", "cards": [0, 7]}))
     again, _ = restore(book.ledger, cluster, 2.0)
     assert "r" in again.running
     assert int(again.state.free[0]) == 0b01110000
-    book.write(Fact("cordoned", 1.0, data={"node": "a"}))
+    book.write(LogFact("cordoned", 1.0, data={"node": "a"}))
     again, _ = restore(book.ledger, cluster, 2.0)
     assert "r" in again.running
     assert int(again.state.free[0]) == 0
@@ -199,7 +199,7 @@ def test_jobs_whose_node_is_gone_are_named_and_min_may_then_be_too_much() -> Non
     book.submit(job("r", cards_per_pod=8, pods=2, queue="q"), 0.0)
     smaller = nodes("[{name: a, kind: gpu-8}]")
     assert find_lost(book.ledger, smaller) == {"r": "node b is lost"}
-    book.write(Fact("evicted", 1.0, "r", data={"why": "node b is lost"}))
+    book.write(LogFact("evicted", 1.0, "r", data={"why": "node b is lost"}))
     again, _ = restore(book.ledger, smaller, 2.0)
     reason = again.why("r")
     assert reason is not None

@@ -16,8 +16,8 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.controller import store as stores
-from joymigrate.run.cluster.controller.ledger import Fact, Ledger
-from joymigrate.run.cluster.controller.store import Store
+from joymigrate.run.cluster.controller.ledger import JobLedger, LogFact
+from joymigrate.run.cluster.controller.store import LogStore
 from tests.run.cluster.cases import job, queue
 
 WRITER = """
@@ -34,23 +34,23 @@ for number in range(10_000_000):
 """
 
 
-def submitted(name: str, **more: Any) -> Fact:
-    return Fact("submitted", 1.0, name, "me", {"job": dataclasses.asdict(job(name, **more))})
+def submitted(name: str, **more: Any) -> LogFact:
+    return LogFact("submitted", 1.0, name, "me", {"job": dataclasses.asdict(job(name, **more))})
 
 
-def opened(*queues: Any) -> Fact:
+def opened(*queues: Any) -> LogFact:
     limits = {"queues": [dataclasses.asdict(one) for one in queues], "weights": {"npu": 0.5}}
-    return Fact("opened", 0.0, data={"identity": "x", "policy": "spread", **limits})
+    return LogFact("opened", 0.0, data={"identity": "x", "policy": "spread", **limits})
 
 
-def started(name: str, node: str = "n", *cards: int) -> Fact:
+def started(name: str, node: str = "n", *cards: int) -> LogFact:
     pods = [{"node": node, "cards": list(cards), "rank": 0, "kind": "gpu-8"}]
-    return Fact("started", 2.0, name, data={"pods": pods})
+    return LogFact("started", 2.0, name, data={"pods": pods})
 
 
-def filled(folder: Path) -> tuple[Store, Ledger]:
+def filled(folder: Path) -> tuple[LogStore, JobLedger]:
     """A log with something of everything."""
-    store = Store(folder)
+    store = LogStore(folder)
     ledger = store.load()
     store.append([opened(queue("q", min=2, max={"gpu": 8}))], ledger)
     store.append([submitted("a", queue="q", env={"A": "1"}), submitted("b")], ledger)
@@ -58,14 +58,14 @@ def filled(folder: Path) -> tuple[Store, Ledger]:
     attempt = ledger.records["a"].attempt
     store.append(
         [
-            Fact("launched", 3.0, "a", data={"attempt": attempt}),
-            Fact("evicted", 4.0, "a", data={"why": "b comes first"}),
-            Fact("promised", 4.0, "a"),
-            Fact("held", 5.0, "b"),
-            Fact("priority", 5.0, "b", data={"priority": 7}),
-            Fact("cordoned", 6.0, data={"node": "n", "why": "a fan"}),
-            Fact("cards_failed", 6.0, data={"node": "n", "cards": [3, 1]}),
-            Fact("cards_healed", 6.0, data={"node": "n", "cards": [1]}),
+            LogFact("launched", 3.0, "a", data={"attempt": attempt}),
+            LogFact("evicted", 4.0, "a", data={"why": "b comes first"}),
+            LogFact("promised", 4.0, "a"),
+            LogFact("held", 5.0, "b"),
+            LogFact("priority", 5.0, "b", data={"priority": 7}),
+            LogFact("cordoned", 6.0, data={"node": "n", "why": "a fan"}),
+            LogFact("cards_failed", 6.0, data={"node": "n", "cards": [3, 1]}),
+            LogFact("cards_healed", 6.0, data={"node": "n", "cards": [1]}),
         ],
         ledger,
     )
@@ -78,15 +78,15 @@ def test_what_is_read_again_is_what_was_known(tmp_path: Path) -> None:
     assert ledger.records["b"].job.priority == 7
     assert [one.job for one in ledger.leaving()] == ["a"]
     store.close()
-    assert Store(tmp_path).load() == ledger
+    assert LogStore(tmp_path).load() == ledger
 
 
 def test_a_snapshot_and_the_log_behind_it_say_what_the_whole_log_says(tmp_path: Path) -> None:
     store, ledger = filled(tmp_path)
     store.snapshot(ledger)
-    store.append([Fact("released", 7.0, "b"), Fact("cancelled", 8.0, "a", "me")], ledger)
+    store.append([LogFact("released", 7.0, "b"), LogFact("cancelled", 8.0, "a", "me")], ledger)
     store.close()
-    again = Store(tmp_path)
+    again = LogStore(tmp_path)
     loaded = again.load()
     assert again.since_snapshot == 2
     assert loaded == ledger
@@ -105,9 +105,9 @@ def test_a_transaction_is_whole_or_not_there(tmp_path: Path) -> None:
     store, ledger = filled(tmp_path)
     before = ledger.last
     with pytest.raises(TypeError):
-        store.append([submitted("c"), Fact("held", 1.0, "c", data={"x": object()})], ledger)
+        store.append([submitted("c"), LogFact("held", 1.0, "c", data={"x": object()})], ledger)
     with pytest.raises(sqlite3.Error):
-        store.append([submitted("c"), Fact("held", None, "c")], ledger)  # type: ignore[arg-type]
+        store.append([submitted("c"), LogFact("held", None, "c")], ledger)  # type: ignore[arg-type]
     assert (ledger.last, len(list(store.facts(before)))) == (before, 0)
     assert "c" not in ledger.records
 
@@ -115,16 +115,16 @@ def test_a_transaction_is_whole_or_not_there(tmp_path: Path) -> None:
 def test_two_writers_are_kept_apart_and_a_reader_is_not(tmp_path: Path) -> None:
     store, ledger = filled(tmp_path)
     with pytest.raises(JoyError, match="another controller"):
-        Store(tmp_path)
+        LogStore(tmp_path)
     assert len(list(stores.facts(stores.read_only(tmp_path)))) == ledger.last
     store.close()
-    Store(tmp_path).close()
+    LogStore(tmp_path).close()
     with pytest.raises(JoyError, match="no cluster's log"):
         stores.read_only(tmp_path / "elsewhere")
 
 
 def test_nobody_else_may_read_the_environments_of_jobs(tmp_path: Path) -> None:
-    Store(tmp_path / "new").close()
+    LogStore(tmp_path / "new").close()
     assert (tmp_path / "new").stat().st_mode & 0o077 == 0
 
 
@@ -138,7 +138,7 @@ def test_what_was_acknowledged_before_a_kill_is_there(tmp_path: Path) -> None:
             time.sleep(0.15)
             os.kill(writer.pid, signal.SIGKILL)
             told = max([told, *(int(line) for line in writer.stdout if line.endswith("\n"))])
-        store = Store(tmp_path)
+        store = LogStore(tmp_path)
         ledger = store.load()
         assert told >= 0
         assert {f"j{number}" for number in range(told + 1)} <= ledger.records.keys()
@@ -147,11 +147,11 @@ def test_what_was_acknowledged_before_a_kill_is_there(tmp_path: Path) -> None:
 
 
 def test_jobs_that_are_over_leave_the_ledger_and_stay_in_the_log(tmp_path: Path) -> None:
-    ledger = Ledger()
+    ledger = JobLedger()
     ledger.apply(dataclasses.replace(submitted("late", after=["j0"]), number=1))
     for number in range(3000):
         fact = submitted(f"j{number}")
         ledger.apply(dataclasses.replace(fact, number=2 * number + 2))
-        ledger.apply(Fact("cancelled", 2.0, f"j{number}", number=2 * number + 3))
+        ledger.apply(LogFact("cancelled", 2.0, f"j{number}", number=2 * number + 3))
     assert 2000 <= len(ledger.records) < 2400
     assert {"j2999", "late", "j0"} <= ledger.records.keys()  # `late` waits to know how j0 ended

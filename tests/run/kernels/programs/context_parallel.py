@@ -13,15 +13,15 @@ import torch.multiprocessing as mp
 from joymigrate.errors import JoyError
 from joymigrate.run.kernels import context_parallel
 from joymigrate.run.kernels.mask import (
-    Blocks,
-    Candidates,
+    BlockSparseMask,
+    CandidateMask,
     Causal,
     Full,
     Globals,
-    Jagged,
+    JaggedMask,
     Prefix,
-    Shared,
-    Window,
+    SharedPrefixMask,
+    WindowMask,
 )
 from joymigrate.run.kernels.ops.attention import reference
 from joymigrate.run.kernels.ring_attention import share_of
@@ -34,7 +34,7 @@ def compare(
     rank: int, world: int, mask: Any, heads: int, keys: int, more: dict[str, Any], **how: Any
 ) -> None:
     """The result, and the gradients of inputs and of the bias' tables."""
-    packed = isinstance(mask, Jagged)
+    packed = isinstance(mask, JaggedMask)
     draw = torch.Generator().manual_seed(heads)
     whole = []
     for count in (heads, keys, keys):
@@ -58,15 +58,15 @@ def compare(
 def drawn(dice: random.Random, heads: int) -> tuple[Any, dict[str, Any]]:
     """A mask, and what is added to scores."""
     inner = dice.choice([
-        Full(), Causal(), Window(dice.randint(1, 9)), Prefix(dice.randint(0, 12)),
-        Shared(5, (4, 0, 8)), Candidates(dice.randint(0, 20), causal=dice.random() < 0.5),
-        Causal() & (Window(3) | Globals(2)), Blocks(4, ((0,), (1,), (0, 2), (), (4,), (1, 5))),
+        Full(), Causal(), WindowMask(dice.randint(1, 9)), Prefix(dice.randint(0, 12)),
+        SharedPrefixMask(5, (4, 0, 8)), CandidateMask(dice.randint(0, 20), causal=dice.random() < 0.5),
+        Causal() & (WindowMask(3) | Globals(2)), BlockSparseMask(4, ((0,), (1,), (0, 2), (), (4,), (1, 5))),
     ])  # fmt: skip
     packed = dice.random() < 0.5
     mask: Any = inner
     if packed:
         cuts = sorted(dice.randint(0, LENGTH) for _ in range(dice.randint(0, 4)))
-        mask = Jagged(torch.tensor([0, *cuts, LENGTH]), inner)
+        mask = JaggedMask(torch.tensor([0, *cuts, LENGTH]), inner)
     more: dict[str, Any] = {}
     draw = torch.Generator().manual_seed(dice.randint(0, 9999))
     if dice.random() < 0.6:

@@ -11,7 +11,7 @@ import torch_npu
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from joymigrate.run import kernels
-from joymigrate.run.kernels.mask import Candidates, Causal, Dense, Full, Jagged, Window
+from joymigrate.run.kernels.mask import CandidateMask, Causal, Dense, Full, JaggedMask, WindowMask
 from joymigrate.run.kernels.weights import Int4Weight, Int8Weight
 
 DEVICE = "npu"
@@ -65,7 +65,7 @@ attention = kernels.op("attention")
 q, k, v = rand(2, 4, 5, 16), rand(2, 2, 9, 16), rand(2, 2, 9, 16)
 hidden = torch.rand(2, 1, 5, 9, generator=torch.Generator().manual_seed(0)) > 0.5
 for label, mask in {
-    "full": Full(), "causal": Causal(), "window": Window(3), "dense": Dense(hidden.to(DEVICE)),
+    "full": Full(), "causal": Causal(), "window": WindowMask(3), "dense": Dense(hidden.to(DEVICE)),
 }.items():  # fmt: skip
     attention(q, k, v, mask, request="vendor")
     seen[label] = last()
@@ -78,13 +78,13 @@ for label, mask in {
 
 tokens = rand(12, 4, 16)
 offsets = torch.tensor([0, 5, 5, 12], device=DEVICE)
-attention(tokens, tokens, tokens, Jagged(offsets, Causal()), request="vendor")
+attention(tokens, tokens, tokens, JaggedMask(offsets, Causal()), request="vendor")
 seen["jagged"] = last()
 
 refused = {}
 for label, arguments in {
     "more queries than keys": (k, q[:, :2], q[:, :2], Causal()),
-    "packed candidates": (tokens, tokens, tokens, Jagged(offsets, Candidates(2))),
+    "packed candidates": (tokens, tokens, tokens, JaggedMask(offsets, CandidateMask(2))),
 }.items():
     try:
         attention(*arguments, request="vendor")
@@ -92,7 +92,7 @@ for label, arguments in {
         refused[label] = f"{type(error).__name__}: {error}"
 seen["refused"] = refused
 seen["chosen for jagged"] = attention.choose_for(
-    attention.call_of(tokens, tokens, tokens, Jagged(offsets, Causal()))
+    attention.call_of(tokens, tokens, tokens, JaggedMask(offsets, Causal()))
 ).implementation
 
 x = rand(3, 32, dtype=torch.bfloat16)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from joymigrate.run.rehearse.memory.blocks import (
     CATEGORIES,
-    Event,
-    Mark,
+    BlockEvent,
+    MemoryMark,
     at,
     composition,
     events_of,
 )
 
 
-def came(address: int, size: int) -> Event:
-    return Event(address, size)
+def came(address: int, size: int) -> BlockEvent:
+    return BlockEvent(address, size)
 
 
-def went(address: int) -> Event:
-    return Event(address, None)
+def went(address: int) -> BlockEvent:
+    return BlockEvent(address, None)
 
 
-def at_peak(events: list[Event], marks: list[Mark]) -> dict[str, int]:
+def at_peak(events: list[BlockEvent], marks: list[MemoryMark]) -> dict[str, int]:
     return dict(zip(CATEGORIES, composition(events, marks).peak[1], strict=True))
 
 
@@ -35,10 +35,10 @@ STEP = [
     went(BATCH), went(GRADIENT),
 ]  # fmt: skip
 MARKS = [
-    Mark("backward begins", 4, 1, {"weights": [WEIGHT]}),
-    Mark("backward ends", 6, 3, {"weights": [WEIGHT], "gradients": [GRADIENT]}),
-    Mark("step begins", 6, 3, {}),
-    Mark("step ends", 8, 4, {"optimiser": [STATE]}),
+    MemoryMark("backward begins", 4, 1, {"weights": [WEIGHT]}),
+    MemoryMark("backward ends", 6, 3, {"weights": [WEIGHT], "gradients": [GRADIENT]}),
+    MemoryMark("step begins", 6, 3, {}),
+    MemoryMark("step ends", 8, 4, {"optimiser": [STATE]}),
 ]
 
 
@@ -63,20 +63,24 @@ def test_the_total_of_every_point_is_what_is_held() -> None:
 
 def test_what_was_there_before_the_first_pass_and_stays_is_no_activation() -> None:
     table = came(7000, 64)
-    marks = [Mark(m.kind, m.came + 1, m.went, m.owners) for m in MARKS]
+    marks = [MemoryMark(m.kind, m.came + 1, m.went, m.owners) for m in MARKS]
     assert at_peak([table, *STEP], marks)["other"] == 30 + 64
 
 
 def test_a_later_pass_keeps_its_activations_though_they_are_not_released() -> None:
     again = [came(8000, 3), came(9000, 1)]
-    marks = [*MARKS, Mark("backward begins", 9, 6, {}), Mark("backward ends", 10, 6, {})]
+    marks = [
+        *MARKS,
+        MemoryMark("backward begins", 9, 6, {}),
+        MemoryMark("backward ends", 10, 6, {}),
+    ]
     last = composition([*STEP, *again], marks).points[-1][1]
     assert dict(zip(CATEGORIES, last, strict=True))["activations"] == 3
 
 
 def test_an_address_inside_of_a_block_names_it_and_one_outside_names_none() -> None:
     events = [came(1000, 100), came(2000, 50)]
-    marks = [Mark("look", 2, 0, {"weights": [1040, 1100, 2050, 999]})]
+    marks = [MemoryMark("look", 2, 0, {"weights": [1040, 1100, 2050, 999]})]
     assert at_peak(events, marks) == {
         "weights": 100, "gradients": 0, "optimiser": 0, "activations": 0, "other": 50,
     }  # fmt: skip
@@ -84,7 +88,7 @@ def test_an_address_inside_of_a_block_names_it_and_one_outside_names_none() -> N
 
 def test_an_address_that_is_used_again_is_another_block() -> None:
     events = [came(1000, 100), went(1000), came(1000, 60)]
-    marks = [Mark("look", 1, 0, {"weights": [1000]})]
+    marks = [MemoryMark("look", 1, 0, {"weights": [1000]})]
     points = composition(events, marks).points
     assert [held[0] for _, held in points] == [100, 0, 0]
     assert [held[-1] for _, held in points] == [0, 0, 60]
@@ -113,4 +117,4 @@ def test_only_what_comes_and_goes_is_read_from_a_trace() -> None:
         {"action": "free_requested", "addr": 1, "size": 64},
         {"action": "free_completed", "addr": 1, "size": 64},
     ]
-    assert events_of(trace) == [Event(1, 64), Event(1, None)]
+    assert events_of(trace) == [BlockEvent(1, 64), BlockEvent(1, None)]

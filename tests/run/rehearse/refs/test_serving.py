@@ -428,7 +428,7 @@ def test_tokens_come_back_weighted_from_their_experts(
 ) -> None:
     """Every expert multiplies by a number of its own: what comes back is known."""
     ranks, experts = moe_ranks + shared_ranks, moe_ranks * each
-    places = moe_between_ranks.Places(ranks, experts, shared_ranks, 1)
+    places = moe_between_ranks.ExpertPlaces(ranks, experts, shared_ranks, 1)
     k = min(2, experts)
     draw = torch.Generator().manual_seed(seed)
     x = [torch.randn(tokens, 4, generator=draw) for _ in range(ranks)]

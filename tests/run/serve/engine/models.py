@@ -16,7 +16,7 @@ import transformers  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 from joymigrate.run.serve.engine.core import Engine  # noqa: E402
-from joymigrate.run.serve.engine.types import Output, Request, Sampling  # noqa: E402
+from joymigrate.run.serve.engine.types import EngineOutput, Request, Sampling  # noqa: E402
 
 torch.set_num_threads(1)  # tiny products are slower on two
 transformers.logging.set_verbosity_error()
@@ -70,16 +70,16 @@ def greedy(count: int, **more: Any) -> Sampling:
     return Sampling(max_tokens=count, temperature=0, **more)
 
 
-def drain(engine: Engine) -> dict[tuple[str, int], list[Output]]:
+def drain(engine: Engine) -> dict[tuple[str, int], list[EngineOutput]]:
     """Every output until nothing is left, by request and index."""
-    found: dict[tuple[str, int], list[Output]] = {}
+    found: dict[tuple[str, int], list[EngineOutput]] = {}
     while not engine.idle:
         for output in engine.step():
             found.setdefault((output.request_id, output.index), []).append(output)
     return found
 
 
-def tokens(outputs: list[Output]) -> list[int]:
+def tokens(outputs: list[EngineOutput]) -> list[int]:
     """The tokens of one text's outputs."""
     return [token for output in outputs for token in output.new_ids]
 

@@ -13,7 +13,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine import (
     AsyncEngine,
     EngineOptions,
-    Output,
+    EngineOutput,
     Request,
     Sampling,
     recover,
@@ -35,7 +35,7 @@ def engine(reference: tuple[Path, Any]) -> Iterator[AsyncEngine]:
     made.stop()
 
 
-async def collect(engine: AsyncEngine, request: Request) -> list[Output]:
+async def collect(engine: AsyncEngine, request: Request) -> list[EngineOutput]:
     return [output async for output in engine.generate(request)]
 
 
@@ -44,7 +44,7 @@ def test_requests_at_once_get_their_own_tokens(
 ) -> None:
     asked = prompts([5, 30, 12])
 
-    async def main() -> list[list[Output]]:
+    async def main() -> list[list[EngineOutput]]:
         return await asyncio.gather(
             *(collect(engine, Request(str(i), tuple(p), greedy(9))) for i, p in enumerate(asked))
         )
@@ -69,7 +69,7 @@ def test_a_caller_that_leaves_frees_its_blocks(engine: AsyncEngine) -> None:
 
 
 def test_an_abort_ends_the_stream_with_its_reason(engine: AsyncEngine) -> None:
-    async def main() -> list[Output]:
+    async def main() -> list[EngineOutput]:
         found = []
         async for output in engine.generate(Request("a", (1, 2, 3), greedy(200))):
             found.append(output)

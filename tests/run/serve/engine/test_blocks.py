@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from joymigrate.run.serve.engine.blocks import BlockPool, chain
-from joymigrate.run.serve.engine.scheduler import Scheduler
+from joymigrate.run.serve.engine.scheduler import SequenceScheduler
 from joymigrate.run.serve.engine.sequence import Sequence
 
 SIZE, BLOCKS, BUDGET, PLACES = 4, 12, 10, 5
@@ -20,7 +20,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pool = BlockPool(BLOCKS, SIZE)
-        self.scheduler = Scheduler(self.pool, max_batch_tokens=BUDGET, max_running=PLACES)
+        self.scheduler = SequenceScheduler(self.pool, max_batch_tokens=BUDGET, max_running=PLACES)
         self.written: list[list[tuple[int, ...] | None]] = [[None] * SIZE for _ in range(BLOCKS)]
         self.alive: list[Sequence] = []
 
@@ -155,7 +155,7 @@ def test_the_same_tokens_after_another_beginning_have_another_hash() -> None:
 
 
 def test_decodes_come_before_prompts_and_the_rest_of_the_budget_is_a_chunk() -> None:
-    scheduler = Scheduler(BlockPool(20, 4), max_batch_tokens=8, max_running=4)
+    scheduler = SequenceScheduler(BlockPool(20, 4), max_batch_tokens=8, max_running=4)
     first = Sequence("a", [1, 2, 3], 3, 10)
     scheduler.add(first)
     scheduler.advance(scheduler.plan())
@@ -167,7 +167,7 @@ def test_decodes_come_before_prompts_and_the_rest_of_the_budget_is_a_chunk() -> 
 
 
 def test_when_blocks_run_out_the_youngest_starts_over() -> None:
-    scheduler = Scheduler(BlockPool(4, 4), max_batch_tokens=64, max_running=4)
+    scheduler = SequenceScheduler(BlockPool(4, 4), max_batch_tokens=64, max_running=4)
     old, young = Sequence("a", [1] * 8, 8, 16), Sequence("b", [2] * 8, 8, 16)
     for sequence in (old, young):
         scheduler.add(sequence)
@@ -181,7 +181,7 @@ def test_when_blocks_run_out_the_youngest_starts_over() -> None:
 
 
 def test_a_prompt_with_a_known_beginning_computes_the_rest() -> None:
-    scheduler = Scheduler(BlockPool(20, 4), max_batch_tokens=64, max_running=4)
+    scheduler = SequenceScheduler(BlockPool(20, 4), max_batch_tokens=64, max_running=4)
     first = Sequence("a", [1, 2, 3, 4, 5, 6, 7, 8, 9], 9, 12)
     scheduler.add(first)
     scheduler.advance(scheduler.plan())

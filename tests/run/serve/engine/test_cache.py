@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from joymigrate.run.serve.engine.cache import Cache, Shape
+from joymigrate.run.serve.engine.cache import Cache, CacheShape
 
 PAGES = Path("/proc/self/pagemap")  # 64 bits for each page; the upper two: in memory, or in swap
 
@@ -28,7 +28,7 @@ def resident_share(part: torch.Tensor) -> float:
 @pytest.mark.skipif(not PAGES.exists(), reason="needs Linux' /proc")
 @pytest.mark.parametrize("pretouch", [False, True])
 def test_a_cache_takes_its_memory_at_the_start_only_when_asked_to(pretouch: bool) -> None:
-    shape = Shape(heads=2, kv_heads=2, key_size=64, value_size=64)
+    shape = CacheShape(heads=2, kv_heads=2, key_size=64, value_size=64)
     cache = Cache([shape], 4096, 16, torch.float32, torch.device("cpu"), pretouch=pretouch)
     assert cache.bytes > 64 << 20
     for part in (*cache.keys, *cache.values):

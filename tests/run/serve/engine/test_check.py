@@ -13,7 +13,7 @@ from joymigrate import chips
 from joymigrate.cli._main import run
 from joymigrate.run.serve.engine import check
 from joymigrate.run.serve.engine import memory as planned
-from joymigrate.run.serve.engine.preflight import Finding, Preflight, Wanted
+from joymigrate.run.serve.engine.preflight import Preflight, StartFinding, StartRequest
 from joymigrate.run.serve.engine.types import EngineOptions
 
 CONFIG: dict[str, Any] = {
@@ -44,11 +44,11 @@ def make(folder: Path, numbers: int = 7_615_616_512, **more: Any) -> Path:
 
 
 def look(folder: Path, sku: str | None = "910B3", **options: Any) -> Preflight:
-    wanted = Wanted(folder, EngineOptions(**options), chips.target("ascend"), sku, port=0)
+    wanted = StartRequest(folder, EngineOptions(**options), chips.target("ascend"), sku, port=0)
     return check.check(wanted)
 
 
-def finding(found: Preflight, name: str) -> Finding:
+def finding(found: Preflight, name: str) -> StartFinding:
     return next(one for one in found.findings if one.name == name)
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="pip install 'joymigrate[serve]'")
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.drafts import Lookup
 from joymigrate.run.serve.engine.load import load_engine, same_words
-from joymigrate.run.serve.engine.types import EngineOptions, Output, Request, Sampling
+from joymigrate.run.serve.engine.types import EngineOptions, EngineOutput, Request, Sampling
 
 from .models import VOCABULARY, drain, greedy, prompts, save, tokens
 
@@ -52,7 +52,7 @@ def repeating(count: int) -> list[list[int]]:
     return [words * 5 for words in prompts([5, 7, 4, 9][:count])]
 
 
-def outputs_of(folder: Path, **more: Any) -> tuple[Any, dict[tuple[str, int], list[Output]]]:
+def outputs_of(folder: Path, **more: Any) -> tuple[Any, dict[tuple[str, int], list[EngineOutput]]]:
     engine = load_engine(folder, EngineOptions(**{**ROOM, **more})).engine
     for kind, sampling in KINDS.items():
         for i, ids in enumerate(repeating(3)):

@@ -9,7 +9,7 @@ import torch
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine import graphs
-from joymigrate.run.serve.engine.graphs import Compute, Graphs
+from joymigrate.run.serve.engine.graphs import Compute, GraphRunner
 from joymigrate.run.serve.engine.load import load_engine
 from joymigrate.run.serve.engine.types import EngineOptions
 from tests.run.serve.engine.models import expected, greedy, prompts, run, save
@@ -28,7 +28,7 @@ def test_steps_from_buckets_give_the_tokens_of_transformers(tmp_path: Path) -> N
         sizes.append(result.shape[0])
         return (lambda: result.copy_(compute())), result
 
-    made = Graphs(engine.model, engine.cache, longest=100, most=6, capture=replaying)
+    made = GraphRunner(engine.model, engine.cache, longest=100, most=6, capture=replaying)
     engine.forward = made
     asked = prompts([3, 30, 17, 5, 9])
     assert run(engine, asked, greedy(10)) == [expected(reference, ids, 10) for ids in asked]

@@ -187,7 +187,7 @@ def test_baichuans_normalised_head_is_computed(tmp_path: Path) -> None:
     assert plain is not None
     import dataclasses
 
-    made = decoder.Decoder(
+    made = decoder.DecoderModel(
         dataclasses.replace(plain, normalised_head=True),
         decoder.Weights(tmp_path),
         torch.float32,

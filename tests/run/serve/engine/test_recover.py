@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from joymigrate.run.serve.engine import AsyncEngine, EngineOptions, Request, Sampling, recover
 from joymigrate.run.serve.engine.core import Engine
 from joymigrate.run.serve.engine.faults import of_device, says_lost, short_of_memory
-from joymigrate.run.serve.engine.graphs import Graphs
+from joymigrate.run.serve.engine.graphs import GraphRunner
 from joymigrate.run.serve.engine.load import load_engine
 from joymigrate.run.serve.engine.types import Lost
 from tests.run.serve.engine.models import drain, expected, greedy, prompts, run, save, tokens
@@ -276,7 +276,7 @@ def test_captured_steps_are_given_up_after_a_failure(engine: Engine, reference: 
         result = compute()
         return (lambda: result.copy_(compute())), result
 
-    made = Graphs(engine.model, engine.cache, longest=100, most=6, capture=replaying)
+    made = GraphRunner(engine.model, engine.cache, longest=100, most=6, capture=replaying)
     engine.forward = made
     asked = clean(4)
     run(engine, prompts([5, 9]), greedy(3))

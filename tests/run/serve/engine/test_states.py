@@ -22,7 +22,7 @@ from joymigrate.run.serve.engine.memory import plan
 from joymigrate.run.serve.engine.models import planned
 from joymigrate.run.serve.engine.models.spec import read_config
 from joymigrate.run.serve.engine.models.states import recall
-from joymigrate.run.serve.engine.preflight import Wanted
+from joymigrate.run.serve.engine.preflight import StartRequest
 from joymigrate.run.serve.engine.scheduler import Chunk
 from joymigrate.run.serve.engine.sequence import Sequence
 from joymigrate.run.serve.engine.tiny import document, tiny
@@ -192,7 +192,7 @@ def test_the_preflight_counts_the_states_that_the_engine_keeps(model: Any) -> No
     folder, _, _ = model
     loaded = load_engine(folder, TIGHT).engine.model
     chip = chips.target("ascend")
-    wanted = Wanted(folder, TIGHT, chip, "910B3")
+    wanted = StartRequest(folder, TIGHT, chip, "910B3")
     memory, told = plan(wanted, read_config(folder))
     assert memory.state_per_text == loaded.state_bytes > 0
     assert memory.kv_per_token == 4 * sum(shape.numbers for shape in loaded.shapes)
@@ -214,6 +214,6 @@ def test_states_that_cannot_be_counted_are_a_warning(
         raise ValueError("needs a kernel")
 
     monkeypatch.setattr(planned, "count", refuse)
-    _, told = plan(Wanted(folder, TIGHT), read_config(folder))
+    _, told = plan(StartRequest(folder, TIGHT), read_config(folder))
     assert told[0].status == "warn"
     assert "could not be counted (ValueError: needs a kernel)" in told[0].found

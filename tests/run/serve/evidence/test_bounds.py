@@ -16,7 +16,7 @@ from joymigrate.run.serve.evidence.bounds import (
     requests_needed,
     upper_bound,
 )
-from joymigrate.run.serve.evidence.events import SECOND, Tally
+from joymigrate.run.serve.evidence.events import SECOND, RequestTally
 
 
 def test_a_clean_proof_takes_a_tenth_more_than_a_single_look() -> None:
@@ -82,4 +82,4 @@ def test_chance_is_fishers_exact_test() -> None:
 def test_blame_needs_the_primarys_record(
     ours: tuple[int, int], theirs: tuple[int, int], fault: str
 ) -> None:
-    assert blame(Tally(*ours), Tally(*theirs)) == fault
+    assert blame(RequestTally(*ours), RequestTally(*theirs)) == fault

@@ -15,30 +15,30 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.evidence.events import (
     PRIMARY,
     SECOND,
-    Compared,
+    AnswersCompared,
     Event,
-    Gate,
     Health,
+    LedgerGate,
     Observed,
-    Order,
-    Plan,
+    RolloutOrder,
+    RolloutPlan,
+    RolloutTick,
     Served,
-    Tick,
 )
 from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.evidence.rule import EProcess
 
-PLAN = Plan(min_step_seconds=60, min_step_pairs=0)  # pairs have tests of their own
+PLAN = RolloutPlan(min_step_seconds=60, min_step_pairs=0)  # pairs have tests of their own
 
 
-def started(plan: Plan = PLAN) -> Rollout:
+def started(plan: RolloutPlan = PLAN) -> Rollout:
     rollout = Rollout(plan)
-    rollout.handle(Gate(0, True, "test"))
+    rollout.handle(LedgerGate(0, True, "test"))
     rollout.handle(Health(0, SECOND, True))
     return rollout
 
 
-def at(weight: float, plan: Plan = PLAN) -> Rollout:
+def at(weight: float, plan: RolloutPlan = PLAN) -> Rollout:
     """A ramp that has reached `weight`."""
     rollout, now = started(plan), 0.0
     while rollout.weight < weight:
@@ -56,15 +56,15 @@ def test_the_ramp_starts_when_the_standby_is_healthy_and_the_gate_is_open() -> N
     rollout = Rollout(PLAN)
     assert rollout.handle(Health(0, SECOND, True))[-1].kind == "refused"
     assert (rollout.state, rollout.weight) == ("standby", 0)
-    rollout.handle(Gate(1, True, "verdict pass"))
+    rollout.handle(LedgerGate(1, True, "verdict pass"))
     assert (rollout.state, rollout.weight) == ("ramping", 1)
 
 
 def test_a_manual_start_waits_for_its_order() -> None:
     rollout = started(replace(PLAN, start="manual"))
-    rollout.handle(Tick(1000))
+    rollout.handle(RolloutTick(1000))
     assert rollout.state == "standby"
-    rollout.handle(Order(1001, "resume"))
+    rollout.handle(RolloutOrder(1001, "resume"))
     assert rollout.state == "ramping"
 
 
@@ -72,16 +72,16 @@ def test_a_closed_gate_refuses_every_way_into_the_traffic() -> None:
     for what in ("resume", "promote"):
         rollout = Rollout(replace(PLAN, start="manual"))
         rollout.handle(Health(0, SECOND, True))
-        rollout.handle(Gate(0, False, "'m' has a rehearsed verdict only"))
+        rollout.handle(LedgerGate(0, False, "'m' has a rehearsed verdict only"))
         with pytest.raises(JoyError, match="rehearsed verdict only"):
-            rollout.handle(Order(1, what))
+            rollout.handle(RolloutOrder(1, what))
         assert rollout.weight == 0
 
 
 @pytest.mark.parametrize("weight", [5, 100])
 def test_a_gate_that_closes_takes_the_traffic_back(weight: float) -> None:
     rollout = at(weight)
-    rollout.handle(Gate(9999, False, "'m' did not pass on the chip"))
+    rollout.handle(LedgerGate(9999, False, "'m' did not pass on the chip"))
     assert (rollout.state, rollout.weight) == ("rolled_back", 0)
     assert "did not pass" in rollout.changes[-1].text
 
@@ -90,9 +90,9 @@ def test_a_step_needs_its_time_and_its_requests() -> None:
     rollout = started()
     rollout.handle(Served(59, SECOND, None, 100))
     assert rollout.weight == 1
-    rollout.handle(Tick(60))
+    rollout.handle(RolloutTick(60))
     assert rollout.weight == 5
-    rollout.handle(Tick(600))
+    rollout.handle(RolloutTick(600))
     assert rollout.weight == 5, "no requests at this step yet"
 
 
@@ -106,7 +106,7 @@ def test_all_traffic_needs_the_bound_at_the_limit() -> None:
     rollout.handle(Served(1001, SECOND, None, 1))
     assert rollout.weight == 100
     assert rollout.upper_bound <= 0.001
-    rollout.handle(Tick(1062))
+    rollout.handle(RolloutTick(1062))
     assert rollout.state == "promoted"
 
 
@@ -117,7 +117,7 @@ def test_above_the_limit_rolls_back_and_stays_there() -> None:
     fail(rollout, 1)
     assert (rollout.state, rollout.weight) == ("rolled_back", 0)
     rollout.handle(Served(5000, SECOND, None, 100_000))
-    rollout.handle(Tick(10_000))
+    rollout.handle(RolloutTick(10_000))
     rollout.handle(Health(10_001, SECOND, False))
     rollout.handle(Health(10_002, SECOND, True))
     assert rollout.state == "rolled_back"
@@ -125,7 +125,7 @@ def test_above_the_limit_rolls_back_and_stays_there() -> None:
 
 def test_a_promoted_standby_is_still_watched() -> None:
     rollout = at(100)
-    rollout.handle(Tick(9999))
+    rollout.handle(RolloutTick(9999))
     assert rollout.state == "promoted"
     fail(rollout, 7)
     assert rollout.state == "rolled_back"
@@ -187,9 +187,9 @@ def test_a_dead_primary_does_not_roll_the_living_standby_back() -> None:
 def test_a_standby_that_stays_down_is_rolled_back_without_traffic() -> None:
     rollout = at(5)
     rollout.handle(Health(1000, SECOND, False, "connect"))
-    rollout.handle(Tick(1029))
+    rollout.handle(RolloutTick(1029))
     assert rollout.state == "ramping"
-    rollout.handle(Tick(1030))
+    rollout.handle(RolloutTick(1030))
     assert rollout.state == "rolled_back"
 
 
@@ -198,28 +198,28 @@ def test_a_short_absence_of_the_standby_only_delays() -> None:
     rollout.handle(Served(1000, SECOND, None, 50))
     rollout.handle(Health(1000, SECOND, False))
     rollout.handle(Health(1020, SECOND, True))
-    rollout.handle(Tick(1100))
+    rollout.handle(RolloutTick(1100))
     assert rollout.state == "ramping"
 
 
 def test_too_few_requests_for_too_long_is_inconclusive() -> None:
     rollout = started(replace(PLAN, max_step_seconds=3600))
-    rollout.handle(Tick(3600))
+    rollout.handle(RolloutTick(3600))
     assert rollout.state == "paused"
     assert "inconclusive" in rollout.changes[-1].text
 
 
 def test_an_operator_can_pause_resume_promote_and_roll_back() -> None:
     rollout = at(5)
-    rollout.handle(Order(1, "pause"))
+    rollout.handle(RolloutOrder(1, "pause"))
     assert (rollout.state, rollout.weight) == ("paused", 5)
-    rollout.handle(Order(2, "resume"))
+    rollout.handle(RolloutOrder(2, "resume"))
     assert (rollout.state, rollout.weight) == ("ramping", 5)
-    rollout.handle(Order(3, "promote"))
+    rollout.handle(RolloutOrder(3, "promote"))
     assert (rollout.state, rollout.weight) == ("promoted", 100)
-    rollout.handle(Order(4, "rollback"))
+    rollout.handle(RolloutOrder(4, "rollback"))
     assert (rollout.state, rollout.weight) == ("rolled_back", 0)
-    rollout.handle(Order(5, "resume"))
+    rollout.handle(RolloutOrder(5, "resume"))
     assert (rollout.state, rollout.weight) == ("ramping", 1)
     assert rollout.total.requests == 0, "a new attempt needs new evidence"
 
@@ -231,9 +231,9 @@ def test_an_operator_can_pause_resume_promote_and_roll_back() -> None:
 def test_an_order_that_does_not_fit_is_refused_with_the_reason(state: str, order: str) -> None:
     rollout = at(5)
     if state == "rolled_back":
-        rollout.handle(Order(1, "rollback"))
+        rollout.handle(RolloutOrder(1, "rollback"))
     with pytest.raises(JoyError, match=f"cannot {order}"):
-        rollout.handle(Order(2, order))
+        rollout.handle(RolloutOrder(2, order))
 
 
 def test_shadow_requests_count_as_evidence_before_the_ramp() -> None:
@@ -258,11 +258,11 @@ events: st.SearchStrategy[Callable[[float], Event]] = st.one_of(
         st.booleans(),
     ),
     st.builds(
-        lambda told, changed: lambda t: Compared(t, told, not changed, changed),
+        lambda told, changed: lambda t: AnswersCompared(t, told, not changed, changed),
         st.dictionaries(st.sampled_from(["text", "empty", "slow"]), st.booleans(), max_size=1),
         st.dictionaries(st.sampled_from([PRIMARY, SECOND]), st.booleans(), max_size=2),
     ),
-    st.just(Tick),
+    st.just(RolloutTick),
 )
 
 
@@ -297,7 +297,7 @@ def test_only_an_order_leads_out_of_a_rollback_or_a_pause(
 def test_the_default_rule_needs_three_failures_and_judges_them_by_the_record() -> None:
     rollout = Rollout(PLAN)
     assert isinstance(rollout.rule, EProcess)
-    rollout.handle(Gate(0, True, ""))
+    rollout.handle(LedgerGate(0, True, ""))
     rollout.handle(Health(0, SECOND, True))
     fail(rollout, 2)
     assert rollout.state == "ramping", "no single answer decides"
@@ -378,7 +378,7 @@ def test_all_traffic_waits_until_the_slow_tail_is_known_to_be_small() -> None:
     for number in range(100):
         seen = {"seconds": 1.5}
         rollout.handle(Observed(now, SECOND, 0.5, "chat", seen, f"more{number}"))
-    rollout.handle(Tick(now + 200))
+    rollout.handle(RolloutTick(now + 200))
     assert rollout.weight == 100
 
 

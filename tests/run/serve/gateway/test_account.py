@@ -11,23 +11,23 @@ from typing import Any
 
 import pytest
 
-from joymigrate.run.serve.evidence.answers import Answers, Said, compare
-from joymigrate.run.serve.evidence.events import Plan
+from joymigrate.run.serve.evidence.answers import AnswerComparison, BackendReply, compare
+from joymigrate.run.serve.evidence.events import RolloutPlan
 from joymigrate.run.serve.gateway import shared, whole
 from joymigrate.run.serve.gateway.account import account_of, join_events
-from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.kinds import label_of
 from joymigrate.run.serve.gateway.shadow_calls import plain, repeating
 from joymigrate.run.serve.web import apis, forms
-from joymigrate.run.serve.web.apis import CHAT, EMBEDDINGS, RESPONSES, TEXT, Api
+from joymigrate.run.serve.web.apis import CHAT, EMBEDDINGS, RESPONSES, TEXT, ApiRoute
 from tests.run.serve.gateway.conftest import Bench, Table
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
 
-def call(kind: Api = CHAT, **body: Any) -> Call:
+def call(kind: ApiRoute = CHAT, **body: Any) -> GatewayCall:
     path = {CHAT: "/v1/chat/completions", TEXT: "/v1/completions", EMBEDDINGS: "/v1/embeddings"}
-    return Call(kind, "POST", path.get(kind, "/"), {}, b"{}", {"model": "m", **body}, 0.0)
+    return GatewayCall(kind, "POST", path.get(kind, "/"), {}, b"{}", {"model": "m", **body}, 0.0)
 
 
 ASKED = call(logprobs=True, top_logprobs=1, tools=[])
@@ -43,8 +43,8 @@ def answer() -> dict[str, Any]:
             "usage": dict(USAGE)}  # fmt: skip
 
 
-def said(parsed: dict[str, Any], asked: Call = ASKED) -> Said:
-    return Said(
+def said(parsed: dict[str, Any], asked: GatewayCall = ASKED) -> BackendReply:
+    return BackendReply(
         200, whole.words_of(parsed), whole.finish_of(parsed), scores=whole.scores_of(parsed),
         places=whole.places_of(parsed), account=account_of(parsed, asked),
     )  # fmt: skip
@@ -55,7 +55,7 @@ def first(parsed: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_equal_answers_lack_nothing() -> None:
-    told = compare(said(answer()), said(answer()), Plan(), greedy=True)
+    told = compare(said(answer()), said(answer()), RolloutPlan(), greedy=True)
     assert not any(told.values())
     assert {"usage", "logprobs", "top_logprobs", "call_ids", "role", "name", "counts"} <= set(told)
 
@@ -92,18 +92,18 @@ def test_equal_answers_lack_nothing() -> None:
 def test_what_a_standby_says_otherwise_is_an_aspect(change: Any, aspect: str) -> None:
     wrong = answer()
     change(wrong)
-    assert compare(said(answer()), said(wrong), Plan(), greedy=True)[aspect] is True
+    assert compare(said(answer()), said(wrong), RolloutPlan(), greedy=True)[aspect] is True
     # The other way round nothing is lacking, and a plan may pass over it.
-    turned = compare(said(wrong), said(answer()), Plan(), greedy=True)
+    turned = compare(said(wrong), said(answer()), RolloutPlan(), greedy=True)
     assert turned.get(aspect) is not True or aspect in ("counts", "scores", "finish")
-    tolerant = Answers(Plan(unjudged=(aspect,)))
+    tolerant = AnswerComparison(RolloutPlan(unjudged=(aspect,)))
     assert not any(aspect in tolerant.add({aspect: True}) for _ in range(50))
 
 
 def test_an_answer_may_take_its_name_from_the_primary_or_from_the_request() -> None:
     own = {**answer(), "model": "m-v1"}
-    assert compare(said(own), said(answer()), Plan(), greedy=True)["name"] is False
-    assert compare(said(own), said(own), Plan(), greedy=True)["name"] is False
+    assert compare(said(own), said(answer()), RolloutPlan(), greedy=True)["name"] is False
+    assert compare(said(own), said(own), RolloutPlan(), greedy=True)["name"] is False
 
 
 def test_a_stream_makes_the_answer_that_it_is() -> None:
@@ -129,19 +129,19 @@ def test_a_stream_makes_the_answer_that_it_is() -> None:
 def test_a_repeated_prompt_is_no_part_of_the_answer() -> None:
     asked = call(TEXT, prompt="a long prompt that is repeated as it stands", echo=True)
 
-    def text(words: str) -> Said:
+    def text(words: str) -> BackendReply:
         choice = {"index": 0, "text": words, "finish_reason": "stop"}
         return said({**answer(), "choices": [choice]}, asked)
 
     prompt = (asked.parsed or {})["prompt"]
-    told = compare(text(prompt + " one"), text(prompt + " other"), Plan(), greedy=True)
+    told = compare(text(prompt + " one"), text(prompt + " other"), RolloutPlan(), greedy=True)
     assert told["text"] is True
-    told = compare(text(prompt + " one"), text(" one"), Plan(), greedy=True)
+    told = compare(text(prompt + " one"), text(" one"), RolloutPlan(), greedy=True)
     assert told["echo"] is True
     assert told["text"] is False
 
 
-def vectors(*rows: Any) -> Said:
+def vectors(*rows: Any) -> BackendReply:
     parsed = {"model": "m", "data": [{"index": 0, "embedding": row} for row in rows]}
     return said(parsed, call(EMBEDDINGS))
 
@@ -160,25 +160,25 @@ def test_vectors_are_compared_by_number_size_and_direction() -> None:
         (vectors([0.0] * 3, two), True),
         (vectors(one, "no base64"), True),
     ):
-        assert compare(right, ours, Plan(), greedy=True)["text"] is differs
+        assert compare(right, ours, RolloutPlan(), greedy=True)["text"] is differs
     zeros = vectors([0.0] * 3)
-    assert compare(zeros, zeros, Plan(), greedy=True)["text"] is False
+    assert compare(zeros, zeros, RolloutPlan(), greedy=True)["text"] is False
 
 
 @pytest.mark.parametrize(("rows", "name"), [("data", "score"), ("results", "relevance_score")])
 def test_scores_and_reranked_documents_are_ranks(rows: str, name: str) -> None:
-    def scores(*values: float) -> Said:
+    def scores(*values: float) -> BackendReply:
         listed = [{"index": place, name: value} for place, value in enumerate(values)]
         return said({rows: sorted(listed, key=lambda row: -row[name])}, call(EMBEDDINGS))
 
     right = scores(0.9, 0.1, 0.5, 0.2)
-    assert compare(right, scores(0.8, 0.2, 0.6, 0.3), Plan(), greedy=True)["text"] is False
-    assert compare(right, scores(0.1, 0.9, 0.5, 0.8), Plan(), greedy=True)["text"] is True
-    assert "text" not in compare(scores(0.9), scores(0.1), Plan(), greedy=True)
+    assert compare(right, scores(0.8, 0.2, 0.6, 0.3), RolloutPlan(), greedy=True)["text"] is False
+    assert compare(right, scores(0.1, 0.9, 0.5, 0.8), RolloutPlan(), greedy=True)["text"] is True
+    assert "text" not in compare(scores(0.9), scores(0.1), RolloutPlan(), greedy=True)
 
 
 def test_the_best_few_of_two_rerankers_are_compared_by_document() -> None:
-    def best(**scores: float) -> Said:
+    def best(**scores: float) -> BackendReply:
         rows = [{"index": int(name[1:]), "relevance_score": one} for name, one in scores.items()]
         return said({"results": rows}, call(EMBEDDINGS))
 
@@ -188,27 +188,27 @@ def test_the_best_few_of_two_rerankers_are_compared_by_document() -> None:
         (best(d1=0.9, d2=0.6, d3=0.5), True),
         (best(d4=0.9, d7=0.6), True),
     ):
-        assert compare(right, ours, Plan(), greedy=True)["text"] is otherwise
-    assert compare(best(d1=0.9), best(d2=0.9), Plan(), greedy=True)["text"] is True
+        assert compare(right, ours, RolloutPlan(), greedy=True)["text"] is otherwise
+    assert compare(best(d1=0.9), best(d2=0.9), RolloutPlan(), greedy=True)["text"] is True
 
 
 def test_a_mirrored_answer_is_compared_without_the_prompt_on_both_sides() -> None:
     prompt = "Once upon a time there was a king who"
     asked = call(TEXT, prompt=prompt, echo=True)
 
-    def heard(text: str) -> Said:
-        return Said(200, text, "stop", account=repeating(text, asked))
+    def heard(text: str) -> BackendReply:
+        return BackendReply(200, text, "stop", account=repeating(text, asked))
 
-    def answered(text: str) -> Said:
+    def answered(text: str) -> BackendReply:
         choice = {"index": 0, "text": text, "finish_reason": "stop"}
         return said({**answer(), "choices": [choice]}, asked)
 
     theirs = heard(f"{prompt} lived.")
-    told = compare(theirs, answered(f"{prompt} lived."), Plan(), greedy=True)
+    told = compare(theirs, answered(f"{prompt} lived."), RolloutPlan(), greedy=True)
     assert told["echo"] is False
     assert not any(told.values())
-    assert compare(theirs, answered(f"{prompt} died."), Plan(), greedy=True)["text"] is True
-    assert compare(theirs, answered(" lived."), Plan(), greedy=True)["echo"] is True
+    assert compare(theirs, answered(f"{prompt} died."), RolloutPlan(), greedy=True)["text"] is True
+    assert compare(theirs, answered(" lived."), RolloutPlan(), greedy=True)["echo"] is True
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_mirrored_answer_is_compared_without_the_prompt_on_both_sides() -> Non
 def test_fields_of_a_strange_shape_are_not_there(change: Any) -> None:
     wrong = answer()
     change(wrong)
-    told = compare(said(answer()), said(wrong), Plan(), greedy=True)
+    told = compare(said(answer()), said(wrong), RolloutPlan(), greedy=True)
     assert told["logprobs"] or told["call_ids"]
 
 
@@ -269,7 +269,7 @@ def test_kinds_of_questions_are_told_apart_by_what_is_asked() -> None:
 def test_what_changes_a_server_is_not_asked_again() -> None:
     def orders(path: str) -> bool:
         row = apis.find(path.partition("?")[0]) or apis.OTHER
-        return Call(row, "POST", path, {}, b"{}", None, 0.0).orders
+        return GatewayCall(row, "POST", path, {}, b"{}", None, 0.0).orders
 
     for path in (
         "/v1/unload_lora_adapter", "/sleep?level=1", "/v1/fine_tuning/jobs", "/v1/files",
@@ -289,7 +289,9 @@ def test_what_changes_a_server_is_not_asked_again() -> None:
         ({}, False),
     ):
         asked = {"input": "q", **more}
-        assert Call(RESPONSES, "POST", "/v1/responses", {}, b"", asked, 0.0).orders == changes
+        assert (
+            GatewayCall(RESPONSES, "POST", "/v1/responses", {}, b"", asked, 0.0).orders == changes
+        )
 
 
 def test_a_plan_of_an_older_gateway_is_completed() -> None:

@@ -8,24 +8,34 @@ from typing import Any
 
 import pytest
 
-from joymigrate.run.serve.evidence.answers import Answers, Said, compare
+from joymigrate.run.serve.evidence.answers import AnswerComparison, BackendReply, compare
 from joymigrate.run.serve.evidence.aspects import TIMES
-from joymigrate.run.serve.evidence.events import PRIMARY, SECOND, Compared, Gate, Health, Plan, Tick
+from joymigrate.run.serve.evidence.events import (
+    PRIMARY,
+    SECOND,
+    AnswersCompared,
+    Health,
+    LedgerGate,
+    RolloutPlan,
+    RolloutTick,
+)
 from joymigrate.run.serve.evidence.rollout import Rollout
-from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.whole import odd_calls, oddity
 from joymigrate.run.serve.web.apis import CHAT
 
 
 def ramping() -> Rollout:
-    rollout = Rollout(Plan())
-    rollout.handle(Gate(0, True, "test"))
+    rollout = Rollout(RolloutPlan())
+    rollout.handle(LedgerGate(0, True, "test"))
     rollout.handle(Health(0, SECOND, True))
     return rollout
 
 
-def said(seconds: float = 1.0, first: float = 0.1, gap: float = 0.01, text: str = "good") -> Said:
-    return Said(200, text, "stop", seconds, first, gap)
+def said(
+    seconds: float = 1.0, first: float = 0.1, gap: float = 0.01, text: str = "good"
+) -> BackendReply:
+    return BackendReply(200, text, "stop", seconds, first, gap)
 
 
 @pytest.mark.parametrize(
@@ -37,13 +47,13 @@ def said(seconds: float = 1.0, first: float = 0.1, gap: float = 0.01, text: str 
         (said(seconds=31.0), "tail"),
     ],
 )
-def test_each_time_is_an_aspect_of_its_own(ours: Said, aspect: str) -> None:
-    told = compare(said(), ours, Plan(), greedy=False, tail_seconds=10.0)
+def test_each_time_is_an_aspect_of_its_own(ours: BackendReply, aspect: str) -> None:
+    told = compare(said(), ours, RolloutPlan(), greedy=False, tail_seconds=10.0)
     assert told[aspect] is True
-    fine = compare(said(), said(), Plan(), greedy=False, tail_seconds=10.0)
+    fine = compare(said(), said(), RolloutPlan(), greedy=False, tail_seconds=10.0)
     assert not any(fine.values())
     assert set(TIMES) <= set(fine)
-    assert not set(TIMES) & set(compare(said(), ours, Plan(max_slowdown=0), greedy=False))
+    assert not set(TIMES) & set(compare(said(), ours, RolloutPlan(max_slowdown=0), greedy=False))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +68,7 @@ def test_each_time_is_an_aspect_of_its_own(ours: Said, aspect: str) -> None:
 def test_characters_that_could_not_be_decoded_are_a_mark_of_their_side(
     theirs: str, ours: str, wrong: bool | None
 ) -> None:
-    told = compare(said(text=theirs), said(text=ours), Plan(), greedy=False)
+    told = compare(said(text=theirs), said(text=ours), RolloutPlan(), greedy=False)
     assert told.get("broken") is wrong
 
 
@@ -79,7 +89,7 @@ TOOLS = {"tools": [{"type": "function", "function": {"name": "weigh"}}]}
 def test_tool_calls_that_no_program_can_follow_are_odd(
     name: str, arguments: Any, odd: str | None
 ) -> None:
-    call = Call(CHAT, "POST", "/v1/chat/completions", {}, b"", TOOLS, started=0.0)
+    call = GatewayCall(CHAT, "POST", "/v1/chat/completions", {}, b"", TOOLS, started=0.0)
     found = odd_calls([(name, arguments)], call)
     assert (found is None) if odd is None else (odd in str(found))
     message = {"tool_calls": [{"function": {"name": name, "arguments": arguments}}]}
@@ -90,8 +100,8 @@ def test_tool_calls_that_no_program_can_follow_are_odd(
 
 
 def test_a_filtered_answer_declines() -> None:
-    filtered = Said(200, "good", "content_filter")
-    assert compare(said(), filtered, Plan(), greedy=True) == {"refusal": True}
+    filtered = BackendReply(200, "good", "content_filter")
+    assert compare(said(), filtered, RolloutPlan(), greedy=True) == {"refusal": True}
 
 
 def test_a_slow_tail_pauses_where_the_middle_is_fine() -> None:
@@ -99,7 +109,7 @@ def test_a_slow_tail_pauses_where_the_middle_is_fine() -> None:
     for number in range(400):
         seconds = 40.0 if number % 5 == 0 else 1.0
         told = compare(said(), said(seconds=seconds), rollout.plan, greedy=False, tail_seconds=2.0)
-        rollout.handle(Compared(2000.0 + number, told))
+        rollout.handle(AnswersCompared(2000.0 + number, told))
         if rollout.state == "paused":
             break
     assert rollout.state == "paused"
@@ -120,7 +130,7 @@ def test_an_equal_standby_is_not_paused_for_its_times() -> None:
                 said(times[1], times[1] / 5, times[1] / 50),
                 rollout.plan, greedy=False, tail_seconds=math.exp(2.33),
             )  # fmt: skip
-            rollout.handle(Compared(2000.0 + number, told))
+            rollout.handle(AnswersCompared(2000.0 + number, told))
         paused += rollout.state == "paused"
     assert paused <= 2
 
@@ -130,42 +140,42 @@ def test_a_standby_that_fails_tasks_is_rolled_back() -> None:
     for number in range(60):
         ours = said(text="it is 41" if number % 2 else "it is 42")
         told = compare(said(text="it is 42"), ours, rollout.plan, greedy=False, expect="42")
-        rollout.handle(Compared(2000.0 + number, told))
+        rollout.handle(AnswersCompared(2000.0 + number, told))
     assert rollout.state == "rolled_back"
     assert "failed the task" in rollout.changes[-1].text
 
 
 def test_tasks_that_both_fail_say_nothing() -> None:
-    told = compare(said(text="a"), said(text="b"), Plan(), greedy=False, expect="42")
+    told = compare(said(text="a"), said(text="b"), RolloutPlan(), greedy=False, expect="42")
     assert "task" not in told
 
 
 def test_what_one_side_alone_gets_wrong_says_nothing_about_texts_and_times() -> None:
-    silent = Said(200, "", "stop", 9.0)
+    silent = BackendReply(200, "", "stop", 9.0)
     talks = said(text="a long and friendly answer to the question")
-    assert compare(silent, talks, Plan(), greedy=True) == {"empty": False}
-    assert compare(talks, silent, Plan(), greedy=True) == {"empty": True}
+    assert compare(silent, talks, RolloutPlan(), greedy=True) == {"empty": False}
+    assert compare(talks, silent, RolloutPlan(), greedy=True) == {"empty": True}
     sorry = said(text="I'm sorry, I cannot help with that")
-    assert compare(sorry, talks, Plan(), greedy=True) == {"refusal": False}
+    assert compare(sorry, talks, RolloutPlan(), greedy=True) == {"refusal": False}
 
 
 def test_json_is_judged_where_json_was_asked_for_and_the_text_is_whole() -> None:
     good, bad = said(text='{"a": 1}'), said(text='{"a": 1')
-    assert compare(good, bad, Plan(), greedy=False, wants_json=True) == {"format": True}
-    assert compare(bad, good, Plan(), greedy=False, wants_json=True) == {"format": False}
-    assert "format" not in compare(good, bad, Plan(), greedy=False)
-    thinking = Said(200, 'Sorry, what? {"a": 1}', "stop", 1.0, 0.1, 0.01, thoughts=13)
-    told = compare(good, thinking, Plan(), greedy=False, wants_json=True)
+    assert compare(good, bad, RolloutPlan(), greedy=False, wants_json=True) == {"format": True}
+    assert compare(bad, good, RolloutPlan(), greedy=False, wants_json=True) == {"format": False}
+    assert "format" not in compare(good, bad, RolloutPlan(), greedy=False)
+    thinking = BackendReply(200, 'Sorry, what? {"a": 1}', "stop", 1.0, 0.1, 0.01, thoughts=13)
+    told = compare(good, thinking, RolloutPlan(), greedy=False, wants_json=True)
     assert not {"format", "refusal"} & told.keys(), "the reasoning before it is no answer"
-    cut = Said(200, '{"a": 1', "length", 1.0, 0.1, 0.01)
-    assert "format" not in compare(good, cut, Plan(), greedy=False, wants_json=True)
+    cut = BackendReply(200, '{"a": 1', "length", 1.0, 0.1, 0.01)
+    assert "format" not in compare(good, cut, RolloutPlan(), greedy=False, wants_json=True)
 
 
 def test_a_few_odd_answers_of_the_primary_stop_nobody() -> None:
     rollout = ramping()
     for number in range(490):
         told = {"empty": False} if number % 20 == 0 else {"text": False}
-        rollout.handle(Compared(2000.0 + number, told))
+        rollout.handle(AnswersCompared(2000.0 + number, told))
     assert rollout.state == "ramping"
 
 
@@ -174,7 +184,7 @@ def differing(rollout: Rollout) -> float:
     now = 2000.0
     while rollout.doubt is None:
         now += 1
-        rollout.handle(Compared(now, {"text": True}))
+        rollout.handle(AnswersCompared(now, {"text": True}))
     assert (rollout.state, rollout.weight) == ("ramping", 1)
     assert "open which side is wrong" in rollout.missing(now)
     return now
@@ -195,23 +205,23 @@ def test_the_side_that_changed_is_to_blame(
     rollout = ramping()
     now = differing(rollout)
     for _ in range(60):
-        rollout.handle(Compared(now, paired=False, changed=changed))
+        rollout.handle(AnswersCompared(now, paired=False, changed=changed))
     assert (rollout.state, rollout.weight) == (state, weight)
 
 
 def test_without_old_questions_the_doubt_ends_in_a_pause() -> None:
     rollout = ramping()
     now = differing(rollout)
-    rollout.handle(Tick(now + rollout.plan.suspect_seconds - 1))
+    rollout.handle(RolloutTick(now + rollout.plan.suspect_seconds - 1))
     assert rollout.state == "ramping"
-    rollout.handle(Tick(now + rollout.plan.suspect_seconds))
+    rollout.handle(RolloutTick(now + rollout.plan.suspect_seconds))
     assert (rollout.state, rollout.weight) == ("paused", 0)
     assert "no earlier question could be asked again" in rollout.changes[-1].text
 
 
 def test_texts_that_the_primary_finds_unlikely_are_limited_far_below_those_that_differ() -> None:
-    def asked(unlikely: int, of: int) -> Answers:
-        answers = Answers(Plan())
+    def asked(unlikely: int, of: int) -> AnswerComparison:
+        answers = AnswerComparison(RolloutPlan())
         for number in range(of):
             odd = unlikely and number % (of // unlikely) == 0
             answers.add({"text": False, "late": bool(odd), "unlikely": bool(odd)}, kind="k")
@@ -221,7 +231,7 @@ def test_texts_that_the_primary_finds_unlikely_are_limited_far_below_those_that_
     assert "unlikely by the primary's scores" in asked(0, 40).missing()
     assert not asked(0, 200).missing()
     assert "unlikely" in asked(20, 400).missing(), "5 % pass the limit of texts that differ"
-    plain = Answers(Plan())
+    plain = AnswerComparison(RolloutPlan())
     for _ in range(60):
         plain.add({"text": False}, kind="k")
     assert not plain.missing(), "a primary that gives no scores proves what it can"

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from joymigrate.run.serve.engine.http import routes
-from joymigrate.run.serve.evidence.failures import Broken
+from joymigrate.run.serve.evidence.failures import BackendFailure
 from joymigrate.run.serve.gateway import whole
-from joymigrate.run.serve.gateway.calls import Call
-from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.gateway.calls import GatewayCall
+from joymigrate.run.serve.gateway.stream import RelayedStream
 from joymigrate.run.serve.ranking import service as ranking
 from joymigrate.run.serve.web import address, apis, forms
-from joymigrate.run.serve.web.apis import EMBEDDINGS, MESSAGES, RESPONSES, SCORES, Api
+from joymigrate.run.serve.web.apis import EMBEDDINGS, MESSAGES, RESPONSES, SCORES, ApiRoute
 from tests.run.serve.gateway.conftest import Bench, Table, ramp
 
 USAGE = {"input_tokens": 3, "output_tokens": 2}
@@ -42,8 +42,8 @@ def test_an_operator_lists_more_paths() -> None:
     assert not apis.OTHER.repeats, "nobody knows what it does"
 
 
-def call(api: Api, **body: Any) -> Call:
-    return Call(api, "POST", api.paths[0], {}, b"", {"model": "m", **body}, 0.0)
+def call(api: ApiRoute, **body: Any) -> GatewayCall:
+    return GatewayCall(api, "POST", api.paths[0], {}, b"", {"model": "m", **body}, 0.0)
 
 
 def response(**more: Any) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def message(**more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("api", "sound"), [(RESPONSES, response()), (MESSAGES, message())])
-def test_answers_of_each_api_are_read_as_a_chats(api: Api, sound: dict[str, Any]) -> None:
+def test_answers_of_each_api_are_read_as_a_chats(api: ApiRoute, sound: dict[str, Any]) -> None:
     parsed = whole.judge(json.dumps(sound).encode(), call(api))
     assert (whole.text_of(parsed), whole.finish_of(parsed)) == ("hi there", "stop")
     assert whole.usage_of(parsed) == (2, 3)
@@ -78,8 +78,8 @@ def test_answers_of_each_api_are_read_as_a_chats(api: Api, sound: dict[str, Any]
         (SCORES, {"results": [{"index": 0}]}, "invalid_json"),
     ],
 )
-def test_a_200_that_is_no_answer_is_a_failure(api: Api, broken: Any, kind: str) -> None:
-    with pytest.raises(Broken) as caught:
+def test_a_200_that_is_no_answer_is_a_failure(api: ApiRoute, broken: Any, kind: str) -> None:
+    with pytest.raises(BackendFailure) as caught:
         whole.judge(json.dumps(broken).encode(), call(api, input="q"))
     assert caught.value.kind == kind
 
@@ -110,8 +110,10 @@ END = {"type": "message_stop"}
         (MESSAGES, events(START, TEXT_DELTA, {"type": "error", "error": {}}), "error_after_200"),
     ],
 )
-def test_streams_of_each_api_end_as_it_says(api: Api, data: bytes, failure: str | None) -> None:
-    stream = Stream(api.form)
+def test_streams_of_each_api_end_as_it_says(
+    api: ApiRoute, data: bytes, failure: str | None
+) -> None:
+    stream = RelayedStream(api.form)
     out = stream.feed(data)
     stream.end()
     assert (stream.failure, "".join(stream.pieces)) == (failure, "hi there")
@@ -127,7 +129,7 @@ def test_tool_calls_of_each_api_are_followed() -> None:
         (MESSAGES, events(START, block, rest)),
         (RESPONSES, events({"type": "response.output_item.done", "item": CALLED})),
     ):
-        stream = Stream(api.form)
+        stream = RelayedStream(api.form)
         stream.feed(data)
         assert stream.functions == [("f", "{}")], api.name
 

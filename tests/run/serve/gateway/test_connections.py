@@ -15,7 +15,7 @@ from aiohttp.streams import StreamReader
 from joymigrate.run.serve.gateway import connections
 from joymigrate.run.serve.gateway.connections import connector
 from joymigrate.run.serve.gateway.pulse import BEAT_SECONDS, Pulse
-from joymigrate.run.serve.gateway.settings import Limits
+from joymigrate.run.serve.gateway.settings import GatewayLimits
 
 LARGE = bytes(range(256)) * 2**14  # 4 MiB: far more than the reader's buffer
 
@@ -43,7 +43,7 @@ async def fetch(path: str, pause: int) -> bytes:
     port = runner.addresses[0][1]
     got = b""
     async with aiohttp.ClientSession(
-        connector=connector(Limits(), Pulse()), read_bufsize=2**14
+        connector=connector(GatewayLimits(), Pulse()), read_bufsize=2**14
     ) as session:
         for _ in range(2):  # the second time on the same connection
             async with session.get(f"http://127.0.0.1:{port}{path}") as response:
@@ -75,7 +75,7 @@ def test_a_paused_connection_goes_on_and_others_are_left_alone(
     assert bool(resumed) == (path == "/large")
 
 
-async def asked(clients: int, limits: Limits, stall_seconds: float) -> list[int]:
+async def asked(clients: int, limits: GatewayLimits, stall_seconds: float) -> list[int]:
     """Statuses of requests that are begun together, before the process stands still for a while."""
     app = web.Application()
     app.router.add_get("/small", small)
@@ -105,10 +105,10 @@ async def asked(clients: int, limits: Limits, stall_seconds: float) -> list[int]
 
 
 def test_a_connection_that_is_late_by_our_own_stall_is_begun_again() -> None:
-    limits = Limits(connect_seconds=0.1, first_byte_seconds=5.0)
+    limits = GatewayLimits(connect_seconds=0.1, first_byte_seconds=5.0)
     assert asyncio.run(asked(3, limits, 0.3)) == [200] * 3
     with pytest.raises(aiohttp.ConnectionTimeoutError):  # without patience: what happened before
-        asyncio.run(asked(3, Limits(connect_seconds=0.1, first_byte_seconds=0.0), 0.3))
+        asyncio.run(asked(3, GatewayLimits(connect_seconds=0.1, first_byte_seconds=0.0), 0.3))
 
 
 def test_few_connections_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,13 +126,13 @@ def test_few_connections_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(connections, "AT_ONCE", 4)
     monkeypatch.setattr(aiohttp.TCPConnector, "_create_connection", counted)
-    assert asyncio.run(asked(40, Limits(), 0.0)) == [200] * 40
+    assert asyncio.run(asked(40, GatewayLimits(), 0.0)) == [200] * 40
     assert most == 4
 
 
 def test_a_backend_that_takes_no_connection_keeps_nobody_waiting_for_a_place() -> None:
     async def scenario() -> float:
-        made: Any = connector(Limits(connect_seconds=0.1), Pulse())
+        made: Any = connector(GatewayLimits(connect_seconds=0.1), Pulse())
         made.places = asyncio.Semaphore(0)
         begun = time.perf_counter()
         async with made.place():
@@ -149,7 +149,7 @@ def test_what_came_at_once_is_handed_out_at_once() -> None:
         protocol = ResponseHandler(asyncio.get_running_loop())
         reader = StreamReader(protocol, 2**10, loop=asyncio.get_running_loop())
         connections.in_pieces(reader)
-        assert type(reader) is connections.Pieces
+        assert type(reader) is connections.UpstreamBody
         reader.begin_http_chunk_receiving()
         for piece in (b"one ", b"two ", b"three ", b"four ", b"five"):
             reader.feed_data(piece)

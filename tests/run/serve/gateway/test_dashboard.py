@@ -49,7 +49,7 @@ def test_the_numbers_come_from_what_happened(table: Table) -> None:
 
 def test_a_monitor_of_its_own_sees_the_same(table: Table) -> None:
     async def scenario(bench: Bench) -> None:
-        page = service.Page("gateway", bench.url + "/metrics")
+        page = service.MonitorPage("gateway", bench.url + "/metrics")
         watched = service.Monitor([page], devices=False)
         await watched.look(time.time())
         await traffic(bench)

@@ -11,34 +11,34 @@ from typing import Any
 import orjson
 import pytest
 
-from joymigrate.run.serve.evidence.answers import ALPHA, Answers, Said
+from joymigrate.run.serve.evidence.answers import ALPHA, AnswerComparison, BackendReply
 from joymigrate.run.serve.evidence.canned import Canned
-from joymigrate.run.serve.evidence.events import Compared, Plan
+from joymigrate.run.serve.evidence.events import AnswersCompared, RolloutPlan
 from joymigrate.run.serve.evidence.kinds import KIND_PAIRS, KINDS, RECENT, Kinds
 from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway import whole
 from joymigrate.run.serve.gateway.account import account_of
-from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.kinds import label_of
 from joymigrate.run.serve.gateway.relay_parts import Heard
 from joymigrate.run.serve.gateway.settings import ShadowSettings
 from joymigrate.run.serve.gateway.shadow import ASKED_BYTES, TRIES, Shadow, compare_repetitions
 from joymigrate.run.serve.gateway.shadow_calls import plain
 from joymigrate.run.serve.web import forms
-from joymigrate.run.serve.web.apis import CHAT, TEXT, Api
+from joymigrate.run.serve.web.apis import CHAT, TEXT, ApiRoute
 
 
-def call(kind: Api = CHAT, **body: Any) -> Call:
+def call(kind: ApiRoute = CHAT, **body: Any) -> GatewayCall:
     path = {CHAT: "/v1/chat/completions", TEXT: "/v1/completions"}[kind]
     asked = {"model": "m", **body}
-    return Call(kind, "POST", path, {}, orjson.dumps(asked), asked, 0.0)
+    return GatewayCall(kind, "POST", path, {}, orjson.dumps(asked), asked, 0.0)
 
 
 # Kinds
 
 
 def test_a_kind_that_is_always_wrong_is_not_lost_among_the_others() -> None:
-    answers = Answers(Plan())
+    answers = AnswerComparison(RolloutPlan())
     for number in range(2000):
         rare = number % 50 == 0
         kind = "rare" if rare else f"kind {number % 7}"
@@ -48,15 +48,15 @@ def test_a_kind_that_is_always_wrong_is_not_lost_among_the_others() -> None:
     assert tripped == ["text"]
     assert "5 of 5" in answers.describe("text")
     assert "(rare)" in answers.describe("text")
-    again = Answers(Plan())
+    again = AnswerComparison(RolloutPlan())
     again.restore(json.loads(json.dumps(answers.state())))
     assert again.kinds.state() == answers.kinds.state()
-    assert not Rollout().handle(Compared(1.0, {"text": True}, kind="x" * 500))
+    assert not Rollout().handle(AnswersCompared(1.0, {"text": True}, kind="x" * 500))
 
 
 def test_what_was_heard_behind_a_saved_state_is_not_counted_twice() -> None:
     """A gateway that finds Redis again takes the state up and hears the events behind it again."""
-    answers = Answers(Plan())
+    answers = AnswerComparison(RolloutPlan())
     saved = json.loads(json.dumps(answers.state()))
     for _ in range(2):
         answers.restore(saved)
@@ -66,7 +66,7 @@ def test_what_was_heard_behind_a_saved_state_is_not_counted_twice() -> None:
 
 
 def test_lengths_that_differ_at_one_kind_trip_within_its_pairs() -> None:
-    answers = Answers(Plan())
+    answers = AnswerComparison(RolloutPlan())
     told = [{"text": False}] * 200 + [{"shorter": True}] * KIND_PAIRS
     tripped = [answers.add(one, kind="ends" if "shorter" in one else "") for one in told]
     assert ["shorter"] in tripped
@@ -108,8 +108,8 @@ def test_odd_questions_have_a_kind() -> None:
 # Other questions' answers
 
 
-def said(text: str) -> Said:
-    return Said(text=text)
+def said(text: str) -> BackendReply:
+    return BackendReply(text=text)
 
 
 def test_a_stock_phrase_and_another_questions_answer_are_seen() -> None:
@@ -250,13 +250,13 @@ def test_questions_that_nobody_answers_are_not_repeated_for_ever() -> None:
     class Busy(Shadow):
         asked = 0
 
-        async def ask(self, upstream: Any, call: Call) -> Said | None:
+        async def ask(self, upstream: Any, call: GatewayCall) -> BackendReply | None:
             self.asked += 1
-            return Said(text="word") if upstream.role == "primary" else None
+            return BackendReply(text="word") if upstream.role == "primary" else None
 
     async def talk() -> int:
         primary, standby = (SimpleNamespace(role=one, up=True) for one in ("primary", "standby"))
-        plan = Plan(pair_percent=0.0)
+        plan = RolloutPlan(pair_percent=0.0)
         parts: Any = (primary, standby, Rollout(plan, state="promoted"), None, print, print, set())
         shadow = Busy(ShadowSettings(), *parts)
         shadow.succeeded = lambda role, who: None  # type: ignore[method-assign]
@@ -271,7 +271,15 @@ def test_questions_that_nobody_answers_are_not_repeated_for_ever() -> None:
 
 def test_a_question_of_megabytes_is_not_asked_again() -> None:
     primary, standby = (SimpleNamespace(role=one, up=True) for one in ("primary", "standby"))
-    parts: Any = (primary, standby, Rollout(Plan(), state="ramping"), None, print, print, set())
+    parts: Any = (
+        primary,
+        standby,
+        Rollout(RolloutPlan(), state="ramping"),
+        None,
+        print,
+        print,
+        set(),
+    )
     shadow = Shadow(ShadowSettings(), *parts)
     small, large = call(messages=[]), call(messages=[])
     large.body = b" " * (ASKED_BYTES + 1)

@@ -11,7 +11,7 @@ import pytest
 from joymigrate.run.serve.gateway.backend import HttpBackend
 from joymigrate.run.serve.gateway.health import check_once
 from joymigrate.run.serve.gateway.pulse import BEAT_SECONDS, Pulse
-from joymigrate.run.serve.gateway.settings import HealthSettings, Limits, UpstreamSettings
+from joymigrate.run.serve.gateway.settings import GatewayLimits, HealthSettings, UpstreamSettings
 from joymigrate.run.serve.gateway.upstreams import Upstream
 
 from .conftest import HANG_LIMITS, Bench, Table
@@ -79,7 +79,7 @@ def test_a_health_check_that_the_gateway_missed_changes_no_opinion() -> None:
         listener = await asyncio.start_server(silent, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         settings = UpstreamSettings("gpu", "primary", (url,), health="/health")
-        pulse, limits = Pulse(), Limits()
+        pulse, limits = Pulse(), GatewayLimits()
         beats = asyncio.create_task(pulse.run())
         backend = HttpBackend(settings, limits, pulse=pulse)
         upstream = Upstream(settings, backend, limits)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.resume import (
     CONTENT,
     Diverged,
@@ -19,7 +19,7 @@ from joymigrate.run.serve.gateway.resume import (
     hindering_field,
     obstacle,
 )
-from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.gateway.stream import RelayedStream
 from joymigrate.run.serve.web.apis import CHAT
 
 BASE = {"model": "m", "messages": [], "stream": True, "temperature": 0, "max_tokens": 20}
@@ -41,13 +41,13 @@ NOT_KNOWN: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def call() -> Call:
-    return Call(CHAT, "POST", "/v1/chat/completions", {}, orjson.dumps(BASE), BASE, 0.0)
+def call() -> GatewayCall:
+    return GatewayCall(CHAT, "POST", "/v1/chat/completions", {}, orjson.dumps(BASE), BASE, 0.0)
 
 
 def ways(more: dict[str, Any]) -> list[str]:
     body = {**BASE, **more}
-    call = Call(CHAT, "POST", "/v1/chat/completions", {}, orjson.dumps(body), body, 0.0)
+    call = GatewayCall(CHAT, "POST", "/v1/chat/completions", {}, orjson.dumps(body), body, 0.0)
     found = [way.way for way in continuations(call, SENT, resumes=True)]
     seeded = "seed" in body and body["temperature"]
     assert ("resume" in found) == (not seeded), "another kind of server draws differently"
@@ -143,9 +143,9 @@ def test_behind_the_break_everything_is_passed_on() -> None:
     assert way.convert({"id": "x", "choices": [more]}) == {"id": "one", "choices": [more]}
 
 
-def calling(*calls: tuple[str, str]) -> Stream:
+def calling(*calls: tuple[str, str]) -> RelayedStream:
     """A stream of tool calls that broke."""
-    stream = Stream()
+    stream = RelayedStream()
     for index, (name, arguments) in enumerate(calls):
         piece = {"index": index, "id": f"call_{index}", "function": {"name": name, "arguments": ""}}
         for one in (piece, {"index": index, "function": {"arguments": arguments}}):
@@ -196,7 +196,7 @@ def test_calls_that_end_too_early_and_odd_ones_are_seen() -> None:
     (way,) = continuations(call(), Sent.of(calling(("now", ""))))
     with pytest.raises(Diverged):
         way.convert({"choices": [{"index": 0, "delta": {"content": "It is noon."}}]})
-    odd = Stream()
+    odd = RelayedStream()
     choice = {"index": 0, "delta": {"tool_calls": [{"function": {"name": "f"}}]}}
     odd.feed(b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n")
     assert obstacle(call(), odd) is not None

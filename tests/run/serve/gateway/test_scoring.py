@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.scoring import FAR_GAP, mean_gap, scoring_body
 from joymigrate.run.serve.web.apis import CHAT, MESSAGES, TEXT
 
@@ -44,11 +44,11 @@ def test_a_server_that_does_not_say_so_is_not_believed() -> None:
 
 def test_the_answer_is_scored_behind_its_question() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "q"}]}
-    asked = scoring_body(Call(CHAT, "POST", "/", {}, b"", body, 0.0), "a")
+    asked = scoring_body(GatewayCall(CHAT, "POST", "/", {}, b"", body, 0.0), "a")
     assert asked is not None
     assert asked["messages"][-1] == {"role": "assistant", "content": "a"}
     assert (asked["continue_final_message"], asked["max_tokens"]) == (True, 1)
-    text = scoring_body(Call(TEXT, "POST", "/", {}, b"", {"prompt": "q "}, 0.0), "a")
+    text = scoring_body(GatewayCall(TEXT, "POST", "/", {}, b"", {"prompt": "q "}, 0.0), "a")
     assert text is not None
     assert text["prompt"] == "q a"
-    assert scoring_body(Call(MESSAGES, "POST", "/", {}, b"", body, 0.0), "a") is None
+    assert scoring_body(GatewayCall(MESSAGES, "POST", "/", {}, b"", body, 0.0), "a") is None

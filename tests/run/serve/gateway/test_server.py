@@ -25,9 +25,9 @@ from joymigrate.run.serve.evidence import rollout
 from joymigrate.run.serve.evidence.answers import OPEN
 from joymigrate.run.serve.gateway import clock, health, server, settings, simulate
 from joymigrate.run.serve.gateway.backend import HttpBackend
-from joymigrate.run.serve.gateway.calls import Call, forward_headers
+from joymigrate.run.serve.gateway.calls import GatewayCall, forward_headers
 from joymigrate.run.serve.gateway.server import Gateway
-from joymigrate.run.serve.gateway.store import Store
+from joymigrate.run.serve.gateway.store import StateStore
 from joymigrate.run.serve.gateway.upstreams import Upstream
 from joymigrate.run.serve.web.apis import CHAT
 from tests.run.serve.gateway.fake import Fake
@@ -598,7 +598,7 @@ def test_a_packed_body_reaches_the_backend_unpacked_and_says_so(table: Table) ->
             assert reply.status == 200
             text = (await reply.json())["choices"][0]["message"]["content"]
         assert text == bench.expected("how are you")
-        call = Call(CHAT, "POST", "/", {"Content-Encoding": "gzip"}, b"", None, 0.0)
+        call = GatewayCall(CHAT, "POST", "/", {"Content-Encoding": "gzip"}, b"", None, 0.0)
         upstream = bench.gateway.settings.of_role("primary")
         assert "Content-Encoding" not in forward_headers(call, upstream)
 
@@ -636,7 +636,7 @@ def test_a_second_gateway_on_the_same_state_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_state_that_another_gateway_has_written_is_not_overwritten(tmp_path: Path) -> None:
-    one, two = (Store(tmp_path / "state.json", {"primary": "gpu"}) for _ in range(2))
+    one, two = (StateStore(tmp_path / "state.json", {"primary": "gpu"}) for _ in range(2))
     one.save(one.number(), {"state": "ramping"})
     assert two.load() is not None
     two.save(two.number(), {"state": "rolled_back"})

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joymigrate.run.serve.evidence.failures import ERROR_OBJECT, INVALID_JSON, Broken
+from joymigrate.run.serve.evidence.failures import ERROR_OBJECT, INVALID_JSON, BackendFailure
 from joymigrate.run.serve.gateway import whole
 from joymigrate.run.serve.gateway.backend import HttpAnswer, is_ping
-from joymigrate.run.serve.gateway.calls import Call
+from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.pulse import Pulse
-from joymigrate.run.serve.gateway.settings import Limits
-from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.gateway.settings import GatewayLimits
+from joymigrate.run.serve.gateway.stream import RelayedStream
 from joymigrate.run.serve.web import forms
-from joymigrate.run.serve.web.apis import CHAT, TEXT, Api
+from joymigrate.run.serve.web.apis import CHAT, TEXT, ApiRoute
 from tests.run.serve.gateway.conftest import Bench, Table, ramp
 from tests.run.serve.gateway.fake import Fake
 from tests.run.serve.gateway.fake import whole as send
@@ -28,12 +28,12 @@ from tests.run.serve.gateway.fake import whole as send
 USAGE = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
 
 
-def call(kind: Api = CHAT, **body: Any) -> Call:
+def call(kind: ApiRoute = CHAT, **body: Any) -> GatewayCall:
     path = "/v1/chat/completions" if kind == CHAT else "/v1/completions"
-    return Call(kind, "POST", path, {}, b"", {"model": "m", **body}, 0.0)
+    return GatewayCall(kind, "POST", path, {}, b"", {"model": "m", **body}, 0.0)
 
 
-def answer(kind: Api = CHAT) -> dict[str, Any]:
+def answer(kind: ApiRoute = CHAT) -> dict[str, Any]:
     said = {"message": {"role": "assistant", "content": "hi"}} if kind == CHAT else {"text": "hi"}
     return {"choices": [{"index": 0, **said, "finish_reason": "stop"}], "usage": dict(USAGE)}
 
@@ -73,10 +73,10 @@ def test_fewer_answers_than_asked_for_and_another_api_are_odd() -> None:
 def test_a_server_that_gave_up_has_failed(reason: str) -> None:
     gave_up = answer()
     gave_up["choices"][0]["finish_reason"] = reason
-    with pytest.raises(Broken) as caught:
+    with pytest.raises(BackendFailure) as caught:
         whole.judge(json.dumps(gave_up).encode(), call())
     assert caught.value.kind == ERROR_OBJECT
-    stream = Stream()
+    stream = RelayedStream()
     event = {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
     assert stream.feed(sse(event)) == b""
     assert stream.failure == ERROR_OBJECT
@@ -104,7 +104,7 @@ def test_no_value_at_any_place_is_a_crash(place: tuple[Any, ...], value: Any) ->
     here[place[-1]] = value
     try:
         parsed = whole.judge(json.dumps(odd).encode(), call())
-    except Broken:
+    except BackendFailure:
         pass
     else:
         whole.oddity(parsed, call())
@@ -112,7 +112,7 @@ def test_no_value_at_any_place_is_a_crash(place: tuple[Any, ...], value: Any) ->
         assert isinstance(whole.words_of(parsed), str)
         whole.is_silent(parsed), whole.finish_of(parsed)
     event = json.loads(json.dumps(odd).replace('"message"', '"delta"'))
-    stream = Stream(CHAT.form, most=1)
+    stream = RelayedStream(CHAT.form, most=1)
     stream.feed(sse({"choices": [{"index": 0, "delta": {"content": "a"}}]}) + sse(event))
     stream.end()
     assert isinstance("".join(stream.pieces), str)
@@ -130,23 +130,23 @@ def test_words_count_in_the_field_of_their_api_alone() -> None:
         (completion, forms.TEXT, True), (completion, forms.CHAT, False), (chat, forms.CHAT, True),
         (chat, forms.TEXT, False), (completion, forms.EITHER, True), (chat, forms.EITHER, True),
     ):  # fmt: skip
-        stream = Stream(kind)
+        stream = RelayedStream(kind)
         stream.feed(event * 2)
         assert stream.spoke == spoke
 
 
 def test_a_choice_that_was_not_asked_for_breaks_a_stream() -> None:
     second = sse({"choices": [{"index": 1, "delta": {"content": "hi"}}]})
-    stream = Stream(most=1)
+    stream = RelayedStream(most=1)
     assert stream.feed(second) == b""
     assert stream.failure == INVALID_JSON
-    assert Stream(most=2).feed(second) == second
+    assert RelayedStream(most=2).feed(second) == second
 
 
 @pytest.mark.parametrize("finish", ["abort", 5])
 def test_of_an_event_that_is_not_relayed_nothing_is_noted(finish: Any) -> None:
     """What a client did not get must not be skipped when another server goes on."""
-    stream = Stream(keep=True)
+    stream = RelayedStream(keep=True)
     call = {"index": 0, "function": {"name": "f", "arguments": "{"}}
     delta = {"reasoning": "so", "tool_calls": [call]}
     good = {"index": 1, "delta": {"content": "hi"}}
@@ -162,7 +162,7 @@ def test_of_an_event_that_is_not_relayed_nothing_is_noted(finish: Any) -> None:
 def test_nothing_follows_the_end_of_a_stream() -> None:
     good = sse({"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]})
     whole_stream = good + b"data: [DONE]\n\n"
-    assert Stream().feed(whole_stream + good) == whole_stream
+    assert RelayedStream().feed(whole_stream + good) == whole_stream
 
 
 class Pinging:
@@ -180,7 +180,7 @@ class Pinging:
 def test_comments_alone_do_not_keep_a_stream_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("joymigrate.run.serve.gateway.backend.time.perf_counter", lambda: now[0])
-    reading = HttpAnswer(Pinging(), Limits(first_byte_seconds=20, idle_seconds=10), Pulse())
+    reading = HttpAnswer(Pinging(), GatewayLimits(first_byte_seconds=20, idle_seconds=10), Pulse())
 
     async def read(at: float) -> None:
         now[0] = at
@@ -189,11 +189,11 @@ def test_comments_alone_do_not_keep_a_stream_alive(monkeypatch: pytest.MonkeyPat
     async def whole_story() -> None:
         await read(0.0)
         await read(19.0)
-        with pytest.raises(Broken, match="first_byte"):
+        with pytest.raises(BackendFailure, match="first_byte"):
             await read(21.0)
         reading.begun, reading.pinged = True, None
         await read(30.0)
-        with pytest.raises(Broken, match="idle"):
+        with pytest.raises(BackendFailure, match="idle"):
             await read(41.0)
 
     asyncio.run(whole_story())

@@ -21,18 +21,18 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.evidence.events import (
     PRIMARY,
     SECOND,
-    Compared,
-    Gate,
+    AnswersCompared,
     Health,
-    Order,
-    Plan,
+    LedgerGate,
+    RolloutOrder,
+    RolloutPlan,
+    RolloutTick,
     Served,
-    Tick,
 )
 from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway import settings
 from joymigrate.run.serve.gateway.server import Gateway
-from joymigrate.run.serve.gateway.shared import Shared
+from joymigrate.run.serve.gateway.shared import SharedRollout
 from tests.run.serve.gateway.fake import Fake
 
 
@@ -75,7 +75,7 @@ def server(tmp_path: Path) -> Iterator[Redis]:
     made.stop()
 
 
-PLAN = Plan(min_step_seconds=3600, min_step_pairs=0)
+PLAN = RolloutPlan(min_step_seconds=3600, min_step_pairs=0)
 
 
 class Member:
@@ -85,7 +85,7 @@ class Member:
         self.rollout = Rollout(PLAN)
         self.changes: list[Any] = []
         self.said: list[str] = []
-        self.shared = Shared(
+        self.shared = SharedRollout(
             url, name, self.rollout, {"plan": plan}, self.changes.extend, self.said.append
         )
 
@@ -129,7 +129,7 @@ async def until(true: Callable[[], bool], seconds: float = 20) -> None:
 
 
 def open_ramp(member: Member) -> None:
-    member.shared.put(Gate(time.time(), True, "test"))
+    member.shared.put(LedgerGate(time.time(), True, "test"))
     member.shared.put(Health(time.time(), SECOND, True))
 
 
@@ -163,12 +163,14 @@ def test_two_machines_fed_by_three_gateways_at_random_never_part(server: Redis) 
                 member.serve(rng.randint(0, 20), role=PRIMARY)
                 if rng.random() < 0.02:
                     member.serve(1, "idle")
-                member.shared.put(Tick(now))
-                member.shared.put(Compared(now, {"text": rng.random() < 0.02, "slow": False}))
+                member.shared.put(RolloutTick(now))
+                member.shared.put(
+                    AnswersCompared(now, {"text": rng.random() < 0.02, "slow": False})
+                )
                 if rng.random() < 0.05:
                     with contextlib.suppress(JoyError):
                         what = rng.choice(["pause", "resume", "rollback", "promote"])
-                        await member.shared.order(Order(now, what))
+                        await member.shared.order(RolloutOrder(now, what))
             await asyncio.sleep(rng.random() * 0.02)
         await until(lambda: not any(member.shared.waiting for member in members))
         await until(lambda: len({member.shared.last for member in members}) == 1)
@@ -202,10 +204,10 @@ def test_orders_are_carried_out_by_all_or_refused(server: Redis) -> None:
         one, other = members
         open_ramp(one)
         await until(lambda: other.rollout.state == "ramping")
-        await other.shared.order(Order(time.time(), "rollback"))
+        await other.shared.order(RolloutOrder(time.time(), "rollback"))
         await until(lambda: one.rollout.state == "rolled_back")
         with pytest.raises(JoyError, match="cannot pause"):
-            await one.shared.order(Order(time.time(), "pause"))
+            await one.shared.order(RolloutOrder(time.time(), "pause"))
 
     run(server, scenario)
 
@@ -222,13 +224,13 @@ def test_without_redis_nothing_moves_up_and_a_failing_standby_is_taken_back(
         await until(lambda: one.shared.away and other.shared.away)
         assert any("goes on alone" in line for line in one.said)
         one.serve(100_000)
-        other.shared.put(Tick(time.time() + 1e6))
+        other.shared.put(RolloutTick(time.time() + 1e6))
         assert one.rollout.step == other.rollout.step == 0
         one.serve(9, "status_500")
         assert one.rollout.state == "rolled_back"
         assert other.rollout.state == "ramping"
         with pytest.raises(JoyError, match="did not reach"):
-            await other.shared.order(Order(time.time(), "promote"))
+            await other.shared.order(RolloutOrder(time.time(), "promote"))
         server.start()
         await until(lambda: not (one.shared.away or other.shared.away))
         await until(lambda: other.rollout.state == one.rollout.state == "rolled_back")
@@ -273,7 +275,7 @@ def test_two_real_gateways_decide_together(server: Redis, tmp_path: Path) -> Non
         one, other = made
         try:
             await until(lambda: one.rollout.state == other.rollout.state == "ramping")
-            await other.order(Order(time.time(), "rollback"))
+            await other.order(RolloutOrder(time.time(), "rollback"))
             await until(lambda: one.rollout.state == "rolled_back")
             assert one.router.weights() == other.router.weights() == {"gpu": 100, "npu": 0}
         finally:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.evidence.events import Plan
+from joymigrate.run.serve.evidence.events import RolloutPlan
 from joymigrate.run.serve.evidence.rule import EProcess
 from joymigrate.run.serve.gateway import simulate, streams
-from joymigrate.run.serve.gateway.streams import Outcome
+from joymigrate.run.serve.gateway.streams import UpstreamOutcome
 
-PLAN = Plan(min_step_seconds=0)
+PLAN = RolloutPlan(min_step_seconds=0)
 RUNS = 2000
 
 
@@ -60,13 +60,15 @@ def test_a_synthetic_stream_has_its_rate() -> None:
 
 
 def test_a_ramp_of_30000_requests_a_day_needs_eleven_days_of_proof_at_one_percent() -> None:
-    found = simulate.calendar(Plan(), EProcess, requests_per_s=30_000 / 86_400, runs=5)
+    found = simulate.calendar(RolloutPlan(), EProcess, requests_per_s=30_000 / 86_400, runs=5)
     assert found.steps[0].proof_seconds / 86_400 == pytest.approx(10.97, abs=0.01)
     assert found.promoted is not None
 
 
 def test_shadow_requests_shorten_the_proof_to_hours() -> None:
-    found = simulate.calendar(Plan(), EProcess, requests_per_s=30_000 / 86_400, shadow=20, runs=5)
+    found = simulate.calendar(
+        RolloutPlan(), EProcess, requests_per_s=30_000 / 86_400, shadow=20, runs=5
+    )
     assert found.steps[0].proof_seconds / 3600 < 13
 
 
@@ -100,14 +102,14 @@ def test_a_text_of_zeros_and_ones_is_a_record(tmp_path: Path) -> None:
 
 
 def test_resampling_keeps_bursts_together() -> None:
-    record = [Outcome(None)] * 990 + [Outcome("reset")] * 10
+    record = [UpstreamOutcome(None)] * 990 + [UpstreamOutcome("reset")] * 10
     seen = simulate.characterise("eprocess", PLAN, EProcess, record=record, runs=20, block=1000)
     assert seen.share == 1.0
 
 
 def test_runs_of_successes_do_not_change_a_delay() -> None:
-    def single(stream: list[Outcome]) -> list[Outcome]:
-        return [Outcome(o.failure) for o in stream for _ in range(o.count)]
+    def single(stream: list[UpstreamOutcome]) -> list[UpstreamOutcome]:
+        return [UpstreamOutcome(o.failure) for o in stream for _ in range(o.count)]
 
     rng = random.Random(3)
     for _ in range(10):

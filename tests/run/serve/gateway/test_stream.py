@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joymigrate.run.serve.evidence.failures import Garbage, is_garbage
-from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.gateway.stream import RelayedStream
 from joymigrate.run.serve.web.apis import GENERATE
 
 DONE = b"data: [DONE]\n\n"
@@ -31,8 +31,8 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in zip([0, *marks], [*marks, len(data)], strict=True)]
 
 
-def feed(parts: list[bytes], stream: Stream | None = None) -> tuple[bytes, Stream]:
-    stream = stream or Stream()
+def feed(parts: list[bytes], stream: RelayedStream | None = None) -> tuple[bytes, RelayedStream]:
+    stream = stream or RelayedStream()
     out = b""
     for part in parts:
         out += stream.feed(part)
@@ -128,7 +128,7 @@ def test_every_choice_must_finish() -> None:
 
 def test_a_stream_of_another_kind_need_not_say_why_it_ended() -> None:
     data = b'data: {"text_output": "a"}\n\n'
-    out, stream = feed([data], Stream(GENERATE.form))
+    out, stream = feed([data], RelayedStream(GENERATE.form))
     assert (out, stream.end(), stream.pieces) == (data, None, ["a"])
 
 

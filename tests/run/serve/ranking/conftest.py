@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks import ranking_example as example
 from joymigrate.run.serve.ranking import program, rpc
-from joymigrate.run.serve.ranking.lanes import Engine
-from joymigrate.run.serve.ranking.meters import Meters
-from joymigrate.run.serve.ranking.service import Service
+from joymigrate.run.serve.ranking.lanes import RankingEngine
+from joymigrate.run.serve.ranking.meters import RankingMeters
+from joymigrate.run.serve.ranking.service import RankingService
 from joymigrate.run.serve.web.server import Server
 
 
@@ -24,14 +24,14 @@ def din_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def din(din_path: Path) -> program.Program:
+def din(din_path: Path) -> program.RankingProgram:
     return program.load(din_path)
 
 
 class Running:
     """A service on free ports, in a loop of its own thread."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: RankingService) -> None:
         self.service = service
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
@@ -52,13 +52,13 @@ class Running:
 
 
 @pytest.fixture
-def serve(din: program.Program) -> Iterator[Callable[..., Running]]:
+def serve(din: program.RankingProgram) -> Iterator[Callable[..., Running]]:
     running: list[Running] = []
 
-    def start(model: program.Program | None = None, **options: Any) -> Running:
-        engine = Engine(model or din, **options)
+    def start(model: program.RankingProgram | None = None, **options: Any) -> Running:
+        engine = RankingEngine(model or din, **options)
         engine.start()
-        running.append(Running(Service(engine, ("din",), Meters(engine))))
+        running.append(Running(RankingService(engine, ("din",), RankingMeters(engine))))
         return running[-1]
 
     yield start

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from joymigrate.run.serve.ranking.batcher import Limits, Waiting, choose
-from joymigrate.run.serve.ranking.cost import CostModel, Sizes, features
+from joymigrate.run.serve.ranking.batcher import BatchLimits, Waiting, choose
+from joymigrate.run.serve.ranking.cost import BatchSizes, CostModel, features
 
-Predict = Callable[[Sizes], float]
+Predict = Callable[[BatchSizes], float]
 
 
 def linear(*weights: float) -> Predict:
@@ -22,34 +22,34 @@ PADDED = linear(0.1, 0.0, 0.05, 0.02, 0.001)  # mixed lengths cost
 
 
 def test_small_requests_run_together() -> None:
-    queue = [Waiting(Sizes(3), float("inf"))] * 5
-    assert choose(queue, 0.0, LAUNCH, Limits(seconds=10)) == 5
+    queue = [Waiting(BatchSizes(3), float("inf"))] * 5
+    assert choose(queue, 0.0, LAUNCH, BatchLimits(seconds=10)) == 5
 
 
 def test_a_deadline_that_the_batch_would_miss_ends_it() -> None:
     # Alone 1.03 s; two together 1.06, three 1.09.
-    queue = [Waiting(Sizes(3), 1.07)] + [Waiting(Sizes(3), 9.0)] * 4
-    assert choose(queue, 0.0, LAUNCH, Limits(seconds=10)) == 2
+    queue = [Waiting(BatchSizes(3), 1.07)] + [Waiting(BatchSizes(3), 9.0)] * 4
+    assert choose(queue, 0.0, LAUNCH, BatchLimits(seconds=10)) == 2
 
 
 def test_a_hopeless_deadline_holds_nobody_back() -> None:
-    queue = [Waiting(Sizes(3), 0.5)] + [Waiting(Sizes(3), 9.0)] * 4
-    assert choose(queue, 0.0, LAUNCH, Limits(seconds=10)) == 5
+    queue = [Waiting(BatchSizes(3), 0.5)] + [Waiting(BatchSizes(3), 9.0)] * 4
+    assert choose(queue, 0.0, LAUNCH, BatchLimits(seconds=10)) == 5
 
 
 def test_an_oversized_request_passes_alone() -> None:
-    queue = [Waiting(Sizes(5000), 99.0), Waiting(Sizes(1), 99.0)]
-    assert choose(queue, 0.0, LAUNCH, Limits(seconds=10)) == 1
-    assert choose(queue[::-1], 0.0, LAUNCH, Limits(seconds=10)) == 1
+    queue = [Waiting(BatchSizes(5000), 99.0), Waiting(BatchSizes(1), 99.0)]
+    assert choose(queue, 0.0, LAUNCH, BatchLimits(seconds=10)) == 1
+    assert choose(queue[::-1], 0.0, LAUNCH, BatchLimits(seconds=10)) == 1
 
 
 def test_padding_dearer_than_a_batch_of_its_own_is_not_merged() -> None:
-    queue = [Waiting(Sizes(1, 1, 1), 99.0), Waiting(Sizes(1, 1, 100), 99.0)]
-    assert choose(queue, 0.0, PADDED, Limits(seconds=1000)) == 1
+    queue = [Waiting(BatchSizes(1, 1, 1), 99.0), Waiting(BatchSizes(1, 1, 100), 99.0)]
+    assert choose(queue, 0.0, PADDED, BatchLimits(seconds=1000)) == 1
 
 
 def ends(
-    requests: list[tuple[float, Waiting]], predict: Predict, limits: Limits | None
+    requests: list[tuple[float, Waiting]], predict: Predict, limits: BatchLimits | None
 ) -> list[float]:
     """When each request ends, on one lane; `limits` None: one by one."""
     free, done, place = 0.0, [0.0] * len(requests), 0
@@ -74,11 +74,11 @@ def test_nobody_misses_a_deadline_that_one_by_one_meets(predict: Predict) -> Non
         time, requests = 0.0, []
         for _ in range(draw.randint(1, 30)):
             time += draw.expovariate(draw.choice([0.3, 1.0, 5.0]))
-            sizes = Sizes(draw.choice([1, 2, 5, 50]), 1, draw.choice([0, 1, 5, 40]))
+            sizes = BatchSizes(draw.choice([1, 2, 5, 50]), 1, draw.choice([0, 1, 5, 40]))
             patience = predict(sizes) * draw.choice([0.5, 1.0, 1.5, 4.0, 20.0])
             requests.append((time, Waiting(sizes, time + patience)))
         alone = ends(requests, predict, None)
-        batched = ends(requests, predict, Limits(seconds=draw.choice([2.0, 20.0])))
+        batched = ends(requests, predict, BatchLimits(seconds=draw.choice([2.0, 20.0])))
         for (_, one), single, together in zip(requests, alone, batched, strict=True):
             if single <= one.deadline:
                 met += 1
@@ -93,9 +93,9 @@ def test_the_cost_model_finds_the_weights_of_measurements() -> None:
     true = linear(2e-4, 3e-6, 1e-7, 2e-8, 0.0)
     model = CostModel()
     for _ in range(200):
-        sizes = Sizes(draw.randint(1, 200), draw.randint(1, 8), draw.randint(0, 100))
+        sizes = BatchSizes(draw.randint(1, 200), draw.randint(1, 8), draw.randint(0, 100))
         model.observe(sizes, true(sizes) * draw.uniform(0.95, 1.05))
-    for sizes in (Sizes(1, 1, 1), Sizes(50, 2, 30), Sizes(200, 8, 100)):
+    for sizes in (BatchSizes(1, 1, 1), BatchSizes(50, 2, 30), BatchSizes(200, 8, 100)):
         assert model.predict(sizes) == pytest.approx(true(sizes), rel=0.1)
     assert 1.0 <= model.margin <= 1.1
     assert model.error < 0.06
@@ -104,5 +104,5 @@ def test_the_cost_model_finds_the_weights_of_measurements() -> None:
 def test_the_cost_model_follows_a_machine_that_got_slower() -> None:
     model = CostModel()
     for seconds in [1e-3] * 200 + [3e-3] * 600:
-        model.observe(Sizes(10), seconds)
-    assert model.predict(Sizes(10)) == pytest.approx(3e-3, rel=0.1)
+        model.observe(BatchSizes(10), seconds)
+    assert model.predict(BatchSizes(10)) == pytest.approx(3e-3, rel=0.1)

@@ -13,17 +13,17 @@ import pytest
 from joymigrate.cli._main import run
 from joymigrate.run.serve.ranking import program
 from joymigrate.run.serve.ranking.inputs import draw
-from joymigrate.run.serve.ranking.record import Recorder
+from joymigrate.run.serve.ranking.record import RequestRecorder
 from tests.run.serve.ranking.conftest import Running
 
 Serve = Callable[..., Running]
 
 
 @pytest.fixture
-def recorded(din: program.Program, tmp_path: Path) -> Path:
+def recorded(din: program.RankingProgram, tmp_path: Path) -> Path:
     """What a server writes down, with labels added as a user would."""
     path = tmp_path / "requests.jsonl"
-    recorder = Recorder(path)
+    recorder = RequestRecorder(path)
     for seed in range(60):
         request = draw(din.signature, 6, 9, seed)
         request.key = f"u{seed % 20}"

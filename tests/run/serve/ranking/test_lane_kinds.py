@@ -13,11 +13,11 @@ import pytest
 
 from joymigrate.run.serve.ranking import lane_count, program
 from joymigrate.run.serve.ranking.inputs import draw
-from joymigrate.run.serve.ranking.lanes import PROCESSES, Engine
+from joymigrate.run.serve.ranking.lanes import PROCESSES, RankingEngine
 from joymigrate.run.serve.ranking.tensors import as_arrays
 
 
-def ranked(engine: Engine, *requests: Any) -> list[Any]:
+def ranked(engine: RankingEngine, *requests: Any) -> list[Any]:
     async def ask() -> list[Any]:
         return await asyncio.gather(*(engine.rank(one) for one in requests))
 
@@ -27,7 +27,7 @@ def ranked(engine: Engine, *requests: Any) -> list[Any]:
 @pytest.mark.slow
 def test_processes_answer_as_threads_see_new_weights_and_outlive_a_kill(din_path: Path) -> None:
     model = program.load(din_path)
-    engine = Engine(model, lanes=1, kind=PROCESSES)
+    engine = RankingEngine(model, lanes=1, kind=PROCESSES)
     engine.start()
     try:
         request = draw(model.signature, 8, 20)
@@ -47,7 +47,7 @@ def test_processes_answer_as_threads_see_new_weights_and_outlive_a_kill(din_path
 
 @pytest.mark.dear
 def test_the_number_of_lanes_is_measured(
-    din: program.Program, monkeypatch: pytest.MonkeyPatch
+    din: program.RankingProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates = {1: 100.0, 2: 190.0, 4: 200.0, 8: 90.0}
     monkeypatch.setattr(lane_count, "rate_of", lambda model, arrays, lanes: rates[lanes])

@@ -13,16 +13,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import ranking_example as example
 from joymigrate.run.serve.ranking import trial
-from joymigrate.run.serve.ranking.batcher import Limits
+from joymigrate.run.serve.ranking.batcher import BatchLimits
 from joymigrate.run.serve.ranking.inputs import draw
-from joymigrate.run.serve.ranking.lanes import Engine, Entry
+from joymigrate.run.serve.ranking.lanes import QueuedRequest, RankingEngine
 from joymigrate.run.serve.ranking.merge import merge
-from joymigrate.run.serve.ranking.program import Program, load
-from joymigrate.run.serve.ranking.request import Request, check
+from joymigrate.run.serve.ranking.program import RankingProgram, load
+from joymigrate.run.serve.ranking.request import RankingRequest, check
 from joymigrate.run.serve.ranking.signature import Dimensions, build
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
-WIDE = Limits(seconds=1e9)
+WIDE = BatchLimits(seconds=1e9)
 
 
 class Launches(TorchDispatchMode):
@@ -35,15 +35,15 @@ class Launches(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def requests(din: Program, *sizes: tuple[int, int]) -> list[Request]:
+def requests(din: RankingProgram, *sizes: tuple[int, int]) -> list[RankingRequest]:
     return [draw(din.signature, *size, seed) for seed, size in enumerate(sizes)]
 
 
-def score(din: Program, request: Request) -> np.ndarray[Any, Any]:
+def score(din: RankingProgram, request: RankingRequest) -> np.ndarray[Any, Any]:
     return din.run(request.arrays)[0].numpy()
 
 
-def answer(engine: Engine, given: list[Request]) -> list[Any]:
+def answer(engine: RankingEngine, given: list[RankingRequest]) -> list[Any]:
     """Put requests into the queue at once; results or exceptions in their order."""
 
     async def whole() -> list[Any]:
@@ -58,9 +58,9 @@ def answer(engine: Engine, given: list[Request]) -> list[Any]:
         engine.close()
 
 
-def test_merged_scores_are_those_of_each_alone(din: Program) -> None:
+def test_merged_scores_are_those_of_each_alone(din: RankingProgram) -> None:
     given = requests(din, (1, 10), (5, 20), (4, 0), (17, 3), (2, 20))
-    engine = Engine(din, limits=WIDE)
+    engine = RankingEngine(din, limits=WIDE)
     found = answer(engine, given)
     assert [one.merged for one in found] == [5] * 5
     for request, one in zip(given, found, strict=True):
@@ -68,7 +68,7 @@ def test_merged_scores_are_those_of_each_alone(din: Program) -> None:
     assert engine.counts.waste == 20 * 5 - 53
 
 
-def test_three_merged_requests_launch_a_third_of_the_operators(din: Program) -> None:
+def test_three_merged_requests_launch_a_third_of_the_operators(din: RankingProgram) -> None:
     given = requests(din, (5, 20), (5, 20), (5, 20))
     with torch.no_grad(), Launches() as alone:
         for request in given:
@@ -79,7 +79,7 @@ def test_three_merged_requests_launch_a_third_of_the_operators(din: Program) -> 
     assert together.count * 3 == alone.count
 
 
-def test_a_user_of_one_key_is_computed_once(din: Program) -> None:
+def test_a_user_of_one_key_is_computed_once(din: RankingProgram) -> None:
     first, second, other = requests(din, (3, 8), (4, 8), (2, 8))
     second.arrays.update({n: first.arrays[n] for n in ("user", "history", "lengths")})
     expected = [score(din, one) for one in (first, second, other)]
@@ -93,7 +93,7 @@ def test_a_user_of_one_key_is_computed_once(din: Program) -> None:
         np.testing.assert_allclose(out[start:stop], whole, atol=1e-6)
 
 
-def poisoned(din: Program, bad: int) -> Program:
+def poisoned(din: RankingProgram, bad: int) -> RankingProgram:
     """The model, which fails when an item of a batch has this id."""
 
     def run(**inputs: Any) -> Any:
@@ -101,28 +101,28 @@ def poisoned(din: Program, bad: int) -> Program:
             raise RuntimeError("planted")
         return din.eager(**inputs)
 
-    return Program("din", din.path, din.signature, run)
+    return RankingProgram("din", din.path, din.signature, run)
 
 
-def test_a_request_that_fails_is_isolated(din: Program) -> None:
+def test_a_request_that_fails_is_isolated(din: RankingProgram) -> None:
     given = requests(din, *[(3, 4)] * 7)
     for one in given:
         one.arrays["item"][one.arrays["item"] == 499] = 498
     given[4].arrays["item"][1, 2] = 499
-    engine = Engine(poisoned(din, 499), limits=WIDE)
+    engine = RankingEngine(poisoned(din, 499), limits=WIDE)
     found = answer(engine, given)
-    assert isinstance(found[4], Refusal)
+    assert isinstance(found[4], HttpRefusal)
     assert "planted" in found[4].message
     for place in (0, 1, 2, 3, 5, 6):
         np.testing.assert_allclose(found[place].outputs[0], score(din, given[place]), atol=1e-6)
     assert engine.counts.failed == 1
 
 
-def test_a_cancelled_request_leaves_the_others_theirs(din: Program) -> None:
+def test_a_cancelled_request_leaves_the_others_theirs(din: RankingProgram) -> None:
     given = requests(din, (3, 4), (5, 6), (2, 3))
 
     async def whole() -> list[Any]:
-        engine = Engine(din, limits=WIDE)
+        engine = RankingEngine(din, limits=WIDE)
         tasks = [asyncio.ensure_future(engine.rank(one)) for one in given]
         await asyncio.sleep(0)
         tasks[1].cancel()
@@ -139,30 +139,30 @@ def test_a_cancelled_request_leaves_the_others_theirs(din: Program) -> None:
         np.testing.assert_allclose(found[place].outputs[0], score(din, given[place]), atol=1e-6)
 
 
-def test_a_passed_deadline_is_said_not_computed(din: Program) -> None:
+def test_a_passed_deadline_is_said_not_computed(din: RankingProgram) -> None:
     late, fine = requests(din, (3, 4), (3, 4))
     late.deadline = 0.0
-    engine = Engine(din, limits=WIDE)
+    engine = RankingEngine(din, limits=WIDE)
     found = answer(engine, [late, fine])
     assert found[0].status == 504
     assert found[1].outputs[0].shape == (3,)
     assert engine.counts.late == 1
 
 
-def test_a_full_queue_refuses(din: Program) -> None:
-    engine = Engine(din, queue=2)
+def test_a_full_queue_refuses(din: RankingProgram) -> None:
+    engine = RankingEngine(din, queue=2)
     found = answer(engine, requests(din, *[(1, 1)] * 3))
     assert [getattr(one, "status", 200) for one in found] == [200, 200, 429]
 
 
-def test_many_callers_on_two_lanes_get_their_own(din: Program) -> None:
+def test_many_callers_on_two_lanes_get_their_own(din: RankingProgram) -> None:
     given = requests(din, *[(1 + place % 5, place % 7) for place in range(120)])
-    found = answer(Engine(din, lanes=2, limits=WIDE), given)
+    found = answer(RankingEngine(din, lanes=2, limits=WIDE), given)
     for request, one in zip(given, found, strict=True):
         np.testing.assert_allclose(one.outputs[0], score(din, request), atol=1e-6)
 
 
-def exported(model: Any, tmp_path: Any, told: Any = None, **inputs: Any) -> Program:
+def exported(model: Any, tmp_path: Any, told: Any = None, **inputs: Any) -> RankingProgram:
     import json
 
     count = torch.export.Dim("count")
@@ -206,10 +206,10 @@ def test_axes_and_bounds_are_found_in_the_graph(tmp_path: Any) -> None:
     assert trial.find_freedom(model).alone == ""
     assert [one.role for one in model.signature.inputs] == ["candidate", "candidate"]
     assert model.signature.by_name["ids"].ids == (10, 20, 20)
-    with pytest.raises(Refusal, match=r"'ids'.*10 of column 0"):
+    with pytest.raises(HttpRefusal, match=r"'ids'.*10 of column 0"):
         check(model.signature, {"numbers": np.zeros((1, 3), np.float32),
                                 "ids": np.array([[10, 0, 0]])})  # fmt: skip
-    with pytest.raises(Refusal, match=r"'numbers'.*not finite"):
+    with pytest.raises(HttpRefusal, match=r"'numbers'.*not finite"):
         check(model.signature, {"numbers": np.full((1, 3), np.nan, np.float32),
                                 "ids": np.array([[1, 0, 0]])})  # fmt: skip
 
@@ -238,7 +238,7 @@ def test_padding_that_changes_scores_is_not_used(tmp_path: Any) -> None:
     found_free = trial.find_freedom(model)
     model.signature = found_free.signature
     assert (found_free.alone, found_free.whole) == ("", "")
-    found = answer(Engine(model, limits=WIDE), requests(model, (2, 3), (2, 3), (2, 5)))
+    found = answer(RankingEngine(model, limits=WIDE), requests(model, (2, 3), (2, 3), (2, 5)))
     assert [one.merged for one in found] == [2, 2, 1]
 
 
@@ -261,15 +261,15 @@ def test_jagged_sequences_stay_jagged() -> None:
     assert merged.waste == 0
 
 
-def test_a_lane_that_waits_ends_with_the_engine(din: Program) -> None:
-    engine = Engine(din, lanes=2)
+def test_a_lane_that_waits_ends_with_the_engine(din: RankingProgram) -> None:
+    engine = RankingEngine(din, lanes=2)
     engine.start()
     engine.close()
     assert not any(lane.is_alive() for lane in engine.lanes)
     assert isinstance(engine.condition, threading.Condition)
 
 
-def test_the_example_scores_by_user(din: Program) -> None:
+def test_the_example_scores_by_user(din: RankingProgram) -> None:
     left, right = (example.request(4, 5, seed) for seed in (1, 2))
     right["item"] = left["item"]
     scores = [
@@ -277,7 +277,7 @@ def test_the_example_scores_by_user(din: Program) -> None:
         for one in (left, right)
     ]
     assert np.abs(scores[0] - scores[1]).max() > 1e-4
-    assert Entry.__slots__
+    assert QueuedRequest.__slots__
 
 
 class Centred(torch.nn.Module):
@@ -287,7 +287,7 @@ class Centred(torch.nn.Module):
 
 def test_a_merged_batch_that_differs_from_each_alone_ends_merging(tmp_path: Any) -> None:
     model = exported(Centred(), tmp_path, numbers=torch.zeros(4, 3))
-    engine = Engine(model, limits=WIDE)  # nobody asked for the proof
+    engine = RankingEngine(model, limits=WIDE)  # nobody asked for the proof
     given = requests(model, (2, 0), (3, 0))
     found = answer(engine, given)
     for request, one in zip(given, found, strict=True):
@@ -305,5 +305,5 @@ def test_minus_infinity_is_a_score_and_nan_is_none(tmp_path: Any) -> None:
     model = exported(Stock(), tmp_path, numbers=torch.ones(4, 3))
     for row, status in (([0, 1, 1], 200), ([1, 0, 0], 500), ([1, 1, 0], 500)):
         request = check(model.signature, {"numbers": np.array([[1, 1, 1], row], np.float32)})
-        (found,) = answer(Engine(model), [request])
+        (found,) = answer(RankingEngine(model), [request])
         assert getattr(found, "status", 200) == status

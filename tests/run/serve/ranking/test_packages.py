@@ -16,11 +16,11 @@ import pytest
 
 from joymigrate.run.serve.ranking import packages, runner
 from joymigrate.run.serve.ranking.inputs import draw
-from joymigrate.run.serve.ranking.lanes import Engine
+from joymigrate.run.serve.ranking.lanes import RankingEngine
 from joymigrate.run.serve.ranking.merge import merge
 from joymigrate.run.serve.ranking.meters import compilations
 from joymigrate.run.serve.ranking.packages import Packages
-from joymigrate.run.serve.ranking.program import Program
+from joymigrate.run.serve.ranking.program import RankingProgram
 from joymigrate.run.serve.ranking.tensors import as_arrays
 
 
@@ -32,10 +32,10 @@ def wait(compiling: Packages, *states: str, seconds: float = 600) -> None:
 
 
 def test_a_killed_compiler_is_tried_again_and_given_up(
-    din: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    din: RankingProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packages, "WAIT_SECONDS", 0.0)
-    compiling = Packages(Engine(din), tmp_path)
+    compiling = Packages(RankingEngine(din), tmp_path)
     compiling.start()
     killed: set[int] = set()
     while compiling.state != "failed":
@@ -50,8 +50,10 @@ def test_a_killed_compiler_is_tried_again_and_given_up(
 
 
 @pytest.mark.parametrize("fact", ["torch", "program", "machine"])
-def test_a_package_of_other_facts_is_refused(din: Program, tmp_path: Path, fact: str) -> None:
-    compiling = Packages(Engine(din), tmp_path)
+def test_a_package_of_other_facts_is_refused(
+    din: RankingProgram, tmp_path: Path, fact: str
+) -> None:
+    compiling = Packages(RankingEngine(din), tmp_path)
     compiling.folder.mkdir(parents=True)
     (compiling.folder / "model.pt2").write_bytes(b"x")
     known = {**compiling.facts, "files": packages.digests(compiling.folder)}
@@ -63,9 +65,9 @@ def test_a_package_of_other_facts_is_refused(din: Program, tmp_path: Path, fact:
 
 @pytest.mark.parametrize("damage", [b"", b"whol", b"who1e", b"whole and more"])
 def test_a_package_that_is_not_what_was_compiled_is_made_again(
-    din: Program, tmp_path: Path, damage: bytes
+    din: RankingProgram, tmp_path: Path, damage: bytes
 ) -> None:
-    compiling = Packages(Engine(din), tmp_path)
+    compiling = Packages(RankingEngine(din), tmp_path)
     compiling.folder.mkdir(parents=True)
     (compiling.folder / "model.pt2").write_bytes(b"whole")
     known = {**compiling.facts, "files": packages.digests(compiling.folder)}
@@ -77,9 +79,9 @@ def test_a_package_that_is_not_what_was_compiled_is_made_again(
 
 
 def test_a_package_that_cannot_be_loaded_is_compiled_again(
-    din: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    din: RankingProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiling = Packages(Engine(din), tmp_path)
+    compiling = Packages(RankingEngine(din), tmp_path)
     compiling.folder.mkdir(parents=True)
     (compiling.folder / "model.pt2").write_bytes(b"of another torch")
     known = {**compiling.facts, "files": packages.digests(compiling.folder)}
@@ -93,9 +95,9 @@ def test_a_package_that_cannot_be_loaded_is_compiled_again(
 
 
 def test_a_package_that_can_be_neither_loaded_nor_replaced_is_tried_once(
-    din: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    din: RankingProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiling = Packages(Engine(din), tmp_path)
+    compiling = Packages(RankingEngine(din), tmp_path)
     compiling.folder.mkdir(parents=True)
     (compiling.folder / "model.pt2").write_bytes(b"of another torch")
     known = {**compiling.facts, "files": packages.digests(compiling.folder)}
@@ -109,21 +111,24 @@ def test_a_package_that_can_be_neither_loaded_nor_replaced_is_tried_once(
     assert len(tried) == 1
 
 
-def test_other_weights_have_another_folder(din: Program, tmp_path: Path) -> None:
-    other = Program(din.name, din.path, din.signature, din.eager, digest="other")
-    assert Packages(Engine(din), tmp_path).folder != Packages(Engine(other), tmp_path).folder
+def test_other_weights_have_another_folder(din: RankingProgram, tmp_path: Path) -> None:
+    other = RankingProgram(din.name, din.path, din.signature, din.eager, digest="other")
+    assert (
+        Packages(RankingEngine(din), tmp_path).folder
+        != Packages(RankingEngine(other), tmp_path).folder
+    )
 
 
-def test_code_that_differs_from_eager_is_not_used(din: Program) -> None:
+def test_code_that_differs_from_eager_is_not_used(din: RankingProgram) -> None:
     def wrong(**inputs: Any) -> Any:
         return din.eager(**inputs) + 1e-3
 
-    assert "differs from eager" in packages.disagreement(Engine(din), wrong)
-    assert packages.disagreement(Engine(din), din.eager) == ""
+    assert "differs from eager" in packages.disagreement(RankingEngine(din), wrong)
+    assert packages.disagreement(RankingEngine(din), din.eager) == ""
 
 
-def test_the_compilers_of_a_compiler_end_with_it(din: Program, tmp_path: Path) -> None:
-    work = Packages(Engine(din), tmp_path)
+def test_the_compilers_of_a_compiler_end_with_it(din: RankingProgram, tmp_path: Path) -> None:
+    work = Packages(RankingEngine(din), tmp_path)
     command = ["sh", "-c", "sleep 60 & echo begun; wait"]
     work.process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     with work.process as process:
@@ -133,7 +138,7 @@ def test_the_compilers_of_a_compiler_end_with_it(din: Program, tmp_path: Path) -
         assert process.stdout.read() == b"", "the child holds the pipe as long as it lives"
 
 
-def others_go_on(model: Program) -> None:
+def others_go_on(model: RankingProgram) -> None:
     """Other threads take turns while compiled code computes: with Python's lock they would not."""
     big = merge(model.signature, [draw(model.signature, 40, 60, seed) for seed in range(40)])
     done = threading.Event()
@@ -155,7 +160,7 @@ def test_a_compiled_package_answers_as_eager_and_follows_the_weights(
     from joymigrate.run.serve.ranking.program import load
 
     model = load(din_path)
-    engine = Engine(model)
+    engine = RankingEngine(model)
     before = compilations()
     compiling = Packages(engine, tmp_path)
     compiling.start()
@@ -175,5 +180,5 @@ def test_a_compiled_package_answers_as_eager_and_follows_the_weights(
         as_arrays(model.run(request.arrays, model.compiled))[0], changed, atol=1e-5
     )
     assert compilations() == before
-    again = Packages(Engine(model), tmp_path)
+    again = Packages(RankingEngine(model), tmp_path)
     assert again.usable()

@@ -16,15 +16,15 @@ import pytest
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.ranking import cut, program, rows
 from joymigrate.run.serve.ranking.inputs import draw
-from joymigrate.run.serve.ranking.lanes import Engine
+from joymigrate.run.serve.ranking.lanes import RankingEngine
 from joymigrate.run.serve.ranking.merge import merge
 from joymigrate.run.serve.ranking.remote import Shards
-from joymigrate.run.serve.ranking.request import Request, check
-from joymigrate.run.serve.ranking.rows import RowCache, open_tables
-from joymigrate.run.serve.ranking.shard import Replaced, Shard, ShardService
+from joymigrate.run.serve.ranking.request import RankingRequest, check
+from joymigrate.run.serve.ranking.rows import HotRows, open_tables
+from joymigrate.run.serve.ranking.shard import ReplacedRows, Shard, ShardService
 from joymigrate.run.serve.ranking.shard_versions import ShardVersions
 from joymigrate.run.serve.ranking.versions import Versions
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.server import Server
 from joymigrate.run.train.formats import versions as published
 from tests.run.serve.ranking.test_versions import model as balance  # noqa: F401
@@ -69,10 +69,12 @@ def serving() -> Iterator[Serving]:
 
 
 @pytest.fixture
-def dense(din_path: Path) -> Iterator[Callable[..., program.Program]]:
+def dense(din_path: Path) -> Iterator[Callable[..., program.RankingProgram]]:
     opened: list[Shards] = []
 
-    def make(addresses: list[list[str]], lost: str = "error", **options: Any) -> program.Program:
+    def make(
+        addresses: list[list[str]], lost: str = "error", **options: Any
+    ) -> program.RankingProgram:
         found = program.load(din_path)
         shards = Shards(addresses, **options)
         opened.append(shards)
@@ -85,11 +87,11 @@ def dense(din_path: Path) -> Iterator[Callable[..., program.Program]]:
         one.stop()
 
 
-def scores(engine: Engine, *requests: Request) -> np.ndarray[Any, Any]:
+def scores(engine: RankingEngine, *requests: RankingRequest) -> np.ndarray[Any, Any]:
     return engine.execute(merge(engine.program.signature, requests))[0][0]
 
 
-def ranked(engine: Engine, request: Request) -> Any:
+def ranked(engine: RankingEngine, request: RankingRequest) -> Any:
     async def ask() -> Any:
         return await engine.rank(request)
 
@@ -98,7 +100,7 @@ def ranked(engine: Engine, request: Request) -> Any:
 
 @pytest.mark.parametrize("cache", [0, 300])
 def test_two_shards_and_the_dense_part_score_exactly_as_one_process(
-    din: program.Program, din_path: Path, serving: Serving, dense: Any, cache: int
+    din: program.RankingProgram, din_path: Path, serving: Serving, dense: Any, cache: int
 ) -> None:
     urls = [[serving.start(Shard(open_tables(din_path), place, 2)).url] for place in (0, 1)]
     apart = dense(urls, cache=cache, seconds=5.0)
@@ -107,7 +109,9 @@ def test_two_shards_and_the_dense_part_score_exactly_as_one_process(
     for seed in range(30):
         many = [draw(din.signature, int(random.integers(1, 30)), int(random.integers(0, 40)),
                      int(random.integers(0, 10))) for _ in range(1 + seed % 3)]  # fmt: skip
-        assert np.array_equal(scores(Engine(apart), *many), scores(Engine(din), *many))
+        assert np.array_equal(
+            scores(RankingEngine(apart), *many), scores(RankingEngine(din), *many)
+        )
     assert (apart.split.shards.cache_count("hits") > 0) == bool(cache)
 
 
@@ -117,7 +121,7 @@ def test_a_lost_shard_is_an_error_or_default_rows_and_its_return_is_seen(
     servers = [serving.start(Shard(open_tables(din_path), place, 2)) for place in (0, 1)]
     urls = [[server.url] for server in servers]
     # A closed port is known at once: the limit is what a busy machine may take for whole answers.
-    engines = [Engine(dense(urls, lost, seconds=30.0)) for lost in ("error", "default")]
+    engines = [RankingEngine(dense(urls, lost, seconds=30.0)) for lost in ("error", "default")]
     request = draw(engines[0].program.signature, 8, 20)
     for engine in engines:
         engine.start()
@@ -126,7 +130,7 @@ def test_a_lost_shard_is_an_error_or_default_rows_and_its_return_is_seen(
     port = int(servers[1].url.rpartition(":")[2])
     serving.stop(servers[1])
     began = time.monotonic()
-    with pytest.raises(Refusal, match="shard 1 of 2 is lost"):
+    with pytest.raises(HttpRefusal, match="shard 1 of 2 is lost"):
         ranked(engines[0], request)
     less = ranked(engines[1], request)
     assert time.monotonic() - began < 30  # nobody waited for the limit
@@ -143,24 +147,26 @@ def test_a_lost_shard_is_an_error_or_default_rows_and_its_return_is_seen(
 
 
 def test_another_address_of_a_shard_answers_for_one_that_hangs(
-    din: program.Program, din_path: Path, serving: Serving, dense: Any
+    din: program.RankingProgram, din_path: Path, serving: Serving, dense: Any
 ) -> None:
     first, second = (serving.start(Shard(open_tables(din_path))) for _ in range(2))
     apart = dense([[first.url, second.url]], seconds=1.0)
     request = draw(din.signature, 8, 20)
-    engine = Engine(apart)
+    engine = RankingEngine(apart)
     scores(engine, request)
     with socket.create_server(("127.0.0.1", 0)) as hung:  # takes connections, says nothing
         apart.split.shards.shards[0][0].url = f"http://127.0.0.1:{hung.getsockname()[1]}"
         began = time.monotonic()
         apart.split.shards.seconds = 0.3
-        with pytest.raises(Refusal):  # the time of this batch is gone; the next one asks the other
+        with pytest.raises(
+            HttpRefusal
+        ):  # the time of this batch is gone; the next one asks the other
             scores(engine, request)
         assert time.monotonic() - began < 3
         apart.split.shards.seconds = 5.0
-        assert np.array_equal(scores(engine, request), scores(Engine(din), request))
+        assert np.array_equal(scores(engine, request), scores(RankingEngine(din), request))
     serving.stop(first)
-    assert np.array_equal(scores(engine, request), scores(Engine(din), request))
+    assert np.array_equal(scores(engine, request), scores(RankingEngine(din), request))
 
 
 def test_a_server_that_is_another_shard_is_refused(
@@ -180,19 +186,19 @@ def test_rows_of_the_version_before_are_kept_and_older_ones_refused(din_path: Pa
     for number in range(1, 13):
         mine = np.arange(number, 20)
         fresh = np.full((len(mine), width), number, np.uint8)
-        shard.put(number, [Replaced("items.weight", mine, fresh)])
+        shard.put(number, [ReplacedRows("items.weight", mine, fresh)])
         told[number] = shard.read("items.weight", ids, number)
     for number in range(4, 13):
         assert np.array_equal(shard.read("items.weight", ids, number), told[number])
     for number in (3, 13):
-        with pytest.raises(Refusal, match="is not held, only 4 to 12"):
+        with pytest.raises(HttpRefusal, match="is not held, only 4 to 12"):
             shard.read("items.weight", ids, number)
     assert shard.back() == 11
     assert np.array_equal(shard.read("items.weight", ids, 11), told[11])
 
 
 def test_versions_reach_shards_and_dense_part_as_one(
-    balance: program.Program,  # noqa: F811
+    balance: program.RankingProgram,  # noqa: F811
     tmp_path: Path,
     serving: Serving,
 ) -> None:
@@ -205,7 +211,7 @@ def test_versions_reach_shards_and_dense_part_as_one(
     shards = Shards([[serving.start(shard).url] for shard in held], seconds=5.0)
     shards.start(10)
     program.take_tables_out(balance, shards, "error")
-    engine = Engine(balance)
+    engine = RankingEngine(balance)
     versions = Versions(engine, str(place), poll_seconds=0.01)
     versions.start()
     engine.start()
@@ -231,7 +237,7 @@ def test_versions_reach_shards_and_dense_part_as_one(
 
 
 def test_shards_go_no_further_than_a_dense_part_that_stays_behind(
-    balance: program.Program,  # noqa: F811
+    balance: program.RankingProgram,  # noqa: F811
     tmp_path: Path,
     serving: Serving,
     monkeypatch: pytest.MonkeyPatch,
@@ -247,7 +253,7 @@ def test_shards_go_no_further_than_a_dense_part_that_stays_behind(
     servers = [serving.start(shard) for shard in held]
     shards = Shards([[server.url] for server in servers], seconds=5.0)
     program.take_tables_out(balance, shards, "error")
-    engine = Engine(balance)
+    engine = RankingEngine(balance)
     versions = Versions(engine, str(place), poll_seconds=3600.0)
     shards.start(10)
     versions.start()
@@ -289,7 +295,7 @@ def test_shards_go_no_further_than_a_dense_part_that_stays_behind(
 
 
 def test_a_snapshot_pushes_out_no_rows_that_a_dense_part_asks_for(
-    balance: program.Program,  # noqa: F811
+    balance: program.RankingProgram,  # noqa: F811
     tmp_path: Path,
     serving: Serving,
     monkeypatch: pytest.MonkeyPatch,
@@ -303,7 +309,7 @@ def test_a_snapshot_pushes_out_no_rows_that_a_dense_part_asks_for(
     following.start()
     shards = Shards([[serving.start(shard).url]], seconds=5.0)
     program.take_tables_out(balance, shards, "error")
-    engine = Engine(balance)
+    engine = RankingEngine(balance)
     versions = Versions(engine, str(place), poll_seconds=3600.0)
     shards.start(10)
     versions.start()
@@ -349,7 +355,7 @@ def test_a_snapshot_pushes_out_no_rows_that_a_dense_part_asks_for(
 
 
 def test_hot_rows_stay_and_cold_ones_go() -> None:
-    cache = RowCache(4, 1)
+    cache = HotRows(4, 1)
     out = np.zeros((2, 1), np.uint8)
     hot = np.array([1, 2])
     cache.put(hot, np.array([[1], [2]], np.uint8))
@@ -365,7 +371,7 @@ def test_hot_rows_stay_and_cold_ones_go() -> None:
 
 
 def test_mapped_tables_are_the_weights_of_the_program(
-    din: program.Program, din_path: Path, tmp_path: Path
+    din: program.RankingProgram, din_path: Path, tmp_path: Path
 ) -> None:
     from safetensors.torch import save_file
 
@@ -381,7 +387,7 @@ def test_mapped_tables_are_the_weights_of_the_program(
         open_tables(tmp_path)
 
 
-def test_a_program_without_tables_cannot_be_cut(balance: program.Program) -> None:  # noqa: F811
+def test_a_program_without_tables_cannot_be_cut(balance: program.RankingProgram) -> None:  # noqa: F811
     model: Any = balance.eager
     with pytest.raises(JoyError, match="nothing of this program depends on the user alone"):
         cut.cut_users(model, balance.signature)
@@ -391,8 +397,8 @@ def test_kept_user_sides_score_as_computed_ones_and_end_with_their_version(
     din_path: Path,
 ) -> None:
     model = program.load(din_path)
-    engine = Engine(model)
-    plain = Engine(program.load(din_path))
+    engine = RankingEngine(model)
+    plain = RankingEngine(program.load(din_path))
     program.keep_users(model, 2**20)
     random = np.random.default_rng(1)
     users = [draw(model.signature, 1, int(random.integers(0, 30)), seed) for seed in range(6)]
@@ -422,7 +428,7 @@ def test_kept_user_sides_score_as_computed_ones_and_end_with_their_version(
 def test_kept_user_sides_stay_within_their_room(din_path: Path) -> None:
     model = program.load(din_path)
     program.keep_users(model, 20_000)
-    engine = Engine(model)
+    engine = RankingEngine(model)
     for seed in range(20):
         request = draw(model.signature, 2, 20, seed)
         request.key = str(seed)

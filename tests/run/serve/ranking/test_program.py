@@ -12,7 +12,7 @@ import torch
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.ranking import program
 from joymigrate.run.serve.ranking.inputs import draw
-from joymigrate.run.serve.ranking.lanes import Engine
+from joymigrate.run.serve.ranking.lanes import RankingEngine
 from joymigrate.run.serve.ranking.merge import merge
 from joymigrate.run.serve.ranking.tensors import as_arrays
 from joymigrate.run.serve.ranking.trial import find_freedom
@@ -33,7 +33,7 @@ def test_an_exported_click_model_scores_as_its_module(tmp_path: Path) -> None:
     assert find_freedom(loaded).alone == ""
     requests = [draw(loaded.signature, count, 0, count) for count in (1, 3, 7)]
     batch = merge(loaded.signature, requests)
-    outputs, how = Engine(loaded).execute(batch)
+    outputs, how = RankingEngine(loaded).execute(batch)
     with torch.no_grad():
         wanted = model(torch.from_numpy(batch.arrays["categories_bf"]),
                        torch.from_numpy(batch.arrays["numbers_bg"]))  # fmt: skip
@@ -56,7 +56,7 @@ def test_programs_are_called_as_they_were_exported(tmp_path: Path, positional: i
     torch.export.save(exported, tmp_path / "sum.pt2")
     loaded = program.load(tmp_path / "sum.pt2")
     request = draw(loaded.signature, 5, 0)
-    found = Engine(loaded).execute(merge(loaded.signature, [request]))[0][0]
+    found = RankingEngine(loaded).execute(merge(loaded.signature, [request]))[0][0]
     wanted = request.arrays["x"].sum(-1) + 10 * request.arrays["y"]
     np.testing.assert_allclose(found, wanted, atol=1e-5)
     assert loaded.calling is not None
@@ -96,5 +96,5 @@ def test_a_compiled_package_answers_with_its_description_and_not_without(
     assert "no graph" in find_freedom(loaded).alone
     for count in (1, 5, 40):
         request = draw(loaded.signature, count, 0, count)
-        found = Engine(loaded).execute(merge(loaded.signature, [request]))[0][0]
+        found = RankingEngine(loaded).execute(merge(loaded.signature, [request]))[0][0]
         np.testing.assert_allclose(found, request.arrays["x"] @ np.arange(3.0), atol=1e-5)

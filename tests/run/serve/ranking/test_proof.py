@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from joymigrate.run.serve.ranking.proof import prove
-from joymigrate.run.serve.ranking.proof.prove import Axes, Proof
+from joymigrate.run.serve.ranking.proof.prove import Axes, RowProof
 
 ROWS, USERS = torch.export.Dim("rows", max=4096), torch.export.Dim("users")
 AXES = Axes({"x": "row", "owner": "row", "users": "user", "tokens": "token"}, {"owner": "user"},
@@ -33,7 +33,7 @@ class Model(torch.nn.Module):
         return self.body(self, x, users, owner)
 
 
-def proof_of(body: Any, axes: Axes = AXES) -> Proof:
+def proof_of(body: Any, axes: Axes = AXES) -> RowProof:
     given = {"x": torch.randn(6, 4), "users": torch.randn(3, 4), "owner": torch.arange(6) % 3}
     shapes: Any = {"x": {0: ROWS}, "users": {0: USERS}, "owner": {0: ROWS}}
     program = torch.export.export(Model(body).eval(), (), given, dynamic_shapes=shapes)

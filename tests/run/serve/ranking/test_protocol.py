@@ -20,7 +20,7 @@ from tritonclient.grpc import service_pb2
 from benchmarks import ranking_example as example
 from joymigrate.run.serve.ranking.meters import compilations
 from joymigrate.run.serve.ranking.rpc import read_inputs
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 Serve = Callable[..., Any]
 
@@ -173,7 +173,7 @@ def test_values_in_the_list_of_another_type_are_refused(serve: Serve) -> None:
         one.contents.int64_contents.extend(array.ravel().tolist())
     assert read_inputs(asked)["item"].shape == arrays()["item"].shape
     asked.inputs[0].contents.int_contents.append(7)
-    with pytest.raises(Refusal, match="comes in int64_contents, there is int_contents"):
+    with pytest.raises(HttpRefusal, match="comes in int64_contents, there is int_contents"):
         read_inputs(asked)
 
 
@@ -280,14 +280,14 @@ def test_grpc_over_tls_asks_for_a_clients_certificate(din: Any, tmp_path: Path) 
     import asyncio
 
     from joymigrate.run.serve.ranking import rpc
-    from joymigrate.run.serve.ranking.lanes import Engine
-    from joymigrate.run.serve.ranking.meters import Meters
-    from joymigrate.run.serve.ranking.service import Service
+    from joymigrate.run.serve.ranking.lanes import RankingEngine
+    from joymigrate.run.serve.ranking.meters import RankingMeters
+    from joymigrate.run.serve.ranking.service import RankingService
     from joymigrate.run.serve.web.tls import Tls
     from tests.run.serve.test_web import make_certificates
 
     make_certificates(tmp_path)
-    engine = Engine(din)
+    engine = RankingEngine(din)
     engine.start()
 
     def paths(*names: str) -> list[Path]:
@@ -295,7 +295,7 @@ def test_grpc_over_tls_asks_for_a_clients_certificate(din: Any, tmp_path: Path) 
 
     async def ask() -> Any:
         server, port = await rpc.start(
-            Service(engine, ("din",), Meters(engine)), "127.0.0.1", 0,
+            RankingService(engine, ("din",), RankingMeters(engine)), "127.0.0.1", 0,
             Tls(*paths("server.pem", "server.key", "ca.pem")),
         )  # fmt: skip
         given = arrays()

@@ -10,22 +10,24 @@ import numpy as np
 import pytest
 
 from joymigrate.run.serve.ranking import slicing
-from joymigrate.run.serve.ranking.batcher import Limits
-from joymigrate.run.serve.ranking.cost import Sizes
+from joymigrate.run.serve.ranking.batcher import BatchLimits
+from joymigrate.run.serve.ranking.cost import BatchSizes
 from joymigrate.run.serve.ranking.inputs import draw
-from joymigrate.run.serve.ranking.lanes import Engine
-from joymigrate.run.serve.ranking.program import Program
+from joymigrate.run.serve.ranking.lanes import RankingEngine
+from joymigrate.run.serve.ranking.program import RankingProgram
 from joymigrate.run.serve.ranking.signature import Dimensions, build
 
-LIMITS = Limits(seconds=1.0)
+LIMITS = BatchLimits(seconds=1.0)
 
 
-def predict(sizes: Sizes) -> float:
+def predict(sizes: BatchSizes) -> float:
     return 0.1 + sizes.candidates * 1e-3
 
 
 @pytest.mark.parametrize("count", [1, 256, 901, 1799, 1800, 1801, 5000, 17_001])
-def test_pieces_hold_every_candidate_once_and_take_about_a_batch(din: Program, count: int) -> None:
+def test_pieces_hold_every_candidate_once_and_take_about_a_batch(
+    din: RankingProgram, count: int
+) -> None:
     request = draw(din.signature, count, 3)
     parts = slicing.pieces(din.signature, request, predict, LIMITS, 0.0)
     items = np.concatenate([one.arrays["item"] for one in parts])
@@ -37,7 +39,7 @@ def test_pieces_hold_every_candidate_once_and_take_about_a_batch(din: Program, c
     )
 
 
-def test_what_cannot_gain_is_left_whole(din: Program) -> None:
+def test_what_cannot_gain_is_left_whole(din: RankingProgram) -> None:
     request = draw(din.signature, 5000, 3)
 
     def parts(predict: Any, deadline: float = float("inf")) -> int:
@@ -60,8 +62,8 @@ def test_what_cannot_gain_is_left_whole(din: Program) -> None:
     assert not slicing.divisible(tokens)  # words of each candidate
 
 
-def test_sliced_scores_are_those_of_the_whole_and_others_run_between(din: Program) -> None:
-    engine = Engine(din, limits=Limits(seconds=0.025, candidates=300))
+def test_sliced_scores_are_those_of_the_whole_and_others_run_between(din: RankingProgram) -> None:
+    engine = RankingEngine(din, limits=BatchLimits(seconds=0.025, candidates=300))
     large, small = draw(din.signature, 2000, 5, 1), draw(din.signature, 2, 5, 2)
     ended: list[str] = []
 
@@ -89,9 +91,9 @@ def test_sliced_scores_are_those_of_the_whole_and_others_run_between(din: Progra
 
 
 def test_an_answer_in_pieces_is_of_one_version(
-    din: Program, monkeypatch: pytest.MonkeyPatch
+    din: RankingProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(din, limits=Limits(seconds=0.025, candidates=300))
+    engine = RankingEngine(din, limits=BatchLimits(seconds=0.025, candidates=300))
     ran = []
     execute = engine.execute
 
@@ -114,9 +116,9 @@ def test_an_answer_in_pieces_is_of_one_version(
 
 
 def test_an_endless_row_of_versions_is_answered_whole(
-    din: Program, monkeypatch: pytest.MonkeyPatch
+    din: RankingProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(din, limits=Limits(seconds=0.025, candidates=300))
+    engine = RankingEngine(din, limits=BatchLimits(seconds=0.025, candidates=300))
     sizes = []
     execute = engine.execute
 

@@ -15,7 +15,7 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking.program import Program, load
+from joymigrate.run.serve.ranking.program import RankingProgram, load
 from joymigrate.run.train.samples import hashing
 from tests.run.serve.ranking.test_protocol import post
 
@@ -47,7 +47,7 @@ def saved(folder: Path, words: Any = None, size: Any = None, **more: Any) -> Pat
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def model(tmp_path_factory: pytest.TempPathFactory) -> RankingProgram:
     return load(saved(tmp_path_factory.mktemp("texts")))
 
 
@@ -61,7 +61,7 @@ def expected(words: list[list[str]], sizes: list[int]) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("how", ["json", "rank", "binary", "grpc"])
 def test_texts_become_the_ids_of_training(
-    serve: Callable[..., Any], model: Program, how: str
+    serve: Callable[..., Any], model: RankingProgram, how: str
 ) -> None:
     running = serve(model)
     sizes = ["large", "small", "huge"]
@@ -87,7 +87,7 @@ def test_texts_become_the_ids_of_training(
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_ids_are_taken_where_texts_are(serve: Callable[..., Any], model: Program) -> None:
+def test_ids_are_taken_where_texts_are(serve: Callable[..., Any], model: RankingProgram) -> None:
     body = {"inputs": {"words": [[3, 4]], "size": ["large"]}}
     status, said = post(serve(model).url + "/v1/rank", body)
     assert status == 200
@@ -108,7 +108,7 @@ def test_ids_are_taken_where_texts_are(serve: Callable[..., Any], model: Program
     ],
 )
 def test_a_mistake_names_the_input(
-    serve: Callable[..., Any], model: Program, change: dict[str, Any], name: str, word: str
+    serve: Callable[..., Any], model: RankingProgram, change: dict[str, Any], name: str, word: str
 ) -> None:
     given = {"words": [["a", "b"]], "size": ["small"], **change}
     status, said = post(serve(model).url + "/v1/rank", {"inputs": given})
@@ -117,7 +117,7 @@ def test_a_mistake_names_the_input(
 
 
 def test_texts_for_an_input_without_them_are_refused(
-    serve: Callable[..., Any], din: Program
+    serve: Callable[..., Any], din: RankingProgram
 ) -> None:
     row = {"name": "item", "datatype": "BYTES", "shape": [1, 5], "data": ["a"] * 5}
     status, said = post(serve().url + "/v2/models/din/infer", {"inputs": [row]})

@@ -13,11 +13,11 @@ import pytest
 from joymigrate.run.serve.evidence.answers import ranks_otherwise
 from joymigrate.run.serve.gateway import settings, version_ramp
 from joymigrate.run.serve.gateway.server import Gateway
-from joymigrate.run.serve.gateway.version_ramp import Action, VersionRamp, View
+from joymigrate.run.serve.gateway.version_ramp import RampAction, RampView, VersionRamp
 from joymigrate.run.serve.ranking import program
-from joymigrate.run.serve.ranking.lanes import Engine
-from joymigrate.run.serve.ranking.meters import Meters
-from joymigrate.run.serve.ranking.service import Service
+from joymigrate.run.serve.ranking.lanes import RankingEngine
+from joymigrate.run.serve.ranking.meters import RankingMeters
+from joymigrate.run.serve.ranking.service import RankingService
 from joymigrate.run.serve.ranking.versions import Versions
 from joymigrate.run.serve.web.server import Server
 from tests.run.serve.ranking.test_versions import ROWS, publish
@@ -28,20 +28,22 @@ KEY = "secret"
 
 def test_one_step_after_the_other() -> None:
     ramp = VersionRamp()
-    assert ramp.decide(View(1, 1, 1, "standby")) is None
-    assert ramp.decide(View(1, 1, 3, "standby")) == Action("standby", 3)
-    assert ramp.decide(View(1, 3, 3, "standby")) == Action("gateway", order="resume")
-    assert ramp.decide(View(1, 3, 4, "ramping")) is None
-    assert ramp.decide(View(1, 3, 4, "promoted")) == Action("primary", 3)
-    assert ramp.decide(View(3, 3, 4, "promoted")) == Action("gateway", order="rollback")
-    assert ramp.decide(View(3, 3, 4, "rolled_back")) == Action("standby", 4)
-    assert ramp.decide(View(3, 4, 4, "rolled_back")) == Action("gateway", order="resume")
-    assert ramp.decide(View(3, 4, 4, "rolled_back")) == Action("standby", 3)  # evidence said no
-    assert ramp.decide(View(3, 3, 4, "rolled_back")) is None
-    assert ramp.decide(View(3, 3, 5, "rolled_back")) == Action("standby", 5)
-    assert ramp.decide(View(3, 5, 5, "rolled_back")) == Action("gateway", order="resume")
-    assert ramp.decide(View(3, 5, 5, "differs")) == Action("gateway", order="rollback")
-    assert ramp.decide(View(3, 5, 5, "rolled_back")) == Action("standby", 3)
+    assert ramp.decide(RampView(1, 1, 1, "standby")) is None
+    assert ramp.decide(RampView(1, 1, 3, "standby")) == RampAction("standby", 3)
+    assert ramp.decide(RampView(1, 3, 3, "standby")) == RampAction("gateway", order="resume")
+    assert ramp.decide(RampView(1, 3, 4, "ramping")) is None
+    assert ramp.decide(RampView(1, 3, 4, "promoted")) == RampAction("primary", 3)
+    assert ramp.decide(RampView(3, 3, 4, "promoted")) == RampAction("gateway", order="rollback")
+    assert ramp.decide(RampView(3, 3, 4, "rolled_back")) == RampAction("standby", 4)
+    assert ramp.decide(RampView(3, 4, 4, "rolled_back")) == RampAction("gateway", order="resume")
+    assert ramp.decide(RampView(3, 4, 4, "rolled_back")) == RampAction(
+        "standby", 3
+    )  # evidence said no
+    assert ramp.decide(RampView(3, 3, 4, "rolled_back")) is None
+    assert ramp.decide(RampView(3, 3, 5, "rolled_back")) == RampAction("standby", 5)
+    assert ramp.decide(RampView(3, 5, 5, "rolled_back")) == RampAction("gateway", order="resume")
+    assert ramp.decide(RampView(3, 5, 5, "differs")) == RampAction("gateway", order="rollback")
+    assert ramp.decide(RampView(3, 5, 5, "rolled_back")) == RampAction("standby", 3)
 
 
 def test_what_was_refused_is_remembered(tmp_path: Path) -> None:
@@ -64,20 +66,21 @@ class Place:
     def __init__(self, path: Path, published: Path, folder: Path) -> None:
         self.path, self.published, self.folder = path, published, folder
         self.servers: list[Server] = []
-        self.engines: list[Engine] = []
+        self.engines: list[RankingEngine] = []
 
     async def start(self) -> None:
         for _ in range(2):
             model = program.load(self.path)
-            engine = Engine(model)
+            engine = RankingEngine(model)
             engine.start()
             # Each has pins of its own, as on two machines.
             following = Versions(engine, str(self.published), hold=True, poll_seconds=0.05)
             following.pin_file = self.folder / f"pin-{len(self.engines)}.json"
             following.pinned = None
             following.start()
-            service = Service(engine, ("balance",), Meters(engine), versions=following,
-                              admin_key=KEY)  # fmt: skip
+            service = RankingService(
+                engine, ("balance",), RankingMeters(engine), versions=following, admin_key=KEY
+            )
             self.engines.append(engine)
             self.servers.append(Server(service, port=0))
             await self.servers[-1].start()
@@ -106,7 +109,7 @@ class Place:
 
 @pytest.mark.slow
 def test_good_versions_arrive_and_a_bad_one_goes_back(
-    balance: program.Program,  # noqa: F811
+    balance: program.RankingProgram,  # noqa: F811
     tmp_path: Path,
 ) -> None:
     published = tmp_path / "published"
@@ -136,7 +139,7 @@ def test_good_versions_arrive_and_a_bad_one_goes_back(
     async def whole() -> None:
         await place.start()
         stop = asyncio.Event()
-        places = version_ramp.Places(place.url, *(one.url for one in place.servers), key=KEY)
+        places = version_ramp.RampServers(place.url, *(one.url for one in place.servers), key=KEY)
         driver = asyncio.create_task(
             version_ramp.follow(places, tmp_path / "memory.json", 0.05, said.append, stop)
         )

@@ -13,8 +13,8 @@ import torch
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.ranking import program
-from joymigrate.run.serve.ranking.batcher import Limits
-from joymigrate.run.serve.ranking.lanes import Engine
+from joymigrate.run.serve.ranking.batcher import BatchLimits
+from joymigrate.run.serve.ranking.lanes import RankingEngine
 from joymigrate.run.serve.ranking.request import check
 from joymigrate.run.serve.ranking.versions import Versions
 from joymigrate.run.train.formats import versions as published
@@ -36,7 +36,7 @@ class Balance(torch.nn.Module):
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> program.Program:
+def model(tmp_path: Path) -> program.RankingProgram:
     count = torch.export.Dim("count")
     made = torch.export.export(
         Balance(), (), kwargs={"ids": torch.zeros(4, dtype=torch.long)},
@@ -82,14 +82,16 @@ def publish(
     store.publish(manifest, content)
 
 
-def score(engine: Engine) -> float:
+def score(engine: RankingEngine) -> float:
     return float(engine.program.run({"ids": np.array([3])})[0][0])
 
 
-def test_versions_are_applied_whole_and_taken_back(model: program.Program, tmp_path: Path) -> None:
+def test_versions_are_applied_whole_and_taken_back(
+    model: program.RankingProgram, tmp_path: Path
+) -> None:
     place = tmp_path / "published"
     publish(place, 1)
-    engine = Engine(model)
+    engine = RankingEngine(model)
     following = Versions(engine, str(place))
     following.open()
     assert (engine.version, score(engine)) == ("1", 0.0)
@@ -101,7 +103,7 @@ def test_versions_are_applied_whole_and_taken_back(model: program.Program, tmp_p
     assert (engine.version, float(model.state["level"]), score(engine)) == ("1", 1.0, 0.0)
     following.follow()
     assert engine.version == "1"  # pinned, also for the next process
-    again = Versions(Engine(model), str(place))
+    again = Versions(RankingEngine(model), str(place))
     assert again.pinned == 1
     following.resume()
     following.follow()
@@ -124,11 +126,11 @@ def test_versions_are_applied_whole_and_taken_back(model: program.Program, tmp_p
     ],
 )
 def test_a_version_that_does_not_fit_changes_nothing(
-    model: program.Program, tmp_path: Path, rows: Any, level: Any, ids: Any
+    model: program.RankingProgram, tmp_path: Path, rows: Any, level: Any, ids: Any
 ) -> None:
     place = tmp_path / "published"
     publish(place, 1)
-    engine = Engine(model)
+    engine = RankingEngine(model)
     following = Versions(engine, str(place))
     following.open()
     publish(place, 2, rows, level, ids)
@@ -138,10 +140,10 @@ def test_a_version_that_does_not_fit_changes_nothing(
     assert following.refused == 1
 
 
-def test_a_torn_file_is_refused(model: program.Program, tmp_path: Path) -> None:
+def test_a_torn_file_is_refused(model: program.RankingProgram, tmp_path: Path) -> None:
     place = tmp_path / "published"
     publish(place, 1)
-    engine = Engine(model)
+    engine = RankingEngine(model)
     following = Versions(engine, str(place))
     following.open()
     publish(place, 2)
@@ -152,10 +154,10 @@ def test_a_torn_file_is_refused(model: program.Program, tmp_path: Path) -> None:
 
 
 @pytest.mark.dear
-def test_no_request_sees_two_versions(model: program.Program, tmp_path: Path) -> None:
+def test_no_request_sees_two_versions(model: program.RankingProgram, tmp_path: Path) -> None:
     place = tmp_path / "published"
     publish(place, 1)
-    engine = Engine(model, lanes=2, limits=Limits(seconds=1e9))
+    engine = RankingEngine(model, lanes=2, limits=BatchLimits(seconds=1e9))
     following = Versions(engine, str(place))
     following.open()
     engine.start()

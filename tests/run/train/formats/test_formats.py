@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.formats import Int4Linear, Int8Linear, Writer, open_quantised
+from joymigrate.run.train.formats import FormatWriter, Int4Linear, Int8Linear, open_quantised
 from joymigrate.run.train.formats.stored import Linear, join_linears, pack, unpack
 
 CONFIG = {"model_type": "llama"}
@@ -41,7 +41,7 @@ def written(folder: Path, linears: dict[str, Linear], format: str, **more: Any) 
     scheme = "w4a16" if isinstance(first, Int4Linear) else "w8a8"
     static = isinstance(first, Int8Linear) and first.x_scale is not None
     group = first.group if isinstance(first, Int4Linear) else 0
-    with Writer(out, format, torch.float32, **more) as writer:
+    with FormatWriter(out, format, torch.float32, **more) as writer:
         for name, linear in linears.items():
             writer.put_linear(name, linear)
         writer.put("model.norm.weight", torch.ones(4))
@@ -119,7 +119,7 @@ def test_other_formats_are_refused_with_the_reason(
 
 def test_nothing_is_left_of_a_write_that_fails(tmp_path: Path) -> None:
     def fail() -> None:
-        with Writer(tmp_path / "out", "msmodelslim", torch.float32) as writer:
+        with FormatWriter(tmp_path / "out", "msmodelslim", torch.float32) as writer:
             writer.put("a", torch.ones(3))
             writer.flush()
             raise RuntimeError

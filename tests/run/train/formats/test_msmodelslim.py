@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.formats import Folder, Int8Linear, open_quantised
+from joymigrate.run.train.formats import Int8Linear, TensorFolder, open_quantised
 from joymigrate.run.train.formats.msmodelslim import pack_scales, unpack_scales
 
 FILES = Path(__file__).parent / "msmodelslim"
@@ -46,7 +46,7 @@ def test_both_of_the_vendors_forms_stand_for_the_same_weight() -> None:
 
 def test_the_bias_is_recovered_from_quant_bias_and_offset() -> None:
     # The vendor keeps the plain bias beside it; quant_bias rounds it to one step of deq_scale.
-    reader, source = open_quantised(FILES / "static"), Folder(FILES / "static")
+    reader, source = open_quantised(FILES / "static"), TensorFolder(FILES / "static")
     assert reader is not None
     shifted = 0
     for name in ("q_proj", "k_proj", "v_proj"):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from joymigrate.run.train.quantise import Options, quantise, read_samples
+from joymigrate.run.train.quantise import QuantiseOptions, quantise, read_samples
 from tests.run.serve.engine.models import prompts
 from tests.run.serve.engine.test_on_chip import PROGRAM, on_cpu
 from tests.run.train.quantise.models import samples, tiny
@@ -22,7 +22,7 @@ from tests.run.train.quantise.models import samples, tiny
 def test_quantised_weights_on_the_npu_score_as_on_the_cpu(tmp_path: Path, scheme: str) -> None:
     tiny(tmp_path / "model", "llama", outliers=True)
     seen = read_samples(samples(tmp_path / "samples.jsonl"), tmp_path / "model")
-    made = quantise(tmp_path / "model", tmp_path / "out", seen, Options(scheme=scheme))
+    made = quantise(tmp_path / "model", tmp_path / "out", seen, QuantiseOptions(scheme=scheme))
     asked = prompts([3, 25])
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(PROGRAM), str(made.out), json.dumps(asked)]

@@ -12,11 +12,11 @@ import torch
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.load import load_engine
 from joymigrate.run.serve.engine.types import EngineOptions, Request
-from joymigrate.run.train.formats import Folder, Int8Linear, open_quantised
+from joymigrate.run.train.formats import Int8Linear, TensorFolder, open_quantised
 from joymigrate.run.train.quantise import (
     CalibrationSamples,
-    Options,
     QuantisationResult,
+    QuantiseOptions,
     judge,
     quantise,
     read_samples,
@@ -41,7 +41,7 @@ def used(place: Path) -> CalibrationSamples:
 
 
 def errors(
-    place: Path, model: str, options: Options, name: str
+    place: Path, model: str, options: QuantiseOptions, name: str
 ) -> tuple[QuantisationResult, list[float]]:
     """Quantise, and the error of every layer by itself, on samples that were not seen."""
     seen, held, _ = used(place).split()
@@ -56,15 +56,15 @@ def errors(
     [("w8a8", 1 / 3), ("w4a16", 1 / 2)],
 )
 def test_outlier_channels_are_smoothed(place: Path, scheme: str, most: float) -> None:
-    _, naive = errors(place, "outliers", Options(scheme=scheme, search=False), "naive")
-    _, found = errors(place, "outliers", Options(scheme=scheme), "searched")
+    _, naive = errors(place, "outliers", QuantiseOptions(scheme=scheme, search=False), "naive")
+    _, found = errors(place, "outliers", QuantiseOptions(scheme=scheme), "searched")
     assert all(ours <= most * theirs for ours, theirs in zip(found, naive, strict=True))
 
 
 @pytest.mark.parametrize("scheme", ["w8a8", "w4a16"])
 def test_without_outliers_the_search_does_no_harm(place: Path, scheme: str) -> None:
-    _, naive = errors(place, "even", Options(scheme=scheme, search=False), "naive")
-    _, found = errors(place, "even", Options(scheme=scheme), "searched")
+    _, naive = errors(place, "even", QuantiseOptions(scheme=scheme, search=False), "naive")
+    _, found = errors(place, "even", QuantiseOptions(scheme=scheme), "searched")
     assert all(ours <= 1.05 * theirs for ours, theirs in zip(found, naive, strict=True))
 
 
@@ -89,7 +89,7 @@ def dequantised(folder: Path) -> Any:
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     model = AutoModelForCausalLM.from_config(config).float().eval()
-    source, reader = Folder(folder), open_quantised(folder)
+    source, reader = TensorFolder(folder), open_quantised(folder)
     assert reader is not None
     state = {}
     for name, module in model.named_modules():
@@ -131,11 +131,11 @@ def scores(folder: Path, ids: list[int]) -> torch.Tensor:
 
 
 SCHEMES = {
-    "w8a8": Options(),
-    "w8a8 static": Options(static=True),
-    "w8a8 msmodelslim": Options(format="msmodelslim"),
-    "w8a8 static msmodelslim": Options(static=True, format="msmodelslim"),
-    "w4a16": Options(scheme="w4a16"),
+    "w8a8": QuantiseOptions(),
+    "w8a8 static": QuantiseOptions(static=True),
+    "w8a8 msmodelslim": QuantiseOptions(format="msmodelslim"),
+    "w8a8 static msmodelslim": QuantiseOptions(static=True, format="msmodelslim"),
+    "w4a16": QuantiseOptions(scheme="w4a16"),
 }
 
 
@@ -166,14 +166,18 @@ def test_the_same_inputs_give_the_same_files(place: Path) -> None:
     hashes = []
     for _ in range(2):
         made = quantise(
-            place / "even", place / "again", used(place), Options(scheme="w4a16"), replace_out=True
+            place / "even",
+            place / "again",
+            used(place),
+            QuantiseOptions(scheme="w4a16"),
+            replace_out=True,
         )
         hashes.append({p.name: p.read_bytes() for p in sorted(made.out.iterdir())})
     assert hashes[0] == hashes[1]
 
 
 def test_every_linear_of_a_llama_gets_its_scale_folded(place: Path) -> None:
-    made, _ = errors(place, "outliers", Options(), "folded")
+    made, _ = errors(place, "outliers", QuantiseOptions(), "folded")
     where = {one.linears[0]: one.folded_into for one in made.groups}
     assert where == {
         "self_attn.o_proj": "self_attn.v_proj",  # two key heads feed four queries
@@ -189,7 +193,7 @@ def test_other_families_are_quantised_by_their_structure(tmp_path: Path, kind: s
     save(tmp_path / "model", kind, **more)
     path = samples(tmp_path / "samples.jsonl", count=4)
     seen = read_samples(path, tmp_path / "model")
-    made = quantise(tmp_path / "model", tmp_path / "out", seen, Options())
+    made = quantise(tmp_path / "model", tmp_path / "out", seen, QuantiseOptions())
     found, document = judge(tmp_path / "model", tmp_path / "out", seen)
     assert found, document["reason"]
     # A linear whose scale cannot move is rounded as it is, and says why.
@@ -199,7 +203,7 @@ def test_other_families_are_quantised_by_their_structure(tmp_path: Path, kind: s
 
 
 def test_a_named_linear_stays_plain(place: Path) -> None:
-    options = Options(ignore=("*.down_proj",))
+    options = QuantiseOptions(ignore=("*.down_proj",))
     made, _ = errors(place, "even", options, "ignored")
     reader = open_quantised(made.out)
     assert reader is not None
@@ -210,13 +214,13 @@ def test_a_named_linear_stays_plain(place: Path) -> None:
 
 
 def test_parts_of_one_product_may_differ(place: Path) -> None:
-    made, _ = errors(place, "even", Options(scheme="w4a16", ignore=("*.k_proj",)), "mixed")
+    made, _ = errors(place, "even", QuantiseOptions(scheme="w4a16", ignore=("*.k_proj",)), "mixed")
     agree(made.out, prompts([12])[0])
 
 
 def test_tokens_of_w8a8_are_those_of_the_plain_model(place: Path) -> None:
     # Not in general: here the plain model's first choices stand out by more than the error.
-    quantise(place / "outliers", place / "w8", used(place), Options(), replace_out=True)
+    quantise(place / "outliers", place / "w8", used(place), QuantiseOptions(), replace_out=True)
     found, document = judge(place / "outliers", place / "w8", used(place))
     assert found
     assert document["quantise"]["top1"]["or_tie"] >= 0.97
@@ -229,7 +233,9 @@ def test_tokens_of_w8a8_are_those_of_the_plain_model(place: Path) -> None:
 def test_a_damaged_weight_fails_the_verdict_and_is_named(place: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    made = quantise(place / "even", place / "damaged", used(place), Options(), replace_out=True)
+    made = quantise(
+        place / "even", place / "damaged", used(place), QuantiseOptions(), replace_out=True
+    )
     path = made.out / "model.safetensors"
     weights = load_file(path)
     weights["model.layers.1.mlp.down_proj.weight_scale"] *= 3
@@ -252,11 +258,11 @@ def test_a_damaged_weight_fails_the_verdict_and_is_named(place: Path) -> None:
 )
 def test_options_that_do_not_go_together_are_refused(options: Any, reason: str) -> None:
     with pytest.raises(JoyError, match=reason):
-        Options(**options)
+        QuantiseOptions(**options)
 
 
 def test_a_group_that_does_not_fit_is_refused_with_one_that_does(place: Path) -> None:
-    options = Options(scheme="w4a16", group=128)
+    options = QuantiseOptions(scheme="w4a16", group=128)
     with pytest.raises(JoyError, match="groups of 128") as error:
         quantise(place / "even", place / "wide", used(place), options)
     assert "--group 32" in (error.value.help or "")
@@ -265,7 +271,7 @@ def test_a_group_that_does_not_fit_is_refused_with_one_that_does(place: Path) ->
 
 def test_a_quantised_model_is_not_quantised_again(place: Path) -> None:
     with pytest.raises(JoyError, match="already"):
-        quantise(FILES / "dynamic", place / "twice", used(place), Options())
+        quantise(FILES / "dynamic", place / "twice", used(place), QuantiseOptions())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.tables import (
-    Admission,
+    AdmissionRule,
     EmbeddingBagCollection,
     EmbeddingBagConfig,
     EmbeddingCollection,
@@ -164,7 +164,7 @@ def test_ids_of_a_dynamic_table_have_no_bound() -> None:
 
 
 def test_a_row_counts_before_it_is_admitted() -> None:
-    ebc = dynamic(TableOptions(dynamic=True, admission=Admission(count=3)))
+    ebc = dynamic(TableOptions(dynamic=True, admission=AdmissionRule(count=3)))
     first = train(ebc, 5)
     assert torch.equal(train(ebc, 5), first)  # it learns nothing yet
     assert len(ebc.table("t")) == 0
@@ -269,7 +269,7 @@ BAD = {
         "need a row-wise optimiser",
     ),
     "static": (
-        lambda: TableOptions(admission=Admission(count=2)), "are for dynamic tables",
+        lambda: TableOptions(admission=AdmissionRule(count=2)), "are for dynamic tables",
     ),
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.tables import (
-    Admission,
+    AdmissionRule,
     EmbeddingBagCollection,
     EmbeddingBagConfig,
     Eviction,
@@ -74,7 +74,7 @@ OPTIONS = {
         dynamic=True, cache_rows=40, eviction=Eviction(max_rows=9, every=1, max_age=2)
     ),
     "admission": TableOptions(
-        dynamic=True, admission=Admission(count=2), eviction=Eviction(min_count=2, every=3)
+        dynamic=True, admission=AdmissionRule(count=2), eviction=Eviction(min_count=2, every=3)
     ),
 }
 

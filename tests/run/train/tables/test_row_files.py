@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from joymigrate.errors import JoyError
 from joymigrate.run.train import Checkpointer
 from joymigrate.run.train.tables import (
-    Admission,
+    AdmissionRule,
     Eviction,
     RowOptimiser,
     TableOptions,
@@ -36,7 +36,7 @@ OPTIONS = {
     "static": TableOptions(),
     "cache": TableOptions(cache_rows=30),
     "dynamic": TableOptions(
-        dynamic=True, cache_rows=40, admission=Admission(count=2),
+        dynamic=True, cache_rows=40, admission=AdmissionRule(count=2),
         eviction=Eviction(max_rows=12, max_age=6, every=2),
     ),
 }  # fmt: skip

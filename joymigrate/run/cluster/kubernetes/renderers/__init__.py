@@ -19,14 +19,14 @@ from typing import Any
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.cluster import kinds, rendezvous
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import GRACE_S, Job, PodGroup, Workload
-from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.jobs import GRACE_S, GangJob, PodGroup, Workload
+from joymigrate.run.cluster.kinds import ServerKind
 from joymigrate.run.cluster.kubernetes.renderers import _shares
 from joymigrate.run.cluster.queues import Queue
 
 IMAGE = "docker.io/library/python:3.11"
 PREFIX = "joymigrate.io"
-KEYS: dict[str, Callable[[Job], bool]] = {  # what not every engine can say, and who asks for it
+KEYS: dict[str, Callable[[GangJob], bool]] = {  # what not every engine can say, and who asks for it
     "min_pods": lambda job: 0 < job.min_pods < job.pods,
     "time_limit_minutes": lambda job: job.time_limit is not None,
     "after": lambda job: bool(job.after),
@@ -39,7 +39,7 @@ LABELS = {"leaf": f"{PREFIX}/leaf", "spine": f"{PREFIX}/spine", "superpod": f"{P
 
 
 @dataclass(slots=True)
-class Rendered:
+class RenderedObjects:
     """Objects in the order they should be applied, and what they could not say.
 
     `text` is a script, for an engine that takes no objects. `sharer` is what splits its cards.
@@ -63,7 +63,7 @@ def engines() -> dict[str, ModuleType]:
     return {module.NAME: module for module in found}
 
 
-def render(workload: Workload, inventory: Inventory | None, engine: str) -> Rendered:
+def render(workload: Workload, inventory: Inventory | None, engine: str) -> RenderedObjects:
     """Manifests for all jobs and queues; an unknown engine raises `JoyError`."""
     known = engines()
     if engine not in known:
@@ -72,7 +72,7 @@ def render(workload: Workload, inventory: Inventory | None, engine: str) -> Rend
             help=f"one of {', '.join(known)}",
         )
     module = known[engine]
-    out = Rendered(sharer=getattr(module, "SHARES", ""))
+    out = RenderedObjects(sharer=getattr(module, "SHARES", ""))
     for job in workload.jobs:
         if not out.sharer and any(task.milli for task in job.tasks):
             raise JoyError(
@@ -89,7 +89,9 @@ def render(workload: Workload, inventory: Inventory | None, engine: str) -> Rend
     return out
 
 
-def note_lost_rings(job: Job, inventory: Inventory | None, engine: str, out: Rendered) -> None:
+def note_lost_rings(
+    job: GangJob, inventory: Inventory | None, engine: str, out: RenderedObjects
+) -> None:
     """Say that a part of a server may be given over two of its rings."""
     for task in job.tasks:
         kind = kind_of(job, task, inventory)
@@ -100,7 +102,7 @@ def note_lost_rings(job: Job, inventory: Inventory | None, engine: str, out: Ren
             )
 
 
-def world_variables(job: Job, master: str, rank: Any, out: Rendered) -> dict[str, Any]:
+def world_variables(job: GangJob, master: str, rank: Any, out: RenderedObjects) -> dict[str, Any]:
     """What makes one world of a job's pods; of several tasks only the place of the first pod."""
     if job.pods == 1:
         return {}
@@ -125,7 +127,7 @@ def check_names(objects: Sequence[Mapping[str, Any]]) -> None:
         seen.add(key)
 
 
-def kind_of(job: Job, task: PodGroup, inventory: Inventory | None) -> Kind | None:
+def kind_of(job: GangJob, task: PodGroup, inventory: Inventory | None) -> ServerKind | None:
     """The server kind of a task: its first accepted one, else the inventory's first with cards."""
     if not task.cards and not task.milli:
         return None
@@ -138,12 +140,14 @@ def kind_of(job: Job, task: PodGroup, inventory: Inventory | None) -> Kind | Non
     raise JoyError(f"job {job.name} names no kind", help="add `kind`, or give --inventory")
 
 
-def resource(kind: Kind) -> str:
+def resource(kind: ServerKind) -> str:
     """The resource name of a kind's cards on Kubernetes."""
     return str(kind.kubernetes.get("resource", f"{PREFIX}/{kind.family}"))
 
 
-def requests(job: Job, task: PodGroup, kind: Kind | None, out: Rendered) -> dict[str, str]:
+def requests(
+    job: GangJob, task: PodGroup, kind: ServerKind | None, out: RenderedObjects
+) -> dict[str, str]:
     """What one pod asks for; a share of a card by the names of the engine's sharer."""
     asks: dict[str, str] = {}
     if task.cpu_milli:
@@ -159,7 +163,7 @@ def requests(job: Job, task: PodGroup, kind: Kind | None, out: Rendered) -> dict
     return asks
 
 
-def image_of(job: Job, out: Rendered) -> str:
+def image_of(job: GangJob, out: RenderedObjects) -> str:
     """The container's image; one that stands in is a note."""
     if not job.image:
         out.note(f"job {job.name} names no image: {IMAGE} stands in for it")
@@ -167,10 +171,10 @@ def image_of(job: Job, out: Rendered) -> str:
 
 
 def pod_spec(
-    job: Job,
+    job: GangJob,
     task: PodGroup,
-    kind: Kind | None,
-    out: Rendered,
+    kind: ServerKind | None,
+    out: RenderedObjects,
     variables: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A pod's spec: one container with requests equal to limits.
@@ -199,12 +203,12 @@ def pod_spec(
     return spec
 
 
-def seconds(job: Job) -> int:
+def seconds(job: GangJob) -> int:
     """A job's time limit in whole seconds, one at least."""
     return max(1, round((job.time_limit or 0) * 60))
 
 
-def one_task(job: Job, engine: str) -> PodGroup:
+def one_task(job: GangJob, engine: str) -> PodGroup:
     """The only task of a job, for an engine that knows equal pods only."""
     if len(job.tasks) > 1:
         raise JoyError(
@@ -239,7 +243,7 @@ def used_queues(workload: Workload) -> list[Queue]:
 
 
 def quotas(
-    bounds: Mapping[str, float], known: Sequence[Kind], what: str, out: Rendered
+    bounds: Mapping[str, float], known: Sequence[ServerKind], what: str, out: RenderedObjects
 ) -> dict[str, str]:
     """A limit as resource quantities. A budget over several resources cannot be said by any."""
     found: dict[str, float] = {}
@@ -265,14 +269,14 @@ def quotas(
     return {name: f"{value:g}" for name, value in sorted(found.items())}
 
 
-def matches(kind: Kind, key: str) -> bool:
+def matches(kind: ServerKind, key: str) -> bool:
     """Whether a limit's key means this kind."""
     return key in (kind.name, kind.family)
 
 
-def kinds_in_use(workload: Workload, inventory: Inventory | None) -> list[Kind]:
+def kinds_in_use(workload: Workload, inventory: Inventory | None) -> list[ServerKind]:
     """Kinds of the inventory's nodes and of the jobs, each once."""
-    found: dict[str, Kind] = {}
+    found: dict[str, ServerKind] = {}
     for node in inventory.nodes if inventory else ():
         if node.kind.cards:
             found.setdefault(node.kind.name, node.kind)

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.kinds import Kind
-from joymigrate.run.cluster.kubernetes.renderers import Rendered, dns, matches, resource
+from joymigrate.run.cluster.kinds import ServerKind
+from joymigrate.run.cluster.kubernetes.renderers import RenderedObjects, dns, matches, resource
 from joymigrate.run.cluster.queues import Queue
 
 API = "kueue.x-k8s.io/v1beta2"
@@ -30,9 +30,9 @@ class CohortQuotas:
     def __init__(
         self,
         queues: Sequence[Queue],
-        known: Sequence[Kind],
+        known: Sequence[ServerKind],
         inventory: Inventory | None,
-        out: Rendered,
+        out: RenderedObjects,
     ) -> None:
         self.queues, self.known, self.out = queues, known, out
         self.parents = {queue.parent for queue in queues if queue.parent}
@@ -54,7 +54,7 @@ class CohortQuotas:
         above = next((one for one in self.queues if one.name == queue.parent), None)
         return 0 if above is None else 1 + self._depth(above)
 
-    def _matching(self, key: str) -> list[Kind]:
+    def _matching(self, key: str) -> list[ServerKind]:
         return [kind for kind in self.known if key == "cards" or matches(kind, key)]
 
     def _minimum(self, queue: Queue) -> Cards:

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster.jobs import Job, PodGroup
-from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.jobs import GangJob, PodGroup
+from joymigrate.run.cluster.kinds import ServerKind
 
 
-def rule(kind: Kind, sharer: str) -> Mapping[str, Any]:
+def rule(kind: ServerKind, sharer: str) -> Mapping[str, Any]:
     """What the kind's data say about this sharer: `kubernetes.shares` of topology.yaml."""
     return dict((kind.kubernetes.get("shares") or {}).get(sharer) or {})
 
 
-def requests(job: Job, task: PodGroup, kind: Kind, sharer: str) -> dict[str, str]:
+def requests(job: GangJob, task: PodGroup, kind: ServerKind, sharer: str) -> dict[str, str]:
     """Resources for `task.milli` thousandths of one card, rounded up to what can be had."""
     known = rule(kind, sharer)
     if not known:
@@ -32,7 +32,7 @@ def requests(job: Job, task: PodGroup, kind: Kind, sharer: str) -> dict[str, str
     return asks
 
 
-def size_share(job: Job, task: PodGroup, models: Mapping[str, Any]) -> dict[str, str]:
+def size_share(job: GangJob, task: PodGroup, models: Mapping[str, Any]) -> dict[str, str]:
     """The smallest part of the card's memory (MiB) that holds the share."""
     model = next((name for name in task.models if name in models), None)
     if model is None:

@@ -6,9 +6,9 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, Workload
-from joymigrate.run.cluster.kinds import Kind
-from joymigrate.run.cluster.kubernetes.renderers import Rendered, dns, kind_of, volcano
+from joymigrate.run.cluster.jobs import GangJob, Workload
+from joymigrate.run.cluster.kinds import ServerKind
+from joymigrate.run.cluster.kubernetes.renderers import RenderedObjects, dns, kind_of, volcano
 
 NAME = "mindcluster"
 SAYS = volcano.SAYS
@@ -17,7 +17,7 @@ RINGS = True
 SCHEMAS = {"one": "normal-schema", "fill": "large-model-schema", "any": "null"}
 
 
-def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
     """Volcano's objects; jobs on this vendor's cards carry what its plug-in wants to know."""
     volcano.render(workload, inventory, out)
     jobs = {dns(job.name): job for job in workload.jobs}
@@ -28,7 +28,7 @@ def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> No
              "carries version and platform (volcano-npu_vVERSION_linux-ARCH)")  # fmt: skip
 
 
-def adapt(item: dict[str, Any], job: Job, inventory: Inventory | None) -> None:
+def adapt(item: dict[str, Any], job: GangJob, inventory: Inventory | None) -> None:
     """Add policy, node selector, super-pod block and leaf switch affinity to one vcjob."""
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
@@ -66,7 +66,7 @@ def adapt(item: dict[str, Any], job: Job, inventory: Inventory | None) -> None:
         item["metadata"]["labels"] = labels
 
 
-def check_size(job: Job, cards: int, kind: Kind) -> None:
+def check_size(job: GangJob, cards: int, kind: ServerKind) -> None:
     """A request that the plug-in would refuse is refused here, with the legal sizes."""
     if cards in kind.legal and not (job.pods > 1 and cards in kind.alone):
         return

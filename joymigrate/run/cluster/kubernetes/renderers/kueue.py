@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, PodGroup, Workload
+from joymigrate.run.cluster.jobs import GangJob, PodGroup, Workload
 from joymigrate.run.cluster.kubernetes.renderers import (
     LABELS,
     PREFIX,
-    Rendered,
+    RenderedObjects,
     dns,
     kind_of,
     kinds_in_use,
@@ -34,16 +34,16 @@ INDEX = {
     "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
 }
 HOST = "kubernetes.io/hostname"
-Make = Callable[[Job, Inventory | None, list[str], Rendered], list[dict[str, Any]]]
+Make = Callable[[GangJob, Inventory | None, list[str], RenderedObjects], list[dict[str, Any]]]
 
 
-def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
     """All objects for one workload, its jobs as batch Jobs."""
     render_with(workload, inventory, out, batch_jobs)
 
 
 def render_with(
-    workload: Workload, inventory: Inventory | None, out: Rendered, make_jobs: Make
+    workload: Workload, inventory: Inventory | None, out: RenderedObjects, make_jobs: Make
 ) -> None:
     """Kueue's objects, and the jobs as `make_jobs` writes them."""
     known = kinds_in_use(workload, inventory)
@@ -93,7 +93,7 @@ def topology_levels(inventory: Inventory | None) -> list[str]:
     return [*found, HOST]
 
 
-def cluster_queue(queue: Queue, quotas: CohortQuotas, out: Rendered) -> dict[str, Any]:
+def cluster_queue(queue: Queue, quotas: CohortQuotas, out: RenderedObjects) -> dict[str, Any]:
     """MIN is the nominal quota, MAX − MIN what it may borrow from the cohort.
 
     A queue with parts is a cohort: its own jobs share what that holds.
@@ -132,7 +132,7 @@ def service(job: str) -> dict[str, Any]:
     }
 
 
-def metadata(job: Job, name: str = "") -> dict[str, Any]:
+def metadata(job: GangJob, name: str = "") -> dict[str, Any]:
     """Name, namespace, queue and priority of a job's object."""
     labels = {"kueue.x-k8s.io/queue-name": dns(job.queue)}
     if job.priority:
@@ -140,7 +140,9 @@ def metadata(job: Job, name: str = "") -> dict[str, Any]:
     return {"name": dns(name or job.name), "namespace": "default", "labels": labels}
 
 
-def topology(job: Job, task: PodGroup, levels: list[str], out: Rendered) -> dict[str, str]:
+def topology(
+    job: GangJob, task: PodGroup, levels: list[str], out: RenderedObjects
+) -> dict[str, str]:
     """Annotations of topology-aware scheduling: a leaf, or blocks of pods in one super-pod."""
     key = "kueue.x-k8s.io/podset-{}-topology"
     pod, leaf = LABELS["superpod"], LABELS["leaf"]
@@ -164,11 +166,11 @@ def topology(job: Job, task: PodGroup, levels: list[str], out: Rendered) -> dict
 
 
 def template(
-    job: Job,
+    job: GangJob,
     task: PodGroup,
     inventory: Inventory | None,
     levels: list[str],
-    out: Rendered,
+    out: RenderedObjects,
     variables: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A pod template that Kueue can place."""
@@ -184,7 +186,7 @@ def template(
 
 
 def batch_jobs(
-    job: Job, inventory: Inventory | None, levels: list[str], out: Rendered
+    job: GangJob, inventory: Inventory | None, levels: list[str], out: RenderedObjects
 ) -> list[dict[str, Any]]:
     """An indexed Job per task; Kueue admits each of them whole."""
     if len(job.tasks) > 1:

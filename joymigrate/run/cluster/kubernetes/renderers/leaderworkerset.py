@@ -7,8 +7,8 @@ from typing import Any
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import rendezvous
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, Workload
-from joymigrate.run.cluster.kubernetes.renderers import Rendered, kueue
+from joymigrate.run.cluster.jobs import GangJob, Workload
+from joymigrate.run.cluster.kubernetes.renderers import RenderedObjects, kueue
 
 NAME = "leaderworkerset"
 SAYS = kueue.GANG - {"time_limit_minutes"}
@@ -17,13 +17,13 @@ SHARES = kueue.SHARES
 SIZE, LEADER, RANK = "$(LWS_GROUP_SIZE)", "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)"
 
 
-def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
     """Kueue's queues, and a LeaderWorkerSet per job."""
     kueue.render_with(workload, inventory, out, sets)
 
 
 def sets(
-    job: Job, inventory: Inventory | None, levels: list[str], out: Rendered
+    job: GangJob, inventory: Inventory | None, levels: list[str], out: RenderedObjects
 ) -> list[dict[str, Any]]:
     """One group; of two tasks the first is the leader and has one pod."""
     if len(job.tasks) > 2 or (len(job.tasks) == 2 and job.tasks[0].pods != 1):

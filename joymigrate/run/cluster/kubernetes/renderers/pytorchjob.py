@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, Workload
-from joymigrate.run.cluster.kubernetes.renderers import Rendered, kueue, one_task
+from joymigrate.run.cluster.jobs import GangJob, Workload
+from joymigrate.run.cluster.kubernetes.renderers import RenderedObjects, kueue, one_task
 
 NAME = "pytorchjob"
 SAYS = kueue.GANG
@@ -14,12 +14,12 @@ SHARES = kueue.SHARES
 CONTAINER = "pytorch"  # the operator looks for a container of this name
 
 
-def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
     """Kueue's queues, and a PyTorchJob per job."""
     kueue.render_with(workload, inventory, out, pytorch_jobs)
 
 
-def together(job: Job, template: dict[str, Any]) -> None:
+def together(job: GangJob, template: dict[str, Any]) -> None:
     """Let Kueue place master and workers as one set of pods; it cannot where they are in blocks."""
     annotations = template.get("metadata", {}).get("annotations")
     if annotations and job.pods > 1 and "kueue.x-k8s.io/podset-slice-size" not in annotations:
@@ -27,7 +27,7 @@ def together(job: Job, template: dict[str, Any]) -> None:
 
 
 def pytorch_jobs(
-    job: Job, inventory: Inventory | None, levels: list[str], out: Rendered
+    job: GangJob, inventory: Inventory | None, levels: list[str], out: RenderedObjects
 ) -> list[dict[str, Any]]:
     """One job; the operator sets MASTER_ADDR, RANK and WORLD_SIZE, one process per pod."""
     task = one_task(job, NAME)

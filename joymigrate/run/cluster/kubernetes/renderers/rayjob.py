@@ -7,10 +7,10 @@ import shlex
 from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, PodGroup, Workload
-from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.jobs import GangJob, PodGroup, Workload
+from joymigrate.run.cluster.kinds import ServerKind
 from joymigrate.run.cluster.kubernetes.renderers import (
-    Rendered,
+    RenderedObjects,
     dns,
     image_of,
     kind_of,
@@ -25,13 +25,13 @@ API = "ray.io/v1"
 HEAD = {"cpu": "1", "memory": "4Gi"}  # of the pod that starts the command; it has no cards
 
 
-def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
     """Kueue's queues, and a RayJob per job."""
     kueue.render_with(workload, inventory, out, ray_jobs)
 
 
 def ray_jobs(
-    job: Job, inventory: Inventory | None, levels: list[str], out: Rendered
+    job: GangJob, inventory: Inventory | None, levels: list[str], out: RenderedObjects
 ) -> list[dict[str, Any]]:
     """One job; its command is started once, on the head."""
     out.note(f"job {job.name}: its command runs once, on Ray's head, and asks Ray for the pods")
@@ -50,7 +50,7 @@ def ray_jobs(
 
 
 def cluster_spec(
-    job: Job, inventory: Inventory | None, levels: list[str], out: Rendered
+    job: GangJob, inventory: Inventory | None, levels: list[str], out: RenderedObjects
 ) -> dict[str, Any]:
     """A head without cards, and one group of workers per task."""
     head: dict[str, Any] = {
@@ -89,7 +89,7 @@ def cluster_spec(
     }
 
 
-def start_parameters(task: PodGroup, kind: Kind | None) -> dict[str, str]:
+def start_parameters(task: PodGroup, kind: ServerKind | None) -> dict[str, str]:
     """What `ray start` is told about a worker's cards, by Ray's own name for them."""
     if kind is None or not kind.ray_resource:
         return {}

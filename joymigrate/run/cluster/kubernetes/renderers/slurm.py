@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from joymigrate.run.cluster import rendezvous
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, PodGroup, Workload
-from joymigrate.run.cluster.kubernetes.renderers import Rendered, kind_of, seconds
+from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, GangJob, PodGroup, Workload
+from joymigrate.run.cluster.kubernetes.renderers import RenderedObjects, kind_of, seconds
 from joymigrate.run.cluster.notation import split_after
 from joymigrate.run.cluster.queues import Queue
 
@@ -18,7 +18,7 @@ SAYS = frozenset({"time_limit_minutes", "after", "leaf: one", "sp_block", "min_p
 END = "END_OF_JOB"
 
 
-def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
     """One script: limits and nodes as the comments that an administrator needs, then the jobs."""
     lines = ["#!/bin/bash", "# Submits the jobs; each variable job_* gets the number of its job.",
              "set -euo pipefail"]  # fmt: skip
@@ -35,7 +35,7 @@ def variable(number: int) -> str:
     return f"job_{number}"
 
 
-def sort_by_waiting(jobs: Sequence[Job]) -> list[Job]:
+def sort_by_waiting(jobs: Sequence[GangJob]) -> list[GangJob]:
     """Jobs behind those that they wait for; a circle stays in the order of the file."""
     left, found, done = list(jobs), [], set[str]()
     known = {job.name for job in jobs}
@@ -49,7 +49,7 @@ def sort_by_waiting(jobs: Sequence[Job]) -> list[Job]:
     return found
 
 
-def limits(queues: Sequence[Queue], out: Rendered) -> list[str]:
+def limits(queues: Sequence[Queue], out: RenderedObjects) -> list[str]:
     """Queues as QOS, with MAX by family."""
     found = []
     for queue in queues:
@@ -90,7 +90,7 @@ def word(name: str) -> str:
 
 
 def submission(
-    job: Job, names: dict[str, str], inventory: Inventory | None, out: Rendered
+    job: GangJob, names: dict[str, str], inventory: Inventory | None, out: RenderedObjects
 ) -> list[str]:
     """`job_N=$(sbatch …)` with the script of one job; several tasks are a heterogeneous job."""
     waits = []
@@ -114,7 +114,9 @@ def submission(
     return [*lines, *body(job), END, ")"]
 
 
-def options(job: Job, task: PodGroup, inventory: Inventory | None, out: Rendered) -> list[str]:
+def options(
+    job: GangJob, task: PodGroup, inventory: Inventory | None, out: RenderedObjects
+) -> list[str]:
     """What one task asks for: a node per pod, with its cards there."""
     kind = kind_of(job, task, inventory)
     elastic = 0 < job.min_pods < job.pods
@@ -149,7 +151,7 @@ def options(job: Job, task: PodGroup, inventory: Inventory | None, out: Rendered
     return found
 
 
-def body(job: Job) -> list[str]:
+def body(job: GangJob) -> list[str]:
     """The part that runs: the variables of torch.distributed, and one process per pod."""
     several = len(job.tasks) > 1
     hosts = "SLURM_JOB_NODELIST_HET_GROUP_0" if several else "SLURM_JOB_NODELIST"

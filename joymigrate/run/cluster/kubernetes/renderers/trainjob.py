@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import Job, Workload
+from joymigrate.run.cluster.jobs import GangJob, Workload
 from joymigrate.run.cluster.kubernetes.renderers import (
     PREFIX,
-    Rendered,
+    RenderedObjects,
     image_of,
     kind_of,
     kueue,
@@ -24,13 +24,13 @@ RUNTIME = "torch-distributed"  # a ClusterTrainingRuntime that the trainer bring
 NODE = "node"  # its replicated job
 
 
-def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
     """Kueue's queues, and a TrainJob per job."""
     kueue.render_with(workload, inventory, out, train_jobs)
 
 
 def train_jobs(
-    job: Job, inventory: Inventory | None, levels: list[str], out: Rendered
+    job: GangJob, inventory: Inventory | None, levels: list[str], out: RenderedObjects
 ) -> list[dict[str, Any]]:
     """One job; the runtime sets torchrun's PET_ variables, one process per card."""
     task = one_task(job, NAME)

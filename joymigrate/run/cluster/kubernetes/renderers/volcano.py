@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.run.cluster.inventory import Inventory
-from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, Job, Workload
-from joymigrate.run.cluster.kinds import Kind
+from joymigrate.run.cluster.jobs import DEFAULT_QUEUE, GangJob, Workload
+from joymigrate.run.cluster.kinds import ServerKind
 from joymigrate.run.cluster.kubernetes.renderers import (
     LABELS,
-    Rendered,
+    RenderedObjects,
     dns,
     kind_of,
     kinds_in_use,
@@ -32,7 +32,7 @@ MOST_EVICTIONS = 1000
 INDEX = {"fieldRef": {"fieldPath": "metadata.annotations['volcano.sh/task-index']"}}
 
 
-def render(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+def render(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
     """All objects for one workload."""
     out.objects += priority_classes(workload)
     known = kinds_in_use(workload, inventory)
@@ -63,7 +63,7 @@ def priority_classes(workload: Workload) -> list[dict[str, Any]]:
 
 
 def queue_object(
-    queue: Queue, workload: Workload, known: list[Kind], out: Rendered
+    queue: Queue, workload: Workload, known: list[ServerKind], out: RenderedObjects
 ) -> dict[str, Any]:
     """MIN is the guarantee, MAX the capability."""
     spec: dict[str, Any] = {"weight": max(1, round(queue.weight)), "type": "default"}
@@ -138,7 +138,7 @@ def hyper_node(name: str, tier: int, kind: str, members: list[str]) -> dict[str,
     }
 
 
-def vcjob(job: Job, inventory: Inventory | None, out: Rendered) -> dict[str, Any]:
+def vcjob(job: GangJob, inventory: Inventory | None, out: RenderedObjects) -> dict[str, Any]:
     """A gang: minAvailable is the number of all pods."""
     name = dns(job.name)
     first = f"{name}-{dns(job.tasks[0].name)}-0.{name}"  # as the plug-in `svc` names it
@@ -188,7 +188,7 @@ def vcjob(job: Job, inventory: Inventory | None, out: Rendered) -> dict[str, Any
     }
 
 
-def max_retry(job: Job, out: Rendered) -> int:
+def max_retry(job: GangJob, out: RenderedObjects) -> int:
     """Volcano counts restarts after failures and after evictions alike, and fails a job whose
     count has reached maxRetry (pkg/controllers/job/state/{running,restarting}.go): n restarts need
     n + 1. A job that is not started again when it fails may be evicted as often as need be.
@@ -199,7 +199,7 @@ def max_retry(job: Job, out: Rendered) -> int:
     return job.retries + 1
 
 
-def blocks(job: Job, pods: int, size: int, out: Rendered) -> dict[str, Any]:
+def blocks(job: GangJob, pods: int, size: int, out: RenderedObjects) -> dict[str, Any]:
     """Pods in blocks of `size` that each lie in one domain of tier 1, a super-pod."""
     if pods % size:
         out.note(f"job {job.name}: {pods} pods are not blocks of {size}, `sp_block` is left out")
@@ -215,7 +215,7 @@ def blocks(job: Job, pods: int, size: int, out: Rendered) -> dict[str, Any]:
     }
 
 
-def note_scheduler(workload: Workload, inventory: Inventory | None, out: Rendered) -> None:
+def note_scheduler(workload: Workload, inventory: Inventory | None, out: RenderedObjects) -> None:
     """Say which plug-ins these objects count on: the scheduler's settings are everybody's."""
     known = kinds_in_use(workload, inventory)
     needs = ["gang"]

@@ -15,7 +15,16 @@ import torch
 import torch_npu
 from torch import Tensor
 
-from joymigrate.run.kernels.mask import CAUSAL, Causal, Full, Jagged, Mask, Simple, Window, dense
+from joymigrate.run.kernels.mask import (
+    CAUSAL,
+    Causal,
+    Full,
+    JaggedMask,
+    Mask,
+    Simple,
+    WindowMask,
+    dense,
+)
 from joymigrate.run.kernels.operator import Call
 
 COMPRESSED = 2048
@@ -62,7 +71,7 @@ def attention(
 ) -> Tensor:
     """See `ops/attention.py`."""
     factor = scale if scale is not None else 1 / math.sqrt(q.shape[-1])
-    if isinstance(mask, Jagged):
+    if isinstance(mask, JaggedMask):
         return attend_packed(q, k, v, mask, factor)
     options = arguments(mask, q.shape[-2], k.shape[-2], q.device)
     found: Tensor = torch_npu.npu_fusion_attention(
@@ -77,10 +86,10 @@ def arguments(mask: Mask, rows: int, columns: int, device: torch.device) -> dict
         return {}
     if isinstance(mask, Causal):
         return {"atten_mask": triangle(device), "sparse_mode": 3}
-    if isinstance(mask, Window):
+    if isinstance(mask, WindowMask):
         band = {"pre_tockens": mask.size - 1, "next_tockens": 0}
         return {"atten_mask": triangle(device), "sparse_mode": 4, **band}
-    assert not isinstance(mask, Jagged)
+    assert not isinstance(mask, JaggedMask)
     seen = dense(mask, rows, columns, device)
     assert seen is not None
     hidden = ~seen
@@ -91,7 +100,7 @@ def arguments(mask: Mask, rows: int, columns: int, device: torch.device) -> dict
     return {"atten_mask": hidden.contiguous(), "sparse_mode": 1}
 
 
-def attend_packed(q: Tensor, k: Tensor, v: Tensor, mask: Jagged, scale: float) -> Tensor:
+def attend_packed(q: Tensor, k: Tensor, v: Tensor, mask: JaggedMask, scale: float) -> Tensor:
     """TND: tokens of all sequences in one axis. Sequences without tokens are left out."""
     ends = [stop for start, stop in mask.bounds() if stop > start]
     inner: Simple = mask.inner

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from joymigrate.run.serve.engine.http import routes
 from joymigrate.run.serve.engine.http.lost import refusal_of
 from joymigrate.run.serve.engine.http.resuming import OURS
-from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.web.answering import answer_request, outcome_of
 from joymigrate.run.serve.web.messages import Ask, Reply
 
@@ -17,7 +17,7 @@ log = logging.getLogger("joymigrate.serve")
 
 
 @dataclass(slots=True)
-class Endpoint(Service):
+class Endpoint(EngineService):
     """A service with its routes: what a web server asks."""
 
     async def answer(self, ask: Ask) -> Reply:
@@ -29,7 +29,7 @@ class Endpoint(Service):
         record(self, ask, status, gone=gone)
 
 
-async def answer(service: Service, ask: Ask) -> Reply:
+async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer a request. Never raises but when it is cancelled."""
 
     async def route(asked: Ask) -> Reply:
@@ -41,7 +41,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
     return reply
 
 
-def record(service: Service, ask: Ask, status: int, *, gone: bool = False) -> None:
+def record(service: EngineService, ask: Ask, status: int, *, gone: bool = False) -> None:
     """Count a request, and write it to the log."""
     outcome = outcome_of(status, gone=gone)
     if ask.method != "GET":  # pages and health checks are no work

@@ -7,12 +7,12 @@ from typing import Any
 from joymigrate import __version__
 from joymigrate.run.serve.engine.http import aside, conversation
 from joymigrate.run.serve.engine.http.fields import Fields
-from joymigrate.run.serve.engine.http.service import Service
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.engine.http.service import EngineService
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import Ask, Reply, data
 
 
-async def models(service: Service, ask: Ask) -> Reply:
+async def models(service: EngineService, ask: Ask) -> Reply:
     """GET /v1/models."""
     return data(
         {
@@ -22,12 +22,12 @@ async def models(service: Service, ask: Ask) -> Reply:
     )
 
 
-async def model(service: Service, ask: Ask, name: str) -> Reply:
+async def model(service: EngineService, ask: Ask, name: str) -> Reply:
     """GET /v1/models/NAME."""
     return data(card(service, service.model(name)))
 
 
-def card(service: Service, name: str) -> dict[str, Any]:
+def card(service: EngineService, name: str) -> dict[str, Any]:
     """One model, with how it runs."""
     info = service.info
     return {
@@ -46,40 +46,40 @@ def card(service: Service, name: str) -> dict[str, Any]:
     }
 
 
-async def health(service: Service, ask: Ask) -> Reply:
+async def health(service: EngineService, ask: Ask) -> Reply:
     """GET /health: 200 while the engine works (also while it drains)."""
     trouble = service.trouble()
     if trouble is not None and (not service.draining or service.engine.failed is not None):
-        raise Refusal(503, trouble)
+        raise HttpRefusal(503, trouble)
     return data({"status": "ok" if trouble is None else "draining"})
 
 
-async def ready(service: Service, ask: Ask) -> Reply:
+async def ready(service: EngineService, ask: Ask) -> Reply:
     """GET /ready: 200 while requests are taken."""
     trouble = service.trouble()
     if trouble is not None:
-        raise Refusal(503, trouble)
+        raise HttpRefusal(503, trouble)
     stats = service.engine.stats()
     return data({"status": "ready", "running": stats.running, "waiting": stats.waiting})
 
 
-async def version(service: Service, ask: Ask) -> Reply:
+async def version(service: EngineService, ask: Ask) -> Reply:
     """GET /version."""
     return data({"version": __version__})
 
 
-async def metrics(service: Service, ask: Ask) -> Reply:
+async def metrics(service: EngineService, ask: Ask) -> Reply:
     """GET /metrics."""
     return Reply(200, service.meters.text(), "text/plain; version=0.0.4; charset=utf-8")
 
 
-async def tokenize(service: Service, ask: Ask) -> Reply:
+async def tokenize(service: EngineService, ask: Ask) -> Reply:
     """POST /tokenize: the ids of a prompt, or of messages after the chat template."""
     fields = Fields(ask.json())
     service.model(fields.raw("model"))
     prompt, messages = fields.text("prompt"), fields.raw("messages")
     if (prompt is None) == (messages is None):
-        raise Refusal(400, "give a prompt or messages", param="prompt")
+        raise HttpRefusal(400, "give a prompt or messages", param="prompt")
     special = fields.flag("add_special_tokens", prompt is not None)
     strings = fields.flag("return_token_strs")
     if prompt is None:
@@ -99,7 +99,7 @@ async def tokenize(service: Service, ask: Ask) -> Reply:
     return data(made)
 
 
-async def detokenize(service: Service, ask: Ask) -> Reply:
+async def detokenize(service: EngineService, ask: Ask) -> Reply:
     """POST /detokenize: the text of ids."""
     fields = Fields(ask.json())
     service.model(fields.raw("model"))

@@ -21,13 +21,13 @@ from joymigrate.run.serve.engine.http import (
 from joymigrate.run.serve.engine.http.call_pieces import CallPiece
 from joymigrate.run.serve.engine.http.completions import worth_sending
 from joymigrate.run.serve.engine.http.fields import Fields
-from joymigrate.run.serve.engine.http.generation import Generation
-from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.engine.http.generation import HttpGeneration
+from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.engine.http.streaming import StreamOptions, start_stream, stream_options
 from joymigrate.run.serve.engine.http.thoughts import INSIDE, START, ThoughtReader
 from joymigrate.run.serve.engine.http.tools import CallReader, Toolbox, ToolCall
-from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Output, Resume, Sampling
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.engine.types import MAX_LOGPROBS, EngineOutput, Resume, Sampling
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
 
 MAX_TOP = 20  # of the OpenAI API
@@ -54,8 +54,8 @@ class ChatRequest:
     thinks: bool = False  # the prompt has opened it
 
 
-def read(service: Service, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
-    """The request and its guide; raises `Refusal`."""
+def read(service: EngineService, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
+    """The request and its guide; raises `HttpRefusal`."""
     fields = Fields(body)
     model = service.model(fields.raw("model"))
     refuse_what_is_missing(fields)
@@ -67,7 +67,7 @@ def read(service: Service, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
     guide = formats.read(fields, service.guides)
     enforced = box.guide(service.guides) if box else None
     if guide is not None and box is not None:
-        raise Refusal(400, "response_format or tools, not both", param="response_format")
+        raise HttpRefusal(400, "response_format or tools, not both", param="response_format")
     prompt, images, echo, end = write_prompt(service, fields, box)
     marks = (
         None if guide or enforced else thoughts.find_marks(service.templates.source(tools=False))
@@ -90,13 +90,13 @@ def read(service: Service, body: dict[str, Any]) -> tuple[ChatRequest, Any]:
 
 
 def read_as(
-    service: Service, meant: dict[str, Any], called: Mapping[str, str]
+    service: EngineService, meant: dict[str, Any], called: Mapping[str, str]
 ) -> tuple[ChatRequest, Any]:
     """A request of another API that means this chat; its refusals name that API's fields, which
     `called` has by a chat's."""
     try:
         return read(service, meant)
-    except Refusal as refusal:
+    except HttpRefusal as refusal:
         name, dot, rest = (refusal.param or "").partition(".")
         base = name.partition("[")[0]
         if base in called:
@@ -120,12 +120,12 @@ def top(fields: Fields) -> int | None:
     wanted = fields.flag("logprobs")
     count = fields.whole("top_logprobs", low=0, high=min(MAX_TOP, MAX_LOGPROBS))
     if count and not wanted:
-        raise Refusal(400, "top_logprobs needs logprobs: true", param="top_logprobs")
+        raise HttpRefusal(400, "top_logprobs needs logprobs: true", param="top_logprobs")
     return (count or 0) if wanted else None
 
 
 def write_prompt(
-    service: Service, fields: Fields, box: Toolbox | None
+    service: EngineService, fields: Fields, box: Toolbox | None
 ) -> tuple[list[int], tuple[Any, ...], str, str]:
     """The prompt's ids, its images, the text that is to be repeated in the answer, and how the
     prompt ends."""
@@ -142,15 +142,15 @@ def write_prompt(
     continued = fields.flag("continue_final_message")
     prompted = fields.flag("add_generation_prompt", not continued)
     if continued and prompted:
-        raise Refusal(
+        raise HttpRefusal(
             400,
             "continue_final_message contradicts add_generation_prompt",
             param="continue_final_message",
         )
     for name in variables:
         if name in ("messages", "tools", "add_generation_prompt"):
-            raise Refusal(400, f"chat_template_kwargs does not set {name}",
-                          param="chat_template_kwargs")  # fmt: skip
+            raise HttpRefusal(400, f"chat_template_kwargs does not set {name}",
+                              param="chat_template_kwargs")  # fmt: skip
     text = service.templates.render(
         service.words.guard(talk.messages),
         tools=service.words.guard(box.tools) if box else None,
@@ -164,25 +164,25 @@ def write_prompt(
     return (ids[-cut:] if cut else ids), tuple(talk.images), echo, text[-TAIL:].rstrip()
 
 
-async def answer(service: Service, ask: Ask) -> Reply:
+async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/chat/completions."""
     asked, guide = await aside.read(ask, lambda: read(service, ask.json()))
     ask.notes["model"] = asked.model
-    generation = Generation(
+    generation = HttpGeneration(
         service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide,
         resume=asked.resume, adapter=service.adapter(asked.model), search=asked.search,
     )  # fmt: skip
-    made = Chat(service, ask, asked, generation)
+    made = ChatAnswer(service, ask, asked, generation)
     if asked.stream:
         return Reply(200, await start_stream(made.events()), EVENTS, resuming.headers(asked.resume))
     return data(await made.whole())
 
 
-class Chat:
+class ChatAnswer:
     """One answer in the making."""
 
     def __init__(
-        self, service: Service, ask: Ask, asked: ChatRequest, generation: Generation
+        self, service: EngineService, ask: Ask, asked: ChatRequest, generation: HttpGeneration
     ) -> None:
         self.service, self.asked, self.generation = service, asked, generation
         self.head = {
@@ -208,7 +208,7 @@ class Chat:
         """The choices of which another engine has said something."""
         return {index for index, told in enumerate(self.asked.resume) if told is not None}
 
-    def delta(self, output: Output) -> dict[str, Any]:
+    def delta(self, output: EngineOutput) -> dict[str, Any]:
         """The thoughts, words and calls that an output adds."""
         thought, text = "", output.text
         if self.thoughts:
@@ -218,7 +218,7 @@ class Chat:
         found = self.spoken(output, text)
         return {"reasoning_content": thought, **found} if thought else found
 
-    def spoken(self, output: Output, text: str) -> dict[str, Any]:
+    def spoken(self, output: EngineOutput, text: str) -> dict[str, Any]:
         """The words and calls in the text of an output."""
         if not self.readers:
             return {"content": text} if text else {}
@@ -243,14 +243,14 @@ class Chat:
         delta: dict[str, Any] = {"content": words} if words else {}
         return {**delta, "tool_calls": calls} if calls else delta
 
-    def reason(self, output: Output) -> str | None:
+    def reason(self, output: EngineOutput) -> str | None:
         """Why a choice ended; calls are a reason of their own, unless one function was named."""
         named = self.asked.box is not None and self.asked.box.choice == tools.NAMED
         if output.finish_reason == "stop" and self.called[output.index] and not named:
             return "tool_calls"
         return output.finish_reason
 
-    def choice(self, output: Output) -> dict[str, Any]:
+    def choice(self, output: EngineOutput) -> dict[str, Any]:
         """One choice of an event."""
         made: dict[str, Any] = {
             "index": output.index,

@@ -9,12 +9,18 @@ from typing import Any
 from joymigrate.run.serve.engine.beams import BeamOptions
 from joymigrate.run.serve.engine.http import aside, formats, resuming, sampling, searching
 from joymigrate.run.serve.engine.http.fields import Fields, is_whole
-from joymigrate.run.serve.engine.http.generation import Generation
+from joymigrate.run.serve.engine.http.generation import HttpGeneration
 from joymigrate.run.serve.engine.http.logprobs import Legacy, of_prompt
-from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.engine.http.streaming import StreamOptions, start_stream, stream_options
-from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Output, Resume, Sampling, TokenLogprob
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.engine.types import (
+    MAX_LOGPROBS,
+    EngineOutput,
+    Resume,
+    Sampling,
+    TokenLogprob,
+)
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import DONE, EVENTS, Ask, Reply, data, event
 
 DEFAULT_TOKENS = 16
@@ -38,8 +44,8 @@ class CompletionRequest:
     search: BeamOptions | None = None
 
 
-def read(service: Service, body: dict[str, Any]) -> tuple[CompletionRequest, Any]:
-    """The request and its guide; raises `Refusal`."""
+def read(service: EngineService, body: dict[str, Any]) -> tuple[CompletionRequest, Any]:
+    """The request and its guide; raises `HttpRefusal`."""
     fields = Fields(body)
     model = service.model(fields.raw("model"))
     special = fields.flag("add_special_tokens", True)
@@ -52,7 +58,7 @@ def read(service: Service, body: dict[str, Any]) -> tuple[CompletionRequest, Any
     echo = fields.flag("echo")
     limit = fields.whole("max_tokens", low=0) if "max_tokens" in body else DEFAULT_TOKENS
     if limit == 0 and not echo:
-        raise Refusal(400, "max_tokens is at least 1, unless echo is true", param="max_tokens")
+        raise HttpRefusal(400, "max_tokens is at least 1, unless echo is true", param="max_tokens")
     chosen = sampling.read(fields, service.defaults, max_tokens=limit, logprobs=logprobs, n=n)
     numbers = chosen.prompt_logprobs is not None
     resumed = resuming.read(fields)
@@ -84,7 +90,7 @@ def prompts(raw: Any, field: str = "prompt") -> list[str | list[int]]:
     if all(is_whole(item) for item in raw):
         return [raw]
     if len(raw) > MAX_PROMPTS:
-        raise Refusal(400, f"at most {MAX_PROMPTS} prompts in a request", param=field)
+        raise HttpRefusal(400, f"at most {MAX_PROMPTS} prompts in a request", param=field)
     for item in raw:
         ids = isinstance(item, list) and item and all(is_whole(token) for token in item)
         if not isinstance(item, str) and not ids:
@@ -92,8 +98,8 @@ def prompts(raw: Any, field: str = "prompt") -> list[str | list[int]]:
     return list(raw)
 
 
-def wrong_prompt(field: str) -> Refusal:
-    return Refusal(
+def wrong_prompt(field: str) -> HttpRefusal:
+    return HttpRefusal(
         400,
         f"{field} is a text, a list of texts, a list of token ids, or a list of such lists",
         code="invalid_type",
@@ -102,7 +108,7 @@ def wrong_prompt(field: str) -> Refusal:
 
 
 def encode(
-    service: Service, prompt: str | list[int], special: bool, field: str = "prompt"
+    service: EngineService, prompt: str | list[int], special: bool, field: str = "prompt"
 ) -> list[int]:
     """A prompt as checked ids."""
     if isinstance(prompt, str):
@@ -111,11 +117,11 @@ def encode(
     return prompt
 
 
-async def answer(service: Service, ask: Ask) -> Reply:
+async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/completions."""
     asked, guide = await aside.read(ask, lambda: read(service, ask.json()))
     ask.notes["model"] = asked.model
-    generation = Generation(
+    generation = HttpGeneration(
         service, ask, asked.prompts, asked.sampling, guide=guide, resume=asked.resume,
         adapter=service.adapter(asked.model), search=asked.search,
     )  # fmt: skip
@@ -129,7 +135,7 @@ class Completion:
     """One answer in the making."""
 
     def __init__(
-        self, service: Service, ask: Ask, asked: CompletionRequest, generation: Generation
+        self, service: EngineService, ask: Ask, asked: CompletionRequest, generation: HttpGeneration
     ) -> None:
         self.service, self.asked, self.generation = service, asked, generation
         self.head = {
@@ -155,7 +161,7 @@ class Completion:
                 before = [*prompt, *told.ids] if asked.echo else told.ids
                 self.legacy[index].of(before, [None] * len(before))
 
-    def choice(self, place: int, output: Output) -> dict[str, Any]:
+    def choice(self, place: int, output: EngineOutput) -> dict[str, Any]:
         """What an output adds to its choice."""
         asked = self.asked
         index = place * asked.sampling.n + output.index
@@ -216,7 +222,7 @@ class Completion:
         return {**self.head, "choices": choices, "usage": self.generation.tally.to_json()}
 
 
-def worth_sending(output: Output, ids: bool) -> bool:
+def worth_sending(output: EngineOutput, ids: bool) -> bool:
     """Whether an event says anything: text, the end, numbers, or ids that were asked for."""
     return bool(
         output.text

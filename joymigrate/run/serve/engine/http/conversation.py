@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_PIXELS = 64 * 2**20  # of all images of a request together
@@ -28,18 +28,18 @@ class Conversation:
 
 
 def read(raw: Any, *, vision: bool, developer: bool) -> Conversation:
-    """Check `messages`; raises `Refusal`. `vision`: the model sees images; `developer`: its
+    """Check `messages`; raises `HttpRefusal`. `vision`: the model sees images; `developer`: its
     template knows that role (otherwise it becomes `system`)."""
     if not isinstance(raw, list) or not raw:
-        raise Refusal(400, "messages is a list of at least one message", param="messages")
+        raise HttpRefusal(400, "messages is a list of at least one message", param="messages")
     found = Conversation()
     for place, message in enumerate(raw):
         where = f"messages[{place}]"
         if not isinstance(message, dict):
-            raise Refusal(400, f"{where} is an object", code="invalid_type", param=where)
+            raise HttpRefusal(400, f"{where} is an object", code="invalid_type", param=where)
         role = message.get("role")
         if role not in ROLES:
-            raise Refusal(
+            raise HttpRefusal(
                 400,
                 f"{where}.role is one of {', '.join(ROLES)}, got {role!r}",
                 param=f"{where}.role",
@@ -57,20 +57,20 @@ def one(
     for name in ("name", "tool_call_id", "reasoning_content"):
         if message.get(name) is not None:
             if not isinstance(message[name], str):
-                raise Refusal(400, f"{where}.{name} is a string", param=f"{where}.{name}")
+                raise HttpRefusal(400, f"{where}.{name} is a string", param=f"{where}.{name}")
             made[name] = message[name]
     calls = message.get("tool_calls")
     if calls:
         if role != "assistant" or not isinstance(calls, list):
-            raise Refusal(
+            raise HttpRefusal(
                 400, f"{where}.tool_calls is a list of an assistant", param=f"{where}.tool_calls"
             )
         made["tool_calls"] = [
             call(item, f"{where}.tool_calls[{i}]") for i, item in enumerate(calls)
         ]
     elif made["content"] is None and not (role == "assistant" and "content" in message):
-        raise Refusal(400, f"{where}.content is missing", param=f"{where}.content",
-                      code="missing_required_parameter")  # fmt: skip
+        raise HttpRefusal(400, f"{where}.content is missing", param=f"{where}.content",
+                          code="missing_required_parameter")  # fmt: skip
     made["content"] = made["content"] if made["content"] is not None else ""
     return made
 
@@ -84,7 +84,7 @@ def content(
         return raw
     where = f"{where}.content"
     if not isinstance(raw, list):
-        raise Refusal(
+        raise HttpRefusal(
             400, f"{where} is a string or a list of parts", code="invalid_type", param=where
         )
     parts: list[dict[str, Any]] = []
@@ -95,21 +95,21 @@ def content(
         if kind in ("text", "input_text", "refusal"):
             text = part.get("refusal" if kind == "refusal" else "text")
             if not isinstance(text, str):
-                raise Refusal(400, f"{at}.text is a string", code="invalid_type", param=at)
+                raise HttpRefusal(400, f"{at}.text is a string", code="invalid_type", param=at)
             parts.append({"type": "text", "text": text})
         elif kind == "image_url":
             if not vision:
-                raise Refusal(
+                raise HttpRefusal(
                     400, "this model reads text only, not images", code="unsupported_content",
                     param=at,
                 )  # fmt: skip
             if len(found.images) >= MAX_IMAGES:
-                raise Refusal(400, f"at most {MAX_IMAGES} images in a request", param=at)
+                raise HttpRefusal(400, f"at most {MAX_IMAGES} images in a request", param=at)
             room = MAX_PIXELS - sum(made.width * made.height for made in found.images)
             found.images.append(image(part.get("image_url"), at, room))
             parts.append({"type": "image"})
         else:
-            raise Refusal(
+            raise HttpRefusal(
                 400, f"{at} is of a kind that is not served: {kind!r}", code="unsupported_content",
                 param=at,
             )  # fmt: skip
@@ -123,7 +123,7 @@ def image(raw: Any, where: str, room: int = MAX_PIXELS) -> Any:
     server opens no connection that a client asks for."""
     url = raw.get("url") if isinstance(raw, dict) else raw
     if not isinstance(url, str) or not url.startswith("data:"):
-        raise Refusal(
+        raise HttpRefusal(
             400,
             "an image is a data: URL (data:image/png;base64,...); addresses are not fetched",
             code="unsupported_content",
@@ -131,7 +131,7 @@ def image(raw: Any, where: str, room: int = MAX_PIXELS) -> Any:
         )
     head, _, packed = url.partition(",")
     if not head.endswith(";base64"):
-        raise Refusal(400, "an image's data: URL is base64", param=where)
+        raise HttpRefusal(400, "an image's data: URL is base64", param=where)
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -143,16 +143,18 @@ def image(raw: Any, where: str, room: int = MAX_PIXELS) -> Any:
         raise too_large(str(error), where) from None
     except UnidentifiedImageError:
         kinds = ", ".join(KINDS)
-        raise Refusal(
+        raise HttpRefusal(
             400, f"not an image of a kind that is known: {kinds}", code="invalid_image", param=where
         ) from None
     except (OSError, ValueError, binascii.Error, SyntaxError) as error:
-        raise Refusal(400, f"not an image: {error}", code="invalid_image", param=where) from None
+        raise HttpRefusal(
+            400, f"not an image: {error}", code="invalid_image", param=where
+        ) from None
 
 
-def too_large(why: str, where: str) -> Refusal:
+def too_large(why: str, where: str) -> HttpRefusal:
     """The refusal of images that would take too much memory."""
-    return Refusal(
+    return HttpRefusal(
         400,
         f"the images of a request have at most {MAX_PIXELS} pixels together; {why}",
         code="image_too_large",
@@ -165,13 +167,15 @@ def call(raw: Any, where: str) -> dict[str, Any]:
     function = raw.get("function") if isinstance(raw, dict) else None
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str) or not isinstance(function, dict):
-        raise Refusal(400, f"{where} is {{id, type, function: {{name, arguments}}}}", param=where)
+        raise HttpRefusal(
+            400, f"{where} is {{id, type, function: {{name, arguments}}}}", param=where
+        )
     arguments = function.get("arguments") or "{}"
     if isinstance(arguments, str):
         try:
             arguments = orjson.loads(arguments)
         except orjson.JSONDecodeError:
-            raise Refusal(
+            raise HttpRefusal(
                 400, f"{where}.function.arguments is no JSON", param=f"{where}.function.arguments"
             ) from None
     return {

@@ -8,16 +8,16 @@ from typing import Any
 from joymigrate.run.serve.engine.http import aside
 from joymigrate.run.serve.engine.http.completions import encode, prompts
 from joymigrate.run.serve.engine.http.fields import Fields
-from joymigrate.run.serve.engine.http.service import Service
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.engine.http.service import EngineService
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import Ask, Reply, data
 
 
-async def answer(service: Service, ask: Ask) -> Reply:
+async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/embeddings."""
     embed = service.engine.embed
     if embed is None:
-        raise Refusal(
+        raise HttpRefusal(
             400, f"'{service.name}' makes text, not embeddings", code="unsupported_model",
             param="model",
         )  # fmt: skip
@@ -26,8 +26,8 @@ async def answer(service: Service, ask: Ask) -> Reply:
     given = prompts(fields.required("input"), "input")
     form = fields.text("encoding_format", "float")
     if form not in ("float", "base64"):
-        raise Refusal(400, f"encoding_format is float or base64, got {form!r}",
-                      param="encoding_format")  # fmt: skip
+        raise HttpRefusal(400, f"encoding_format is float or base64, got {form!r}",
+                          param="encoding_format")  # fmt: skip
     size = fields.whole("dimensions", low=1)
     fields.close()
     ids = await aside.read(
@@ -35,7 +35,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
     )
     for one in ids:
         if not one or len(one) > service.info.max_model_len:
-            raise Refusal(
+            raise HttpRefusal(
                 400,
                 f"an input has 1 to {service.info.max_model_len} tokens, this one {len(one)}",
                 code="context_length_exceeded",
@@ -43,7 +43,7 @@ async def answer(service: Service, ask: Ask) -> Reply:
             )
     vectors: list[list[float]] = await embed(ids, service.adapter(model))
     if size is not None and vectors and size > len(vectors[0]):
-        raise Refusal(400, f"dimensions is at most {len(vectors[0])}", param="dimensions")
+        raise HttpRefusal(400, f"dimensions is at most {len(vectors[0])}", param="dimensions")
     used = sum(len(one) for one in ids)
     ask.notes.update(model=model, prompt_tokens=used)
     service.meters.prompt.add(used)

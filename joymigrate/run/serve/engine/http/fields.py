@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from joymigrate.errors import did_you_mean
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 # Accepted and without effect on the answer: who asks, what for, how it is billed or cached.
 HARMLESS = frozenset(
@@ -129,16 +129,16 @@ class Fields:
             span = f"at least {low:g}" if high is None else f"at most {high:g}"
             if low is not None and high is not None:
                 span = f"from {low:g} to {high:g}"
-            raise Refusal(
+            raise HttpRefusal(
                 400, f"{self.where}{name} is {span}, got {value!r}", param=f"{self.where}{name}"
             )
         return value
 
-    def wrong(self, name: str, wanted: str, value: Any) -> Refusal:
+    def wrong(self, name: str, wanted: str, value: Any) -> HttpRefusal:
         """The refusal for a value of a wrong type."""
         shown = repr(value)
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return Refusal(
+        return HttpRefusal(
             400,
             f"{self.where}{name} is {wanted}, got {shown}",
             code="invalid_type",
@@ -149,7 +149,7 @@ class Fields:
         """The value as it is; absent is a mistake."""
         value = self.raw(name)
         if value is None:
-            raise Refusal(
+            raise HttpRefusal(
                 400,
                 f"{self.where}{name} is missing",
                 code="missing_required_parameter",
@@ -162,7 +162,7 @@ class Fields:
         value = self.raw(name)
         if value is None or any(same(value, harmless) for harmless in unless):
             return
-        raise Refusal(
+        raise HttpRefusal(
             400,
             f"{self.where}{name} is not supported: {why}",
             code="unsupported_parameter",
@@ -174,7 +174,7 @@ class Fields:
         for name, value in self.table.items():
             if name in self.seen or name in HARMLESS or value is None:
                 continue
-            raise Refusal(
+            raise HttpRefusal(
                 400,
                 f"unknown field '{self.where}{name}'.{did_you_mean(name, self.seen)}",
                 code="unknown_parameter",

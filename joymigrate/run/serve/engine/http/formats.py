@@ -8,7 +8,7 @@ from typing import Any
 
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.guide import GrammarState, Guides
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 ANY_OBJECT = {"type": "object"}
 GUIDED = ("json", "regex", "choice", "grammar")
@@ -36,7 +36,7 @@ def read(fields: Fields, guides: Guides) -> Callable[[], GrammarState] | None:
         fields.refuse(name, "there is one way of guiding")
     found = [guide for guide in asked if guide is not None]
     if len(found) > 1:
-        raise Refusal(400, "one guide per request: response_format or one guided field")
+        raise HttpRefusal(400, "one guide per request: response_format or one guided field")
     return found[0] if found else None
 
 
@@ -44,7 +44,7 @@ def response_format(fields: Fields, guides: Guides) -> Callable[[], GrammarState
     """`text`, `json_object`, `json_schema`."""
     kind = fields.required("type")
     if kind not in ("text", "json_object", "json_schema"):
-        raise Refusal(
+        raise HttpRefusal(
             400,
             f"response_format.type is text, json_object or json_schema, got {kind!r}",
             param="response_format.type",
@@ -61,8 +61,8 @@ def response_format(fields: Fields, guides: Guides) -> Callable[[], GrammarState
         made = guides.of_schema(inner.required("schema"), "response_format.json_schema.schema")
         inner.close()
     elif schema is not None:
-        raise Refusal(400, f"json_schema goes with type json_schema, not {kind}",
-                      param="response_format.json_schema")  # fmt: skip
+        raise HttpRefusal(400, f"json_schema goes with type json_schema, not {kind}",
+                          param="response_format.json_schema")  # fmt: skip
     fields.close()
     return made
 
@@ -76,10 +76,12 @@ def guide(kind: str, value: Any, param: str, guides: Guides) -> Callable[[], Gra
     if kind == "choice":
         good = isinstance(value, list) and value and all(isinstance(one, str) for one in value)
         if not good:
-            raise Refusal(400, f"{param} is a list of strings", code="invalid_type", param=param)
+            raise HttpRefusal(
+                400, f"{param} is a list of strings", code="invalid_type", param=param
+            )
         return guides.of_choice(tuple(value), param)
     if not isinstance(value, str):
-        raise Refusal(400, f"{param} is a string", code="invalid_type", param=param)
+        raise HttpRefusal(400, f"{param} is a string", code="invalid_type", param=param)
     return guides.of_regex(value, param) if kind == "regex" else guides.of_lark(value, param)
 
 
@@ -90,4 +92,4 @@ def load_schema(value: Any, param: str) -> Any:
     try:
         return json.loads(value)
     except ValueError:
-        raise Refusal(400, f"{param} is no JSON", param=param) from None
+        raise HttpRefusal(400, f"{param} is no JSON", param=param) from None

@@ -12,17 +12,17 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.beams import BeamOptions, search
 from joymigrate.run.serve.engine.http import resuming
 from joymigrate.run.serve.engine.http.admission import admit
-from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.engine.text import Detokeniser
-from joymigrate.run.serve.engine.types import Output, Request, Resume, Sampling, Usage
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.engine.types import EngineOutput, Request, Resume, Sampling, Usage
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import Ask
 
 END: Any = None
 
 
 @dataclass(slots=True)
-class Tally:
+class TokenTally:
     """Tokens of one HTTP request, over all its prompts and choices."""
 
     prompt: int = 0
@@ -43,12 +43,12 @@ class Tally:
         }
 
 
-class Generation:
+class HttpGeneration:
     """The outputs of one HTTP request's prompts, in the order in which they come."""
 
     def __init__(
         self,
-        service: Service,
+        service: EngineService,
         ask: Ask,
         prompts: Sequence[Sequence[int]],
         sampling: Sampling,
@@ -59,10 +59,10 @@ class Generation:
         adapter: str | None = None,
         search: BeamOptions | None = None,
     ) -> None:
-        """Check everything that can be refused before the answer begins; raises `Refusal`."""
+        """Check everything that can be refused before the answer begins; raises `HttpRefusal`."""
         self.service, self.ask, self.sampling = service, ask, sampling
         self.search = search
-        self.tally = Tally(prompt=sum(len(prompt) for prompt in prompts))
+        self.tally = TokenTally(prompt=sum(len(prompt) for prompt in prompts))
         self.resumed = self.tally.completion = sum(len(one.ids) for one in resume if one)
         self.texts = len(prompts) * sampling.n
         refuse_guided(sampling, guide)
@@ -77,10 +77,12 @@ class Generation:
                 Request(name, tuple(prompt), fitting, images, resume=told, adapter=adapter, **more)
             )
         if service.draining:
-            raise Refusal(503, "stopping: no new requests are taken", headers={"Retry-After": "5"})
+            raise HttpRefusal(
+                503, "stopping: no new requests are taken", headers={"Retry-After": "5"}
+            )
         admit(service.engine.stats().waiting, self.texts, service.limits)
 
-    async def outputs(self) -> AsyncGenerator[tuple[int, Output], None]:
+    async def outputs(self) -> AsyncGenerator[tuple[int, EngineOutput], None]:
         """(number of the prompt, output). Closing this generator frees what the texts hold."""
         self.service.texts += self.texts
         if self.search is not None:
@@ -96,7 +98,7 @@ class Generation:
             await source.aclose()
             self.close()
 
-    async def single(self) -> AsyncGenerator[tuple[int, Output], None]:
+    async def single(self) -> AsyncGenerator[tuple[int, EngineOutput], None]:
         stream = self.service.engine.generate(self.requests[0])
         try:
             async for output in stream:
@@ -106,7 +108,9 @@ class Generation:
         finally:
             await stream.aclose()
 
-    async def searched(self, options: BeamOptions) -> AsyncGenerator[tuple[int, Output], None]:
+    async def searched(
+        self, options: BeamOptions
+    ) -> AsyncGenerator[tuple[int, EngineOutput], None]:
         """The best texts of each prompt, when its search is over; one prompt after another."""
         service = self.service
         for place, request in enumerate(self.requests):
@@ -117,12 +121,12 @@ class Generation:
                 text = Detokeniser(
                     service.words, request.prompt, skip_special=request.sampling.skip_special
                 )
-                yield place, Output(
+                yield place, EngineOutput(
                     request.id, index, found.ids, text.feed(shown) + text.finish(), found.reason,
                     usage=Usage(len(request.prompt), len(found.ids)),
                 )  # fmt: skip
 
-    async def merged(self) -> AsyncGenerator[tuple[int, Output], None]:
+    async def merged(self) -> AsyncGenerator[tuple[int, EngineOutput], None]:
         """Several prompts at once, as their outputs come."""
         arrived: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
 
@@ -156,8 +160,8 @@ class Generation:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def note(self, output: Output) -> None:
-        """Count what an output says; raises `Refusal` for a text that the engine gave up."""
+    def note(self, output: EngineOutput) -> None:
+        """Count what an output says; raises `HttpRefusal` for a text that the engine gave up."""
         meters, tally = self.service.meters, self.tally
         if output.new_ids:
             now = time.perf_counter()
@@ -175,7 +179,7 @@ class Generation:
             tally.reasons.append(output.finish_reason)
             meters.end(output.finish_reason)
         if output.finish_reason == "error" and output.stop is None:
-            raise Refusal(500, output.error or "the engine gave this text up")
+            raise HttpRefusal(500, output.error or "the engine gave this text up")
 
     def close(self) -> None:
         """Whatever happened, the numbers are complete."""
@@ -194,16 +198,16 @@ class Generation:
         )
 
 
-def fit(service: Service, prompt: Sequence[int], sampling: Sampling) -> Sampling:
-    """The sampling with a limit that fits behind the prompt; raises `Refusal`."""
+def fit(service: EngineService, prompt: Sequence[int], sampling: Sampling) -> Sampling:
+    """The sampling with a limit that fits behind the prompt; raises `HttpRefusal`."""
     longest = service.info.max_model_len
     wanted = sampling.max_tokens
     room = longest - len(prompt)
     if not prompt:
-        raise Refusal(400, "the prompt is empty: it has no token", param="prompt")
+        raise HttpRefusal(400, "the prompt is empty: it has no token", param="prompt")
     if room < (1 if wanted is None else wanted):
         asked = f" and {wanted} of the answer" if wanted is not None else ""
-        raise Refusal(
+        raise HttpRefusal(
             400,
             f"this model's context is {longest} tokens; {len(prompt)} of the prompt{asked} "
             "do not fit",
@@ -213,9 +217,9 @@ def fit(service: Service, prompt: Sequence[int], sampling: Sampling) -> Sampling
     return replace(sampling, max_tokens=service.defaults.limit(wanted, room))
 
 
-def refusal_of(error: JoyError) -> Refusal:
+def refusal_of(error: JoyError) -> HttpRefusal:
     """What the engine refused, for the client."""
-    return Refusal(409 if error.where == "resume" else 400, error.what, param=error.where)
+    return HttpRefusal(409 if error.where == "resume" else 400, error.what, param=error.where)
 
 
 def refuse_guided(sampling: Sampling, guide: Any) -> None:
@@ -224,6 +228,6 @@ def refuse_guided(sampling: Sampling, guide: Any) -> None:
         return
     for name in ("ignore_eos", "min_tokens"):
         if getattr(sampling, name):
-            raise Refusal(
+            raise HttpRefusal(
                 400, f"{name} contradicts a guided answer", code="unsupported_parameter", param=name
             )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from joymigrate.run.serve.engine.types import Stuck
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 # Whitespace between JSON's parts is where an undecided model never ends.
 COMPACT: Any = {"whitespace_flexible": False}
@@ -77,14 +77,14 @@ class Guides:
         self.table: Any = None
 
     def of_schema(self, schema: Any, param: str) -> Callable[[], GrammarState]:
-        """A guide for JSON of this schema; raises `Refusal` where it cannot be held to."""
+        """A guide for JSON of this schema; raises `HttpRefusal` where it cannot be held to."""
         self.tokens()
         from llguidance import LLMatcher
 
         try:
             grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=COMPACT)
         except ValueError as error:
-            raise Refusal(400, f"not a JSON schema: {error}", param=param) from None
+            raise HttpRefusal(400, f"not a JSON schema: {error}", param=param) from None
         return self.of(grammar, param)
 
     def of_regex(self, pattern: str, param: str) -> Callable[[], GrammarState]:
@@ -113,7 +113,7 @@ class Guides:
         limits = LLParserLimits(initial_lexer_fuel=LEXER_FUEL, step_lexer_fuel=STEP_FUEL)
         matcher = LLMatcher(self.tokens(), grammar, log_level=0, limits=limits)
         if reason := dead_end(matcher) or probe(matcher):
-            raise Refusal(400, f"this grammar cannot be followed: {reason}", param=param)
+            raise HttpRefusal(400, f"this grammar cannot be followed: {reason}", param=param)
         return lambda: GrammarState(matcher.deep_copy(), self.vocabulary)
 
     def tokens(self) -> Any:
@@ -124,7 +124,7 @@ class Guides:
 
     def build(self) -> Any:
         if importlib.util.find_spec("llguidance") is None:
-            raise Refusal(
+            raise HttpRefusal(
                 400,
                 "response_format, guided output and forced tool calls need llguidance on the "
                 "server: pip install 'joymigrate[serve]'",
@@ -136,7 +136,7 @@ class Guides:
 
         backend = self.backend
         if backend is None or not self.ends:
-            raise Refusal(
+            raise HttpRefusal(
                 400,
                 "this model's tokenizer cannot be guided: it "
                 + ("has no table of tokens" if backend is None else "has no end-of-sequence token"),
@@ -150,7 +150,7 @@ class Guides:
         try:
             return LLTokenizer(backend.to_str(), n_vocab=size, eos_token=list(self.ends))
         except ValueError as error:
-            raise Refusal(
+            raise HttpRefusal(
                 400,
                 f"this model's tokenizer cannot be guided: {error}",
                 code="unsupported_parameter",

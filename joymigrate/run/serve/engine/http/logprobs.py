@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from joymigrate.run.serve.engine.http.words import Words
+from joymigrate.run.serve.engine.http.words import ModelTokens
 from joymigrate.run.serve.engine.types import TokenLogprob
 
 LOWEST = -9999.0  # JSON has no minus infinity
@@ -16,7 +16,7 @@ def finite(value: float) -> float:
     return max(value, LOWEST)
 
 
-def chat(found: Sequence[TokenLogprob], words: Words) -> list[dict[str, Any]]:
+def chat(found: Sequence[TokenLogprob], words: ModelTokens) -> list[dict[str, Any]]:
     """`choices[].logprobs.content`."""
     rows = []
     for one in found:
@@ -25,18 +25,20 @@ def chat(found: Sequence[TokenLogprob], words: Words) -> list[dict[str, Any]]:
     return rows
 
 
-def token(words: Words, id: int, logprob: float) -> dict[str, Any]:
+def token(words: ModelTokens, id: int, logprob: float) -> dict[str, Any]:
     """One token: its text, its bytes, its log-probability."""
     text, raw = words.show(id)
     return {"token": text, "logprob": finite(logprob), "bytes": list(raw)}
 
 
-def of_prompt(found: Sequence[TokenLogprob | None], words: Words) -> list[dict[str, Any] | None]:
+def of_prompt(
+    found: Sequence[TokenLogprob | None], words: ModelTokens
+) -> list[dict[str, Any] | None]:
     """`prompt_logprobs` in vLLM's form: a table of ids per token, null for the first one."""
     return [None if one is None else rank_tokens(one, words) for one in found]
 
 
-def rank_tokens(one: TokenLogprob, words: Words) -> dict[str, Any]:
+def rank_tokens(one: TokenLogprob, words: ModelTokens) -> dict[str, Any]:
     """A token and the most probable ones in its place, by id."""
     rows = {id: (rank, logprob) for rank, (id, logprob) in enumerate(one.top, 1)}
     rows[one.id] = (one.rank, one.logprob)
@@ -49,7 +51,7 @@ def rank_tokens(one: TokenLogprob, words: Words) -> dict[str, Any]:
 class Legacy:
     """`choices[].logprobs` of completions: four lists, offsets count characters of the text."""
 
-    def __init__(self, words: Words, asked: int) -> None:
+    def __init__(self, words: ModelTokens, asked: int) -> None:
         self.words, self.asked = words, asked
         self.offset = 0
 

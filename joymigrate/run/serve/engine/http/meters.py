@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from joymigrate.run.serve.monitor.metrics import Cell, Histogram, Metrics
+from joymigrate.run.serve.monitor.metrics import Histogram, Metrics, MetricValue
 
 if TYPE_CHECKING:
     from joymigrate.run.serve.engine.types import EngineStats
@@ -48,7 +48,7 @@ COUNTERS: tuple[tuple[str, str, str, Callable[[EngineStats], float]], ...] = (
 )
 
 
-class Meters:
+class EngineMeters:
     """Everything that a server counts. `ask` gives the engine's own numbers."""
 
     def __init__(self, model: str, ask: Callable[[], EngineStats]) -> None:
@@ -56,7 +56,7 @@ class Meters:
         requests = metrics.counter(
             "joymigrate_requests", "Requests by what became of them", "outcome"
         )
-        self.outcomes: dict[str, Cell] = {name: requests.of(name) for name in OUTCOMES}
+        self.outcomes: dict[str, MetricValue] = {name: requests.of(name) for name in OUTCOMES}
         self.ttft, self.tpot, self.seconds = (self.histogram(*names, model) for names in HISTOGRAMS)
         self.prompt = self.counter("prompt_tokens", "prompt_tokens", "Tokens of prompts", model)
         self.generated = self.counter(
@@ -81,9 +81,9 @@ class Meters:
         alias.series[(model,)] = made
         return made
 
-    def counter(self, ours: str, theirs: str, help: str, model: str) -> Cell:
+    def counter(self, ours: str, theirs: str, help: str, model: str) -> MetricValue:
         """One counter under two names."""
-        made: Cell = self.metrics.counter(f"joymigrate_{ours}", help).of()
+        made: MetricValue = self.metrics.counter(f"joymigrate_{ours}", help).of()
         alias = self.metrics.counter(f"vllm:{theirs}", f"As joymigrate_{ours}_total", "model_name")
         alias.series[(model,)] = made
         return made

@@ -7,7 +7,7 @@ from typing import Any
 
 from joymigrate import __version__
 from joymigrate.chips import read_yaml
-from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.web.messages import Ask, Reply, data
 
 Schema = dict[str, Any]
@@ -43,7 +43,7 @@ def operation(path: str, does: str, body: Schema | None, required: list[str]) ->
     return made
 
 
-def describe(service: Service) -> Schema:
+def describe(service: EngineService) -> Schema:
     """The whole description."""
     parts: Schema = read_yaml(PARTS)
     paths: Schema = {}
@@ -66,6 +66,6 @@ def describe(service: Service) -> Schema:
     return made
 
 
-async def reply(service: Service, ask: Ask) -> Reply:
+async def reply(service: EngineService, ask: Ask) -> Reply:
     """GET /openapi.json."""
     return data(describe(service))

@@ -11,12 +11,12 @@ from joymigrate.run.serve.engine.asynchronous import AsyncEngine
 from joymigrate.run.serve.engine.http.app import Endpoint
 from joymigrate.run.serve.engine.http.defaults import AUTO, load
 from joymigrate.run.serve.engine.http.guide import Guides
-from joymigrate.run.serve.engine.http.meters import Meters
+from joymigrate.run.serve.engine.http.meters import EngineMeters
 from joymigrate.run.serve.engine.http.templates import Templates
-from joymigrate.run.serve.engine.http.words import Words
+from joymigrate.run.serve.engine.http.words import ModelTokens
 from joymigrate.run.serve.engine.types import EngineOptions
 from joymigrate.run.serve.web.keys import Key, Keys
-from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.limits import HttpLimits
 
 log = logging.getLogger("joymigrate.serve")
 
@@ -27,7 +27,7 @@ def open_service(
     *,
     names: Sequence[str] = (),
     keys: Sequence[str | Key] = (),
-    limits: Limits | None = None,
+    limits: HttpLimits | None = None,
     template: Path | None = None,
     generation: str = AUTO,
     override: str = "",
@@ -57,7 +57,7 @@ def serving(
     templates: Templates,
     names: Sequence[str] = (),
     keys: Sequence[str | Key] = (),
-    limits: Limits | None = None,
+    limits: HttpLimits | None = None,
 ) -> Endpoint:
     """A service around an engine that runs already."""
     called = tuple(names) or (engine.info.name,)
@@ -71,10 +71,10 @@ def serving(
         engine=engine,
         names=called,
         adapters=adapters,
-        words=Words(engine.tokens, engine.vocabulary),
+        words=ModelTokens(engine.tokens, engine.vocabulary),
         templates=templates,
         guides=Guides(getattr(engine.tokens, "backend", None), engine.vocabulary, engine.ends),
-        meters=Meters(called[0], engine.stats),
-        limits=limits or Limits(),
+        meters=EngineMeters(called[0], engine.stats),
+        limits=limits or HttpLimits(),
         keys=Keys.of(keys),
     )

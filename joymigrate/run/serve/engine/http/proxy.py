@@ -18,7 +18,7 @@ import orjson
 from joymigrate import __version__
 from joymigrate.errors import Exit, JoyError
 from joymigrate.run.serve.engine.http import app
-from joymigrate.run.serve.engine.http.streaming import Following
+from joymigrate.run.serve.engine.http.streaming import OpenStream
 from joymigrate.run.serve.engine.http.triton import metadata, tensors
 from joymigrate.run.serve.engine.http.triton.infer import (
     Done,
@@ -30,9 +30,9 @@ from joymigrate.run.serve.engine.http.triton.infer import (
 from joymigrate.run.serve.engine.launch import Child
 from joymigrate.run.serve.web import errors
 from joymigrate.run.serve.web.answering import answer_request
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Key, Keys
-from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.limits import HttpLimits
 from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply, data, event
 from joymigrate.run.serve.web.server import Server, reload_of
 from joymigrate.run.serve.web.signals import until_ended
@@ -60,12 +60,12 @@ class Proxy:
         host: str,
         port: int,
         keys: tuple[str | Key, ...],
-        limits: Limits | None = None,
+        limits: HttpLimits | None = None,
         front: Front | None = None,
     ) -> None:
         self.child = child
         self.keys = Keys.of(keys)
-        self.limits = limits or Limits()
+        self.limits = limits or HttpLimits()
         self.name = child.wish.name
         self.draining = False
         self.session: aiohttp.ClientSession | None = None
@@ -135,10 +135,12 @@ class Proxy:
         if path in OWN or path in ("/v2/health/live", "/v2/health/ready"):
             trouble = self.trouble()
             if trouble is not None and path != "/v2/health/live":
-                raise Refusal(503, trouble)
+                raise HttpRefusal(503, trouble)
             return Reply(200) if path.startswith("/v2") else data({"status": "ready"})
         if self.draining:
-            raise Refusal(503, "stopping: no new requests are taken", headers={"Retry-After": "5"})
+            raise HttpRefusal(
+                503, "stopping: no new requests are taken", headers={"Retry-After": "5"}
+            )
         if path == "/v2" or path.startswith("/v2/"):
             return await self.triton(ask, path)
         return await self.hand_on(ask)
@@ -150,12 +152,12 @@ class Proxy:
         kept = {k: v for k, v in response.headers.items() if k.lower() not in NOT_TAKEN_OVER}
         kind = response.headers.get("Content-Type", "application/json")
         if kind.startswith(EVENTS):
-            return Reply(response.status, Following(None, self.pieces(response)), EVENTS, kept)
+            return Reply(response.status, OpenStream(None, self.pieces(response)), EVENTS, kept)
         async with response:
             try:
                 body = await response.read()
             except aiohttp.ClientError as error:
-                raise Refusal(502, f"the engine broke off: {error}") from None
+                raise HttpRefusal(502, f"the engine broke off: {error}") from None
         return Reply(response.status, body, kind, kept)
 
     async def pieces(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
@@ -164,7 +166,7 @@ class Proxy:
             async for piece in response.content.iter_any():
                 yield piece
         except aiohttp.ClientError as error:
-            yield event(errors.openai(Refusal(502, f"the engine broke off: {error}")))
+            yield event(errors.openai(HttpRefusal(502, f"the engine broke off: {error}")))
         finally:
             response.close()
 
@@ -179,7 +181,7 @@ class Proxy:
                 allow_redirects=False,
             )  # fmt: skip
         except (aiohttp.ClientError, OSError) as error:
-            raise Refusal(502, f"the engine does not answer: {error}") from None
+            raise HttpRefusal(502, f"the engine does not answer: {error}") from None
 
     # Triton
 
@@ -192,7 +194,7 @@ class Proxy:
         if parts == ["repository", "index"]:
             return data([{"name": self.name, "version": metadata.VERSION, "state": "READY"}])
         if parts[0] != "models" or len(parts) < 2 or parts[1] != self.name:
-            raise Refusal(404, f"unknown model or path: {path}")
+            raise HttpRefusal(404, f"unknown model or path: {path}")
         rest = parts[4:] if parts[2:3] == ["versions"] else parts[2:]
         if ask.method == "GET" and rest == ["ready"]:
             return Reply(200)
@@ -209,8 +211,8 @@ class Proxy:
             asked = {**settings_of(body), "stream": True}
             text = body.pop("text_input", None)
             response = await self.completions(text, asked)
-            return Reply(200, Following(None, self.translated(response)), EVENTS)
-        raise Refusal(404, f"nothing is here: {ask.method} {path}")
+            return Reply(200, OpenStream(None, self.translated(response)), EVENTS)
+        raise HttpRefusal(404, f"nothing is here: {ask.method} {path}")
 
     async def infer(self, ask: Ask) -> Reply:
         """Tensors in, tensors out."""
@@ -235,9 +237,9 @@ class Proxy:
         return Reply(200, body, "application/octet-stream", more)
 
     async def completions(self, text: Any, settings: dict[str, Any]) -> aiohttp.ClientResponse:
-        """The child's answer to a text; raises `Refusal` with its own words."""
+        """The child's answer to a text; raises `HttpRefusal` with its own words."""
         if not isinstance(text, str):
-            raise Refusal(400, f"text_input is a text, got {text!r}")
+            raise HttpRefusal(400, f"text_input is a text, got {text!r}")
         asked = {key: value for key, value in settings.items() if key != "exclude_input_in_output"}
         asked["echo"] = settings.get("exclude_input_in_output") is False
         body = orjson.dumps({"model": self.name, "prompt": text, **asked})
@@ -245,7 +247,7 @@ class Proxy:
         response = await self.ask_child("POST", "/v1/completions", body, kind)
         if response.status != 200:
             async with response:
-                raise Refusal(response.status, message_of(await response.read()))
+                raise HttpRefusal(response.status, message_of(await response.read()))
         return response
 
     async def complete(self, text: Any, settings: dict[str, Any]) -> Done:

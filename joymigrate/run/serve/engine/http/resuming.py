@@ -21,7 +21,7 @@ from typing import Any
 
 from joymigrate.run.serve.engine.http.fields import Fields, is_whole
 from joymigrate.run.serve.engine.types import Resume, Sampling
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 MARK = "X-Joymigrate-Resumed"
 OURS = "X-Joymigrate-Engine"  # on every answer: who asks for our health learns that we resume
@@ -32,7 +32,7 @@ Prompts = tuple[tuple[int, ...] | None, ...]
 
 
 def read(fields: Fields) -> tuple[Prompts, Resumes] | None:
-    """The prompts' ids and what was generated, or None; raises `Refusal`."""
+    """The prompts' ids and what was generated, or None; raises `HttpRefusal`."""
     given = fields.table_of("resume")
     if given is None:
         return None
@@ -47,14 +47,14 @@ def read(fields: Fields) -> tuple[Prompts, Resumes] | None:
     )
     inner.close()
     if not all(ids is None or ids for ids in prompts):
-        raise Refusal(400, "resume.prompt_ids are missing", param="resume.prompt_ids")
+        raise HttpRefusal(400, "resume.prompt_ids are missing", param="resume.prompt_ids")
     return prompts, choices
 
 
 def several_prompts(raw: object) -> Prompts:
-    """The ids of each prompt; raises `Refusal`."""
+    """The ids of each prompt; raises `HttpRefusal`."""
     if not isinstance(raw, list) or not all(one is None or is_ids(one) for one in raw):
-        raise Refusal(
+        raise HttpRefusal(
             400, "resume.prompts is a list of lists of token ids and nulls, one a prompt",
             code="invalid_type", param="resume.prompts",
         )  # fmt: skip
@@ -67,9 +67,9 @@ def is_ids(value: object) -> bool:
 
 
 def several(raw: object) -> Resumes:
-    """What was generated of each choice; raises `Refusal`."""
+    """What was generated of each choice; raises `HttpRefusal`."""
     if not isinstance(raw, list) or not all(one is None or isinstance(one, dict) for one in raw):
-        raise Refusal(
+        raise HttpRefusal(
             400, "resume.choices is a list of objects and nulls, one a choice",
             code="invalid_type", param="resume.choices",
         )  # fmt: skip
@@ -99,18 +99,18 @@ def parse_choice(fields: Fields) -> Resume:
 def check_resumes(
     asked: tuple[Prompts, Resumes] | None, prompts: list[list[int]], sampling: Sampling
 ) -> Resumes:
-    """What to resume; raises `Refusal` where this engine reads another prompt."""
+    """What to resume; raises `HttpRefusal` where this engine reads another prompt."""
     if asked is None:
         return ()
     known, choices = asked
     if len(prompts) != len(known) or sampling.n * len(prompts) != len(choices):
-        raise Refusal(
+        raise HttpRefusal(
             400, "as many prompts and choices are resumed as the request asks for", param="resume"
         )
     if any(
         ids is not None and ids != tuple(here) for ids, here in zip(known, prompts, strict=True)
     ):
-        raise Refusal(
+        raise HttpRefusal(
             409, "cannot resume: this engine reads other tokens out of the prompt",
             code="resume_differs", param="resume.prompt_ids",
         )  # fmt: skip
@@ -119,11 +119,11 @@ def check_resumes(
 
 def of_prompt(choices: Resumes, sampling: Sampling) -> tuple[Resumes, Sampling]:
     """What to resume of one prompt, nothing where none of its choices had begun, and a sampling
-    that repeats nothing; raises `Refusal`."""
+    that repeats nothing; raises `HttpRefusal`."""
     if not any(choices):
         return (), sampling
     if sampling.prompt_logprobs is not None and choices[0] is None:
-        raise Refusal(
+        raise HttpRefusal(
             409, "cannot resume: the prompt's log probabilities were not given out",
             code="resume_differs", param="resume.choices",
         )  # fmt: skip
@@ -131,7 +131,7 @@ def of_prompt(choices: Resumes, sampling: Sampling) -> tuple[Resumes, Sampling]:
 
 
 def behind(choices: Resumes, *echoes: str) -> Resumes:
-    """The same without the part of each text that repeats its prompt; raises `Refusal`."""
+    """The same without the part of each text that repeats its prompt; raises `HttpRefusal`."""
     each = len(choices) // len(echoes)
     return tuple(one and without(one, echoes[i // each]) for i, one in enumerate(choices))
 
@@ -141,7 +141,9 @@ def without(resume: Resume, echo: str) -> Resume:
     if not echo or resume.text is None:
         return resume
     if not resume.text.startswith(echo):
-        raise Refusal(409, "cannot resume: the prompt was repeated in other words", param="resume")
+        raise HttpRefusal(
+            409, "cannot resume: the prompt was repeated in other words", param="resume"
+        )
     return replace(resume, text=resume.text[len(echo) :])
 
 
@@ -153,7 +155,8 @@ def headers(choices: Resumes) -> dict[str, str]:
 def remaining(
     given: Resume, words: str, calls: list[dict[str, Any]]
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Of the first words and calls of a resumed answer those that nobody has; raises `Refusal`."""
+    """Of the first words and calls of a resumed answer those that nobody has. Raises
+    `HttpRefusal`."""
     whole: dict[int, tuple[str, str]] = {}
     for call in calls:
         function, (name, arguments) = call["function"], whole.get(call["index"], ("", ""))
@@ -172,9 +175,9 @@ def remaining(
     return words[len(given.text or "") :], rest + fresh
 
 
-def differs(what: str) -> Refusal:
+def differs(what: str) -> HttpRefusal:
     """The refusal to go on behind something else."""
-    return Refusal(
+    return HttpRefusal(
         409, "cannot resume: here the answer so far is another one", code="resume_differs",
         param=f"resume.{what}",
     )  # fmt: skip

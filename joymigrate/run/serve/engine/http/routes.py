@@ -19,7 +19,7 @@ from joymigrate.run.serve.engine.http import (
 from joymigrate.run.serve.engine.http.anthropic import answer as anthropic
 from joymigrate.run.serve.engine.http.responses import answer as responses
 from joymigrate.run.serve.engine.http.triton import infer, metadata
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import Reply
 
 Handler = Callable[..., Awaitable[Reply]]
@@ -27,7 +27,7 @@ M = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?"
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class HttpRoute:
     """A method, a path (an expression where it has parts that vary), and who answers."""
 
     method: str
@@ -36,43 +36,45 @@ class Route:
 
 
 FIXED = (
-    Route("GET", "/health", catalogue.health),
-    Route("GET", "/ping", catalogue.health),
-    Route("POST", "/ping", catalogue.health),
-    Route("GET", "/ready", catalogue.ready),
-    Route("GET", "/metrics", catalogue.metrics),
-    Route("GET", "/version", catalogue.version),
-    Route("GET", "/openapi.json", openapi.reply),
-    Route("GET", "/v1/models", catalogue.models),
-    Route("POST", "/v1/completions", completions.answer),
-    Route("POST", "/v1/chat/completions", chat.answer),
-    Route("POST", "/v1/responses", responses.answer),
-    Route("POST", "/v1/messages", anthropic.answer),
-    Route("POST", "/v1/messages/count_tokens", anthropic.count),
-    Route("POST", "/v1/embeddings", embeddings.answer),
-    Route("POST", "/v1/score", scores.score),
-    Route("POST", "/score", scores.score),
-    Route("POST", "/v1/rerank", scores.rerank),
-    Route("POST", "/v2/rerank", scores.rerank),
-    Route("POST", "/rerank", scores.rerank),
-    Route("POST", "/tokenize", catalogue.tokenize),
-    Route("POST", "/detokenize", catalogue.detokenize),
-    Route("GET", "/v2", metadata.server),
-    Route("GET", "/v2/health/live", metadata.live),
-    Route("GET", "/v2/health/ready", metadata.ready),
-    Route("GET", "/v2/models/stats", metadata.stats),
-    Route("POST", "/v2/repository/index", metadata.index),
+    HttpRoute("GET", "/health", catalogue.health),
+    HttpRoute("GET", "/ping", catalogue.health),
+    HttpRoute("POST", "/ping", catalogue.health),
+    HttpRoute("GET", "/ready", catalogue.ready),
+    HttpRoute("GET", "/metrics", catalogue.metrics),
+    HttpRoute("GET", "/version", catalogue.version),
+    HttpRoute("GET", "/openapi.json", openapi.reply),
+    HttpRoute("GET", "/v1/models", catalogue.models),
+    HttpRoute("POST", "/v1/completions", completions.answer),
+    HttpRoute("POST", "/v1/chat/completions", chat.answer),
+    HttpRoute("POST", "/v1/responses", responses.answer),
+    HttpRoute("POST", "/v1/messages", anthropic.answer),
+    HttpRoute("POST", "/v1/messages/count_tokens", anthropic.count),
+    HttpRoute("POST", "/v1/embeddings", embeddings.answer),
+    HttpRoute("POST", "/v1/score", scores.score),
+    HttpRoute("POST", "/score", scores.score),
+    HttpRoute("POST", "/v1/rerank", scores.rerank),
+    HttpRoute("POST", "/v2/rerank", scores.rerank),
+    HttpRoute("POST", "/rerank", scores.rerank),
+    HttpRoute("POST", "/tokenize", catalogue.tokenize),
+    HttpRoute("POST", "/detokenize", catalogue.detokenize),
+    HttpRoute("GET", "/v2", metadata.server),
+    HttpRoute("GET", "/v2/health/live", metadata.live),
+    HttpRoute("GET", "/v2/health/ready", metadata.ready),
+    HttpRoute("GET", "/v2/models/stats", metadata.stats),
+    HttpRoute("POST", "/v2/repository/index", metadata.index),
 )
 VARYING = (
-    Route("GET", r"/v1/models/(?P<name>.+)", catalogue.model),
-    Route("GET", M, metadata.model),
-    Route("GET", M + "/ready", metadata.model_ready),
-    Route("GET", M + "/config", metadata.config),
-    Route("GET", M + "/stats", metadata.stats),
-    Route("POST", M + "/infer", infer.infer),
-    Route("POST", M + "/generate", infer.generate),
-    Route("POST", M + "/generate_stream", infer.generate_stream),
-    Route("POST", r"/v2/repository/models/(?P<model>[^/]+)/(?P<what>load|unload)", metadata.load),
+    HttpRoute("GET", r"/v1/models/(?P<name>.+)", catalogue.model),
+    HttpRoute("GET", M, metadata.model),
+    HttpRoute("GET", M + "/ready", metadata.model_ready),
+    HttpRoute("GET", M + "/config", metadata.config),
+    HttpRoute("GET", M + "/stats", metadata.stats),
+    HttpRoute("POST", M + "/infer", infer.infer),
+    HttpRoute("POST", M + "/generate", infer.generate),
+    HttpRoute("POST", M + "/generate_stream", infer.generate_stream),
+    HttpRoute(
+        "POST", r"/v2/repository/models/(?P<model>[^/]+)/(?P<what>load|unload)", metadata.load
+    ),
 )
 BY_PATH: dict[str, dict[str, Handler]] = {}
 for _route in FIXED:
@@ -81,7 +83,7 @@ PATTERNS = tuple((re.compile(route.path), route) for route in VARYING)
 
 
 def find(method: str, raw_path: str) -> tuple[Handler, dict[str, Any]]:
-    """The handler of a raw path and the parts of it; raises `Refusal` (404, 405)."""
+    """The handler of a raw path and the parts of it; raises `HttpRefusal` (404, 405)."""
     path = raw_path.rstrip("/") or "/"
     method = "GET" if method == "HEAD" else method
     fixed = BY_PATH.get(path)
@@ -100,10 +102,10 @@ def find(method: str, raw_path: str) -> tuple[Handler, dict[str, Any]]:
         allowed.append(route.method)
     if allowed:
         raise wrong_method(method, path, allowed)
-    raise Refusal(404, f"nothing is here: {method} {path}")
+    raise HttpRefusal(404, f"nothing is here: {method} {path}")
 
 
-def wrong_method(method: str, path: str, allowed: Any) -> Refusal:
+def wrong_method(method: str, path: str, allowed: Any) -> HttpRefusal:
     """405, and which methods there are."""
     names = ", ".join(sorted(allowed))
-    return Refusal(405, f"{path} takes {names}, not {method}", headers={"Allow": names})
+    return HttpRefusal(405, f"{path} takes {names}, not {method}", headers={"Allow": names})

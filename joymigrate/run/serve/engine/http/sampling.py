@@ -8,7 +8,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.http.defaults import Defaults
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.types import MAX_LOGPROBS, Sampling
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 MAX_CHOICES = 128
 MAX_STOPS = 64
@@ -25,10 +25,10 @@ def read(
     n: int,
 ) -> Sampling:
     """`Sampling` from the fields that chat and completions share, and for those that are absent
-    from the defaults; raises `Refusal`."""
+    from the defaults; raises `HttpRefusal`."""
     stops = fields.words("stop")
     if len(stops) > MAX_STOPS:
-        raise Refusal(400, f"stop has at most {MAX_STOPS} strings", param="stop")
+        raise HttpRefusal(400, f"stop has at most {MAX_STOPS} strings", param="stop")
     refuse_what_is_missing(fields)
     ignore_eos = fields.flag("ignore_eos")
     ends = () if ignore_eos else defaults.ends
@@ -59,7 +59,7 @@ def read(
             n=n,
         )
     except JoyError as error:
-        raise Refusal(400, error.what, param=error.where) from None
+        raise HttpRefusal(400, error.what, param=error.where) from None
 
 
 def tiny() -> float:
@@ -84,7 +84,7 @@ def bias(table: dict[str, Any] | None) -> dict[int, float]:
     for key, value in (table or {}).items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not key.isascii() or not key.isdigit() or not number or not -100 <= value <= 100:
-            raise Refusal(
+            raise HttpRefusal(
                 400,
                 f"logit_bias maps token ids to numbers from -100 to 100, got {key!r}: {value!r}",
                 param="logit_bias",

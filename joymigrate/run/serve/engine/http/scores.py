@@ -12,13 +12,13 @@ from typing import Any
 from joymigrate.run.serve.engine.http import aside
 from joymigrate.run.serve.engine.http.completions import MAX_PROMPTS
 from joymigrate.run.serve.engine.http.fields import Fields
-from joymigrate.run.serve.engine.http.service import Service
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.engine.http.service import EngineService
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import Ask, Reply, data
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class ScorePairs:
     """Texts to compare, and whether their scores go through the model's activation."""
 
     model: str
@@ -27,18 +27,18 @@ class Pairs:
     squeezed: bool
 
 
-async def score(service: Service, ask: Ask) -> Reply:
+async def score(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/score: one text with each of several, or text by text."""
     fields = Fields(ask.json())
     model = service.model(fields.raw("model"))
     left, right = texts(fields, "text_1"), texts(fields, "text_2")
     if len(left) not in (1, len(right)):
-        raise Refusal(400, f"text_1 is one text, or as many as text_2: {len(left)} and "
-                      f"{len(right)}", param="text_1")  # fmt: skip
+        raise HttpRefusal(400, f"text_1 is one text, or as many as text_2: {len(left)} and "
+                          f"{len(right)}", param="text_1")  # fmt: skip
     squeezed = fields.flag("use_activation", True)
     fields.close()
     left = left if len(left) == len(right) else left * len(right)
-    found, used = await score_pairs(service, ask, Pairs(model, left, right, squeezed))
+    found, used = await score_pairs(service, ask, ScorePairs(model, left, right, squeezed))
     rows = [{"index": i, "object": "score", "score": one} for i, one in enumerate(found)]
     return data(
         {
@@ -52,7 +52,7 @@ async def score(service: Service, ask: Ask) -> Reply:
     )
 
 
-async def rerank(service: Service, ask: Ask) -> Reply:
+async def rerank(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/rerank: documents, the best first."""
     fields = Fields(ask.json())
     model = service.model(fields.raw("model"))
@@ -64,7 +64,7 @@ async def rerank(service: Service, ask: Ask) -> Reply:
     given = fields.flag("return_documents", True)
     squeezed = fields.flag("use_activation", True)
     fields.close()
-    pairs = Pairs(model, [query] * len(documents), documents, squeezed)
+    pairs = ScorePairs(model, [query] * len(documents), documents, squeezed)
     found, used = await score_pairs(service, ask, pairs)
     order = sorted(range(len(found)), key=lambda i: (-found[i], i))
     results = [
@@ -92,7 +92,7 @@ def texts(fields: Fields, name: str) -> list[str]:
     if not isinstance(listed, list) or not listed:
         raise fields.wrong(name, "a text or a list of texts", raw)
     if len(listed) > MAX_PROMPTS:
-        raise Refusal(400, f"{name} has at most {MAX_PROMPTS} texts", param=name)
+        raise HttpRefusal(400, f"{name} has at most {MAX_PROMPTS} texts", param=name)
     found = [one.get("text") if isinstance(one, dict) else one for one in listed]
     kept = [one for one in found if isinstance(one, str)]
     if len(kept) < len(found):
@@ -100,12 +100,14 @@ def texts(fields: Fields, name: str) -> list[str]:
     return kept
 
 
-async def score_pairs(service: Service, ask: Ask, pairs: Pairs) -> tuple[list[float], int]:
+async def score_pairs(
+    service: EngineService, ask: Ask, pairs: ScorePairs
+) -> tuple[list[float], int]:
     """The score of each pair, and how many tokens were read."""
     pooling = service.engine.pooling
     if pooling is None:
-        raise Refusal(400, f"'{service.name}' makes text, not scores", code="unsupported_model",
-                      param="model")  # fmt: skip
+        raise HttpRefusal(400, f"'{service.name}' makes text, not scores", code="unsupported_model",
+                          param="model")  # fmt: skip
     adapter = service.adapter(pairs.model)
     if pooling.head is not None:
         ids = await aside.read(ask, lambda: together(service, pairs))
@@ -125,22 +127,22 @@ async def score_pairs(service: Service, ask: Ask, pairs: Pairs) -> tuple[list[fl
     return found, used
 
 
-def together(service: Service, pairs: Pairs) -> list[list[int]]:
+def together(service: EngineService, pairs: ScorePairs) -> list[list[int]]:
     """The ids of pairs, as the tokenizer puts two texts together."""
     hf: Any = service.words.tokens.hf
     if hf is None:
-        raise Refusal(400, "this model has no tokenizer, so it reads no texts", param="model")
+        raise HttpRefusal(400, "this model has no tokenizer, so it reads no texts", param="model")
     sides = zip(pairs.left, pairs.right, strict=True)
     return [list(hf(one, text_pair=other)["input_ids"]) for one, other in sides]
 
 
-def check(service: Service, ids: list[list[int]]) -> None:
+def check(service: EngineService, ids: list[list[int]]) -> None:
     """Refuse texts that the model cannot take."""
     longest = service.info.max_model_len
     for one in ids:
         if not 0 < len(one) <= longest:
-            raise Refusal(400, f"a text has 1 to {longest} tokens, this one {len(one)}",
-                          code="context_length_exceeded", param="model")  # fmt: skip
+            raise HttpRefusal(400, f"a text has 1 to {longest} tokens, this one {len(one)}",
+                              code="context_length_exceeded", param="model")  # fmt: skip
 
 
 def logistic(x: float) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 from joymigrate.run.serve.engine.beams import BeamOptions, ends_of, most_width
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.types import Sampling
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 NEUTRAL = Sampling()
 CHANGES = ("min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty",
@@ -17,7 +17,7 @@ CHANGES = ("min_tokens", "repetition_penalty", "presence_penalty", "frequency_pe
 def read(
     fields: Fields, engine: Any, sampling: Sampling, *, others: dict[str, bool]
 ) -> BeamOptions | None:
-    """`BeamOptions` where a request asks for beam search, else None; raises `Refusal`.
+    """`BeamOptions` where a request asks for beam search, else None; raises `HttpRefusal`.
 
     `engine` is the `AsyncEngine`. `others` are things by name that do not go with a search, and
     whether they are there.
@@ -30,7 +30,7 @@ def read(
     named = {name: getattr(sampling, name) != getattr(NEUTRAL, name) for name in CHANGES}
     for name, there in (named | others).items():
         if there:
-            raise Refusal(
+            raise HttpRefusal(
                 400,
                 f"{name} does not go with use_beam_search",
                 code="unsupported_parameter",
@@ -38,7 +38,9 @@ def read(
             )
     most = most_width(len(ends_of(engine, sampling)))
     if sampling.n > most:
-        raise Refusal(400, f"with use_beam_search n is the width, at most {most} here", param="n")
+        raise HttpRefusal(
+            400, f"with use_beam_search n is the width, at most {most} here", param="n"
+        )
     return BeamOptions(
         sampling.n,
         fields.number("length_penalty", 1.0, low=-100, high=100),

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate.run.serve.engine.http.defaults import NEUTRAL, Defaults
 from joymigrate.run.serve.engine.http.guide import Guides
-from joymigrate.run.serve.engine.http.meters import Meters
+from joymigrate.run.serve.engine.http.meters import EngineMeters
 from joymigrate.run.serve.engine.http.templates import Templates
-from joymigrate.run.serve.engine.http.words import Words
+from joymigrate.run.serve.engine.http.words import ModelTokens
 from joymigrate.run.serve.engine.types import ModelInfo
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.keys import Keys
-from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.limits import HttpLimits
 
 if TYPE_CHECKING:
     from joymigrate.run.serve.engine.asynchronous import AsyncEngine
@@ -23,16 +23,16 @@ STUCK_SECONDS = 120.0  # a step that lasts so long with texts in it counts as a 
 
 
 @dataclass(slots=True)
-class Service:
+class EngineService:
     """What handlers know. `names`: the first is the model's, the others are aliases."""
 
     engine: AsyncEngine
     names: tuple[str, ...]
-    words: Words
+    words: ModelTokens
     templates: Templates
     guides: Guides
-    meters: Meters
-    limits: Limits = field(default_factory=Limits)
+    meters: EngineMeters
+    limits: HttpLimits = field(default_factory=HttpLimits)
     defaults: Defaults = NEUTRAL
     keys: Keys = field(default_factory=Keys)
     created: int = field(default_factory=lambda: int(time.time()))
@@ -58,13 +58,13 @@ class Service:
         return self.engine.info
 
     def model(self, name: Any) -> str:
-        """The name a client used, checked; raises `Refusal`."""
+        """The name a client used, checked; raises `HttpRefusal`."""
         if name is None or name == "":
             return self.name
         if not isinstance(name, str):
-            raise Refusal(400, "model is a string", code="invalid_type", param="model")
+            raise HttpRefusal(400, "model is a string", code="invalid_type", param="model")
         if name not in self.names and name not in self.adapters:
-            raise Refusal(
+            raise HttpRefusal(
                 404,
                 f"the model '{name}' is not served here; this server has '{self.name}'",
                 code="model_not_found",

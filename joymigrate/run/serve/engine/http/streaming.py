@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.run.serve.engine.http.fields import Fields
-from joymigrate.run.serve.engine.http.generation import Tally
+from joymigrate.run.serve.engine.http.generation import TokenTally
 from joymigrate.run.serve.engine.http.lost import refusal_of
 from joymigrate.run.serve.web import errors
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import DONE, event
 
 log = logging.getLogger("joymigrate.serve")
@@ -24,7 +24,7 @@ class StreamOptions:
     include_usage: bool = False
     continuous: bool = False
 
-    def with_usage(self, made: dict[str, Any], tally: Tally) -> dict[str, Any]:
+    def with_usage(self, made: dict[str, Any], tally: TokenTally) -> dict[str, Any]:
         """The event with what it says about usage: null until the last one, unless continuous."""
         if self.continuous:
             made["usage"] = tally.to_json()
@@ -39,7 +39,7 @@ def stream_options(fields: Fields) -> StreamOptions:
     if given is None:
         return StreamOptions()
     if not fields.flag("stream"):
-        raise Refusal(400, "stream_options go with stream: true", param="stream_options")
+        raise HttpRefusal(400, "stream_options go with stream: true", param="stream_options")
     inner = Fields(given, "stream_options.")
     inner.flag("include_obfuscation")  # padding against eavesdroppers; the text is the same
     found = StreamOptions(inner.flag("include_usage"), inner.flag("continuous_usage_stats"))
@@ -47,14 +47,14 @@ def stream_options(fields: Fields) -> StreamOptions:
     return found
 
 
-def word_failure(refusal: Refusal) -> bytes:
+def word_failure(refusal: HttpRefusal) -> bytes:
     """The event that ends a stream which failed, for OpenAI's clients."""
     return event(errors.openai(refusal)) + DONE
 
 
 async def start_stream(
-    pieces: AsyncGenerator[bytes, None], word: Callable[[Refusal], bytes] = word_failure
-) -> Following:
+    pieces: AsyncGenerator[bytes, None], word: Callable[[HttpRefusal], bytes] = word_failure
+) -> OpenStream:
     """The stream, its first piece made already: what fails before it is an HTTP error, what fails
     later ends the stream with the event that `word` makes of it."""
     try:
@@ -62,22 +62,22 @@ async def start_stream(
     except BaseException:
         await pieces.aclose()
         raise
-    return Following(first, pieces, word)
+    return OpenStream(first, pieces, word)
 
 
-class Following:
+class OpenStream:
     """A stream that has begun. Unlike a generator it closes its source also when never read."""
 
     def __init__(
         self,
         first: bytes | None,
         pieces: AsyncGenerator[bytes, None],
-        word: Callable[[Refusal], bytes] = word_failure,
+        word: Callable[[HttpRefusal], bytes] = word_failure,
     ) -> None:
         self.first, self.pieces, self.word = first, pieces, word
         self.over = False
 
-    def __aiter__(self) -> Following:
+    def __aiter__(self) -> OpenStream:
         return self
 
     async def __anext__(self) -> bytes:
@@ -95,7 +95,7 @@ class Following:
             refusal = refusal_of(error)
             if refusal is None:
                 log.exception("a stream failed")
-                refusal = Refusal(500, f"{type(error).__name__}: {error}")
+                refusal = HttpRefusal(500, f"{type(error).__name__}: {error}")
             return self.word(refusal)
 
     async def aclose(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 MARKER = "\ue000continue\ue001"  # stands behind the text of a message that is to be continued
 
@@ -64,9 +64,9 @@ class Templates:
         continue_final: bool = False,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """The prompt's text; raises `Refusal` for what the template cannot take."""
+        """The prompt's text; raises `HttpRefusal` for what the template cannot take."""
         if not self.sources:
-            raise Refusal(
+            raise HttpRefusal(
                 400,
                 "this model has no chat template: use /v1/completions, or start the server with "
                 "--chat-template FILE",
@@ -88,9 +88,9 @@ class Templates:
         try:
             text = str(template.render(values))
         except Complaint as complaint:
-            raise Refusal(400, str(complaint), param="messages") from None
+            raise HttpRefusal(400, str(complaint), param="messages") from None
         except Exception as error:  # jinja2's errors, and whatever the template's Python raises
-            raise Refusal(
+            raise HttpRefusal(
                 400,
                 f"the chat template cannot take these messages: {type(error).__name__}: {error}",
                 code="chat_template_error",
@@ -100,7 +100,7 @@ class Templates:
             return text
         before, found, _ = text.rpartition(MARKER)
         if not found:
-            raise Refusal(
+            raise HttpRefusal(
                 400, "the chat template drops the last message", param="continue_final_message"
             )
         return before
@@ -167,7 +167,7 @@ def mark_end(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     last = messages[-1]
     content = last.get("content")
     if last.get("role") != "assistant" or not isinstance(content, str):
-        raise Refusal(
+        raise HttpRefusal(
             400,
             "continue_final_message needs an assistant's text as the last message",
             param="continue_final_message",

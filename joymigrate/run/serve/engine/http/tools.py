@@ -17,7 +17,7 @@ import orjson
 from joymigrate.run.serve.engine.http.call_pieces import CallPiece, CallPieces
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.guide import GrammarState, Guides
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 MAX_TOOLS = 128
 NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -25,7 +25,7 @@ AUTO, NONE, REQUIRED, NAMED = "auto", "none", "required", "named"
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ToolCallForm:
     """How a family of models writes calls: `begin` … `end` around JSON; `whole`: the text itself
     is the JSON."""
 
@@ -37,10 +37,10 @@ class Form:
 
 
 FORMS = (
-    Form("hermes", "<tool_call>", "<tool_call>", "</tool_call>"),
-    Form("mistral", "[TOOL_CALLS]", "[TOOL_CALLS]"),
-    Form("llama", "<|python_tag|>", "<|python_tag|>", whole=True),
-    Form("llama", '"parameters"', "<|python_tag|>", whole=True),
+    ToolCallForm("hermes", "<tool_call>", "<tool_call>", "</tool_call>"),
+    ToolCallForm("mistral", "[TOOL_CALLS]", "[TOOL_CALLS]"),
+    ToolCallForm("llama", "<|python_tag|>", "<|python_tag|>", whole=True),
+    ToolCallForm("llama", '"parameters"', "<|python_tag|>", whole=True),
 )
 
 
@@ -52,7 +52,7 @@ class Toolbox:
     choice: str
     name: str | None = None  # of the named function
     parallel: bool = True
-    form: Form | None = None
+    form: ToolCallForm | None = None
 
     @property
     def forced(self) -> bool:
@@ -101,16 +101,16 @@ def read(fields: Fields, template: str) -> Toolbox | None:
     parallel = fields.flag("parallel_tool_calls", True)
     if not raw:
         if choice not in (None, NONE, AUTO):
-            raise Refusal(400, "tool_choice needs tools", param="tool_choice")
+            raise HttpRefusal(400, "tool_choice needs tools", param="tool_choice")
         return None
     if len(raw) > MAX_TOOLS:
-        raise Refusal(400, f"at most {MAX_TOOLS} tools", param="tools")
+        raise HttpRefusal(400, f"at most {MAX_TOOLS} tools", param="tools")
     tools = [tool(item, f"tools[{place}].") for place, item in enumerate(raw)]
     kind, named = parse_choice(choice, tools)
     if kind == NONE:
         return None
     if "tools" not in template:
-        raise Refusal(
+        raise HttpRefusal(
             400,
             "this model's chat template has no place for tools",
             code="unsupported_parameter",
@@ -122,10 +122,10 @@ def read(fields: Fields, template: str) -> Toolbox | None:
     return Toolbox(tools, kind, named, parallel, form if kind == AUTO else None)
 
 
-def refuse_unread(form: Form | None, tools: list[dict[str, Any]]) -> None:
+def refuse_unread(form: ToolCallForm | None, tools: list[dict[str, Any]]) -> None:
     """`auto` needs a form that is known, and promises nothing about the arguments."""
     if form is None:
-        raise Refusal(
+        raise HttpRefusal(
             400,
             "how this model writes tool calls is not known: use tool_choice required or a "
             "named function",
@@ -134,7 +134,7 @@ def refuse_unread(form: Form | None, tools: list[dict[str, Any]]) -> None:
         )
     strict = next((one for one in tools if one["function"].get("strict")), None)
     if strict is not None:
-        raise Refusal(
+        raise HttpRefusal(
             400,
             f"strict ({strict['function']['name']}) is enforced with tool_choice required or a "
             "named function, not with auto",
@@ -146,10 +146,10 @@ def refuse_unread(form: Form | None, tools: list[dict[str, Any]]) -> None:
 def tool(raw: Any, where: str) -> dict[str, Any]:
     """One checked tool."""
     if not isinstance(raw, dict):
-        raise Refusal(400, f"{where[:-1]} is an object", code="invalid_type", param=where[:-1])
+        raise HttpRefusal(400, f"{where[:-1]} is an object", code="invalid_type", param=where[:-1])
     fields = Fields(raw, where)
     if fields.required("type") != "function":
-        raise Refusal(400, f"{where}type is 'function'", param=f"{where}type")
+        raise HttpRefusal(400, f"{where}type is 'function'", param=f"{where}type")
     given = fields.required("function")
     if not isinstance(given, dict):
         raise fields.wrong("function", "an object", given)
@@ -157,7 +157,7 @@ def tool(raw: Any, where: str) -> dict[str, Any]:
     function = Fields(given, f"{where}function.")
     name = function.required("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise Refusal(
+        raise HttpRefusal(
             400,
             f"{where}function.name is 1 to 64 letters, digits, '_', '-' or '.'",
             param=f"{where}function.name",
@@ -179,13 +179,13 @@ def parse_choice(raw: Any, tools: list[dict[str, Any]]) -> tuple[str, str | None
     function = raw.get("function") if isinstance(raw, dict) else None
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(raw, dict) or raw.get("type") != "function" or not isinstance(name, str):
-        raise Refusal(
+        raise HttpRefusal(
             400,
             'tool_choice is auto, none, required or {"type": "function", "function": {"name": …}}',
             param="tool_choice",
         )
     if name not in [one["function"]["name"] for one in tools]:
-        raise Refusal(400, f"tool_choice names '{name}', which is no tool", param="tool_choice")
+        raise HttpRefusal(400, f"tool_choice names '{name}', which is no tool", param="tool_choice")
     return NAMED, name
 
 
@@ -252,7 +252,7 @@ class CallReader:
             self.held = self.held[end + len(form.end) :]
             self.inside = False
 
-    def held_whole(self, form: Form) -> list[Piece]:
+    def held_whole(self, form: ToolCallForm) -> list[Piece]:
         """Text that does not begin like JSON is words."""
         start = self.held.lstrip()
         if not start or start.startswith("{") or form.begin.startswith(start[: len(form.begin)]):

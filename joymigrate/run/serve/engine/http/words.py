@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.engine.tokens import Numbers, Tokens
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.engine.tokens import FolderTokens, NumberTokens
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 CACHED = 2**16
 # Stands inside a client's `<|im_end|>`; nobody outside of this process can write it.
 BREAK = f"\ue002{secrets.token_hex(8)}\ue003"
 
 
-class Words:
+class ModelTokens:
     """The tokenizer of one model, with what the APIs ask of it."""
 
-    def __init__(self, tokens: Tokens | Numbers, vocabulary: int) -> None:
+    def __init__(self, tokens: FolderTokens | NumberTokens, vocabulary: int) -> None:
         """`vocabulary` is the number of ids that the model knows."""
         self.tokens, self.vocabulary = tokens, vocabulary
         self.shown: dict[int, tuple[str, bytes]] = {}
@@ -50,9 +50,9 @@ class Words:
         try:
             return self.tokens.encode(text, special=special)
         except JoyError as error:
-            raise Refusal(400, error.what, param="prompt") from None
+            raise HttpRefusal(400, error.what, param="prompt") from None
         except Exception as error:  # the tokenizer's own errors have no common class
-            raise Refusal(400, f"the text cannot be encoded: {error}", param="prompt") from None
+            raise HttpRefusal(400, f"the text cannot be encoded: {error}", param="prompt") from None
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         """The text of some ids."""
@@ -62,7 +62,7 @@ class Words:
         """Refuse ids that the model does not know."""
         for token in ids:
             if not 0 <= token < self.vocabulary:
-                raise Refusal(
+                raise HttpRefusal(
                     400,
                     f"token id {token} is not in 0 to {self.vocabulary - 1}",
                     param=param,
@@ -102,7 +102,7 @@ class Words:
         return name.replace("\u2581", " ").encode() if "\u2581" in name else None
 
 
-def is_byte_level(tokens: Tokens | Numbers) -> bool:
+def is_byte_level(tokens: FolderTokens | NumberTokens) -> bool:
     """Whether the vocabulary spells bytes by letters, as GPT-2 did."""
     backend: Any = getattr(tokens, "backend", None)
     return backend is not None and "ByteLevel" in repr(getattr(backend, "decoder", None))
@@ -117,7 +117,7 @@ def byte_letters() -> dict[str, int]:
     return found | {chr(256 + place): byte for place, byte in enumerate(others)}
 
 
-def marks_of(tokens: Tokens | Numbers) -> re.Pattern[str] | None:
+def marks_of(tokens: FolderTokens | NumberTokens) -> re.Pattern[str] | None:
     """The texts that a tokenizer reads as special tokens; None where there are none."""
     added = getattr(tokens.hf, "added_tokens_decoder", None) or {}
     found = {str(token.content) for token in added.values() if token.special}

@@ -18,12 +18,18 @@ from joymigrate.errors import JoyError
 from joymigrate.run import kernels
 from joymigrate.run.serve.engine.adapters import Selection
 from joymigrate.run.serve.engine.batch import Batch
-from joymigrate.run.serve.engine.cache import Cache, Shape
-from joymigrate.run.serve.engine.linear import Linear, Maker, Plain, QuantisedReader, dense
-from joymigrate.run.serve.engine.models.rotary import Rotary, halves
+from joymigrate.run.serve.engine.cache import Cache, CacheShape
+from joymigrate.run.serve.engine.linear import (
+    Linear,
+    LinearMaker,
+    PlainLinear,
+    QuantisedSource,
+    dense,
+)
+from joymigrate.run.serve.engine.models.rotary import RotaryTables, halves
 from joymigrate.run.serve.engine.models.spec import Spec
 from joymigrate.run.serve.engine.pooling import HEAD
-from joymigrate.run.serve.engine.share import Share
+from joymigrate.run.serve.engine.share import ProcessShare
 from joymigrate.run.serve.engine.weights import Weights
 
 GELU = ("gelu_tanh",)
@@ -45,7 +51,7 @@ class Layer:
     key_norm: Tensor | None
 
 
-class Decoder:
+class DecoderModel:
     """A `Model` (see model.py) from a spec and a folder's weights."""
 
     path = "decoder"
@@ -60,8 +66,8 @@ class Decoder:
         device: torch.device,
         *,
         prepack: bool = True,
-        reader: QuantisedReader | None = None,
-        share: Share | None = None,
+        reader: QuantisedSource | None = None,
+        share: ProcessShare | None = None,
         compile: bool = False,
     ) -> None:
         self.spec = spec
@@ -69,19 +75,19 @@ class Decoder:
         self.family = spec.family
         self.dtype = dtype
         self.device = device
-        self.share = share or Share()
+        self.share = share or ProcessShare()
         self.share.check(spec.heads, spec.kv_heads, spec.intermediate)
         self.heads = spec.heads // self.share.world
         self.kv_heads = spec.kv_heads // self.share.world
         self.vocabulary = spec.vocabulary
         self.positions = spec.positions
-        self.rotary = Rotary(spec.config, dtype, device)
+        self.rotary = RotaryTables(spec.config, dtype, device)
         self.changing_base = self.rotary.changes_above
         self.starts_over = spec.starts_over and self.changing_base is not None
         self.notes: tuple[str, ...] = ()
         self.selection = Selection()
         self.quantisation = reader.scheme if reader is not None else None
-        maker = Maker(weights, dtype, device, prepack=prepack, reader=reader)
+        maker = LinearMaker(weights, dtype, device, prepack=prepack, reader=reader)
         self.weights = weights
         self.embed = weights.get(f"{self.name('embed')}.weight", dtype).to(device)
         self.norm = self.norm_weight(self.name("norm"))
@@ -90,7 +96,7 @@ class Decoder:
         self.linear = ", ".join(sorted(maker.kinds))
         self.parameters, self.weight_bytes = count(weights, reader)
         self.shapes = [
-            Shape(
+            CacheShape(
                 self.heads,
                 self.kv_heads,
                 spec.head_size,
@@ -122,7 +128,7 @@ class Decoder:
     def compile(self, kinds: set[str]) -> None:
         """Compile what comes before and after attention, for any number of tokens at once. Raises
         `JoyError` where that cannot be: an explicit wish is never left out."""
-        if kinds != {Plain.kind}:
+        if kinds != {PlainLinear.kind}:
             raise JoyError(
                 f"--compile takes plain weights, not {', '.join(sorted(kinds))}",
                 help="serve quantised weights without --compile",
@@ -157,7 +163,7 @@ class Decoder:
             return None
         return self.norm_weight(name)
 
-    def load_layer(self, maker: Maker, i: int) -> Layer:
+    def load_layer(self, maker: LinearMaker, i: int) -> Layer:
         """Everything of layer i, or this process's share of it."""
         query_norm, key_norm = self.layer_norm("query_norm", i), self.layer_norm("key_norm", i)
         order = self.qkv_rows()
@@ -221,7 +227,7 @@ class Decoder:
         gate, up = torch.arange(2 * self.spec.intermediate).chunk(2)
         return torch.cat([self.share.part(gate), self.share.part(up)])
 
-    def load_head(self, maker: Maker) -> Linear:
+    def load_head(self, maker: LinearMaker) -> Linear:
         """The product that gives the logits."""
         name = self.name("head")
         if self.spec.normalised_head:
@@ -346,7 +352,7 @@ def rotate(x_THD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return result if turned is x_THD else torch.cat((result, x_THD[..., size:]), -1)
 
 
-def count(weights: Weights, reader: QuantisedReader | None = None) -> tuple[int, int]:
+def count(weights: Weights, reader: QuantisedSource | None = None) -> tuple[int, int]:
     """Numbers of the model, and bytes, of the tensors that were taken."""
     taken: list[Any] = [(name, weights.raw(name)) for name in weights.taken]
     numbers = sum(reader.numbers(n, t) if reader is not None else t.numel() for n, t in taken)

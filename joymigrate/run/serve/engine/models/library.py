@@ -22,7 +22,7 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.adapters import Selection
 from joymigrate.run.serve.engine.batch import Batch, arrange, make_batch
-from joymigrate.run.serve.engine.cache import Cache, Shape
+from joymigrate.run.serve.engine.cache import Cache, CacheShape
 from joymigrate.run.serve.engine.models import states
 from joymigrate.run.serve.engine.scheduler import Chunk
 from joymigrate.run.serve.engine.sequence import Sequence as Text
@@ -35,12 +35,12 @@ TRIAL = (9, 5)
 
 
 @dataclass(slots=True)
-class Step:
+class AttentionStep:
     """What the attention function needs while a step runs; without a cache it only looks on."""
 
     batch: Batch | None = None
     cache: Cache | None = None
-    seen: dict[int, Shape] = field(default_factory=dict)
+    seen: dict[int, CacheShape] = field(default_factory=dict)
     calls: int = 0
     windows: dict[int, int] = field(default_factory=dict)  # of layers, by their configuration
     # Of layers with states, by number of the chunk and by layer: before the step, and behind it.
@@ -49,7 +49,7 @@ class Step:
 
 
 @contextmanager
-def during(step: Step) -> Iterator[Step]:
+def during(step: AttentionStep) -> Iterator[AttentionStep]:
     """Attention calls of this thread belong to `step`."""
     before = getattr(CURRENT, "step", None)
     CURRENT.step = step
@@ -73,7 +73,7 @@ def attention(
     **_: Any,
 ) -> tuple[Tensor, None]:
     """An attention function of transformers: [1, H, T, D] queries → [1, T, H, E]."""
-    step: Step | None = getattr(CURRENT, "step", None)
+    step: AttentionStep | None = getattr(CURRENT, "step", None)
     if step is None:
         raise RuntimeError("a model with paged attention was called outside the engine")
     layer = getattr(module, "layer_idx", None)
@@ -84,7 +84,7 @@ def attention(
     q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
     step.calls += 1
     if step.cache is None:
-        step.seen[layer] = Shape(
+        step.seen[layer] = CacheShape(
             q.shape[1], k.shape[1], k.shape[2], v.shape[2], scaling, sliding_window, softcap,
             s_aux is not None,
         )  # fmt: skip
@@ -117,7 +117,7 @@ def register() -> None:
     AttentionInterface.register(OURS, attention)
 
 
-class Library:
+class TransformersModel:
     """A `Model` (see model.py) that transformers computes."""
 
     path = "transformers"
@@ -163,7 +163,7 @@ class Library:
         """The scores themselves: what a model does between its states and them is its own."""
         self.selection.groups = batch.adapters
         before = states.recall(batch.chunks) if self.stateful else []
-        with during(Step(batch, cache, windows=self.windows, before=before)) as step:
+        with during(AttentionStep(batch, cache, windows=self.windows, before=before)) as step:
             made = self.call(batch.ids, batch.positions, batch.rows)
         if self.stateful:
             states.keep(batch.chunks, before, step.states)
@@ -173,11 +173,11 @@ class Library:
         """Scores of the next token, float32."""
         return hidden
 
-    def probe(self) -> list[Shape]:
+    def probe(self) -> list[CacheShape]:
         """What each layer keeps, from a call with three tokens. Raises `JoyError` when layers
         share keys and values, or do not call the attention function at all."""
         ids = torch.arange(3, device=self.device)
-        with during(Step(windows=self.windows)) as step:
+        with during(AttentionStep(windows=self.windows)) as step:
             self.call(ids, ids, ids)
         layers = int(self.model.config.get_text_config(decoder=True).num_hidden_layers)
         if self.stateful:

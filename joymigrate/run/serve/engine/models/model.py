@@ -9,10 +9,10 @@ from torch import Tensor
 
 from joymigrate.run.serve.engine.adapters import Selection
 from joymigrate.run.serve.engine.batch import Batch
-from joymigrate.run.serve.engine.cache import Cache, Shape
+from joymigrate.run.serve.engine.cache import Cache, CacheShape
 
 
-class Model(Protocol):
+class CausalModel(Protocol):
     """A causal language model over a paged cache."""
 
     path: str  # decoder or transformers
@@ -21,7 +21,7 @@ class Model(Protocol):
     device: torch.device
     vocabulary: int
     positions: int  # the most tokens of one sequence
-    shapes: list[Shape]
+    shapes: list[CacheShape]
     config: Any
     parameters: int
     weight_bytes: int

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.engine.models.library import HELP, OURS, Library, register
-from joymigrate.run.serve.engine.models.model import Model
+from joymigrate.run.serve.engine.models.library import HELP, OURS, TransformersModel, register
+from joymigrate.run.serve.engine.models.model import CausalModel
 from joymigrate.run.serve.engine.models.rotary import CHANGING
 from joymigrate.run.serve.engine.models.spec import describe
 from joymigrate.run.serve.engine.models.states import keeps_states
 from joymigrate.run.serve.engine.models.vision import VISION_PARTS, Seeing
 from joymigrate.run.serve.engine.pooling import pooling_of
-from joymigrate.run.serve.engine.share import Share
+from joymigrate.run.serve.engine.share import ProcessShare
 from joymigrate.run.serve.engine.types import EngineOptions
 from joymigrate.run.serve.engine.weights import Weights
 
@@ -28,17 +28,17 @@ def load_model(
     dtype: torch.dtype,
     device: torch.device,
     options: EngineOptions,
-    share: Share | None = None,
-) -> Model:
+    share: ProcessShare | None = None,
+) -> CausalModel:
     """The model: the decoder where the family is one of its own, else through transformers."""
-    from joymigrate.run.serve.engine.models.decoder import Decoder
+    from joymigrate.run.serve.engine.models.decoder import DecoderModel
     from joymigrate.run.serve.engine.quantised import quantised_reader
     from joymigrate.run.train.formats import open_quantised
 
     spec, reason = describe(raw) if not options.generic else (None, "asked for transformers")
     if spec is not None:
         weights = Weights(folder)
-        return Decoder(
+        return DecoderModel(
             spec,
             weights,
             dtype,
@@ -74,7 +74,7 @@ def load_library(
     reason: str,
     *,
     trust_remote_code: bool = False,
-) -> Library:
+) -> TransformersModel:
     """The model of a folder. Raises `JoyError` when it cannot run packed, with the reason."""
     from joymigrate.chips import hide_driverless
 
@@ -112,10 +112,10 @@ def load_library(
     model = model.to(device).eval()
     if vision:
         return try_model(Seeing(model, family, dtype, device, folder), reason)
-    return try_model(Library(model, family, dtype, device), reason)
+    return try_model(TransformersModel(model, family, dtype, device), reason)
 
 
-def try_model(made: Library, reason: str) -> Library:
+def try_model(made: TransformersModel, reason: str) -> TransformersModel:
     """The model, after its trial."""
     made.look_alike()
     made.notes = (f"through transformers: {reason}",)

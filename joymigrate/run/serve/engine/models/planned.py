@@ -21,14 +21,14 @@ TOKENS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptState:
     """`state_bytes` of each text, and how many layers keep keys and values."""
 
     state_bytes: int
     attending: int
 
 
-def kept_by(folder: Path, dtype: torch.dtype) -> Kept | None:
+def kept_by(folder: Path, dtype: torch.dtype) -> KeptState | None:
     """What a folder's model keeps; None where no layer of it keeps a state.
 
     Raises `JoyError` where there are such layers and they could not be called.
@@ -58,7 +58,7 @@ def kept_by(folder: Path, dtype: torch.dtype) -> Kept | None:
         ) from error
 
 
-def count(model: Any, dtype: torch.dtype) -> Kept:
+def count(model: Any, dtype: torch.dtype) -> KeptState:
     """What a model on the meta device keeps."""
     width = int(model.config.get_text_config(decoder=True).hidden_size)
     found: dict[int, states.Layer] = {}
@@ -75,7 +75,7 @@ def count(model: Any, dtype: torch.dtype) -> Kept:
             found[layer] = held.states
         elif attends(module):
             attending.add(layer)
-    return Kept(states.count_bytes(found), len(attending))
+    return KeptState(states.count_bytes(found), len(attending))
 
 
 def attends(module: Any) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 CHANGING = ("dynamic", "longrope")
 
 
-class Rotary:
+class RotaryTables:
     """Tables of cos and sin [positions, 1, size]; `size` is what of a head is rotated."""
 
     def __init__(self, config: Any, dtype: torch.dtype, device: torch.device) -> None:

@@ -19,7 +19,12 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.batch import Batch
 from joymigrate.run.serve.engine.cache import Cache
-from joymigrate.run.serve.engine.models.library import OURS, Library, Step, during
+from joymigrate.run.serve.engine.models.library import (
+    OURS,
+    AttentionStep,
+    TransformersModel,
+    during,
+)
 from joymigrate.run.serve.engine.scheduler import Chunk
 
 VISION_PARTS = {"": OURS, "text_config": OURS, "vision_config": "sdpa"}
@@ -46,7 +51,7 @@ class PromptImages:
         return torch.cat((inside, (after + self.shift).expand(3, -1)), 1)
 
 
-class Seeing(Library):
+class Seeing(TransformersModel):
     """A `Model` (see model.py) that also takes images."""
 
     ours = VISION_PARTS
@@ -80,7 +85,7 @@ class Seeing(Library):
     def hidden(self, batch: Batch, cache: Cache) -> Tensor:
         """The scores of `batch.rows`."""
         self.selection.groups = batch.adapters
-        with during(Step(batch, cache)):
+        with during(AttentionStep(batch, cache)):
             return self.call(batch.ids, batch.positions, batch.rows, batch)
 
     @torch.inference_mode()

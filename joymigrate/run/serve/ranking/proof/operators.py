@@ -16,8 +16,8 @@ from joymigrate.run.serve.ranking.proof.shapes import (
     Dim,
     Dims,
     Expr,
-    Fault,
-    Value,
+    NodeValue,
+    RowFault,
     broadcast,
     expr_of,
     forbid,
@@ -76,7 +76,7 @@ Bound = Mapping[str, Any]  # an operator's arguments by name
 Made = Sequence[Sequence[Atom]]
 
 
-class Rules:
+class ExtentRules:
     """`extent`: how many rows each axis has. `marks`: the symbols of those sizes."""
 
     extent: dict[str, Expr]
@@ -105,7 +105,7 @@ class Rules:
         import sympy
 
         start, end, step = (
-            one.expr if isinstance(one, Value) else expr_of(one)
+            one.expr if isinstance(one, NodeValue) else expr_of(one)
             for one in (bound.get("start") or 0, bound["end"], bound.get("step") or 1)
         )
         for axis, extent in self.extent.items():
@@ -116,23 +116,23 @@ class Rules:
                 return [at], ("starts", (*at, Atom(step)), axis)
         interacts("counts the rows")
 
-    def cut_bounds(self, bound: Bound, kind: tuple[Any, ...], outs: Sequence[Expr]) -> Value:
+    def cut_bounds(self, bound: Bound, kind: tuple[Any, ...], outs: Sequence[Expr]) -> NodeValue:
         """`offsets[:-1]` and `offsets[1:]`."""
         import sympy
 
         start, axis = bound["start"] or 0, kind[2]
         if bound["step"] != 1 or sympy.expand(outs[0] - self.extent[axis]) != 0 or start > 1:
             interacts("cuts the bounds of the rows")
-        return Value((self.one_axis(axis),), ("ends" if start else "starts", *kind[1:]))
+        return NodeValue((self.one_axis(axis),), ("ends" if start else "starts", *kind[1:]))
 
-    def join_ends(self, parts: Sequence[Value]) -> Value | None:
+    def join_ends(self, parts: Sequence[NodeValue]) -> NodeValue | None:
         """The bounds that a zero and the ends of rows make; None for anything else."""
         if len(parts) != 2 or parts[0].kind != ("zero",) or parts[1].kind is None:
             return None
         name, tokens, axis = (*parts[1].kind, None, None)[:3]
         if name != "ends":
             return None
-        return Value(((Atom(self.extent[axis], f"{axis}+1"),),), ("bounds", tokens, axis))
+        return NodeValue(((Atom(self.extent[axis], f"{axis}+1"),),), ("bounds", tokens, axis))
 
     # Along dimensions
 
@@ -168,7 +168,9 @@ class Rules:
 
     def on_repeat(self, bound: Bound, outs: Sequence[Expr]) -> Made:
         dims = ((),) * (len(outs) - len(bound["self"].dims)) + bound["self"].dims
-        times = [one.expr if isinstance(one, Value) else expr_of(one) for one in bound["repeats"]]
+        times = [
+            one.expr if isinstance(one, NodeValue) else expr_of(one) for one in bound["repeats"]
+        ]
         return [(*self.count_rows(n), *dim) for n, dim in zip(times, dims, strict=True)]
 
     def on_select(self, bound: Bound, outs: Sequence[Expr]) -> Made:
@@ -221,7 +223,7 @@ class Rules:
     def on_attention(self, bound: Bound, outs: Sequence[Expr]) -> Any:
         q, k, v = (bound[one].dims for one in ("query", "key", "value"))
         forbid("every row attends to all rows", k[-2], v[-2], q[-1], k[-1])
-        mask = bound.get("attn_mask") or bound.get("attn_bias") or Value()
+        mask = bound.get("attn_mask") or bound.get("attn_bias") or NodeValue()
         made = broadcast(mask.dims, (*broadcast(q[:-2], k[:-2], v[:-2]), q[-2], k[-2]))
         return [[*made[:-1], v[-1]]]
 
@@ -237,7 +239,7 @@ class Rules:
         return [list(x)]
 
     def on_convolution(self, bound: Bound, outs: Sequence[Expr]) -> Made:
-        x, bias = bound["input"].dims, bound["bias"] or Value()
+        x, bias = bound["input"].dims, bound["bias"] or NodeValue()
         forbid("neighbouring rows are added", *x[1:], *bound["weight"].dims, *bias.dims)
         return [x[0], *((Atom(size),) for size in outs[1:])]
 
@@ -261,7 +263,7 @@ class Rules:
     def on_embedding_bag(self, bound: Bound, outs: Sequence[Expr]) -> Any:
         forbid("the table is made of rows", *bound["weight"].dims)
         kind: tuple[Any, ...] = bound["offsets"].kind or ("",)
-        weights = bound["per_sample_weights"] or Value()
+        weights = bound["per_sample_weights"] or NodeValue()
         due = "bounds" if bound["include_last_offset"] else "starts"
         tokens = bound["indices"]
         if kind[0] != due or tokens.dims[0] != kind[1] or tokens.kind:
@@ -270,7 +272,7 @@ class Rules:
         return [[self.one_axis(kind[2]), bound["weight"].dims[1]]]
 
     def picked(
-        self, x: Dims, indices: Sequence[Value | None], *, write: bool = False
+        self, x: Dims, indices: Sequence[NodeValue | None], *, write: bool = False
     ) -> tuple[list[int], Dims]:
         """Where indices point: own rows only, or dimensions that are the same for all."""
         used = [(at, one) for at, one in enumerate(indices) if one is not None]
@@ -308,7 +310,7 @@ class Rules:
         x: Dims = bound["self"].dims
         mask = bound["indices"][0].dims
         if len(bound["indices"]) > 1 or bound["values"].dims or mask != x[: len(mask)]:
-            raise Fault(UNKNOWN, "a mask that is not aligned with what it writes")
+            raise RowFault(UNKNOWN, "a mask that is not aligned with what it writes")
         return x
 
     def on_put_part(self, bound: Bound, outs: Sequence[Expr]) -> Dims:
@@ -337,7 +339,7 @@ class Rules:
         source = bound.get("src", bound.get("source"))
         along = index.dims[at if len(index.dims) == len(x) else 0]
         for one in (index, source):
-            if not isinstance(one, Value) or len(one.dims) != len(x):
+            if not isinstance(one, NodeValue) or len(one.dims) != len(x):
                 continue
             if one.dims[at] != along if index.kind else tags([one.dims[at], along]):
                 interacts("all rows write into one tensor")

@@ -26,7 +26,7 @@ from joymigrate.run.serve.ranking.proof.operators import (
     REDUCE,
     RULES,
     SAME_PLACES,
-    Rules,
+    ExtentRules,
 )
 from joymigrate.run.serve.ranking.proof.shapes import (
     INTERACTS,
@@ -34,8 +34,8 @@ from joymigrate.run.serve.ranking.proof.shapes import (
     UNKNOWN,
     Atom,
     Expr,
-    Fault,
-    Value,
+    NodeValue,
+    RowFault,
     broadcast,
     expr_of,
     forbid,
@@ -69,7 +69,7 @@ class Axes:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class RowProof:
     """`why` rows meet, or it is unknown whether they do; empty: every row is its own. `most` rows
     is what the program was exported for."""
 
@@ -77,12 +77,12 @@ class Proof:
     most: int | None = None
 
 
-def prove(core: ExportedProgram, axes: Axes) -> Proof:
+def prove(core: ExportedProgram, axes: Axes) -> RowProof:
     """Whether every output of a program (see `decompose`) has one row per candidate, by itself."""
     try:
         return Prover(core, axes).run()
     except Exception as error:  # a graph that cannot be read proves nothing
-        return Proof(f"unknown: the graph cannot be followed: {type(error).__name__}: {error}")
+        return RowProof(f"unknown: the graph cannot be followed: {type(error).__name__}: {error}")
 
 
 def decompose(program: ExportedProgram) -> ExportedProgram:
@@ -99,7 +99,7 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
     return core
 
 
-class Prover(Rules):
+class Prover(ExtentRules):
     """One reading of one graph."""
 
     def __init__(self, program: ExportedProgram, axes: Axes) -> None:
@@ -107,7 +107,7 @@ class Prover(Rules):
         self.extent: dict[str, Expr] = {}
         self.known: set[Any] = set()  # symbols of sizes of inputs
 
-    def run(self) -> Proof:
+    def run(self) -> RowProof:
         """Read the graph; judge its outputs."""
         signature = self.program.graph_signature
         nodes = self.program.graph.find_nodes(op="placeholder")
@@ -121,10 +121,10 @@ class Prover(Rules):
         results = self.interpret(self.program.graph, leaves)
         for spec, value in zip(signature.output_specs, results, strict=True):
             if "MUTATION" in spec.kind.name:
-                return Proof(f"it writes what it keeps ({spec.target})")
+                return RowProof(f"it writes what it keeps ({spec.target})")
             if spec.kind.name == "USER_OUTPUT" and (fault := self.judge(value)):
-                return Proof(describe(fault))
-        return Proof(most=self.most_rows())
+                return RowProof(describe(fault))
+        return RowProof(most=self.most_rows())
 
     def most_rows(self) -> int | None:
         """How many rows the program takes at most; None: any number."""
@@ -132,22 +132,22 @@ class Prover(Rules):
         upper = getattr(span, "upper", None)
         return int(upper) if upper is not None and getattr(upper, "is_Integer", False) else None
 
-    def judge(self, value: Value) -> Fault | None:
+    def judge(self, value: NodeValue) -> RowFault | None:
         """Why an output is not one row per candidate."""
         if value.fault:
             return value.fault
         if value.kind:
-            return Fault(INTERACTS, "the output is a place among the merged rows")
+            return RowFault(INTERACTS, "the output is a place among the merged rows")
         first = value.dims[0] if value.dims else ()
         if len(first) != 1 or first[0].axis != ROW:
-            return Fault(UNKNOWN, "dimension 0 of an output is not the candidates")
+            return RowFault(UNKNOWN, "dimension 0 of an output is not the candidates")
         return None
 
-    def given(self, node: Any, *, user: bool, held: Any = None) -> Value:
+    def given(self, node: Any, *, user: bool, held: Any = None) -> NodeValue:
         """What is known of an input, a weight or a constant."""
         name, val = node.name, node.meta.get("val", held)
         if not hasattr(val, "shape"):
-            return Value(expr=expr_of(0 if val is None else val))
+            return NodeValue(expr=expr_of(0 if val is None else val))
         axes, sizes = self.axes, [expr_of(size) for size in val.shape]
         dims = [tidy((Atom(size),)) for size in sizes]
         kind: tuple[Any, ...] | None = None
@@ -159,21 +159,21 @@ class Prover(Rules):
         elif axis:
             dims[0] = (Atom(sizes[0], axis),)
             if sizes[0] != self.extent[axis] or not sizes[0].free_symbols:
-                fault = Fault(UNKNOWN, f"dimension 0 of '{name}' is not free as '{axis}' is")
+                fault = RowFault(UNKNOWN, f"dimension 0 of '{name}' is not free as '{axis}' is")
         if user and name in axes.lengths:
             kind = ("lengths", self.one_axis(axes.lengths[name][0]), axis)
         if user and name in axes.places:
             kind = ("place", axes.places[name])
         if any(self.grows(size) for size in sizes[1 if axis else 0 :]):
-            fault = Fault(INTERACTS, f"another dimension of '{name}' grows with the rows")
-        return Value(tuple(dims), kind, None, fault)
+            fault = RowFault(INTERACTS, f"another dimension of '{name}' grows with the rows")
+        return NodeValue(tuple(dims), kind, None, fault)
 
-    def interpret(self, graph: Any, leaves: Sequence[Value]) -> list[Value]:
+    def interpret(self, graph: Any, leaves: Sequence[NodeValue]) -> list[NodeValue]:
         """Follow a graph from its inputs to its outputs."""
         import torch
 
         env: dict[Any, Any] = {}
-        waiting: Iterator[Value] = iter(leaves)
+        waiting: Iterator[NodeValue] = iter(leaves)
         for node in graph.nodes:
             if node.op == "placeholder":
                 env[node] = next(waiting)
@@ -183,11 +183,11 @@ class Prover(Rules):
                 env[node] = held if inner else self.given(node, user=False, held=held)
             elif node.op == "output":
                 outputs = torch.fx.map_arg(tuple(node.args[0]), env.get)
-                return [one if isinstance(one, Value) else Value(expr=expr_of(0))
+                return [one if isinstance(one, NodeValue) else NodeValue(expr=expr_of(0))
                         for one in outputs]  # fmt: skip
             else:
                 env[node] = self.call(node, env)
-        raise Fault(UNKNOWN, "a graph without an output")
+        raise RowFault(UNKNOWN, "a graph without an output")
 
     def call(self, node: Any, env: dict[Any, Any]) -> Any:
         """What is known of an operator's result, or results."""
@@ -198,23 +198,23 @@ class Prover(Rules):
         kwargs = torch.fx.map_arg(dict(node.kwargs), env.get)
         if node.target is operator.getitem:
             return args[0][args[1]] if isinstance(args[0], tuple) else args[0]
-        values = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Value)]
+        values = [one for one in tree_leaves((args, kwargs)) if isinstance(one, NodeValue)]
         try:
             if getattr(node.target, "__name__", "") in SUBGRAPHS:
                 at = next(place for place, one in enumerate(args)
                           if isinstance(one, torch.fx.GraphModule))  # fmt: skip
                 return tuple(self.interpret(args[at].graph, args[at + 1 :]))
             return self.transfer(node, args, kwargs, values)
-        except Fault as caught:
+        except RowFault as caught:
             fault = caught
         except Exception as error:  # a rule that fails proves nothing
-            fault = Fault(UNKNOWN, f"{type(error).__name__}: {error}")
+            fault = RowFault(UNKNOWN, f"{type(error).__name__}: {error}")
         if not fault.op:
-            fault = Fault(fault.verdict, fault.why, str(node.target), line_of(node))
-        return Value(fault=fault)
+            fault = RowFault(fault.verdict, fault.why, str(node.target), line_of(node))
+        return NodeValue(fault=fault)
 
-    def transfer(self, node: Any, args: Any, kwargs: Any, values: list[Value]) -> Any:
-        """One operator's result; raises `Fault`."""
+    def transfer(self, node: Any, args: Any, kwargs: Any, values: list[NodeValue]) -> Any:
+        """One operator's result; raises `RowFault`."""
         import torch
 
         val, target = node.meta.get("val"), node.target
@@ -224,7 +224,7 @@ class Prover(Rules):
         if faults := [one.fault for one in values if one.fault]:
             raise min(faults, key=lambda one: one.verdict)  # interacts before unknown
         if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
-            raise Fault(UNKNOWN, "no rule for this operator")
+            raise RowFault(UNKNOWN, "no rule for this operator")
         name, overload = target._schema.name.split("::")[1], target._overloadname
         bound = {
             one.name: args[at] if at < len(args) else kwargs.get(one.name, one.default_value)
@@ -267,7 +267,7 @@ class Prover(Rules):
                 rule = "masked_put"
             dims = getattr(self, f"on_{rule}")(bound, outs)
         else:
-            raise Fault(UNKNOWN, "no rule for this operator")
+            raise RowFault(UNKNOWN, "no rule for this operator")
         return self.finish(val, dims, kind)
 
     def check_numbers(self, bound: Mapping[str, Any]) -> None:
@@ -276,36 +276,36 @@ class Prover(Rules):
 
         for key, held in bound.items():
             for one in tree_leaves(held) if key not in SIZES else ():
-                if isinstance(one, Value) and one.expr is not None and self.grows(one.expr):
+                if isinstance(one, NodeValue) and one.expr is not None and self.grows(one.expr):
                     interacts("the number of rows is used as a number")
 
     def on_cuts(
-        self, name: str, bound: Mapping[str, Any], tensors: list[Value], outs: list[Expr]
-    ) -> Value | None:
+        self, name: str, bound: Mapping[str, Any], tensors: list[NodeValue], outs: list[Expr]
+    ) -> NodeValue | None:
         """What lengths and bounds of rows become; None where this is nothing of the kind."""
         kind = tensors[0].kind if tensors else None
         if name == "slice" and kind and kind[0] == "bounds":
             return self.cut_bounds(bound, kind, outs)
         if name == "cumsum" and kind and kind[0] == "lengths":
-            return Value(tensors[0].dims, ("ends", *kind[1:]))
+            return NodeValue(tensors[0].dims, ("ends", *kind[1:]))
         if name == "cat" and bound["dim"] == 0:
             return self.join_ends(bound["tensors"])
         plain = bound.get("value") in (None, 0, 0.0)
         if name == "constant_pad_nd" and kind and list(bound["pad"]) == [1, 0] and plain:
-            return self.join_ends([Value(kind=("zero",)), tensors[0]])
+            return self.join_ends([NodeValue(kind=("zero",)), tensors[0]])
         return None
 
     def kind_after(
-        self, name: str, bound: Mapping[str, Any], tensors: list[Value]
+        self, name: str, bound: Mapping[str, Any], tensors: list[NodeValue]
     ) -> tuple[Any, ...] | None:
-        """The places that a result holds; raises `Fault` where places are used as numbers."""
+        """The places that a result holds; raises `RowFault` where places are used as numbers."""
         places = {
             one.kind for one in tensors if one.kind and one.kind[0] not in ("lengths", "zero")
         }
         if name in SAME_PLACES and len(tensors) == 1:
             return tensors[0].kind
         if RULES.get(name, name) in BY_PLACE:
-            data = (bound[key].kind for key in DATA if isinstance(bound.get(key), Value))
+            data = (bound[key].kind for key in DATA if isinstance(bound.get(key), NodeValue))
             places = {kind for kind in data if kind and kind[0] not in NUMBERS}
         elif name == "sub" and [one.kind and one.kind[0] for one in tensors] == ["ends", "starts"]:
             one, other = tensors
@@ -321,7 +321,7 @@ class Prover(Rules):
 
         if isinstance(val, tuple | list):
             each = dims if dims and isinstance(dims[0], list) else [dims] * len(val)
-            lost = Value(fault=Fault(UNKNOWN, "a result that this rule does not follow"))
+            lost = NodeValue(fault=RowFault(UNKNOWN, "a result that this rule does not follow"))
             return tuple(
                 self.finish(one, each[at], kind) if at < len(each) and one is not None else lost
                 for at, one in enumerate(val)
@@ -333,12 +333,14 @@ class Prover(Rules):
             interacts("every row meets every other row")
         for dim, size in zip(tidied, sizes, strict=True):
             if sympy.expand(size_of(dim) - size) != 0:
-                raise Fault(UNKNOWN, "this rule and the exporter disagree about a size")
+                raise RowFault(UNKNOWN, "this rule and the exporter disagree about a size")
             if any(not atom.axis and self.grows(atom.size) for atom in dim):
                 interacts("a dimension grows with the rows and is not theirs")
-        return Value(tidied, kind)
+        return NodeValue(tidied, kind)
 
-    def number(self, node: Any, expr: Expr, values: list[Value], tensors: list[Value]) -> Value:
+    def number(
+        self, node: Any, expr: Expr, values: list[NodeValue], tensors: list[NodeValue]
+    ) -> NodeValue:
         """A size, or a number that is read out of a tensor."""
         fault = next((one.fault for one in values if one.fault), None)
         if str(node.target).startswith(("aten.sym_size", "aten.sym_numel")):
@@ -346,7 +348,7 @@ class Prover(Rules):
             fault = None if expr.free_symbols <= self.known else fault
         elif not fault and any(tags(one.dims) for one in tensors):
             interacts("a number is read out of the rows")
-        return Value(expr=expr, fault=fault)
+        return NodeValue(expr=expr, fault=fault)
 
 
 def is_mask(node: Any) -> bool:
@@ -367,7 +369,7 @@ def line_of(node: Any) -> str:
     return f"{path.rpartition('/')[2]}:{line} {text}"
 
 
-def describe(fault: Fault) -> str:
+def describe(fault: RowFault) -> str:
     """A fault in one line: what, by which operator, where."""
     where = " at ".join(part for part in (fault.op, fault.line) if part)
     text = fault.why if fault.verdict == INTERACTS else f"unknown: {fault.why}"

@@ -18,7 +18,7 @@ Expr = Any  # of sympy: a size
 
 
 @dataclass
-class Fault(Exception):
+class RowFault(Exception):
     """Why rows cannot be told apart; `op` and `line` say where in the program."""
 
     verdict: str
@@ -40,7 +40,7 @@ Dims = tuple[Dim, ...]
 
 
 @dataclass(frozen=True)
-class Value:
+class NodeValue:
     """What is known of a node. `expr`: it is a number (a size), not a tensor. `kind`: what its
     elements mean where they are places: ("place", axis) numbers the axis' rows, ("bounds",
     "starts", "ends" or "lengths", tokens, axis) cut tokens, ("zero",) is one zero."""
@@ -48,12 +48,12 @@ class Value:
     dims: Dims = ()
     kind: tuple[Any, ...] | None = None
     expr: Expr | None = None
-    fault: Fault | None = None
+    fault: RowFault | None = None
 
 
 def interacts(why: str) -> NoReturn:
     """Rows meet here."""
-    raise Fault(INTERACTS, why)
+    raise RowFault(INTERACTS, why)
 
 
 def expr_of(number: Any) -> Expr:

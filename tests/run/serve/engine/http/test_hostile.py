@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from joymigrate.run.serve.web.limits import Limits
+from joymigrate.run.serve.web.limits import HttpLimits
 
 from .conftest import Running, serving
 
@@ -224,7 +224,7 @@ def test_a_client_that_reads_nothing_holds_up_nobody(server: Running) -> None:
 
 
 def test_a_huge_body_is_refused(folder: Path) -> None:
-    with serving(folder, Limits(body_bytes=10_000)) as small:
+    with serving(folder, HttpLimits(body_bytes=10_000)) as small:
         body = b'{"prompt": "' + b"a" * 20_000 + b'"}'
         status, error = small.refused("/v1/completions", body)
         assert (status, error["code"]) == (413, "body_too_large")
@@ -237,14 +237,14 @@ def test_a_huge_body_is_refused(folder: Path) -> None:
 
 
 def test_a_slow_body_is_given_up(folder: Path) -> None:
-    with serving(folder, Limits(body_seconds=0.2)) as hasty:
+    with serving(folder, HttpLimits(body_seconds=0.2)) as hasty:
         data = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
         assert raw(hasty, data).startswith(b"HTTP/1.1 408")
 
 
 def test_a_full_queue_says_when_to_come_again(folder: Path) -> None:
     openai = pytest.importorskip("openai", reason="pip install 'joymigrate[dev]'")
-    with serving(folder, Limits(queue=1), max_running=1) as busy:
+    with serving(folder, HttpLimits(queue=1), max_running=1) as busy:
         body = json.dumps({**LONG, "stream": True}).encode()
         host, _, port = busy.url.removeprefix("http://").partition(":")
         held = []
@@ -282,7 +282,7 @@ def test_a_key_is_needed_where_keys_are_set(folder: Path) -> None:
 
 
 def test_a_stalled_reader_is_cut_off(folder: Path) -> None:
-    with serving(folder, Limits(stall_seconds=0.2)) as impatient:
+    with serving(folder, HttpLimits(stall_seconds=0.2)) as impatient:
         host, _, port = impatient.url.removeprefix("http://").partition(":")
         made = socket.socket()
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

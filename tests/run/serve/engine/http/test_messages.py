@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from joymigrate.run.serve.gateway.stream import Stream
+from joymigrate.run.serve.gateway.stream import RelayedStream
 from joymigrate.run.serve.web import forms
 
 from .conftest import Running
@@ -68,7 +68,7 @@ def test_a_stream_says_the_same_as_the_whole_and_is_judged_sound(server: Running
     assert text == whole["content"][0]["text"]
     assert made[-2]["delta"]["stop_reason"] == "max_tokens"
     assert made[-2]["usage"] == whole["usage"]
-    stream = Stream(forms.MESSAGES)
+    stream = RelayedStream(forms.MESSAGES)
     assert stream.feed(raw) == raw
     assert (stream.end(), stream.done, stream.finish) == (None, True, ["length"])
     assert "".join(stream.pieces) == text

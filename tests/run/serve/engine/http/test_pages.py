@@ -13,7 +13,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.http import routes
 from joymigrate.run.serve.engine.http.templates import Templates
 from joymigrate.run.serve.web import logs
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 
 def numbers(server: Any) -> dict[str, float]:
@@ -125,13 +125,13 @@ def render(source: str, **more: Any) -> str:
 def test_a_template_stays_in_its_sandbox(source: str) -> None:
     try:
         found = render(source)
-    except Refusal:
+    except HttpRefusal:
         found = ""
     assert found == "", "what is not there prints nothing"
 
 
 def test_a_templates_complaint_reaches_the_client() -> None:
-    with pytest.raises(Refusal, match="roles must alternate"):
+    with pytest.raises(HttpRefusal, match="roles must alternate"):
         render("{{ raise_exception('roles must alternate') }}")
 
 
@@ -164,6 +164,6 @@ def test_templates_are_found_where_models_keep_them(tmp_path: Path) -> None:
 
 
 def test_a_model_without_template_refuses_chats() -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(HttpRefusal) as caught:
         Templates({}).render([{"role": "user", "content": "x"}])
     assert caught.value.code == "no_chat_template"

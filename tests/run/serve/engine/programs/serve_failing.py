@@ -10,11 +10,11 @@ import sys
 from typing import Any
 
 from joymigrate.cli._main import run
-from joymigrate.run.serve.engine.models.decoder import Decoder
+from joymigrate.run.serve.engine.models.decoder import DecoderModel
 
 first, said = int(sys.argv[1]), sys.argv[2]
 passes = itertools.count(1)
-hidden = Decoder.hidden
+hidden = DecoderModel.hidden
 
 
 def failing(self: Any, batch: Any, cache: Any) -> Any:
@@ -23,5 +23,5 @@ def failing(self: Any, batch: Any, cache: Any) -> Any:
     return hidden(self, batch, cache)
 
 
-Decoder.hidden = failing  # type: ignore[method-assign]
+DecoderModel.hidden = failing  # type: ignore[method-assign]
 sys.exit(run(["serve", "--no-probe", *sys.argv[3:]]))  # the probe makes passes, too

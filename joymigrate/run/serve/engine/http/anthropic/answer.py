@@ -9,13 +9,13 @@ import orjson
 
 from joymigrate.run.serve.engine.http import aside, chat
 from joymigrate.run.serve.engine.http.anthropic.asked import CALLED, chat_of
-from joymigrate.run.serve.engine.http.chat import Chat, ChatRequest
-from joymigrate.run.serve.engine.http.generation import Generation
-from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.engine.http.chat import ChatAnswer, ChatRequest
+from joymigrate.run.serve.engine.http.generation import HttpGeneration
+from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.engine.http.streaming import start_stream
-from joymigrate.run.serve.engine.types import Output
+from joymigrate.run.serve.engine.types import EngineOutput
 from joymigrate.run.serve.web import errors
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply, data, dumps
 
 # A block that begins, and what a piece of it is called.
@@ -28,12 +28,12 @@ PIECES = {"text": ("text_delta", "text"), "thinking": ("thinking_delta", "thinki
           "tool_use": ("input_json_delta", "partial_json")}  # fmt: skip
 
 
-async def answer(service: Service, ask: Ask) -> Reply:
+async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/messages."""
     body = ask.json()
     asked, guide = await aside.read(ask, lambda: chat.read_as(service, chat_of(body), CALLED))
     ask.notes["model"] = asked.model
-    generation = Generation(
+    generation = HttpGeneration(
         service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide,
         adapter=service.adapter(asked.model),
     )  # fmt: skip
@@ -43,14 +43,14 @@ async def answer(service: Service, ask: Ask) -> Reply:
     return data(await made.whole())
 
 
-async def count(service: Service, ask: Ask) -> Reply:
+async def count(service: EngineService, ask: Ask) -> Reply:
     """POST /v1/messages/count_tokens: the length of the prompt."""
     body = {"max_tokens": 1, **ask.json()}
     asked, _ = await aside.read(ask, lambda: chat.read_as(service, chat_of(body), CALLED))
     return data({"input_tokens": len(asked.prompt)})
 
 
-def word_failure(refusal: Refusal) -> bytes:
+def word_failure(refusal: HttpRefusal) -> bytes:
     """The event that ends a stream which failed."""
     return b"event: error\ndata: " + dumps(errors.anthropic(refusal)) + b"\n\n"
 
@@ -59,10 +59,10 @@ class Message:
     """One answer in the making: its blocks, of which the last one is open."""
 
     def __init__(
-        self, service: Service, ask: Ask, asked: ChatRequest, generation: Generation
+        self, service: EngineService, ask: Ask, asked: ChatRequest, generation: HttpGeneration
     ) -> None:
         self.asked, self.generation = asked, generation
-        self.chat = Chat(service, ask, asked, generation)
+        self.chat = ChatAnswer(service, ask, asked, generation)
         self.blocks: list[dict[str, Any]] = []
         self.head: dict[str, Any] = {
             "id": f"msg_{ask.id}", "type": "message", "role": "assistant", "model": asked.model,
@@ -92,7 +92,7 @@ class Message:
         yield event("message_stop")
 
     async def run(self) -> AsyncGenerator[tuple[bytes, dict[str, Any] | None], None]:
-        """(events, why the text ended) of each output; raises `Refusal` for a broken text."""
+        """(events, why the text ended) of each output; raises `HttpRefusal` for a broken text."""
         outputs = self.generation.outputs()
         try:
             async for _, output in outputs:
@@ -101,12 +101,12 @@ class Message:
                     yield made, None
                     continue
                 if output.finish_reason == "error":
-                    raise Refusal(500, str(output.stop))
+                    raise HttpRefusal(500, str(output.stop))
                 yield made + b"".join(self.close()), self.ending(output)
         finally:
             await outputs.aclose()
 
-    def grow(self, output: Output) -> Iterator[bytes]:
+    def grow(self, output: EngineOutput) -> Iterator[bytes]:
         """The events of one output."""
         delta = self.chat.delta(output)
         if delta.get("reasoning_content"):
@@ -141,7 +141,7 @@ class Message:
         if self.blocks:
             yield event("content_block_stop", index=len(self.blocks) - 1)
 
-    def ending(self, output: Output) -> dict[str, Any]:
+    def ending(self, output: EngineOutput) -> dict[str, Any]:
         """Why the text ended, in the words of this API."""
         called = any(block["type"] == "tool_use" for block in self.blocks)
         if output.finish_reason == "length":

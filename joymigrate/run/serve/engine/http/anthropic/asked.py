@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from joymigrate.run.serve.engine.http.fields import Fields
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 SAME = ("model", "temperature", "top_p", "top_k", "stream", "seed")
 HARMLESS = ("cache_control", "inference_geo", "user_profile_id", "workspace_id")
@@ -23,7 +23,7 @@ CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def chat_of(body: dict[str, Any]) -> dict[str, Any]:
-    """The body of a chat request; raises `Refusal` for what a chat cannot say."""
+    """The body of a chat request; raises `HttpRefusal` for what a chat cannot say."""
     fields = Fields(body)
     fields.refuse("mcp_servers", "this server runs no tools", unless=([],))
     fields.refuse("container", "this server runs no tools")
@@ -61,7 +61,9 @@ def output(fields: Fields) -> dict[str, Any]:
     if given is None:
         return {"reasoning_effort": effort}
     if given.get("type") != "json_schema":
-        raise Refusal(400, "output_config.format.type is json_schema", param="output_config.format")
+        raise HttpRefusal(
+            400, "output_config.format.type is json_schema", param="output_config.format"
+        )
     form = {"type": "json_schema", "json_schema": {"name": "output", "schema": given.get("schema")}}
     return {"reasoning_effort": effort, "response_format": form}
 
@@ -70,8 +72,8 @@ def tool(raw: Any, where: str) -> dict[str, Any]:
     """A function of the client's."""
     kind = raw.get("type") or "custom" if isinstance(raw, dict) else None
     if kind != "custom":
-        raise Refusal(400, f"{where} is a tool of the client's; this server runs none such as "
-                      f"{kind!r}", code="unsupported_tool", param=where)  # fmt: skip
+        raise HttpRefusal(400, f"{where} is a tool of the client's; this server runs none such as "
+                          f"{kind!r}", code="unsupported_tool", param=where)  # fmt: skip
     function = {"name": raw.get("name"), "description": raw.get("description"),
                 "parameters": raw.get("input_schema")}  # fmt: skip
     return {"type": "function", "function": function}
@@ -83,7 +85,7 @@ def tool_choice(raw: dict[str, Any] | None) -> dict[str, Any]:
         return {}
     kind = str(raw.get("type"))
     if kind not in (*CHOICES, "tool"):
-        raise Refusal(400, "tool_choice.type is auto, any, tool or none", param="tool_choice")
+        raise HttpRefusal(400, "tool_choice.type is auto, any, tool or none", param="tool_choice")
     named = {"type": "function", "function": {"name": raw.get("name")}}
     several = {} if raw.get("disable_parallel_tool_use") is not True else {
         "parallel_tool_calls": False
@@ -101,13 +103,13 @@ def system(raw: Any) -> list[dict[str, Any]]:
 def messages(raw: Any) -> list[dict[str, Any]]:
     """The conversation; a tool's results become messages of their own."""
     if not isinstance(raw, list) or not raw:
-        raise Refusal(400, "messages is a list of at least one message", param="messages")
+        raise HttpRefusal(400, "messages is a list of at least one message", param="messages")
     made: list[dict[str, Any]] = []
     for place, message in enumerate(raw):
         where = f"messages[{place}]"
         role = message.get("role") if isinstance(message, dict) else None
         if role not in ("user", "assistant"):
-            raise Refusal(400, f"{where}.role is user or assistant", param=f"{where}.role")
+            raise HttpRefusal(400, f"{where}.role is user or assistant", param=f"{where}.role")
         content = message.get("content")
         at = f"{where}.content"
         if role == "assistant":
@@ -145,7 +147,7 @@ def tool_message(block: dict[str, Any], where: str) -> dict[str, Any]:
     """What a tool of the client's gave."""
     called = block.get("tool_use_id")
     if not isinstance(called, str):
-        raise Refusal(400, f"{where}: a tool_result has a tool_use_id", param=where)
+        raise HttpRefusal(400, f"{where}: a tool_result has a tool_use_id", param=where)
     content = block.get("content")
     return {"role": "tool", "tool_call_id": called,
             "content": "" if content is None else parts_of(content, where)}  # fmt: skip
@@ -154,8 +156,8 @@ def tool_message(block: dict[str, Any], where: str) -> dict[str, Any]:
 def blocks_of(content: Any, where: str) -> list[dict[str, Any]]:
     """The blocks of a message."""
     if not isinstance(content, list) or not all(isinstance(one, dict) for one in content):
-        raise Refusal(400, f"{where} is a string or a list of blocks", code="invalid_type",
-                      param=where)  # fmt: skip
+        raise HttpRefusal(400, f"{where} is a string or a list of blocks", code="invalid_type",
+                          param=where)  # fmt: skip
     return content
 
 
@@ -173,6 +175,6 @@ def parts_of(content: Any, where: str) -> Any:
             url = source.get("url") if source.get("type") == "url" else packed
             made.append({"type": "image_url", "image_url": {"url": url}})
         else:
-            raise Refusal(400, f"{where} has a block of a kind that is not served: {kind!r}",
-                          code="unsupported_content", param=where)  # fmt: skip
+            raise HttpRefusal(400, f"{where} has a block of a kind that is not served: {kind!r}",
+                              code="unsupported_content", param=where)  # fmt: skip
     return made

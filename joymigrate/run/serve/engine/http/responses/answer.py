@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 from joymigrate.run.serve.engine.http import aside, chat, logprobs
-from joymigrate.run.serve.engine.http.chat import Chat, ChatRequest
-from joymigrate.run.serve.engine.http.generation import Generation
+from joymigrate.run.serve.engine.http.chat import ChatAnswer, ChatRequest
+from joymigrate.run.serve.engine.http.generation import HttpGeneration
 from joymigrate.run.serve.engine.http.responses.asked import CALLED, chat_of
-from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.engine.http.streaming import start_stream
-from joymigrate.run.serve.engine.types import Output
+from joymigrate.run.serve.engine.types import EngineOutput
 from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply, data, dumps
 
 # Fields of a request that its answer repeats, and what they are where it does not say.
@@ -29,12 +29,12 @@ REPEATED: dict[str, Any] = {
 }
 
 
-async def answer(service: Service, ask: Ask) -> Reply:
+async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/responses."""
     body = ask.json()
     asked, guide = await aside.read(ask, lambda: chat.read_as(service, chat_of(body), CALLED))
     ask.notes["model"] = asked.model
-    generation = Generation(
+    generation = HttpGeneration(
         service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide,
         adapter=service.adapter(asked.model),
     )  # fmt: skip
@@ -52,14 +52,14 @@ class Response:
 
     def __init__(
         self,
-        service: Service,
+        service: EngineService,
         ask: Ask,
         asked: ChatRequest,
         body: dict[str, Any],
-        generation: Generation,
+        generation: HttpGeneration,
     ) -> None:
         self.service, self.asked, self.generation = service, asked, generation
-        self.chat = Chat(service, ask, asked, generation)
+        self.chat = ChatAnswer(service, ask, asked, generation)
         self.id = ask.id
         self.items: list[dict[str, Any]] = []
         self.rows: list[Any] = []  # log-probabilities of tokens whose text has not come yet
@@ -119,7 +119,7 @@ class Response:
         finally:
             await outputs.aclose()
 
-    def grow(self, output: Output) -> Iterator[bytes]:
+    def grow(self, output: EngineOutput) -> Iterator[bytes]:
         """The events of one output."""
         delta = self.chat.delta(output)
         if delta.get("reasoning_content"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate.run.serve.engine.http.fields import Fields
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 # Fields of the same name and meaning in chat requests.
 SAME = (
@@ -49,7 +49,7 @@ TEXTS = ("input_text", "output_text", "text")
 
 
 def chat_of(body: dict[str, Any]) -> dict[str, Any]:
-    """The body of a chat request; raises `Refusal` for what a chat cannot say."""
+    """The body of a chat request; raises `HttpRefusal` for what a chat cannot say."""
     fields = Fields(body)
     refuse_what_is_missing(fields)
     made: dict[str, Any] = {name: fields.raw(name) for name in SAME}
@@ -85,7 +85,7 @@ def numbers(fields: Fields) -> dict[str, Any]:
     wanted = fields.listed("include") or []
     other = next((one for one in wanted if one not in INCLUDED), None)
     if other is not None:
-        raise Refusal(400, f"include knows {LOGPROBS}, not {other!r}", param="include")
+        raise HttpRefusal(400, f"include knows {LOGPROBS}, not {other!r}", param="include")
     top = fields.whole("top_logprobs", low=0, high=20)
     if LOGPROBS not in wanted and not top:
         return {}
@@ -118,8 +118,8 @@ def tool(raw: Any, where: str) -> dict[str, Any]:
     """A function, its fields one level deeper."""
     kind = raw.get("type") if isinstance(raw, dict) else None
     if kind != "function":
-        raise Refusal(400, f"{where} is a function; this server runs no tools such as {kind!r}",
-                      code="unsupported_tool", param=where)  # fmt: skip
+        raise HttpRefusal(400, f"{where} is a function; this server runs no tools such as {kind!r}",
+                          code="unsupported_tool", param=where)  # fmt: skip
     return {"type": "function", "function": {k: v for k, v in raw.items() if k != "type"}}
 
 
@@ -128,8 +128,8 @@ def choice(raw: Any) -> Any:
     if isinstance(raw, dict) and raw.get("type") == "function" and set(raw) == {"type", "name"}:
         return {"type": "function", "function": {"name": raw["name"]}}
     if isinstance(raw, dict):
-        raise Refusal(400, "tool_choice is auto, none, required, or {type: function, name}",
-                      param="tool_choice")  # fmt: skip
+        raise HttpRefusal(400, "tool_choice is auto, none, required, or {type: function, name}",
+                          param="tool_choice")  # fmt: skip
     return raw
 
 
@@ -141,12 +141,12 @@ def messages(raw: Any, instructions: str | None) -> list[dict[str, Any]]:
     if isinstance(raw, str):
         return [*made, {"role": "user", "content": raw}]
     if not isinstance(raw, list) or not raw:
-        raise Refusal(400, "input is a text or a list of items", param="input")
+        raise HttpRefusal(400, "input is a text or a list of items", param="input")
     thoughts = ""
     for place, item in enumerate(raw):
         where = f"input[{place}]"
         if not isinstance(item, dict):
-            raise Refusal(400, f"{where} is an object", code="invalid_type", param=where)
+            raise HttpRefusal(400, f"{where} is an object", code="invalid_type", param=where)
         kind = item.get("type", "message")
         if kind == "reasoning":
             thoughts += read_thoughts(item, where)
@@ -177,19 +177,19 @@ def one(item: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
     if kind == "function_call_output":
         found = item.get("call_id")
         if not isinstance(found, str):
-            raise Refusal(400, f"{where}.call_id is a string", param=f"{where}.call_id")
+            raise HttpRefusal(400, f"{where}.call_id is a string", param=f"{where}.call_id")
         text = content(item.get("output"), where)
         return {"role": "tool", "tool_call_id": found, "content": text}
-    raise Refusal(400, f"{where} is of a kind that is not served: {kind!r}",
-                  code="unsupported_content", param=where)  # fmt: skip
+    raise HttpRefusal(400, f"{where} is of a kind that is not served: {kind!r}",
+                      code="unsupported_content", param=where)  # fmt: skip
 
 
 def read_thoughts(item: dict[str, Any], where: str) -> str:
     """The text of an earlier turn's thoughts; what is encrypted cannot be read."""
     parts = item.get("content") or []
     if item.get("encrypted_content") or not isinstance(parts, list):
-        raise Refusal(400, f"{where} is reasoning that only its own server can read",
-                      code="unsupported_content", param=where)  # fmt: skip
+        raise HttpRefusal(400, f"{where} is reasoning that only its own server can read",
+                          code="unsupported_content", param=where)  # fmt: skip
     return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
 
 
@@ -208,6 +208,6 @@ def content(raw: Any, where: str) -> Any:
             made.append(part)
         else:
             at = f"{where}.content[{place}]"
-            raise Refusal(400, f"{at} is of a kind that is not served: {kind!r}",
-                          code="unsupported_content", param=at)  # fmt: skip
+            raise HttpRefusal(400, f"{at} is of a kind that is not served: {kind!r}",
+                              code="unsupported_content", param=at)  # fmt: skip
     return made

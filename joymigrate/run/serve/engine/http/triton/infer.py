@@ -12,14 +12,14 @@ import orjson
 
 from joymigrate.run.serve.engine.http import aside, sampling
 from joymigrate.run.serve.engine.http.fields import Fields
-from joymigrate.run.serve.engine.http.generation import Generation
+from joymigrate.run.serve.engine.http.generation import HttpGeneration
 from joymigrate.run.serve.engine.http.lost import refusal_of
-from joymigrate.run.serve.engine.http.service import Service
-from joymigrate.run.serve.engine.http.streaming import Following
+from joymigrate.run.serve.engine.http.service import EngineService
+from joymigrate.run.serve.engine.http.streaming import OpenStream
 from joymigrate.run.serve.engine.http.triton import tensors
 from joymigrate.run.serve.engine.http.triton.metadata import INPUTS, OUTPUTS, VERSION, check
-from joymigrate.run.serve.engine.http.triton.tensors import BYTES, Tensor
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.engine.http.triton.tensors import BYTES, NamedTensor
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import EVENTS, Ask, Reply, data, event
 
 log = logging.getLogger("joymigrate.serve")
@@ -42,12 +42,14 @@ class Done:
     completion: int = 0
 
 
-class Job:
+class InferJob:
     """One text to continue, as a prompt and a table of settings."""
 
-    def __init__(self, service: Service, ask: Ask, text: Any, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, service: EngineService, ask: Ask, text: Any, settings: Mapping[str, Any]
+    ) -> None:
         if not isinstance(text, str):
-            raise Refusal(400, f"text_input is a text, got {text!r}")
+            raise HttpRefusal(400, f"text_input is a text, got {text!r}")
         fields = Fields(unfold_settings(settings))
         self.echo = not fields.flag("exclude_input_in_output", True)
         self.stream = fields.flag("stream")
@@ -57,7 +59,7 @@ class Job:
         fields.close()
         self.text = text
         ids = service.words.encode(text)
-        self.generation = Generation(service, ask, [ids], chosen)
+        self.generation = HttpGeneration(service, ask, [ids], chosen)
         self.done = Done(prompt=len(ids))
 
     async def pieces(self) -> AsyncGenerator[str, None]:
@@ -94,11 +96,11 @@ def unfold_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         more = None
     if not isinstance(more, dict):
-        raise Refusal(400, "sampling_parameters is a JSON object")
+        raise HttpRefusal(400, "sampling_parameters is a JSON object")
     return {**more, **found}
 
 
-async def infer(service: Service, ask: Ask, model: str, version: str | None) -> Reply:
+async def infer(service: EngineService, ask: Ask, model: str, version: str | None) -> Reply:
     """Tensors in, tensors out; a batch is one text per element of text_input."""
     check(service, model, version)
     length = ask.headers.get("Inference-Header-Content-Length")
@@ -111,12 +113,12 @@ async def infer(service: Service, ask: Ask, model: str, version: str | None) -> 
     jobs = await aside.read(
         ask,
         lambda: [
-            Job(service, number_request(ask, place, len(texts)), text, row)
+            InferJob(service, number_request(ask, place, len(texts)), text, row)
             for place, (text, row) in enumerate(zip(texts, rows, strict=True))
         ],
     )
     if any(job.stream for job in jobs):
-        raise Refusal(400, "infer answers in one piece; use /generate_stream")
+        raise HttpRefusal(400, "infer answers in one piece; use /generate_stream")
     found = await together(jobs, parameters.get("timeout"))
     shape = given["text_input"].shape
     made = [tensor_of(name, found, shape) for name, _ in wanted]
@@ -139,14 +141,14 @@ def number_request(ask: Ask, place: int, count: int) -> Ask:
     return Ask(ask.method, ask.path, ask.headers, id=f"{ask.id}-{place}", started=ask.started)
 
 
-async def together(jobs: list[Job], timeout_us: Any) -> list[Done]:
+async def together(jobs: list[InferJob], timeout_us: Any) -> list[Done]:
     """Run texts side by side; when one fails or the time is over, the others end, too."""
     seconds = timeout_us / 1e6 if isinstance(timeout_us, int) and timeout_us > 0 else None
     tasks = [asyncio.ensure_future(job.run()) for job in jobs]
     try:
         return await asyncio.wait_for(asyncio.gather(*tasks), seconds)
     except (TimeoutError, asyncio.TimeoutError):
-        raise Refusal(504, f"not done within the timeout of {timeout_us} us") from None
+        raise HttpRefusal(504, f"not done within the timeout of {timeout_us} us") from None
     finally:
         for task in tasks:
             task.cancel()
@@ -159,9 +161,9 @@ def parameters_of(header: Mapping[str, Any]) -> dict[str, Any]:
     if given is None:
         return {}
     if not isinstance(given, dict):
-        raise Refusal(400, "parameters is an object")
+        raise HttpRefusal(400, "parameters is an object")
     if given.get("sequence_id"):
-        raise Refusal(400, "sequences are not supported: every request stands for itself")
+        raise HttpRefusal(400, "sequences are not supported: every request stands for itself")
     return given
 
 
@@ -175,26 +177,26 @@ def outputs_of(header: Mapping[str, Any]) -> list[tuple[str, bool | None]]:
     for place, one in enumerate(raw if isinstance(raw, list) else [raw]):
         name = one.get("name") if isinstance(one, dict) else None
         if name not in names:
-            raise Refusal(400, f"outputs[{place}]: unexpected inference output {name!r}, "
-                          f"there are {', '.join(names)}")  # fmt: skip
+            raise HttpRefusal(400, f"outputs[{place}]: unexpected inference output {name!r}, "
+                              f"there are {', '.join(names)}")  # fmt: skip
         parameters = one.get("parameters") or {}
         if parameters.get("classification"):
-            raise Refusal(400, "classification is not supported")
+            raise HttpRefusal(400, "classification is not supported")
         found.append((str(name), parameters.get("binary_data")))
     return found
 
 
 def batch(
-    given: Mapping[str, Tensor], parameters: Mapping[str, Any]
+    given: Mapping[str, NamedTensor], parameters: Mapping[str, Any]
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """The texts, and the settings of each: a tensor with one element is for all of them."""
     text = given.get("text_input")
     if text is None:
-        raise Refusal(400, "input 'text_input' is missing")
+        raise HttpRefusal(400, "input 'text_input' is missing")
     if text.datatype != BYTES:
-        raise Refusal(400, f"input 'text_input' is {BYTES}, got {text.datatype}")
+        raise HttpRefusal(400, f"input 'text_input' is {BYTES}, got {text.datatype}")
     if not text.values:
-        raise Refusal(400, "input 'text_input' is empty")
+        raise HttpRefusal(400, "input 'text_input' is empty")
     count = len(text.values)
     rows = [
         {name: value for name, value in parameters.items() if name not in PROTOCOL}
@@ -204,13 +206,15 @@ def batch(
         if name == "text_input":
             continue
         if name not in TYPES:
-            raise Refusal(400, f"unexpected inference input '{name}', there are {', '.join(TYPES)}")
+            raise HttpRefusal(
+                400, f"unexpected inference input '{name}', there are {', '.join(TYPES)}"
+            )
         if (tensor.datatype == BYTES) != (TYPES[name] == BYTES):
-            raise Refusal(400, f"input '{name}' is {TYPES[name]}, got {tensor.datatype}")
+            raise HttpRefusal(400, f"input '{name}' is {TYPES[name]}, got {tensor.datatype}")
         if not tensor.values:
             continue
         if name != "stop" and len(tensor.values) not in (1, count):
-            raise Refusal(
+            raise HttpRefusal(
                 400, f"input '{name}' has {len(tensor.values)} elements for {count} texts"
             )
         for place, row in enumerate(rows):
@@ -221,7 +225,7 @@ def batch(
     return list(text.values), rows
 
 
-def tensor_of(name: str, found: list[Done], shape: tuple[int, ...]) -> Tensor:
+def tensor_of(name: str, found: list[Done], shape: tuple[int, ...]) -> NamedTensor:
     """One output, in the shape of the texts that came in."""
     datatype = next(kind for known, kind, _ in OUTPUTS if known == name)
     columns: dict[str, list[Any]] = {
@@ -230,10 +234,10 @@ def tensor_of(name: str, found: list[Done], shape: tuple[int, ...]) -> Tensor:
         "num_input_tokens": [done.prompt for done in found],
         "num_output_tokens": [done.completion for done in found],
     }
-    return Tensor(name, datatype, shape, tuple(columns[name]))
+    return NamedTensor(name, datatype, shape, tuple(columns[name]))
 
 
-def job_of(service: Service, ask: Ask, model: str, version: str | None) -> Job:
+def job_of(service: EngineService, ask: Ask, model: str, version: str | None) -> InferJob:
     """The job of a generate request: settings stand beside text_input or in `parameters`."""
     check(service, model, version)
     body = ask.json()
@@ -242,24 +246,26 @@ def job_of(service: Service, ask: Ask, model: str, version: str | None) -> Job:
     if isinstance(text, list) and len(text) == 1:
         text = text[0]
     if text is None:
-        raise Refusal(400, "text_input is missing")
+        raise HttpRefusal(400, "text_input is missing")
     parameters = parameters_of(body)
     body.pop("parameters", None)
     body.pop("id", None)
     kept = {name: value for name, value in parameters.items() if name not in PROTOCOL}
-    return Job(service, ask, text, {**kept, **body})
+    return InferJob(service, ask, text, {**kept, **body})
 
 
-async def generate(service: Service, ask: Ask, model: str, version: str | None) -> Reply:
+async def generate(service: EngineService, ask: Ask, model: str, version: str | None) -> Reply:
     """POST …/generate."""
     job = await aside.read(ask, job_of, service, ask, model, version)
     if job.stream:
-        raise Refusal(400, "generate answers in one piece; use generate_stream")
+        raise HttpRefusal(400, "generate answers in one piece; use generate_stream")
     done = await job.run()
     return data(answer_of(model, done.text, done.reason))
 
 
-async def generate_stream(service: Service, ask: Ask, model: str, version: str | None) -> Reply:
+async def generate_stream(
+    service: EngineService, ask: Ask, model: str, version: str | None
+) -> Reply:
     """POST …/generate_stream: an event per piece; an error after the first byte is an event."""
     job = await aside.read(ask, job_of, service, ask, model, version)
 
@@ -272,12 +278,12 @@ async def generate_stream(service: Service, ask: Ask, model: str, version: str |
             refusal = refusal_of(error)
             if refusal is None:
                 log.exception("a stream failed")
-                refusal = Refusal(500, f"{type(error).__name__}: {error}")
+                refusal = HttpRefusal(500, f"{type(error).__name__}: {error}")
             yield event({"error": refusal.message})
         finally:
             await pieces.aclose()
 
-    return Reply(200, Following(None, events()), EVENTS)
+    return Reply(200, OpenStream(None, events()), EVENTS)
 
 
 def answer_of(model: str, text: str, reason: str) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate import __version__
-from joymigrate.run.serve.engine.http.service import Service
+from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.monitor.metrics import Histogram
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import Ask, Reply, data
 
 VERSION = "1"
@@ -47,39 +47,41 @@ EXTENSIONS = [
 ]
 
 
-def check(service: Service, model: str, version: str | None) -> None:
+def check(service: EngineService, model: str, version: str | None) -> None:
     """Refuse a model or version that is not there."""
     if model not in service.names:
-        raise Refusal(404, f"unknown model: '{model}' is not found", code="model_not_found")
+        raise HttpRefusal(404, f"unknown model: '{model}' is not found", code="model_not_found")
     if version not in (None, VERSION):
-        raise Refusal(404, f"unknown model: '{model}' has no version '{version}', only {VERSION}")
+        raise HttpRefusal(
+            404, f"unknown model: '{model}' has no version '{version}', only {VERSION}"
+        )
 
 
-async def server(service: Service, ask: Ask) -> Reply:
+async def server(service: EngineService, ask: Ask) -> Reply:
     """GET /v2."""
     return data({"name": "joymigrate", "version": __version__, "extensions": EXTENSIONS})
 
 
-async def live(service: Service, ask: Ask) -> Reply:
+async def live(service: EngineService, ask: Ask) -> Reply:
     """GET /v2/health/live."""
     return Reply(200)
 
 
-async def ready(service: Service, ask: Ask) -> Reply:
+async def ready(service: EngineService, ask: Ask) -> Reply:
     """GET /v2/health/ready."""
     trouble = service.trouble()
     if trouble is not None:
-        raise Refusal(503, trouble)
+        raise HttpRefusal(503, trouble)
     return Reply(200)
 
 
-async def model_ready(service: Service, ask: Ask, model: str, version: str | None) -> Reply:
+async def model_ready(service: EngineService, ask: Ask, model: str, version: str | None) -> Reply:
     """GET /v2/models/M/ready."""
     check(service, model, version)
     return await ready(service, ask)
 
 
-async def model(service: Service, ask: Ask, model: str, version: str | None) -> Reply:
+async def model(service: EngineService, ask: Ask, model: str, version: str | None) -> Reply:
     """GET /v2/models/M."""
     check(service, model, version)
     return data(describe_model(model))
@@ -96,7 +98,7 @@ def describe_model(model: str) -> dict[str, Any]:
     }
 
 
-async def config(service: Service, ask: Ask, model: str, version: str | None) -> Reply:
+async def config(service: EngineService, ask: Ask, model: str, version: str | None) -> Reply:
     """GET /v2/models/M/config."""
     check(service, model, version)
     info = service.info
@@ -130,7 +132,7 @@ async def config(service: Service, ask: Ask, model: str, version: str | None) ->
     )
 
 
-async def index(service: Service, ask: Ask) -> Reply:
+async def index(service: EngineService, ask: Ask) -> Reply:
     """POST /v2/repository/index."""
     only_ready = bool(ask.json().get("ready")) if ask.body else False
     trouble = service.trouble()
@@ -141,16 +143,16 @@ async def index(service: Service, ask: Ask) -> Reply:
     return data([row])
 
 
-async def load(service: Service, ask: Ask, model: str, what: str) -> Reply:
+async def load(service: EngineService, ask: Ask, model: str, what: str) -> Reply:
     """POST /v2/repository/models/M/load|unload: one process serves one model for its life."""
     check(service, model, None)
     if what == "load" and service.trouble() is None:
         return data({})
-    raise Refusal(400, f"'{model}' lives as long as this server; {what} is not supported")
+    raise HttpRefusal(400, f"'{model}' lives as long as this server; {what} is not supported")
 
 
 async def stats(
-    service: Service, ask: Ask, model: str | None = None, version: str | None = None
+    service: EngineService, ask: Ask, model: str | None = None, version: str | None = None
 ) -> Reply:
     """GET /v2/models[/M]/stats, since the start."""
     check(service, model or service.name, version)

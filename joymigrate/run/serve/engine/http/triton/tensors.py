@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import orjson
 
-from joymigrate.run.serve.web.errors import Refusal
+from joymigrate.run.serve.web.errors import HttpRefusal
 
 BYTES = "BYTES"
 NUMBERS: dict[str, str] = {
@@ -31,7 +31,7 @@ MAX_ELEMENTS = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class NamedTensor:
     """A named tensor; `values` are its elements in row order (text as str, numbers, flags)."""
 
     name: str
@@ -45,7 +45,7 @@ def header_of(body: bytes, length: str | None) -> tuple[dict[str, Any], memoryvi
     size = len(body)
     if length is not None:
         if not length.strip().isdigit() or int(length) > len(body):
-            raise Refusal(
+            raise HttpRefusal(
                 400,
                 f"Inference-Header-Content-Length is {length!r}, the body has {len(body)} bytes",
             )
@@ -53,39 +53,41 @@ def header_of(body: bytes, length: str | None) -> tuple[dict[str, Any], memoryvi
     try:
         found = orjson.loads(body[:size])
     except orjson.JSONDecodeError as error:
-        raise Refusal(400, f"the request is not valid JSON: {error}") from None
+        raise HttpRefusal(400, f"the request is not valid JSON: {error}") from None
     if not isinstance(found, dict):
-        raise Refusal(400, "the request is a JSON object")
+        raise HttpRefusal(400, "the request is a JSON object")
     return found, memoryview(body)[size:]
 
 
-def read_inputs(header: dict[str, Any], binary: memoryview) -> list[Tensor]:
-    """The input tensors, in their order; raises `Refusal`."""
+def read_inputs(header: dict[str, Any], binary: memoryview) -> list[NamedTensor]:
+    """The input tensors, in their order; raises `HttpRefusal`."""
     raw = header.get("inputs")
     if not isinstance(raw, list) or not raw:
-        raise Refusal(400, "inputs is a list of at least one tensor")
-    found: list[Tensor] = []
+        raise HttpRefusal(400, "inputs is a list of at least one tensor")
+    found: list[NamedTensor] = []
     used = 0
     for place, one in enumerate(raw):
         if not isinstance(one, dict):
-            raise Refusal(400, f"inputs[{place}] is an object")
+            raise HttpRefusal(400, f"inputs[{place}] is an object")
         tensor, took = read_input(one, place, binary[used:])
         if tensor.name in [other.name for other in found]:
-            raise Refusal(400, f"input '{tensor.name}' is there twice")
+            raise HttpRefusal(400, f"input '{tensor.name}' is there twice")
         found.append(tensor)
         used += took
     if used != len(binary):
-        raise Refusal(400, f"{len(binary) - used} bytes behind the inputs belong to none of them")
+        raise HttpRefusal(
+            400, f"{len(binary) - used} bytes behind the inputs belong to none of them"
+        )
     return found
 
 
-def read_input(raw: dict[str, Any], place: int, binary: memoryview) -> tuple[Tensor, int]:
+def read_input(raw: dict[str, Any], place: int, binary: memoryview) -> tuple[NamedTensor, int]:
     """One tensor, and how many of the binary bytes were its."""
     name, datatype = raw.get("name"), raw.get("datatype")
     if not isinstance(name, str):
-        raise Refusal(400, f"inputs[{place}].name is a string")
+        raise HttpRefusal(400, f"inputs[{place}].name is a string")
     if datatype != BYTES and datatype not in NUMBERS:
-        raise Refusal(
+        raise HttpRefusal(
             400, f"input '{name}': datatype is {BYTES}, {', '.join(NUMBERS)}, got {datatype!r}"
         )
     shape = shape_of(raw.get("shape"), name)
@@ -95,18 +97,18 @@ def read_input(raw: dict[str, Any], place: int, binary: memoryview) -> tuple[Ten
     if size is None:
         data = flat(raw.get("data"))
         if data is None:
-            raise Refusal(400, f"input '{name}' has no data")
+            raise HttpRefusal(400, f"input '{name}' has no data")
         values, took = check_elements(data, str(datatype), name), 0
     else:
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(binary):
-            raise Refusal(400, f"input '{name}': binary_data_size is {size!r}, "
-                          f"{len(binary)} bytes are left")  # fmt: skip
+            raise HttpRefusal(400, f"input '{name}': binary_data_size is {size!r}, "
+                              f"{len(binary)} bytes are left")  # fmt: skip
         values, took = unpack_elements(binary[:size], str(datatype), name), size
     if len(values) != count:
-        raise Refusal(
+        raise HttpRefusal(
             400, f"input '{name}': shape {list(shape)} has {count} elements, {len(values)} came"
         )
-    return Tensor(name, str(datatype), shape, tuple(values)), took
+    return NamedTensor(name, str(datatype), shape, tuple(values)), took
 
 
 def shape_of(raw: Any, name: str) -> tuple[int, ...]:
@@ -115,7 +117,7 @@ def shape_of(raw: Any, name: str) -> tuple[int, ...]:
         isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in raw
     )
     if not good or math.prod(raw) > MAX_ELEMENTS:
-        raise Refusal(400, f"input '{name}': shape is a list of sizes, got {raw!r}")
+        raise HttpRefusal(400, f"input '{name}': shape is a list of sizes, got {raw!r}")
     return tuple(raw)
 
 
@@ -143,7 +145,7 @@ def check_elements(data: list[Any], datatype: str, name: str) -> list[Any]:
             else isinstance(item, int) and not flag
         )
         if not good:
-            raise Refusal(400, f"input '{name}': {item!r} is no element of type {datatype}")
+            raise HttpRefusal(400, f"input '{name}': {item!r} is no element of type {datatype}")
     return data
 
 
@@ -152,27 +154,29 @@ def unpack_elements(data: memoryview, datatype: str, name: str) -> list[Any]:
     if datatype != BYTES:
         width = numpy.dtype(NUMBERS[datatype]).itemsize
         if len(data) % width:
-            raise Refusal(400, f"input '{name}': {len(data)} bytes are no whole {datatype} tensor")
+            raise HttpRefusal(
+                400, f"input '{name}': {len(data)} bytes are no whole {datatype} tensor"
+            )
         numbers: list[Any] = numpy.frombuffer(data, NUMBERS[datatype]).tolist()
         return numbers
     texts: list[Any] = []
     place = 0
     while place < len(data):
         if place + 4 > len(data):
-            raise Refusal(400, f"input '{name}': a text's length is cut off")
+            raise HttpRefusal(400, f"input '{name}': a text's length is cut off")
         size = int.from_bytes(data[place : place + 4], "little")
         place += 4
         if place + size > len(data):
-            raise Refusal(400, f"input '{name}': a text of {size} bytes is cut off")
+            raise HttpRefusal(400, f"input '{name}': a text of {size} bytes is cut off")
         try:
             texts.append(bytes(data[place : place + size]).decode())
         except UnicodeDecodeError:
-            raise Refusal(400, f"input '{name}': a text is not UTF-8") from None
+            raise HttpRefusal(400, f"input '{name}': a text is not UTF-8") from None
         place += size
     return texts
 
 
-def pack_tensor(tensor: Tensor) -> bytes:
+def pack_tensor(tensor: NamedTensor) -> bytes:
     """A tensor's binary form."""
     if tensor.datatype != BYTES:
         return numpy.array(tensor.values, NUMBERS[tensor.datatype]).tobytes()
@@ -181,7 +185,7 @@ def pack_tensor(tensor: Tensor) -> bytes:
 
 
 def write_body(
-    head: dict[str, Any], outputs: Sequence[Tensor], binary: Sequence[bool]
+    head: dict[str, Any], outputs: Sequence[NamedTensor], binary: Sequence[bool]
 ) -> tuple[bytes, int | None]:
     """A response body, and the length of its JSON part when binary data follows."""
     rows, tail = [], []
