@@ -34,7 +34,7 @@ from joymigrate.run.serve.evidence.events import (
     Served,
 )
 from joymigrate.run.serve.evidence.rollout import Rollout
-from joymigrate.run.serve.gateway.shared import SharedRollout
+from joymigrate.run.serve.gateway.redis_rollout import SharedRollout
 
 GATEWAYS = 3
 EVERY_SECONDS = 0.01

@@ -41,7 +41,7 @@ def on_cpu(options: argparse.Namespace) -> int:
 
     from joymigrate.report.kernels import bench_text
     from joymigrate.run import kernels
-    from joymigrate.run.kernels import bench, tuned
+    from joymigrate.run.kernels import bench, tuning_results
 
     torch.set_num_threads(1)
     chosen = [kernels.op(name) for name in options.op] or [*kernels.operators().values()]
@@ -52,7 +52,7 @@ def on_cpu(options: argparse.Namespace) -> int:
 
     measure(chosen, options.rounds, True)
     found = measure(chosen, options.rounds, False)
-    print(bench_text(found, {"card": tuned.card_name("cpu")}))
+    print(bench_text(found, {"card": tuning_results.card_name("cpu")}))
     doubtful = {t.op for t in found if t.speed_up[t.chosen] < ALLOWED}
     slow = {key(t) for t in found if t.speed_up[t.chosen] < ALLOWED}
     again = measure([kernels.op(op) for op in doubtful], 3 * options.rounds, False)
@@ -79,7 +79,7 @@ def on_gpu(options: argparse.Namespace) -> int:
     """The grid of a GPU, Liger and percentages of peak included."""
     from joymigrate.report.kernels import bench_text
     from joymigrate.run import kernels
-    from joymigrate.run.kernels import bench, tuned
+    from joymigrate.run.kernels import bench, tuning_results
     from joymigrate.run.kernels.registry import Kernel
 
     found = []
@@ -89,7 +89,7 @@ def on_gpu(options: argparse.Namespace) -> int:
         kernel = Kernel(dataclasses.replace(kernels.op(name).operator, grid=grid))
         dtypes = options.dtype or ["bfloat16"]
         found += bench.bench([kernel], options.device, dtypes=dtypes, rounds=options.rounds)
-    print(bench_text(found, {"card": tuned.card_name(options.device)}))
+    print(bench_text(found, {"card": tuning_results.card_name(options.device)}))
     return 0
 
 

@@ -55,7 +55,7 @@ def main(rounds: int) -> int:
     """Print the table; 1 when the timed steps cost more than 30 %."""
     from joymigrate.profile.recorder.operators import ProgramContext, Recording
     from joymigrate.profile.recorder.timing import Timer
-    from joymigrate.profile.recorder.whole import WholeRun
+    from joymigrate.profile.recorder.whole_run import WholeRun
 
     step = steps()
     for _ in range(5):

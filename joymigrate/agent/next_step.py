@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from joymigrate.agent.standing import NOTHING, Standing
+from joymigrate.agent.migration_state import NOTHING, Standing
 from joymigrate.journey.entries import EntryCandidate
 from joymigrate.language import Language, Text
 from joymigrate.report.pull_request import repeat_command

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from joymigrate.blame.exceptions import Frame, Raised
 from joymigrate.blame.program import Program, is_ours, package_of
-from joymigrate.blame.raised import Frame, Raised
 
 MOST_BYTES = 1200  # of a stop's 2 kB; its sentences take the rest
 MOST_LINE = 120

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from joymigrate.blame import signs
+from joymigrate.blame.exceptions import FATAL_ERROR, Frame, Raised
 from joymigrate.blame.fold import fold
 from joymigrate.blame.program import is_fault, is_ours, package_of
-from joymigrate.blame.raised import FATAL_ERROR, Frame, Raised
 from joymigrate.blame.stop import FrameOwner, OriginSite, Stop, StopEvidence
 from joymigrate.blame.vendor import Incompatibility
 from joymigrate.language import Text

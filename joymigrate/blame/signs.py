@@ -6,7 +6,7 @@ import re
 import signal
 from functools import cache
 
-from joymigrate.blame.raised import Raised
+from joymigrate.blame.exceptions import Raised
 from joymigrate.chips import all_chips
 from joymigrate.language import Text
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from joymigrate.blame.exceptions import Raised
 from joymigrate.blame.program import Program
-from joymigrate.blame.raised import Raised
 from joymigrate.blame.vendor import Vendor
 from joymigrate.language import Text
 

@@ -11,7 +11,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from joymigrate.blame.raised import Raised
+from joymigrate.blame.exceptions import Raised
 from joymigrate.chips import get
 from joymigrate.language import Text
 from joymigrate.schema import read_yaml

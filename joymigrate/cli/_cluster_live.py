@@ -28,7 +28,7 @@ def watch(
     """Say why gangs of a Kubernetes cluster wait, and what is enough; changes nothing."""
     from joymigrate.report import cluster as report
     from joymigrate.run.cluster.kubernetes.apply import connect
-    from joymigrate.run.cluster.kubernetes.watching import watch as looks
+    from joymigrate.run.cluster.kubernetes.cluster_watch import watch as looks
 
     one_of(form, ("text", "json"), "--format")
     if not 1 <= every <= 86400:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
-    from joymigrate.cli._installed import Check
+    from joymigrate.cli._installation import Check
 
 COMMANDS = Path(__file__).parent
 SETUP = "joymigrate rehearse setup"
@@ -155,22 +155,22 @@ def readiness(uses: Iterable[CommandUse], found: list[Check], chip: Chip) -> lis
 
 def lacks(need: str, bad: Mapping[tuple[str, str], Check], chip: Chip) -> list[str]:
     """What is missing for a need, each with how to get it; nothing when it is met."""
-    from joymigrate.cli import _installed
+    from joymigrate.cli import _installation
     from joymigrate.extras import how_to_get
 
     if "|" in need:
         answers = [lacks(part, bad, chip) for part in need.split("|")]
-        easier = answers[-1] if _installed.can_rehearse(chip) else answers[0]
+        easier = answers[-1] if _installation.can_rehearse(chip) else answers[0]
         return [] if [] in answers else easier
 
     kind, _, name = need.partition(":")
     if kind == "package":
-        return [] if _installed.has(name) else [f"{name}: {how_to_get(name)}"]
+        return [] if _installation.has(name) else [f"{name}: {how_to_get(name)}"]
     package = chip.distribution or chip.name
     if kind == "rehearsal":
-        if not _installed.can_rehearse(chip):
+        if not _installation.can_rehearse(chip):
             return [f"simulated chip: {chip.title} cannot be rehearsed"]
-        package_lacks = [] if _installed.can_find_package() else [f"{package}: {SETUP}"]
+        package_lacks = [] if _installation.can_find_package() else [f"{package}: {SETUP}"]
         return [*lacks("extra:torch", bad, chip), *package_lacks, *lacks("program:cc", bad, chip)]
     check = bad.get(("chip", package) if kind.startswith("chip") else (kind, name))
     if check is None or (kind == "chip-package" and check.status == "broken"):

@@ -74,7 +74,7 @@ def serve(start: ServeOptions) -> int:
 
 def open_model(start: ServeOptions) -> Endpoint:
     """The gate, then the model; the first refusal costs no loading."""
-    from joymigrate.run.serve.engine.http.opening import open_service
+    from joymigrate.run.serve.engine.http.service_start import open_service
 
     if not start.model.is_dir():
         raise JoyError(

@@ -70,14 +70,14 @@ def elsewhere(job: Job, engine: str, *, show: bool) -> int:
     """Render the job for another trainer, and run it unless it shall only be shown."""
     from joymigrate.cli._output import emit, talk
     from joymigrate.run.train import engines
-    from joymigrate.run.train.engines import rendered
+    from joymigrate.run.train.engines import engine_command
 
     kind = engines.find(engine)
-    made = rendered.render(kind, job)
+    made = engine_command.render(kind, job)
     if made.left_out:
         talk([f"{engine} is not told: {', '.join(made.left_out)}"])
     if not show:
-        return rendered.start(kind, made)
+        return engine_command.start(kind, made)
     for path, text in made.files.items():
         emit(f"# {path}\n{text}\n")
     emit(made.text() + "\n")

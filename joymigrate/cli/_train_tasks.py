@@ -50,7 +50,7 @@ def show(
     from joymigrate.cli._color import use_color
     from joymigrate.cli._output import emit, one_of
     from joymigrate.cli._train_extra import need_extra
-    from joymigrate.report import shown
+    from joymigrate.report import record_view
     from joymigrate.run.train import job as jobs
     from joymigrate.run.train import show as showing
 
@@ -60,7 +60,7 @@ def show(
     if chosen == "json":
         emit(json.dumps(showing.document(found), indent=1, ensure_ascii=False) + "\n", output)
     else:
-        emit(shown.text(found, color=output is None and use_color(sys.stdout)), output)
+        emit(record_view.text(found, color=output is None and use_color(sys.stdout)), output)
     return Exit.FOUND if found.refused else Exit.OK
 
 

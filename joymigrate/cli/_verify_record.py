@@ -163,14 +163,14 @@ def run_again(
     """The bundle with what the program's other runs saw, every result moved by rounding. What they
     print is the first run's again, and goes nowhere."""
     from joymigrate.cli import _program, _switch
-    from joymigrate.verify import again, session
+    from joymigrate.verify import repeat_runs, session
     from joymigrate.verify.bundle import open_bundle
 
     with tempfile.TemporaryDirectory(prefix="joymigrate-again-") as room:
         made = []
-        for number in range(1, again.RUNS + 1):
+        for number in range(1, repeat_runs.RUNS + 1):
             folder = Path(room) / f"again-{number}.jmb"
-            other = again.settings_of(settings, folder, number)
+            other = repeat_runs.settings_of(settings, folder, number)
             with session.recording(other, resolved, environment, outputs) as running, silent():
                 code = _program.run(resolved, _switch.with_start(running.environment))
                 running.code = code
@@ -179,7 +179,7 @@ def run_again(
                 print(text + "rounding moves it is not known", file=sys.stderr)
                 return bundle
             made.append(open_bundle(folder))
-        again.keep(bundle, made)
+        repeat_runs.keep(bundle, made)
     return open_bundle(bundle.path)
 
 

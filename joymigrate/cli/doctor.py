@@ -19,7 +19,7 @@ from joymigrate.errors import Exit
 
 if TYPE_CHECKING:
     from joymigrate.chips import Chip
-    from joymigrate.cli._installed import Check
+    from joymigrate.cli._installation import Check
     from joymigrate.cli._requirements import CommandReadiness, CommandUse
     from joymigrate.config import Config
 
@@ -69,7 +69,7 @@ def command(
     to fail, or differs from the lock.
     """
     from joymigrate import chips, config
-    from joymigrate.cli import _installed, _requirements
+    from joymigrate.cli import _installation, _requirements
 
     check_format(format, "doctor")
     settings = config.load(project, {"to": to})
@@ -86,10 +86,10 @@ def command(
 
         return run_diagnosis(chip, env, record, lock, format, output)
     uses = select_uses(words or [])
-    found = _installed.checks(chip, probe_chip=not words or _requirements.about_chip(uses))
+    found = _installation.checks(chip, probe_chip=not words or _requirements.about_chip(uses))
     ready = _requirements.readiness(uses, found, chip)
     if words and words[0] == "rehearse":
-        ready = _requirements.after_trial(ready, _installed.rehearsal_error(chip))
+        ready = _requirements.after_trial(ready, _installation.rehearsal_error(chip))
     document = {"schema": SCHEMA, "to": chip.name, **machine(), **as_json(found, ready)}
     text = "\n".join(text_lines(chip, found, ready, whole=not words)) + "\n"
     write_answer(document, format, text, output)

@@ -147,7 +147,7 @@ def where(to: str | None, device: str | None) -> dict[str, Any]:
     from joymigrate import __version__, config
     from joymigrate.chips import hide_driverless, origin, target
     from joymigrate.device import CPU, Device, open_device, why_not
-    from joymigrate.run.kernels import chipnames, tuned
+    from joymigrate.run.kernels import chipnames, tuning_results
 
     hide_driverless()
     chip = target(to or config.load(Path.cwd())["to"])
@@ -162,7 +162,7 @@ def where(to: str | None, device: str | None) -> dict[str, Any]:
         "version": __version__,
         "device": opened.type,
         "chip": chipnames.of_device(opened.type),
-        "card": tuned.card_name(opened.type),
+        "card": tuning_results.card_name(opened.type),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "rehearsal": opened.rehearsal,
@@ -184,6 +184,6 @@ def open_named(device: str, chip: Any) -> Any:
 
 def kept_at(about: dict[str, Any]) -> Path:
     """The file of tuned choices."""
-    from joymigrate.run.kernels import tuned
+    from joymigrate.run.kernels import tuning_results
 
-    return tuned.path_of(about["chip"], about["card"] or "")
+    return tuning_results.path_of(about["chip"], about["card"] or "")

@@ -38,7 +38,7 @@ def make_kit(
     It holds no code and no data of yours: small inputs, and what is predicted of each call.
     """
     from joymigrate.chips import calibration
-    from joymigrate.cli._installed import can_rehearse
+    from joymigrate.cli._installation import can_rehearse
     from joymigrate.extras import need
     from joymigrate.run.kit import make, seal
 

@@ -21,7 +21,7 @@ def command(
 ) -> int:
     """Say where a migration stands, and the one next step with the command that judges it."""
     from joymigrate.agent import next_step
-    from joymigrate.agent.standing import read_standing
+    from joymigrate.agent.migration_state import read_standing
     from joymigrate.journey.entries import find_entries
 
     check_format(format, "next")

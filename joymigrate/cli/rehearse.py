@@ -95,12 +95,12 @@ def command(
         return _rehearse_setup.run(program[1:])
     from contextlib import nullcontext
 
-    from joymigrate.blame.left import prepare
+    from joymigrate.blame.end_files import prepare
     from joymigrate.chips import calibration, target
     from joymigrate.cli import _fill, _program, _switch
     from joymigrate.extras import need
     from joymigrate.run.kit import seal as sealing
-    from joymigrate.run.rehearse import matrix_unit, report, session, stopped, summary
+    from joymigrate.run.rehearse import matrix_unit, report, session, stop_judge, summary
     from joymigrate.run.rehearse.options import read_options
 
     need("torch", "torch", what="a rehearsal")
@@ -126,7 +126,7 @@ def command(
         if not quiet:
             with speaking(language):
                 print(report.banner(settings), file=sys.stderr, flush=True)
-        notes = stopped.notes_folder(settings, os.environ)
+        notes = stop_judge.notes_folder(settings, os.environ)
         environment = session.environment(settings, _program.environment(**prepare(notes)))
         if fill:
             environment = _fill.fill_environment(environment, settings.chip, rehearsed=True)
@@ -149,7 +149,7 @@ def command(
         called = {name for record in records for name in record["calls"]}
         known = calibration.load(settings.chip)
         measured = known.of_operators(called)
-        stop = stopped.explain_stop(settings, notes, code, summary.refusals(records))
+        stop = stop_judge.explain_stop(settings, notes, code, summary.refusals(records))
         result = report.summarise(settings, records, code, measured, stop)
         if seal is not None:
             sku = target(settings.chip).sku(settings.soc)

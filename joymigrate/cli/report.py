@@ -116,18 +116,18 @@ def format_of(output: Path | None) -> str:
 def write_repro(word: Path, finding: str, score: Path, output: Path | None) -> int:
     """The script of a finding, for the vendor's tracker."""
     from joymigrate.cli.kit import read_json
-    from joymigrate.run.kit import diverging, predicted, repro, seal
+    from joymigrate.run.kit import divergence_script, prediction_script, repro, seal
     from joymigrate.run.kit.score import check, judge_rows
 
     if str(word) != "repro":
         raise JoyError(f"one file at a time: '{finding}' is too much", help="report repro FINDING")
     raw = read_json(score)
-    if isinstance(raw, dict) and raw.get("schema") in predicted.SCHEMAS:
-        read = seal.read(score) if raw["schema"] == predicted.SEAL else raw
-        emit(predicted.script(read, finding), output)
+    if isinstance(raw, dict) and raw.get("schema") in prediction_script.SCHEMAS:
+        read = seal.read(score) if raw["schema"] == prediction_script.SEAL else raw
+        emit(prediction_script.script(read, finding), output)
         return Exit.OK
-    if isinstance(raw, dict) and raw.get("schema") == diverging.SCHEMA:
-        emit(diverging.script(raw, finding), output)
+    if isinstance(raw, dict) and raw.get("schema") == divergence_script.SCHEMA:
+        emit(divergence_script.script(raw, finding), output)
         return Exit.OK
     document = {**check(raw, str(score))}
     document["results"] = judge_rows(document)

@@ -144,7 +144,7 @@ def result_of(
 ) -> ScanResult:
     """The scan after the baseline and `--diff`, with its summary and its rules."""
     from joymigrate.report import result
-    from joymigrate.rewrite import baseline, since
+    from joymigrate.rewrite import baseline, new_lines
 
     compared = None
     if settings["baseline"] is not None:
@@ -153,8 +153,10 @@ def result_of(
         scan = compared.scan
     if diff is not None:
         folders = {path if path.is_dir() else path.parent for path in paths}
-        changed = [since.new_lines(diff, folder) for folder in sorted(folders)]
-        scan = since.only_new(scan, {file: spans for one in changed for file, spans in one.items()})
+        changed = [new_lines.new_lines(diff, folder) for folder in sorted(folders)]
+        scan = new_lines.only_new(
+            scan, {file: spans for one in changed for file, spans in one.items()}
+        )
     return replace(
         result.build(scan, settings["effort"]),
         known=compared.known if compared else None,

@@ -236,7 +236,7 @@ def models(
 ) -> int:
     """List the families that are served, each verified against transformers."""
     from joymigrate.cli import _output
-    from joymigrate.report import served
+    from joymigrate.report import family_list
     from joymigrate.run.serve.engine import families
 
     if verify:
@@ -246,7 +246,7 @@ def models(
         versions = str(transformers.__version__)
     else:
         found, versions = families.list_verified(), families.versions()
-    render = served.as_json if check_format(format) == "json" else served.as_text
+    render = family_list.as_json if check_format(format) == "json" else family_list.as_text
     _output.emit(render(found, versions), output)
     failed = verify and any(family.status != "pass" for family in found)
     return Exit.FOUND if failed else Exit.OK

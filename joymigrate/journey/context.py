@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from joymigrate.blame.left import prepare
-from joymigrate.blame.raised import of_first_rank
+from joymigrate.blame.end_files import prepare
+from joymigrate.blame.exceptions import of_first_rank
 from joymigrate.errors import JoyError
 from joymigrate.journey import timed_process
 from joymigrate.journey.entry import PYTHON

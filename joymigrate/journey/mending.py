@@ -21,7 +21,7 @@ from joymigrate.chips import get, origin
 from joymigrate.files import replace_file
 from joymigrate.journey import original
 from joymigrate.journey.context import StepContext
-from joymigrate.journey.failing import explain
+from joymigrate.journey.run_failure import explain
 from joymigrate.journey.sites import sites
 from joymigrate.journey.tree import differing, snapshot, total
 from joymigrate.language import Text

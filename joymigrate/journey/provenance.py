@@ -16,7 +16,7 @@ from joymigrate import __version__
 from joymigrate.chips import get
 from joymigrate.journey.model import JourneyRequest
 from joymigrate.run.kernels.operator import CPU
-from joymigrate.run.kernels.tuned import card_name
+from joymigrate.run.kernels.tuning_results import card_name
 
 SCHEMA = "joymigrate.provenance/1"
 FILE = "provenance.json"

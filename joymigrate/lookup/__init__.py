@@ -4,7 +4,7 @@
 becomes of an API is what the rewriting engine itself answers for a program of one line.
 """
 
-from joymigrate.lookup.described import Described, Statement
 from joymigrate.lookup.kinds import find, suggest
+from joymigrate.lookup.statements import Described, Statement
 
 __all__ = ["Described", "Statement", "find", "suggest"]

@@ -10,7 +10,7 @@ from joymigrate.chips import Chip
 from joymigrate.chips.codes import FILE, ErrorCode, look_up_code, read_codes
 from joymigrate.environment.rules import DoctorRules, rules_of
 from joymigrate.language import Text
-from joymigrate.lookup.described import Statement
+from joymigrate.lookup.statements import Statement
 
 CODE = re.compile(r"\d{5,6}|E[A-Z0-9]\d{4}|ERR\d{5}")
 MEANING = "{meaning} ({name} of the {of})"

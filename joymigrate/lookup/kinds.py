@@ -10,8 +10,8 @@ from joymigrate import chips
 from joymigrate.chips import Chip
 from joymigrate.chips.advice import normalise_name
 from joymigrate.language import Text
-from joymigrate.lookup import codes, listed, written
-from joymigrate.lookup.described import Described, Statement, join
+from joymigrate.lookup import codes, list_entries, rewrite_lookup
+from joymigrate.lookup.statements import Described, Statement, join
 
 OPERATOR = re.compile(r"\w+::\w+(?:\.\w+)?")
 NAME = re.compile(r"[A-Za-z_.][\w.-]*(?::\d+)?")
@@ -40,22 +40,22 @@ def describe(name: str, targets: list[Chip], origin: Chip) -> Iterator[Described
 
     yield told("code", codes.describe(name, targets), codes.COVERS)
     if OPERATOR.fullmatch(name):
-        yield told("operator", listed.describe_operator(name, targets), LISTS)
+        yield told("operator", list_entries.describe_operator(name, targets), LISTS)
         return
     if not NAME.fullmatch(name):
         return
-    yield told("package", listed.describe_package(name, targets), ADVICE)
+    yield told("package", list_entries.describe_package(name, targets), ADVICE)
     kind = kind_of(name, targets, origin)
     if kind:
         full = f"{origin.module}.{name}" if kind == "api" and name in origin.names() else name
-        found = list(written.ask(full, kind, targets, origin))
+        found = list(rewrite_lookup.ask(full, kind, targets, origin))
         if any(one.rule for one in found) or kind == "api":
             yield told(kind, iter(found), WRITES)
             return
-    yield told("api", listed.describe_own(name, targets), LISTS)
+    yield told("api", list_entries.describe_own(name, targets), LISTS)
     base = name.rpartition(".")[2]
     if "." not in name or name.startswith("torch."):
-        yield told("operator", listed.describe_operator(f"aten::{base}", targets), LISTS)
+        yield told("operator", list_entries.describe_operator(f"aten::{base}", targets), LISTS)
 
 
 def kind_of(name: str, targets: list[Chip], origin: Chip) -> str | None:
@@ -94,5 +94,5 @@ def list_names(known_rules: list[str], chip: Chip, origin: Chip) -> Iterator[str
     yield from chip.commands()
     yield from codes.list_codes(chip)
     yield from (f"{chip.module}.{one}" for one in chip.names())
-    for known in listed.list_operators([chip]):
+    for known in list_entries.list_operators([chip]):
         yield from dict.fromkeys(one.partition(".")[0] for one in known.names())

@@ -9,7 +9,7 @@ from joymigrate.language import Text
 from joymigrate.profile import aliases
 from joymigrate.profile.aliases import Alias
 from joymigrate.profile.kernel_names import fused_operators
-from joymigrate.profile.measured import Measured
+from joymigrate.profile.measurements import Measured
 from joymigrate.profile.oplist.aten import AtenOp
 from joymigrate.profile.oplist.lists import OpList, is_out
 from joymigrate.profile.oplist.resolve import IMPLICIT

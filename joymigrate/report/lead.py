@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.language import Language, tell
-from joymigrate.report.documents.opening import Opened
+from joymigrate.report.documents.document_files import Opened
 from joymigrate.report.documents.view import DocumentView
 from joymigrate.report.journey.evidence import JourneyFiles, JourneyStep, steps
 from joymigrate.report.journey.summary import step_name

@@ -8,7 +8,7 @@ from typing import Any
 from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import Language, bracket
 from joymigrate.lookup import Described, Statement
-from joymigrate.lookup.written import STYLES
+from joymigrate.lookup.rewrite_lookup import STYLES
 from joymigrate.report.fields import fields
 from joymigrate.report.renderers.markdown import escape
 from joymigrate.report.rules import RuleExplanation, sentence

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Rule
-from joymigrate.rewrite.across import read_text
+from joymigrate.rewrite.cross_file import read_text
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.module_index import ModuleIndex
 

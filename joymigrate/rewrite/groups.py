@@ -21,6 +21,7 @@ from dataclasses import replace
 from joymigrate.language import Text
 from joymigrate.model import Finding, Style, Tier
 from joymigrate.rewrite import conditions, foreign, kernel_names, profiler
+from joymigrate.rewrite.display_values import is_for_eyes
 from joymigrate.rewrite.expressions import (
     Expression,
     OriginMention,
@@ -33,7 +34,6 @@ from joymigrate.rewrite.expressions import (
     mentions,
     operands_before,
 )
-from joymigrate.rewrite.for_people import is_for_eyes
 from joymigrate.rewrite.guards import negative
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.proof import label

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from joymigrate.language import Text
 from joymigrate.model import Finding
+from joymigrate.rewrite.import_failures import doubt_where, find_span
 from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.own_extensions import BUILDER, find_builder_names, parse_text, speaks
-from joymigrate.rewrite.unloadable import doubt_where, find_span
 
 RUNS = "it runs `{name}`, a kernel that the project builds for the origin"
 ROUNDS = 3  # functions that a kernel is reached through

@@ -15,7 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from joymigrate.rewrite.across import read_text
+from joymigrate.rewrite.cross_file import read_text
 from joymigrate.rewrite.files_together import ReachableFiles, closure
 from joymigrate.rewrite.module_index import GUARD, binds
 

@@ -12,10 +12,10 @@ from joymigrate.errors import JoyError
 from joymigrate.language import Text
 from joymigrate.model import Finding, Patch, Scan, Style, Tier
 from joymigrate.rewrite import helper
-from joymigrate.rewrite.across import read_text
 from joymigrate.rewrite.analyse import digest
 from joymigrate.rewrite.check import TreeFault, at_fault, faults
 from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.cross_file import read_text
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.module_index import ModuleIndex
 from joymigrate.rewrite.project import graph_of, searches_paused, tree_of

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from joymigrate.rewrite.across import read_text
+from joymigrate.rewrite.cross_file import read_text
 from joymigrate.rewrite.files_together import ReachableFiles
 from joymigrate.rewrite.readers import _commands
 from joymigrate.rewrite.readers._words import ASSIGNMENT, EXPANDED, Command, Script

@@ -24,16 +24,17 @@ from joymigrate.model import Finding, Scan, Skipped, Style, Tier
 from joymigrate.rewrite import (
     analyse,
     discover,
+    import_failures,
     module_index,
     native,
     own_classes,
     python,
     solve,
     third_party,
-    unloadable,
 )
-from joymigrate.rewrite.across import read_text, settle
 from joymigrate.rewrite.context import Context
+from joymigrate.rewrite.cross_file import read_text, settle
+from joymigrate.rewrite.dead_definitions import doubt_unrunnable
 from joymigrate.rewrite.discover import File
 from joymigrate.rewrite.entries import add_imports
 from joymigrate.rewrite.files_together import ReachableFiles, leave_together
@@ -42,16 +43,15 @@ from joymigrate.rewrite.kernel_callers import doubt_callers
 from joymigrate.rewrite.module import HELPER
 from joymigrate.rewrite.module_index import GUARD
 from joymigrate.rewrite.object_files import ObjectFiles
+from joymigrate.rewrite.outside_python import leave_unseen
 from joymigrate.rewrite.packed_files import find_packed
 from joymigrate.rewrite.portable.judge import find_floor
 from joymigrate.rewrite.prefilter import clues
 from joymigrate.rewrite.readers import kernels
-from joymigrate.rewrite.replaced import leave_replaced
 from joymigrate.rewrite.source import SourceText, Unreadable, decode
-from joymigrate.rewrite.unrunnable import doubt_unrunnable
-from joymigrate.rewrite.unseen import leave_unseen
+from joymigrate.rewrite.test_replacements import leave_replaced
 from joymigrate.rewrite.unused_imports import doubt_alone, doubt_unused
-from joymigrate.rewrite.values import beside
+from joymigrate.rewrite.values import neighbour_files
 from joymigrate.rewrite.values.graph import ValueGraph
 from joymigrate.rewrite.vocabulary import Vocabulary
 
@@ -141,8 +141,8 @@ def scan(
     findings = leave_together(findings, context.rules, reached)
     findings = leave_replaced(findings, Vocabulary.of(context).module, texts, reached)
     bound = third_party.table_of(context).bound
-    lacking = unloadable.find_lacking(trees, root, chip.device, bound)
-    findings = unloadable.doubt(findings, lacking)
+    lacking = import_failures.find_lacking(trees, root, chip.device, bound)
+    findings = import_failures.doubt(findings, lacking)
     findings = doubt_unrunnable(findings, trees, lacking, bound, chip.device)
     findings = doubt_unused(findings, mine)
     findings = doubt_callers(findings, trees, origin.device, chip.device)
@@ -203,7 +203,7 @@ def graph_of(
     `content` gives the bytes of a file of `texts`; `tree` is their index where it is known.
     """
     tree = tree or index_of(texts, vocabulary.device)
-    left = beside.find_left_out(root, texts, tree, skipped, vocabulary.device)
+    left = neighbour_files.find_left_out(root, texts, tree, skipped, vocabulary.device)
     known: dict[str, SourceText | None] = {}
 
     def load(path: str) -> SourceText | None:
@@ -333,9 +333,11 @@ def find_scripted(
             found.add(folder)  # `python tools/train.py`, as far as this file can tell
             continue
         for name in names - {PurePosixPath(path).stem}:  # `deepspeed.py` imports the package
-            beside = f"{folder}/{name}.py" in tree.paths or f"{folder}/{name}" in tree.folders
+            neighbour_files = (
+                f"{folder}/{name}.py" in tree.paths or f"{folder}/{name}" in tree.folders
+            )
             above = f"{name}.py" in tree.paths or name in tree.folders
-            if beside and not above and name not in sys.stdlib_module_names:
+            if neighbour_files and not above and name not in sys.stdlib_module_names:
                 found.add(folder)
     return frozenset(found)
 

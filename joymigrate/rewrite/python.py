@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from joymigrate.model import Finding, Style, Tier
-from joymigrate.rewrite import backend_import, doubts, groups
+from joymigrate.rewrite import backend_import, groups, review_reasons
 from joymigrate.rewrite.codemods import all_codemods
 from joymigrate.rewrite.context import Context
 from joymigrate.rewrite.module import HELPER, Module, Pending, Project, parse
@@ -58,7 +58,7 @@ def finish(
     """
     if refused is not None:
         found = [each.leave(refused) if each.needs == "helper" else each for each in found]
-    settled = groups.bind(module, settle(keep_uncovered(module, found)), doubts.find)
+    settled = groups.bind(module, settle(keep_uncovered(module, found)), review_reasons.find)
     added = backend_import.find(module, settled, helper_import)
     return [added, *settled] if added is not None else settled
 

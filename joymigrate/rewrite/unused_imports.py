@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
-from joymigrate.rewrite.across import module_name
+from joymigrate.rewrite.cross_file import module_name
 from joymigrate.rewrite.own_extensions import parse_text
 
 RULES = ("JM102", "JM140")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from joymigrate.language import Text
-from joymigrate.verify.chance import most_left
+from joymigrate.verify.falsifiability import most_left
 from joymigrate.verify.model import Cause
 
 NUMERICS = "numerics only"

@@ -9,11 +9,11 @@ from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.verify import (
-    again,
     files_stage,
     identity,
     module_stage,
     printed_stage,
+    repeat_runs,
     rest_model,
     rest_stage,
     scope,
@@ -81,7 +81,7 @@ def compare(
     alike = len(baseline.ranks) == len(target.ranks)
     rest = judge_the_rest(ours, theirs, alike, found)
     processes = judge_processes(baseline, target, tolerance, pairing, found)
-    limits = again.judge_of(ours, tolerance.judge, baseline.outputs, replayed.coarser())
+    limits = repeat_runs.judge_of(ours, tolerance.judge, baseline.outputs, replayed.coarser())
     steps(baseline, target, pairing, replayed, found, limits)
     judge_program(ours, theirs, replay, found, rest)
     watched = judge_run(ours, theirs, replay, alike, found, rest.parted, limits)

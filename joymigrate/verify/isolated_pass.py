@@ -20,11 +20,11 @@ from torch import nn
 
 from joymigrate.language import Text
 from joymigrate.verify import layout, pytree
+from joymigrate.verify.cast_weights import Lender
 from joymigrate.verify.cloning import cast_type
 from joymigrate.verify.float64_mode import Float64Mode
-from joymigrate.verify.lent_weights import Lender
 from joymigrate.verify.measure import relative_error
-from joymigrate.verify.mixed import held_off
+from joymigrate.verify.mixed_precision import held_off
 from joymigrate.verify.module_replay import GRADIENT, CutValue, Key, ModuleReplay
 from joymigrate.verify.noise import Noise
 from joymigrate.verify.tensor_store import TensorStore

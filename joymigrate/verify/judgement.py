@@ -12,7 +12,6 @@ from joymigrate.verify import (
     crash,
     free,
 )
-from joymigrate.verify.again import runs_of
 from joymigrate.verify.bundle import Bundle
 from joymigrate.verify.display import Display
 from joymigrate.verify.findings import Findings
@@ -28,6 +27,7 @@ from joymigrate.verify.model import (
 from joymigrate.verify.module_stage import UNLIKE, ModuleStage
 from joymigrate.verify.pairing import Pairing
 from joymigrate.verify.recorded_losses import losses
+from joymigrate.verify.repeat_runs import runs_of
 from joymigrate.verify.rest_model import Rest
 from joymigrate.verify.tolerance import Tolerance
 from joymigrate.verify.watch_ranks import drawing

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from joymigrate.verify.chance import independent
+from joymigrate.verify.falsifiability import independent
 
 TINY = 1e-300
 # Masks hold the lowest number of their type, which another type can't hold: it means "never".

@@ -26,8 +26,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from joymigrate.verify import layout, pytree
 from joymigrate.verify.call_trace import CallTrace
+from joymigrate.verify.cast_weights import Borrowed, Lender, weights_in
 from joymigrate.verify.draws import DrawMode, Draws, DropoutMode
-from joymigrate.verify.lent_weights import Borrowed, Lender, weights_in
 from joymigrate.verify.modes import is_training
 from joymigrate.verify.source_lines import where
 

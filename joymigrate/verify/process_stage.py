@@ -16,10 +16,10 @@ from typing import Any
 
 from joymigrate.language import Text
 from joymigrate.verify import (
-    again,
     identity,
     module_stage,
     printed_stage,
+    repeat_runs,
     rest_model,
     rest_stage,
     watch_stage,
@@ -79,7 +79,7 @@ def judge_process_runs(
         rest = Rest()
         rows = rest_stage.judge_log(ours, theirs, roots, rest)
         add(found, ProcessRows(theirs.number, rows, uncovered=rest.uncovered))
-        limits = again.judge_of(ours, tolerance.judge, {}, coarser)
+        limits = repeat_runs.judge_of(ours, tolerance.judge, {}, coarser)
         watched = watch_stage.judge_run(ours, theirs, roots, True, limits, rest.parted)
         add(found, ProcessRows(theirs.number, watched.rows, uncovered=watched.uncovered))
         found.watched[theirs.number] = watched, limits

@@ -19,8 +19,8 @@ import torch
 
 from joymigrate.verify import crash, graphs, origins, pytree
 from joymigrate.verify.arguments import ArgumentRecorder
-from joymigrate.verify.handed_batches import BatchGiver, BatchKeeper
 from joymigrate.verify.inventory import ModuleInventory, hashable, tensor_hash
+from joymigrate.verify.loader_batches import BatchGiver, BatchKeeper
 from joymigrate.verify.modes import is_training, mode_of
 from joymigrate.verify.module_names import ModuleNames, unwrap
 from joymigrate.verify.module_replay import ModuleReplay

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.calls import cause_of
-from joymigrate.verify.chance import independent, most_left
+from joymigrate.verify.falsifiability import independent, most_left
 from joymigrate.verify.model import Cause, Difference
 from joymigrate.verify.rest_stage import key_of
 

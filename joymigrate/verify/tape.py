@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from joymigrate.verify.blanks import fill_blanks
 from joymigrate.verify.call_trace import describe_call
 from joymigrate.verify.isolated_pass import default_of, exactly, keep_generators, raw_bytes
 from joymigrate.verify.summaries import apart, summary
@@ -43,6 +42,7 @@ from joymigrate.verify.tape_entries import (
 )
 from joymigrate.verify.traced_number import Number, numbers_in
 from joymigrate.verify.transforms import Again, Taken, tensors_in
+from joymigrate.verify.uninitialised_memory import fill_blanks
 
 VIEWS = ("T", "mT", "H", "mH", "real", "imag")
 TORCH = str(Path(torch.__file__).parent)

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from joymigrate.chips import all_chips
-from joymigrate.verify.blanks import fill_blanks
 from joymigrate.verify.transforms import found_in, tensors_in
+from joymigrate.verify.uninitialised_memory import fill_blanks
 
 MOST_NUMBERS = 64  # of one call, and read of late
 FLAGS = ("requires_grad_", "share_memory_", "detach_", "rename_")

@@ -18,8 +18,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from joymigrate.verify import pytree
+from joymigrate.verify.cast_weights import Lender
 from joymigrate.verify.isolated_pass import IsolatedPass, arguments_in, keep_generators
-from joymigrate.verify.lent_weights import Lender
 from joymigrate.verify.log import StepLog
 from joymigrate.verify.module_names import plain
 from joymigrate.verify.module_replay import kept_activations

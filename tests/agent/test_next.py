@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from joymigrate.agent.migration_state import Standing, read_standing
 from joymigrate.agent.next_step import MOST_BYTES, MigrationState, decide, document
-from joymigrate.agent.standing import Standing, read_standing
 from joymigrate.journey.entries import EntryCandidate
 from joymigrate.journey.model import Journey, JourneyRequest, StepOutcome, StepStatus, to_json
 from joymigrate.journey.resume import document as on_disk

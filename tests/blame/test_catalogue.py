@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 import joymigrate
+from joymigrate.blame.exceptions import from_log
 from joymigrate.blame.judge import judge
 from joymigrate.blame.program import Program
-from joymigrate.blame.raised import from_log
 from joymigrate.blame.stop import OriginSite, Stop, StopEvidence
 from joymigrate.blame.vendor import load
 

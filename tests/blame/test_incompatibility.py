@@ -7,7 +7,7 @@ import re
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from joymigrate.blame.raised import Frame, Raised
+from joymigrate.blame.exceptions import Frame, Raised
 from joymigrate.blame.vendor import Incompatibility, fits, load
 
 ROWS = {row.name: row for row in load("ascend").rows}

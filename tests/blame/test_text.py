@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from joymigrate.blame.exceptions import Frame, Raised
 from joymigrate.blame.judge import judge
 from joymigrate.blame.program import HOUSE, Program
-from joymigrate.blame.raised import Frame, Raised
 from joymigrate.blame.stop import StopEvidence
 from joymigrate.blame.text import MOST_BYTES, lines
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from joymigrate.blame.end_files import prepare, read_chain
 from joymigrate.blame.judge import judge
-from joymigrate.blame.left import prepare, read_chain
 from joymigrate.blame.program import Program
 from joymigrate.blame.stop import Stop, StopEvidence
 from joymigrate.run.rehearse.session import START

@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from joymigrate.chips import Chip, all_chips
-from joymigrate.cli import _installed, _requirements
+from joymigrate.cli import _installation, _requirements
 from joymigrate.cli._main import command_names, load, run
 from joymigrate.extras import extras_of, read_extras
 from scripts.clean_machine.exercises import EXERCISES, Exercise
@@ -32,12 +32,12 @@ def test_json_covers_every_command_and_extra(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("chip", list(all_chips().values()), ids=lambda chip: chip.name)
 def test_every_chip_can_be_looked_for(chip: Chip, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_installed, "probe", lambda chip: ("it does not load", 0, ""))
-    for check in _installed.chip_checks(chip):
+    monkeypatch.setattr(_installation, "probe", lambda chip: ("it does not load", 0, ""))
+    for check in _installation.chip_checks(chip):
         assert check.status == "ok" or check.help
     name = chip.distribution or chip.name
     for loads in (True, False):
-        for check in _installed.toolkit(chip, "1.0", loads=loads):
+        for check in _installation.toolkit(chip, "1.0", loads=loads):
             assert (check.status == "ok") == loads
             assert name in check.detail
 
@@ -46,7 +46,7 @@ def test_text_says_how_to_get_what_is_missing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(_installed, "probe", lambda chip: (None, 2, "card"))
+    monkeypatch.setattr(_installation, "probe", lambda chip: (None, 2, "card"))
     assert run(["doctor"]) == 0
     out = capsys.readouterr().out
     assert "--  cc" in out
@@ -79,7 +79,7 @@ def test_a_wrong_setting_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def lacking(
-    needs: tuple[str, ...], *found: _installed.Check, wants: dict[str, str] | None = None
+    needs: tuple[str, ...], *found: _installation.Check, wants: dict[str, str] | None = None
 ) -> _requirements.CommandReadiness:
     """What a use with these needs comes to when the checks found this."""
     from joymigrate.chips import target
@@ -88,9 +88,9 @@ def lacking(
     return _requirements.readiness([use], list(found), target(None))[0]
 
 
-NO_CC = _installed.Check("program", "cc", "missing", help="apt-get install gcc")
-NO_DRIVER = _installed.Check("chip", "torch-npu", "broken", help="driver")
-NO_PACKAGE = _installed.Check("chip", "torch-npu", "missing", help="extra")
+NO_CC = _installation.Check("program", "cc", "missing", help="apt-get install gcc")
+NO_DRIVER = _installation.Check("chip", "torch-npu", "broken", help="driver")
+NO_PACKAGE = _installation.Check("chip", "torch-npu", "missing", help="extra")
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,11 @@ NO_PACKAGE = _installed.Check("chip", "torch-npu", "missing", help="extra")
 )
 def test_a_use_that_needs_what_is_missing_is_not_ready(
     need: str,
-    found: _installed.Check,
+    found: _installation.Check,
     missing: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_installed, "can_find_package", lambda: found is not NO_PACKAGE)
+    monkeypatch.setattr(_installation, "can_find_package", lambda: found is not NO_PACKAGE)
     answer = lacking((need,), found)
     assert answer.missing == missing
     assert answer.ready == (not missing)
@@ -130,8 +130,8 @@ def test_what_is_only_wanted_leaves_a_use_ready() -> None:
 
 
 def test_a_chip_that_cannot_be_simulated_is_needed_itself() -> None:
-    chip = next(c for c in all_chips().values() if not (c.origin or _installed.can_rehearse(c)))
-    absent = _installed.Check("chip", chip.distribution or chip.name, "missing", help="vendor")
+    chip = next(c for c in all_chips().values() if not (c.origin or _installation.can_rehearse(c)))
+    absent = _installation.Check("chip", chip.distribution or chip.name, "missing", help="vendor")
     use = _requirements.CommandUse("migrate", "", ("chip|rehearsal",))
     (answer,) = _requirements.readiness([use], [absent], chip)
     assert answer.missing == (f"{absent.name}: vendor",)
@@ -165,7 +165,7 @@ KINDS = {"chip", "chip-package", "rehearsal", "extra", "package", "program"}
 
 
 def test_every_need_is_one_that_can_be_judged() -> None:
-    extras = {check.name for check in _installed.extras()}
+    extras = {check.name for check in _installation.extras()}
     for name in command_names():
         for use in _requirements.uses(name):
             for need in (*use.needs, *(use.wants or ())):
@@ -173,7 +173,7 @@ def test_every_need_is_one_that_can_be_judged() -> None:
                     kind, _, what = part.partition(":")
                     assert kind in KINDS, need
                     assert kind != "extra" or what in extras
-                    assert kind != "program" or what in _installed.PROGRAMS
+                    assert kind != "program" or what in _installation.PROGRAMS
                     assert kind != "package" or extras_of(what), f"no extra brings {what}"
 
 
@@ -205,7 +205,7 @@ def brought(need: str) -> set[str]:
 def test_a_command_that_is_asked_about_decides_the_exit_code(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_installed, "has", lambda name: name != "ray")
+    monkeypatch.setattr(_installation, "has", lambda name: name != "ray")
     assert run(["doctor", "cluster", "submit"]) == 1
     assert capsys.readouterr().out == (
         "  --  cluster    submit\n        ray: pip install 'joymigrate[cluster]'\n"
@@ -231,6 +231,6 @@ def test_an_unknown_command_is_an_error_with_the_nearest(
 
 
 def test_a_version_outside_the_range_counts_as_missing() -> None:
-    assert not _installed.is_satisfied(Requirement("typer<0.0.1"))
-    assert not _installed.is_satisfied(Requirement("surely-absent-distribution"))
-    assert _installed.is_satisfied(Requirement("typer>=0.15"))
+    assert not _installation.is_satisfied(Requirement("typer<0.0.1"))
+    assert not _installation.is_satisfied(Requirement("surely-absent-distribution"))
+    assert _installation.is_satisfied(Requirement("typer>=0.15"))

@@ -9,9 +9,9 @@ import pytest
 
 from joymigrate.blame.stop import FrameOwner
 from joymigrate.journey.context import CompletedCommand, StepContext
-from joymigrate.journey.failing import FailureReason, explain, reason
 from joymigrate.journey.gates import Gates
 from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
+from joymigrate.journey.run_failure import FailureReason, explain, reason
 
 HEAD = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
 CUDA = f"{HEAD}    net.cuda()\nAssertionError: Torch not compiled with CUDA enabled\n"

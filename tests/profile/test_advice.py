@@ -88,7 +88,7 @@ def support() -> ChipSupport:
 
 def recorded(rule: str, kind: str, folder: Path, **options: Any) -> Path:
     """A recording of one planted program."""
-    from joymigrate.profile.recorder.inside import record_step
+    from joymigrate.profile.recorder.in_process import record_step
     from joymigrate.profile.recorder.settings import RecorderSettings
 
     steps = TIMED.get(rule, 0)
@@ -212,7 +212,7 @@ def decoding(rounds: int) -> Any:
 def test_a_known_library_gets_a_verdict_in_samples_per_second(
     rounds: int, rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from joymigrate.profile.recorder.inside import record_step
+    from joymigrate.profile.recorder.in_process import record_step
     from joymigrate.profile.recorder.settings import RecorderSettings
 
     monkeypatch.setitem(sys.modules, "decord", ModuleType("decord"))

@@ -355,7 +355,7 @@ def test_one_and_true_are_told_apart() -> None:
 def test_a_loop_with_ever_new_values_stays_small(tmp_path: Path) -> None:
     import torch
 
-    from joymigrate.profile.recorder.inside import record_step
+    from joymigrate.profile.recorder.in_process import record_step
 
     x = torch.rand(4)
 
@@ -374,7 +374,7 @@ def test_a_loop_with_ever_new_values_stays_small(tmp_path: Path) -> None:
 def test_the_recorder_lets_go_of_torch(tmp_path: Path) -> None:
     import torch
 
-    from joymigrate.profile.recorder.inside import record_step
+    from joymigrate.profile.recorder.in_process import record_step
 
     before = (torch.nn.Module.__call__, torch.autograd.backward, torch.optim.Adam.step)
     layer = torch.nn.Linear(2, 2)
@@ -389,7 +389,7 @@ def test_the_recorder_lets_go_of_torch(tmp_path: Path) -> None:
 def test_a_compiled_model_is_recorded_and_computes_the_same(tmp_path: Path) -> None:
     import torch
 
-    from joymigrate.profile.recorder.inside import record_step
+    from joymigrate.profile.recorder.in_process import record_step
 
     torch.manual_seed(0)
     layer = torch.nn.Linear(4, 4)

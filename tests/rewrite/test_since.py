@@ -9,8 +9,8 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.model import Finding, Scan, Style, Tier
-from joymigrate.rewrite import since
-from joymigrate.rewrite.since import Span
+from joymigrate.rewrite import new_lines
+from joymigrate.rewrite.new_lines import Span
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -39,7 +39,7 @@ def scan_of(root: Path, *sites: tuple[str, int]) -> Scan:
 
 
 def new(tree: Path, *sites: tuple[str, int], base: str = "HEAD") -> list[tuple[str, int]]:
-    left = since.only_new(scan_of(tree, *sites), since.new_lines(base, tree))
+    left = new_lines.only_new(scan_of(tree, *sites), new_lines.new_lines(base, tree))
     return [(finding.path, finding.line) for finding in left.findings]
 
 
@@ -93,38 +93,40 @@ def test_a_branch_is_compared_where_it_forked(tree: Path) -> None:
 def test_a_scan_of_a_folder_inside_the_tree_works(tree: Path) -> None:
     (tree / "sub").mkdir()
     (tree / "sub/c.py").write_text("x\n")
-    left = since.only_new(scan_of(tree / "sub", ("c.py", 1)), since.new_lines("HEAD", tree / "sub"))
+    left = new_lines.only_new(
+        scan_of(tree / "sub", ("c.py", 1)), new_lines.new_lines("HEAD", tree / "sub")
+    )
     assert len(left.findings) == 1
 
 
 def test_a_multi_line_finding_counts_when_one_line_is_new() -> None:
     site = Finding("JM1", "n", Tier.SAFE, "a.py", 3, 1, 6, 1, "m", "b")
-    assert since.touches(site, (Span(6, 6),))
-    assert not since.touches(site, (Span(7, 9), Span(1, 2)))
+    assert new_lines.touches(site, (Span(6, 6),))
+    assert not new_lines.touches(site, (Span(7, 9), Span(1, 2)))
 
 
 def test_a_notebook_finding_counts_by_its_line_in_the_file() -> None:
     site = Finding("JM1", "n", Tier.SAFE, "a.ipynb", 1, 1, 1, 2, "m", "b", cell=2, file_line=40)
-    assert since.touches(site, (Span(40, 40),))
-    assert not since.touches(site, (Span(1, 1),))
+    assert new_lines.touches(site, (Span(40, 40),))
+    assert not new_lines.touches(site, (Span(1, 1),))
 
 
 def test_lines_that_look_like_headers_are_content(tree: Path) -> None:
     (tree / "a.py").write_text("++ b/evil.py\n@@ -1 +1,99 @@\ntwo\nthree\n")
-    assert since.new_lines("HEAD", tree) == {(tree / "a.py").resolve(): (Span(1, 2),)}
+    assert new_lines.new_lines("HEAD", tree) == {(tree / "a.py").resolve(): (Span(1, 2),)}
 
 
 def test_an_unknown_revision_is_one_clear_error(tree: Path) -> None:
     with pytest.raises(JoyError, match="git knows no revision 'nowhere'"):
-        since.new_lines("nowhere", tree)
+        new_lines.new_lines("nowhere", tree)
 
 
 def test_an_option_is_no_revision(tree: Path) -> None:
     with pytest.raises(JoyError, match="git knows no revision '--output=x'"):
-        since.new_lines("--output=x", tree)
+        new_lines.new_lines("--output=x", tree)
 
 
 def test_outside_git_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(JoyError, match="needs a git tree"):
-        since.new_lines("HEAD", tmp_path)
+        new_lines.new_lines("HEAD", tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from joymigrate import chips
 from joymigrate.rewrite.switch import plan
 from joymigrate.rewrite.switch.cache import cache_folder
-from joymigrate.rewrite.switch.kept import Edits, kept_or
+from joymigrate.rewrite.switch.edit_cache import Edits, kept_or
 from tests.rewrite.projects import write
 
 SHOW = "NAME = 'CUDA_VISIBLE_DEVICES'\n"

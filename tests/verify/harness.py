@@ -13,7 +13,7 @@ from typing import Any
 
 import joymigrate.verify.compare
 import joymigrate.verify.watch
-from joymigrate.verify import again, made_files
+from joymigrate.verify import made_files, repeat_runs
 from joymigrate.verify.bundle import Bundle, open_bundle
 from joymigrate.verify.bundle.write import complete, create
 from joymigrate.verify.model import Verdict
@@ -88,10 +88,10 @@ def record(
             others = []
             for number in range(1, runs + 1):
                 folder = Path(room) / f"again-{number}.jmb"
-                other = again.settings_of(settings, folder, number)
+                other = repeat_runs.settings_of(settings, folder, number)
                 execute(program, other, environment or {}, outputs)
                 others.append(open_bundle(folder))
-            again.keep(made, others)
+            repeat_runs.keep(made, others)
     return open_bundle(bundle)
 
 

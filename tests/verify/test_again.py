@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.verify import made_files
-from joymigrate.verify.again import find_unrepeated
 from joymigrate.verify.bundle import Rank
+from joymigrate.verify.repeat_runs import find_unrepeated
 
 LOSS = {"kind": "loss", "step": 0, "number": 0}
 EXTERNALS = [("out:net:#0.", "a"), ("other", "b"), ("table", "c"), ("made:tensor", "d")]

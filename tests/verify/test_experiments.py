@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from joymigrate.verify.bundle import open_bundle
-from joymigrate.verify.chance import independent, most_left
 from joymigrate.verify.evidence_pack import script, write_call, write_pack
 from joymigrate.verify.experiments import (
     TorchCall,
 )
+from joymigrate.verify.falsifiability import independent, most_left
 from joymigrate.verify.wrong_call import first_wrong, read, write_arguments
 from tests.verify.faults import FAULTS, PROGRAMS
 from tests.verify.harness import record, replay

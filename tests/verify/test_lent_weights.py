@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+from joymigrate.verify.cast_weights import Lender, LentWeights, WeightSource, weights_in
 from joymigrate.verify.cloning import clone_module
 from joymigrate.verify.isolated_pass import IsolatedPass
-from joymigrate.verify.lent_weights import Lender, LentWeights, WeightSource, weights_in
 from joymigrate.verify.module_replay import Key, ModuleReplay, cotangent
 
 

@@ -11,7 +11,7 @@ import torch
 
 from joymigrate.verify.bundle import open_bundle
 from joymigrate.verify.cut import Cut
-from joymigrate.verify.mixed import held_off
+from joymigrate.verify.mixed_precision import held_off
 from joymigrate.verify.model import Outcome
 from tests.verify.harness import record, replay
 

@@ -19,8 +19,8 @@ from joymigrate.verify.bundle.write import RankWriter, complete, create
 from joymigrate.verify.model import Outcome, RecordStatus
 from joymigrate.verify.ops import ReplayOptions, ReplayResult, ReplayTarget, read_calls, replay
 from joymigrate.verify.ops import judge as judging
+from joymigrate.verify.ops.case_store import kept_of
 from joymigrate.verify.ops.document import document, row, verdict
-from joymigrate.verify.ops.kept import kept_of
 from joymigrate.verify.ops.target import read_faults
 from joymigrate.verify.ops.worker import WorkerOrder, work
 from joymigrate.verify.tolerance import Tolerance

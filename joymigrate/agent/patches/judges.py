@@ -12,7 +12,7 @@ from joymigrate.agent.patches.guard import PatchRefusal
 from joymigrate.agent.standing import read_object
 from joymigrate.errors import JoyError
 from joymigrate.journey.context import CompletedCommand, StepContext
-from joymigrate.journey.failing import explain
+from joymigrate.journey.run_failure import explain
 from joymigrate.journey.steps import baseline, rehearse, verify
 
 AGAIN = "a rewrite of the patched tree would change it again"

@@ -16,9 +16,9 @@ from joymigrate.blame.text import lines
 from joymigrate.errors import JoyError
 from joymigrate.journey import original
 from joymigrate.journey.context import CompletedCommand, StepContext
-from joymigrate.journey.failing import FailureReason, explain, reason
 from joymigrate.journey.losses import write_curve
 from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus
+from joymigrate.journey.run_failure import FailureReason, explain, reason
 from joymigrate.language import Text
 from joymigrate.ledger import Ledger, sha256
 from joymigrate.run.door.report import WHAT

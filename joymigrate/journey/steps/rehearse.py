@@ -14,8 +14,8 @@ from joymigrate.blame.text import lines
 from joymigrate.chips import get, origin
 from joymigrate.journey import mending, places
 from joymigrate.journey.context import DRAWN, CompletedCommand, StepContext
-from joymigrate.journey.failing import explain
 from joymigrate.journey.model import JourneyRequest, StepOutcome, StepStatus, command
+from joymigrate.journey.run_failure import explain
 from joymigrate.journey.sites import device_names, sites_at
 from joymigrate.language import Text
 from joymigrate.run.rehearse import reach

@@ -3,7 +3,7 @@
 from joymigrate.profile.port.check import KernelCheck, check, check_source, load
 from joymigrate.profile.port.notes import Note
 from joymigrate.profile.port.operators import BoundOperator, find_bound
-from joymigrate.profile.port.ported import Ported, port_files
+from joymigrate.profile.port.port_writer import Ported, port_files
 from joymigrate.profile.port.start import write
 
 __all__ = [

@@ -16,7 +16,7 @@ from typing import Any
 
 from joymigrate.chips import Chip, all_chips, read_yaml
 from joymigrate.errors import JoyError
-from joymigrate.profile.port.dotted import dotted_name
+from joymigrate.profile.port.dotted_names import dotted_name
 from joymigrate.profile.port.find import (
     JIT,
     SourceKernel,

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from joymigrate.errors import JoyError
-from joymigrate.profile.port.dotted import dotted_name
+from joymigrate.profile.port.dotted_names import dotted_name
 from joymigrate.profile.port.find import REEXPORTED
 from joymigrate.profile.port.project import Files, definitions
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
-from joymigrate.profile.port.dotted import dotted_name
+from joymigrate.profile.port.dotted_names import dotted_name
 from joymigrate.profile.port.project import Files
 from joymigrate.profile.port.values import DEEP, FileScope, find_assigned, greatest
 

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from joymigrate.profile.port.dotted import dotted_name, name_below
+from joymigrate.profile.port.dotted_names import dotted_name, name_below
 from joymigrate.profile.port.lanes import names
 
 ACCESS = frozenset(("load", "store", "make_block_ptr", "make_tensor_descriptor"))

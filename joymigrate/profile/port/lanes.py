@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from joymigrate.profile.port.dotted import dotted_name, name_below
+from joymigrate.profile.port.dotted_names import dotted_name, name_below
 from joymigrate.profile.port.edits import Edits, FreeNames
 from joymigrate.profile.port.find import SourceKernel, is_constexpr
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from joymigrate.profile.port.dotted import dotted_name, name_below
+from joymigrate.profile.port.dotted_names import dotted_name, name_below
 from joymigrate.profile.port.find import Launch, SourceKernel
 from joymigrate.profile.port.notes import Note
 

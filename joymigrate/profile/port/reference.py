@@ -15,7 +15,7 @@ from pathlib import Path
 
 from joymigrate.errors import JoyError
 from joymigrate.profile.port.cpp import Sources, read
-from joymigrate.profile.port.dotted import dotted_name
+from joymigrate.profile.port.dotted_names import dotted_name
 from joymigrate.profile.port.extract import Extract
 from joymigrate.profile.port.operators import BoundOperator, files
 from joymigrate.profile.port.syntax import Untranslated

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from joymigrate.profile.port.dotted import dotted_name, name_below
+from joymigrate.profile.port.dotted_names import dotted_name, name_below
 from joymigrate.profile.port.edits import AXES, Edits, FreeNames
 from joymigrate.profile.port.find import (
     JIT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from joymigrate.profile.port.dotted import dotted_name
+from joymigrate.profile.port.dotted_names import dotted_name
 from joymigrate.profile.port.find import Launch
 from joymigrate.profile.port.values import find_assigned
 

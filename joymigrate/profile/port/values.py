@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from joymigrate.profile.port.dotted import dotted_name
+from joymigrate.profile.port.dotted_names import dotted_name
 from joymigrate.profile.port.project import Files
 
 LARGEST = 1 << 64  # no size is larger; numbers that grow without end are not followed

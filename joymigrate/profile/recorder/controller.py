@@ -86,7 +86,7 @@ class StepController:
         """Watch the rest of the run; `known` calls were recorded already."""
         if self.whole is not None or self.steps.explicit:
             return
-        from joymigrate.profile.recorder.whole import WholeRun
+        from joymigrate.profile.recorder.whole_run import WholeRun
 
         self.whole = WholeRun(
             self.context, self.settings.session, worker=worker, stepping=lambda: self.watching

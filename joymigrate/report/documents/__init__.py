@@ -4,7 +4,7 @@ What a document is called and means stands in `views/<noun>.yaml`; how a file is
 `formats/<kind>.py`. A new document is one file of data.
 """
 
-from joymigrate.report.documents.opening import Opened, open_file
+from joymigrate.report.documents.document_files import Opened, open_file
 from joymigrate.report.documents.show import FORMATS, show
 from joymigrate.report.documents.view import DocumentView, view_of, views
 

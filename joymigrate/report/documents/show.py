@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from joymigrate.report.blocks import BlockDocument
 from joymigrate.report.documents.chapters import chapters
-from joymigrate.report.documents.opening import Opened
+from joymigrate.report.documents.document_files import Opened
 from joymigrate.report.renderers import RENDERERS, render
 
 FORMATS = tuple(RENDERERS)

@@ -9,7 +9,7 @@ from joymigrate.report.html import plots
 from joymigrate.report.html.page import Html
 from joymigrate.report.journey.evidence import MIB, SECONDS, JourneyStep, real
 from joymigrate.report.journey.figures import FigureTable, plot
-from joymigrate.report.journey.held import HELD, MEMORY, fullest
+from joymigrate.report.journey.peak_memory import HELD, MEMORY, fullest
 from joymigrate.report.journey.sentences import REHEARSE
 from joymigrate.report.journey_words import say
 

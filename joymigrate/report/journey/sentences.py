@@ -21,8 +21,8 @@ from joymigrate.report.journey.evidence import (
     Figure,
     JourneyStep,
 )
-from joymigrate.report.journey.held import MEMORY
-from joymigrate.report.journey.held import sentences as held
+from joymigrate.report.journey.peak_memory import MEMORY
+from joymigrate.report.journey.peak_memory import sentences as held
 from joymigrate.report.journey.phrase import Phrase
 from joymigrate.report.journey.words import WORDS
 from joymigrate.report.labels import Labels

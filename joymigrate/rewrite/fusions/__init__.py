@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from joymigrate.rewrite.fusions.attention import attentions
+from joymigrate.rewrite.fusions.chip_calls import Fusion, Place
 from joymigrate.rewrite.fusions.gates import rotary_embeddings, swiglus
 from joymigrate.rewrite.fusions.norms import rms_norms
-from joymigrate.rewrite.fusions.shared import Fusion, Place
 from joymigrate.rewrite.module import Module
 
 Find = Callable[[Module, str], Iterator[Place]]

@@ -12,12 +12,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from joymigrate.rewrite.fusions import shared
-from joymigrate.rewrite.fusions.shared import Fusion, Place
+from joymigrate.rewrite.fusions import chip_calls
+from joymigrate.rewrite.fusions.chip_calls import Fusion, Place
 from joymigrate.rewrite.module import Module
 
 REASON = "equal up to rounding; with dropout the chip draws other random numbers"
-SOFTMAX = ("torch.softmax", f"{shared.FUNCTIONAL}.softmax")
+SOFTMAX = ("torch.softmax", f"{chip_calls.FUNCTIONAL}.softmax")
 INFINITE = ("float('-inf')", "-float('inf')", "float('-Inf')", "-math.inf", "-torch.inf")
 
 
@@ -81,8 +81,8 @@ def in_block(
             if known.stage == "result":
                 run = body[first : last + 1]
                 hidden = used_later(function, run, known.names - {target or ""})
-                if not hidden and not shared.knows_chip(module, run[0]):
-                    checks = (shared.on_chip(module, known.q), *known.checks)
+                if not hidden and not chip_calls.knows_chip(module, run[0]):
+                    checks = (chip_calls.on_chip(module, known.q), *known.checks)
                     call = template.format(q=known.q, k=known.k, v=known.v, options=known.options())
                     span = module.span(run[0])[0], module.span(run[-1])[1]
                     yield span, Fusion(call, checks, REASON, target)
@@ -108,10 +108,15 @@ def understand(module: Module, node: ast.expr, known: Scores | None, name: str) 
     if product is not None:
         left, right = product
         scores = find_transposed(right)
-        if scores is not None and known is None and shared.simple(left) and shared.simple(scores):
+        if (
+            scores is not None
+            and known is None
+            and chip_calls.simple(left)
+            and chip_calls.simple(scores)
+        ):
             return Scores(module.text(left), module.text(scores))
         weights = understand(module, left, known, name)
-        if weights is not None and weights.stage == "weights" and shared.simple(right):
+        if weights is not None and weights.stage == "weights" and chip_calls.simple(right):
             return replace(weights, v=module.text(right), stage="result")
         return None
     for read in (read_scale, read_mask, read_softmax, read_dropout):
@@ -125,14 +130,14 @@ def factors_of(module: Module, node: ast.expr) -> tuple[ast.expr, ast.expr] | No
     """The factors of a matrix product: `a @ b`, `torch.matmul(a, b)`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         return node.left, node.right
-    if shared.is_call(module, node, "torch.matmul") and isinstance(node, ast.Call):
+    if chip_calls.is_call(module, node, "torch.matmul") and isinstance(node, ast.Call):
         return (node.args[0], node.args[1]) if len(node.args) == 2 else None
     return None
 
 
 def find_transposed(node: ast.expr) -> ast.expr | None:
     """`k` of `k.transpose(-2, -1)`."""
-    inner = shared.method(node, "transpose")
+    inner = chip_calls.method(node, "transpose")
     if inner is None or not isinstance(node, ast.Call) or len(node.args) != 2:
         return None
     axes = {ast.unparse(argument) for argument in node.args}
@@ -147,14 +152,14 @@ def read_scale(module: Module, node: ast.expr, known: Scores | None, name: str) 
     if before is None or before.stage != "scores":
         return None
     text = module.text(node.right)
-    if isinstance(node.op, ast.Add) and not before.mask and shared.simple(node.right):
+    if isinstance(node.op, ast.Add) and not before.mask and chip_calls.simple(node.right):
         # A mask of another type is added differently by the fused call.
         return replace(
             before, mask=text, checks=(*before.checks, f"{text}.dtype == {before.q}.dtype")
         )
     if before.scale != "1.0" or before.mask or uses(node.right, before.names):
         return None
-    if shared.simple(node.right):  # a learned temperature has a gradient, a number has none
+    if chip_calls.simple(node.right):  # a learned temperature has a gradient, a number has none
         before = replace(before, checks=(*before.checks, f"not isinstance({text}, torch.Tensor)"))
     if isinstance(node.op, ast.Mult):
         return replace(before, scale=text)
@@ -163,7 +168,7 @@ def read_scale(module: Module, node: ast.expr, known: Scores | None, name: str) 
 
 def read_mask(module: Module, node: ast.expr, known: Scores | None, name: str) -> Scores | None:
     """`scores.masked_fill(hidden, float("-inf"))`."""
-    inner = shared.method(node, "masked_fill")
+    inner = chip_calls.method(node, "masked_fill")
     if inner is None or not isinstance(node, ast.Call) or len(node.args) != 2:
         return None
     before = understand(module, inner, known, name)
@@ -178,14 +183,14 @@ def read_softmax(module: Module, node: ast.expr, known: Scores | None, name: str
     """The softmax over the last axis, in the type of the scores."""
     if not isinstance(node, ast.Call):
         return None
-    receiver = shared.method(node, "softmax")
-    is_function = shared.is_call(module, node, *SOFTMAX)
+    receiver = chip_calls.method(node, "softmax")
+    is_function = chip_calls.is_call(module, node, *SOFTMAX)
     inner = node.args[0] if is_function and node.args else receiver
     if inner is None or any(keyword.arg != "dim" for keyword in node.keywords):
         return None
-    axis = shared.argument(node, "dim", 1 if is_function else 0)
+    axis = chip_calls.argument(node, "dim", 1 if is_function else 0)
     before = understand(module, inner, known, name)
-    if before is None or before.stage != "scores" or not shared.number(axis, -1):
+    if before is None or before.stage != "scores" or not chip_calls.number(axis, -1):
         return None
     return replace(before, stage="weights")
 
@@ -197,9 +202,9 @@ def read_dropout(module: Module, node: ast.expr, known: Scores | None, name: str
     before = understand(module, node.args[0], known, name)
     if before is None or before.stage != "weights" or before.dropout:
         return None
-    if shared.is_call(module, node, f"{shared.FUNCTIONAL}.dropout"):
-        rate = shared.argument(node, "p", 1)
-        training = shared.argument(node, "training", 2)
+    if chip_calls.is_call(module, node, f"{chip_calls.FUNCTIONAL}.dropout"):
+        rate = chip_calls.argument(node, "p", 1)
+        training = chip_calls.argument(node, "training", 2)
         if rate is None or (training is not None and ast.unparse(training) != "self.training"):
             return None
         text = module.text(rate)
@@ -221,7 +226,9 @@ def is_dropout(module: Module, node: ast.AST, layer: str) -> bool:
         for statement in ast.walk(owner)
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == layer
     ]
-    return bool(made) and all(shared.is_call(module, value, "torch.nn.Dropout") for value in made)
+    return bool(made) and all(
+        chip_calls.is_call(module, value, "torch.nn.Dropout") for value in made
+    )
 
 
 def uses(node: ast.AST, names: frozenset[str]) -> bool:

@@ -10,7 +10,7 @@ from libcst.codemod import CodemodContext
 
 from joymigrate.rewrite import fusions
 from joymigrate.rewrite.codemod import Codemod, CodemodView
-from joymigrate.rewrite.fusions.shared import Fusion
+from joymigrate.rewrite.fusions.chip_calls import Fusion
 from joymigrate.rewrite.module import Module
 
 

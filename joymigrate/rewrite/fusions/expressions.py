@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from joymigrate.model import Finding
 from joymigrate.rewrite import fusions
-from joymigrate.rewrite.fusions.shared import Fusion
+from joymigrate.rewrite.fusions.chip_calls import Fusion
 from joymigrate.rewrite.module import Module
 from joymigrate.rewrite.text_changes import Span, tell_changes
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from joymigrate.rewrite.fusions import shared
-from joymigrate.rewrite.fusions.shared import Fusion, Place
+from joymigrate.rewrite.fusions import chip_calls
+from joymigrate.rewrite.fusions.chip_calls import Fusion, Place
 from joymigrate.rewrite.module import Module
 
 HALVES = "rotate_half"
@@ -22,12 +22,12 @@ def rotary_embeddings(module: Module, template: str) -> Iterator[Place]:
         return
     for node in module.names.nodes[ast.BinOp]:
         parts = read_rotation(node)
-        if parts is None or shared.knows_chip(module, node):
+        if parts is None or chip_calls.knows_chip(module, node):
             continue
         x, cos, sin = (module.text(part) for part in parts)
         checks = (f"{x}.dim() == {cos}.dim() == 4", f"{x}.dtype == {cos}.dtype")
         call = template.format(x=x, cos=cos, sin=sin)
-        yield module.span(node), Fusion(call, (shared.on_chip(module, x), *checks))
+        yield module.span(node), Fusion(call, (chip_calls.on_chip(module, x), *checks))
 
 
 def swiglus(module: Module, template: str) -> Iterator[Place]:
@@ -35,13 +35,13 @@ def swiglus(module: Module, template: str) -> Iterator[Place]:
     for node in module.names.nodes[ast.BinOp]:
         parts = read_gate(module, node)
         held = None if parts is None else check_gate(module, *parts)
-        if parts is None or held is None or shared.knows_chip(module, node):
+        if parts is None or held is None or chip_calls.knows_chip(module, node):
             continue
         tensor, more = held
         gate, up = (module.text(part) for part in parts)
         reason = "one linear layer for gate and up would spare the concatenation"
         call = template.format(gate=gate, up=up)
-        yield module.span(node), Fusion(call, (shared.on_chip(module, tensor), *more), reason)
+        yield module.span(node), Fusion(call, (chip_calls.on_chip(module, tensor), *more), reason)
 
 
 def read_rotation(node: ast.BinOp) -> tuple[ast.expr, ast.expr, ast.expr] | None:
@@ -49,20 +49,22 @@ def read_rotation(node: ast.BinOp) -> tuple[ast.expr, ast.expr, ast.expr] | None
     if not isinstance(node.op, ast.Add):
         return None
     for plain, turned in ((node.left, node.right), (node.right, node.left)):
-        for call, sin in shared.factors(turned):
+        for call, sin in chip_calls.factors(turned):
             if not half_call(call):
                 continue
-            for x, cos in shared.factors(plain):
+            for x, cos in chip_calls.factors(plain):
                 parts = (x, cos, sin)
-                if all(map(shared.simple, parts)) and shared.same(call.args[0], x):  # type: ignore[attr-defined]
+                if all(map(chip_calls.simple, parts)) and chip_calls.same(call.args[0], x):  # type: ignore[attr-defined]
                     return parts
     return None
 
 
 def read_gate(module: Module, node: ast.BinOp) -> tuple[ast.expr, ast.expr] | None:
     """`gate` and `up` of the product."""
-    for call, up in shared.factors(node):
-        if shared.is_call(module, call, f"{shared.FUNCTIONAL}.silu") and isinstance(call, ast.Call):
+    for call, up in chip_calls.factors(node):
+        if chip_calls.is_call(module, call, f"{chip_calls.FUNCTIONAL}.silu") and isinstance(
+            call, ast.Call
+        ):
             return (call.args[0], up) if len(call.args) == 1 and not call.keywords else None
     return None
 
@@ -96,14 +98,14 @@ def turns_halves(module: Module, node: ast.FunctionDef) -> bool:
         "torch.concat",
     ):
         return False
-    parts, axis = shared.argument(call, "tensors", 0), shared.argument(call, "dim", 1)
+    parts, axis = chip_calls.argument(call, "tensors", 0), chip_calls.argument(call, "dim", 1)
     if not isinstance(parts, (ast.Tuple, ast.List)) or len(parts.elts) != 2:
         return False
     negative, first = parts.elts
     if not (isinstance(negative, ast.UnaryOp) and isinstance(negative.op, ast.USub)):
         return False
     halves = [ast.unparse(first), ast.unparse(negative.operand)]
-    return shared.number(axis, -1) and halves == halves_of(node)
+    return chip_calls.number(axis, -1) and halves == halves_of(node)
 
 
 def halves_of(node: ast.FunctionDef) -> list[str] | None:
@@ -128,7 +130,7 @@ def halves_of(node: ast.FunctionDef) -> list[str] | None:
 
 def check_gate(module: Module, gate: ast.expr, up: ast.expr) -> tuple[str, tuple[str, ...]] | None:
     """The tensor whose device counts, and what else must hold; None where it is not certain."""
-    if shared.simple(gate) and shared.simple(up):
+    if chip_calls.simple(gate) and chip_calls.simple(up):
         first, second = module.text(gate), module.text(up)
         return first, (f"{first}.shape == {second}.shape",)
     one, other = linear(module, gate), linear(module, up)
@@ -141,7 +143,7 @@ def linear(module: Module, node: ast.expr) -> tuple[str, str] | None:
     """Input and width of `self.layer(x)`, where the class makes the layer as `nn.Linear(a, b)`."""
     if not (isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords):
         return None
-    if not shared.simple(node.args[0]) or not shared.simple(node.func):
+    if not chip_calls.simple(node.args[0]) or not chip_calls.simple(node.func):
         return None
     layer = ast.unparse(node.func)
     owner = module.names.enclosing(node, (ast.ClassDef,))
@@ -152,7 +154,7 @@ def linear(module: Module, node: ast.expr) -> tuple[str, str] | None:
         for statement in ast.walk(owner)
         if isinstance(statement, ast.Assign)
         and ast.unparse(statement.targets[0]) == layer
-        and shared.is_call(module, statement.value, "torch.nn.Linear")
+        and chip_calls.is_call(module, statement.value, "torch.nn.Linear")
         and isinstance(statement.value, ast.Call)
         and len(statement.value.args) >= 2
     ]

@@ -9,8 +9,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from joymigrate.rewrite.fusions import shared
-from joymigrate.rewrite.fusions.shared import Fusion, Place
+from joymigrate.rewrite.fusions import chip_calls
+from joymigrate.rewrite.fusions.chip_calls import Fusion, Place
 from joymigrate.rewrite.module import Module
 
 
@@ -39,15 +39,15 @@ def rms_norms(module: Module, template: str) -> Iterator[Place]:
 
 def in_expression(module: Module, node: ast.BinOp, template: str) -> Fusion | None:
     """The whole norm with its weight in one expression."""
-    for scaled, weight in shared.factors(node):
+    for scaled, weight in chip_calls.factors(node):
         norm = read_norm(module, scaled)
-        if norm is None or not shared.simple(norm.x) or not shared.simple(weight):
+        if norm is None or not chip_calls.simple(norm.x) or not chip_calls.simple(weight):
             continue
-        if shared.knows_chip(module, node):
+        if chip_calls.knows_chip(module, node):
             return None
         x, scale = module.text(norm.x), module.text(weight)
         call = template.format(x=x, weight=scale, eps=module.text(norm.eps))
-        return Fusion(call, (shared.on_chip(module, x), f"{scale}.dtype == {x}.dtype"))
+        return Fusion(call, (chip_calls.on_chip(module, x), f"{scale}.dtype == {x}.dtype"))
     return None
 
 
@@ -58,11 +58,11 @@ def in_method(module: Module, node: ast.FunctionDef, template: str) -> Fusion | 
         return None
     body = [s for s in node.body if not documentation(s)]
     eps = epsilon(module, node, body, names[1])
-    if eps is None or body[0].lineno == node.lineno or shared.knows_chip(module, node):
+    if eps is None or body[0].lineno == node.lineno or chip_calls.knows_chip(module, node):
         return None
     x = names[1]
     call = template.format(x=x, weight="self.weight", eps=eps)
-    return Fusion(call, (shared.on_chip(module, x), f"self.weight.dtype == {x}.dtype"))
+    return Fusion(call, (chip_calls.on_chip(module, x), f"self.weight.dtype == {x}.dtype"))
 
 
 def documentation(node: ast.stmt) -> bool:
@@ -87,11 +87,11 @@ def epsilon(module: Module, node: ast.FunctionDef, body: list[ast.stmt], x: str)
         if not (isinstance(statement.value, ast.Attribute) and statement.value.attr == "dtype"):
             values[target.id] = inline_values(statement.value, values)
     result = inline_values(body[-1].value, values)
-    for scaled, weight in shared.factors(result):
+    for scaled, weight in chip_calls.factors(result):
         if ast.unparse(weight) != "self.weight":
             continue
         norm = read_norm(module, through_method(module, node, uncast(scaled)))
-        if norm is not None and ast.unparse(norm.x) == x and shared.simple(norm.eps):
+        if norm is not None and ast.unparse(norm.x) == x and chip_calls.simple(norm.eps):
             return ast.unparse(norm.eps)
     return None
 
@@ -114,7 +114,7 @@ def inline_values(node: ast.expr, values: dict[str, ast.expr]) -> ast.expr:
 def uncast(node: ast.expr) -> ast.expr:
     """What `.float()`, `.to(dtype)`, `.type_as(x)` are called on."""
     for name in ("float", "to", "type_as"):
-        inner = shared.method(node, name)
+        inner = chip_calls.method(node, name)
         if inner is not None:
             return uncast(inner)
     return node
@@ -138,7 +138,7 @@ def through_method(module: Module, node: ast.FunctionDef, value: ast.expr) -> as
 
 def read_norm(module: Module, node: ast.expr) -> Norm | None:
     """`x * rsqrt(mean(x²) + eps)` in either order, or with a parenthesis around it."""
-    for x, rate in shared.factors(node):
+    for x, rate in chip_calls.factors(node):
         inner = reciprocal(module, rate)
         if not (isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Add)):
             continue
@@ -159,18 +159,18 @@ def reciprocal(module: Module, node: ast.expr) -> ast.expr | None:
 
 def mean_square(module: Module, node: ast.expr, x: ast.expr) -> bool:
     """`x.pow(2).mean(-1, keepdim=True)`, or with `x ** 2`, `x * x`."""
-    squared = shared.method(node, "mean")
+    squared = chip_calls.method(node, "mean")
     if squared is None or not isinstance(node, ast.Call):
         return False
-    last = shared.number(shared.argument(node, "dim", 0), -1)
-    keep = shared.argument(node, "keepdim", 1)
+    last = chip_calls.number(chip_calls.argument(node, "dim", 0), -1)
+    keep = chip_calls.argument(node, "keepdim", 1)
     if not last or not (isinstance(keep, ast.Constant) and keep.value is True):
         return False
-    base = shared.method(squared, "pow")
+    base = chip_calls.method(squared, "pow")
     if base is not None and isinstance(squared, ast.Call) and len(squared.args) == 1:
-        return shared.number(squared.args[0], 2) and shared.same(base, x)
+        return chip_calls.number(squared.args[0], 2) and chip_calls.same(base, x)
     if isinstance(squared, ast.BinOp) and isinstance(squared.op, ast.Pow):
-        return shared.number(squared.right, 2) and shared.same(squared.left, x)
+        return chip_calls.number(squared.right, 2) and chip_calls.same(squared.left, x)
     if isinstance(squared, ast.BinOp) and isinstance(squared.op, ast.Mult):
-        return shared.same(squared.left, x) and shared.same(squared.right, x)
+        return chip_calls.same(squared.left, x) and chip_calls.same(squared.right, x)
     return False

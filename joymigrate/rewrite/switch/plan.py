@@ -17,7 +17,7 @@ from joymigrate.chips import Chip
 from joymigrate.errors import JoyError
 from joymigrate.model import Edit, Finding, Style, Tier
 from joymigrate.rewrite.project import scan
-from joymigrate.rewrite.switch.kept import kept_or
+from joymigrate.rewrite.switch.edit_cache import kept_or
 
 ENVIRONMENT = "JOYMIGRATE_SWITCH_PLAN"
 SCHEMA = "joymigrate.switch/1"

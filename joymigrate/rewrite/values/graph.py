@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from joymigrate.rewrite.across import stands_alone
+from joymigrate.rewrite.cross_file import stands_alone
 from joymigrate.rewrite.module_index import ModuleIndex
 from joymigrate.rewrite.source import SourceText
 from joymigrate.rewrite.values.cells import (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.checkpoint.pickled import torch_file
+from joymigrate.run.checkpoint.pickle_files import torch_file
 
 # What a run keeps beside its weights, by the names of transformers, accelerate and torchtune.
 PARTS = {

@@ -13,7 +13,7 @@ import torch
 
 from joymigrate.errors import JoyError
 from joymigrate.run.checkpoint import folders, plain, universal, zero
-from joymigrate.run.checkpoint.pickled import torch_file
+from joymigrate.run.checkpoint.pickle_files import torch_file
 
 STATE = "state.json"
 TENSORS = "tensors.safetensors"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
-from joymigrate.run.checkpoint.pickled import WRITE, make_unknown, torch_file
+from joymigrate.run.checkpoint.pickle_files import WRITE, make_unknown, torch_file
 
 LATEST = "latest_universal"
 GLOBAL = "optimizer_state.pt"

@@ -16,7 +16,7 @@ from torch import Tensor
 from joymigrate.errors import JoyError
 from joymigrate.files import replace_file, write_output
 from joymigrate.run.checkpoint import plain, universal
-from joymigrate.run.checkpoint.pickled import without_unknown
+from joymigrate.run.checkpoint.pickle_files import without_unknown
 from joymigrate.run.checkpoint.read import SCHEMA, STATE, TENSORS
 
 TORCH = (".pt", ".pth", ".bin", ".ckpt")

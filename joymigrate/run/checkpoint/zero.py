@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
-from joymigrate.run.checkpoint.pickled import torch_file
+from joymigrate.run.checkpoint.pickle_files import torch_file
 
 RANK = re.compile(r"zero_pp_rank_(\d+)_mp_rank_(\d+)")
 MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")

@@ -8,7 +8,7 @@ from joymigrate.run.cluster.entries import ClusterSettings, RunningJob
 from joymigrate.run.cluster.events import Action, Evict, NodeBack
 from joymigrate.run.cluster.quota import Quotas
 from joymigrate.run.cluster.state import ClusterState
-from joymigrate.run.cluster.waiting import WaitingJobs
+from joymigrate.run.cluster.waiting_jobs import WaitingJobs
 
 
 class Outages(WaitingJobs):

@@ -19,13 +19,14 @@ from dataclasses import replace
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster import (
     eviction,
-    fair,
+    fair_share,
     policies,
     quota,
 )
 from joymigrate.run.cluster.admission import Admission
 from joymigrate.run.cluster.adoption import adopt
 from joymigrate.run.cluster.allocations import Allocations
+from joymigrate.run.cluster.card_holds import Holding, holds_met
 from joymigrate.run.cluster.dependencies import DependencyGate
 from joymigrate.run.cluster.entries import NEVER, CardHold, ClusterSettings, RunningJob, WaitingJob
 from joymigrate.run.cluster.events import (
@@ -43,7 +44,6 @@ from joymigrate.run.cluster.events import (
     Start,
     Submitted,
 )
-from joymigrate.run.cluster.holding import Holding, holds_met
 from joymigrate.run.cluster.inventory import Inventory
 from joymigrate.run.cluster.jobs import GangJob, PodGroup
 from joymigrate.run.cluster.line import WaitingLine
@@ -241,8 +241,8 @@ class Scheduler(Holding):
         self.claims.count(job, -1)
         half_life = self._half_life(job.queue)
         if half_life:
-            key = fair.key_of(job.queue, job.user)
-            fair.add(self.past, key, job.cards, run.started, self._now, half_life)
+            key = fair_share.key_of(job.queue, job.user)
+            fair_share.add(self.past, key, job.cards, run.started, self._now, half_life)
             self._shares.pop(key, None)
         self.state.give(run.placement)
         self.allocations.drop(name)
@@ -428,7 +428,7 @@ class Scheduler(Holding):
         self.running[job.name] = run
         if (entry.whole or job).elastic:
             self.elastic[job.name] = run
-        self._shares.pop(fair.key_of(job.queue, job.user), None)
+        self._shares.pop(fair_share.key_of(job.queue, job.user), None)
         self.by_queue.setdefault(job.queue, {})[job.name] = run
         self.claims.count(job, 1)
         self.allocations.add(job.name, placement, ends, expected)

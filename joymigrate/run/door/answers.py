@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from joymigrate import chips
-from joymigrate.run.door import streams, typed
+from joymigrate.run.door import streams, typed_tensors
 from joymigrate.run.door.cards import cards
 from joymigrate.run.door.frames import DoorFrameOwner, asker
 from joymigrate.run.door.marks import HOST, memory
@@ -31,7 +31,7 @@ def install() -> None:
         set_below(module, name, missing(f"torch.{cards.word}.{name}", reason))
     for name, answer in live_answers().items():
         set_below(module, name, answer)
-    for name, kind in typed.kinds(cards).items():
+    for name, kind in typed_tensors.kinds(cards).items():
         setattr(module, name, kind)
     refuse_the_rest(module)
     accelerator = getattr(torch, "accelerator", None)  # since torch 2.6

@@ -32,7 +32,7 @@ def open_to_cpu(settings: DoorSettings) -> None:
     import torch
 
     from joymigrate import chips
-    from joymigrate.run.door import answers, files, generators, precision, processes, typed
+    from joymigrate.run.door import answers, files, generators, precision, processes, typed_tensors
     from joymigrate.run.door.cards import cards
     from joymigrate.run.door.mode import Door
     from joymigrate.run.door.notes import notes
@@ -44,7 +44,7 @@ def open_to_cpu(settings: DoorSettings) -> None:
     warnings.filterwarnings("ignore", message=f".*{NO_PINNING}")
     for part in (answers, precision, generators, processes, files):
         part.install()
-    typed.install(cards)
+    typed_tensors.install(cards)
     tell_of_compile(torch, notes)
     attach.after_import("torch._dynamo", run_plainly, who="door and torch.compile")
     entered.append(Door())

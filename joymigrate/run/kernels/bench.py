@@ -19,7 +19,7 @@ from torch import Tensor
 
 from joymigrate.chips import all_chips
 from joymigrate.errors import JoyError
-from joymigrate.run.kernels import chipnames, tuned
+from joymigrate.run.kernels import chipnames, tuning_results
 from joymigrate.run.kernels.arguments import ReadyArguments, prepare
 from joymigrate.run.kernels.operator import (
     REFERENCE,
@@ -190,11 +190,15 @@ def winner(samples: dict[str, list[float]]) -> str:
 
 def keep(kernel: Kernel, call: Call, fastest: str, medians: dict[str, float]) -> None:
     """Write the winner of a bucket into the cache of this card."""
-    card = tuned.card_name(call.device)
+    card = tuning_results.card_name(call.device)
     if card is None:
         raise JoyError(f"there is no {call.device} device here")
-    entry = tuned.TunedEntry(fastest, medians[fastest], medians[REFERENCE], call.shape)
-    tuned.store(tuned.path_of(call.chip, card), card, {tuned.key(kernel.name, call): entry})
+    entry = tuning_results.TunedEntry(fastest, medians[fastest], medians[REFERENCE], call.shape)
+    tuning_results.store(
+        tuning_results.path_of(call.chip, card),
+        card,
+        {tuning_results.key(kernel.name, call): entry},
+    )
     forget_choices()
 
 
@@ -204,7 +208,7 @@ def peaks(
     """Percent of the card's peak, forward only: FLOP/s where the operator counts them, else
     bytes per second. Empty for a card whose peaks are not known."""
     chip = all_chips().get(call.chip)
-    sku = chip.sku(tuned.card_name(call.device) or "") if chip is not None else None
+    sku = chip.sku(tuning_results.card_name(call.device) or "") if chip is not None else None
     if sku is None or phase != "infer":
         return {}
     operator = kernel.operator

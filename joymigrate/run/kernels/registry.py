@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.kernels import chipnames, ops, tuned, vendors
+from joymigrate.run.kernels import chipnames, ops, tuning_results, vendors
 from joymigrate.run.kernels.operator import REFERENCE, Call, Implementation, Operator, dtype_name
 from joymigrate.run.kernels.select import KernelChoice, select
 
@@ -107,7 +107,7 @@ class Kernel:
         device = tensor.device.type
         grad = wants_grad(args)
         if not self.operator.exact:
-            shape = tuned.bucket(shape)
+            shape = tuning_results.bucket(shape)
         return Call(
             chipnames.of_device(device), device, dtype_name(tensor.dtype), shape, variant, grad
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.kernels import tuned
+from joymigrate.run.kernels import tuning_results
 from joymigrate.run.kernels.interpreter import interpreter_reason
 from joymigrate.run.kernels.operator import CPU, REFERENCE, Call, Implementation, Operator
 
@@ -59,7 +59,7 @@ def best(
     operator: Operator, usable: list[Implementation], call: Call
 ) -> tuple[Implementation, str]:
     """The fastest by measurement, where there is one for this bucket; else by priority."""
-    entry = tuned.lookup(operator.name, call)
+    entry = tuning_results.lookup(operator.name, call)
     if entry is not None:
         for item in usable:
             if item.name == entry.implementation:

@@ -21,7 +21,7 @@ from joymigrate.chips import Chip
 from joymigrate.chips.calibration import Calibration
 from joymigrate.errors import JoyError
 from joymigrate.files import write_output
-from joymigrate.run.kit import cases, kernels, sealed
+from joymigrate.run.kit import cases, kernels, seal_cases
 
 RUNNER = Path(__file__).parent / "runner"
 TRIAL_S = 3600
@@ -52,7 +52,7 @@ def make(
     known = {case["id"] for case in listed}
     for seal in seals:
         for signature in seal["predictions"]["signatures"]:
-            case = sealed.of_signature(signature, masters)
+            case = seal_cases.of_signature(signature, masters)
             if isinstance(case, str):
                 left_out[str(signature["op"])] = case
             elif case["id"] not in known:

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from joymigrate.chips import get
 from joymigrate.run.rehearse import aliases, gap, generators, matrix_unit, numerics
+from joymigrate.run.rehearse.field_reports import Reports
 from joymigrate.run.rehearse.graphs import GraphCaptures, wait_for_the_stream
 from joymigrate.run.rehearse.host_arguments import HostArguments, refuse_host_tensor
 from joymigrate.run.rehearse.numbers import NumberWatch
 from joymigrate.run.rehearse.operator import RehearsedOperator, out_variant
 from joymigrate.run.rehearse.record import RehearsalRecord
-from joymigrate.run.rehearse.reported import Reports
 from joymigrate.run.rehearse.settings import RehearsalSettings
 from joymigrate.run.rehearse.signatures import Signatures, settle
 from joymigrate.run.rehearse.streams import Streams

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from joymigrate.language import Text
 from joymigrate.run.rehearse.callsite import BACKWARD, call_site
+from joymigrate.run.rehearse.field_reports import Reported, Reports
 from joymigrate.run.rehearse.operator import RehearsedOperator
 from joymigrate.run.rehearse.record import RehearsalRecord
-from joymigrate.run.rehearse.reported import Reported, Reports
 
 REAL = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 # They move numbers or choose among them: what comes out went in.

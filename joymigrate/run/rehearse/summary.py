@@ -10,8 +10,8 @@ from joymigrate.blame import text
 from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import tell, tidy
 from joymigrate.run.rehearse.constraints import KINDS, NOBODY
+from joymigrate.run.rehearse.operator_releases import release_lines, some_releases
 from joymigrate.run.rehearse.settings import RehearsalSettings
-from joymigrate.run.rehearse.since import release_lines, some_releases
 
 SCHEMA = "joymigrate.rehearsal/1"
 COMPARED = (

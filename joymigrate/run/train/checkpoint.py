@@ -24,7 +24,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train import randomness
 from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.group import checkpoint_group
-from joymigrate.run.train.tables.left_out import without_rows
+from joymigrate.run.train.tables.rowless_state import without_rows
 
 Tell = Callable[[str], None]
 

@@ -14,7 +14,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.train.checkpoint import alone_is_fine
 from joymigrate.run.train.checkpoint_store import CheckpointStore
 from joymigrate.run.train.run_folder import CHECKPOINTS, RunFolder
-from joymigrate.run.train.tables.left_out import without_rows
+from joymigrate.run.train.tables.rowless_state import without_rows
 from joymigrate.run.train.tokenizer import end_of_turn
 
 

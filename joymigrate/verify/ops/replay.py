@@ -13,9 +13,9 @@ from joymigrate.language import Text
 from joymigrate.verify.model import RecordStatus
 from joymigrate.verify.ops import judge as judging
 from joymigrate.verify.ops.call import ReplayCall, TensorArg
+from joymigrate.verify.ops.case_store import KeptValues
 from joymigrate.verify.ops.inputs import EDGES, InputMaker, UnusualInputs, move_value, seed_of
 from joymigrate.verify.ops.judge import ReplayFinding
-from joymigrate.verify.ops.kept import KeptValues
 from joymigrate.verify.ops.operator import OperatorOverload, find, outputs
 from joymigrate.verify.ops.target import ReplayTarget
 from joymigrate.verify.tolerance import Tolerance

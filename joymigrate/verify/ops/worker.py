@@ -189,8 +189,8 @@ def messages(
     """Facts first, then one message per job."""
     import torch
 
+    from joymigrate.verify.ops.case_store import kept_of
     from joymigrate.verify.ops.document import brief, row
-    from joymigrate.verify.ops.kept import kept_of
     from joymigrate.verify.ops.places import find_device
     from joymigrate.verify.ops.read import read_calls
     from joymigrate.verify.ops.replay import ReplayJob, ReplayOptions, replay

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from joymigrate.profile.recorder.inside import record_step
+from joymigrate.profile.recorder.in_process import record_step
 from joymigrate.profile.recorder.settings import RecorderSettings
 
 DEVICE = "npu"

@@ -19,7 +19,7 @@ from torch import nn
 
 from joymigrate.cli._main import run
 from joymigrate.errors import JoyError
-from joymigrate.run.checkpoint import pickled, read, universal, write
+from joymigrate.run.checkpoint import pickle_files, read, universal, write
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "deepspeed"
 NEXT = (0.042631716, 0.031086149, 0.006882919, 0.0007349436, 0.004641054)
@@ -166,7 +166,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
 def test_the_loss_scale_is_carried_and_a_stage_need_not_be_named(tmp_path: Path) -> None:
     shutil.copytree(SAMPLES / "zero1", tmp_path / "run")
     for file in (tmp_path / "run" / "global_step5").glob("*_optim_states.pt"):
-        held = torch.load(file, weights_only=False, pickle_module=pickled.PICKLE)
+        held = torch.load(file, weights_only=False, pickle_module=pickle_files.PICKLE)
         held = held["optimizer_state_dict"]
         kept = {
             key: held[key] for key in ("single_partition_of_fp32_groups", "base_optimizer_state")
@@ -179,7 +179,7 @@ def test_the_loss_scale_is_carried_and_a_stage_need_not_be_named(tmp_path: Path)
     write.write(state, tmp_path / "out", "zero")
     scaler = torch.load(
         tmp_path / "out" / "step" / "zero" / universal.GLOBAL,
-        weights_only=False, pickle_module=pickled.PICKLE,
+        weights_only=False, pickle_module=pickle_files.PICKLE,
     )["loss_scaler"]  # fmt: skip
     kind = type(scaler)
     assert (

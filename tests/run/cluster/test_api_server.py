@@ -16,9 +16,9 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.kubernetes import apply as applying
+from joymigrate.run.cluster.kubernetes.cluster_watch import fetch, watch
 from joymigrate.run.cluster.kubernetes.renderers import render
 from joymigrate.run.cluster.kubernetes.validate import ManifestObject
-from joymigrate.run.cluster.kubernetes.watching import fetch, watch
 from tests.run.cluster.cases import nodes, workload
 
 CONFIG = os.environ.get("JOYMIGRATE_KUBECONFIG", "")
@@ -107,7 +107,7 @@ def test_a_page_of_objects_is_not_all_of_them(
     core, space, _ = server
     for number in range(5):
         core.create_namespaced_pod(space, pod(space, f"p{number}", 1))
-    monkeypatch.setattr("joymigrate.run.cluster.kubernetes.watching.PAGE", 2)
+    monkeypatch.setattr("joymigrate.run.cluster.kubernetes.cluster_watch.PAGE", 2)
     found = {one["metadata"]["name"] for one in fetch(client)["v1", "Pod"]}
     assert {f"p{number}" for number in range(5)} <= found
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster import fair, run_times
+from joymigrate.run.cluster import fair_share, run_times
 from joymigrate.run.cluster.controller.restore import restore
 from joymigrate.run.cluster.events import Ended
 from joymigrate.run.cluster.jobs import GangJob
@@ -68,11 +68,11 @@ def test_a_run_counts_the_same_in_one_piece_and_in_several(
     moments: list[float], half_life: float, cards: int
 ) -> None:
     moments = sorted(moments)
-    whole: fair.Past = {}
-    pieces: fair.Past = {}
-    fair.add(whole, "u", cards, moments[0], moments[-1], half_life)
+    whole: fair_share.Past = {}
+    pieces: fair_share.Past = {}
+    fair_share.add(whole, "u", cards, moments[0], moments[-1], half_life)
     for began, ended in pairwise(moments):
-        fair.add(pieces, "u", cards, began, ended, half_life)
+        fair_share.add(pieces, "u", cards, began, ended, half_life)
     assert pieces["u"][0] == pytest.approx(whole["u"][0], rel=1e-6, abs=1e-9)
     # Numbers near the smallest of all have few digits: a share alone would not do.
     assert whole["u"][0] <= cards * (moments[-1] - moments[0]) / HOUR * (1 + 1e-9) + 1e-12

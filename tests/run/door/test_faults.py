@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from joymigrate.blame.exceptions import from_document  # noqa: E402
 from joymigrate.blame.judge import judge  # noqa: E402
 from joymigrate.blame.program import Program  # noqa: E402
-from joymigrate.blame.raised import from_document  # noqa: E402
 from joymigrate.blame.stop import FrameOwner, Stop, StopEvidence  # noqa: E402
 from joymigrate.blame.watch import describe_chain  # noqa: E402
 from joymigrate.run.door import mode, notes, streams  # noqa: E402

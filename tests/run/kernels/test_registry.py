@@ -12,7 +12,7 @@ import torch
 
 from joymigrate.errors import JoyError
 from joymigrate.run import kernels
-from joymigrate.run.kernels import select, tuned
+from joymigrate.run.kernels import select, tuning_results
 from joymigrate.run.kernels.operator import Call, Implementation
 
 SHAPE = (64, 128)
@@ -30,10 +30,12 @@ def call(shape: tuple[int, ...] = SHAPE, dtype: str = "float32", **more: object)
 
 
 def remember(op: str, implementation: str, for_call: Call) -> None:
-    card = tuned.card_name("cpu")
+    card = tuning_results.card_name("cpu")
     assert card is not None
-    entry = tuned.TunedEntry(implementation, 1.0, 2.0, for_call.shape)
-    tuned.store(tuned.path_of("cpu", card), card, {tuned.key(op, for_call): entry})
+    entry = tuning_results.TunedEntry(implementation, 1.0, 2.0, for_call.shape)
+    tuning_results.store(
+        tuning_results.path_of("cpu", card), card, {tuning_results.key(op, for_call): entry}
+    )
     kernels.forget_choices()
 
 

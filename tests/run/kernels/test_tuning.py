@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
 from joymigrate.run import kernels
-from joymigrate.run.kernels import bench, tuned
+from joymigrate.run.kernels import bench, tuning_results
 from joymigrate.run.kernels.operator import Call
 
 
@@ -48,7 +48,7 @@ def test_the_winner_is_never_slower_than_the_reference(
 
 @given(st.lists(st.integers(0, 10**6), max_size=5))
 def test_a_bucket_holds_the_shape_and_is_less_than_twice_as_large(shape: list[int]) -> None:
-    for size, held in zip(shape, tuned.bucket(tuple(shape)), strict=True):
+    for size, held in zip(shape, tuning_results.bucket(tuple(shape)), strict=True):
         assert size <= held <= max(1, 2 * size - 1)
 
 
@@ -70,13 +70,17 @@ def test_tuning_keeps_what_it_measured_and_it_is_chosen(cache: Path) -> None:
 
 def test_measurements_of_another_torch_do_not_count(cache: Path) -> None:
     call = Call("cpu", "cpu", "float32", (4, 4))
-    card = tuned.card_name("cpu") or ""
-    path = tuned.path_of("cpu", card)
-    tuned.store(path, card, {tuned.key("rms_norm", call): tuned.TunedEntry("reference", 1.0, 1.0)})
-    assert tuned.lookup("rms_norm", call) is not None
+    card = tuning_results.card_name("cpu") or ""
+    path = tuning_results.path_of("cpu", card)
+    tuning_results.store(
+        path,
+        card,
+        {tuning_results.key("rms_norm", call): tuning_results.TunedEntry("reference", 1.0, 1.0)},
+    )
+    assert tuning_results.lookup("rms_norm", call) is not None
     path.write_text(path.read_text().replace('"torch": "', '"torch": "0.'))
-    tuned.load.cache_clear()
-    assert tuned.lookup("rms_norm", call) is None
+    tuning_results.load.cache_clear()
+    assert tuning_results.lookup("rms_norm", call) is None
 
 
 def entry(**values: object) -> str:
@@ -100,17 +104,17 @@ DAMAGED = {
 
 @pytest.mark.parametrize("text", DAMAGED.values(), ids=list(DAMAGED))
 def test_a_damaged_file_is_a_warning_and_is_written_anew(cache: Path, text: str) -> None:
-    path = tuned.path_of("cpu", tuned.card_name("cpu") or "")
+    path = tuning_results.path_of("cpu", tuning_results.card_name("cpu") or "")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    tuned.load.cache_clear()
+    tuning_results.load.cache_clear()
     call = Call("cpu", "cpu", "float32", (4, 4))
     with pytest.warns(UserWarning, match="damaged"):
-        assert tuned.lookup("rms_norm", call) is None
-    tuned.load.cache_clear()
-    assert tuned.lookup("rms_norm", call) is None  # and no warning any more
+        assert tuning_results.lookup("rms_norm", call) is None
+    tuning_results.load.cache_clear()
+    assert tuning_results.lookup("rms_norm", call) is None  # and no warning any more
     path.unlink()
-    tuned.load.cache_clear()
+    tuning_results.load.cache_clear()
 
 
 def test_a_rehearsal_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:

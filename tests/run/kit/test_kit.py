@@ -23,7 +23,7 @@ from joymigrate.chips import calibration, get
 from joymigrate.chips.calibration import Calibration
 from joymigrate.cli._main import run
 from joymigrate.errors import JoyError
-from joymigrate.run.kit import bound, cases, make, predicted, repro, score, seal, sealed
+from joymigrate.run.kit import bound, cases, make, prediction_script, repro, score, seal, seal_cases
 from joymigrate.run.kit.runner.judge import attribute, deviations
 from joymigrate.run.rehearse.matrix_unit import unit_of
 
@@ -272,10 +272,10 @@ def test_a_score_of_a_cpu_says_nothing_of_the_chip(
 
 
 def test_precision_and_recall_count_troubles() -> None:
-    predicted = result("refused", predicted={"outcome": "refused"})
+    prediction_script = result("refused", predicted={"outcome": "refused"})
     missed = result("fallback")
     alarm = result("accepted", predicted={"outcome": "refused"})
-    rows = score.judge_rows(scored(predicted, missed, alarm, result("accepted")))
+    rows = score.judge_rows(scored(prediction_script, missed, alarm, result("accepted")))
     (overall,) = score.quality([{**row, "all": ""} for row in rows], "all")
     assert (overall["precision"], overall["recall"]) == (0.5, round(1 / 3, 4))
 
@@ -335,14 +335,14 @@ def test_a_seal_that_was_changed_is_broken(tmp_path: Path) -> None:
     seal.write(seal.of_rehearsal(rehearsal, [signature], [], None, unit_of), path)
     document = seal.read(path)
     masters: cases.Masters = {}
-    case = sealed.of_signature(document["predictions"]["signatures"][0], masters)
+    case = seal_cases.of_signature(document["predictions"]["signatures"][0], masters)
     assert isinstance(case, dict)
     assert case["call"] == "torch.ops.aten.gelu.default"
     assert list(masters) == ["float_4x8.0"]
     inplace = {"op": "aten::add_.Tensor", "args": []}
-    assert sealed.of_signature(inplace, masters) == "writes into its arguments"
+    assert seal_cases.of_signature(inplace, masters) == "writes into its arguments"
     structured = {**signature, "op": "aten::gelu.out", "kwargs": {"approximate": "tanh"}}
-    plain = sealed.of_signature(structured, masters)
+    plain = seal_cases.of_signature(structured, masters)
     assert isinstance(plain, dict)
     assert (plain["call"], plain["kwargs"]) == (
         "torch.ops.aten.gelu.default", {"approximate": "tanh"},
@@ -403,9 +403,9 @@ def test_calls_of_several_processes_are_one_call() -> None:
 
 
 def test_how_often_a_call_was_made_does_not_name_its_case() -> None:
-    names = {sealed.of_signature(matmul(n), {})["id"] for n in (1, 7)}  # type: ignore[index]
+    names = {seal_cases.of_signature(matmul(n), {})["id"] for n in (1, 7)}  # type: ignore[index]
     assert len(names) == 1
-    left = sealed.of_signature({**matmul(1), "args": ["<not recorded>"]}, {})
+    left = seal_cases.of_signature({**matmul(1), "args": ["<not recorded>"]}, {})
     assert left == "has an argument that is neither a tensor nor a number"
 
 
@@ -422,14 +422,23 @@ def predicted_documents() -> dict[str, dict[str, Any]]:
         {"op": "aten::gelu", "args": [TENSOR], "kwargs": {}, "outcome": "accepted", "messages": []},
         {"op": "aten::to", "args": [TENSOR, "<dtype>"], "kwargs": {}, "outcome": "refused"},
     ]  # fmt: skip
-    sealed = seal.finish("rehearsal", "ascend", {"torch_npu": "2.13.0"}, {"signatures": rows})
+    seal_cases = seal.finish("rehearsal", "ascend", {"torch_npu": "2.13.0"}, {"signatures": rows})
     ops = [{"op": "aten::add", "overload": "Tensor", "status": "missing", "note": "no kernel"},
            {"op": "aten::mul", "overload": "", "status": "native"}]  # fmt: skip
-    coverage = {"schema": predicted.COVERAGE, "chip": "ascend", "version": "2.13", "ops": ops}
-    rehearsal = {"schema": predicted.REHEARSAL, "chip": "ascend", "package": {"torch_npu": "2.13"},
-                 "fallbacks": [{"op": "aten::unique_dim", "calls": 1}],
-                 "refusals": [{"op": "aten::expm1", "message": "no"}]}  # fmt: skip
-    return {"seal": sealed, "coverage": coverage, "rehearsal": rehearsal}
+    coverage = {
+        "schema": prediction_script.COVERAGE,
+        "chip": "ascend",
+        "version": "2.13",
+        "ops": ops,
+    }
+    rehearsal = {
+        "schema": prediction_script.REHEARSAL,
+        "chip": "ascend",
+        "package": {"torch_npu": "2.13"},
+        "fallbacks": [{"op": "aten::unique_dim", "calls": 1}],
+        "refusals": [{"op": "aten::expm1", "message": "no"}],
+    }
+    return {"seal": seal_cases, "coverage": coverage, "rehearsal": rehearsal}
 
 
 @pytest.mark.parametrize(
@@ -459,8 +468,8 @@ def test_what_is_predicted_becomes_a_script_too(
 def test_a_prediction_without_its_arguments_says_so() -> None:
     documents = predicted_documents()
     with pytest.raises(JoyError, match="holds no arguments"):
-        predicted.script(documents["rehearsal"], "aten::expm1")
+        prediction_script.script(documents["rehearsal"], "aten::expm1")
     with pytest.raises(JoyError, match="takes an argument whose value"):
-        predicted.script(documents["seal"], "aten::to")
+        prediction_script.script(documents["seal"], "aten::to")
     with pytest.raises(JoyError, match="no finding is called 'aten::gelu'"):
-        predicted.script(documents["seal"], "aten::gelu")
+        prediction_script.script(documents["seal"], "aten::gelu")

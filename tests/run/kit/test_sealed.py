@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from joymigrate.run.kit import cases, make, sealed
+from joymigrate.run.kit import cases, make, seal_cases
 from joymigrate.run.kit.runner import main, operators, tensors
 from joymigrate.run.rehearse.signatures import Signatures
 
@@ -22,7 +22,7 @@ def sealed_call(name: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
 
 def case_of(name: str, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, torch.Tensor]]:
     masters: cases.Masters = {}
-    case = sealed.of_signature(sealed_call(name, *args, **kwargs), masters)
+    case = seal_cases.of_signature(sealed_call(name, *args, **kwargs), masters)
     return case, {name: torch.from_numpy(array) for name, array in masters.items()}
 
 
@@ -78,7 +78,7 @@ def test_numbers_that_nobody_can_foresee_are_not_compared() -> None:
 )
 def test_what_a_kit_cannot_hold_is_said(value: Any, why: str) -> None:
     masters: cases.Masters = {}
-    assert sealed.of_signature(sealed_call("aten::abs", value), masters) == why
+    assert seal_cases.of_signature(sealed_call("aten::abs", value), masters) == why
     assert not masters
 
 

@@ -9,7 +9,7 @@ import pytest
 from joymigrate.chips import rules_root
 from joymigrate.errors import JoyError
 from joymigrate.run.rehearse.constraints import TensorArgument, Tensors
-from joymigrate.run.rehearse.reported import FILE, Reports, read_report, read_reports
+from joymigrate.run.rehearse.field_reports import FILE, Reports, read_report, read_reports
 from joymigrate.run.rehearse.settings import RehearsalSettings
 from tests.run.rehearse.conftest import Run
 

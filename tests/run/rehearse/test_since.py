@@ -5,7 +5,7 @@ from __future__ import annotations
 from joymigrate.chips import rules_root
 from joymigrate.run.rehearse.constraints import TensorArgument, Tensors
 from joymigrate.run.rehearse.limits import ChipLimits
-from joymigrate.run.rehearse.since import LIST, release_lines, releases, some_releases
+from joymigrate.run.rehearse.operator_releases import LIST, release_lines, releases, some_releases
 
 
 def test_operators_that_other_releases_lack_are_named_with_their_releases() -> None:

@@ -14,7 +14,7 @@ import yaml
 from joymigrate.cli import _main
 from joymigrate.errors import JoyError
 from joymigrate.run.train import engines, job, launch, storage
-from joymigrate.run.train.engines import rendered
+from joymigrate.run.train.engines import engine_command
 from tests.run.train import jobs
 
 
@@ -30,7 +30,7 @@ def options(command: tuple[str, ...]) -> dict[str, str]:
 
 
 def test_swift_gets_the_job_as_options(tmp_path: Path) -> None:
-    made = rendered.render(
+    made = engine_command.render(
         engines.find("swift"),
         loaded(
             tmp_path,
@@ -67,13 +67,13 @@ def test_swift_gets_the_job_as_options(tmp_path: Path) -> None:
 def test_swift_knows_its_own_names_of_tasks(
     tmp_path: Path, task: str, verb: str, key: str, value: str | None
 ) -> None:
-    made = rendered.render(engines.find("swift"), loaded(tmp_path, task=task))
+    made = engine_command.render(engines.find("swift"), loaded(tmp_path, task=task))
     assert made.command[1] == verb
     assert value is None or options(made.command)[key] == value
 
 
 def test_llamafactory_gets_yaml_and_a_description_of_the_data(tmp_path: Path) -> None:
-    made = rendered.render(engines.find("llamafactory"), loaded(tmp_path, task="dpo"))
+    made = engine_command.render(engines.find("llamafactory"), loaded(tmp_path, task="dpo"))
     assert made.command[:2] == ("llamafactory-cli", "train")
     texts = {path.name: text for path, text in made.files.items()}
     told = yaml.safe_load(texts["job.yaml"])
@@ -87,7 +87,7 @@ def test_llamafactory_gets_yaml_and_a_description_of_the_data(tmp_path: Path) ->
 def test_mindspeed_gets_its_layout(tmp_path: Path) -> None:
     task = {"name": "sft", "weights": "mcore", "tokens": "data/x"}
     changes = {"layout": {"tp": 2, "pp": 2}, "batch": {"size": 8, "micro": 2}}
-    made = rendered.render(engines.find("mindspeed"), loaded(tmp_path, task=task, **changes))
+    made = engine_command.render(engines.find("mindspeed"), loaded(tmp_path, task=task, **changes))
     told = options(made.command)
     assert made.command[:3] == ("torchrun", "--nproc_per_node", "4")
     assert told["--tensor-model-parallel-size"] == told["--pipeline-model-parallel-size"] == "2"
@@ -113,7 +113,7 @@ def test_what_an_engine_cannot_do_is_an_error(
     tmp_path: Path, engine: str, changes: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(JoyError, match=expected):
-        rendered.render(engines.find(engine), loaded(tmp_path, **changes))
+        engine_command.render(engines.find(engine), loaded(tmp_path, **changes))
 
 
 def test_what_an_engine_is_not_told_is_said(
@@ -146,15 +146,15 @@ def test_every_key_of_a_job_is_told_or_named(tmp_path: Path, engine: str) -> Non
         "logging.tensorboard": {"logging": {"tensorboard": True}},
         "seed": {"seed": 5},
     }
-    plain = rendered.render(engines.find(engine), loaded(tmp_path, task=kept))
+    plain = engine_command.render(engines.find(engine), loaded(tmp_path, task=kept))
     for key, change in changes.items():
-        made = rendered.render(engines.find(engine), loaded(tmp_path, task=kept, **change))
+        made = engine_command.render(engines.find(engine), loaded(tmp_path, task=kept, **change))
         told = (made.command, dict(made.files)) != (plain.command, dict(plain.files))
         assert told != (key in made.left_out), (engine, key, made.left_out)
 
 
 def test_llamafactory_keeps_documents_apart_and_the_averages_decay(tmp_path: Path) -> None:
-    made = rendered.render(engines.find("llamafactory"), loaded(tmp_path))
+    made = engine_command.render(engines.find("llamafactory"), loaded(tmp_path))
     told = yaml.safe_load(next(t for p, t in made.files.items() if p.suffix == ".yaml"))
     assert (told["adam_beta1"], told["adam_beta2"]) == (0.9, 0.95)
     assert told["neat_packing"] is True
@@ -229,7 +229,7 @@ def test_trl_accepts_what_is_rendered(
         "grpo": {"reward": "worth.py:length", "group": 4, "new_tokens": 6, "scale": False},
         "reward": {},
     }
-    made = rendered.render(
+    made = engine_command.render(
         engines.find("trl"),
         loaded(
             tmp_path,
@@ -275,7 +275,7 @@ def verl_job(folder: Path, **changes: Any) -> Any:
         {"prompt": [{"role": "user", "content": "q"}]},
     ]
     (folder / "text.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return rendered.render(engines.find("verl"), made)
+    return engine_command.render(engines.find("verl"), made)
 
 
 def test_verl_gets_prompts_and_the_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +300,7 @@ def test_verl_gets_prompts_and_the_reward(tmp_path: Path, monkeypatch: pytest.Mo
     assert bridge.compute_score("joymigrate", "abc", truth, extra_info={}, more=1) == 3.0
     (tmp_path / "worth.py").write_text("def length(tokens): return 1\n")
     with pytest.raises(JoyError, match="asks for 'tokens'"):
-        rendered.render(engines.find("verl"), loaded(
+        engine_command.render(engines.find("verl"), loaded(
             tmp_path, task={"name": "grpo", "reward": "worth.py:length"}))  # fmt: skip
 
 
@@ -324,4 +324,4 @@ def test_jobs_over_features_are_not_rendered(tmp_path: Path, engine: str) -> Non
     task = {"verl": "grpo", "trl": "dpo", "mindspeed": "sft"}.get(engine, "dpo")
     made = loaded(tmp_path, task=task, data={"train": "a.parquet", "schema": "features.yaml"})
     with pytest.raises(JoyError, match="schema of features"):
-        rendered.render(engines.find(engine), made)
+        engine_command.render(engines.find(engine), made)

@@ -25,7 +25,7 @@ from joymigrate.run.train import launch  # noqa: E402
 from joymigrate.run.train.recommendation.inputs import InputShape  # noqa: E402
 from joymigrate.run.train.recommendation.onerec import DecoderCache, OneRec  # noqa: E402
 from joymigrate.run.train.reinforcement import policy  # noqa: E402
-from joymigrate.run.train.samples import assemble, written  # noqa: E402
+from joymigrate.run.train.samples import assemble, generated_ids  # noqa: E402
 from joymigrate.run.train.semantic_ids.codes import SemanticIds  # noqa: E402
 
 ITEMS, LENGTH = 24, 8
@@ -111,7 +111,7 @@ def test_the_probabilities_of_all_items_are_one_together() -> None:
     ids = torch.tensor([[0, 1], [0, 3], [1, 2], [2, 0], [2, 1], [2, 2], [2, 3]])
     for row in range(3):
         logits = model.write(memory.row(row).repeated(7), ids)
-        logs = written.log_probabilities(logits, ids, trie, 0.7)
+        logs = generated_ids.log_probabilities(logits, ids, trie, 0.7)
         assert float(logs.detach().sum(1).exp().sum()) == pytest.approx(1, abs=1e-6)
         assert logs.requires_grad
 
@@ -120,18 +120,18 @@ def test_items_are_drawn_as_often_as_they_are_probable() -> None:
     model, memory, trie = small(1)
     ids = torch.tensor([[0, 1], [0, 3], [1, 2], [2, 0], [2, 1], [2, 2], [2, 3]])
     torch.manual_seed(1)
-    codes, leaves = written.draw_ids(model, memory.each(5_000), trie, 1.0)
+    codes, leaves = generated_ids.draw_ids(model, memory.each(5_000), trie, 1.0)
     items = trie.items_of(leaves)
     assert torch.equal(ids[items - 100], codes)
     logits = model.write(memory.row(0).repeated(7), ids)
-    shares = written.log_probabilities(logits, ids, trie, 1.0).sum(1).exp()
+    shares = generated_ids.log_probabilities(logits, ids, trie, 1.0).sum(1).exp()
     found = (items - 100).bincount(minlength=7) / 5_000
     assert torch.allclose(found, shares.detach(), atol=0.03)
 
 
 def test_beams_are_the_likeliest_items_best_first() -> None:
     model, memory, trie = small()
-    found = written.best_ids(model, memory, trie, 4)
+    found = generated_ids.best_ids(model, memory, trie, 4)
     ids = torch.tensor([[0, 1], [0, 3], [1, 2], [2, 0], [2, 1], [2, 2], [2, 3]])
     for row, (codes, _) in enumerate(found):
         logits = model.write(memory.row(row).repeated(7), ids)
@@ -142,7 +142,7 @@ def test_beams_are_the_likeliest_items_best_first() -> None:
 
 def test_fewer_items_than_beams_are_all_of_them() -> None:
     model, memory, trie = small(1)
-    ((codes, _),) = written.best_ids(model, memory, trie, 50)
+    ((codes, _),) = generated_ids.best_ids(model, memory, trie, 50)
     assert len(codes) == 7
 
 

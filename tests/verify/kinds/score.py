@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from joymigrate.verify import again
+from joymigrate.verify import repeat_runs
 from tests.verify.harness import record, replay
 from tests.verify.kinds.catalogue import CLEAN, FAULTS
 
@@ -21,7 +21,7 @@ def baseline(program: str, folder: Path, environment: dict[str, str] | None = No
     path = folder / f"{program}{'-loaded' if environment else ''}.jmb"
     if not path.exists():
         there = {**PLAIN, "KEPT": str(folder), **(environment or {})}
-        record(HERE / f"{program}.py", path, there, runs=again.RUNS)
+        record(HERE / f"{program}.py", path, there, runs=repeat_runs.RUNS)
     return path
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.cluster import fair, run_times
+from joymigrate.run.cluster import fair_share, run_times
 from joymigrate.run.cluster.dependencies import targets_of
 from joymigrate.run.cluster.jobs import GangJob
 from joymigrate.run.cluster.queues import Queue
@@ -205,8 +205,8 @@ class JobLedger:
         job = record.job
         half_life = next((one.half_life for one in self.queues if one.name == job.queue), 0.0)
         if half_life:
-            key = fair.key_of(job.queue, job.user)
-            fair.add(self.past, key, job.cards, record.started, at, half_life)
+            key = fair_share.key_of(job.queue, job.user)
+            fair_share.add(self.past, key, job.cards, record.started, at, half_life)
 
     def _judge_cards(self, record: JobRecord, fact: LogFact) -> None:
         """Which programs have failed on each card since one ended well on it."""

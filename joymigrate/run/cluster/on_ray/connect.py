@@ -11,7 +11,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.cluster.jobs import Workload
-from joymigrate.run.cluster.on_ray.beforehand import Beforehand
+from joymigrate.run.cluster.on_ray.empty_cluster import Beforehand
 
 ACTOR = "joymigrate-captain"
 NAMESPACE = "joymigrate"

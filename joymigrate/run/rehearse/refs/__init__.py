@@ -13,9 +13,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from joymigrate.run.rehearse.refs.absent import stand_ins
 from joymigrate.run.rehearse.refs.declaration import DECLARED, Reference, reference, signatures
 from joymigrate.run.rehearse.refs.forms import derive_forms
+from joymigrate.run.rehearse.refs.missing_references import stand_ins
 
 __all__ = ["Reference", "list_references", "reference", "registry", "signatures"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from joymigrate.run.rehearse.refs import list_references, signatures
-from joymigrate.run.rehearse.refs.absent import explain_absence
+from joymigrate.run.rehearse.refs.missing_references import explain_absence
 
 HEAD = """# Operators of the rehearsal device
 

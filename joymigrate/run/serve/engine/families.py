@@ -20,7 +20,7 @@ from typing import Any
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.serve.engine.models.spec import families as decoder_families
 from joymigrate.run.serve.engine.probe import WINDOWS, probe
-from joymigrate.run.serve.engine.tiny import document, fitting, tiny
+from joymigrate.run.serve.engine.tiny_models import document, fitting, tiny
 
 LENGTHS = (30, 7, 1, 17)
 COUNT = 12

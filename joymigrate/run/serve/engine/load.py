@@ -12,8 +12,8 @@ import torch
 from joymigrate.device import Device
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine import graphs
+from joymigrate.run.serve.engine.adapter_layers import attach
 from joymigrate.run.serve.engine.adapters import Adapters
-from joymigrate.run.serve.engine.adapting import attach
 from joymigrate.run.serve.engine.cache import Cache
 from joymigrate.run.serve.engine.core import Engine, may_draft
 from joymigrate.run.serve.engine.devices import card_of, device_of, dtype_of, free_memory

@@ -76,12 +76,12 @@ def size_kept(
         return 0, per_token, ()  # the check of versions tells it
     import torch
 
-    from joymigrate.run.serve.engine.models import planned, spec
+    from joymigrate.run.serve.engine.models import layer_plan, spec
 
     if spec.describe(config)[0] is not None and not wanted.options.generic:
         return 0, per_token, ()
     try:
-        found = planned.kept_by(wanted.folder, getattr(torch, dtype))
+        found = layer_plan.kept_by(wanted.folder, getattr(torch, dtype))
     except JoyError as error:
         return 0, per_token, (StartFinding("states", WARN, told_by(error), error.help or ""),)
     if found is None:

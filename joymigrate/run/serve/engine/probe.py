@@ -179,7 +179,7 @@ def probe(raw: Mapping[str, Any], *, generic: bool = False) -> ProbeResult:
     """Try a shrunk copy of a configuration against transformers."""
     from joymigrate.chips import hide_driverless
     from joymigrate.run.serve.engine.models.states import keeps_states
-    from joymigrate.run.serve.engine.tiny import document, make_tiny
+    from joymigrate.run.serve.engine.tiny_models import document, make_tiny
 
     hide_driverless()
     try:

@@ -19,8 +19,8 @@ from joymigrate.run import kernels
 from joymigrate.run.serve.engine.linear import Linear, QuantisedWeight
 from joymigrate.run.serve.engine.weights import Weights
 from joymigrate.run.train.formats.open import QuantisedReader, open_quantised
-from joymigrate.run.train.formats.stored import NIBBLES, Int8Linear, join_linears
-from joymigrate.run.train.formats.stored import Linear as Stored
+from joymigrate.run.train.formats.stored_linears import NIBBLES, Int8Linear, join_linears
+from joymigrate.run.train.formats.stored_linears import Linear as Stored
 
 
 def quantised_reader(folder: Path, weights: Weights) -> Engaged | None:

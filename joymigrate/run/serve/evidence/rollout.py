@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.evidence import saving
+from joymigrate.run.serve.evidence import rollout_data
 from joymigrate.run.serve.evidence.answers import AnswerComparison
 from joymigrate.run.serve.evidence.aspects import FIELDS, MARKS, OPEN
+from joymigrate.run.serve.evidence.attribution import Doubt
 from joymigrate.run.serve.evidence.blame import SHARED, UNKNOWN, blame
 from joymigrate.run.serve.evidence.bounds import requests_needed, upper_bound
 from joymigrate.run.serve.evidence.events import (
@@ -44,7 +45,6 @@ from joymigrate.run.serve.evidence.events import (
 )
 from joymigrate.run.serve.evidence.experiment import Experiment
 from joymigrate.run.serve.evidence.failures import CUT_OFF
-from joymigrate.run.serve.evidence.placing import Doubt
 from joymigrate.run.serve.evidence.rule import EProcess
 
 KEPT_EVENTS = 200
@@ -522,11 +522,11 @@ class Rollout:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that must survive a restart, as plain data."""
-        return saving.snapshot(self)
+        return rollout_data.snapshot(self)
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Take up a `snapshot`. Health and gate are asked anew."""
-        saving.restore(self, saved)
+        rollout_data.restore(self, saved)
 
     def postpone(self, seconds: float) -> None:
         """Move what is being waited for: the clock was set, or nothing ran for so long."""

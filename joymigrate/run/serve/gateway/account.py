@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from joymigrate.run.serve.evidence.accounts import AnswerFigures
-from joymigrate.run.serve.gateway import whole
+from joymigrate.run.serve.gateway import whole_answers
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.web import forms
 
@@ -35,7 +35,7 @@ def account_of(
     if not call.strict:
         return account
     prompt, generated = tokens_of(parsed) if asks_counts(body) else (-1, -1)
-    text = whole.text_of(parsed)
+    text = whole_answers.text_of(parsed)
     echoed = echoed_in(text, body)
     choices = [one for one in parsed.get("choices") or () if isinstance(one, dict)]
     found = {name for name in ("id", "object", "model") if is_word(parsed.get(name))}
@@ -48,8 +48,8 @@ def account_of(
         ("logprobs", asks_logprobs(body) and all(map(is_sound, map(score_tokens, choices)))),
         ("top_logprobs", asks_top(body) and all(map(has_likeliest, choices))),
         ("call_ids", has_call_ids(choices)),
-        ("reasoning", bool(whole.thoughts_of(parsed))),
-        ("wishes", bool(choices) and whole.obeys(parsed, calls, call)),
+        ("reasoning", bool(whole_answers.thoughts_of(parsed))),
+        ("wishes", bool(choices) and whole_answers.obeys(parsed, calls, call)),
     ):
         if sound and choices:
             found.add(name)
@@ -140,7 +140,9 @@ def is_the_assistants(choice: Mapping[str, Any]) -> bool:
 def tokens_of(parsed: Mapping[str, Any]) -> tuple[int, int]:
     """Counted tokens of prompt and answer; -1 where they are not said or do not add up."""
     usage = parsed.get("usage")
-    prompt, generated, total = (whole.count_of(usage, name) for name in whole.COUNTS)
+    prompt, generated, total = (
+        whole_answers.count_of(usage, name) for name in whole_answers.COUNTS
+    )
     if isinstance(usage, dict) and "total_tokens" not in usage:  # not every API says it
         total = (prompt or 0) + (generated or 0)
     if prompt is None or generated is None or total != prompt + generated:

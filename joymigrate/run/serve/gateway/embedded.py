@@ -33,7 +33,7 @@ def open_backends(
 
 def open_engine(upstream: UpstreamSettings, folder: Path) -> EngineService:
     """The engine of one upstream; relative folders are relative to the gateway's file."""
-    from joymigrate.run.serve.engine.http.opening import open_service
+    from joymigrate.run.serve.engine.http.service_start import open_service
     from joymigrate.run.serve.engine.types import EngineOptions
 
     assert upstream.folder is not None

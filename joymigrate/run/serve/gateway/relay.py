@@ -32,7 +32,7 @@ from joymigrate.run.serve.evidence.failures import (
     is_refusal,
     of_status,
 )
-from joymigrate.run.serve.gateway import whole
+from joymigrate.run.serve.gateway import whole_answers
 from joymigrate.run.serve.gateway.attempt import Report, UpstreamAttempt
 from joymigrate.run.serve.gateway.backend import ENGINE, BackendAnswer, is_ping
 from joymigrate.run.serve.gateway.calls import GatewayCall
@@ -208,7 +208,7 @@ class Relay:
                 self.allow(attempt, CONTENT_TYPE, f"{encoding}, which was not asked for")
             if readable and is_stream(call, answer.status, content):
                 return await self.streamed(request, call, attempt, answer, tried)
-            tensors = whole.HEADER_LENGTH in answer.headers
+            tensors = whole_answers.HEADER_LENGTH in answer.headers
             if not readable or ("json" not in content and not call.strict and not tensors):
                 return await self.raw(request, call, attempt, answer)
             return await self.in_one_piece(call, attempt, answer)
@@ -239,11 +239,11 @@ class Relay:
         or a text against the request's wishes, where only the standby's are so. The client has it
         already."""
         odd = "fewer choices" if call.strict and len(stream.opened) < call.choices else None
-        if stream.functions and stream.finish[:1] and stream.finish[0] in whole.CALLED:
-            odd = odd or whole.odd_calls(stream.functions, call)
+        if stream.functions and stream.finish[:1] and stream.finish[0] in whole_answers.CALLED:
+            odd = odd or whole_answers.odd_calls(stream.functions, call)
         if call.strict:
             counted = stream.tokens if stream.usage else 0
-            odd = odd or whole.disobedience("".join(stream.pieces), counted, call)
+            odd = odd or whole_answers.disobedience("".join(stream.pieces), counted, call)
             odd = odd or (None if stream.done or stream.form.last else "no [DONE]")
         try:
             if odd:
@@ -300,9 +300,15 @@ class Relay:
         self, call: GatewayCall, attempt: UpstreamAttempt, body: bytes, headers: Mapping[str, str]
     ) -> dict[str, Any]:
         """An answer in one piece, judged; raises `BackendFailure`."""
-        parsed = whole.judge(whole.json_part(body, headers), call) if call.method == "POST" else {}
+        parsed = (
+            whole_answers.judge(whole_answers.json_part(body, headers), call)
+            if call.method == "POST"
+            else {}
+        )
         if call.strict and parsed.get("choices"):
-            odd = whole.oddity(parsed, call) or whole.find_disobedience(parsed, call)
+            odd = whole_answers.oddity(parsed, call) or whole_answers.find_disobedience(
+                parsed, call
+            )
             if odd:
                 self.allow(attempt, ODD, odd)
         return parsed
@@ -312,16 +318,16 @@ class Relay:
     ) -> bool:
         """Count a sound answer and tell of it; False for one without a word, which a witness has
         to judge."""
-        if call.wants_words and whole.is_silent(parsed):
+        if call.wants_words and whole_answers.is_silent(parsed):
             attempt.refused()
             return False
         if call.api.form is None:
             attempt.no_evidence("unjudged")  # nobody here knows what a right answer is
-        call.counted = partial(whole.usage_of, parsed)
-        attempt.ok(*whole.usage_of(parsed))
-        thoughts = len(whole.thoughts_of(parsed))
-        words, finish = whole.words_of(parsed), whole.finish_of(parsed)
-        tokens = whole.usage_of(parsed)[0]
+        call.counted = partial(whole_answers.usage_of, parsed)
+        attempt.ok(*whole_answers.usage_of(parsed))
+        thoughts = len(whole_answers.thoughts_of(parsed))
+        words, finish = whole_answers.words_of(parsed), whole_answers.finish_of(parsed)
+        tokens = whole_answers.usage_of(parsed)[0]
         self.tell(call, attempt, words, finish, tokens, thoughts=thoughts)
         return True
 

@@ -39,12 +39,12 @@ from joymigrate.run.serve.gateway.journal import Journal
 from joymigrate.run.serve.gateway.meters import GatewayMeters
 from joymigrate.run.serve.gateway.pages import Pages
 from joymigrate.run.serve.gateway.pulse import Pulse
+from joymigrate.run.serve.gateway.redis_rollout import SharedRollout
 from joymigrate.run.serve.gateway.relay import Relay
-from joymigrate.run.serve.gateway.reloading import client_context, refuse_changes
+from joymigrate.run.serve.gateway.reload import client_context, refuse_changes
 from joymigrate.run.serve.gateway.routing import Router
 from joymigrate.run.serve.gateway.settings import GatewaySettings, load
 from joymigrate.run.serve.gateway.shadow import Shadow
-from joymigrate.run.serve.gateway.shared import SharedRollout
 from joymigrate.run.serve.gateway.store import StateStore
 from joymigrate.run.serve.gateway.upstreams import Upstream
 from joymigrate.run.serve.monitor import service

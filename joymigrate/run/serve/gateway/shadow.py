@@ -26,7 +26,6 @@ from joymigrate.run.serve.evidence.answers import (
     is_another,
 )
 from joymigrate.run.serve.evidence.aspects import ASPECTS, LATE, SAMPLING, STATUS, TEXT, UNLIKELY
-from joymigrate.run.serve.evidence.canned import Canned
 from joymigrate.run.serve.evidence.events import (
     PRIMARY,
     ROLLED_BACK,
@@ -47,7 +46,8 @@ from joymigrate.run.serve.evidence.failures import (
 )
 from joymigrate.run.serve.evidence.kinds import KIND_PAIRS, KINDS
 from joymigrate.run.serve.evidence.rollout import Rollout
-from joymigrate.run.serve.gateway import whole
+from joymigrate.run.serve.evidence.stock_answers import Canned
+from joymigrate.run.serve.gateway import whole_answers
 from joymigrate.run.serve.gateway.account import account_of, join_events
 from joymigrate.run.serve.gateway.attempt import Report
 from joymigrate.run.serve.gateway.backend import BackendAnswer, is_ping
@@ -436,14 +436,20 @@ class Shadow:
         """A whole answer."""
         until = started + self.primary.limits.total_seconds
         body = await read_all(answer, ANSWER_BYTES, until=until)
-        parsed = whole.judge(whole.json_part(body, answer.headers), call)
-        odd = whole.oddity(parsed, call) if call.strict and parsed.get("choices") else None
-        calls = whole.functions_of(whole.first_of(parsed)[1])
+        parsed = whole_answers.judge(whole_answers.json_part(body, answer.headers), call)
+        odd = whole_answers.oddity(parsed, call) if call.strict and parsed.get("choices") else None
+        calls = whole_answers.functions_of(whole_answers.first_of(parsed)[1])
         return BackendReply(
-            200, whole.words_of(parsed), whole.finish_of(parsed), time.perf_counter() - started,
-            scores=whole.scores_of(parsed), places=whole.places_of(parsed), odd=odd is not None,
-            thoughts=len(whole.thoughts_of(parsed)), account=account_of(parsed, call, calls),
-        )  # fmt: skip
+            200,
+            whole_answers.words_of(parsed),
+            whole_answers.finish_of(parsed),
+            time.perf_counter() - started,
+            scores=whole_answers.scores_of(parsed),
+            places=whole_answers.places_of(parsed),
+            odd=odd is not None,
+            thoughts=len(whole_answers.thoughts_of(parsed)),
+            account=account_of(parsed, call, calls),
+        )
 
     async def streamed(
         self, answer: BackendAnswer, call: GatewayCall, upstream: Upstream, started: float
@@ -471,11 +477,11 @@ class Shadow:
         text = thoughts + "".join(stream.pieces)
         calls = stream.functions
         odd = None
-        if calls and stream.finish[:1] and stream.finish[0] in whole.CALLED:
-            odd = whole.odd_calls(calls, call)
+        if calls and stream.finish[:1] and stream.finish[0] in whole_answers.CALLED:
+            odd = whole_answers.odd_calls(calls, call)
         return BackendReply(
             200,
-            text or whole.words_of_calls(calls) or ("tool calls" if stream.tools else ""),
+            text or whole_answers.words_of_calls(calls) or ("tool calls" if stream.tools else ""),
             stream.finish[0] if stream.finish else None,
             now - started,
             first - started if first else None,

@@ -22,7 +22,7 @@ from joymigrate.run.serve.evidence.failures import (
     TRUNCATED,
     Garbage,
 )
-from joymigrate.run.serve.gateway.whole import count_of
+from joymigrate.run.serve.gateway.whole_answers import count_of
 from joymigrate.run.serve.web import forms
 from joymigrate.run.serve.web.forms import RequestForm
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.ranking import cut, graph, texts
-from joymigrate.run.serve.ranking.calling import Calling, calling_of
+from joymigrate.run.serve.ranking.call_convention import Calling, calling_of
 from joymigrate.run.serve.ranking.signature import FILE, Dimensions, ModelSignature, build
 from joymigrate.run.serve.ranking.split import Split
 from joymigrate.run.serve.ranking.tensors import as_typed, outputs_of, writable

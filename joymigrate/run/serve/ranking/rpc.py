@@ -17,7 +17,7 @@ from tritonclient.grpc import service_pb2 as kserve
 
 from joymigrate import __version__
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking import told, wire
+from joymigrate.run.serve.ranking import model_description, wire
 from joymigrate.run.serve.ranking.service import (
     RankingService,
     deadline,
@@ -229,21 +229,21 @@ async def model_ready(service: RankingService, message: Any, context: Any) -> An
 async def metadata(service: RankingService, message: Any, context: Any) -> Any:
     """ServerMetadata."""
     return kserve.ServerMetadataResponse(
-        name="joymigrate", version=__version__, extensions=told.EXTENSIONS
+        name="joymigrate", version=__version__, extensions=model_description.EXTENSIONS
     )
 
 
 async def model_metadata(service: RankingService, message: Any, context: Any) -> Any:
     """ModelMetadata."""
     service.check_model(message.name, message.version)
-    found = told.metadata(service.engine, service.meters, message.name)
+    found = model_description.metadata(service.engine, service.meters, message.name)
 
     def rows(side: str) -> list[dict[str, Any]]:
         keys = ("name", "datatype", "shape")
         return [{key: one[key] for key in keys} for one in found[side]]
 
     return kserve.ModelMetadataResponse(
-        name=message.name, versions=found["versions"], platform=told.PLATFORM,
+        name=message.name, versions=found["versions"], platform=model_description.PLATFORM,
         inputs=rows("inputs"), outputs=rows("outputs"),
     )  # fmt: skip
 
@@ -251,7 +251,7 @@ async def model_metadata(service: RankingService, message: Any, context: Any) ->
 async def model_config(service: RankingService, message: Any, context: Any) -> Any:
     """ModelConfig."""
     service.check_model(message.name, message.version)
-    found = told.config(service.engine, service.meters, message.name)
+    found = model_description.config(service.engine, service.meters, message.name)
     return kserve.ModelConfigResponse(config=found)
 
 
@@ -259,7 +259,9 @@ async def statistics(service: RankingService, message: Any, context: Any) -> Any
     """ModelStatistics; without a name of the only model."""
     name = message.name or service.name
     service.check_model(name, message.version)
-    return kserve.ModelStatisticsResponse(**told.statistics(service.engine, service.meters, name))
+    return kserve.ModelStatisticsResponse(
+        **model_description.statistics(service.engine, service.meters, name)
+    )
 
 
 async def index(service: RankingService, message: Any, context: Any) -> Any:

@@ -17,7 +17,7 @@ import orjson
 from joymigrate import __version__
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.http.triton.tensors import header_of
-from joymigrate.run.serve.ranking import told, wire
+from joymigrate.run.serve.ranking import model_description, wire
 from joymigrate.run.serve.ranking.lanes import RankingEngine, deadline_of
 from joymigrate.run.serve.ranking.meters import RankingMeters
 from joymigrate.run.serve.ranking.packages import Packages
@@ -157,7 +157,7 @@ async def model_path(service: RankingService, ask: Ask, parts: list[str]) -> Rep
         if ask.method != "POST":
             raise HttpRefusal(405, "infer takes POST", headers={"Allow": "POST"})
         return await infer(service, ask, name, version)
-    found = told.MODEL.get("/".join(rest))
+    found = model_description.MODEL.get("/".join(rest))
     if found is None and rest != ["ready"]:
         raise HttpRefusal(404, f"there is no {ask.path}")
     if ask.method != "GET":
@@ -325,7 +325,9 @@ async def version(service: RankingService, ask: Ask) -> Reply:
 
 async def server(service: RankingService, ask: Ask) -> Reply:
     """GET /v2."""
-    return data({"name": "joymigrate", "version": __version__, "extensions": told.EXTENSIONS})
+    return data(
+        {"name": "joymigrate", "version": __version__, "extensions": model_description.EXTENSIONS}
+    )
 
 
 async def index(service: RankingService, ask: Ask) -> Reply:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking.following import VersionFollower
 from joymigrate.run.serve.ranking.rows import weight_of
 from joymigrate.run.serve.ranking.shard import KEPT_VERSIONS, ReplacedRows, Shard
+from joymigrate.run.serve.ranking.version_follower import VersionFollower
 from joymigrate.run.train.formats import versions
 
 

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate import files
 from joymigrate.errors import JoyError
-from joymigrate.run.serve.ranking.following import VersionFollower
 from joymigrate.run.serve.ranking.lanes import RankingEngine
 from joymigrate.run.serve.ranking.packages import cache_folder
 from joymigrate.run.serve.ranking.rows import weight_of
 from joymigrate.run.serve.ranking.tensors import as_arrays
 from joymigrate.run.serve.ranking.trial import TRIED, draw_if_possible
+from joymigrate.run.serve.ranking.version_follower import VersionFollower
 from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.train.formats import versions
 

@@ -9,7 +9,7 @@ import importlib
 from pathlib import Path
 
 from joymigrate.errors import JoyError, did_you_mean
-from joymigrate.run.train.engines.rendered import RenderedCommand, TrainerEngine
+from joymigrate.run.train.engines.engine_command import RenderedCommand, TrainerEngine
 
 __all__ = ["RenderedCommand", "TrainerEngine", "find", "names"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.engines.rendered import (
+from joymigrate.run.train.engines.engine_command import (
     RenderedCommand,
     TrainerEngine,
     adam,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.engines.rendered import RenderedCommand, TrainerEngine, figures
+from joymigrate.run.train.engines.engine_command import RenderedCommand, TrainerEngine, figures
 from joymigrate.run.train.job import Job
 
 SCRIPTS = {"pretrain": "pretrain_gpt.py", "sft": "posttrain_gpt.py", "dpo": "posttrain_gpt.py"}

@@ -5,7 +5,7 @@ Options as its command-line reference of release 4 has them (docs/source_en/Inst
 
 from __future__ import annotations
 
-from joymigrate.run.train.engines.rendered import (
+from joymigrate.run.train.engines.engine_command import (
     RenderedCommand,
     TrainerEngine,
     adam,

@@ -13,7 +13,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train import records
-from joymigrate.run.train.engines.rendered import (
+from joymigrate.run.train.engines.engine_command import (
     RenderedCommand,
     TrainerEngine,
     deepspeed_or_fsdp,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from joymigrate.run.train.formats.open import QuantisedReader, open_quantised
-    from joymigrate.run.train.formats.stored import Int4Linear, Int8Linear, Linear
+    from joymigrate.run.train.formats.stored_linears import Int4Linear, Int8Linear, Linear
     from joymigrate.run.train.formats.tensors import TensorFolder, TensorSource
     from joymigrate.run.train.formats.write import FormatWriter
 

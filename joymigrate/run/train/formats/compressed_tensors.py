@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.formats.stored import NIBBLES, Int4Linear, Int8Linear, Linear, unpack
+from joymigrate.run.train.formats.stored_linears import (
+    NIBBLES,
+    Int4Linear,
+    Int8Linear,
+    Linear,
+    unpack,
+)
 from joymigrate.run.train.formats.tensors import TensorSource
 
 METHOD = "compressed-tensors"

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.formats.stored import Int8Linear, Linear
+from joymigrate.run.train.formats.stored_linears import Int8Linear, Linear
 from joymigrate.run.train.formats.tensors import TensorSource
 
 NAME = "msmodelslim"

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.formats import compressed_tensors, msmodelslim
-from joymigrate.run.train.formats.stored import Linear
+from joymigrate.run.train.formats.stored_linears import Linear
 from joymigrate.run.train.formats.tensors import TensorFolder, TensorSource, read_json
 
 

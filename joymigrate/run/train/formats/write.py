@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.formats import compressed_tensors, msmodelslim
-from joymigrate.run.train.formats.stored import Linear
+from joymigrate.run.train.formats.stored_linears import Linear
 from joymigrate.run.train.formats.tensors import read_json
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from joymigrate.run.train.formats.stored import Int4Linear, Int8Linear, pack
+from joymigrate.run.train.formats.stored_linears import Int4Linear, Int8Linear, pack
 
 TINY = 1e-12
 

@@ -27,7 +27,7 @@ class EngineWriter:
     def __init__(
         self, config: Mapping[str, Any], ends: Sequence[int], device: Device, longest: int
     ) -> None:
-        from joymigrate.run.serve.engine.held import HeldEngine
+        from joymigrate.run.serve.engine.live_weights import HeldEngine
         from joymigrate.run.serve.engine.types import EngineOptions
 
         options = EngineOptions(max_model_len=longest, max_running=AT_ONCE, max_waiting=1 << 30)

@@ -18,7 +18,7 @@ from joymigrate.run.beam import Trie
 from joymigrate.run.train import recommendation
 from joymigrate.run.train.recommendation.inputs import InputShape, RowInputs
 from joymigrate.run.train.reinforcement.rollouts import SampledAnswer
-from joymigrate.run.train.samples.written import best_ids, draw_ids
+from joymigrate.run.train.samples.generated_ids import best_ids, draw_ids
 
 Prompt = tuple[Tensor, Tensor]  # rows [L, D] and semantic ids [L, K] of a history's events
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from joymigrate.errors import JoyError, did_you_mean
 from joymigrate.run.train.samples.generative import GenerativeTask
-from joymigrate.run.train.samples.rewarded import ItemDpo, ItemGrpo
+from joymigrate.run.train.samples.reward_learning import ItemDpo, ItemGrpo
 from joymigrate.run.train.samples.tasks import (
     ClickTask,
     FeatureTask,

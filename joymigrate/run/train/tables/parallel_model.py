@@ -17,7 +17,7 @@ from joymigrate.run.train.tables.optimisers import (
     fused_optimizer,
 )
 from joymigrate.run.train.tables.planner import ShardingPlan, TableNeed, make_plan
-from joymigrate.run.train.tables.sharded import ShardedExchange
+from joymigrate.run.train.tables.remote_rows import ShardedExchange
 from joymigrate.run.train.tables.sharded_parts import TableGroups, owner_among
 from joymigrate.run.train.tables.stores import RowFormat
 from joymigrate.run.train.tables.table_collection import TableCollection

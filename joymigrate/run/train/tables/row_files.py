@@ -32,8 +32,8 @@ from joymigrate.files import replace_file, sync_file
 from joymigrate.run.train.tables.hash_index import ABSENT, Places
 from joymigrate.run.train.tables.initialise import Ids
 from joymigrate.run.train.tables.optimisers import collections_of
+from joymigrate.run.train.tables.remote_rows import ShardedExchange
 from joymigrate.run.train.tables.row_storage import MappedTensor, make_mapped, open_mapped
-from joymigrate.run.train.tables.sharded import ShardedExchange
 from joymigrate.run.train.tables.table import CHUNK, Table
 
 NAME = re.compile(r"rows-(?P<table>.+)-p(?P<part>\d+)-(?P<number>\d{6})\.safetensors$")

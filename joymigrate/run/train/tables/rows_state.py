@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from joymigrate.errors import JoyError
-from joymigrate.run.train.tables.left_out import LEFT_OUT
+from joymigrate.run.train.tables.rowless_state import LEFT_OUT
 
 
 def save_rows(collection: Any, destination: Any, prefix: str) -> None:

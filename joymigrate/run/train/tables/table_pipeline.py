@@ -35,7 +35,7 @@ from joymigrate.run.train.tables.exchange import Fetched
 from joymigrate.run.train.tables.failures import Failures
 from joymigrate.run.train.tables.keyed_jagged import KeyedJaggedTensor
 from joymigrate.run.train.tables.optimisers import collections_of, fuse_marked
-from joymigrate.run.train.tables.sharded import ShardedExchange
+from joymigrate.run.train.tables.remote_rows import ShardedExchange
 from joymigrate.run.train.tables.table_collection import TableCollection
 from joymigrate.run.train.tables.tiers import CacheFull
 

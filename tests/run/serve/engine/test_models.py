@@ -12,7 +12,7 @@ from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.families import list_verified, verify, verify_families
 from joymigrate.run.serve.engine.load import load_engine
 from joymigrate.run.serve.engine.models.spec import describe, families
-from joymigrate.run.serve.engine.tiny import document, tiny
+from joymigrate.run.serve.engine.tiny_models import document, tiny
 from joymigrate.run.serve.engine.types import EngineOptions
 from tests.run.serve.engine.models import SMALL, drain, expected, greedy, prompts, run, save
 

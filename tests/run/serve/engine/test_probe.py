@@ -11,7 +11,7 @@ import pytest
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine import families
 from joymigrate.run.serve.engine.probe import check, probe, shrink, try_beyond_limits
-from joymigrate.run.serve.engine.tiny import document, fitting
+from joymigrate.run.serve.engine.tiny_models import document, fitting
 
 LONGROPE = {
     "rope_type": "longrope",

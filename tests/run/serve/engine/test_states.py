@@ -19,13 +19,13 @@ from joymigrate.run.serve.engine.beams import BeamOptions, search
 from joymigrate.run.serve.engine.core import may_draft
 from joymigrate.run.serve.engine.load import load_engine
 from joymigrate.run.serve.engine.memory import plan
-from joymigrate.run.serve.engine.models import planned
+from joymigrate.run.serve.engine.models import layer_plan
 from joymigrate.run.serve.engine.models.spec import read_config
 from joymigrate.run.serve.engine.models.states import recall
 from joymigrate.run.serve.engine.preflight import StartRequest
 from joymigrate.run.serve.engine.scheduler import Chunk
 from joymigrate.run.serve.engine.sequence import Sequence
-from joymigrate.run.serve.engine.tiny import document, tiny
+from joymigrate.run.serve.engine.tiny_models import document, tiny
 from joymigrate.run.serve.engine.types import Resume, Sampling
 from tests.run.serve.engine.models import drain, expected, greedy, prompts, tokens
 
@@ -213,7 +213,7 @@ def test_states_that_cannot_be_counted_are_a_warning(
     def refuse(*_: Any) -> None:
         raise ValueError("needs a kernel")
 
-    monkeypatch.setattr(planned, "count", refuse)
+    monkeypatch.setattr(layer_plan, "count", refuse)
     _, told = plan(StartRequest(folder, TIGHT), read_config(folder))
     assert told[0].status == "warn"
     assert "could not be counted (ValueError: needs a kernel)" in told[0].found

@@ -13,7 +13,7 @@ import pytest
 
 from joymigrate.run.serve.evidence.answers import AnswerComparison, BackendReply, compare
 from joymigrate.run.serve.evidence.events import RolloutPlan
-from joymigrate.run.serve.gateway import shared, whole
+from joymigrate.run.serve.gateway import redis_rollout, whole_answers
 from joymigrate.run.serve.gateway.account import account_of, join_events
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.kinds import label_of
@@ -45,9 +45,13 @@ def answer() -> dict[str, Any]:
 
 def said(parsed: dict[str, Any], asked: GatewayCall = ASKED) -> BackendReply:
     return BackendReply(
-        200, whole.words_of(parsed), whole.finish_of(parsed), scores=whole.scores_of(parsed),
-        places=whole.places_of(parsed), account=account_of(parsed, asked),
-    )  # fmt: skip
+        200,
+        whole_answers.words_of(parsed),
+        whole_answers.finish_of(parsed),
+        scores=whole_answers.scores_of(parsed),
+        places=whole_answers.places_of(parsed),
+        account=account_of(parsed, asked),
+    )
 
 
 def first(parsed: dict[str, Any]) -> dict[str, Any]:
@@ -246,9 +250,9 @@ def test_responses_are_asked_greedily_and_read() -> None:
     }  # fmt: skip
     item = {"type": "message", "content": [{"type": "output_text", "text": "hello"}, None]}
     odd = forms.of_response({"output": [{"content": 5}, {"content": {"a": 1}}]})
-    assert whole.words_of(odd) == ""
+    assert whole_answers.words_of(odd) == ""
     called = forms.of_response({"output": [item, {"type": "function_call", "name": "f"}, 7]})
-    assert whole.words_of(called) == 'hello[["f"],[["f",null]]]'
+    assert whole_answers.words_of(called) == 'hello[["f"],[["f",null]]]'
 
 
 def test_kinds_of_questions_are_told_apart_by_what_is_asked() -> None:
@@ -296,7 +300,7 @@ def test_what_changes_a_server_is_not_asked_again() -> None:
 
 def test_a_plan_of_an_older_gateway_is_completed() -> None:
     old = {"primary": "gpu", "plan": {"limit": 0.01, "burst_cap": False, "steps": [1, 100]}}
-    plan = shared.complete_identity(copy.deepcopy(old))["plan"]
+    plan = redis_rollout.complete_identity(copy.deepcopy(old))["plan"]
     assert plan["limit"] == 0.01
     assert plan["unjudged"] == []
     assert plan["steps"] == [1, 100]

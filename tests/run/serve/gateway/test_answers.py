@@ -21,7 +21,7 @@ from joymigrate.run.serve.evidence.events import (
 )
 from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway.calls import GatewayCall
-from joymigrate.run.serve.gateway.whole import odd_calls, oddity
+from joymigrate.run.serve.gateway.whole_answers import odd_calls, oddity
 from joymigrate.run.serve.web.apis import CHAT
 
 

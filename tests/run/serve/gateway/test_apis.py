@@ -9,7 +9,7 @@ import pytest
 
 from joymigrate.run.serve.engine.http import routes
 from joymigrate.run.serve.evidence.failures import BackendFailure
-from joymigrate.run.serve.gateway import whole
+from joymigrate.run.serve.gateway import whole_answers
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.stream import RelayedStream
 from joymigrate.run.serve.ranking import service as ranking
@@ -59,10 +59,10 @@ def message(**more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("api", "sound"), [(RESPONSES, response()), (MESSAGES, message())])
 def test_answers_of_each_api_are_read_as_a_chats(api: ApiRoute, sound: dict[str, Any]) -> None:
-    parsed = whole.judge(json.dumps(sound).encode(), call(api))
-    assert (whole.text_of(parsed), whole.finish_of(parsed)) == ("hi there", "stop")
-    assert whole.usage_of(parsed) == (2, 3)
-    assert whole.oddity(parsed, call(api)) is None
+    parsed = whole_answers.judge(json.dumps(sound).encode(), call(api))
+    assert (whole_answers.text_of(parsed), whole_answers.finish_of(parsed)) == ("hi there", "stop")
+    assert whole_answers.usage_of(parsed) == (2, 3)
+    assert whole_answers.oddity(parsed, call(api)) is None
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_answers_of_each_api_are_read_as_a_chats(api: ApiRoute, sound: dict[str,
 )
 def test_a_200_that_is_no_answer_is_a_failure(api: ApiRoute, broken: Any, kind: str) -> None:
     with pytest.raises(BackendFailure) as caught:
-        whole.judge(json.dumps(broken).encode(), call(api, input="q"))
+        whole_answers.judge(json.dumps(broken).encode(), call(api, input="q"))
     assert caught.value.kind == kind
 
 

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.gateway import settings
-from joymigrate.run.serve.gateway.reloading import refuse_changes
+from joymigrate.run.serve.gateway.reload import refuse_changes
 from joymigrate.run.serve.gateway.server import Gateway
 from joymigrate.run.serve.web import logs, tls
 from tests.run.serve.test_web import make_certificates

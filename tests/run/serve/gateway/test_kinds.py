@@ -12,11 +12,11 @@ import orjson
 import pytest
 
 from joymigrate.run.serve.evidence.answers import ALPHA, AnswerComparison, BackendReply
-from joymigrate.run.serve.evidence.canned import Canned
 from joymigrate.run.serve.evidence.events import AnswersCompared, RolloutPlan
 from joymigrate.run.serve.evidence.kinds import KIND_PAIRS, KINDS, RECENT, Kinds
 from joymigrate.run.serve.evidence.rollout import Rollout
-from joymigrate.run.serve.gateway import whole
+from joymigrate.run.serve.evidence.stock_answers import Canned
+from joymigrate.run.serve.gateway import whole_answers
 from joymigrate.run.serve.gateway.account import account_of
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.kinds import label_of
@@ -155,15 +155,15 @@ WITHIN: list[tuple[dict[str, Any], str, int]] = [
 
 @pytest.mark.parametrize(("body", "text", "tokens"), AGAINST, ids=str)
 def test_answers_against_the_request_are_odd(body: dict[str, Any], text: str, tokens: int) -> None:
-    assert whole.disobedience(text, tokens, call(**body))
+    assert whole_answers.disobedience(text, tokens, call(**body))
     parsed = {"choices": [{"message": {"content": text}}], "usage": {"completion_tokens": tokens}}
-    assert whole.find_disobedience(parsed, call(**body))
+    assert whole_answers.find_disobedience(parsed, call(**body))
     assert "wishes" not in account_of(parsed, call(**body)).fields
 
 
 @pytest.mark.parametrize(("body", "text", "tokens"), WITHIN, ids=str)
 def test_answers_within_the_request_are_not(body: dict[str, Any], text: str, tokens: int) -> None:
-    assert whole.disobedience(text, tokens, call(**body)) is None
+    assert whole_answers.disobedience(text, tokens, call(**body)) is None
 
 
 SCHEMA = {"type": "object", "required": ["what"], "properties": {
@@ -187,34 +187,36 @@ WRONG_CALLS: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
 def test_tool_calls_against_the_request_are_seen(
     body: dict[str, Any], calls: list[tuple[str, str]]
 ) -> None:
-    assert whole.misuse(calls, "stop", call(tools=[TOOL], **body))
+    assert whole_answers.misuse(calls, "stop", call(tools=[TOOL], **body))
 
 
 def test_sound_tool_calls_are_not() -> None:
     asked = call(tools=[TOOL, 5, {"function": 5}], parallel_tool_calls=True)
-    assert whole.misuse([GOOD, GOOD], "tool_calls", asked) is None
-    assert whole.misuse([("weigh", '{"wh')], "length", asked) is None, "it may be cut"
-    assert whole.misuse([], "stop", asked) is None
-    assert whole.misuse([("other", "5"), (None, "{")], "stop", asked) is None
+    assert whole_answers.misuse([GOOD, GOOD], "tool_calls", asked) is None
+    assert whole_answers.misuse([("weigh", '{"wh')], "length", asked) is None, "it may be cut"
+    assert whole_answers.misuse([], "stop", asked) is None
+    assert whole_answers.misuse([("other", "5"), (None, "{")], "stop", asked) is None
     odd = {"function": {"name": "weigh", "parameters": [5, {"required": 5, "enum": 5}]}}
-    assert whole.misuse([GOOD], "stop", call(tools=[odd])) is None
+    assert whole_answers.misuse([GOOD], "stop", call(tools=[odd])) is None
     auto = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}
-    assert whole.misuse([], "stop", call(tools=[TOOL], tool_choice=auto)) is None
+    assert whole_answers.misuse([], "stop", call(tools=[TOOL], tool_choice=auto)) is None
     due = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}}
-    assert whole.misuse([], "stop", call(tools=[TOOL], tool_choice=due))
+    assert whole_answers.misuse([], "stop", call(tools=[TOOL], tool_choice=due))
     for schema in ({"type": {"what": "string"}}, {"type": "string", "nullable": True}):
         odd = {"function": {"name": "weigh", "parameters": schema}}
-        assert whole.misuse([("weigh", "null")], "stop", call(tools=[odd])) is None
+        assert whole_answers.misuse([("weigh", "null")], "stop", call(tools=[odd])) is None
 
 
 def test_calls_are_the_same_whatever_spaces_a_server_writes() -> None:
     ours, theirs = '{"what":"th\u00e9","n":[1]}', '{"what": "th\\u00e9", "n": [1]}'
-    one, two = (whole.words_of_calls([("f", text)]) for text in (ours, theirs))
+    one, two = (whole_answers.words_of_calls([("f", text)]) for text in (ours, theirs))
     assert one == two
-    assert whole.words_of_calls([("f", '{"what": "t')]) != one
-    assert whole.words_of_calls([("f", json.loads(ours))]) != one, "no text, as clients expect"
+    assert whole_answers.words_of_calls([("f", '{"what": "t')]) != one
+    assert whole_answers.words_of_calls([("f", json.loads(ours))]) != one, (
+        "no text, as clients expect"
+    )
     items = [[{"type": "function_call", "name": "f", "arguments": a}] for a in (ours, theirs)]
-    said = [whole.words_of(forms.of_response({"output": one})) for one in items]
+    said = [whole_answers.words_of(forms.of_response({"output": one})) for one in items]
     assert said[0] == said[1] != ""
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joymigrate.run.serve.evidence.failures import ERROR_OBJECT, INVALID_JSON, BackendFailure
-from joymigrate.run.serve.gateway import whole
+from joymigrate.run.serve.gateway import whole_answers
 from joymigrate.run.serve.gateway.backend import HttpAnswer, is_ping
 from joymigrate.run.serve.gateway.calls import GatewayCall
 from joymigrate.run.serve.gateway.pulse import Pulse
@@ -40,8 +40,8 @@ def answer(kind: ApiRoute = CHAT) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", [CHAT, TEXT])
 def test_a_usual_answer_is_not_odd(kind: str) -> None:
-    assert whole.oddity(answer(kind), call(kind)) is None
-    assert whole.oddity({**answer(kind), "usage": None}, call(kind)) is None
+    assert whole_answers.oddity(answer(kind), call(kind)) is None
+    assert whole_answers.oddity({**answer(kind), "usage": None}, call(kind)) is None
 
 
 @pytest.mark.parametrize(
@@ -58,15 +58,15 @@ def test_a_usual_answer_is_not_odd(kind: str) -> None:
 def test_another_shape_is_named(change: Any, why: str) -> None:
     odd = answer()
     change(odd)
-    assert whole.oddity(odd, call()) == why
+    assert whole_answers.oddity(odd, call()) == why
 
 
 def test_fewer_answers_than_asked_for_and_another_api_are_odd() -> None:
-    assert whole.oddity(answer(), call(n=2)) == "fewer choices"
-    assert whole.oddity(answer(TEXT), call(TEXT, prompt=["a", "b"])) == "fewer choices"
-    assert whole.oddity(answer(), call(prompt=["a", "b"])) is None, "a chat has no prompts"
-    assert whole.oddity(answer(TEXT), call()) == "no message"
-    assert whole.oddity(answer(), call(TEXT)) == "no text"
+    assert whole_answers.oddity(answer(), call(n=2)) == "fewer choices"
+    assert whole_answers.oddity(answer(TEXT), call(TEXT, prompt=["a", "b"])) == "fewer choices"
+    assert whole_answers.oddity(answer(), call(prompt=["a", "b"])) is None, "a chat has no prompts"
+    assert whole_answers.oddity(answer(TEXT), call()) == "no message"
+    assert whole_answers.oddity(answer(), call(TEXT)) == "no text"
 
 
 @pytest.mark.parametrize("reason", ["error", "abort"])
@@ -74,7 +74,7 @@ def test_a_server_that_gave_up_has_failed(reason: str) -> None:
     gave_up = answer()
     gave_up["choices"][0]["finish_reason"] = reason
     with pytest.raises(BackendFailure) as caught:
-        whole.judge(json.dumps(gave_up).encode(), call())
+        whole_answers.judge(json.dumps(gave_up).encode(), call())
     assert caught.value.kind == ERROR_OBJECT
     stream = RelayedStream()
     event = {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
@@ -103,14 +103,14 @@ def test_no_value_at_any_place_is_a_crash(place: tuple[Any, ...], value: Any) ->
         here = here[step]
     here[place[-1]] = value
     try:
-        parsed = whole.judge(json.dumps(odd).encode(), call())
+        parsed = whole_answers.judge(json.dumps(odd).encode(), call())
     except BackendFailure:
         pass
     else:
-        whole.oddity(parsed, call())
-        assert all(count >= 0 for count in whole.usage_of(parsed))
-        assert isinstance(whole.words_of(parsed), str)
-        whole.is_silent(parsed), whole.finish_of(parsed)
+        whole_answers.oddity(parsed, call())
+        assert all(count >= 0 for count in whole_answers.usage_of(parsed))
+        assert isinstance(whole_answers.words_of(parsed), str)
+        whole_answers.is_silent(parsed), whole_answers.finish_of(parsed)
     event = json.loads(json.dumps(odd).replace('"message"', '"delta"'))
     stream = RelayedStream(CHAT.form, most=1)
     stream.feed(sse({"choices": [{"index": 0, "delta": {"content": "a"}}]}) + sse(event))

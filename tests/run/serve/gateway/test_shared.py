@@ -31,8 +31,8 @@ from joymigrate.run.serve.evidence.events import (
 )
 from joymigrate.run.serve.evidence.rollout import Rollout
 from joymigrate.run.serve.gateway import settings
+from joymigrate.run.serve.gateway.redis_rollout import SharedRollout
 from joymigrate.run.serve.gateway.server import Gateway
-from joymigrate.run.serve.gateway.shared import SharedRollout
 from tests.run.serve.gateway.fake import Fake
 
 

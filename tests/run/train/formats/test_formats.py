@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from joymigrate.errors import JoyError
 from joymigrate.run.train.formats import FormatWriter, Int4Linear, Int8Linear, open_quantised
-from joymigrate.run.train.formats.stored import Linear, join_linears, pack, unpack
+from joymigrate.run.train.formats.stored_linears import Linear, join_linears, pack, unpack
 
 CONFIG = {"model_type": "llama"}
 

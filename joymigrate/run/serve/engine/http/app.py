@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 
 from joymigrate.run.serve.engine.http import routes
-from joymigrate.run.serve.engine.http.lost import refusal_of
-from joymigrate.run.serve.engine.http.resuming import OURS
+from joymigrate.run.serve.engine.http.error_events import refusal_of
+from joymigrate.run.serve.engine.http.resume_request import OURS
 from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.web.answering import answer_request, outcome_of
 from joymigrate.run.serve.web.messages import Ask, Reply

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from joymigrate import __version__
-from joymigrate.run.serve.engine.http import aside, conversation
+from joymigrate.run.serve.engine.http import conversation, slow_reads
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.web.errors import HttpRefusal
@@ -88,7 +88,7 @@ async def tokenize(service: EngineService, ask: Ask) -> Reply:
             talk.messages, generation_prompt=fields.flag("add_generation_prompt", True)
         )
     fields.close()
-    ids = await aside.read(ask, lambda: service.words.encode(prompt, special=special))
+    ids = await slow_reads.read(ask, lambda: service.words.encode(prompt, special=special))
     made: dict[str, Any] = {
         "count": len(ids),
         "max_model_len": service.info.max_model_len,

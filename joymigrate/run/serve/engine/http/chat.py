@@ -8,13 +8,13 @@ from typing import Any
 
 from joymigrate.run.serve.engine.beams import BeamOptions
 from joymigrate.run.serve.engine.http import (
-    aside,
+    beam_fields,
     conversation,
     formats,
     logprobs,
-    resuming,
+    resume_request,
     sampling,
-    searching,
+    slow_reads,
     thoughts,
     tools,
 )
@@ -72,14 +72,14 @@ def read(service: EngineService, body: dict[str, Any]) -> tuple[ChatRequest, Any
     marks = (
         None if guide or enforced else thoughts.find_marks(service.templates.source(tools=False))
     )
-    resume = resuming.check_resumes(resuming.read(fields), [prompt], chosen)
-    resume = resuming.behind(resume, echo)
+    resume = resume_request.check_resumes(resume_request.read(fields), [prompt], chosen)
+    resume = resume_request.behind(resume, echo)
     given = resume
     if box is not None:  # words and calls are told apart here, not in the engine
         resume = tuple(told and replace(told, text="") for told in resume)
     others = {"guide": guide is not None, "images": bool(images), "tools": box is not None,
               "resume": bool(resume), "echo": bool(echo)}  # fmt: skip
-    search = searching.read(fields, service.engine, chosen, others=others)
+    search = beam_fields.read(fields, service.engine, chosen, others=others)
     asked = ChatRequest(
         model, prompt, images, chosen, fields.flag("stream"), stream_options(fields), box,
         fields.flag("return_token_ids"), echo, resume, given, search, marks,
@@ -166,7 +166,7 @@ def write_prompt(
 
 async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/chat/completions."""
-    asked, guide = await aside.read(ask, lambda: read(service, ask.json()))
+    asked, guide = await slow_reads.read(ask, lambda: read(service, ask.json()))
     ask.notes["model"] = asked.model
     generation = HttpGeneration(
         service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide,
@@ -174,7 +174,9 @@ async def answer(service: EngineService, ask: Ask) -> Reply:
     )  # fmt: skip
     made = ChatAnswer(service, ask, asked, generation)
     if asked.stream:
-        return Reply(200, await start_stream(made.events()), EVENTS, resuming.headers(asked.resume))
+        return Reply(
+            200, await start_stream(made.events()), EVENTS, resume_request.headers(asked.resume)
+        )
     return data(await made.whole())
 
 
@@ -239,7 +241,7 @@ class ChatAnswer:
             self.behind.discard(output.index)
             given = self.asked.given[output.index]
             assert given is not None
-            words, calls = resuming.remaining(given, words, calls)
+            words, calls = resume_request.remaining(given, words, calls)
         delta: dict[str, Any] = {"content": words} if words else {}
         return {**delta, "tool_calls": calls} if calls else delta
 

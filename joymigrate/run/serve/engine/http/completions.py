@@ -7,7 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joymigrate.run.serve.engine.beams import BeamOptions
-from joymigrate.run.serve.engine.http import aside, formats, resuming, sampling, searching
+from joymigrate.run.serve.engine.http import (
+    beam_fields,
+    formats,
+    resume_request,
+    sampling,
+    slow_reads,
+)
 from joymigrate.run.serve.engine.http.fields import Fields, is_whole
 from joymigrate.run.serve.engine.http.generation import HttpGeneration
 from joymigrate.run.serve.engine.http.logprobs import Legacy, of_prompt
@@ -61,14 +67,14 @@ def read(service: EngineService, body: dict[str, Any]) -> tuple[CompletionReques
         raise HttpRefusal(400, "max_tokens is at least 1, unless echo is true", param="max_tokens")
     chosen = sampling.read(fields, service.defaults, max_tokens=limit, logprobs=logprobs, n=n)
     numbers = chosen.prompt_logprobs is not None
-    resumed = resuming.read(fields)
+    resumed = resume_request.read(fields)
     if echo and logprobs is not None and not numbers:
         chosen = replace(chosen, prompt_logprobs=logprobs)
     fields.refuse("suffix", "there is no text after the answer", unless=("",))
     guide = formats.read(fields, service.guides)
-    resume = resuming.check_resumes(resumed, encoded, chosen)
+    resume = resume_request.check_resumes(resumed, encoded, chosen)
     others = {"guide": guide is not None, "resume": bool(resume), "echo": echo}
-    search = searching.read(fields, service.engine, chosen, others=others)
+    search = beam_fields.read(fields, service.engine, chosen, others=others)
     asked = CompletionRequest(
         model, encoded, chosen, fields.flag("stream"), stream_options(fields), echo,
         fields.flag("return_token_ids"), numbers, resume=resume, search=search,
@@ -77,7 +83,7 @@ def read(service: EngineService, body: dict[str, Any]) -> tuple[CompletionReques
     if echo:
         pairs = zip(given, encoded, strict=True)
         asked.texts = [p if isinstance(p, str) else service.words.decode(ids) for p, ids in pairs]
-        asked.resume = resuming.behind(asked.resume, *asked.texts)
+        asked.resume = resume_request.behind(asked.resume, *asked.texts)
     return asked, guide
 
 
@@ -119,7 +125,7 @@ def encode(
 
 async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/completions."""
-    asked, guide = await aside.read(ask, lambda: read(service, ask.json()))
+    asked, guide = await slow_reads.read(ask, lambda: read(service, ask.json()))
     ask.notes["model"] = asked.model
     generation = HttpGeneration(
         service, ask, asked.prompts, asked.sampling, guide=guide, resume=asked.resume,
@@ -127,7 +133,9 @@ async def answer(service: EngineService, ask: Ask) -> Reply:
     )  # fmt: skip
     made = Completion(service, ask, asked, generation)
     if asked.stream:
-        return Reply(200, await start_stream(made.events()), EVENTS, resuming.headers(asked.resume))
+        return Reply(
+            200, await start_stream(made.events()), EVENTS, resume_request.headers(asked.resume)
+        )
     return data(await made.whole())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from joymigrate.run.serve.engine.http import aside
+from joymigrate.run.serve.engine.http import slow_reads
 from joymigrate.run.serve.engine.http.completions import encode, prompts
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.service import EngineService
@@ -30,7 +30,7 @@ async def answer(service: EngineService, ask: Ask) -> Reply:
                           param="encoding_format")  # fmt: skip
     size = fields.whole("dimensions", low=1)
     fields.close()
-    ids = await aside.read(
+    ids = await slow_reads.read(
         ask, lambda: [encode(service, prompt, True, "input") for prompt in given]
     )
     for one in ids:

@@ -10,7 +10,7 @@ from typing import Any
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.beams import BeamOptions, search
-from joymigrate.run.serve.engine.http import resuming
+from joymigrate.run.serve.engine.http import resume_request
 from joymigrate.run.serve.engine.http.admission import admit
 from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.engine.text import Detokeniser
@@ -69,7 +69,7 @@ class HttpGeneration:
         self.requests = []
         for place, prompt in enumerate(prompts):
             told = resume[place * sampling.n : (place + 1) * sampling.n]
-            told, chosen = resuming.of_prompt(told, sampling)
+            told, chosen = resume_request.of_prompt(told, sampling)
             fitting = fit(service, prompt, chosen)
             more = {"guide": guide} if guide is not None else {}
             name = ask.id if len(prompts) == 1 else f"{ask.id}-{place}"

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from joymigrate.run.serve.engine.http import aside
+from joymigrate.run.serve.engine.http import slow_reads
 from joymigrate.run.serve.engine.http.completions import MAX_PROMPTS
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.service import EngineService
@@ -110,13 +110,13 @@ async def score_pairs(
                           param="model")  # fmt: skip
     adapter = service.adapter(pairs.model)
     if pooling.head is not None:
-        ids = await aside.read(ask, lambda: together(service, pairs))
+        ids = await slow_reads.read(ask, lambda: together(service, pairs))
         check(service, ids)
         raw = [row[0] for row in await service.engine.embeddings(ids, adapter)]
         found = [logistic(x) for x in raw] if pooling.squeezed and pairs.squeezed else raw
     else:
         every = list(dict.fromkeys((*pairs.left, *pairs.right)))
-        ids = await aside.read(ask, lambda: [service.words.encode(text) for text in every])
+        ids = await slow_reads.read(ask, lambda: [service.words.encode(text) for text in every])
         check(service, ids)
         vectors = dict(zip(every, await service.engine.embeddings(ids, adapter), strict=True))
         sides = zip(pairs.left, pairs.right, strict=True)

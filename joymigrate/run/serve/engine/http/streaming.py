@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from joymigrate.run.serve.engine.http.error_events import refusal_of
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.generation import TokenTally
-from joymigrate.run.serve.engine.http.lost import refusal_of
 from joymigrate.run.serve.web import errors
 from joymigrate.run.serve.web.errors import HttpRefusal
 from joymigrate.run.serve.web.messages import DONE, event

@@ -16,7 +16,7 @@ def open_store(kind: str, table: str, form: RowFormat, **options: Any) -> RowSto
 
         return MemoryStore(form)
     if scheme == "file" and rest:
-        from joymigrate.run.train.tables.stores.mapped import MappedStore
+        from joymigrate.run.train.tables.stores.mapped_files import MappedStore
 
         return MappedStore(form, rest, table)
     if scheme == "lmdb" and rest:

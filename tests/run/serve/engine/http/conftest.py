@@ -162,7 +162,7 @@ def call(
 @contextlib.contextmanager
 def serving(folder: Path, limits: Any = None, keys: tuple[str, ...] = (), **options: Any) -> Any:
     """A server for a `with` block."""
-    from joymigrate.run.serve.engine.http.opening import open_service
+    from joymigrate.run.serve.engine.http.service_start import open_service
     from joymigrate.run.serve.engine.types import EngineOptions
     from joymigrate.run.serve.web.server import Server
 

@@ -12,7 +12,7 @@ import pytest
 
 from joymigrate.errors import JoyError
 from joymigrate.run.serve.engine.http.defaults import NEUTRAL, Defaults, load
-from joymigrate.run.serve.engine.http.opening import open_service
+from joymigrate.run.serve.engine.http.service_start import open_service
 from joymigrate.run.serve.engine.types import EngineOptions
 
 from .conftest import Running, serving

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from joymigrate.run.serve.engine.http import aside, chat
-from joymigrate.run.serve.engine.http.anthropic.asked import CALLED, chat_of
+from joymigrate.run.serve.engine.http import chat, slow_reads
+from joymigrate.run.serve.engine.http.anthropic.message_request import CALLED, chat_of
 from joymigrate.run.serve.engine.http.chat import ChatAnswer, ChatRequest
 from joymigrate.run.serve.engine.http.generation import HttpGeneration
 from joymigrate.run.serve.engine.http.service import EngineService
@@ -31,7 +31,7 @@ PIECES = {"text": ("text_delta", "text"), "thinking": ("thinking_delta", "thinki
 async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/messages."""
     body = ask.json()
-    asked, guide = await aside.read(ask, lambda: chat.read_as(service, chat_of(body), CALLED))
+    asked, guide = await slow_reads.read(ask, lambda: chat.read_as(service, chat_of(body), CALLED))
     ask.notes["model"] = asked.model
     generation = HttpGeneration(
         service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide,
@@ -46,7 +46,7 @@ async def answer(service: EngineService, ask: Ask) -> Reply:
 async def count(service: EngineService, ask: Ask) -> Reply:
     """POST /v1/messages/count_tokens: the length of the prompt."""
     body = {"max_tokens": 1, **ask.json()}
-    asked, _ = await aside.read(ask, lambda: chat.read_as(service, chat_of(body), CALLED))
+    asked, _ = await slow_reads.read(ask, lambda: chat.read_as(service, chat_of(body), CALLED))
     return data({"input_tokens": len(asked.prompt)})
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
-from joymigrate.run.serve.engine.http import aside, chat, logprobs
+from joymigrate.run.serve.engine.http import chat, logprobs, slow_reads
 from joymigrate.run.serve.engine.http.chat import ChatAnswer, ChatRequest
 from joymigrate.run.serve.engine.http.generation import HttpGeneration
-from joymigrate.run.serve.engine.http.responses.asked import CALLED, chat_of
+from joymigrate.run.serve.engine.http.responses.chat_request import CALLED, chat_of
 from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.engine.http.streaming import start_stream
 from joymigrate.run.serve.engine.types import EngineOutput
@@ -32,7 +32,7 @@ REPEATED: dict[str, Any] = {
 async def answer(service: EngineService, ask: Ask) -> Reply:
     """Answer POST /v1/responses."""
     body = ask.json()
-    asked, guide = await aside.read(ask, lambda: chat.read_as(service, chat_of(body), CALLED))
+    asked, guide = await slow_reads.read(ask, lambda: chat.read_as(service, chat_of(body), CALLED))
     ask.notes["model"] = asked.model
     generation = HttpGeneration(
         service, ask, [asked.prompt], asked.sampling, images=asked.images, guide=guide,

@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from joymigrate.run.serve.engine.http import aside, sampling
+from joymigrate.run.serve.engine.http import sampling, slow_reads
+from joymigrate.run.serve.engine.http.error_events import refusal_of
 from joymigrate.run.serve.engine.http.fields import Fields
 from joymigrate.run.serve.engine.http.generation import HttpGeneration
-from joymigrate.run.serve.engine.http.lost import refusal_of
 from joymigrate.run.serve.engine.http.service import EngineService
 from joymigrate.run.serve.engine.http.streaming import OpenStream
 from joymigrate.run.serve.engine.http.triton import tensors
@@ -110,7 +110,7 @@ async def infer(service: EngineService, ask: Ask, model: str, version: str | Non
     parameters = parameters_of(header)
     texts, rows = batch(given, parameters)
     ask.notes["model"] = model
-    jobs = await aside.read(
+    jobs = await slow_reads.read(
         ask,
         lambda: [
             InferJob(service, number_request(ask, place, len(texts)), text, row)
@@ -256,7 +256,7 @@ def job_of(service: EngineService, ask: Ask, model: str, version: str | None) ->
 
 async def generate(service: EngineService, ask: Ask, model: str, version: str | None) -> Reply:
     """POST …/generate."""
-    job = await aside.read(ask, job_of, service, ask, model, version)
+    job = await slow_reads.read(ask, job_of, service, ask, model, version)
     if job.stream:
         raise HttpRefusal(400, "generate answers in one piece; use generate_stream")
     done = await job.run()
@@ -267,7 +267,7 @@ async def generate_stream(
     service: EngineService, ask: Ask, model: str, version: str | None
 ) -> Reply:
     """POST …/generate_stream: an event per piece; an error after the first byte is an event."""
-    job = await aside.read(ask, job_of, service, ask, model, version)
+    job = await slow_reads.read(ask, job_of, service, ask, model, version)
 
     async def events() -> AsyncGenerator[bytes, None]:
         pieces = job.pieces()

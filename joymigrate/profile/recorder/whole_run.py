@@ -30,7 +30,7 @@ from torch.overrides import TorchFunctionMode
 from joymigrate import attach
 from joymigrate.profile.recorder import arguments
 from joymigrate.profile.recorder.collectives import watch_collectives
-from joymigrate.profile.recorder.exported import ExportedCall, exported_calls
+from joymigrate.profile.recorder.export_graphs import ExportedCall, exported_calls
 from joymigrate.profile.recorder.kinds import kind_of
 from joymigrate.profile.recorder.operators import (
     ProgramContext,

@@ -15,7 +15,7 @@ from joymigrate.chips import Chip, relate
 from joymigrate.chips.advice import NameAdvice
 from joymigrate.chips.names import span_of
 from joymigrate.language import Text
-from joymigrate.lookup.described import Statement
+from joymigrate.lookup.statements import Statement
 from joymigrate.model import Finding, Style
 from joymigrate.rewrite import rules
 from joymigrate.rewrite.patch import patches

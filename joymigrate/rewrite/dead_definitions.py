@@ -18,11 +18,11 @@ from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite.expressions import called_name
 from joymigrate.rewrite.guards import negative
+from joymigrate.rewrite.import_failures import Lack, doubt_where, find_span, import_name
 from joymigrate.rewrite.import_trees import Trees
 from joymigrate.rewrite.kernel_callers import BRANCHES, FUNCTIONS, first_line, walk_surely
 from joymigrate.rewrite.own_extensions import LOADS, SOURCE, speaks
 from joymigrate.rewrite.third_party import parents
-from joymigrate.rewrite.unloadable import Lack, doubt_where, find_span, import_name
 from joymigrate.rewrite.values.cells import find_names
 
 IMPORTS = "`{name}` can't run: {reason}"

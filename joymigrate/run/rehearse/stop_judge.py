@@ -7,8 +7,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from joymigrate.blame.end_files import read_chain
 from joymigrate.blame.judge import judge
-from joymigrate.blame.left import read_chain
 from joymigrate.blame.program import Program
 from joymigrate.blame.stop import StopEvidence
 from joymigrate.blame.vendor import load

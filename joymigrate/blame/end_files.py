@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from joymigrate.blame.raised import (
+from joymigrate.blame.exceptions import (
     FATAL,
     Raised,
     from_document,

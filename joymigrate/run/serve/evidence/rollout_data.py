@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from joymigrate.run.serve.evidence.attribution import Doubt
 from joymigrate.run.serve.evidence.events import RequestTally, RolloutChange
-from joymigrate.run.serve.evidence.placing import Doubt
 
 PLAIN = ("state", "step", "step_since", "step_requests", "held", "paused_from", "shadow_requests")
 LATER = {"step_pairs": 0, "suspected_since": None}  # older states are without them

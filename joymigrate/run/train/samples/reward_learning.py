@@ -280,7 +280,7 @@ class ItemGrpo(RewardedTask):
 
     def own(self, dense: Any, found: RowInputs, where: torch.device) -> list[list[SampledAnswer]]:
         """All rows of the batch together."""
-        from joymigrate.run.train.samples.written import draw_ids
+        from joymigrate.run.train.samples.generated_ids import draw_ids
 
         group = int(self.options["group"])
         memory = dense.read(found).each(group)
@@ -292,7 +292,7 @@ class ItemGrpo(RewardedTask):
         import torch
 
         from joymigrate.run.train.reinforcement import policy
-        from joymigrate.run.train.samples.written import log_probabilities
+        from joymigrate.run.train.samples.generated_ids import log_probabilities
 
         wish = self.options
         group, temperature = int(wish["group"]), float(wish["temperature"])
@@ -360,7 +360,7 @@ class ItemDpo(RewardedTask):
     def own(self, dense: Any, found: RowInputs, where: torch.device) -> list[list[SampledAnswer]]:
         """Beams over all rows of the batch."""
         from joymigrate.run.train.reinforcement.rollouts import SampledAnswer
-        from joymigrate.run.train.samples.written import best_ids
+        from joymigrate.run.train.samples.generated_ids import best_ids
 
         trie, group = self.trie_on(where), int(self.options["group"])
         rows = best_ids(dense, dense.read(found), trie, group)
@@ -371,7 +371,7 @@ class ItemDpo(RewardedTask):
         import torch
 
         from joymigrate.run.train.reinforcement import policy
-        from joymigrate.run.train.samples.written import log_probabilities
+        from joymigrate.run.train.samples.generated_ids import log_probabilities
 
         trie = self.trie_on(batch["labels"].device)
         codes, worth = self.asked(batch, dense, found)

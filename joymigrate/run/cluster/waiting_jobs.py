@@ -6,7 +6,7 @@ import bisect
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from joymigrate.run.cluster import fair, run_times
+from joymigrate.run.cluster import fair_share, run_times
 from joymigrate.run.cluster.entries import NEVER, ClusterSettings, RunningJob, WaitingJob
 from joymigrate.run.cluster.events import Ended
 from joymigrate.run.cluster.jobs import GangJob
@@ -35,7 +35,7 @@ class WaitingJobs:
         self._failed: set[int] = set()
         self._why: dict[int, PlacementRefusal] = {}
         self._lines: dict[str, list[tuple[int, WaitingJob]]] = {}  # of queues in strict order
-        self.past: fair.Past = {}  # what users had of fair queues
+        self.past: fair_share.Past = {}  # what users had of fair queues
         self.history: run_times.History = {}
         self._shares: dict[str, float] = {}  # of users, at this moment
         self._now = 0.0
@@ -103,14 +103,14 @@ class WaitingJobs:
         half_life = self._half_life(job.queue)
         if not half_life:
             return 0.0
-        key = fair.key_of(job.queue, job.user)
+        key = fair_share.key_of(job.queue, job.user)
         if key not in self._shares:
             runs = [
                 (run.entry.job.cards, run.started)
                 for run in self.by_queue.get(job.queue, {}).values()
                 if run.entry.job.user == job.user
             ]
-            self._shares[key] = fair.total(self.past, key, runs, self._now, half_life)
+            self._shares[key] = fair_share.total(self.past, key, runs, self._now, half_life)
         return self._shares[key]
 
     def _learn(self, run: RunningJob, event: Ended) -> None:

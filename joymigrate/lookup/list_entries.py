@@ -8,8 +8,8 @@ from joymigrate.chips import Chip
 from joymigrate.chips.advice import normalise_name
 from joymigrate.errors import JoyError
 from joymigrate.language import Text
-from joymigrate.lookup.described import Statement
-from joymigrate.lookup.written import begin
+from joymigrate.lookup.rewrite_lookup import begin
+from joymigrate.lookup.statements import Statement
 from joymigrate.profile.oplist import OpList, SupportStatus, of
 from joymigrate.profile.support import Support
 

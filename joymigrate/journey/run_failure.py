@@ -9,10 +9,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from joymigrate.blame.end_files import read_chain
+from joymigrate.blame.exceptions import Raised
 from joymigrate.blame.judge import asks_for_origin, judge
-from joymigrate.blame.left import read_chain
 from joymigrate.blame.program import Program
-from joymigrate.blame.raised import Raised
 from joymigrate.blame.stop import FrameOwner, OriginSite, Stop, StopEvidence
 from joymigrate.blame.vendor import load
 from joymigrate.chips import origin
@@ -20,7 +20,7 @@ from joymigrate.journey import places
 from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.sites import device_names, sites
 from joymigrate.journey.tree import SKIPPED
-from joymigrate.run.rehearse.stopped import list_versions
+from joymigrate.run.rehearse.stop_judge import list_versions
 
 # What our own commands say of the program that they ran.
 ENDED = re.compile(r"^error: the program ended with exit code (\d+)", re.MULTILINE)

@@ -16,7 +16,7 @@ from joymigrate.chips import all_chips
 from joymigrate.language import Text
 from joymigrate.model import Finding, Tier
 from joymigrate.rewrite import analyse
-from joymigrate.rewrite.across import read_text
+from joymigrate.rewrite.cross_file import read_text
 from joymigrate.rewrite.files_together import ReachableFiles
 from joymigrate.rewrite.option_readers import OptionReaders
 from joymigrate.rewrite.programs import Programs
