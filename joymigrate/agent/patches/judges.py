@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from joymigrate.agent.migration_state import read_object
 from joymigrate.agent.patches.guard import PatchRefusal
-from joymigrate.agent.standing import read_object
 from joymigrate.errors import JoyError
 from joymigrate.journey.context import CompletedCommand, StepContext
 from joymigrate.journey.run_failure import explain

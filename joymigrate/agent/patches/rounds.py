@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import joymigrate
+from joymigrate.agent.migration_state import read_object
 from joymigrate.agent.patches.guard import PatchRefusal, PatchScope, judge_text
 from joymigrate.agent.patches.item import JUDGES, OpenItem, find_item, write_task
 from joymigrate.agent.patches.judges import Before, judge_run
-from joymigrate.agent.standing import read_object
 from joymigrate.data import rules_root
 from joymigrate.errors import JoyError
 from joymigrate.journey import original
