@@ -51,7 +51,7 @@ def other_modes(ours: Rank, theirs: Rank, pairing: Pairing) -> dict[str, str]:
             other = b.get(pairing.names.get(place, place), flags)
             on = next((y for x, y in zip(flags, other, strict=False) if x != y), None)
             if on is not None:
-                made[place] = free.IN_TRAINING if on else free.IN_EVALUATION
+                made[place] = free.tell_mode(on)
     return made
 
 

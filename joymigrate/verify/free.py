@@ -63,6 +63,11 @@ def compare_step(mine: RecordTable, other: RecordTable, names: Mapping[str, str]
     return StepComparison(mine, rows, errors, other)
 
 
+def tell_mode(training: bool) -> str:
+    """Which mode a module of the target is in, where the baseline's is in the other."""
+    return IN_TRAINING if training else IN_EVALUATION
+
+
 def measures(table: RecordTable) -> NDArray[np.float64]:
     """What the errors of a step's records are relative to [N]: a record's norm, and what one of its
     kind, type and name of state usually is, by its number of elements. A gradient that is zero but
@@ -172,7 +177,7 @@ class FreeStep:
             for row in range(len(table)):
                 if (table.module[row], table.kind[row]) == (root, "out") and self.departs(row):
                     on = next(b for a, b in zip(flags, other, strict=True) if a != b)
-                    reason = IN_TRAINING if on else IN_EVALUATION
+                    reason = tell_mode(bool(on))
                     made = self.difference(row, Phase.FORWARD, "mode", reason)
                     return replace(made, module=self.view(place))
         return None

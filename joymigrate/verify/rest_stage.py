@@ -10,7 +10,7 @@ from typing import Any
 from joymigrate.language import Text
 from joymigrate.verify.bundle import Rank
 from joymigrate.verify.display import Display
-from joymigrate.verify.free import CHANGED
+from joymigrate.verify.free import CHANGED, tell_mode
 from joymigrate.verify.model import Difference, Phase, RecordStatus
 from joymigrate.verify.optimiser_stage import unequal
 from joymigrate.verify.plateaus import SERIES
@@ -445,9 +445,7 @@ def modes(
                 yield mode_row(view(root + ":"), step, "another model is called here")
             return
         if mode != training:
-            want, have = (("training" if m else "evaluation") for m in (training, mode))
-            words = Text("{have} mode, {want} mode in the baseline", have=have, want=want)
-            yield mode_row(view(root + ":"), step, words)
+            yield mode_row(view(root + ":"), step, tell_mode(mode))
             return
         if with_gradients != gradients:
             reason = "with gradients" if with_gradients else "without gradients"
@@ -457,9 +455,7 @@ def modes(
         following = None if last else theirs[index + 1]
         goes_on = following if count < times and following and following[0] == name else None
         if goes_on is not None and goes_on[1] != training:  # in another way than the baseline
-            want, have = (("training" if m else "evaluation") for m in (training, not training))
-            words = Text("{have} mode, {want} mode in the baseline", have=have, want=want)
-            yield mode_row(view(root + ":"), step, words)
+            yield mode_row(view(root + ":"), step, tell_mode(not training))
             return
         if count != times:
             if last and count < times:

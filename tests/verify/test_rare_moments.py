@@ -151,7 +151,7 @@ def test_a_hook_that_stretches_one_gradient_in_16_bits_fails(
     new: str, failed: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "base.py").write_text(HOOKED)
-    record(tmp_path / "base.py", tmp_path / "base.jmb")
+    record(tmp_path / "base.py", tmp_path / "base.jmb", runs=2)
     (tmp_path / "target.py").write_text(HOOKED.replace("g * 0.5", new))
     found = replay(
         tmp_path / "base.jmb", tmp_path / "target.py", tmp_path / "target.jmb", noise=1.0

@@ -65,7 +65,7 @@ def test_an_error_that_ends_the_program_is_a_trap(rehearse: Run, tmp_path: Path)
      "0 compatible backends for target (npu) ([]). There should only be one."],
 )  # fmt: skip
 def test_a_compiled_triton_kernel_is_a_trap(said: str) -> None:
-    found = [trap.name for trap in traps.MESSAGES if re.search(trap.pattern, said)]
+    found = [trap.name for trap in traps.read_traps() if re.search(trap.pattern, said)]
     assert found == ["triton"]
 
 

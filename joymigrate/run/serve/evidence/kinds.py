@@ -15,7 +15,7 @@ from typing import Any
 from joymigrate.run.serve.evidence.rule import EProcess
 
 KINDS = 128  # kinds that are told apart
-KIND_PAIRS = 10  # of each kind of question: so many that are worse trip a test of all answers
+KIND_PAIRS = 16  # of each kind of question: a doubt must come before the ramp does
 SHARES = 32  # each kind's test takes this part of the false alarms that one aspect may give
 RECENT = 50  # pairs in which a kind must have been asked to be waited for
 

@@ -379,10 +379,12 @@ class Gateway:
             )
         limits = self.settings.limits
         sent = await body.read(visit, limits.body_bytes, limits.body_seconds)
-        return self.call_of(
+        call = self.call_of(
             api, visit.method, visit.raw_path, visit.headers, sent, started, visit.id,
             visit.key_name, visit.trace,
         )  # fmt: skip
+        visit.notes = {"model": (call.parsed or {}).get("model")}
+        return call
 
     def call_of(
         self,

@@ -421,7 +421,8 @@ def test_answers_that_differ_from_the_start_accuse_nobody(
     table: Table, kind: str, side: str
 ) -> None:
     async def scenario(bench: Bench) -> None:
-        assert await wait_for_an_end(bench, ENDS) == "paused"
+        end = await wait_for_an_end(bench, ENDS)
+        assert end == "paused", bench.gateway.rollout.changes[-1].text
         assert "nothing shows which of the two is wrong" in bench.gateway.rollout.changes[-1].text
         assert bench.gateway.rollout.weight == 0
 
