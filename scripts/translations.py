@@ -38,7 +38,7 @@ PACKAGES = [
     "run/rehearse/report.py", "run/rehearse/summary.py",
     "run/rehearse/traps.py", "run/rehearse/streams.py", "profile/advice", "profile/coverage.py",
     "profile/oplist/lists.py", "profile/oplist/resolve.py", "verify/cause.py",
-    "verify/compare.py", "verify/contents.py", "verify/curve_stage.py", "verify/files_stage.py",
+    "verify/compare.py", "verify/contents.py", "verify/files_stage.py",
     "verify/folding.py", "verify/free_stage.py", "verify/judgement.py",
     "verify/module_stage.py", "verify/free.py", "verify/generate.py", "verify/identity.py",
     "verify/isolated_pass.py", "verify/loss.py", "verify/model.py", "verify/optimiser_stage.py",

@@ -12,7 +12,6 @@ from joymigrate.cli._output import emit, one_of
 ALWAYS = ("text", "json", "md", "html")
 # What some kinds of documents have beside them; tables of `report.tables` are added.
 MORE: Mapping[str, tuple[str, ...]] = {
-    "scan": ("sarif", "github"),
     "coverage": ("sarif", "junit", "trace"),
     "advice": ("sarif",),
     "journey": ("junit",),

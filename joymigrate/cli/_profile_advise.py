@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._answers import check_format
 from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import speaker
@@ -29,11 +30,11 @@ def command(
 ) -> int:
     """Advice for a chip from recordings of a program, or from profiles made on the chip."""
     from joymigrate import chips, config
-    from joymigrate.cli._output import emit, fit, one_of, split
+    from joymigrate.cli._output import emit, fit, split
     from joymigrate.profile.advice import advise_all
     from joymigrate.report import advice as report
 
-    one_of(form, report.FORMATS, "--format")
+    check_format(form, "advice")
     chip = chips.target(to or config.load(Path.cwd())["to"])
     found = advise_all(traces, chip, version=version, wanted=split(select), unwanted=split(ignore))
     with speaking(speaker("en" if form == "json" else lang)):

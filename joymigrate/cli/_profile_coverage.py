@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from joymigrate.cli._answers import check_format
 from joymigrate.cli._common_options import OUTPUT, TO
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import speaker
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from joymigrate.profile.oplist import OpList
     from joymigrate.profile.table import Trace
 
-FORMATS = ("text", "json", "sarif", "junit", "html", "md", "trace", "csv", "parquet")
 SHARES = ("ops", "calls", "time")
 
 
@@ -94,7 +94,7 @@ def command(
     from joymigrate.report import coverage as documents
     from joymigrate.report import tables
 
-    one_of(form, FORMATS, "--format")
+    check_format(form, "coverage")
     one_of(by, SHARES, "--by")
     if require_grade is not None:
         one_of(require_grade, GRADES, "--require-grade")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from joymigrate.cli._answers import check_format
 from joymigrate.cli._color import use_color
 from joymigrate.cli._common_options import TO
 from joymigrate.cli._dashes import WithProgram
@@ -28,7 +29,6 @@ COMMAND_CLASS = WithProgram
 WANTS = {"PATH": {"extra:serve": "--serve"}}
 
 RECORD = "joymigrate verify record -o NAME.jmb --steps 0-2 -- python train.py"
-FORMATS = ("text", "json", "md", "junit", "html")
 
 
 def command(
@@ -117,7 +117,7 @@ def command(
     from joymigrate.journey.runner import check_step_name
     from joymigrate.ledger import Ledger
 
-    one_of(format, FORMATS, "--format")
+    check_format(format, "journey")
     lang = language_of(lang, path)
     if not path.is_dir():
         raise JoyError("the project is a folder", where=str(path), help="joymigrate migrate FOLDER")

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import typer
 
+from joymigrate.cli._answers import check_format
 from joymigrate.cli._common_options import TO
 from joymigrate.cli._dashes import WithProgram
 from joymigrate.cli._language import OPTION as LANG
 from joymigrate.cli._language import language_of
-from joymigrate.cli._output import emit, one_of
+from joymigrate.cli._output import emit
 from joymigrate.cli._progress import JourneyProgress
 from joymigrate.errors import Exit, JoyError
 
 NEEDS = ("extra:torch", "chip|rehearsal")
 COMMAND_CLASS = WithProgram
-FORMATS = ("text", "json", "md", "junit", "html")
 
 
 def command(
@@ -64,7 +64,7 @@ def command(
     from joymigrate.ledger import Ledger
     from joymigrate.ledger.place import make_home
 
-    one_of(format, FORMATS, "--format")
+    check_format(format, "journey")
     lang = language_of(lang, path)
     if not path.is_dir():
         raise JoyError("the project is a folder", where=str(path), help="joymigrate pair FOLDER")

@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from joymigrate import __version__
 from joymigrate.chips import Chip
-from joymigrate.errors import JoyError
 from joymigrate.evidence import count_grades, grade_line
 from joymigrate.language import mark, tell, tidy, with_texts
 from joymigrate.profile.advice import Advice, Hit
@@ -30,7 +29,6 @@ from joymigrate.report.json_ import dumps
 from joymigrate.report.sarif import SCHEMA_URI
 
 SCHEMA = "joymigrate.advice/1"
-FORMATS = ("text", "json", "md", "html", "sarif")
 TIME = "Thousandths of the step's time. Rules may speak of the same time."
 TONES = {"error": "report", "warning": "unsafe", "note": "safe"}
 MARKS = {"error": "!!", "warning": "! ", "note": "· "}
@@ -41,12 +39,10 @@ STRUCTURAL = (
 
 
 def render(form: str, advice: Sequence[Advice], chip: Chip, traces: Sequence[str]) -> str:
-    """The advice in one of `FORMATS`."""
+    """The advice in one of its formats."""
     if form in ("html", "md"):
         return renderers.render(describe(advice, chip, traces), form)
     writers = {"text": text, "json": json_text, "sarif": sarif}
-    if form not in writers:
-        raise JoyError(f"--format does not know '{form}'", help=", ".join(FORMATS))
     return writers[form](advice, chip, traces)
 
 

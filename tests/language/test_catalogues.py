@@ -11,6 +11,7 @@ import pytest
 
 from joymigrate.chips import all_chips, rules_root
 from joymigrate.language import FIELD, HAN, read_catalogue
+from scripts.translations import CODE, PACKAGES
 
 COMMON = rules_root() / "common"
 FILES = sorted([*(COMMON / "zh").glob("*.po"), *rules_root().glob("*/zh.po")])
@@ -78,3 +79,7 @@ def test_no_text_is_translated_twice() -> None:
 def test_a_chip_may_bring_its_own_catalogue() -> None:
     # A plug-in's texts are read from its folder; without one they stay English.
     assert {chip.folder / "zh.po" for chip in all_chips().values()} & set(FILES)
+
+
+def test_what_is_counted_for_translation_is_there() -> None:
+    assert [one for one in PACKAGES if not (CODE / one).exists()] == []
