@@ -435,10 +435,10 @@ from torch.nn import functional
 
 if __package__:
     from .tensorflow_operators import arrays, control, indexing, segments, sparse, texts
-    from .tensorflow_operators.table import Table
+    from .tensorflow_operators.table import LookupTable
 else:
     from tensorflow_operators import arrays, control, indexing, segments, sparse, texts
-    from tensorflow_operators.table import Table
+    from tensorflow_operators.table import LookupTable
 
 HERE = Path(__file__).parent
 
@@ -449,7 +449,7 @@ class Model(torch.nn.Module):
     def __init__(self, folder=HERE):
         super().__init__()
         weights = load_file(folder / "weights.safetensors")
-        self.tables = Table.load(folder / "tables.json")
+        self.tables = LookupTable.load(folder / "tables.json")
 '''
 
 

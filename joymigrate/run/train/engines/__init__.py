@@ -17,7 +17,7 @@ __all__ = ["RenderedCommand", "TrainerEngine", "find", "names"]
 def names() -> list[str]:
     """All engines, from the files of this folder."""
     found = (path.stem for path in Path(__file__).parent.glob("*.py"))
-    return sorted(name for name in found if name not in ("__init__", "rendered"))
+    return sorted(name for name in found if name not in ("__init__", "engine_command"))
 
 
 def find(name: str) -> TrainerEngine:

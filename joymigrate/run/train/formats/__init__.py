@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 # Names of modules that import torch, found when first used.
 LATER = {
-    "Folder": "tensors",
-    "Int4Linear": "stored",
-    "Int8Linear": "stored",
-    "Linear": "stored",
+    "TensorFolder": "tensors",
+    "Int4Linear": "stored_linears",
+    "Int8Linear": "stored_linears",
+    "Linear": "stored_linears",
     "QuantisedReader": "open",
     "TensorSource": "tensors",
-    "Writer": "write",
+    "FormatWriter": "write",
     "open_quantised": "open",
 }
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LATER = {
     "QuantisationResult": "work",
-    "Options": "options",
+    "QuantiseOptions": "options",
     "CalibrationSamples": "data",
     "judge": "verdict",
     "quantise": "work",

@@ -85,8 +85,8 @@ if TYPE_CHECKING:
     )
 
 HOMES = {
-    "Admission": "configs",
-    "Batch": "random_batches",
+    "AdmissionRule": "configs",
+    "RandomBatch": "random_batches",
     "CombinedOptimizer": "optimisers",
     "CommType": "wire",
     "DEFAULT_CAT_NAMES": "random_batches",

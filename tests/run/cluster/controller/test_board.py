@@ -107,7 +107,7 @@ def test_the_monitor_reads_a_cluster_beside_its_metrics(served: str) -> None:
     service = pytest.importorskip("joymigrate.run.serve.monitor.service")
 
     async def scenario() -> None:
-        page = service.Page("cluster", served)
+        page = service.MonitorPage("cluster", served)
         watched = service.Monitor([page], devices=False)
         await watched.look(time.time())
         assert watched.troubles["cluster"] is None

@@ -23,13 +23,13 @@ from tests.run.cluster.cases import job, queue
 WRITER = """
 import sys
 from pathlib import Path
-from joymigrate.run.cluster.controller.ledger import Fact
-from joymigrate.run.cluster.controller.store import Store
+from joymigrate.run.cluster.controller.ledger import LogFact
+from joymigrate.run.cluster.controller.store import LogStore
 from tests.run.cluster.controller.test_store import submitted
-store = Store(Path(sys.argv[1]))
+store = LogStore(Path(sys.argv[1]))
 ledger = store.load()
 for number in range(10_000_000):
-    store.append([submitted(f"j{number}"), Fact("held", 1.0, f"j{number}")], ledger)
+    store.append([submitted(f"j{number}"), LogFact("held", 1.0, f"j{number}")], ledger)
     print(number, flush=True)
 """
 
